@@ -1,0 +1,41 @@
+"""`python -m cudaspec OUT_DIR`: checks the specification and writes all files to OUT_DIR/gen."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from cudaspec import generate, load, lock
+from cudaspec.gen import docs
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m cudaspec", description=__doc__)
+    add = parser.add_argument
+    add("out", nargs="?", type=Path, metavar="OUT_DIR", help="where `gen/` is written")
+    add("--docs", type=Path, metavar="FILE", help="write the coverage page to FILE")
+    add("--dictionary", type=Path, metavar="FILE", help="write the fuzz dictionary to FILE")
+    add("--lock", action="store_true", help="append new opcodes to opcodes.lock")
+    options = parser.parse_args(arguments)
+    try:
+        if options.lock:
+            for line in lock.append(load.read()):
+                print(f"opcodes.lock: {line}")
+        spec = load.load()
+    except load.SpecError as error:
+        print(f"cudaspec: {error}", file=sys.stderr)
+        return 1
+    if options.out:
+        generate.write(spec, options.out / "gen")
+    if options.docs:
+        generate.write_file(options.docs, docs.coverage_md(spec))
+    if options.dictionary:
+        generate.write_file(options.dictionary, docs.dictionary(spec))
+    if not (options.out or options.docs or options.dictionary or options.lock):
+        parser.error("say where to write: OUT_DIR, --docs FILE, --dictionary FILE or --lock")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

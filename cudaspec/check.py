@@ -1,0 +1,278 @@
+"""The rules of the specification.  Each failure is one sentence that names the row."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cudaspec import datacheck, length, lock, model
+from cudaspec.load import CallRow, CommandRow, Spec, SpecError
+from cudaspec.model import Mode
+from cudaspec.prototype import Parameter, field_name, type_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_COMMAND_NAME = re.compile(r"rgpu[A-Z][A-Za-z0-9]*")
+# A command of such a name uses the device or its memory, so it says which meter pays.
+_WORK = re.compile(r"Alloc|Launch|Copy|Memset|Load|Retain|ContextCreate|PoolCreate|SetLimit")
+# Words of C++ that a field of lower-case letters could be.
+_CPP_WORDS = re.compile(
+    "and|auto|bool|break|case|catch|char|class|const|continue|default|delete|do|double|else|enum|"
+    "explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|"
+    "not|operator|or|private|protected|public|register|return|short|signed|sizeof|static|struct|"
+    "switch|template|this|throw|true|try|typedef|typeid|typename|union|unsigned|using|virtual|void|"
+    "volatile|while|xor"
+)
+_NOT_IMPLEMENTED = (Mode.UNSUPPORTED, Mode.PLANNED)
+
+
+def check(spec: Spec, locked: Mapping[int, tuple[str, int]] | None = None) -> None:
+    """Raises SpecError for the first rule that the specification breaks.
+
+    locked: what lock.read gives; None leaves the lock out.
+    """
+    check_types(spec)
+    for command in spec.commands.values():
+        check_command(command)
+    for call in spec.calls.values():
+        check_call(spec, call)
+    check_lists(spec)
+    if locked is not None:
+        lock.check(spec, locked)
+
+
+def check_package(spec: Spec) -> None:
+    """`check` for the specification of this package: its data modules and its lock as well."""
+    datacheck.check_package()
+    check(spec, lock.read())
+
+
+# Commands.
+
+
+def check_command(command: CommandRow) -> None:
+    for rule in _COMMAND_RULES:
+        if sentence := rule(command):
+            raise SpecError(f"{command.name}: {sentence}")
+
+
+def _command_name(command: CommandRow) -> str:
+    if not _COMMAND_NAME.fullmatch(command.name):
+        return "the name of a command is 'rgpu' and words with capitals."
+    if not 0 < command.opcode <= 0xFFFF:
+        return f"the opcode {command.opcode:#x} does not fit 16 bits."
+    return ""
+
+
+def _command_fields(command: CommandRow) -> str:
+    for fields in (command.request, command.reply):
+        names = [f.name for f in fields]
+        for name in names:
+            if names.count(name) > 1:
+                return f"the field '{name}' is there twice."
+            if _CPP_WORDS.fullmatch(name):
+                return f"the field '{name}' is a word of C++; give it another name."
+    if any(f.new for f in command.reply):
+        return "a handle is minted by the client, so a reply cannot hold a 'new' one."
+    return ""
+
+
+def _command_mode(command: CommandRow) -> str:
+    row = command.row
+    if row.mode in (Mode.LOCAL, *_NOT_IMPLEMENTED):
+        return f"a command travels, so its class is not {row.mode.name}."
+    if command.is_call:
+        return "only a posted command can be reaped." if row.reaped else ""
+    if command.reply:
+        return f"a posted command has no reply; make it a call or drop '{command.reply[0].text}'."
+    if row.reports or row.drains:
+        return "a posted command cannot report a deferred error; only a call can."
+    if row.bulk == "reply" and row.mode is not Mode.DELIVERED:
+        return "a posted command sends nothing back; its class is DELIVERED when bytes come later."
+    return ""
+
+
+def _command_flags(command: CommandRow) -> str:
+    row = command.row
+    if row.bulk not in ("", "request", "reply"):
+        return f"bulk is 'request' or 'reply', not '{row.bulk}'."
+    if row.drains and row.mode is not Mode.PARKED:
+        return "what drains the slots of all threads waits for them, so its class is PARKED."
+    if _WORK.search(command.name) and not row.charges:
+        return "it allocates, copies or launches, so it names the meter that pays for it (charges)."
+    return ""
+
+
+_COMMAND_RULES: tuple[Callable[[CommandRow], str], ...] = (
+    _command_name,
+    _command_fields,
+    _command_mode,
+    _command_flags,
+)
+
+
+# Calls.
+
+
+def check_call(spec: Spec, call: CallRow) -> None:
+    known = {t.name for t in spec.types} | {"CUresult"}
+    for parameter in call.prototype.parameters:
+        if sentence := _parameter(call, parameter, known):
+            raise SpecError(f"{call.name}: {sentence}")
+    for sentence in (
+        _arguments(call),
+        _class(spec, call),
+        _sends(spec, call),
+        _alias(spec, call),
+        _symbol(spec, call),
+    ):
+        if sentence:
+            raise SpecError(f"{call.name}: {sentence}")
+
+
+def _parameter(call: CallRow, parameter: Parameter, known: set[str]) -> str:
+    for name in type_names(parameter.type):
+        if name not in known:
+            return f"the type '{name}' of '{parameter.name}' is not in types/."
+    arg = call.row.args.get(parameter.name)
+    if not parameter.is_pointer:
+        return f"'{parameter.name}' is no pointer, so it has no direction." if arg else ""
+    if arg is None:
+        return (
+            f"the pointer '{parameter.name}' has no direction: "
+            "say In, Out, InOut, Value, Image or Layout."
+        )
+    constant = parameter.type.startswith("const ") and parameter.type.count("*") == 1
+    if constant and isinstance(arg, (model.Out, model.InOut)):
+        return f"'{parameter.name}' points to const, so it cannot be written."
+    return _length(call, parameter, arg)
+
+
+def _length(call: CallRow, parameter: Parameter, arg: model.Arg) -> str:
+    if not isinstance(arg, (model.In, model.Out, model.InOut)):
+        return ""
+    text = not isinstance(arg, model.InOut) and arg.text
+    if parameter.pointee == "void" and arg.len is None and not text:
+        return f"the void pointer '{parameter.name}' needs a length in bytes."
+    others = {p.name: p for p in call.prototype.parameters}
+    for expression in (arg.len, arg.count):
+        if expression is None:
+            continue
+        try:
+            names = length.names(expression)
+        except ValueError as error:
+            return str(error)
+        for name in sorted(names):
+            reads = f"the length '{expression}' of '{parameter.name}' reads '{name}', which is"
+            if name not in others:
+                return f"{reads} no parameter."
+            if others[name].is_pointer:
+                return f"{reads} a pointer."
+    return ""
+
+
+def _arguments(call: CallRow) -> str:
+    names = {p.name for p in call.prototype.parameters}
+    for name in call.row.args:
+        if name not in names:
+            return f"'{name}' has a direction but is no parameter."
+    return ""
+
+
+def _class(spec: Spec, call: CallRow) -> str:
+    row = call.row
+    if not isinstance(row.mode, Mode):
+        return f"its class is one of Mode, not {row.mode!r}."
+    if row.mode in _NOT_IMPLEMENTED:
+        if not row.reason:
+            return "what is not implemented says why (reason)."
+        if row.error not in {e.name for e in spec.errors}:
+            return f"its error '{row.error}' is no CUresult."
+        return "what is not implemented sends nothing." if row.sends else ""
+    if row.reason or row.explains:
+        return "a reason is for what is not implemented."
+    if row.mode is Mode.LOCAL:
+        if row.sends:
+            return f"a local call sends nothing, not '{row.sends[0]}'."
+        return "" if row.state else "a local call says which table answers it (state)."
+    return "" if row.sends or row.state else "it is not local, so it says which commands it sends."
+
+
+def _sends(spec: Spec, call: CallRow) -> str:
+    for name in call.row.sends:
+        command = spec.commands.get(name)
+        if command is None:
+            return f"it sends '{name}', which is no command."
+        if call.row.mode is Mode.POSTED and command.is_call:
+            return f"it is posted, but '{name}' waits for a reply."
+    reporting = any(spec.commands[name].row.reports for name in call.row.sends)
+    if call.row.reports and not reporting:
+        return "it cannot report an earlier error: none of the commands that it sends does."
+    return ""
+
+
+def _alias(spec: Spec, call: CallRow) -> str:
+    if not call.row.alias:
+        return ""
+    body = spec.calls.get(call.row.alias)
+    if body is None or body.row.alias or not body.implemented:
+        return f"its alias '{call.row.alias}' is no implemented call."
+    if [p.type for p in body.prototype.parameters] != [p.type for p in call.prototype.parameters]:
+        return f"its alias '{call.row.alias}' has other parameters."
+    return ""
+
+
+def _symbol(spec: Spec, call: CallRow) -> str:
+    if not spec.symbols:
+        return ""
+    if call.name not in spec.exported:
+        return "types/symbols.py has no such symbol."
+    twins = [s for s in ("_ptds", "_ptsz") if call.name + s in spec.exported]
+    if twins != ([call.row.twins] if call.row.twins else []):
+        return f"types/symbols.py has the twins {twins}, the row has '{call.row.twins}'."
+    return ""
+
+
+# Types and lists.
+
+
+def check_types(spec: Spec) -> None:
+    seen: set[str] = {"CUresult"}
+    for declared in spec.types:
+        if declared.name in seen:
+            raise SpecError(f"{declared.name}: there are two types of this name.")
+        seen.add(declared.name)
+        if isinstance(declared, model.Struct):
+            for text in declared.fields:
+                field_name(text)
+    values: dict[int, str] = {}
+    for error in spec.errors:
+        if error.value in values:
+            raise SpecError(f"{error.name}: the value {error.value} is {values[error.value]}'s.")
+        values[error.value] = error.name
+    enumerators = [name for t in spec.types if isinstance(t, model.Enum) for name in t.values]
+    for name in enumerators:
+        if enumerators.count(name) > 1:
+            raise SpecError(f"{name}: there are two enumerators of this name.")
+
+
+def check_lists(spec: Spec) -> None:
+    declared = {c.name for c in spec.declared}
+    lists = {"types/driver.py": spec.driver, "types/emulated.py": sorted(spec.emulated)}
+    for source, functions in lists.items():
+        for name in functions:
+            if name not in spec.calls:
+                raise SpecError(f"{source}: '{name}' is no call of this specification.")
+            if name not in declared:
+                raise SpecError(f"{source}: '{name}' has a type that is only named (Opaque).")
+    for name in sorted(spec.driver_optional - set(spec.driver)):
+        raise SpecError(f"types/driver.py: '{name}' is optional but not a function of the table.")
+    for call in spec.calls.values():
+        if call.implemented and call.name not in declared:
+            raise SpecError(f"{call.name}: one of its types is only named (Opaque).")
+    bases = {symbol for names in spec.symbols for _, symbol in names.versions}
+    for names in spec.symbols:
+        for twin in names.twins:
+            if twin[:-5] not in bases:
+                raise SpecError(f"types/symbols.py: '{twin}' is the twin of no symbol.")

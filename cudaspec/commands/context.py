@@ -1,0 +1,20 @@
+"""Contexts, threads and the channel itself.  Data only, sorted by opcode."""
+
+from cudaspec.model import Command, Meter, Mode
+
+COMMANDS = [
+    Command(0x0101, "rgpuPrimaryRetain", Mode.CALL,
+            request=("new context ctx", "i32 device", "u32 flags"), charges=(Meter.CONTEXT,)),
+    Command(0x0102, "rgpuContextCreate", Mode.CALL,
+            request=("new context ctx", "i32 device", "u32 flags"), charges=(Meter.CONTEXT,)),
+    # Also the last release and the reset of a primary context.
+    Command(0x0103, "rgpuContextDestroy", Mode.PARKED, request=("context ctx",), destroys=True),
+    Command(0x0104, "rgpuContextSynchronize", Mode.PARKED, request=("context ctx",), reports=True, drains=True),
+    Command(0x0105, "rgpuContextSetLimit", Mode.PARKED,
+            request=("i32 limit", "u64 value"), reports=True, charges=(Meter.LOCAL_MEMORY,)),
+    Command(0x0106, "rgpuContextGetLimit", Mode.CALL, request=("i32 limit",), reply=("u64 value",)),
+    # what: 0 cache config, 1 shared memory config, 2 reset persisting L2, 3 flags.
+    Command(0x0107, "rgpuContextHint", Mode.POSTED, request=("i32 what", "u32 value")),
+    Command(0x0108, "rgpuThreadGone", Mode.POSTED, request=("u32 gone",)),
+    Command(0x0109, "rgpuPing", Mode.CALL, request=("u64 echo",), reply=("u64 echo",)),
+]

@@ -1,0 +1,52 @@
+"""Allocation, pools, copies and sets.  Data only, sorted by opcode.
+
+Copies and sets are two-dimensional: `height` rows of `width` bytes, `pitch` bytes apart on the device side; a linear one has height 1.
+Bulk bytes are the rows packed without gaps.  The client splits what passes one frame (`MORE` on all frames of one copy but the last).
+"""
+
+from cudaspec.model import Command, Meter, Mode
+
+COMMANDS = [
+    Command(0x0301, "rgpuMemAlloc", Mode.CALL,
+            request=("u64 bytes",), reply=("address dptr",), reports=True, charges=(Meter.VRAM,)),
+    Command(0x0302, "rgpuMemAllocPitch", Mode.CALL,
+            request=("u64 width", "u64 height", "u32 element_bytes"), reply=("address dptr", "u64 pitch"),
+            reports=True, charges=(Meter.VRAM,)),
+    Command(0x0303, "rgpuMemFree", Mode.POSTED, request=("address dptr",), destroys=True, reaped=True),
+    Command(0x0304, "rgpuMemGetInfo", Mode.CALL, reply=("u64 free", "u64 total"), reports=True),
+    # max_bytes 0: up to the lease's limit.
+    Command(0x0305, "rgpuPoolCreate", Mode.CALL,
+            request=("new pool pool", "i32 device", "u64 max_bytes"), reports=True, charges=(Meter.POOL,)),
+    Command(0x0306, "rgpuPoolDestroy", Mode.POSTED, request=("pool pool",), destroys=True, reaped=True),
+    Command(0x0307, "rgpuPoolTrim", Mode.POSTED, request=("pool pool", "u64 keep"), reaped=True),
+    Command(0x0308, "rgpuPoolSetAttribute", Mode.POSTED, request=("pool pool", "i32 attribute", "u64 value")),
+    Command(0x0309, "rgpuPoolGetAttribute", Mode.CALL, request=("pool pool", "i32 attribute"), reply=("u64 value",)),
+    Command(0x030A, "rgpuPoolAlloc", Mode.CALL,
+            request=("pool pool", "u64 bytes", "stream stream"), reply=("address dptr",),
+            reports=True, charges=(Meter.POOL,)),
+    Command(0x030B, "rgpuPoolFree", Mode.POSTED, request=("address dptr", "stream stream"), destroys=True),
+    # synchronous: complete for every later command on every stream (a fence for non-blocking streams).
+    Command(0x0401, "rgpuCopyHtoD", Mode.POSTED,
+            request=("address dst", "u64 pitch", "u64 width", "u64 height", "stream stream", "u8 synchronous"),
+            bulk="request", charges=(Meter.COPY,)),
+    # The worker asks for the bytes with PULL when the stream has come to this command.
+    Command(0x0402, "rgpuCopyHtoDPull", Mode.POSTED,
+            request=("address dst", "u64 pitch", "u64 width", "u64 height", "stream stream"), charges=(Meter.COPY,)),
+    # Packed rows in DATA frames, then the reply.
+    Command(0x0403, "rgpuCopyDtoH", Mode.PARKED,
+            request=("address src", "u64 pitch", "u64 width", "u64 height", "stream stream"),
+            bulk="reply", reports=True, charges=(Meter.COPY,)),
+    # Packed rows in DELIVERY frames.
+    Command(0x0404, "rgpuCopyDtoHLater", Mode.DELIVERED,
+            request=("address src", "u64 pitch", "u64 width", "u64 height", "stream stream"),
+            bulk="reply", charges=(Meter.COPY,)),
+    Command(0x0405, "rgpuCopyDtoD", Mode.POSTED,
+            request=("address dst", "u64 dst_pitch", "address src", "u64 src_pitch", "u64 width", "u64 height",
+                     "stream stream", "u8 synchronous"),
+            charges=(Meter.COPY,)),
+    # width counts elements of element_bytes (1, 2, 4).
+    Command(0x0406, "rgpuMemset", Mode.POSTED,
+            request=("address dst", "u64 pitch", "u32 element_bytes", "u32 value", "u64 width", "u64 height",
+                     "stream stream", "u8 synchronous"),
+            charges=(Meter.COPY,)),
+]

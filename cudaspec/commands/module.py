@@ -1,0 +1,67 @@
+"""Images, modules, libraries, functions, the linker, occupancy.  Data only, sorted by opcode.
+
+An image travels first, in pieces (`rgpuImagePut`), and is named by a client-minted id that a load or link consumes.
+`params` replies are n x {u32 offset, u32 bytes}; `attributes` are n x i32 indexed by CUfunction_attribute (0..15).
+`options` are n x {i32 CUjit_option, u64 value} without the pointers of log buffers.
+"""
+
+from cudaspec.model import Command, Meter, Mode
+
+COMMANDS = [
+    Command(0x0201, "rgpuImagePut", Mode.POSTED,
+            request=("image image", "u64 offset", "u64 total"), bulk="request"),
+    Command(0x0202, "rgpuModuleLoad", Mode.PARKED,
+            request=("new module module", "image image", "bytes options", "u32 info_log_bytes", "u32 error_log_bytes"),
+            reply=("bytes info_log", "bytes error_log"), reports=True, charges=(Meter.MODULE,)),
+    Command(0x0203, "rgpuModuleUnload", Mode.POSTED, request=("module module",), destroys=True, reaped=True),
+    Command(0x0204, "rgpuLibraryLoad", Mode.PARKED,
+            request=("new library library", "image image", "bytes options",
+                     "u32 info_log_bytes", "u32 error_log_bytes"),
+            reply=("bytes info_log", "bytes error_log"), reports=True, charges=(Meter.MODULE,)),
+    Command(0x0205, "rgpuLibraryUnload", Mode.POSTED, request=("library library",), destroys=True, reaped=True),
+    Command(0x0206, "rgpuModuleGetFunction", Mode.CALL,
+            request=("module module", "bytes name", "new function function"),
+            reply=("bytes params", "bytes attributes")),
+    Command(0x0207, "rgpuLibraryGetKernel", Mode.CALL,
+            request=("library library", "bytes name", "new kernel kernel"),
+            reply=("bytes params", "bytes attributes")),
+    Command(0x0208, "rgpuKernelGetFunction", Mode.CALL,
+            request=("kernel kernel", "new function function"), reply=("bytes params", "bytes attributes"),
+            charges=(Meter.MODULE,)),
+    Command(0x0209, "rgpuLibraryGetModule", Mode.CALL,
+            request=("library library", "new module module"), charges=(Meter.MODULE,)),
+    Command(0x020A, "rgpuModuleGetGlobal", Mode.CALL,
+            request=("module module", "bytes name"), reply=("address dptr", "u64 size")),
+    Command(0x020B, "rgpuLibraryGetGlobal", Mode.CALL,
+            request=("library library", "bytes name"), reply=("address dptr", "u64 size"), charges=(Meter.MODULE,)),
+    # Names of all functions of a module (or kernels of a library: the other field is 0), each ended by a zero byte.
+    Command(0x020C, "rgpuFunctionNames", Mode.CALL,
+            request=("module module", "library library"), reply=("bytes names",)),
+    # function or kernel: the other is 0.
+    Command(0x020D, "rgpuFunctionSetAttribute", Mode.POSTED,
+            request=("function function", "kernel kernel", "i32 attribute", "i32 value")),
+    # what: 0 cache config, 1 shared memory config.
+    Command(0x020E, "rgpuFunctionHint", Mode.POSTED,
+            request=("function function", "kernel kernel", "i32 what", "i32 value")),
+    # load: 0 asks cuFuncIsLoaded, 1 is cuFuncLoad.
+    Command(0x020F, "rgpuFunctionLoad", Mode.CALL,
+            request=("function function", "i32 load"), reply=("i32 state",), charges=(Meter.MODULE,)),
+    Command(0x0210, "rgpuLinkCreate", Mode.CALL,
+            request=("new link link", "bytes options", "u32 info_log_bytes", "u32 error_log_bytes")),
+    Command(0x0211, "rgpuLinkAddData", Mode.PARKED,
+            request=("link link", "i32 type", "image image", "bytes name", "bytes options"),
+            reply=("bytes info_log", "bytes error_log")),
+    # The linked image comes back in DATA frames before the reply.
+    Command(0x0212, "rgpuLinkComplete", Mode.PARKED, request=("link link", "u64 limit"),
+            reply=("u64 size", "bytes info_log", "bytes error_log"), bulk="reply"),
+    Command(0x0213, "rgpuLinkDestroy", Mode.POSTED, request=("link link",), destroys=True),
+    # what: 0 blocks per SM (block_size, dynamic, flags), 1 available dynamic shared memory (blocks, block_size).
+    Command(0x0214, "rgpuOccupancy", Mode.CALL,
+            request=("function function", "kernel kernel", "i32 what", "i32 block_size", "i32 blocks",
+                     "u64 dynamic", "u32 flags"),
+            reply=("u64 value",)),
+    # table: dynamic shared memory for block sizes 1, 32, 64, ... as u64, or empty when `dynamic` holds for all.
+    Command(0x0215, "rgpuOccupancyBlockSize", Mode.CALL,
+            request=("function function", "kernel kernel", "u64 dynamic", "i32 limit", "u32 flags", "bytes table"),
+            reply=("i32 min_grid", "i32 block_size")),
+]

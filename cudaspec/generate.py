@@ -1,0 +1,61 @@
+"""The table of artefacts: file name -> generator.  The only other list is in CMakeLists.txt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudaspec.gen import (
+    abi,
+    abi_check,
+    codec,
+    dispatch,
+    docs,
+    driver,
+    errors,
+    exports,
+    opcodes,
+    procaddr,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from cudaspec.load import Spec
+
+ARTEFACTS: Mapping[str, Callable[[Spec], str]] = {
+    "opcodes.gen.h": opcodes.opcodes_h,
+    "opcodes.gen.cc": opcodes.opcodes_cc,
+    "codec.gen.h": codec.codec_h,
+    "cuda_abi.gen.h": abi.cuda_abi_h,
+    "driver_table.gen.h": driver.driver_table_h,
+    "driver_table.gen.cc": driver.driver_table_cc,
+    "dispatch.gen.h": dispatch.dispatch_h,
+    "dispatch.gen.cc": dispatch.dispatch_cc,
+    "errors.gen.h": errors.errors_h,
+    "errors.gen.cc": errors.errors_cc,
+    "shim_calls.gen.h": lambda spec: exports.calls_h(spec, exports.shim(spec)),
+    "shim_exports.gen.cc": lambda spec: exports.exports_cc(spec, exports.shim(spec)),
+    "shim_procaddr.gen.cc": lambda spec: procaddr.procaddr_cc(spec, exports.shim(spec)),
+    "shim.map": lambda spec: exports.version_script(spec, exports.shim(spec)),
+    "emu_calls.gen.h": lambda spec: exports.calls_h(spec, exports.emu(spec)),
+    "emu_exports.gen.cc": lambda spec: exports.exports_cc(spec, exports.emu(spec)),
+    "emu_procaddr.gen.cc": lambda spec: procaddr.procaddr_cc(spec, exports.emu(spec)),
+    "coverage.md": docs.coverage_md,
+    "opcodes.dict": docs.dictionary,
+    "abi_check.gen.cc": abi_check.abi_check_cc,
+    "emu.map": lambda spec: exports.version_script(spec, exports.emu(spec)),
+}
+
+
+def write(spec: Spec, directory: Path) -> None:
+    """Writes every artefact.  One that has not changed keeps its time: nothing is rebuilt."""
+    for name, generator in ARTEFACTS.items():
+        write_file(directory / name, generator(spec))
+
+
+def write_file(path: Path, text: str) -> None:
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,294 @@
+"""Reads every data module, checks it, and gives the specification as one object.
+
+spec = cudaspec.load.load()
+spec.commands["rgpuMemAlloc"].reply  # (Field(kind="address", name="dptr", new=False),)
+spec.opcodes[0x0301].layout_hash
+spec.calls["cuMemAlloc_v2"].prototype.parameters
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import cudaspec
+from cudaspec import model
+from cudaspec.prototype import Prototype, parse_prototype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import ModuleType
+
+# Kinds of fields: size in bytes on the wire; 0 = u32 count and that many bytes.
+SCALARS: Mapping[str, int] = {
+    "u8": 1,
+    "u16": 2,
+    "u32": 4,
+    "i32": 4,
+    "u64": 8,
+    "i64": 8,
+    "f32": 4,
+    "f64": 8,
+    "address": 8,
+    "bytes": 0,
+}
+HANDLES = frozenset(
+    (
+        "context",
+        "stream",
+        "event",
+        "module",
+        "library",
+        "kernel",
+        "function",
+        "pool",
+        "link",
+        "image",
+    )
+)
+
+
+class SpecError(Exception):
+    """The specification breaks one of its rules; the message is a sentence that names the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a request or reply.  `new`: a handle minted by the client with this command."""
+
+    kind: str
+    name: str
+    new: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire; 0 for `bytes`, which is a u32 count and that many bytes."""
+        return SCALARS.get(self.kind, 8)
+
+    @property
+    def text(self) -> str:
+        return f"{'new ' if self.new else ''}{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """A checked command: its row, parsed fields and layout hash."""
+
+    row: model.Command
+    area: str
+    request: tuple[Field, ...]
+    reply: tuple[Field, ...]
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def opcode(self) -> int:
+        return self.row.opcode
+
+    @property
+    def is_call(self) -> bool:
+        """Waits for a reply."""
+        return self.row.mode in (model.Mode.CALL, model.Mode.PARKED)
+
+    @property
+    def canonical(self) -> str:
+        """The text whose CRC-32 both ends compare."""
+        request = ", ".join(f.text for f in self.request)
+        reply = ", ".join(f.text for f in self.reply)
+        bulk = self.row.bulk or "none"
+        return f"{self.name} {self.row.mode.value} ({request}) -> ({reply}) bulk={bulk}"
+
+    @property
+    def layout_hash(self) -> int:
+        return zlib.crc32(self.canonical.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A checked call: its row and parsed prototype."""
+
+    row: model.Call
+    area: str
+    prototype: Prototype
+
+    @property
+    def name(self) -> str:
+        return self.prototype.name
+
+    @property
+    def implemented(self) -> bool:
+        return self.row.mode not in (model.Mode.UNSUPPORTED, model.Mode.PLANNED)
+
+    @property
+    def body(self) -> str:
+        """The function that answers it."""
+        return self.row.alias or self.name
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything, read and checked."""
+
+    calls: Mapping[str, CallRow]
+    commands: Mapping[str, CommandRow]
+    types: tuple[model.Type, ...] = ()
+    errors: tuple[model.Error, ...] = ()
+    constants: tuple[model.Constant, ...] = ()
+    symbols: tuple[model.Symbols, ...] = ()
+    emulated: frozenset[str] = frozenset()
+    driver: tuple[str, ...] = ()
+    driver_optional: frozenset[str] = frozenset()
+    extra_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    opcodes: Mapping[int, CommandRow] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "opcodes", {c.opcode: c for c in self.commands.values()})
+
+    @functools.cached_property
+    def areas(self) -> tuple[str, ...]:
+        """Areas of the calls, in their order."""
+        return tuple(dict.fromkeys(c.area for c in self.calls.values()))
+
+    @functools.cached_property
+    def exported(self) -> tuple[str, ...]:
+        """Every symbol that the shim and the emulated device export, sorted."""
+        names = {s for row in self.symbols for s in (*(n for _, n in row.versions), *row.twins)}
+        return tuple(sorted(names))
+
+    @functools.cached_property
+    def known_types(self) -> frozenset[str]:
+        """Names that C code can use by value: everything but Opaque."""
+        names = {t.name for t in self.types if not isinstance(t, model.Opaque)}
+        return frozenset(names | {"CUresult"})
+
+    @functools.cached_property
+    def declared(self) -> tuple[CallRow, ...]:
+        """Calls whose types are all known, so that `cuda_abi.gen.h` declares them."""
+        from cudaspec.prototype import type_names
+
+        return tuple(
+            c
+            for c in self.calls.values()
+            if all(type_names(p.type) <= self.known_types for p in c.prototype.parameters)
+        )
+
+
+def modules(package: str) -> list[ModuleType]:
+    """The data modules of `cudaspec.PACKAGE`, by name."""
+    found = importlib.import_module(f"{cudaspec.__name__}.{package}")
+    names = sorted(m.name for m in pkgutil.iter_modules(found.__path__))
+    return [importlib.import_module(f"{found.__name__}.{name}") for name in names]
+
+
+def parse_field(command: str, text: str) -> Field:
+    """`"new event event"`, `"u64 bytes"` -> Field."""
+    words = text.split()
+    new = words[:1] == ["new"]
+    if new:
+        words = words[1:]
+    if len(words) != 2 or not re.fullmatch(r"[a-z][a-z0-9_]*", words[1]):
+        raise SpecError(f"{command}: the field '{text}' is not 'TYPE NAME' or 'new HANDLE NAME'.")
+    kind, name = words
+    if kind not in SCALARS and kind not in HANDLES:
+        raise SpecError(f"{command}: the field '{text}' has the unknown type '{kind}'.")
+    if new and kind not in HANDLES:
+        raise SpecError(f"{command}: only a handle can be 'new', not '{kind}'.")
+    return Field(kind, name, new)
+
+
+def command_rows(areas: Mapping[str, Iterable[model.Command]]) -> dict[str, CommandRow]:
+    """Parses commands by area; raises SpecError for a name or an opcode that is there twice."""
+    rows: dict[str, CommandRow] = {}
+    opcodes: dict[int, str] = {}
+    for area, commands in areas.items():
+        for command in commands:
+            name = command.name
+            if name in rows:
+                raise SpecError(f"{name}: there are two commands of this name.")
+            if taken := opcodes.get(command.opcode):
+                raise SpecError(f"{name}: the opcode 0x{command.opcode:04x} is taken by {taken}.")
+            opcodes[command.opcode] = name
+            request = tuple(parse_field(name, text) for text in command.request)
+            reply = tuple(parse_field(name, text) for text in command.reply)
+            rows[name] = CommandRow(command, area, request, reply)
+    return dict(sorted(rows.items(), key=lambda item: item[1].opcode))
+
+
+def call_rows(areas: Mapping[str, Iterable[model.Call]]) -> dict[str, CallRow]:
+    """Parses calls by area; raises SpecError for a symbol that is there twice."""
+    rows: dict[str, CallRow] = {}
+    for area, calls in areas.items():
+        for call in calls:
+            try:
+                prototype = parse_prototype(call.prototype)
+            except ValueError as error:
+                raise SpecError(f"calls/{area}: {error}") from None
+            if prototype.name in rows:
+                raise SpecError(f"{prototype.name}: there are two calls of this name.")
+            rows[prototype.name] = CallRow(call, area, prototype)
+    return rows
+
+
+def _types() -> tuple[model.Type, ...]:
+    """All types in the order in which C can declare them."""
+    from cudaspec.types import handles, structs
+
+    enums = [enum for module in modules("types") for enum in getattr(module, "ENUMS", ())]
+    # Everything but callbacks comes before the structures, callbacks before the structures' fields.
+    return (*handles.TYPES, *enums, *handles.CALLBACKS, *structs.TYPES)
+
+
+def _symbols() -> tuple[model.Symbols, ...]:
+    from cudaspec.types import symbols
+
+    found = list(symbols.MANY)
+    single = {"": symbols.ONE, "_ptsz": symbols.ONE_PTSZ, "_ptds": symbols.ONE_PTDS}
+    for suffix, table in single.items():
+        for version, names in table.items():
+            for name in names.split():
+                twins = (name + suffix,) if suffix else ()
+                found.append(model.Symbols(name, ((version, name),), twins))
+    return tuple(sorted(found, key=lambda s: s.name))
+
+
+def read() -> Spec:
+    """Reads the specification of this package without checking it."""
+    from cudaspec.types import driver, emulated, errors, handles, symbols
+
+    def by_area(package: str, attribute: str) -> dict[str, list[model.Call]]:
+        return {m.__name__.rpartition(".")[2]: getattr(m, attribute) for m in modules(package)}
+
+    calls = call_rows(by_area("calls", "CALLS"))
+    commands = command_rows(
+        {m.__name__.rpartition(".")[2]: m.COMMANDS for m in modules("commands")}
+    )
+    shim = {name for name, call in calls.items() if call.implemented}
+    return Spec(
+        calls=calls,
+        commands=commands,
+        types=_types(),
+        errors=tuple(errors.ERRORS),
+        constants=tuple(handles.CONSTANTS),
+        symbols=_symbols(),
+        emulated=frozenset((shim | set(emulated.ALSO)) - set(emulated.NOT)),
+        driver=tuple(driver.FUNCTIONS),
+        driver_optional=frozenset(driver.OPTIONAL),
+        extra_exports=dict(symbols.EXTRA),
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def load() -> Spec:
+    """Reads and checks the specification of this package.  Raises SpecError with a sentence."""
+    from cudaspec import check
+
+    spec = read()
+    check.check_package(spec)
+    return spec

@@ -1,0 +1,1 @@
+typedef unsigned int GLuint;typedef unsigned int GLenum;

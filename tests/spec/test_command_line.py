@@ -1,0 +1,34 @@
+"""`python -m cudaspec`, as CMake runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cudaspec import generate
+
+
+def _run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cudaspec", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_writes_every_artefact(tmp_path: Path) -> None:
+    done = _run(tmp_path / "out", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name for path in (tmp_path / "out" / "gen").iterdir()} == set(generate.ARTEFACTS)
+
+
+def test_writes_the_coverage_page_and_the_dictionary(tmp_path: Path) -> None:
+    page, words = tmp_path / "docs" / "cuda.md", tmp_path / "opcodes.dict"
+    done = _run("--docs", page, "--dictionary", words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "| `cuLaunchKernel` | posted | `rgpuLaunch` |" in page.read_text()
+    assert 'rgpuLaunch="\\x01\\x06"' in words.read_text()
+
+
+def test_says_what_to_give(tmp_path: Path) -> None:
+    done = _run(cwd=tmp_path)
+    assert done.returncode == 2
+    assert "say where to write: OUT_DIR, --docs FILE, --dictionary FILE or --lock" in done.stderr

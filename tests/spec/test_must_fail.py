@@ -1,0 +1,280 @@
+"""Specifications that break one rule, and the sentence each gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cudaspec import check, datacheck, load, lock
+from cudaspec.model import Call, Command, In, InOut, Meter, Mode, Out, Value
+
+MEM_FREE = Command(0x0303, "rgpuMemFree", Mode.POSTED, request=("address dptr",))
+PING = Command(0x0109, "rgpuPing", Mode.CALL, request=("u64 echo",), reply=("u64 echo",))
+
+METER = "it allocates, copies or launches, so it names the meter that pays for it (charges)."
+
+
+def _local(prototype: str, **fields: object) -> Call:
+    return Call(prototype, Mode.LOCAL, state="Dev", **fields)  # type: ignore[arg-type]
+
+
+CALL_CASES = {
+    "pointer without direction": (
+        _local("CUresult cuX(int *value)"),
+        "cuX: the pointer 'value' has no direction: say In, Out, InOut, Value, Image or Layout.",
+    ),
+    "direction of a value": (
+        _local("CUresult cuX(int value)", args={"value": In()}),
+        "cuX: 'value' is no pointer, so it has no direction.",
+    ),
+    "direction of nothing": (
+        _local("CUresult cuX(int value)", args={"valu": In()}),
+        "cuX: 'valu' has a direction but is no parameter.",
+    ),
+    "unknown type": (
+        _local("CUresult cuX(CUbogus value)"),
+        "cuX: the type 'CUbogus' of 'value' is not in types/.",
+    ),
+    "output that points to const": (
+        _local("CUresult cuX(const int *value)", args={"value": Out()}),
+        "cuX: 'value' points to const, so it cannot be written.",
+    ),
+    "void pointer without length": (
+        _local("CUresult cuX(void *data)", args={"data": Out()}),
+        "cuX: the void pointer 'data' needs a length in bytes.",
+    ),
+    "length with a minus": (
+        _local("CUresult cuX(void *data, size_t n)", args={"data": Out(len="n - 1")}),
+        "cuX: the length 'n - 1' is not '+' and '*' over names and integers.",
+    ),
+    "length over nothing": (
+        _local("CUresult cuX(void *data, size_t n)", args={"data": Out(len="m * 4")}),
+        "cuX: the length 'm * 4' of 'data' reads 'm', which is no parameter.",
+    ),
+    "length over a pointer": (
+        _local("CUresult cuX(void *data, size_t *n)", args={"data": Out(len="n"), "n": InOut()}),
+        "cuX: the length 'n' of 'data' reads 'n', which is a pointer.",
+    ),
+    "sends no command": (
+        Call("CUresult cuX(int value)", Mode.CALL, sends=("rgpuNothing",)),
+        "cuX: it sends 'rgpuNothing', which is no command.",
+    ),
+    "posted, but waits": (
+        Call("CUresult cuX(int value)", Mode.POSTED, sends=("rgpuPing",)),
+        "cuX: it is posted, but 'rgpuPing' waits for a reply.",
+    ),
+    "reports by nothing": (
+        Call("CUresult cuX(int value)", Mode.CALL, sends=("rgpuPing",), reports=True),
+        "cuX: it cannot report an earlier error: none of the commands that it sends does.",
+    ),
+    "local, but sends": (
+        _local("CUresult cuX(int value)", sends=("rgpuPing",)),
+        "cuX: a local call sends nothing, not 'rgpuPing'.",
+    ),
+    "local without state": (
+        Call("CUresult cuX(int value)", Mode.LOCAL),
+        "cuX: a local call says which table answers it (state).",
+    ),
+    "call that sends nothing": (
+        Call("CUresult cuX(int value)", Mode.CALL),
+        "cuX: it is not local, so it says which commands it sends.",
+    ),
+    "no class": (
+        Call("CUresult cuX(int value)", "call"),  # type: ignore[arg-type]
+        "cuX: its class is one of Mode, not 'call'.",
+    ),
+    "planned without reason": (
+        Call("CUresult cuX(int value)", Mode.PLANNED),
+        "cuX: what is not implemented says why (reason).",
+    ),
+    "unsupported with an unknown error": (
+        Call("CUresult cuX(int value)", Mode.UNSUPPORTED, reason="no", error="CUDA_ERROR_NO"),
+        "cuX: its error 'CUDA_ERROR_NO' is no CUresult.",
+    ),
+    "alias of nothing": (
+        _local("CUresult cuX(int value)", alias="cuY"),
+        "cuX: its alias 'cuY' is no implemented call.",
+    ),
+    "not a declaration": (
+        _local("cudaError_t cuX(int value)"),
+        "calls/toy: 'cudaError_t cuX(int value)' is not a declaration 'CUresult cuNAME(...)'.",
+    ),
+    "parameter without a type": (
+        _local("CUresult cuX(value)"),
+        "calls/toy: cuX: the parameter 'value' has no type or no name.",
+    ),
+}
+
+COMMAND_CASES = {
+    "posted with a reply": (
+        Command(1, "rgpuX", Mode.POSTED, reply=("address dptr",)),
+        "rgpuX: a posted command has no reply; make it a call or drop 'address dptr'.",
+    ),
+    "posted that reports": (
+        Command(1, "rgpuX", Mode.POSTED, reports=True),
+        "rgpuX: a posted command cannot report a deferred error; only a call can.",
+    ),
+    "posted with bytes back": (
+        Command(1, "rgpuX", Mode.POSTED, bulk="reply"),
+        "rgpuX: a posted command sends nothing back; its class is DELIVERED when bytes come later.",
+    ),
+    "call that is reaped": (
+        Command(1, "rgpuX", Mode.CALL, reaped=True),
+        "rgpuX: only a posted command can be reaped.",
+    ),
+    "drains without waiting": (
+        Command(1, "rgpuX", Mode.CALL, drains=True),
+        "rgpuX: what drains the slots of all threads waits for them, so its class is PARKED.",
+    ),
+    "local command": (
+        Command(1, "rgpuX", Mode.LOCAL),
+        "rgpuX: a command travels, so its class is not LOCAL.",
+    ),
+    "allocates without a meter": (
+        Command(1, "rgpuMemAllocMore", Mode.CALL, reply=("address dptr",)),
+        f"rgpuMemAllocMore: {METER}",
+    ),
+    "launches without a meter": (
+        Command(1, "rgpuLaunchAll", Mode.POSTED),
+        f"rgpuLaunchAll: {METER}",
+    ),
+    "copies without a meter": (
+        Command(1, "rgpuCopyAtoA", Mode.POSTED),
+        f"rgpuCopyAtoA: {METER}",
+    ),
+    "field of an unknown type": (
+        Command(1, "rgpuX", Mode.CALL, request=("u128 wide",)),
+        "rgpuX: the field 'u128 wide' has the unknown type 'u128'.",
+    ),
+    "field without a name": (
+        Command(1, "rgpuX", Mode.CALL, request=("u64",)),
+        "rgpuX: the field 'u64' is not 'TYPE NAME' or 'new HANDLE NAME'.",
+    ),
+    "new number": (
+        Command(1, "rgpuX", Mode.CALL, request=("new u64 bytes",)),
+        "rgpuX: only a handle can be 'new', not 'u64'.",
+    ),
+    "handle minted by the worker": (
+        Command(1, "rgpuX", Mode.CALL, reply=("new event event",)),
+        "rgpuX: a handle is minted by the client, so a reply cannot hold a 'new' one.",
+    ),
+    "field twice": (
+        Command(1, "rgpuX", Mode.CALL, request=("u64 a", "u64 a")),
+        "rgpuX: the field 'a' is there twice.",
+    ),
+    "field that C++ cannot name": (
+        Command(1, "rgpuX", Mode.CALL, request=("u64 delete",)),
+        "rgpuX: the field 'delete' is a word of C++; give it another name.",
+    ),
+    "name": (
+        Command(1, "cuX", Mode.CALL),
+        "cuX: the name of a command is 'rgpu' and words with capitals.",
+    ),
+    "opcode that does not fit": (
+        Command(0x10000, "rgpuX", Mode.CALL),
+        "rgpuX: the opcode 0x10000 does not fit 16 bits.",
+    ),
+}
+
+DATA_CASES = {
+    "loop": ("for i in range(3):\n    print(i)\n", "For"),
+    "comprehension": (
+        "from cudaspec.model import Call\nCALLS = [Call(x) for x in ()]\n",
+        "ListComp",
+    ),
+    "function": ("def rows():\n    return []\n", "FunctionDef"),
+    "arithmetic": ("SIZE = 4 * 2\n", "BinOp"),
+    "foreign import": ("import os\n", "Import"),
+    "foreign call": ("CALLS = [dict(a=1)]\n", "Call"),
+    "spread": ("A = {**{}}\n", "Dict"),
+    "second string": ('"""Data."""\n"""More."""\n', "Expr"),
+}
+
+
+@pytest.mark.parametrize("case", CALL_CASES)
+def test_call(toy: Callable[..., load.Spec], case: str) -> None:
+    call, sentence = CALL_CASES[case]
+    with pytest.raises(load.SpecError) as error:
+        check.check(toy(calls=[call], commands=[PING, MEM_FREE]))
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("case", COMMAND_CASES)
+def test_command(toy: Callable[..., load.Spec], case: str) -> None:
+    command, sentence = COMMAND_CASES[case]
+    with pytest.raises(load.SpecError) as error:
+        check.check(toy(calls=[], commands=[command]))
+    assert str(error.value) == sentence
+
+
+def test_opcode_twice(toy: Callable[..., load.Spec]) -> None:
+    again = Command(0x0303, "rgpuOther", Mode.POSTED)
+    with pytest.raises(load.SpecError) as error:
+        toy(calls=[], commands=[MEM_FREE, again])
+    assert str(error.value) == "rgpuOther: the opcode 0x0303 is taken by rgpuMemFree."
+
+
+def test_name_twice(toy: Callable[..., load.Spec]) -> None:
+    again = Command(0x0304, "rgpuMemFree", Mode.POSTED)
+    with pytest.raises(load.SpecError) as error:
+        toy(calls=[], commands=[MEM_FREE, again])
+    assert str(error.value) == "rgpuMemFree: there are two commands of this name."
+
+
+def test_symbol_twice(toy: Callable[..., load.Spec]) -> None:
+    call = _local("CUresult cuX(void *user)", args={"user": Value()})
+    with pytest.raises(load.SpecError) as error:
+        toy(calls=[call, call])
+    assert str(error.value) == "cuX: there are two calls of this name."
+
+
+def test_alias_with_other_parameters(toy: Callable[..., load.Spec]) -> None:
+    calls = [_local("CUresult cuX(int a)"), _local("CUresult cuY(size_t a)", alias="cuX")]
+    with pytest.raises(load.SpecError) as error:
+        check.check(toy(calls=calls))
+    assert str(error.value) == "cuY: its alias 'cuX' has other parameters."
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (
+            Command(0x0303, "rgpuMemFree", Mode.POSTED, request=("address dptr", "u32 flags")),
+            "rgpuMemFree: its layout is not the one that opcodes.lock has for 0x0303: "
+            "take a new opcode, because releases that are out use this one.",
+        ),
+        (
+            Command(0x0303, "rgpuMemFreeAll", Mode.POSTED, request=("address dptr",)),
+            "rgpuMemFreeAll: the opcode 0x0303 is rgpuMemFree's for ever; take a new one.",
+        ),
+        (
+            Command(0x0304, "rgpuMemFree", Mode.POSTED, request=("address dptr",)),
+            "rgpuMemFree: the opcode 0x0304 is not in opcodes.lock: "
+            "run 'python -m cudaspec --lock'.",
+        ),
+    ],
+    ids=["layout", "name", "new"],
+)
+def test_lock(
+    toy: Callable[..., load.Spec], tmp_path: Path, changed: Command, sentence: str
+) -> None:
+    path = tmp_path / "opcodes.lock"
+    lock.append(toy(calls=[], commands=[MEM_FREE]), path)
+    with pytest.raises(load.SpecError) as error:
+        check.check(toy(calls=[], commands=[changed]), lock.read(path))
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("case", DATA_CASES)
+def test_data_modules_hold_no_logic(case: str) -> None:
+    text, node = DATA_CASES[case]
+    with pytest.raises(load.SpecError) as error:
+        datacheck.check_source(text, "calls/toy.py")
+    assert str(error.value).startswith("calls/toy.py:")
+    assert str(error.value).endswith(f"a data module holds only rows of literals; {node} is logic.")
+
+
+def test_meters_are_named() -> None:
+    assert {m.value for m in Meter} >= {"vram", "pool", "launch", "copy"}
