@@ -1,0 +1,26 @@
+// Monotonic time and deadlines.
+#pragma once
+
+#include <cstdint>
+
+namespace rgpu::base {
+
+// Nanoseconds of CLOCK_MONOTONIC.
+uint64_t NowNs();
+
+// A point in time that a wait must not pass.  Made from a timeout in milliseconds; -1: never.
+class Deadline {
+ public:
+  explicit Deadline(int timeout_ms)
+      : at_ns_(timeout_ms < 0 ? UINT64_MAX
+                              : NowNs() + static_cast<uint64_t>(timeout_ms) * 1000000U) {}
+  bool never() const { return at_ns_ == UINT64_MAX; }
+  bool passed() const { return !never() && NowNs() >= at_ns_; }
+  // What is left, rounded up, for poll(2): -1 never, 0 passed.
+  int left_ms() const;
+
+ private:
+  uint64_t at_ns_;
+};
+
+}  // namespace rgpu::base

@@ -1,0 +1,18 @@
+// One line per message on stderr, `rgpu NAME: text`.  RGPU_LOG = error (default) | info | debug.
+#pragma once
+
+namespace rgpu::base {
+
+enum class Level : int { kError = 0, kInfo = 1, kDebug = 2 };
+
+// The name in front of each line, e.g. "shim"; a string that lives for ever.
+void SetLogName(const char* name);
+void SetLogLevel(Level level);
+// Reads RGPU_LOG.
+void SetLogLevelFromEnvironment();
+bool LogOn(Level level);
+
+// Writes with one write(2), so that lines of several processes do not mix.  At most 1000 bytes.
+void Log(Level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+}  // namespace rgpu::base

@@ -1,0 +1,215 @@
+// URIs to connections, with sentences for everything that can go wrong.
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <string_view>
+
+#include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/fd.h"
+#include "rgpu_common/native/transport/socket_connection.h"
+
+namespace rgpu::transport {
+namespace {
+
+using base::Deadline;
+using base::UniqueFd;
+
+std::unique_ptr<Connection> Fail(ConnectError* why, int error, std::string sentence) {
+  if (why != nullptr) *why = {error, std::move(sentence)};
+  return nullptr;
+}
+
+std::unique_ptr<Connection> NoAddress(ConnectError* why, const std::string& text) {
+  return Fail(why, 0,
+              "'" + text +
+                  "' is no server address: write HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT or "
+                  "unix:/PATH");
+}
+
+struct HostPort {
+  std::string host;
+  std::string port;
+};
+
+// `host:port` or `[v6]:port`.
+bool Split(const std::string& address, HostPort* out) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  out->host = address.substr(0, colon);
+  out->port = address.substr(colon + 1);
+  if (out->host.front() == '[') {
+    if (out->host.size() < 3 || out->host.back() != ']') return false;
+    out->host = out->host.substr(1, out->host.size() - 2);
+  } else if (out->host.find(':') != std::string::npos) {
+    return false;
+  }
+  const auto digit = [](unsigned char c) { return std::isdigit(c) != 0; };
+  if (out->port.empty() || out->port.size() > 5 ||
+      !std::all_of(out->port.begin(), out->port.end(), digit)) {
+    return false;
+  }
+  const int number = std::stoi(out->port);
+  return number >= 1 && number <= 65535;
+}
+
+std::string TcpSentence(int error, const std::string& address, int timeout_ms) {
+  const std::string at = "the server at " + address;
+  switch (error) {
+    case ECONNREFUSED:
+      return "nothing listens at " + address + ": start 'rgpu serve --listen " + address +
+             "' there, or correct the address in RGPU_SERVER";
+    case ETIMEDOUT:
+      return at + " did not answer within " + std::to_string(timeout_ms / 1000) +
+             " s: check the address, and that firewalls let this port through";
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case EADDRNOTAVAIL:
+      return "there is no route to " + address + ": check the address and this container's network";
+    default:
+      return at + " cannot be reached (" + base::ErrnoText(error) +
+             "): check the address and the network";
+  }
+}
+
+// A connect to a free port of this machine's ephemeral range can meet itself.
+bool IsSelf(int fd) {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t here_size = sizeof here;
+  socklen_t there_size = sizeof there;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_size) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_size) == 0 &&
+         here_size == there_size && std::memcmp(&here, &there, here_size) == 0;
+}
+
+// 0 or an errno.
+int FinishConnect(int fd, const Deadline& deadline) {
+  for (;;) {
+    pollfd wait{fd, POLLOUT, 0};
+    const int ready = poll(&wait, 1, deadline.left_ms());
+    if (ready == 0) return ETIMEDOUT;
+    if (ready < 0 && errno != EINTR) return errno;
+    if (ready > 0) break;
+  }
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  return error;
+}
+
+int ConnectOne(const addrinfo& to, const Deadline& deadline, UniqueFd* out) {
+  UniqueFd fd(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol));
+  if (!fd.valid()) return errno;
+  int error = connect(fd.get(), to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
+  if (error == EINPROGRESS || error == EINTR) error = FinishConnect(fd.get(), deadline);
+  if (error == 0 && IsSelf(fd.get())) error = ECONNREFUSED;
+  if (error == 0) *out = std::move(fd);
+  return error;
+}
+
+std::unique_ptr<Connection> Own(UniqueFd fd, const ConnectOptions& options, ConnectError* why) {
+  std::unique_ptr<Connection> connection = Adopt(fd.release(), options);
+  if (connection != nullptr) return connection;
+  return Fail(why, EMFILE,
+              "no descriptor is left for the connection: raise the limit of open files "
+              "(ulimit -n)");
+}
+
+}  // namespace
+
+std::unique_ptr<Connection> ConnectTcp(const std::string& address, const ConnectOptions& options,
+                                       ConnectError* why) {
+  HostPort parts;
+  if (!Split(address, &parts)) return NoAddress(why, address);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &found);
+  if (code != 0) {
+    return Fail(why, EHOSTUNREACH,
+                "the host name '" + parts.host + "' cannot be resolved (" + gai_strerror(code) +
+                    "): correct the address in RGPU_SERVER or the name service");
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, &freeaddrinfo);
+  const Deadline all(options.timeout_ms);
+  int left = 0;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) ++left;
+  int error = EHOSTUNREACH;
+  for (const addrinfo* at = found; at != nullptr && !all.passed(); at = at->ai_next, --left) {
+    // A dead address of several must not use up the others' time.
+    const int rest = all.left_ms();
+    UniqueFd fd;
+    error = ConnectOne(*at, Deadline(rest < 0 ? -1 : rest / left), &fd);
+    if (error == 0) return Own(std::move(fd), options, why);
+  }
+  return Fail(why, error, TcpSentence(error, address, options.timeout_ms));
+}
+
+std::unique_ptr<Connection> ConnectUnix(const std::string& address, const ConnectOptions& options,
+                                        ConnectError* why) {
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (address.empty() || address.front() != '/') return NoAddress(why, "unix:" + address);
+  if (address.size() >= sizeof to.sun_path) {
+    return Fail(why, ENAMETOOLONG,
+                "the socket path " + address + " is longer than the " +
+                    std::to_string(sizeof to.sun_path - 1) + " bytes allowed: use a shorter one");
+  }
+  std::memcpy(to.sun_path, address.c_str(), address.size() + 1);
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // A full backlog blocks connect; the send timeout bounds that.
+  const timeval limit{options.timeout_ms / 1000, (options.timeout_ms % 1000) * 1000};
+  if (options.timeout_ms > 0) setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  int error = 0;
+  do {
+    error = connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error == 0) {
+    const timeval none{0, 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+    return Own(std::move(fd), options, why);
+  }
+  if (error == ENOENT || error == ECONNREFUSED) {
+    return Fail(why, error,
+                "no server listens at unix:" + address + ": start 'rgpu serve --listen unix:" +
+                    address + "', or mount its directory into this container");
+  }
+  if (error == EACCES) {
+    return Fail(why, error,
+                "this user may not open " + address + ": give it write permission on the socket");
+  }
+  return Fail(why, error,
+              "unix:" + address + " cannot be opened (" +
+                  base::ErrnoText(error == EAGAIN ? ETIMEDOUT : error) +
+                  "): check that the server there is alive");
+}
+
+const std::vector<Scheme>& Schemes() {
+  static const std::vector<Scheme> schemes = {
+      {"unix", &ConnectUnix}, {"tcp", &ConnectTcp}, {"shm", nullptr},
+      {"ucx", nullptr},       {"grpc", nullptr},
+  };
+  return schemes;
+}
+
+std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
+                                    ConnectError* why) {
+  for (const Scheme& scheme : Schemes()) {
+    const std::string prefix = std::string(scheme.name) + ":";
+    if (!uri.starts_with(prefix)) continue;
+    if (scheme.connect != nullptr) return scheme.connect(uri.substr(prefix.size()), options, why);
+    return Fail(why, EPROTONOSUPPORT,
+                "the transport " + prefix +
+                    " is not in this release: use unix:/PATH on one host, HOST:PORT between hosts");
+  }
+  return ConnectTcp(uri, options, why);
+}
+
+}  // namespace rgpu::transport

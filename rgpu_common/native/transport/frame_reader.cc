@@ -1,0 +1,184 @@
+#include <errno.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/transport/frame_io.h"
+
+namespace rgpu::transport {
+namespace {
+
+// Shorter rests of bulk are read together with what follows them.
+constexpr size_t kDirectBytes = 4096;
+// Behind large bulk comes more of it as a rule: read little ahead, so that it need not be copied.
+constexpr size_t kReadAheadBytes = 4096;
+constexpr uint32_t kLargeBulkBytes = 64U << 10;
+constexpr size_t kLeastCapacity = 2 * (wire::kHeaderBytes + wire::kMaxHeadBytes);
+
+// memcpy that the kernel carries out: false if `to` cannot be written.
+bool GuardedCopy(void* to, const void* from, size_t bytes) {
+  auto* at = static_cast<uint8_t*>(to);
+  const auto* source = static_cast<const uint8_t*>(from);
+  while (bytes > 0) {
+    const iovec local{const_cast<uint8_t*>(source), bytes};
+    const iovec remote{at, bytes};
+    const ssize_t done = process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
+    if (done <= 0) {
+      if (done < 0 && errno != EFAULT) {  // not allowed here: as the application would do it
+        std::memcpy(at, source, bytes);
+        return true;
+      }
+      return false;
+    }
+    at += done;
+    source += done;
+    bytes -= static_cast<size_t>(done);
+  }
+  return true;
+}
+
+}  // namespace
+
+FrameReader::FrameReader(Connection* connection, size_t buffer_bytes)
+    : connection_(connection),
+      capacity_(std::max(buffer_bytes, kLeastCapacity)),
+      buffer_(std::make_unique_for_overwrite<uint8_t[]>(capacity_)),
+      head_(std::make_unique_for_overwrite<uint8_t[]>(wire::kMaxHeadBytes)),
+      refill_limit_(capacity_) {}
+
+IoState FrameReader::Refill(size_t limit) {
+  if (begin_ == end_) {
+    begin_ = end_ = 0;
+  } else if (capacity_ - end_ < capacity_ / 4) {
+    std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
+    end_ = buffered();
+    begin_ = 0;
+  }
+  const IoResult result =
+      connection_->TryRecv(buffer_.get() + end_, std::min(capacity_ - end_, limit));
+  if (result.ok()) end_ += result.bytes;
+  return result.state;
+}
+
+ReadState FrameReader::Parse(wire::FrameHeader* header, wire::ByteView* head) {
+  const size_t skip = std::min<size_t>(bulk_left_, buffered());
+  begin_ += skip;
+  bulk_left_ -= static_cast<uint32_t>(skip);
+  if (bulk_left_ > 0 || buffered() < wire::kHeaderBytes) return ReadState::kTimeout;
+  if (!wire::ParseHeader(buffer_.get() + begin_, header)) return ReadState::kMalformed;
+  const uint32_t head_bytes = header->head_bytes();
+  if (buffered() < wire::kHeaderBytes + head_bytes) return ReadState::kTimeout;
+  std::memcpy(head_.get(), buffer_.get() + begin_ + wire::kHeaderBytes, head_bytes);
+  begin_ += wire::kHeaderBytes + head_bytes;
+  *head = {head_.get(), head_bytes};
+  bulk_left_ = header->bulk_bytes;
+  refill_limit_ = bulk_left_ >= kLargeBulkBytes ? kReadAheadBytes : capacity_;
+  return ReadState::kFrame;
+}
+
+ReadState FrameReader::Next(wire::FrameHeader* header, wire::ByteView* head, int timeout_ms,
+                            bool wakeable) {
+  if (final_ != ReadState::kFrame) return final_;
+  const base::Deadline deadline(timeout_ms > 0 ? timeout_ms : -1);
+  const int events = kReadable | (wakeable ? kWoken : 0);
+  for (;;) {
+    const ReadState parsed = Parse(header, head);
+    if (parsed == ReadState::kMalformed) final_ = parsed;
+    if (parsed != ReadState::kTimeout) return parsed;
+    const IoState received = Refill(refill_limit_);
+    if (received == IoState::kDone) continue;
+    if (received != IoState::kWouldBlock) return final_ = ReadState::kClosed;
+    if (timeout_ms == 0) return ReadState::kTimeout;
+    const int ready = connection_->Wait(events, timeout_ms < 0 ? -1 : deadline.left_ms());
+    if (ready == 0) return ReadState::kTimeout;
+    if ((ready & kWoken) != 0) return ReadState::kWoken;
+  }
+}
+
+bool FrameReader::TakeBuffered(void* to, size_t bytes) {
+  const uint8_t* from = buffer_.get() + begin_;
+  begin_ += bytes;
+  bulk_left_ -= static_cast<uint32_t>(bytes);
+  if (guarded_) return GuardedCopy(to, from, bytes);
+  std::memcpy(to, from, bytes);
+  return true;
+}
+
+// Waits for and receives at least one byte of bulk: into `to`, or, if that would be a short read,
+// into the buffer (then *got is 0).
+BulkState FrameReader::ReceiveSome(uint8_t* to, size_t bytes, int idle_timeout_ms, size_t* got) {
+  *got = 0;
+  for (;;) {
+    const bool direct = bytes >= kDirectBytes;
+    IoResult result;
+    if (direct) {
+      result = connection_->TryRecv(to, bytes);
+    } else {
+      result.state = Refill(refill_limit_);
+    }
+    switch (result.state) {
+      case IoState::kDone:
+        if (direct) {
+          *got = result.bytes;
+          bulk_left_ -= static_cast<uint32_t>(result.bytes);
+        }
+        return BulkState::kDone;
+      case IoState::kFault:
+        return BulkState::kFault;
+      case IoState::kWouldBlock:
+        if (connection_->Wait(kReadable, idle_timeout_ms) == 0) return BulkState::kTimeout;
+        break;
+      default:
+        final_ = ReadState::kClosed;
+        return BulkState::kClosed;
+    }
+  }
+}
+
+BulkState FrameReader::ReadBulk(void* to, size_t bytes, int idle_timeout_ms) {
+  bytes = std::min<size_t>(bytes, bulk_left_);
+  auto* at = static_cast<uint8_t*>(to);
+  while (bytes > 0) {
+    const size_t here = std::min(bytes, buffered());
+    if (here > 0) {
+      const bool written = TakeBuffered(at, here);
+      at += here;
+      bytes -= here;
+      if (!written) return Drain(bytes, idle_timeout_ms, BulkState::kFault);
+      continue;
+    }
+    size_t got = 0;
+    const BulkState state = ReceiveSome(at, bytes, idle_timeout_ms, &got);
+    if (state == BulkState::kFault) return Drain(bytes, idle_timeout_ms, BulkState::kFault);
+    if (state != BulkState::kDone) return state;
+    at += got;
+    bytes -= got;
+  }
+  return BulkState::kDone;
+}
+
+BulkState FrameReader::Drain(size_t bytes, int idle_timeout_ms, BulkState answer) {
+  while (bytes > 0) {
+    if (buffered() == 0) {
+      size_t got = 0;
+      // Through the buffer, in its full size: never straight.
+      refill_limit_ = capacity_;
+      const BulkState state = ReceiveSome(nullptr, 0, idle_timeout_ms, &got);
+      if (state != BulkState::kDone) return state;
+    }
+    const size_t here = std::min(bytes, buffered());
+    begin_ += here;
+    bulk_left_ -= static_cast<uint32_t>(here);
+    bytes -= here;
+  }
+  return answer;
+}
+
+BulkState FrameReader::SkipBulk(int idle_timeout_ms) {
+  return Drain(bulk_left_, idle_timeout_ms, BulkState::kDone);
+}
+
+}  // namespace rgpu::transport

@@ -1,0 +1,82 @@
+// Outbox: what many threads have to say on one connection, in order, without any of them blocking
+// in a write.  Writes at once, in the caller's thread, while the peer keeps up; its own thread
+// takes over what the peer is too slow for.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "rgpu_common/native/transport/frame_io.h"
+
+namespace rgpu::transport {
+
+class Outbox {
+ public:
+  struct Limits {
+    // Above this many queued bytes WaitRoom blocks.
+    size_t soft_bytes = 8U << 20;
+    // Above this many Post fails: the peer sends and does not read.
+    size_t hard_bytes = 64U << 20;
+    // The peer may take nothing for this long, then the connection is given up.  -1: as long as it
+    // lives (a program stopped in a debugger takes nothing); whoever watches it calls Close.
+    int idle_timeout_ms = -1;
+  };
+
+  explicit Outbox(Connection* connection) : Outbox(connection, Limits{}) {}
+  Outbox(Connection* connection, Limits limits);
+  ~Outbox();  // joins; what is queued then is dropped: call Drain first
+  Outbox(const Outbox&) = delete;
+  Outbox& operator=(const Outbox&) = delete;
+
+  // Appends whole frames (a FrameBuffer's contents), and sends them unless `hold` (then they go
+  // with the next Post or Flush).  False: closed, or over the hard limit (the outbox is closed
+  // then).
+  bool Post(const FrameBuffer& frames, bool hold = false);
+  // One frame with bulk that is not copied: `keep` owns it until it is sent or dropped.
+  bool PostBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk,
+                std::shared_ptr<const void> keep);
+  void Flush();
+  // Blocks until fewer than soft_bytes are queued.  For producers of bulk, never for a decoder.
+  bool WaitRoom(int timeout_ms);
+  // Blocks until all is handed to the connection.
+  bool Drain(int timeout_ms);
+  // Stops.  If something is still queued it is dropped and the connection shut down, since a frame
+  // may be cut.
+  void Close();
+
+  bool closed() const;
+  size_t queued_bytes() const;
+
+ private:
+  struct Item {
+    std::vector<uint8_t> bytes;  // whole frames, or the header and head of the one with `bulk`
+    wire::ByteView bulk;
+    std::shared_ptr<const void> keep;
+    size_t size() const { return bytes.size() + bulk.size; }
+  };
+  // All below with the lock.
+  bool Append(Item item, bool hold);
+  void WriteNow();  // sends what fits
+  int Gather(iovec* parts, int limit) const;
+  void Consume(size_t bytes);
+  void StartWriter();
+  void CloseLocked();
+  void Run();  // the writer thread; takes the lock itself
+
+  Connection* connection_;
+  const Limits limits_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;
+  size_t queued_ = 0;         // bytes not sent yet
+  size_t sent_of_front_ = 0;  // of the first item
+  bool slow_ = false;         // the writer thread is in charge until the queue is empty
+  bool closed_ = false;
+  std::thread writer_;
+};
+
+}  // namespace rgpu::transport

@@ -1,0 +1,184 @@
+#include "rgpu_common/native/transport/socket_connection.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "rgpu_common/native/base/clock.h"
+
+namespace rgpu::transport {
+namespace {
+
+IoResult Failure() {
+  switch (errno) {
+    case EAGAIN:
+#if EAGAIN != EWOULDBLOCK
+    case EWOULDBLOCK:
+#endif
+      return {IoState::kWouldBlock, 0, 0};
+    case EFAULT:
+      return {IoState::kFault, 0, EFAULT};
+    case EPIPE:
+      return {IoState::kClosed, 0, 0};
+    default:
+      return {IoState::kFailed, 0, errno};
+  }
+}
+
+void SetOption(int fd, int level, int name, int value) {
+  setsockopt(fd, level, name, &value, sizeof value);
+}
+
+// Loss-based control keeps a local network full where BBR's pacing costs up to a third; the first
+// one that this user may choose is taken.
+void ChooseCongestionControl(int fd) {
+  for (const char* name : {"cubic", "reno"}) {
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name,
+                   static_cast<socklen_t>(std::strlen(name))) == 0) {
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+void TuneTcp(int fd, const ConnectOptions& options) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  const int seconds = std::max(2, options.dead_peer_ms / 1000);
+  const int idle = seconds / 2;
+  const int interval = std::max(1, (seconds - idle) / 5);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, (seconds - idle) / interval));
+  ChooseCongestionControl(fd);
+}
+
+bool PeerIsDead(const tcp_info& info, int dead_peer_ms) {
+  constexpr uint8_t kProbes = 3;
+  return info.tcpi_last_ack_recv >= static_cast<uint32_t>(dead_peer_ms) &&
+         (info.tcpi_unacked > 0 || info.tcpi_probes >= kProbes);
+}
+
+SocketConnection::SocketConnection(base::UniqueFd socket, base::UniqueFd wake, const char* kind,
+                                   int dead_peer_ms)
+    : socket_(socket.release()), wake_(wake.release()), kind_(kind), dead_peer_ms_(dead_peer_ms) {}
+
+SocketConnection::~SocketConnection() {
+  if (socket_ >= 0) close(socket_);
+  if (wake_ >= 0) close(wake_);
+}
+
+IoResult SocketConnection::TrySend(const iovec* parts, int count) {
+  if (closed_.load(std::memory_order_relaxed)) return Gone();
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts);
+  message.msg_iovlen = static_cast<size_t>(std::min(count, IOV_MAX));
+  ssize_t sent = 0;
+  do {
+    sent = sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) return Failure();
+  return {IoState::kDone, static_cast<size_t>(sent), 0};
+}
+
+IoResult SocketConnection::TryRecv(void* to, size_t bytes) {
+  if (closed_.load(std::memory_order_relaxed)) return Gone();
+  ssize_t got = 0;
+  do {
+    got = recv(socket_, to, bytes, MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return Failure();
+  if (got == 0) return {IoState::kClosed, 0, 0};
+  return {IoState::kDone, static_cast<size_t>(got), 0};
+}
+
+IoResult SocketConnection::Gone() const {
+  const int error = error_.load();
+  return {error == 0 ? IoState::kClosed : IoState::kFailed, 0, error};
+}
+
+// False: the peer is dead, and everybody who uses the connection learns it.
+bool SocketConnection::CheckPeer() {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(socket_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
+  if (!PeerIsDead(info, dead_peer_ms_)) return true;
+  error_ = ETIMEDOUT;
+  Shutdown();
+  return false;
+}
+
+int SocketConnection::Wait(int events, int timeout_ms) {
+  const int data = events & (kReadable | kWritable);
+  if (closed_.load(std::memory_order_relaxed) && data != 0) return data;
+  const base::Deadline deadline(timeout_ms > 0 ? timeout_ms : -1);
+  pollfd fds[2] = {{data != 0 ? socket_ : -1, static_cast<int16_t>(data), 0}, {wake_, POLLIN, 0}};
+  const nfds_t count = (events & kWoken) != 0 ? 2 : 1;
+  // Long waits are cut in slices, to look after the peer in between.
+  const int slice = dead_peer_ms_ > 0 && data != 0 ? dead_peer_ms_ / 2 + 1 : -1;
+  for (int left = timeout_ms;;) {
+    const bool cut = slice > 0 && (left < 0 || left > slice);
+    const int ready = poll(fds, count, cut ? slice : left);
+    if (ready > 0) break;
+    if (ready == 0 && !cut) return 0;
+    if (ready == 0 && !CheckPeer()) return data;
+    if (ready < 0 && errno != EINTR) return data;  // the descriptor is gone: the next verb says so
+    if (timeout_ms > 0) left = deadline.left_ms();
+  }
+  int result = fds[0].revents & data;
+  if ((fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) result = data;
+  if (count == 2 && fds[1].revents != 0) {
+    uint64_t wakes = 0;
+    // Nothing to read: another thread took this Wake.
+    if (read(wake_, &wakes, sizeof wakes) == sizeof wakes) result |= kWoken;
+  }
+  return result;
+}
+
+void SocketConnection::Wake() {
+  const uint64_t one = 1;
+  ssize_t written = 0;
+  do {
+    written = write(wake_, &one, sizeof one);
+  } while (written < 0 && errno == EINTR);
+}
+
+void SocketConnection::Shutdown() {
+  closed_ = true;
+  shutdown(socket_, SHUT_RDWR);
+  Wake();
+}
+
+void SocketConnection::Abandon() {
+  closed_ = true;
+  if (socket_ >= 0) close(std::exchange(socket_, -1));
+  if (wake_ >= 0) close(std::exchange(wake_, -1));
+}
+
+std::unique_ptr<Connection> Adopt(int fd, const ConnectOptions& options) {
+  base::UniqueFd socket(fd);
+  int type = 0;
+  int domain = 0;
+  socklen_t size = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return nullptr;
+  size = sizeof domain;
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return nullptr;
+  const bool tcp = domain == AF_INET || domain == AF_INET6;
+  if (!tcp && domain != AF_UNIX) return nullptr;
+  base::UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return nullptr;
+  base::SetCloexec(fd);
+  if (tcp) TuneTcp(fd, options);
+  return std::make_unique<SocketConnection>(std::move(socket), std::move(wake),
+                                            tcp ? "tcp" : "unix", tcp ? options.dead_peer_ms : 0);
+}
+
+}  // namespace rgpu::transport

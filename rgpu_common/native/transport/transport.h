@@ -1,0 +1,107 @@
+// A connection: an ordered, reliable stream of bytes between two processes.  The verbs know neither
+// descriptors nor packets, so that shared memory, RDMA and HTTP/2 fit behind them as well as
+// sockets.
+//
+// Threads: one thread may send while another receives.  Two senders, or two receivers, need a lock
+// of the caller's.  Wait, Wake and Shutdown may be called from any thread at any time.
+#pragma once
+
+#include <poll.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rgpu::transport {
+
+enum class IoState : uint8_t {
+  kDone,        // `bytes` were moved, at least one
+  kWouldBlock,  // nothing moved; Wait says when to try again
+  kClosed,      // the peer ended the stream, or Shutdown was called here
+  kFault,       // the caller's memory cannot be accessed; the stream is where it was
+  kFailed,      // the connection is broken; `error` holds the errno
+};
+
+struct IoResult {
+  IoState state = IoState::kDone;
+  size_t bytes = 0;
+  int error = 0;
+
+  bool ok() const { return state == IoState::kDone; }
+  bool lost() const { return state == IoState::kClosed || state == IoState::kFailed; }
+};
+
+// What Wait waits for and returns, as a set of bits.
+inline constexpr int kReadable = POLLIN;
+inline constexpr int kWritable = POLLOUT;
+inline constexpr int kWoken = 0x10000;  // asked for: Wake() ends this Wait; returned: it did
+
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Sends what fits now, in order, from up to `count` parts.  Never blocks.
+  virtual IoResult TrySend(const iovec* parts, int count) = 0;
+  // Receives what is there now, at most `bytes` (> 0).  Never blocks.
+  virtual IoResult TryRecv(void* to, size_t bytes) = 0;
+  // Blocks until one of `events` holds or `timeout_ms` has passed (-1: no limit, 0: only looks).
+  // Returns those that hold, 0 after the time.  A lost connection counts as readable and writable:
+  // the next TryRecv or TrySend says why.  A Wake() nobody waited for ends the next Wait with
+  // kWoken.
+  virtual int Wait(int events, int timeout_ms) = 0;
+  // Ends one Wait for kWoken, in whatever thread.
+  virtual void Wake() = 0;
+  // Ends both directions: the peer and every local thread see kClosed.  Frees nothing.
+  virtual void Shutdown() = 0;
+  // In a forked child: gives up this process's copy without a word to the peer.  Everything fails
+  // with kClosed afterwards.  Only async-signal-safe calls.
+  virtual void Abandon() = 0;
+  // The URI scheme: "unix", "tcp".
+  virtual const char* kind() const = 0;
+
+  // Tries, then blocks: the short way for a thread that waits for its answer.
+  IoResult Recv(void* to, size_t bytes, int timeout_ms);
+
+ protected:
+  Connection() = default;
+};
+
+struct ConnectOptions {
+  int timeout_ms = 10000;
+  // TCP: a peer whose machine has been silent for this long is dead, if it owed an answer: to a
+  // keep-alive probe, to data on its way.  One that answers but takes no data (a program stopped in
+  // a debugger) is alive.
+  int dead_peer_ms = 10000;
+};
+
+// Why no connection came about.  `error` is an errno (0: the URI itself is wrong); `sentence` says
+// what to do.
+struct ConnectError {
+  int error = 0;
+  std::string sentence;
+};
+
+// Connects to `unix:/path`, `tcp:host:port`, or `host:port`; IPv6 as `[::1]:7700`.  Null on
+// failure, then `*why` is filled.
+std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
+                                    ConnectError* why);
+
+// Makes a connection of a connected SOCK_STREAM descriptor (accepted, inherited or received) and
+// owns it from now on.  Null, with the descriptor closed, if it is none.
+std::unique_ptr<Connection> Adopt(int fd, const ConnectOptions& options = {});
+
+// The URI schemes: "unix" and "tcp", and the names that are reserved for later releases.
+struct Scheme {
+  const char* name;
+  // Null: reserved, not in this release.
+  std::unique_ptr<Connection> (*connect)(const std::string& address, const ConnectOptions& options,
+                                         ConnectError* why);
+};
+const std::vector<Scheme>& Schemes();
+
+}  // namespace rgpu::transport

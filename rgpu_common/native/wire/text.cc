@@ -1,0 +1,57 @@
+#include <cstdint>
+
+#include "rgpu_common/native/wire/handshake.h"
+
+namespace rgpu::wire {
+namespace {
+
+bool IsTail(uint8_t byte) { return (byte & 0xC0U) == 0x80U; }
+
+// The length of the UTF-8 sequence at `p` (the table of well-formed sequences of the Unicode
+// standard: no surrogates, nothing overlong, nothing above U+10FFFF); 0: there is none.
+size_t SequenceBytes(const uint8_t* p, size_t left) {
+  const uint8_t first = p[0];
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (left < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if (!IsTail(p[i])) return 0;
+  }
+  const uint8_t second = p[1];
+  if (first == 0xE0 && second < 0xA0) return 0;
+  if (first == 0xED && second > 0x9F) return 0;
+  if (first == 0xF0 && second < 0x90) return 0;
+  if (first == 0xF4 && second > 0x8F) return 0;
+  return size;
+}
+
+bool IsControl(uint8_t byte) { return byte < 0x20 || byte == 0x7F; }
+
+}  // namespace
+
+bool IsCleanText(std::string_view text) {
+  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+  for (size_t i = 0; i < text.size();) {
+    const size_t size = SequenceBytes(p + i, text.size() - i);
+    if (size == 0 || (size == 1 && IsControl(p[i]))) return false;
+    i += size;
+  }
+  return true;
+}
+
+std::string CleanText(std::string_view text, uint32_t max_bytes) {
+  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+  std::string clean;
+  for (size_t i = 0; i < text.size();) {
+    const size_t size = SequenceBytes(p + i, text.size() - i);
+    const bool bad = size == 0 || (size == 1 && IsControl(p[i]));
+    const size_t step = bad ? 1 : size;
+    if (clean.size() + step > max_bytes) break;
+    clean.append(bad ? std::string_view("?") : text.substr(i, step));
+    i += step;
+  }
+  return clean;
+}
+
+}  // namespace rgpu::wire

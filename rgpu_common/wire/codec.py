@@ -1,0 +1,146 @@
+"""Commands to frames and back, by the specification itself; nothing here is generated.
+
+frame = encode_command("rgpuMemAlloc", {"bytes": 4096}, seq=1)
+encode_reply("rgpuMemAlloc", {"dptr": 0x2000_0000_0000}, seq=1)
+name, values = decode_command(frame)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cudaspec.load import CommandRow, Field, load
+from cudaspec.model import Mode
+from rgpu_common.wire.frame import Flags, Frame, Kind, WireError, encode_frame
+from rgpu_common.wire.scalars import Reader, Writer
+
+Value = int | float | bytes
+Values = Mapping[str, Value]
+
+_FLOATS: Final = ("f32", "f64")
+_SCALARS: Final = ("u8", "u16", "u32", "i32", "u64", "i64")
+
+
+def command_row(which: str | int) -> CommandRow:
+    """The specification's row of a command, by name or opcode.
+
+    Raises:
+        WireError: there is none.
+    """
+    spec = load()
+    row = spec.commands.get(which) if isinstance(which, str) else spec.opcodes.get(which)
+    if row is None:
+        known = f"{which:#06x}" if isinstance(which, int) else which
+        raise WireError(f"no command {known} in the specification")
+    return row
+
+
+def put_fields(fields: Sequence[Field], values: Values) -> bytes:
+    """A head from `values`, which must name exactly the fields."""
+    names = [field.name for field in fields]
+    if sorted(names) != sorted(values):
+        raise WireError(f"the fields are {names}, given were {sorted(values)}")
+    w = Writer()
+    for field in fields:
+        value = values[field.name]
+        if isinstance(value, bytes) != (field.kind == "bytes"):
+            raise WireError(f"{field.text}: {value!r} is no {field.kind}")
+        if isinstance(value, bytes):
+            w.put_bytes(value)
+        else:
+            w.put(_scalar(field.kind), value)
+    return w.take()
+
+
+def get_fields(fields: Sequence[Field], head: bytes) -> dict[str, Value]:
+    """The values in `head`.
+
+    Raises:
+        WireError: it is too short, or bytes are left over.
+    """
+    r = Reader(head)
+    values: dict[str, Value] = {}
+    for field in fields:
+        if field.kind == "bytes":
+            values[field.name] = r.sized()
+        elif field.kind in _FLOATS:
+            values[field.name] = r.number(field.kind)
+        else:
+            values[field.name] = r.integer(_scalar(field.kind))
+    r.end()
+    return values
+
+
+def _scalar(kind: str) -> str:
+    # Handles and addresses travel as u64.
+    return kind if kind in _SCALARS or kind in _FLOATS else "u64"
+
+
+def encode_command(
+    name: str,
+    values: Values,
+    *,
+    seq: int,
+    thread: int = 1,
+    context: int = 0,
+    watermark: int = 0,
+    bulk: bytes = b"",
+    more: bool = False,
+) -> bytes:
+    """A COMMAND frame; `more` marks all but the last frame of one copy."""
+    row = command_row(name)
+    flags = Flags.WANTS_REPLY if row.is_call else Flags.NONE
+    if more:
+        flags |= Flags.MORE
+    head = put_fields(row.request, values)
+    return encode_frame(
+        Kind.COMMAND, row.opcode, head, bulk,
+        flags=flags, seq=seq, thread=thread, context=context, watermark=watermark,
+    )  # fmt: skip
+
+
+def encode_reply(
+    name: str, values: Values, *, seq: int, status: int = 0, thread: int = 1, watermark: int = 0
+) -> bytes:
+    """A REPLY frame. With an error status `values` may be empty: then there is no head."""
+    row = command_row(name)
+    head = b"" if status != 0 and not values else put_fields(row.reply, values)
+    return encode_frame(
+        Kind.REPLY, row.opcode, head, status=status, seq=seq, thread=thread, watermark=watermark
+    )
+
+
+def encode_piece(kind: Kind, name: str, offset: int, bulk: bytes, *, seq: int, last: bool) -> bytes:
+    """A DATA or DELIVERY frame: `bulk` at `offset` of the result of command `seq`."""
+    w = Writer()
+    w.put("u64", offset)
+    flags = Flags.LAST if last else Flags.NONE
+    return encode_frame(kind, command_row(name).opcode, w.take(), bulk, flags=flags, seq=seq)
+
+
+def decode_command(frame: Frame) -> tuple[str, dict[str, Value]]:
+    """Name and values of a COMMAND frame; the frame must fit the command's row.
+
+    Raises:
+        WireError: unknown opcode, wrong head, or flags or bulk that the row does not have.
+    """
+    row = command_row(frame.header.opcode)
+    if bool(frame.header.flags & Flags.WANTS_REPLY) != row.is_call:
+        raise WireError(f"{row.name}: the flag WANTS_REPLY does not fit")
+    if frame.bulk and row.row.bulk != "request":
+        raise WireError(f"{row.name}: carries no bulk, here are {len(frame.bulk)} bytes")
+    return row.name, get_fields(row.request, frame.head)
+
+
+def decode_reply(frame: Frame) -> tuple[str, dict[str, Value]]:
+    """Name and values of a REPLY frame; an error may come without a head."""
+    row = command_row(frame.header.opcode)
+    if frame.header.status != 0 and not frame.head:
+        return row.name, {}
+    return row.name, get_fields(row.reply, frame.head)
+
+
+def is_posted(name: str) -> bool:
+    """True if nobody waits for a reply to this command."""
+    return command_row(name).row.mode in (Mode.POSTED, Mode.DELIVERED)

@@ -1,0 +1,116 @@
+"""Notices, control messages and the heads of DATA and DELIVERY frames."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from rgpu_common.wire.frame import Frame, Kind, WireError, encode_frame
+from rgpu_common.wire.handshake import MAX_SENTENCE_BYTES
+from rgpu_common.wire.scalars import Reader, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MessageValue = int | str
+
+
+class Notice(IntEnum):
+    """Opcodes of frames of kind NOTICE: what the worker says unasked."""
+
+    CREDIT = 1
+    COMPLETED = 2
+    STICKY = 3
+    PULL = 4
+    CALLBACK = 5
+    LOG = 6
+    ACK = 7
+
+
+class Control(IntEnum):
+    """Opcodes of frames of kind CONTROL: what the client says on the control lane."""
+
+    BYE = 1
+    CANCEL = 2
+    PULL_DATA = 3
+    CALLBACK_DONE = 4
+    KEEP_ALIVE = 5
+
+
+_FIELDS: Final[Mapping[IntEnum, tuple[str, ...]]] = {
+    Notice.CREDIT: ("u64 stream", "u64 completed"),
+    Notice.COMPLETED: ("u64 object", "u64 version", "u64 time_ns"),
+    Notice.STICKY: ("u32 context", "text sentence"),
+    Notice.PULL: ("u64 pull", "u64 offset", "u64 bytes"),
+    Notice.CALLBACK: ("u64 callback",),
+    Notice.LOG: ("u32 level", "text text"),
+    Notice.ACK: (),
+    Control.BYE: (),
+    Control.CANCEL: ("u64 seq",),
+    Control.PULL_DATA: ("u64 pull", "u64 offset"),
+    Control.CALLBACK_DONE: ("u64 callback",),
+    Control.KEEP_ALIVE: (),
+}
+
+
+def encode_message(
+    message: Notice | Control,
+    values: Mapping[str, MessageValue] | None = None,
+    *,
+    bulk: bytes = b"",
+    status: int = 0,
+    seq: int = 0,
+    watermark: int = 0,
+) -> bytes:
+    """A NOTICE or CONTROL frame."""
+    given = dict(values or {})
+    w = Writer()
+    for scalar, name in _split(message):
+        value = given.pop(name)
+        if isinstance(value, str):
+            w.put_text(value)
+        else:
+            w.put(scalar, value)
+    if given:
+        raise WireError(f"{message.name} has no field {sorted(given)}")
+    kind = Kind.NOTICE if isinstance(message, Notice) else Kind.CONTROL
+    return encode_frame(kind, message, w.take(), bulk, status=status, seq=seq, watermark=watermark)
+
+
+def decode_message(frame: Frame) -> tuple[Notice | Control, dict[str, MessageValue]]:
+    """Which message a NOTICE or CONTROL frame is, and its values.
+
+    Raises:
+        WireError: it is none, or does not have that message's form.
+    """
+    message = _message(frame.header.kind, frame.header.opcode)
+    r = Reader(frame.head)
+    values: dict[str, MessageValue] = {
+        name: r.printable(MAX_SENTENCE_BYTES) if kind == "text" else r.integer(kind)
+        for kind, name in _split(message)
+    }
+    r.end()
+    return message, values
+
+
+def _message(kind: Kind, opcode: int) -> Notice | Control:
+    try:
+        if kind is Kind.NOTICE:
+            return Notice(opcode)
+        if kind is Kind.CONTROL:
+            return Control(opcode)
+    except ValueError:
+        raise WireError(f"unknown {kind.name} {opcode}") from None
+    raise WireError(f"a {kind.name} frame is no message")
+
+
+def _split(message: Notice | Control) -> list[tuple[str, str]]:
+    return [(kind, name) for kind, _, name in (f.partition(" ") for f in _FIELDS[message])]
+
+
+def piece_offset(frame: Frame) -> int:
+    """Where the bulk of a DATA or DELIVERY frame belongs in its result."""
+    r = Reader(frame.head)
+    offset = r.integer("u64")
+    r.end()
+    return offset

@@ -1,0 +1,110 @@
+"""Fields to bytes and back: the Python twin of `native/wire/codec.h`."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from rgpu_common.wire.frame import WireError
+
+_SCALARS: Final = {
+    name: struct.Struct("<" + code)
+    for name, code in (
+        ("u8", "B"), ("u16", "H"), ("u32", "I"), ("i32", "i"),
+        ("u64", "Q"), ("i64", "q"), ("f32", "f"), ("f64", "d"),
+    )
+}  # fmt: skip
+
+
+class Writer:
+    """Appends fields to bytes."""
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+
+    def put(self, kind: str, value: float) -> None:
+        """Appends a scalar of type `kind` ("u32" ...)."""
+        try:
+            self._out += _SCALARS[kind].pack(value)
+        except struct.error as error:
+            raise WireError(f"{value!r} is no {kind}: {error}") from None
+
+    def put_bytes(self, value: bytes) -> None:
+        """Appends a u32 count and the bytes."""
+        self.put("u32", len(value))
+        self._out += value
+
+    def put_raw(self, value: bytes) -> None:
+        """Appends bytes without a count."""
+        self._out += value
+
+    def put_text(self, value: str) -> None:
+        """Appends a string as UTF-8."""
+        self.put_bytes(value.encode())
+
+    def take(self) -> bytes:
+        """All bytes so far."""
+        return bytes(self._out)
+
+
+class Reader:
+    """Reads fields; what does not fit raises `WireError`."""
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._data = memoryview(data).cast("B")
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return len(self._data) - self._at
+
+    def _take(self, count: int, what: str) -> memoryview:
+        if count > self.left:
+            raise WireError(f"{what} needs {count} bytes, {self.left} are left")
+        view = self._data[self._at : self._at + count]
+        self._at += count
+        return view
+
+    def integer(self, kind: str) -> int:
+        """An integer of type `kind`."""
+        scalar = _SCALARS[kind]
+        value = scalar.unpack(self._take(scalar.size, kind))[0]
+        assert isinstance(value, int)
+        return value
+
+    def number(self, kind: str) -> float:
+        """A floating-point number of type `kind`."""
+        scalar = _SCALARS[kind]
+        return float(scalar.unpack(self._take(scalar.size, kind))[0])
+
+    def raw(self, count: int) -> bytes:
+        """`count` bytes."""
+        return bytes(self._take(count, "field"))
+
+    def sized(self, limit: int = 1 << 32) -> bytes:
+        """A u32 count, at most `limit`, and as many bytes."""
+        count = self.integer("u32")
+        if count > limit:
+            raise WireError(f"a field of {count} bytes, the limit is {limit}")
+        return self.raw(count)
+
+    def text(self, limit: int) -> str:
+        """UTF-8 of at most `limit` bytes without control characters."""
+        data = self.sized(limit)
+        try:
+            value = data.decode()
+        except UnicodeDecodeError:
+            raise WireError("text is not UTF-8") from None
+        if any(character < " " or character == "\x7f" for character in value):
+            raise WireError("text holds a control character")
+        return value
+
+    def printable(self, limit: int) -> str:
+        """Text of any kind of at most `limit` bytes, as it may be shown."""
+        return self.sized(limit).decode(errors="replace")
+
+    def end(self) -> None:
+        """Nothing may be left."""
+        if self.left:
+            raise WireError(f"{self.left} bytes are left over")

@@ -1,0 +1,104 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/fd.h"
+#include "rgpu_common/native/base/log.h"
+#include "tests/native/testing.h"
+
+namespace rgpu::base {
+namespace {
+
+size_t OpenDescriptors() {
+  DIR* folder = opendir("/proc/self/fd");
+  CHECK(folder != nullptr);
+  size_t count = 0;
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+TEST(base, deadlines) {
+  CHECK(Deadline(-1).never() && !Deadline(-1).passed() && Deadline(-1).left_ms() == -1);
+  CHECK(Deadline(0).passed() && Deadline(0).left_ms() == 0);
+  const int left = Deadline(10000).left_ms();
+  CHECK(left > 9000 && left <= 10000);
+  CHECK(NowNs() <= NowNs());
+}
+
+TEST(base, descriptors_travel_with_messages) {
+  const size_t before = OpenDescriptors();
+  {
+    int fds[2];
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
+    const UniqueFd a(fds[0]);
+    const UniqueFd b(fds[1]);
+    int ends[2];
+    CHECK(pipe2(ends, O_CLOEXEC) == 0);
+    const UniqueFd out(ends[0]);
+    UniqueFd in(ends[1]);
+    CHECK(SendMessage(a.get(), "hello", 5, {in.get(), out.get()}));
+    in.reset();
+    char text[16] = {};
+    std::vector<UniqueFd> got;
+    CHECK_EQ(RecvMessage(b.get(), text, sizeof text, &got), 5);
+    CHECK_EQ(std::string(text), "hello");
+    CHECK_EQ(got.size(), 2U);
+    CHECK((fcntl(got[0].get(), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK_EQ(write(got[0].get(), "x", 1), 1);
+    CHECK_EQ(read(out.get(), text, 1), 1);
+
+    // Too long for the receiver: refused whole, and its descriptors are closed.
+    CHECK(SendMessage(a.get(), "too long", 8, {out.get()}));
+    CHECK_EQ(RecvMessage(b.get(), text, 3, &got), -1);
+    CHECK_EQ(errno, EMSGSIZE);
+    CHECK(!SendMessage(a.get(), "x", 1, std::vector<int>(kMaxPassedFds + 1, out.get())));
+
+    CHECK(SetNonBlocking(b.get(), true));
+    CHECK_EQ(RecvMessage(b.get(), text, sizeof text, &got), -1);
+    CHECK_EQ(errno, EAGAIN);
+  }
+  CHECK_EQ(OpenDescriptors(), before);
+}
+
+TEST(base, the_end_of_the_peer) {
+  int fds[2];
+  CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
+  UniqueFd a(fds[0]);
+  const UniqueFd b(fds[1]);
+  a.reset();
+  char byte = 0;
+  CHECK_EQ(RecvMessage(b.get(), &byte, 1, nullptr), 0);
+  CHECK(!SendMessage(b.get(), "x", 1));
+  CHECK_EQ(errno, EPIPE);
+}
+
+TEST(base, log_lines_are_whole_and_bounded) {
+  int ends[2];
+  CHECK(pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd out(ends[0]);
+  const UniqueFd in(ends[1]);
+  const UniqueFd saved(dup(STDERR_FILENO));
+  dup2(in.get(), STDERR_FILENO);
+  SetLogName("test");
+  Log(Level::kDebug, "not shown");
+  Log(Level::kError, "%d", 42);
+  Log(Level::kError, "%s", std::string(5000, 'x').c_str());
+  dup2(saved.get(), STDERR_FILENO);
+  char text[4096] = {};
+  const ssize_t size = read(out.get(), text, sizeof text);
+  const std::string got(text, static_cast<size_t>(size));
+  CHECK(got.starts_with("rgpu test: 42\nrgpu test: xxx"));
+  CHECK(got.ends_with("x\n") && got.size() < 1100);
+}
+
+}  // namespace
+}  // namespace rgpu::base

@@ -1,0 +1,162 @@
+#include "rgpu_common/native/transport/outbox.h"
+
+#include <sys/socket.h>
+
+#include <cstring>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "rgpu_common/native/base/clock.h"
+#include "tests/native/pairs.h"
+#include "tests/native/testing.h"
+
+namespace rgpu::transport {
+namespace {
+
+using testing::MakePair;
+using testing::OverBoth;
+using testing::Pair;
+using wire::ByteView;
+using wire::FrameHeader;
+
+constexpr int kSoonMs = 5000;
+
+FrameBuffer Reply(uint32_t thread, uint64_t seq) {
+  FrameHeader header;
+  header.kind = wire::Kind::kReply;
+  header.thread = thread;
+  header.seq = seq;
+  FrameBuffer out;
+  out.Begin(header).Put(seq);
+  CHECK(out.End());
+  return out;
+}
+
+TEST(outbox, keeps_each_threads_order) {
+  OverBoth([](const std::string& kind) {
+    Pair pair = MakePair(kind, true);
+    Outbox outbox(pair.a.get());
+    constexpr uint32_t kThreads = 4;
+    constexpr uint64_t kFrames = 500;
+    std::vector<std::thread> threads;
+    for (uint32_t t = 1; t <= kThreads; ++t) {
+      threads.emplace_back([&outbox, t] {
+        std::vector<uint8_t> bulk(3000, static_cast<uint8_t>(t));
+        const auto keep = std::make_shared<std::vector<uint8_t>>(bulk);
+        for (uint64_t seq = 1; seq <= kFrames; ++seq) {
+          if (seq % 5 == 0) {
+            FrameHeader header;
+            header.kind = wire::Kind::kData;
+            header.thread = t;
+            header.seq = seq;
+            outbox.PostBulk(header, wire::Bytes(&seq, sizeof seq),
+                            wire::Bytes(keep->data(), keep->size()), keep);
+          } else {
+            outbox.Post(Reply(t, seq), seq % 7 == 1);
+          }
+        }
+        outbox.Flush();
+      });
+    }
+    FrameReader reader(pair.b.get());
+    std::map<uint32_t, uint64_t> last;
+    for (uint64_t i = 0; i < kThreads * kFrames; ++i) {
+      FrameHeader header;
+      ByteView head;
+      CHECK(reader.Next(&header, &head, kSoonMs) == ReadState::kFrame);
+      CHECK_EQ(header.seq, ++last[header.thread]);
+      CHECK(head.size == 8 && std::memcmp(head.data, &header.seq, 8) == 0);
+      if (header.kind != wire::Kind::kData) continue;
+      std::vector<uint8_t> got(3000);
+      CHECK_EQ(reader.bulk_left(), 3000U);
+      CHECK(reader.ReadBulk(got.data(), got.size(), kSoonMs) == BulkState::kDone);
+      CHECK(got == std::vector<uint8_t>(3000, static_cast<uint8_t>(header.thread)));
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(outbox.Drain(kSoonMs));
+    CHECK_EQ(outbox.queued_bytes(), 0U);
+  });
+}
+
+TEST(outbox, holds_until_flushed) {
+  Pair pair = MakePair("unix");
+  Outbox outbox(pair.a.get());
+  CHECK(outbox.Post(Reply(1, 1), true));
+  CHECK_EQ(pair.b->Wait(kReadable, 0), 0);
+  outbox.Flush();
+  CHECK_EQ(pair.b->Wait(kReadable, kSoonMs), kReadable);
+}
+
+TEST(outbox, producers_wait_for_room_and_decoders_do_not) {
+  Pair pair = MakePair("unix", true);
+  Outbox outbox(pair.a.get(), {.soft_bytes = 100000, .hard_bytes = 1U << 20});
+  const auto bulk = std::make_shared<std::vector<uint8_t>>(50000, uint8_t{1});
+  const std::weak_ptr<std::vector<uint8_t>> alive = bulk;
+  FrameHeader header;
+  header.kind = wire::Kind::kData;
+  int posted = 0;
+  while (outbox.WaitRoom(0)) {
+    CHECK(outbox.PostBulk(header, {}, wire::Bytes(bulk->data(), bulk->size()), bulk));
+    ++posted;
+  }
+  CHECK(outbox.queued_bytes() >= 100000);
+  CHECK(outbox.Post(Reply(1, 1)));  // never blocks
+  CHECK(!outbox.Drain(10));
+  std::thread reader([&] {
+    FrameReader frames(pair.b.get());
+    FrameHeader got;
+    ByteView head;
+    for (int i = 0; i <= posted; ++i) frames.Next(&got, &head, kSoonMs);
+  });
+  CHECK(outbox.WaitRoom(kSoonMs));
+  CHECK(outbox.Drain(kSoonMs));
+  reader.join();
+  CHECK_EQ(alive.use_count(), 1);  // only `bulk` itself
+}
+
+TEST(outbox, a_peer_that_sends_and_never_reads_is_given_up) {
+  Pair pair = MakePair("unix", true);
+  Outbox outbox(pair.a.get(), {.soft_bytes = 1000, .hard_bytes = 10000});
+  uint64_t seq = 0;
+  while (outbox.Post(Reply(1, ++seq))) CHECK(seq < 1000000);
+  CHECK(outbox.closed());
+  CHECK(!outbox.Post(Reply(1, 1)));
+  CHECK(!outbox.WaitRoom(kSoonMs));
+  CHECK(!outbox.Drain(kSoonMs));
+  char got[64];
+  IoResult result;
+  const base::Deadline deadline(kSoonMs);
+  do {
+    CHECK(!deadline.passed());
+    result = pair.b->Recv(got, sizeof got, kSoonMs);
+  } while (result.ok());
+  CHECK(result.lost());
+}
+
+TEST(outbox, gives_up_after_the_idle_time) {
+  Pair pair = MakePair("unix", true);
+  Outbox outbox(pair.a.get(), {.idle_timeout_ms = 50});
+  for (uint64_t seq = 0; seq < 20000; ++seq) outbox.Post(Reply(1, seq), true);
+  outbox.Flush();
+  CHECK(!outbox.Drain(kSoonMs));
+  CHECK(outbox.closed());
+}
+
+TEST(outbox, notices_a_lost_peer_and_closes_at_once) {
+  Pair pair = MakePair("tcp");
+  {
+    Outbox outbox(pair.a.get());
+    pair.b.reset();
+    const base::Deadline deadline(kSoonMs);
+    while (outbox.Post(Reply(1, 1))) CHECK(!deadline.passed());
+  }
+  pair = MakePair("unix", true);
+  Outbox outbox(pair.a.get());
+  for (uint64_t seq = 0; seq < 10000; ++seq) outbox.Post(Reply(1, seq));
+  outbox.Close();  // and the destructor joins the writer
+  CHECK(!outbox.Post(Reply(1, 1)));
+}
+
+}  // namespace
+}  // namespace rgpu::transport

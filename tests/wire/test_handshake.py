@@ -1,0 +1,160 @@
+"""The messages that open a session: Python against C++, and what is hostile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from helpers.corrupt import corrupted_words, hostile_words, prefixes
+from helpers.native_abi import REFUSED, UNKNOWN, handshake_roundtrip
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rgpu_common.wire import handshake as hs
+from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
+from rgpu_common.wire.handshake import Handshake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUICK = settings(max_examples=30, deadline=None, derandomize=True, database=None)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)
+U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
+I32 = st.integers(-(1 << 31), (1 << 31) - 1)
+BAND = st.builds(hs.Band, st.integers(0, 1 << 47), st.integers(0, 1 << 47))
+BANDS = st.lists(BAND, max_size=3).map(tuple)
+SECRET = st.binary(min_size=32, max_size=32)
+
+HELLO = st.builds(
+    hs.Hello, major=st.just(1), minor=U16, release=TEXT, token=TEXT, lease_key=TEXT, tenant=TEXT,
+    container=TEXT, program=TEXT, pid=U32, device=I32, memory_bytes=U64, share_request_ppm=U32,
+    share_limit_ppm=U32, resume_session=U64, resume_seq=U64, device_bands=BANDS,
+    pinned_bands=BANDS, opcodes=st.lists(st.builds(hs.OpcodeHash, U16, U32), max_size=3).map(tuple),
+)  # fmt: skip
+DEVICE = st.builds(
+    hs.DeviceInfo, name=TEXT, uuid=st.binary(min_size=16, max_size=16), total_bytes=U64,
+    pci_bus_id=TEXT, attributes=st.lists(st.builds(hs.Attribute, I32, I32), max_size=3).map(tuple),
+    default_pool=U64, least_priority=I32, greatest_priority=I32,
+)  # fmt: skip
+WELCOME = st.builds(
+    hs.Welcome, session=U64, secret=SECRET, release=TEXT, band=BAND, pinned=BAND,
+    stream_credits=U32, stream_credit_bytes=U64, memory_limit_bytes=U64, driver_version=I32,
+    missing=st.lists(U16, max_size=3).map(tuple), devices=st.lists(DEVICE, max_size=2).map(tuple),
+    note=TEXT,
+)  # fmt: skip
+
+MESSAGES = {
+    Handshake.HELLO: (HELLO, hs.put_hello, hs.decode_hello),
+    Handshake.WELCOME: (WELCOME, hs.put_welcome, hs.decode_welcome),
+    Handshake.REFUSED: (st.builds(hs.Refused, TEXT), hs.put_refused, hs.decode_refused),
+    Handshake.ATTACH: (st.builds(hs.Attach, U64, SECRET), hs.put_attach, hs.decode_attach),
+}
+ALL = [pytest.param(opcode, *row, id=opcode.name) for opcode, row in MESSAGES.items()]
+
+
+def _accepts(decode: Callable[[bytes], object], head: bytes) -> bool:
+    try:
+        decode(head)
+    except WireError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("opcode", "strategy", "put", "decode"), ALL)
+@QUICK
+@given(data=st.data())
+def test_round_trip(opcode, strategy, put, decode, data: st.DataObject) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+    message = data.draw(strategy)
+    head = put(message)
+    assert decode(head) == message
+    assert handshake_roundtrip(opcode, head) == head
+    for damaged in (*prefixes(head), head + b"\0"):
+        assert handshake_roundtrip(opcode, damaged) == REFUSED
+        assert not _accepts(decode, damaged)
+
+
+@pytest.mark.parametrize(("opcode", "strategy", "put", "decode"), ALL)
+@settings(QUICK, max_examples=10)
+@given(data=st.data(), mask=st.integers(1, 0xFFFFFFFF))
+def test_every_word_corrupted(opcode, strategy, put, decode, data, mask) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+    head = put(data.draw(strategy))
+    for damaged in (*corrupted_words(head, mask), *hostile_words(head)):
+        result = handshake_roundtrip(opcode, damaged)
+        assert _accepts(decode, damaged) == (result != REFUSED)
+        if result != REFUSED and not (opcode is Handshake.HELLO and decode(damaged).major != 1):
+            assert result == damaged
+
+
+@QUICK
+@given(noise=st.binary(max_size=200))
+def test_noise(noise: bytes) -> None:
+    for opcode, (_, _, decode) in MESSAGES.items():
+        assert _accepts(decode, noise) == (handshake_roundtrip(opcode, noise) != REFUSED)
+    assert handshake_roundtrip(99, noise) == UNKNOWN
+
+
+def _hello(**fields: object) -> bytes:
+    return hs.put_hello(hs.Hello(**fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        _hello(token="x" * (hs.MAX_TOKEN_BYTES + 1)),
+        _hello(tenant="x" * (hs.MAX_NAME_BYTES + 1)),
+        _hello(tenant="a\nb"),
+        _hello(tenant="a\x7fb"),
+        _hello(device_bands=((0, 1),) * (hs.MAX_BANDS + 1)),
+        _hello(device_bands=(((1 << 64) - 1, 1),)),
+        _hello(opcodes=((1, 1),) * (hs.MAX_OPCODES + 1)),
+        _hello()[1:],
+        _hello(tenant="xx").replace(b"xx", b"\xc3\x28"),
+        _hello(tenant="xxx").replace(b"xxx", b"\xed\xa0\x80"),
+        _hello(tenant="xx").replace(b"xx", b"\xc0\xaf"),
+    ],
+)
+def test_a_hostile_hello_is_refused_by_both(head: bytes) -> None:
+    assert handshake_roundtrip(Handshake.HELLO, head) == REFUSED
+    with pytest.raises(WireError):
+        hs.decode_hello(head)
+
+
+def test_the_longest_of_everything_is_accepted() -> None:
+    head = _hello(
+        token="x" * hs.MAX_TOKEN_BYTES,
+        program="x" * hs.MAX_SENTENCE_BYTES,
+        opcodes=((1, 1),) * hs.MAX_OPCODES,
+        device_bands=((1, 1),) * hs.MAX_BANDS,
+    )
+    assert handshake_roundtrip(Handshake.HELLO, head) == head
+    attributes = ((1, 1),) * hs.MAX_ATTRIBUTES
+    head = hs.put_welcome(
+        hs.Welcome(devices=(hs.DeviceInfo(attributes=attributes),) * hs.MAX_DEVICES)  # type: ignore[arg-type]
+    )
+    assert len(head) < 64 << 10
+    assert handshake_roundtrip(Handshake.WELCOME, head) == head
+
+
+def test_another_major_is_told_apart() -> None:
+    assert hs.decode_hello(_hello(major=2, tenant="later")) == hs.Hello(major=2)
+
+
+def test_frames() -> None:
+    refused = hs.encode_refused(hs.CUDA_ERROR_DEVICE_UNAVAILABLE, "no\nlease")
+    header = parse_header(refused)
+    assert (header.kind, header.opcode, header.status) == (Kind.HANDSHAKE, Handshake.REFUSED, 46)
+    assert hs.decode_refused(refused[HEADER_BYTES:]).sentence == "no?lease"
+    assert parse_header(hs.encode_attached()).payload_bytes == 0
+    for frame, opcode in (
+        (hs.encode_hello(hs.Hello()), Handshake.HELLO),
+        (hs.encode_welcome(hs.Welcome()), Handshake.WELCOME),
+        (hs.encode_attach(hs.Attach()), Handshake.ATTACH),
+    ):
+        assert parse_header(frame).opcode == opcode
+
+
+def test_clean_text() -> None:
+    assert hs.clean_text("a\x00b\x7f", 10) == "a?b?"
+    assert hs.clean_text("ab€", 4) == "ab"
+    assert hs.clean_text("\ud800", 4) == "?"

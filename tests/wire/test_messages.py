@@ -1,0 +1,108 @@
+"""Notices, control messages, and the trace printer."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from helpers.corrupt import corrupted_words, prefixes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rgpu_common.wire import handshake as hs
+from rgpu_common.wire.codec import encode_command, encode_piece, encode_reply
+from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, decode_frames, encode_frame
+from rgpu_common.wire.messages import Control, Notice, decode_message, encode_message
+from rgpu_common.wire.trace import lines, main
+
+QUICK = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+U64 = st.integers(0, (1 << 64) - 1)
+U32 = st.integers(0, (1 << 32) - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+FIELDS = {
+    Notice.CREDIT: {"stream": U64, "completed": U64},
+    Notice.COMPLETED: {"object": U64, "version": U64, "time_ns": U64},
+    Notice.STICKY: {"context": U32, "sentence": TEXT},
+    Notice.PULL: {"pull": U64, "offset": U64, "bytes": U64},
+    Notice.CALLBACK: {"callback": U64},
+    Notice.LOG: {"level": U32, "text": TEXT},
+    Notice.ACK: {},
+    Control.BYE: {},
+    Control.CANCEL: {"seq": U64},
+    Control.PULL_DATA: {"pull": U64, "offset": U64},
+    Control.CALLBACK_DONE: {"callback": U64},
+    Control.KEEP_ALIVE: {},
+}
+
+
+def test_every_message_is_here() -> None:
+    assert set(FIELDS) == {*Notice, *Control}
+
+
+@pytest.mark.parametrize("message", FIELDS, ids=lambda message: message.name)
+@QUICK
+@given(data=st.data())
+def test_round_trip(message: Notice | Control, data: st.DataObject) -> None:
+    values = data.draw(st.fixed_dictionaries(FIELDS[message]))
+    sent = encode_message(message, values, bulk=b"bulk", status=1, seq=2, watermark=3)
+    (frame,) = decode_frames(sent)
+    assert decode_message(frame) == (message, values)
+    assert (frame.header.status, frame.header.seq, frame.header.watermark) == (1, 2, 3)
+    kind = frame.header.kind
+    for head in prefixes(frame.head):
+        with pytest.raises(WireError):
+            decode_message(next(decode_frames(encode_frame(kind, message, head))))
+    for head in corrupted_words(frame.head, 0x80FF01FF):
+        (damaged,) = decode_frames(encode_frame(kind, message, head))
+        with contextlib.suppress(WireError):
+            decode_message(damaged)
+
+
+def test_what_is_no_message() -> None:
+    for kind, opcode in ((Kind.NOTICE, 0), (Kind.NOTICE, 8), (Kind.CONTROL, 6), (Kind.COMMAND, 1)):
+        (frame,) = decode_frames(encode_frame(kind, opcode))
+        with pytest.raises(WireError):
+            decode_message(frame)
+    with pytest.raises(WireError, match="no field"):
+        encode_message(Notice.ACK, {"seq": 1})
+
+
+def test_trace(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+    stream = b"".join((
+        hs.encode_hello(hs.Hello(release="0.1", program="python", opcodes=(hs.OpcodeHash(1, 2),))),
+        hs.encode_welcome(hs.Welcome(session=5, devices=(hs.DeviceInfo(name="emulated"),))),
+        hs.encode_attach(hs.Attach(session=5)),
+        hs.encode_attached(),
+        hs.encode_refused(46, "no such device"),
+        encode_command("rgpuMemAlloc", {"bytes": 4096}, seq=1, context=1),
+        encode_reply("rgpuMemAlloc", {"dptr": 1 << 45}, seq=1, watermark=2),
+        encode_reply("rgpuMemAlloc", {}, seq=1, status=2),
+        encode_piece(Kind.DELIVERY, "rgpuCopyDtoHLater", 64, b"abc", seq=2, last=True),
+        encode_message(Notice.LOG, {"level": 1, "text": "a\nb"}),
+        encode_message(Control.BYE),
+        encode_frame(Kind.COMMAND, 0x0301, b"short", seq=3),
+        encode_frame(Kind.HANDSHAKE, 77),
+    ))  # fmt: skip
+    expected = [
+        "- HANDSHAKE HELLO wire=1.0 release=0.1 pid=0 program=python memory=0 opcodes=1",
+        "- HANDSHAKE WELCOME session=5 release= band=0x0+0x0 missing=0 devices=['emulated']",
+        "- HANDSHAKE ATTACH session=5",
+        "- HANDSHAKE ATTACHED",
+        "- HANDSHAKE REFUSED 'no such device' status=46",
+        "#1 COMMAND rgpuMemAlloc(bytes=4096) thread=1 context=1",
+        "#1 REPLY rgpuMemAlloc(dptr=0x200000000000) thread=1 watermark=2",
+        "#1 REPLY rgpuMemAlloc() thread=1 status=2",
+        "#2 DELIVERY rgpuCopyDtoHLater offset=64 LAST +3 bytes",
+        "- NOTICE LOG(level=1, text='a\\nb')",
+        "- CONTROL BYE()",
+        "#3 COMMAND opcode 0x0301 MALFORMED: rgpuMemAlloc: the flag WANTS_REPLY does not fit",
+        "- HANDSHAKE opcode 0x004d MALFORMED: unknown handshake message 77",
+    ]
+    assert list(lines(stream)) == expected
+    cut = list(lines(stream[:-HEADER_BYTES] + b"x"))
+    assert cut[-1] == "- MALFORMED: a header has 40 bytes, here are 1"
+    recorded = tmp_path / "stream"
+    recorded.write_bytes(stream)
+    assert main([str(recorded)]) == 0
+    assert capsys.readouterr().out.splitlines() == expected
+    assert main([]) == 2
