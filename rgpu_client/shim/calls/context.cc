@@ -1,0 +1,279 @@
+// Contexts: the stack of each thread is local, only making and destroying travels.
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/contexts.h"
+
+#include <memory>
+#include <vector>
+
+namespace rgpu::shim {
+namespace {
+
+constexpr unsigned kSchedulingFlags = CU_CTX_SCHED_MASK;
+constexpr unsigned kKnownFlags = CU_CTX_FLAGS_MASK;
+
+std::unique_ptr<Context> NewContext(int device, bool primary, unsigned flags) {
+  auto context = std::make_unique<Context>();
+  context->device = device;
+  context->primary = primary;
+  context->flags = flags;
+  context->legacy.wire = kWireLegacyStream;
+  context->legacy.id = kWireLegacyStream;
+  return context;
+}
+
+// Makes the context on the server, under a handle of ours.
+template <typename Op>
+CUresult Create(Session& session, std::unique_ptr<Context> made, Context** out) {
+  Context* context = made.get();
+  const uint64_t id = session.handles().Add(std::move(made));
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  context->context = static_cast<uint32_t>(id);
+  context->legacy.context = static_cast<uint32_t>(id);
+  const Device& device = *session.devices().Find(context->device);
+  context->pool = device.current_pool.load();
+  typename Op::Reply reply;
+  const CUresult status = session.channel().Call<Op>(
+      {&ThisThread(), 0}, {id, device.server_ordinal, context->flags.load()}, &reply);
+  if (status != CUDA_SUCCESS) {
+    context->alive = false;
+    session.handles().Remove(id);
+    return status;
+  }
+  *out = context;
+  return CUDA_SUCCESS;
+}
+
+CUresult CreateAndPush(CUcontext* pctx, unsigned flags, CUdevice dev, unsigned api_version) {
+  const Here here = AnyHere();
+  if (here.session->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (pctx == nullptr || (flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  auto made = NewContext(dev, false, flags);
+  made->api_version = api_version;
+  Context* context = nullptr;
+  const CUresult status = Create<op_rgpuContextCreate>(*here.session, std::move(made), &context);
+  if (status != CUDA_SUCCESS) return status;
+  here.thread->stack.push_back(context);
+  *pctx = MakeHandle<CUcontext>(context->id);
+  return CUDA_SUCCESS;
+}
+
+// The context of a handle; of the current one for null where that is allowed.
+CUresult Named(CUcontext handle, bool null_is_current, Context** out) {
+  Here here;
+  if (handle == nullptr && null_is_current) {
+    const CUresult status = ContextHere(&here);
+    *out = here.context;
+    return status;
+  }
+  *out = CurrentSession()->FindContext(handle);
+  return *out != nullptr && (*out)->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+void ForgetObjects(Session& session, uint32_t context) {
+  std::vector<uint64_t> gone;
+  session.handles().ForEach([&](Object* object) {
+    if (object->context == context && object->kind != Kind::kPool) gone.push_back(object->id);
+  });
+  for (const uint64_t id : gone) session.handles().Remove(id);
+  session.addresses().DropContext(context);
+}
+
+}  // namespace
+
+CUresult DestroyContext(Session& session, Context& context) {
+  if (!context.alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
+  rgpuContextDestroy_Reply reply;
+  const auto id = static_cast<uint32_t>(context.id);
+  const CUresult status =
+      session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);
+  ForgetObjects(session, id);
+  return status;
+}
+
+CUresult SynchronizeContext(const Here& here) {
+  const uint64_t upto = here.channel().last_posted();
+  if (here.context->synced_seq.load() >= upto) return here.channel().sticky();
+  rgpuContextSynchronize_Reply reply;
+  const CUresult status = here.channel().Call<op_rgpuContextSynchronize>(
+      here.issuer(), {here.context->id}, &reply);
+  if (status != CUDA_SUCCESS) return status;
+  MarkSynced(here.context->synced_seq, upto);
+  uint64_t pending = here.session->host_order_seq.load();
+  if (pending <= upto) here.session->host_order_seq.compare_exchange_strong(pending, 0);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
+  Session& session = *CurrentSession();
+  Device* device = session.devices().Find(dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(device->primary_mutex);
+  if (device->primary == nullptr) {
+    const CUresult status = Create<op_rgpuPrimaryRetain>(
+        session, NewContext(dev, true, device->primary_flags), &device->primary);
+    if (status != CUDA_SUCCESS) return status;
+  }
+  ++device->primary_references;
+  *pctx = MakeHandle<CUcontext>(device->primary->id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+  Session& session = *CurrentSession();
+  Device* device = session.devices().Find(dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  const std::lock_guard lock(device->primary_mutex);
+  if (device->primary_references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--device->primary_references > 0) return CUDA_SUCCESS;
+  Context* primary = std::exchange(device->primary, nullptr);
+  return DestroyContext(session, *primary);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+  Session& session = *CurrentSession();
+  Device* device = session.devices().Find(dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  const std::lock_guard lock(device->primary_mutex);
+  Context* primary = std::exchange(device->primary, nullptr);
+  device->primary_references = 0;
+  return primary == nullptr ? CUDA_SUCCESS : DestroyContext(session, *primary);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
+  Device* device = CurrentSession()->devices().Find(dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if ((flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(device->primary_mutex);
+  device->primary_flags = flags;
+  if (device->primary != nullptr) device->primary->flags = flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
+  Device* device = CurrentSession()->devices().Find(dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(device->primary_mutex);
+  *flags = device->primary_flags;
+  *active = device->primary != nullptr ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
+                        CUdevice dev) {
+  if (ctxCreateParams != nullptr && (ctxCreateParams->numExecAffinityParams != 0 ||
+                                     ctxCreateParams->cigParams != nullptr)) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return CreateAndPush(pctx, flags, dev, 13000);
+}
+
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam*, int numParams, unsigned int flags,
+                        CUdevice dev) {
+  if (numParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  return CreateAndPush(pctx, flags, dev, 3020);
+}
+
+CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  return CreateAndPush(pctx, flags, dev, 3020);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
+  const Here here = AnyHere();
+  Context* context = here.session->FindContext(ctx);
+  if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  auto& stack = here.thread->stack;
+  if (!stack.empty() && stack.back() == context) stack.pop_back();
+  return DestroyContext(*here.session, *context);
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
+  Context* context = nullptr;
+  if (const CUresult status = Named(ctx, false, &context); status != CUDA_SUCCESS) return status;
+  ThisThread().stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext* pctx) {
+  auto& stack = ThisThread().stack;
+  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (pctx != nullptr) *pctx = MakeHandle<CUcontext>(stack.back()->id);
+  stack.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx) {
+  auto& stack = ThisThread().stack;
+  Context* context = nullptr;
+  if (ctx != nullptr) {
+    if (const CUresult status = Named(ctx, false, &context); status != CUDA_SUCCESS) return status;
+  }
+  if (!stack.empty()) stack.pop_back();
+  if (context != nullptr) stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext* pctx) {
+  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto& stack = ThisThread().stack;
+  *pctx = stack.empty() ? nullptr : MakeHandle<CUcontext>(stack.back()->id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
+  Here here;
+  if (pctx == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  here.context->attached.fetch_add(1);
+  *pctx = MakeHandle<CUcontext>(here.context->id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDetach(CUcontext ctx) {
+  Here here;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (HandleValue(ctx) != here.context->id) return CUDA_ERROR_INVALID_CONTEXT;
+  if (here.context->attached.fetch_sub(1) > 1) return CUDA_SUCCESS;
+  return shim::cuCtxDestroy_v2(ctx);
+}
+
+CUresult cuCtxSynchronize() {
+  Here here;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  return SynchronizeContext(here);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+  Here here = AnyHere();
+  if (const CUresult status = Named(ctx, true, &here.context); status != CUDA_SUCCESS) return status;
+  return SynchronizeContext(here);
+}
+
+CUresult cuCtxGetDevice(CUdevice* device) { return shim::cuCtxGetDevice_v2(device, nullptr); }
+
+CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext ctx) {
+  Context* context = nullptr;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = Named(ctx, true, &context); status != CUDA_SUCCESS) return status;
+  *device = context->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
+  Context* context = nullptr;
+  if (ctxId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = Named(ctx, true, &context); status != CUDA_SUCCESS) return status;
+  *ctxId = context->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
+  Context* context = nullptr;
+  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = Named(ctx, true, &context); status != CUDA_SUCCESS) return status;
+  *version = context->api_version;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,126 @@
+// Flags, limits and preferences of contexts.
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/here.h"
+
+namespace rgpu::shim {
+namespace {
+
+// What rgpuContextHint sets.
+enum Hint : int32_t { kCacheConfig = 0, kSharedConfig = 1, kResetL2 = 2, kFlags = 3 };
+
+CUresult PostHint(const Here& here, Hint what, unsigned value) {
+  return here.channel().Post<op_rgpuContextHint>(here.issuer(), {what, value});
+}
+
+}  // namespace
+
+CUresult cuCtxGetFlags(unsigned int* flags) {
+  Here here;
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  *flags = here.context->flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+  Here here;
+  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  here.context->flags = flags;
+  return PostHint(here, kFlags, flags);
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+  Here here;
+  if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  {
+    const std::lock_guard lock(here.context->mutex);
+    here.context->limits.erase(limit);
+  }
+  rgpuContextSetLimit_Reply reply;
+  return here.channel().Call<op_rgpuContextSetLimit>(
+      here.issuer(), {static_cast<int32_t>(limit), value}, &reply);
+}
+
+CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
+  Here here;
+  if (pvalue == nullptr || limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (limit != CU_LIMIT_STACK_SIZE) {  // the driver raises that one by itself
+    const std::lock_guard lock(here.context->mutex);
+    const auto known = here.context->limits.find(limit);
+    if (known != here.context->limits.end()) {
+      *pvalue = known->second;
+      return CUDA_SUCCESS;
+    }
+  }
+  rgpuContextGetLimit_Reply reply;
+  const CUresult status = here.channel().Call<op_rgpuContextGetLimit>(
+      here.issuer(), {static_cast<int32_t>(limit)}, &reply);
+  if (status != CUDA_SUCCESS) return status;
+  *pvalue = reply.value;
+  const std::lock_guard lock(here.context->mutex);
+  here.context->limits[limit] = reply.value;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
+  Here here;
+  if (pconfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  *pconfig = static_cast<CUfunc_cache>(here.context->cache_config.load());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+  Here here;
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  here.context->cache_config = config;
+  return PostHint(here, kCacheConfig, static_cast<unsigned>(config));
+}
+
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
+  Here here;
+  if (pConfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  *pConfig = static_cast<CUsharedconfig>(here.context->shared_config.load());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+  Here here;
+  if (config < 0 || config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  here.context->shared_config = config;
+  return PostHint(here, kSharedConfig, static_cast<unsigned>(config));
+}
+
+CUresult cuCtxResetPersistingL2Cache() {
+  Here here;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  return PostHint(here, kResetL2, 0);
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
+  Here here;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  const Device& device = *here.session->devices().Find(here.context->device);
+  if (leastPriority != nullptr) *leastPriority = device.info.least_priority;
+  if (greatestPriority != nullptr) *greatestPriority = device.info.greatest_priority;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinityType) {
+  Here here;
+  if (pExecAffinity == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+}
+
+}  // namespace rgpu::shim

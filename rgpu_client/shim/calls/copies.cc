@@ -1,0 +1,244 @@
+#include "rgpu_client/shim/calls/copies.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/pump.h"
+#include "rgpu_client/shim/trace.h"
+
+namespace rgpu::shim {
+namespace {
+
+HostRegion Region(const Side& side, const Copy& copy) {
+  return {reinterpret_cast<uint8_t*>(side.address), copy.width, copy.height,
+          copy.height > 1 ? side.pitch : copy.width};
+}
+
+// Bytes between the first and behind the last that rows touch.  False: it overflows.
+bool Span(uint64_t pitch, uint64_t width, uint64_t height, uint64_t* bytes) {
+  if (height <= 1) {
+    *bytes = width;
+    return true;
+  }
+  return pitch >= width && !__builtin_mul_overflow(pitch, height - 1, bytes) &&
+         !__builtin_add_overflow(*bytes, width, bytes);
+}
+
+// A part of a copy that fits one frame: rows [row, row + rows) of columns [column, column + width).
+struct Part {
+  uint64_t row = 0;
+  uint64_t rows = 1;
+  uint64_t column = 0;
+  uint64_t width = 0;
+  bool last = false;
+};
+
+// Calls visit for each part, in order, until it returns an error.
+template <typename Visit>
+CUresult ForEachPart(uint64_t width, uint64_t height, Visit visit) {
+  const uint64_t limit = wire::kMaxBulkBytes;
+  const uint64_t rows_at_once = std::max<uint64_t>(1, limit / width);
+  for (uint64_t row = 0; row < height; row += rows_at_once) {
+    const uint64_t rows = std::min(rows_at_once, height - row);
+    for (uint64_t column = 0; column < width; column += limit) {
+      const uint64_t count = std::min(limit, width - column);
+      const bool last = row + rows == height && column + count == width;
+      const CUresult status = visit(Part{row, rows, column, count, last});
+      if (status != CUDA_SUCCESS) return status;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+// Linear on both sides: one long row.
+Copy Flattened(const Copy& copy) {
+  Copy flat = copy;
+  if (copy.height > 1 && copy.to.pitch == copy.width && copy.from.pitch == copy.width) {
+    flat.width = copy.width * copy.height;
+    flat.height = 1;
+  }
+  if (flat.height == 1) flat.to.pitch = flat.from.pitch = flat.width;
+  return flat;
+}
+
+CUresult HostToDevice(const Here& here, const Copy& copy) {
+  const HostRegion source = Region(copy.from, copy);
+  std::vector<uint8_t> packed;
+  CUresult worst = CUDA_SUCCESS;
+  const CUresult status = ForEachPart(copy.width, copy.height, [&](const Part& part) {
+    const uint64_t bytes = part.rows * part.width;
+    const uint8_t* bulk = source.base + part.row * source.pitch + part.column;
+    if (part.rows > 1 && source.pitch != part.width) {
+      packed.resize(bytes);
+      Pack(source, part.row * source.width, bytes, packed.data());
+      bulk = packed.data();
+    }
+    PostOptions options = CountedWork(here, bytes);
+    options.bulk = bulk;
+    options.bulk_bytes = bytes;
+    options.more = !part.last;
+    const uint64_t to = copy.to.address + part.row * copy.to.pitch + part.column;
+    const CUresult sent = here.channel().Post<op_rgpuCopyHtoD>(
+        here.issuer(),
+        {to, copy.to.pitch, part.width, part.rows, here.stream->wire, copy.synchronous}, options);
+    // Memory that cannot be read went out as zeros: the copy goes on, so that the worker sees its end.
+    if (sent == CUDA_ERROR_INVALID_VALUE) worst = sent;
+    return sent == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : sent;
+  });
+  return status == CUDA_SUCCESS ? worst : status;
+}
+
+// The worker asks for the bytes when the stream has come to the copy.
+CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
+  const uint64_t bytes = copy.width * copy.height;
+  const CUresult status = here.channel().PostDelivered<op_rgpuCopyHtoDPull>(
+      here.issuer(),
+      {copy.to.address, copy.to.pitch, copy.width, copy.height, here.stream->wire},
+      CountedWork(here, bytes), Region(copy.from, copy), true);
+  if (status == CUDA_SUCCESS) Pump::Need(&here.channel());
+  return status;
+}
+
+CUresult DeviceToHostLater(const Here& here, const Copy& copy) {
+  const uint64_t bytes = copy.width * copy.height;
+  const CUresult status = here.channel().PostDelivered<op_rgpuCopyDtoHLater>(
+      here.issuer(),
+      {copy.from.address, copy.from.pitch, copy.width, copy.height, here.stream->wire},
+      CountedWork(here, bytes), Region(copy.to, copy), false);
+  if (status == CUDA_SUCCESS) Pump::Need(&here.channel());
+  return status;
+}
+
+// Lands DATA frames in rows of host memory.
+class RegionSink final : public ReplySink {
+ public:
+  explicit RegionSink(const HostRegion& region) : region_(region) {}
+
+  bool OnData(uint64_t offset, uint32_t bytes, transport::FrameReader& reader) override {
+    const uint64_t total = region_.bytes();
+    if (offset > total || bytes > total - offset) return false;
+    const transport::BulkState state = Land(region_, offset, bytes, reader);
+    if (state == transport::BulkState::kFault) fault_ = true;
+    landed_ += bytes;
+    return state != transport::BulkState::kClosed;
+  }
+  bool fault() const { return fault_; }
+  bool complete() const { return landed_ == region_.bytes(); }
+
+ private:
+  const HostRegion region_;
+  uint64_t landed_ = 0;
+  bool fault_ = false;
+};
+
+CUresult DeviceToHost(const Here& here, const Copy& copy) {
+  RegionSink sink(Region(copy.to, copy));
+  rgpuCopyDtoH_Reply reply;
+  const CUresult status = here.channel().Call<op_rgpuCopyDtoH>(
+      here.issuer(),
+      {copy.from.address, copy.from.pitch, copy.width, copy.height, here.stream->wire}, &reply,
+      &sink);
+  if (status != CUDA_SUCCESS) return status;
+  if (sink.fault()) return CUDA_ERROR_INVALID_VALUE;
+  if (sink.complete()) return CUDA_SUCCESS;
+  here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, "the server sent too few bytes of a copy");
+  return CUDA_ERROR_EXTERNAL_DEVICE;
+}
+
+CUresult DeviceToDevice(const Here& here, const Copy& copy) {
+  return here.channel().Post<op_rgpuCopyDtoD>(
+      here.issuer(),
+      {copy.to.address, copy.to.pitch, copy.from.address, copy.from.pitch, copy.width, copy.height,
+       here.stream->wire, copy.synchronous},
+      CountedWork(here, copy.width * copy.height));
+}
+
+CUresult HostToHost(const Here& here, const Copy& copy) {
+  const HostRegion from = Region(copy.from, copy);
+  const HostRegion to = Region(copy.to, copy);
+  // Fully synchronous: after everything that is still to land in either side.
+  for (const HostRegion& region : {from, to}) {
+    const CUresult status =
+        here.channel().WaitForDeliveries(reinterpret_cast<uint64_t>(region.base), region.span());
+    if (status != CUDA_SUCCESS) return status;
+  }
+  for (uint64_t row = 0; row < copy.height; ++row) {
+    memmove(to.base + row * to.pitch, from.base + row * from.pitch, copy.width);
+  }
+  return CUDA_SUCCESS;
+}
+
+// True if the host side is memory that the program pinned, so that the copy may go on after the call.
+bool IsPinned(const Here& here, const HostRegion& region) {
+  const auto range = here.session->addresses().Find(reinterpret_cast<uint64_t>(region.base),
+                                                    std::max<uint64_t>(1, region.span()));
+  return range && range->is_host();
+}
+
+CUresult CopyToDevice(const Here& here, const Copy& copy) {
+  const HostRegion source = Region(copy.from, copy);
+  const bool pinned = !copy.synchronous && IsPinned(here, source);
+  // Code that is still to come may fill the buffer before the stream gets here.
+  if (pinned && here.session->host_order_seq.load() != 0) return HostToDevicePulled(here, copy);
+  // A delivery into the source that is on its way belongs in front of this copy.
+  if (pinned && here.channel().ExpectsIn(reinterpret_cast<uint64_t>(source.base), source.span())) {
+    return HostToDevicePulled(here, copy);
+  }
+  return HostToDevice(here, copy);
+}
+
+CUresult CopyToHost(const Here& here, const Copy& copy) {
+  if (!copy.synchronous && IsPinned(here, Region(copy.to, copy))) {
+    return DeviceToHostLater(here, copy);
+  }
+  return DeviceToHost(here, copy);
+}
+
+bool HasSyncMemops(const Here& here, const Side& side) {
+  if (!side.device) return false;
+  const auto range = here.session->addresses().Find(side.address);
+  return range && range->sync_memops;
+}
+
+CUresult Dispatch(const Here& here, const Copy& copy) {
+  if (copy.to.device) {
+    return copy.from.device ? DeviceToDevice(here, copy) : CopyToDevice(here, copy);
+  }
+  return copy.from.device ? CopyToHost(here, copy) : HostToHost(here, copy);
+}
+
+}  // namespace
+
+bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height) {
+  uint64_t span = 0;
+  if (!Span(side.pitch, width, height, &span)) return false;
+  const auto range = here.session->addresses().Find(side.address, span);
+  return range && range->is_device();
+}
+
+CUresult RunCopy(const Here& here, const Copy& copy) {
+  if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
+  if (copy.width == 0 || copy.height == 0) return CUDA_SUCCESS;
+  for (const Side* side : {&copy.to, &copy.from}) {
+    uint64_t span = 0;
+    if (side->address == 0 || !Span(side->pitch, copy.width, copy.height, &span)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (side->device && !IsKnownDeviceMemory(here, *side, copy.width, copy.height)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  TraceBytes(copy.width * copy.height);
+  const CUresult status = Dispatch(here, Flattened(copy));
+  const bool both = copy.to.device || copy.from.device;
+  if (status != CUDA_SUCCESS || !both || !copy.synchronous) return status;
+  if (HasSyncMemops(here, copy.to) || HasSyncMemops(here, copy.from)) {
+    return SynchronizeContext(here);
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::shim

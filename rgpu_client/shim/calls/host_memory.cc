@@ -1,0 +1,102 @@
+// Host memory that the program pins or registers: all of it stays in this process.
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/here.h"
+
+namespace rgpu::shim {
+namespace {
+
+constexpr unsigned kAllocFlags =
+    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                                    CU_MEMHOSTREGISTER_READ_ONLY;
+
+Range HostRange(const Here& here, const void* address, uint64_t bytes, RangeKind kind,
+                unsigned flags) {
+  Range range;
+  range.base = reinterpret_cast<uint64_t>(address);
+  range.bytes = bytes;
+  range.kind = kind;
+  range.context = here.context_id();
+  range.device = here.context->device;
+  range.flags = flags;
+  return range;
+}
+
+}  // namespace
+
+CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
+  Here here;
+  if (pp == nullptr || bytesize == 0 || (Flags & ~kAllocFlags) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  void* const memory = here.session->pinned().Allocate(bytesize);
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!here.session->addresses().Add(HostRange(here, memory, bytesize, RangeKind::kPinned, Flags))) {
+    here.session->pinned().Free(memory, bytesize);
+    return CUDA_ERROR_UNKNOWN;
+  }
+  *pp = memory;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return shim::cuMemHostAlloc(pp, bytesize, 0); }
+
+CUresult cuMemFreeHost(void* p) {
+  const Here here = AnyHere();
+  if (p == nullptr) return CUDA_SUCCESS;
+  const auto address = reinterpret_cast<uint64_t>(p);
+  const auto range = here.session->addresses().Find(address);
+  if (!range || range->kind != RangeKind::kPinned || range->base != address) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // Bytes that are still to land in it, or to be read from it, would meet foreign memory.
+  here.channel().WaitForDeliveries(address, range->bytes);
+  if (here.session->addresses().Take(address, RangeKind::kPinned, RangeKind::kPinned)) {
+    here.session->pinned().Free(p, range->bytes);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
+  Here here;
+  if (p == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (here.session->IsDeviceAddress(reinterpret_cast<uint64_t>(p))) return CUDA_ERROR_INVALID_VALUE;
+  return here.session->addresses().Add(HostRange(here, p, bytesize, RangeKind::kRegistered, Flags))
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+
+CUresult cuMemHostUnregister(void* p) {
+  const Here here = AnyHere();
+  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto address = reinterpret_cast<uint64_t>(p);
+  const auto range = here.session->addresses().Find(address);
+  if (!range || range->kind != RangeKind::kRegistered || range->base != address) {
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  }
+  here.channel().WaitForDeliveries(address, range->bytes);
+  here.session->addresses().Take(address, RangeKind::kRegistered, RangeKind::kRegistered);
+  return CUDA_SUCCESS;
+}
+
+// Memory of this machine is not the device's: the documented place to say so is here, not at the
+// allocation.
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
+  if (pdptr == nullptr || p == nullptr || Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  *pdptr = 0;
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
+  if (pFlags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto range = CurrentSession()->addresses().Find(reinterpret_cast<uint64_t>(p));
+  if (!range || range->kind != RangeKind::kPinned) return CUDA_ERROR_INVALID_VALUE;
+  *pFlags = range->flags;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::shim

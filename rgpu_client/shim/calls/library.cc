@@ -1,0 +1,208 @@
+// Libraries: images that belong to no context.
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/images.h"
+#include "rgpu_common/native/base/clock.h"
+
+namespace rgpu::shim {
+namespace {
+
+// A library is of the process; the worker still wants a context in which its device is known.
+Here LibraryHere() {
+  Here here = AnyHere();
+  if (!here.thread->stack.empty()) here.context = here.thread->stack.back();
+  return here;
+}
+
+CUresult Load(const Here& here, const Image& image, const JitOptions& options, CUlibrary* library) {
+  uint64_t image_id = 0;
+  if (const CUresult status = PutImage(here, image, &image_id); status != CUDA_SUCCESS) {
+    return status;
+  }
+  const uint64_t id = here.session->handles().Add(std::make_unique<Library>());
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  rgpuLibraryLoad_Reply reply;
+  const uint64_t start = base::NowNs();
+  const CUresult status = here.channel().Call<op_rgpuLibraryLoad>(
+      here.issuer(),
+      {id, image_id, options.encoded(), options.info_bytes(), options.error_bytes()}, &reply);
+  options.WriteBack(reply.info_log, reply.error_log, base::NowNs() - start);
+  if (status != CUDA_SUCCESS) {
+    here.session->handles().Remove(id);
+    return status;
+  }
+  *library = MakeHandle<CUlibrary>(id);
+  return CUDA_SUCCESS;
+}
+
+Library* FindLibrary(CUlibrary handle) {
+  return CurrentSession()->handles().Find<Library>(HandleValue(handle));
+}
+
+// With the library's mutex.
+CUresult LearnNames(const Here& here, Library& library) {
+  if (library.names_known) return CUDA_SUCCESS;
+  rgpuFunctionNames_Reply reply;
+  const CUresult status =
+      here.channel().Call<op_rgpuFunctionNames>(here.issuer(), {0, library.id}, &reply);
+  if (status != CUDA_SUCCESS) return status;
+  library.names = SplitNames(reply.names);
+  library.names_known = true;
+  return CUDA_SUCCESS;
+}
+
+// With the library's mutex.
+CUresult FindKernel(const Here& here, Library& library, std::string_view name, CUkernel* out) {
+  const auto known = library.kernels.find(name);
+  if (known != library.kernels.end()) {
+    *out = MakeHandle<CUkernel>(known->second);
+    return CUDA_SUCCESS;
+  }
+  const NewFunction made = AddFunction(*here.session, 0, true, library.id, name);
+  if (made.id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  rgpuLibraryGetKernel_Reply reply;
+  CUresult status = here.channel().Call<op_rgpuLibraryGetKernel>(
+      here.issuer(), {library.id, wire::Bytes(name), made.id}, &reply);
+  if (status == CUDA_SUCCESS && !DescribeFunction(*made.function, reply.params, reply.attributes)) {
+    status = CUDA_ERROR_UNKNOWN;
+  }
+  if (status != CUDA_SUCCESS) {
+    here.session->handles().Remove(made.id);
+    return status;
+  }
+  library.kernels.emplace(name, made.id);
+  *out = MakeHandle<CUkernel>(made.id);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                           void** jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption* libraryOptions, void**,
+                           unsigned int numLibraryOptions) {
+  JitOptions jit;
+  Image found;
+  if (library == nullptr || (numLibraryOptions != 0 && libraryOptions == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  CUresult status = jit.Read(numJitOptions, jitOptions, jitOptionsValues);
+  if (status == CUDA_SUCCESS) status = FindImage(code, &found);
+  return status == CUDA_SUCCESS ? Load(LibraryHere(), found, jit, library) : status;
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
+                               void** jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption* libraryOptions, void**,
+                               unsigned int numLibraryOptions) {
+  JitOptions jit;
+  std::vector<uint8_t> file;
+  Image found;
+  if (library == nullptr || (numLibraryOptions != 0 && libraryOptions == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  CUresult status = jit.Read(numJitOptions, jitOptions, jitOptionsValues);
+  if (status == CUDA_SUCCESS) status = FindImageFile(fileName, &file, &found);
+  return status == CUDA_SUCCESS ? Load(LibraryHere(), found, jit, library) : status;
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  const Here here = LibraryHere();
+  Library* found = FindLibrary(library);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const uint64_t id = found->id;
+  {
+    const std::lock_guard lock(found->mutex);
+    for (const auto& [name, kernel] : found->kernels) {
+      if (const Function* function = here.session->handles().Find<Function>(kernel)) {
+        for (const auto& [context, view] : function->functions) here.session->handles().Remove(view);
+      }
+      here.session->handles().Remove(kernel);
+    }
+    for (const auto& [context, module] : found->modules) here.session->handles().Remove(module);
+  }
+  here.session->addresses().DropOwner(id);
+  here.session->handles().Remove(id);
+  return here.channel().Post<op_rgpuLibraryUnload>(here.issuer(), {id});
+}
+
+CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
+  if (pKernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Library* found = FindLibrary(library);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const std::lock_guard lock(found->mutex);
+  return FindKernel(LibraryHere(), *found, name, pKernel);
+}
+
+CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Library* found = FindLibrary(lib);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const std::lock_guard lock(found->mutex);
+  const CUresult status = LearnNames(LibraryHere(), *found);
+  if (status == CUDA_SUCCESS) *count = static_cast<unsigned>(found->names.size());
+  return status;
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
+  if (kernels == nullptr || numKernels == 0) return CUDA_ERROR_INVALID_VALUE;
+  Library* found = FindLibrary(lib);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const Here here = LibraryHere();
+  const std::lock_guard lock(found->mutex);
+  CUresult status = LearnNames(here, *found);
+  for (unsigned i = 0; status == CUDA_SUCCESS && i < numKernels && i < found->names.size(); ++i) {
+    status = FindKernel(here, *found, found->names[i], &kernels[i]);
+  }
+  return status;
+}
+
+CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
+  Here here;
+  if (pMod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  Library* found = FindLibrary(library);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const std::lock_guard lock(found->mutex);
+  uint64_t& module = found->modules[here.context_id()];
+  if (here.session->handles().Find<Module>(module) == nullptr) {
+    auto made = std::make_unique<Module>();
+    made->context = here.context_id();
+    made->library = found->id;
+    const uint64_t id = here.session->handles().Add(std::move(made));
+    if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    rgpuLibraryGetModule_Reply reply;
+    const CUresult status =
+        here.channel().Call<op_rgpuLibraryGetModule>(here.issuer(), {found->id, id}, &reply);
+    if (status != CUDA_SUCCESS) {
+      here.session->handles().Remove(id);
+      return status;
+    }
+    module = id;
+  }
+  *pMod = MakeHandle<CUmodule>(module);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
+  Here here;
+  if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  Library* found = FindLibrary(library);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const std::lock_guard lock(found->mutex);
+  const std::pair key(here.context_id(), std::string(name));
+  auto known = found->globals.find(key);
+  if (known == found->globals.end()) {
+    rgpuLibraryGetGlobal_Reply reply;
+    const CUresult status = here.channel().Call<op_rgpuLibraryGetGlobal>(
+        here.issuer(), {found->id, wire::Bytes(std::string_view(name))}, &reply);
+    if (status != CUDA_SUCCESS) return status;
+    known = found->globals.emplace(key, std::pair(reply.dptr, reply.size)).first;
+    AddGlobal(here, found->id, reply.dptr, reply.size);
+  }
+  if (dptr != nullptr) *dptr = known->second.first;
+  if (bytes != nullptr) *bytes = known->second.second;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,189 @@
+// Modules.
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/images.h"
+#include "rgpu_common/native/base/clock.h"
+
+namespace rgpu::shim {
+namespace {
+
+CUresult Load(const Here& here, const Image& image, const JitOptions& options, CUmodule* module) {
+  auto made = std::make_unique<Module>();
+  made->context = here.context_id();
+  uint64_t image_id = 0;
+  if (const CUresult status = PutImage(here, image, &image_id); status != CUDA_SUCCESS) {
+    return status;
+  }
+  const uint64_t id = here.session->handles().Add(std::move(made));
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  rgpuModuleLoad_Reply reply;
+  const uint64_t start = base::NowNs();
+  const CUresult status = here.channel().Call<op_rgpuModuleLoad>(
+      here.issuer(),
+      {id, image_id, options.encoded(), options.info_bytes(), options.error_bytes()}, &reply);
+  options.WriteBack(reply.info_log, reply.error_log, base::NowNs() - start);
+  if (status != CUDA_SUCCESS) {
+    here.session->handles().Remove(id);
+    return status;
+  }
+  *module = MakeHandle<CUmodule>(id);
+  return CUDA_SUCCESS;
+}
+
+CUresult ModuleHere(CUmodule handle, Here* here, Module** module) {
+  *here = AnyHere();
+  *module = here->session->handles().Find<Module>(HandleValue(handle));
+  if (*module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  here->context = here->session->handles().Find<Context>((*module)->context);
+  return here->context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+}
+
+// With the module's mutex.
+CUresult LearnNames(const Here& here, Module& module) {
+  if (module.names_known) return CUDA_SUCCESS;
+  rgpuFunctionNames_Reply reply;
+  const CUresult status =
+      here.channel().Call<op_rgpuFunctionNames>(here.issuer(), {module.id, 0}, &reply);
+  if (status != CUDA_SUCCESS) return status;
+  module.names = SplitNames(reply.names);
+  module.names_known = true;
+  return CUDA_SUCCESS;
+}
+
+// With the module's mutex.
+CUresult FindFunction(const Here& here, Module& module, std::string_view name, CUfunction* out) {
+  const auto known = module.functions.find(name);
+  if (known != module.functions.end()) {
+    *out = MakeHandle<CUfunction>(known->second);
+    return CUDA_SUCCESS;
+  }
+  const NewFunction made = AddFunction(*here.session, here.context_id(), false, module.id, name);
+  if (made.id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  rgpuModuleGetFunction_Reply reply;
+  CUresult status = here.channel().Call<op_rgpuModuleGetFunction>(
+      here.issuer(), {module.id, wire::Bytes(name), made.id}, &reply);
+  if (status == CUDA_SUCCESS && !DescribeFunction(*made.function, reply.params, reply.attributes)) {
+    status = CUDA_ERROR_UNKNOWN;
+  }
+  if (status != CUDA_SUCCESS) {
+    here.session->handles().Remove(made.id);
+    return status;
+  }
+  module.functions.emplace(name, made.id);
+  *out = MakeHandle<CUfunction>(made.id);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                            CUjit_option* options, void** optionValues) {
+  Here here;
+  JitOptions jit;
+  Image found;
+  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUresult status = ContextHere(&here);
+  if (status == CUDA_SUCCESS) status = jit.Read(numOptions, options, optionValues);
+  if (status == CUDA_SUCCESS) status = FindImage(image, &found);
+  return status == CUDA_SUCCESS ? Load(here, found, jit, module) : status;
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return shim::cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  return shim::cuModuleLoadDataEx(module, fatCubin, 0, nullptr, nullptr);
+}
+
+CUresult cuModuleLoad(CUmodule* module, const char* fname) {
+  Here here;
+  std::vector<uint8_t> file;
+  Image found;
+  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUresult status = ContextHere(&here);
+  if (status == CUDA_SUCCESS) status = FindImageFile(fname, &file, &found);
+  return status == CUDA_SUCCESS ? Load(here, found, {}, module) : status;
+}
+
+CUresult cuModuleUnload(CUmodule hmod) {
+  Here here;
+  Module* module = nullptr;
+  if (const CUresult status = ModuleHere(hmod, &here, &module); status != CUDA_SUCCESS) {
+    return status;
+  }
+  if (module->library != 0) return CUDA_ERROR_NOT_PERMITTED;
+  const uint64_t id = module->id;
+  {
+    const std::lock_guard lock(module->mutex);
+    for (const auto& [name, function] : module->functions) {
+      here.session->handles().Remove(function);
+    }
+  }
+  here.session->addresses().DropOwner(id);
+  here.session->handles().Remove(id);
+  return here.channel().Post<op_rgpuModuleUnload>(here.issuer(), {id});
+}
+
+CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  Here here;
+  Module* module = nullptr;
+  if (hfunc == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ModuleHere(hmod, &here, &module); status != CUDA_SUCCESS) {
+    return status;
+  }
+  const std::lock_guard lock(module->mutex);
+  return FindFunction(here, *module, name, hfunc);
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
+  Here here;
+  Module* module = nullptr;
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ModuleHere(mod, &here, &module); status != CUDA_SUCCESS) {
+    return status;
+  }
+  const std::lock_guard lock(module->mutex);
+  const CUresult status = LearnNames(here, *module);
+  if (status == CUDA_SUCCESS) *count = static_cast<unsigned>(module->names.size());
+  return status;
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions,
+                                    CUmodule mod) {
+  Here here;
+  Module* module = nullptr;
+  if (functions == nullptr || numFunctions == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ModuleHere(mod, &here, &module); status != CUDA_SUCCESS) {
+    return status;
+  }
+  const std::lock_guard lock(module->mutex);
+  CUresult status = LearnNames(here, *module);
+  for (unsigned i = 0; status == CUDA_SUCCESS && i < numFunctions && i < module->names.size(); ++i) {
+    status = FindFunction(here, *module, module->names[i], &functions[i]);
+  }
+  return status;
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
+  Here here;
+  Module* module = nullptr;
+  if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ModuleHere(hmod, &here, &module); status != CUDA_SUCCESS) {
+    return status;
+  }
+  const std::lock_guard lock(module->mutex);
+  auto known = module->globals.find(name);
+  if (known == module->globals.end()) {
+    rgpuModuleGetGlobal_Reply reply;
+    const CUresult status = here.channel().Call<op_rgpuModuleGetGlobal>(
+        here.issuer(), {module->id, wire::Bytes(std::string_view(name))}, &reply);
+    if (status != CUDA_SUCCESS) return status;
+    known = module->globals.emplace(name, std::pair(reply.dptr, reply.size)).first;
+    AddGlobal(here, module->id, reply.dptr, reply.size);
+  }
+  if (dptr != nullptr) *dptr = known->second.first;
+  if (bytes != nullptr) *bytes = known->second.second;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,88 @@
+// The process: cuInit, versions, names of errors, entry points, the profiler's marks.
+#include <algorithm>
+
+#include "gen/errors.gen.h"
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/refusal.h"
+#include "rgpu_client/shim/version.h"
+
+namespace rgpu::shim {
+namespace {
+
+CUresult Text(const char* text, const char** out) {
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *out = text;
+  return text == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+// False: the server lacks a command that the function would send.
+bool ServerKnows(CallId call) {
+  const Session* session = CurrentSession();
+  if (session == nullptr) return true;
+  for (const Opcode opcode : CallSends(static_cast<uint32_t>(call))) {
+    if (session->channel().Lacks(opcode)) return false;
+  }
+  return true;
+}
+
+CUresult FindEntry(const char* symbol, void** pfn, int version, cuuint64_t flags, int* found) {
+  if (symbol == nullptr || pfn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CallId call{};
+  *pfn = const_cast<void*>(FindProc(symbol, version, flags, found, &call));
+  if (*pfn != nullptr && !ServerKnows(call)) {
+    *pfn = nullptr;
+    *found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  }
+  return *pfn == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuInit(unsigned int Flags) {
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  return Initialize();
+}
+
+CUresult cuDriverGetVersion(int* driverVersion) {
+  if (driverVersion == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *driverVersion = kDriverVersion;
+  // The toolkit makes PTX for the version it hears here, so it must not pass the server's driver.  A
+  // server that cannot be reached is cuInit's to report.
+  if (CurrentSession() == nullptr && ServerConfigured()) OpenSession();
+  if (const Session* session = CurrentSession()) {
+    *driverVersion = std::min(kDriverVersion, session->driver_version());
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult error, const char** pStr) {
+  return Text(ErrorString(error), pStr);
+}
+
+CUresult cuGetErrorName(CUresult error, const char** pStr) { return Text(ErrorName(error), pStr); }
+
+CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult* symbolStatus) {
+  int found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  const CUresult status = FindEntry(symbol, pfn, cudaVersion, flags, &found);
+  if (symbolStatus == nullptr) return status;
+  *symbolStatus = static_cast<CUdriverProcAddressQueryResult>(found);
+  return status;
+}
+
+CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
+  int found = 0;
+  return FindEntry(symbol, pfn, cudaVersion, flags, &found);
+}
+
+CUresult cuGetExportTable(const void** ppExportTable, const CUuuid*) {
+  if (ppExportTable != nullptr) *ppExportTable = nullptr;
+  ExplainPrivateTables();
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuProfilerStart() { return CUDA_SUCCESS; }
+CUresult cuProfilerStop() { return CUDA_SUCCESS; }
+
+}  // namespace rgpu::shim

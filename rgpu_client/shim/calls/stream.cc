@@ -1,0 +1,208 @@
+// Streams.
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/contexts.h"
+
+#include <algorithm>
+
+namespace rgpu::shim {
+namespace {
+
+// True if no work of the stream can be outstanding, as far as this process knows.
+bool IsSynced(const Here& here) {
+  const Stream& stream = *here.stream;
+  // The legacy stream waits for the other streams of the context as well.
+  const uint64_t work = stream.wire == kWireLegacyStream ? here.context->work_seq.load()
+                                                         : stream.progress.version.load();
+  return work <= std::max(stream.synced_seq.load(), here.context->synced_seq.load());
+}
+
+}  // namespace
+
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  Here here;
+  if (phStream == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  const Device& device = *here.session->devices().Find(here.context->device);
+  auto made = std::make_unique<Stream>();
+  made->context = here.context_id();
+  made->flags = flags;
+  // The greatest priority is the lowest number.
+  made->priority =
+      std::clamp(priority, device.info.greatest_priority, device.info.least_priority);
+  const int clamped = made->priority;
+  Stream* stream = made.get();
+  const uint64_t id = here.session->handles().Add(std::move(made));
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  stream->wire = id;
+  const CUresult status =
+      here.channel().Post<op_rgpuStreamCreate>(here.issuer(), {id, flags, clamped});
+  if (status != CUDA_SUCCESS) return status;
+  *phStream = MakeHandle<CUstream>(id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return shim::cuStreamCreateWithPriority(phStream, Flags, 0);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream) {
+  Here here;
+  if (HandleValue(hStream) <= kWirePerThreadStream) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  const uint64_t id = here.stream->id;
+  here.session->handles().Remove(id);
+  return here.channel().Post<op_rgpuStreamDestroy>(here.issuer(), {id});
+}
+
+CUresult cuStreamSynchronize(CUstream hStream) {
+  Here here;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  if (IsSynced(here) && ThreadIsClean(here)) return here.channel().sticky();
+  const uint64_t upto = here.channel().last_posted();
+  rgpuStreamSynchronize_Reply reply;
+  const CUresult status =
+      here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  if (status == CUDA_SUCCESS) MarkSynced(here.stream->synced_seq, upto);
+  return status;
+}
+
+CUresult cuStreamQuery(CUstream hStream) {
+  Here here;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  Progress& progress = here.stream->progress;
+  const bool legacy = here.stream->wire == kWireLegacyStream;
+  const uint64_t version = legacy ? here.context->work_seq.load() : progress.version.load();
+  const auto complete = [&] { return progress.completed.load() >= version || IsSynced(here); };
+  if (complete()) return here.channel().sticky();
+  if (progress.asked.load() == version) {
+    here.channel().Poll();
+    if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
+    return complete() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  }
+  rgpuStreamQuery_Reply reply;
+  const CUresult status = here.channel().Call<op_rgpuStreamQuery>(
+      here.issuer(), {here.stream->wire, version, 1}, &reply);
+  if (status == CUDA_SUCCESS) MarkSynced(progress.completed, version);
+  if (status == CUDA_ERROR_NOT_READY) progress.asked.store(version);
+  return status;
+}
+
+CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
+  Here here;
+  if (Flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;  // EXTERNAL: while capturing
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->progress.version.load() == 0) return here.channel().sticky();  // nothing recorded
+  return here.channel().Post<op_rgpuStreamWaitEvent>(
+      here.issuer(), {here.stream->wire, event->id, Flags}, Work(here));
+}
+
+CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
+  Here here;
+  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  *priority = here.stream->priority;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
+  Here here;
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  *flags = here.stream->flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
+  Here here;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  *device = here.context->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
+  Here here;
+  if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  // Unique in the process: the default streams of a context get numbers that no handle has.
+  const uint64_t wire = here.stream->wire;
+  *streamId = wire > kWirePerThreadStream
+                  ? wire
+                  : (wire << 62) | (uint64_t{here.stream->thread} << 32) | here.context->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
+  Here here;
+  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  *pctx = MakeHandle<CUcontext>(here.context->id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
+  if (pGreenCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pGreenCtx = nullptr;
+  return shim::cuStreamGetCtx(hStream, pCtx);
+}
+
+CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
+  Here here;
+  if (phCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  *phCtx = nullptr;
+  return CUDA_SUCCESS;
+}
+
+// Attributes: an access policy window is a hint that this release does not carry, so only the value
+// that programs set to be safe is kept.
+CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
+  Here here;
+  if (value_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  *value_out = CUstreamAttrValue{};
+  switch (attr) {
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      value_out->priority = here.stream->priority;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+      value_out->syncPolicy = static_cast<CUsynchronizationPolicy>(here.stream->sync_policy.load());
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                              const CUstreamAttrValue* value) {
+  Here here;
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  if (attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
+    const int policy = static_cast<int>(value->syncPolicy);
+    if (policy < static_cast<int>(CU_SYNC_POLICY_AUTO) ||
+        policy > static_cast<int>(CU_SYNC_POLICY_BLOCKING_SYNC)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    here.stream->sync_policy = policy;
+    return CUDA_SUCCESS;
+  }
+  return attr == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
+  Here to;
+  Here from;
+  if (const CUresult status = StreamHere(dst, &to); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = StreamHere(src, &from); status != CUDA_SUCCESS) return status;
+  to.stream->sync_policy = from.stream->sync_policy.load();
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::shim

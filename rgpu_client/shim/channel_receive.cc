@@ -1,0 +1,309 @@
+// The receiving half of the channel: who reads, and what each frame does.
+#include <algorithm>
+
+#include "rgpu_client/shim/channel.h"
+#include "rgpu_client/shim/pump.h"
+
+namespace rgpu::shim {
+
+using transport::BulkState;
+using transport::ReadState;
+using wire::ByteView;
+using wire::FrameHeader;
+
+// Reads frames, or waits for the thread that does, until done() holds or the session is lost.
+// done() is evaluated with receive_mutex_.
+template <typename Done>
+void Channel::ReadUntil(std::condition_variable& wake, Done done) {
+  std::unique_lock lock(receive_mutex_);
+  while (!done() && !lost_) {
+    if (leading_) {
+      wake.wait(lock);
+      continue;
+    }
+    leading_ = true;
+    while (!done() && !lost_) {
+      lock.unlock();
+      FrameHeader header;
+      ByteView head;
+      const ReadState state = reader_->Next(&header, &head, -1);
+      if (state == ReadState::kFrame) Handle(header, head);
+      if (state == ReadState::kClosed) Lost("the server ended the connection");
+      if (state == ReadState::kMalformed) Lost("the server sent what is no frame");
+      lock.lock();
+    }
+    lock.unlock();
+    // Frames that came together with the answer: nobody else would see them until more arrive.
+    ReadBuffered();
+    lock.lock();
+    leading_ = false;
+    HandOver();
+    return;
+  }
+}
+
+// Handles whole frames that are in memory already.
+bool Channel::ReadBuffered() {
+  FrameHeader header;
+  ByteView head;
+  while (reader_->has_buffered()) {
+    const ReadState state = reader_->Next(&header, &head, 0);
+    if (state != ReadState::kFrame) return false;
+    Handle(header, head);
+  }
+  return true;
+}
+
+// The leader leaves: someone else who waits must read.  With receive_mutex_.
+void Channel::HandOver() {
+  for (Waiter* waiter : waiters_) {
+    if (waiter->done) continue;
+    waiter->wake.notify_one();
+    return;
+  }
+  if (watchers_ > 0) progress_.notify_one();
+}
+
+bool Channel::ReadWithoutBlocking() {
+  {
+    const std::lock_guard lock(receive_mutex_);
+    if (leading_ || lost_) return false;
+    leading_ = true;
+  }
+  FrameHeader header;
+  ByteView head;
+  ReadState state;
+  while ((state = reader_->Next(&header, &head, 0)) == ReadState::kFrame) Handle(header, head);
+  if (state == ReadState::kClosed) Lost("the server ended the connection");
+  if (state == ReadState::kMalformed) Lost("the server sent what is no frame");
+  const std::lock_guard lock(receive_mutex_);
+  leading_ = false;
+  HandOver();
+  return true;
+}
+
+void Channel::Poll() { ReadWithoutBlocking(); }
+
+CUresult Channel::WaitForReply(Waiter& waiter) {
+  ReadUntil(waiter.wake, [&] { return waiter.done && landed_ >= waiter.watermark; });
+  const std::lock_guard lock(receive_mutex_);
+  std::erase(waiters_, &waiter);
+  return waiter.done ? static_cast<CUresult>(waiter.status) : sticky();
+}
+
+void Channel::WaitForCredit(Stream& stream, uint64_t bytes) {
+  if (stream.credits.Has(bytes, limits_)) return;
+  Flush();
+  {
+    const std::lock_guard lock(receive_mutex_);
+    ++watchers_;
+  }
+  ReadUntil(progress_, [&] { return stream.credits.Has(bytes, limits_); });
+  const std::lock_guard lock(receive_mutex_);
+  --watchers_;
+}
+
+// With receive_mutex_.
+bool Channel::ExpectedMeets(uint64_t address, uint64_t bytes) const {
+  return std::any_of(expected_.begin(), expected_.end(), [&](const auto& entry) {
+    return entry.second.region.Meets(address, bytes);
+  });
+}
+
+bool Channel::ExpectsIn(uint64_t address, uint64_t bytes) {
+  if (!expects_deliveries()) return false;
+  const std::lock_guard lock(receive_mutex_);
+  return ExpectedMeets(address, bytes);
+}
+
+CUresult Channel::WaitForDeliveries(uint64_t address, uint64_t bytes) {
+  if (!expects_deliveries()) return sticky();
+  Flush();
+  {
+    const std::lock_guard lock(receive_mutex_);
+    ++watchers_;
+  }
+  ReadUntil(progress_, [&] { return !ExpectedMeets(address, bytes); });
+  const std::lock_guard lock(receive_mutex_);
+  --watchers_;
+  return sticky();
+}
+
+void Channel::Handle(const FrameHeader& header, ByteView head) {
+  bool understood = true;
+  switch (header.kind) {
+    case wire::Kind::kReply:
+      HandleReply(header, head);
+      break;
+    case wire::Kind::kData:
+      understood = HandleData(header, head);
+      break;
+    case wire::Kind::kDelivery:
+      understood = HandleDelivery(header, head);
+      break;
+    case wire::Kind::kNotice:
+      understood = HandleNotice(header, head);
+      break;
+    default:
+      understood = false;
+  }
+  if (!understood) Lost("the server sent a frame that makes no sense here");
+}
+
+void Channel::HandleReply(const FrameHeader& header, ByteView head) {
+  Acknowledge(header.seq);
+  const std::lock_guard lock(receive_mutex_);
+  for (Waiter* waiter : waiters_) {
+    if (waiter->seq != header.seq) continue;
+    waiter->head->assign(head.data, head.data + head.size);
+    waiter->status = header.status;
+    waiter->watermark = header.watermark;
+    waiter->done = true;
+    // A leader that finds its own answer needs no wake-up, and has nobody waiting on its condition.
+    waiter->wake.notify_one();
+    return;
+  }
+}
+
+void Channel::Acknowledge(uint64_t seq) {
+  if (seq > acknowledged_.load(std::memory_order_relaxed)) {
+    acknowledged_.store(seq, std::memory_order_relaxed);
+  }
+}
+
+bool Channel::HandleData(const FrameHeader& header, ByteView head) {
+  wire::Reader reader(head.data, head.size);
+  uint64_t offset = 0;
+  reader.Get(&offset);
+  if (!reader.done()) return false;
+  ReplySink* sink = nullptr;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    for (const Waiter* waiter : waiters_) {
+      if (waiter->seq == header.seq && !waiter->done) sink = waiter->sink;
+    }
+  }
+  return sink != nullptr && sink->OnData(offset, header.bulk_bytes, *reader_);
+}
+
+bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
+  wire::Reader reader(head.data, head.size);
+  uint64_t offset = 0;
+  reader.Get(&offset);
+  if (!reader.done()) return false;
+  HostRegion region;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    const auto it = expected_.find(header.seq);
+    if (it == expected_.end() || it->second.pulled) return false;
+    region = it->second.region;
+  }
+  const uint64_t total = region.bytes();
+  if (offset > total || header.bulk_bytes > total - offset) return false;
+  if (header.bulk_bytes > 0 &&
+      Land(region, offset, header.bulk_bytes, *reader_) == BulkState::kClosed) {
+    return false;
+  }
+  Finish(header.seq, (header.flags & wire::kLast) != 0);
+  return true;
+}
+
+// One frame of a delivery, or an answer to a pull, is in place.
+void Channel::Finish(uint64_t seq, bool last) {
+  const std::lock_guard lock(receive_mutex_);
+  const auto it = expected_.find(seq);
+  if (it == expected_.end()) return;
+  if (!it->second.pulled) ++landed_;
+  if (last) {
+    expected_.erase(it);
+    expected_count_.fetch_sub(1);
+  }
+  progress_.notify_all();
+}
+
+bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
+  uint64_t pull = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  reader.Get(&pull);
+  reader.Get(&offset);
+  reader.Get(&bytes);
+  HostRegion region;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    const auto it = expected_.find(header.seq);
+    if (!reader.done() || it == expected_.end() || !it->second.pulled) return false;
+    region = it->second.region;
+  }
+  const uint64_t total = region.bytes();
+  if (offset > total || bytes > total - offset) return false;
+  handler_->OnPull(pull, offset, bytes, region);
+  Finish(header.seq, offset + bytes == total);
+  return true;
+}
+
+bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
+  wire::Reader reader(head.data, head.size);
+  uint64_t a = 0;
+  uint64_t b = 0;
+  uint64_t c = 0;
+  uint32_t number = 0;
+  ByteView text;
+  switch (static_cast<wire::Notice>(header.opcode)) {
+    case wire::Notice::kAck:
+      Acknowledge(header.seq);
+      return true;
+    case wire::Notice::kCredit:
+      reader.Get(&a);
+      reader.Get(&b);
+      if (reader.done()) handler_->OnCredit(header, a, b);
+      break;
+    case wire::Notice::kCompleted:
+      reader.Get(&a);
+      reader.Get(&b);
+      reader.Get(&c);
+      if (reader.done()) handler_->OnCompleted(header, a, b, c);
+      break;
+    case wire::Notice::kSticky:
+      reader.Get(&number);
+      reader.Get(&text);
+      if (reader.done()) SetSticky(static_cast<CUresult>(header.status), text.text());
+      break;
+    case wire::Notice::kLog:
+      reader.Get(&number);
+      reader.Get(&text);
+      if (reader.done()) handler_->OnLog(number, text.text());
+      break;
+    case wire::Notice::kPull:
+      return HandlePull(header, reader);
+    default:
+      return true;  // a notice of a later minor version
+  }
+  if (!reader.done()) return false;
+  const std::lock_guard lock(receive_mutex_);
+  if (watchers_ > 0) progress_.notify_all();
+  return true;
+}
+
+void Channel::SetSticky(CUresult status, std::string_view sentence) {
+  int none = 0;
+  if (status == CUDA_SUCCESS) return;
+  if (sticky_.compare_exchange_strong(none, static_cast<int>(status))) {
+    handler_->OnSticky(status, sentence);
+  }
+}
+
+// The connection is of no use any more: everybody who waits gets the sticky error.
+void Channel::Lost(std::string_view sentence) {
+  SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, sentence);
+  connection_->Shutdown();
+  const std::lock_guard lock(receive_mutex_);
+  lost_ = true;
+  expected_.clear();
+  expected_count_ = 0;
+  for (Waiter* waiter : waiters_) waiter->wake.notify_one();
+  progress_.notify_all();
+  Pump::Wake();
+}
+
+}  // namespace rgpu::shim

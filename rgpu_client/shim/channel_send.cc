@@ -1,0 +1,173 @@
+// The sending half of the channel.
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "rgpu_client/shim/channel.h"
+#include "rgpu_client/shim/flusher.h"
+#include "rgpu_common/native/base/clock.h"
+
+namespace rgpu::shim {
+
+Channel::Channel(std::unique_ptr<transport::Connection> connection,
+                 std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler)
+    : connection_(std::move(connection)), reader_(std::move(reader)), handler_(handler) {
+  reader_->set_guarded(true);  // copies land where the application says
+  buffer_.reserve(4 * kBatchBytes);
+  sending_.reserve(4 * kBatchBytes);
+}
+
+void Channel::SetMissing(const std::vector<uint16_t>& opcodes) {
+  for (const uint16_t opcode : opcodes) {
+    if (opcode >= missing_.size()) missing_.resize(opcode + 1U);
+    missing_[opcode] = true;
+  }
+}
+
+CUresult Channel::Ready(Opcode opcode) const {
+  if (const CUresult status = sticky(); status != CUDA_SUCCESS) return status;
+  return Lacks(opcode) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+wire::Writer Channel::Begin(const Issuer& issuer, Opcode opcode, uint8_t flags) {
+  wire::FrameHeader header;
+  header.opcode = static_cast<uint16_t>(opcode);
+  header.kind = wire::Kind::kCommand;
+  header.flags = flags;
+  header.seq = seq_.load(std::memory_order_relaxed) + 1;
+  header.thread = issuer.thread->number;
+  header.context = issuer.context;
+  seq_.store(header.seq, std::memory_order_relaxed);
+  issuer.thread->spoke = true;
+  return buffer_.Begin(header);
+}
+
+void Channel::End(const PostOptions& options) {
+  if (options.bulk_bytes == 0) {
+    buffer_.End();
+  } else {
+    buffer_.EndWithBulk(options.bulk, options.bulk_bytes);
+  }
+}
+
+void Channel::EndCall(const Issuer& issuer, Waiter& waiter, bool reports) {
+  buffer_.End();
+  waiter.seq = seq_.load(std::memory_order_relaxed);
+  if (reports) issuer.thread->reported_seq = waiter.seq;
+  const std::lock_guard receive(receive_mutex_);
+  if (lost_) {
+    waiter.done = true;
+    waiter.status = sticky_.load();
+  } else {
+    waiters_.push_back(&waiter);
+  }
+}
+
+// Books a posted command that has just been begun.
+void Channel::Account(const Issuer& issuer, const PostOptions& options) {
+  const uint64_t seq = seq_.load(std::memory_order_relaxed);
+  issuer.thread->posted_seq = seq;
+  last_posted_.store(seq, std::memory_order_release);
+  if (options.counted) options.stream->credits.Take(options.credit_bytes, limits_);
+  if (options.stream != nullptr) options.stream->progress.version = seq;
+  if (options.work != nullptr) options.work->work_seq = seq;
+  if (options.seq != nullptr) *options.seq = seq;
+}
+
+void Channel::Expect(const HostRegion& region, bool pulled) {
+  const std::lock_guard receive(receive_mutex_);
+  expected_.emplace(seq_.load(std::memory_order_relaxed), Expected{region, pulled});
+  expected_count_.fetch_add(1);
+}
+
+// Sends at once when nothing is on its way or the batch is full; else leaves it to the flusher.
+CUresult Channel::AfterAppend(std::unique_lock<std::mutex>& append) {
+  const uint64_t now = base::NowNs();
+  const bool first = buffer_.frames() == 1;
+  const bool full = buffer_.frames() >= kBatchCommands || buffer_.size() >= kBatchBytes;
+  const uint64_t seq = seq_.load(std::memory_order_relaxed);
+  const bool idle = first && (acknowledged_.load(std::memory_order_relaxed) + 1 >= seq ||
+                              now - last_append_ns_ > kIdleNs);
+  last_append_ns_ = now;
+  if (first) buffered_since_ns_.store(now, std::memory_order_relaxed);
+  append.unlock();
+  if (full || idle || (first && !Flusher::Arm(this))) Flush();
+  return CUDA_SUCCESS;
+}
+
+// Sends buffered frames and the bulk behind them straight from the caller's memory.
+CUresult Channel::SendDirect(std::unique_lock<std::mutex>& append, const PostOptions& options) {
+  buffer_.End(static_cast<uint32_t>(options.bulk_bytes));
+  last_append_ns_ = base::NowNs();
+  sending_.clear();
+  sending_.swap(buffer_);
+  buffered_since_ns_.store(0, std::memory_order_relaxed);
+  append.unlock();
+  std::array<iovec, 2> parts = {
+      sending_.part(), iovec{const_cast<void*>(options.bulk), options.bulk_bytes}};
+  return Write(parts.data(), 2, -1);
+}
+
+void Channel::Flush() {
+  const std::lock_guard wire(wire_mutex_);
+  WriteBuffer(-1);
+}
+
+void Channel::WriteBuffer(int idle_timeout_ms) {
+  {
+    const std::lock_guard append(append_mutex_);
+    if (buffer_.empty()) return;
+    sending_.clear();
+    sending_.swap(buffer_);
+    buffered_since_ns_.store(0, std::memory_order_relaxed);
+  }
+  iovec part = sending_.part();
+  Write(&part, 1, idle_timeout_ms);
+}
+
+// Lets a sender that the peer is too slow for read meanwhile.
+class LeadHook final : public transport::ReadHook {
+ public:
+  explicit LeadHook(Channel* channel) : channel_(channel) {}
+  bool OnReadable() override { return channel_->ReadWithoutBlocking(); }
+
+ private:
+  Channel* const channel_;
+};
+
+CUresult Channel::Write(iovec* parts, int count, int idle_timeout_ms) {
+  LeadHook hook(this);
+  commands_sent_.fetch_add(sending_.frames(), std::memory_order_relaxed);
+  writes_.fetch_add(1, std::memory_order_relaxed);
+  switch (transport::SendAll(*connection_, parts, count, &hook, idle_timeout_ms)) {
+    case transport::SendState::kSent:
+      return CUDA_SUCCESS;
+    case transport::SendState::kFault:
+      return CUDA_ERROR_INVALID_VALUE;
+    default:
+      Lost("the server closed the connection");
+      return sticky();
+  }
+}
+
+void Channel::FlushAtExit(int timeout_ms) {
+  std::unique_lock wire(wire_mutex_, std::try_to_lock);
+  for (int tried_ms = 0; !wire.owns_lock() && tried_ms < timeout_ms; ++tried_ms) {
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+    wire.try_lock();
+  }
+  if (wire.owns_lock() && append_mutex_.try_lock()) {
+    append_mutex_.unlock();
+    WriteBuffer(timeout_ms);
+  }
+}
+
+CUresult Channel::Broken(std::string_view sentence) {
+  Lost(sentence);
+  return sticky();
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,96 @@
+#include "rgpu_client/shim/control_lane.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace rgpu::shim {
+namespace {
+
+constexpr int kSendTimeoutMs = 30000;
+constexpr uint64_t kRowsPerSend = 512;
+
+wire::FrameHeader Header(wire::Control message) {
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kControl;
+  header.opcode = static_cast<uint16_t>(message);
+  return header;
+}
+
+}  // namespace
+
+bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
+  transport::ConnectError why;
+  connection_ = transport::Connect(uri, {}, &why);
+  if (connection_ == nullptr) return false;
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kHandshake;
+  header.opcode = static_cast<uint16_t>(wire::Handshake::kAttach);
+  transport::FrameBuffer frame;
+  wire::Writer head = frame.Begin(header);
+  Put(head, wire::Attach{welcome.session, welcome.secret});
+  frame.End();
+  iovec part = frame.part();
+  return transport::SendAll(*connection_, &part, 1, nullptr, kSendTimeoutMs) ==
+         transport::SendState::kSent;
+}
+
+bool ControlLane::SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes,
+                             const HostRegion& source) {
+  const std::lock_guard lock(mutex_);
+  if (connection_ == nullptr) return false;
+  do {
+    const uint64_t count = std::min<uint64_t>(bytes, wire::kMaxBulkBytes);
+    wire::FrameHeader header = Header(wire::Control::kPullData);
+    header.flags = static_cast<uint8_t>(bytes > count ? wire::kMore : 0);
+    transport::FrameBuffer frame;
+    wire::Writer head = frame.Begin(header);
+    head.Put(pull);
+    head.Put(offset);
+    frame.End(static_cast<uint32_t>(count));
+    if (!Send(frame, &source, offset, count)) return false;
+    offset += count;
+    bytes -= count;
+  } while (bytes > 0);
+  return true;
+}
+
+// Sends the frame and the bytes of `bulk` behind it, straight from where they lie.
+bool ControlLane::Send(transport::FrameBuffer& frame, const HostRegion* bulk, uint64_t offset,
+                       uint64_t bytes) {
+  std::vector<iovec> parts = {frame.part()};
+  if (bulk != nullptr) {
+    const std::vector<iovec> pieces = Pieces(*bulk, offset, bytes);
+    parts.insert(parts.end(), pieces.begin(), pieces.end());
+  }
+  for (size_t first = 0; first < parts.size(); first += kRowsPerSend) {
+    const auto count = static_cast<int>(std::min<size_t>(kRowsPerSend, parts.size() - first));
+    const transport::SendState state =
+        transport::SendAll(*connection_, parts.data() + first, count, nullptr, kSendTimeoutMs);
+    // Bytes that cannot be read arrive as zeros: the program broke its promise to keep them.
+    if (state != transport::SendState::kSent && state != transport::SendState::kFault) return false;
+  }
+  return true;
+}
+
+void ControlLane::Bye(int timeout_ms) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  for (int tried_ms = 0; !lock.owns_lock() && tried_ms < timeout_ms; ++tried_ms) {
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+    lock.try_lock();
+  }
+  if (!lock.owns_lock() || connection_ == nullptr) return;
+  transport::FrameBuffer frame;
+  frame.Begin(Header(wire::Control::kBye));
+  frame.End();
+  iovec part = frame.part();
+  transport::SendAll(*connection_, &part, 1, nullptr, timeout_ms);
+}
+
+void ControlLane::Abandon() {
+  if (connection_ != nullptr) connection_->Abandon();
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,39 @@
+#include "rgpu_client/shim/entry.h"
+
+#include <pthread.h>
+
+#include "rgpu_client/shim/runtime.h"
+#include "rgpu_client/shim/trace.h"
+#include "rgpu_common/native/base/clock.h"
+
+namespace rgpu::shim {
+
+EntryGuard::EntryGuard(uint32_t index, uint32_t flags) : index_(index), flags_(flags) {
+  CheckForFork();
+  const Phase phase = CurrentPhase();
+  if (phase == Phase::kExiting) {
+    status_ = CUDA_ERROR_DEINITIALIZED;
+  } else if (phase == Phase::kNew && (flags & kNeedsInit) != 0) {
+    status_ = CUDA_ERROR_NOT_INITIALIZED;
+  }
+  // A cancelled thread must not take the reader's role or a lock with it.
+  if ((flags & kMayWait) != 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+  if ((flags & kPerThreadStream) != 0) ThisThread().per_thread_stream = true;
+  if (TraceOn()) {
+    ThisThread().call_index = index;
+    start_ns_ = base::NowNs();
+  }
+}
+
+EntryGuard::~EntryGuard() {
+  if ((flags_ & kPerThreadStream) != 0) ThisThread().per_thread_stream = false;
+  if (start_ns_ != 0) TraceCall(index_, base::NowNs() - start_ns_);
+  if ((flags_ & kMayWait) != 0) pthread_setcancelstate(cancel_state_, nullptr);
+}
+
+CUresult Unsupported(uint32_t index, CUresult answer) {
+  if (TraceOn()) TraceCall(index, 0);
+  return answer;
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,50 @@
+// What every exported function does before and after its body.  Generated exports look like this:
+//
+//   CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+//     rgpu::shim::EntryGuard entry(kIndex, rgpu::shim::kMayWait | rgpu::shim::kNeedsInit);
+//     if (!entry.ok()) return entry.status();
+//     return entry.Leave(rgpu::shim::cuMemAlloc_v2(dptr, bytesize));
+//   }
+//
+// kIndex is the function's CallId: its place in kCallNames, which is what the trace prints.
+#pragma once
+
+#include <cstdint>
+
+#include "gen/cuda_abi.gen.h"
+
+namespace rgpu::shim {
+
+enum EntryFlags : uint32_t {
+  // The body may take a lock or wait (every class but pure table look-ups): cancellation is off in it.
+  kMayWait = 1,
+  // CUDA_ERROR_NOT_INITIALIZED before cuInit.  Everything but cuInit, cuDriverGetVersion,
+  // cuGetProcAddress*, cuGetErrorName, cuGetErrorString, cuGetExportTable.
+  kNeedsInit = 2,
+  // A `_ptds` or `_ptsz` twin: stream 0 means the per-thread default stream in this call.
+  kPerThreadStream = 4,
+};
+
+class EntryGuard {
+ public:
+  EntryGuard(uint32_t index, uint32_t flags);
+  ~EntryGuard();
+  EntryGuard(const EntryGuard&) = delete;
+  EntryGuard& operator=(const EntryGuard&) = delete;
+
+  bool ok() const { return status_ == CUDA_SUCCESS; }
+  CUresult status() const { return status_; }
+  CUresult Leave(CUresult result) { return result; }
+
+ private:
+  const uint32_t index_;
+  const uint32_t flags_;
+  CUresult status_ = CUDA_SUCCESS;
+  int cancel_state_ = 0;
+  uint64_t start_ns_ = 0;
+};
+
+// The two answers of functions without a body: counted for the trace, no state touched.
+CUresult Unsupported(uint32_t index, CUresult answer);
+
+}  // namespace rgpu::shim

@@ -1,0 +1,170 @@
+#include "rgpu_client/shim/image.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "rgpu_common/native/base/fd.h"
+
+namespace rgpu::shim {
+namespace {
+
+constexpr uint32_t kWrapperMagic = 0x466243b1;
+constexpr uint32_t kFatbinMagic = 0xba55ed50;
+constexpr char kLinkedMagic[] = "RGPUIMG1";
+constexpr uint64_t kPage = 4096;
+// Headers of one image: far more sections than any compiler makes.
+constexpr uint64_t kMaxHeaders = 1U << 16;
+
+// One byte, without a fault if it is not there.
+bool CanRead(const uint8_t* address) {
+  uint8_t byte = 0;
+  iovec to = {&byte, 1};
+  iovec from = {const_cast<uint8_t*>(address), 1};
+  const ssize_t got = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+  if (got == 1) return true;
+  if (errno != ENOSYS && errno != EPERM) return false;
+  // Forbidden here: a pipe's write end reads memory as carefully.
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return true;
+  const bool readable = write(ends[1], address, 1) == 1;
+  close(ends[0]);
+  close(ends[1]);
+  return readable;
+}
+
+// Reads a header field by field from memory that may end anywhere.
+template <typename T>
+bool Load(const uint8_t* at, T* value) {
+  if (ReadableBytes(at, sizeof(T)) < sizeof(T)) return false;
+  memcpy(value, at, sizeof(T));
+  return true;
+}
+
+std::optional<Image> Checked(const uint8_t* data, uint64_t bytes) {
+  if (bytes == 0 || bytes > kMaxImageBytes || ReadableBytes(data, bytes) < bytes) {
+    return std::nullopt;
+  }
+  return Image{data, bytes};
+}
+
+// magic u32, version u16, header bytes u16, payload bytes u64.
+std::optional<Image> MeasureFatbin(const uint8_t* data) {
+  struct {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t header_bytes;
+    uint64_t payload_bytes;
+  } header;
+  static_assert(sizeof(header) == 16);
+  if (!Load(data, &header) || header.payload_bytes > kMaxImageBytes) return std::nullopt;
+  return Checked(data, header.header_bytes + header.payload_bytes);
+}
+
+// The end of the last thing that a header of the file points to.
+std::optional<Image> MeasureElf(const uint8_t* data) {
+  Elf64_Ehdr header;
+  if (!Load(data, &header) || header.e_ident[EI_CLASS] != ELFCLASS64) return std::nullopt;
+  uint64_t end = header.e_ehsize;
+  const auto extend = [&end](uint64_t offset, uint64_t bytes) {
+    if (offset > kMaxImageBytes || bytes > kMaxImageBytes) return false;
+    end = std::max(end, offset + bytes);
+    return true;
+  };
+  if (!extend(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize) ||
+      !extend(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize)) {
+    return std::nullopt;
+  }
+  for (uint64_t i = 0; i < std::min<uint64_t>(header.e_shnum, kMaxHeaders); ++i) {
+    Elf64_Shdr section;
+    if (!Load(data + header.e_shoff + i * header.e_shentsize, &section)) return std::nullopt;
+    if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) continue;
+    if (!extend(section.sh_offset, section.sh_size)) return std::nullopt;
+  }
+  for (uint64_t i = 0; i < std::min<uint64_t>(header.e_phnum, kMaxHeaders); ++i) {
+    Elf64_Phdr segment;
+    if (!Load(data + header.e_phoff + i * header.e_phentsize, &segment)) return std::nullopt;
+    if (!extend(segment.p_offset, segment.p_filesz)) return std::nullopt;
+  }
+  return Checked(data, end);
+}
+
+// PTX ends with a zero byte, which goes along.
+std::optional<Image> MeasureText(const uint8_t* data) {
+  uint64_t bytes = 0;
+  while (bytes < kMaxImageBytes) {
+    const uint64_t in_page = kPage - (reinterpret_cast<uint64_t>(data) + bytes) % kPage;
+    if (!CanRead(data + bytes)) return std::nullopt;
+    const void* zero = memchr(data + bytes, 0, in_page);
+    if (zero != nullptr) {
+      const auto length = static_cast<uint64_t>(static_cast<const uint8_t*>(zero) - data);
+      return length == 0 ? std::nullopt : std::optional(Image{data, length + 1});
+    }
+    bytes += in_page;
+  }
+  return std::nullopt;
+}
+
+std::optional<Image> MeasureWrapped(const uint8_t* data) {
+  uint64_t pointer = 0;
+  uint32_t magic = 0;
+  if (!Load(data + 8, &pointer)) return std::nullopt;
+  const auto* fatbin = reinterpret_cast<const uint8_t*>(pointer);
+  if (!Load(fatbin, &magic) || magic != kFatbinMagic) return std::nullopt;
+  return MeasureFatbin(fatbin);
+}
+
+}  // namespace
+
+uint64_t ReadableBytes(const void* address, uint64_t bytes) {
+  const auto* at = static_cast<const uint8_t*>(address);
+  uint64_t readable = 0;
+  while (readable < bytes) {
+    if (!CanRead(at + readable)) return readable;
+    readable += kPage - (reinterpret_cast<uint64_t>(at) + readable) % kPage;
+  }
+  return bytes;
+}
+
+std::optional<Image> MeasureImage(const void* image) {
+  const auto* data = static_cast<const uint8_t*>(image);
+  uint32_t magic = 0;
+  if (!Load(data, &magic)) return MeasureText(data);  // shorter than a magic number
+  if (magic == kWrapperMagic) return MeasureWrapped(data);
+  if (magic == kFatbinMagic) return MeasureFatbin(data);
+  if (memcmp(&magic, ELFMAG, SELFMAG) == 0) return MeasureElf(data);
+  if (memcmp(&magic, kLinkedMagic, 4) == 0 && ReadableBytes(data, 16) == 16 &&
+      memcmp(data, kLinkedMagic, 8) == 0) {
+    uint64_t total = 0;
+    memcpy(&total, data + 8, sizeof(total));
+    return Checked(data, total);
+  }
+  return MeasureText(data);
+}
+
+int ReadImageFile(const char* path, std::vector<uint8_t>* bytes) {
+  const base::UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return errno;
+  struct stat facts {};
+  if (fstat(file.get(), &facts) != 0) return errno;
+  if (!S_ISREG(facts.st_mode)) return EISDIR;
+  if (static_cast<uint64_t>(facts.st_size) > kMaxImageBytes) return EFBIG;
+  bytes->resize(static_cast<size_t>(facts.st_size));
+  size_t done = 0;
+  while (done < bytes->size()) {
+    const ssize_t got = read(file.get(), bytes->data() + done, bytes->size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got < 0 ? errno : EIO;
+    done += static_cast<size_t>(got);
+  }
+  bytes->push_back(0);  // the end of PTX text; other images have their length inside
+  return 0;
+}
+
+}  // namespace rgpu::shim

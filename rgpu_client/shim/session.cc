@@ -1,0 +1,201 @@
+#include "rgpu_client/shim/session.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "gen/opcodes.gen.h"
+#include "rgpu_client/shim/say.h"
+#include "rgpu_client/shim/version.h"
+
+namespace rgpu::shim {
+namespace {
+
+constexpr int kConnectTimeoutMs = 10000;
+// A server may have to start a worker first.
+constexpr int kWelcomeTimeoutMs = 60000;
+constexpr int kExitTimeoutMs = 50;
+
+wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& device_bands,
+                      const std::vector<wire::Band>& pinned_bands) {
+  wire::Hello hello;
+  hello.release = kRelease;
+  hello.token = settings.token;
+  hello.lease_key = wire::CleanText(settings.lease_key, wire::kMaxNameBytes);
+  hello.tenant = wire::CleanText(settings.tenant, wire::kMaxNameBytes);
+  hello.container = wire::CleanText(settings.container, wire::kMaxNameBytes);
+  hello.program = wire::CleanText(settings.program, wire::kMaxSentenceBytes);
+  hello.pid = static_cast<uint32_t>(getpid());
+  hello.device = settings.device;
+  hello.memory_bytes = settings.memory_bytes;
+  hello.share_request_ppm = settings.share_request_ppm;
+  hello.share_limit_ppm = settings.share_limit_ppm;
+  hello.device_bands = device_bands;
+  hello.pinned_bands = pinned_bands;
+  for (const OpcodeInfo& info : kOpcodeTable) {
+    hello.opcodes.push_back({static_cast<uint16_t>(info.opcode), info.layout_hash});
+  }
+  return hello;
+}
+
+bool SendHello(transport::Connection& connection, const wire::Hello& hello) {
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kHandshake;
+  header.opcode = static_cast<uint16_t>(wire::Handshake::kHello);
+  transport::FrameBuffer frame;
+  wire::Writer head = frame.Begin(header);
+  Put(head, hello);
+  if (!frame.End()) return false;
+  iovec part = frame.part();
+  return transport::SendAll(connection, &part, 1, nullptr, kConnectTimeoutMs) ==
+         transport::SendState::kSent;
+}
+
+bool Holds(const std::vector<wire::Band>& bands, const wire::Band& band) {
+  for (const wire::Band& one : bands) {
+    if (one.base == band.base && band.size <= one.size) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Session* Session::Open(const Settings& settings, CUresult* status, std::string* sentence) {
+  transport::ConnectError why;
+  auto connection =
+      transport::Connect(settings.server, {.timeout_ms = kConnectTimeoutMs}, &why);
+  if (connection == nullptr) {
+    *status = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    *sentence = why.sentence;
+    return nullptr;
+  }
+  auto* session = new Session;
+  session->server_ = settings.server;
+  session->device_bands_ = ReserveDeviceBands();
+  session->pinned_bands_ = ReservePinnedBands();
+  auto reader = std::make_unique<transport::FrameReader>(connection.get());
+  wire::Welcome welcome;
+  *status = session->Greet(settings, *connection, *reader, &welcome, sentence);
+  if (*status == CUDA_SUCCESS) *status = session->Adopt(settings, welcome, sentence);
+  if (*status != CUDA_SUCCESS) {
+    session->GiveBackBands({}, {});
+    delete session;
+    return nullptr;
+  }
+  session->channel_ = new Channel(std::move(connection), std::move(reader), session);
+  session->channel_->SetLimits({std::max(welcome.stream_credits, 1U),
+                                std::max<uint64_t>(welcome.stream_credit_bytes, 1U << 20)});
+  session->channel_->SetMissing(welcome.missing);
+  session->AddDefaultPools();
+  if (!session->control_.Attach(settings.server, welcome)) {
+    session->channel_->SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,
+                                 "the server took no second connection for the control lane");
+  }
+  return session;
+}
+
+CUresult Session::Greet(const Settings& settings, transport::Connection& connection,
+                        transport::FrameReader& reader, wire::Welcome* welcome,
+                        std::string* sentence) {
+  if (device_bands_.empty() || pinned_bands_.empty()) {
+    *sentence = "no address space is left for device memory; raise the limit (ulimit -v unlimited)";
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const bool sent = SendHello(connection, MakeHello(settings, device_bands_, pinned_bands_));
+  wire::FrameHeader header;
+  wire::ByteView head;
+  const auto state = sent ? reader.Next(&header, &head, kWelcomeTimeoutMs)
+                          : transport::ReadState::kClosed;
+  if (state != transport::ReadState::kFrame || header.kind != wire::Kind::kHandshake) {
+    *sentence = state == transport::ReadState::kTimeout
+                    ? "the server at " + settings.server + " does not answer; see its log"
+                    : "what listens at " + settings.server + " is no rgpu server; check RGPU_SERVER";
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  }
+  wire::Reader fields(head.data, head.size);
+  if (header.opcode == static_cast<uint16_t>(wire::Handshake::kWelcome) && Get(fields, welcome)) {
+    return CUDA_SUCCESS;
+  }
+  wire::Refused refused;
+  if (header.opcode == static_cast<uint16_t>(wire::Handshake::kRefused) && Get(fields, &refused)) {
+    *sentence = refused.sentence;
+    return header.status == 0 ? CUDA_ERROR_DEVICE_UNAVAILABLE
+                              : static_cast<CUresult>(header.status);
+  }
+  *sentence = "the server at " + settings.server +
+              " answers in a way this release does not know; install the same release on both sides";
+  return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+}
+
+CUresult Session::Adopt(const Settings& settings, const wire::Welcome& welcome,
+                        std::string* sentence) {
+  const bool pinned = welcome.pinned.size != 0;
+  if (!Holds(device_bands_, welcome.band) || (pinned && !Holds(pinned_bands_, welcome.pinned))) {
+    *sentence = "the server chose addresses that this program did not offer; install the same "
+                "release on both sides";
+    return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+  }
+  band_ = welcome.band;
+  const wire::Band mine = pinned ? welcome.pinned : pinned_bands_.front();
+  GiveBackBands(band_, mine);
+  pinned_.Init(mine);
+  driver_version_ = welcome.driver_version;
+  devices_.Fill(welcome, settings);
+  if (devices_.count() == 0) {
+    *sentence = "CUDA_VISIBLE_DEVICES=" + settings.visible_devices + " leaves no device of the " +
+                std::to_string(welcome.devices.size()) + " that the server granted";
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  return CUDA_SUCCESS;
+}
+
+// Keeps the bands in use: what of a candidate the worker did not take is freed as well.
+void Session::GiveBackBands(const wire::Band& device, const wire::Band& pinned) {
+  const auto give = [](const std::vector<wire::Band>& bands, const wire::Band& keep) {
+    for (const wire::Band& band : bands) {
+      if (keep.size == 0 || band.base != keep.base) {
+        GiveBack(band);
+      } else if (band.size > keep.size) {
+        GiveBack({keep.base + keep.size, band.size - keep.size});
+      }
+    }
+  };
+  give(device_bands_, device);
+  give(pinned_bands_, pinned);
+}
+
+void Session::AddDefaultPools() {
+  for (int i = 0; i < devices_.count(); ++i) {
+    Device& device = *devices_.Find(i);
+    auto pool = std::make_unique<Pool>();
+    pool->device = i;
+    pool->is_default = true;
+    pool->wire = device.info.default_pool;
+    device.default_pool = pool.get();
+    device.current_pool = handles_.Add(std::move(pool));
+  }
+}
+
+Stream* Session::PerThreadStream(Context& context, uint32_t thread) {
+  const std::lock_guard lock(thread_streams_mutex_);
+  auto& slot = thread_streams_[{static_cast<uint32_t>(context.id), thread}];
+  if (slot == nullptr) {
+    slot = std::make_unique<Stream>();
+    slot->id = kWirePerThreadStream;
+    slot->wire = kWirePerThreadStream;
+    slot->context = static_cast<uint32_t>(context.id);
+    slot->thread = thread;
+  }
+  return slot.get();
+}
+
+void Session::End() {
+  channel_->FlushAtExit(kExitTimeoutMs);
+  control_.Bye(kExitTimeoutMs);
+}
+
+void Session::Abandon() {
+  channel_->Abandon();
+  control_.Abandon();
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,82 @@
+// The session: this process's bond with one worker, and all that the client knows about it.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "rgpu_client/shim/bands.h"
+#include "rgpu_client/shim/channel.h"
+#include "rgpu_client/shim/control_lane.h"
+#include "rgpu_client/shim/settings.h"
+#include "rgpu_client/shim/tables/address_map.h"
+#include "rgpu_client/shim/tables/device_table.h"
+
+namespace rgpu::shim {
+
+class Session final : public NoticeHandler {
+ public:
+  // Connects and says HELLO.  Null: `*status` and `*sentence` say why.  A session is never deleted:
+  // threads of the application may be in it until the process ends.
+  static Session* Open(const Settings& settings, CUresult* status, std::string* sentence);
+
+  Channel& channel() const { return *channel_; }
+  HandleTable& handles() { return handles_; }
+  AddressMap& addresses() { return addresses_; }
+  DeviceTable& devices() { return devices_; }
+  PinnedMemory& pinned() { return pinned_; }
+  const wire::Band& band() const { return band_; }
+  int driver_version() const { return driver_version_; }
+  // True for an address that can only be the device's.
+  bool IsDeviceAddress(uint64_t address) const { return address - band_.base < band_.size; }
+
+  Context* FindContext(CUcontext handle) {
+    return handles_.Find<Context>(reinterpret_cast<uint64_t>(handle));
+  }
+  // The stream behind CU_STREAM_PER_THREAD; made on first use.
+  Stream* PerThreadStream(Context& context, uint32_t thread);
+
+  // Commands whose host bytes must be read in stream order while this is not 0 (waits for a value).
+  std::atomic<uint64_t> host_order_seq{0};
+
+  // At process exit: flush and BYE, within about 100 ms.
+  void End();
+  // In a forked child: give everything up unsaid.
+  void Abandon();
+
+  void OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) override;
+  void OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
+                   uint64_t time_ns) override;
+  void OnLog(uint32_t level, std::string_view text) override;
+  void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) override;
+  void OnSticky(CUresult status, std::string_view sentence) override;
+
+ private:
+  Session() = default;
+  ~Session() = default;
+  CUresult Greet(const Settings& settings, transport::Connection& connection,
+                 transport::FrameReader& reader, wire::Welcome* welcome, std::string* sentence);
+  CUresult Adopt(const Settings& settings, const wire::Welcome& welcome, std::string* sentence);
+  void GiveBackBands(const wire::Band& device, const wire::Band& pinned);
+  Stream* FindStream(const wire::FrameHeader& header, uint64_t wire);
+  void AddDefaultPools();
+
+  std::string server_;
+  std::vector<wire::Band> device_bands_;
+  std::vector<wire::Band> pinned_bands_;
+  wire::Band band_;
+  int driver_version_ = 0;
+  Channel* channel_ = nullptr;
+  ControlLane control_;
+  HandleTable& handles_ = *new HandleTable;
+  AddressMap addresses_;
+  DeviceTable devices_;
+  PinnedMemory pinned_;
+  std::mutex thread_streams_mutex_;
+  std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Stream>> thread_streams_;
+};
+
+}  // namespace rgpu::shim

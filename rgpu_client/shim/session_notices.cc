@@ -1,0 +1,59 @@
+// What the session does with what the worker says unasked.
+#include <stdio.h>
+
+#include "rgpu_client/shim/say.h"
+#include "rgpu_client/shim/session.h"
+
+namespace rgpu::shim {
+
+// The stream operand of a worker's frame: special values mean the stream of the frame's context and
+// thread.
+Stream* Session::FindStream(const wire::FrameHeader& header, uint64_t wire) {
+  if (wire > kWirePerThreadStream) return handles_.Find<Stream>(wire);
+  Context* context = handles_.Find<Context>(header.context);
+  if (context == nullptr) return nullptr;
+  if (wire == kWireLegacyStream) return &context->legacy;
+  const std::lock_guard lock(thread_streams_mutex_);
+  const auto it = thread_streams_.find({header.context, header.thread});
+  return it == thread_streams_.end() ? nullptr : it->second.get();
+}
+
+void Session::OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) {
+  if (Stream* found = FindStream(header, stream)) found->credits.Return(completed);
+}
+
+void Session::OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
+                          uint64_t time_ns) {
+  Progress* progress = nullptr;
+  if (Event* event = handles_.Find<Event>(object)) {
+    progress = &event->progress;
+  } else if (Stream* stream = FindStream(header, object)) {
+    progress = &stream->progress;
+  }
+  if (progress == nullptr || version < progress->completed.load()) return;
+  if (time_ns != 0) {  // 0: not a timed one
+    progress->time_ns.store(time_ns);
+    progress->time_version.store(version);
+  }
+  progress->completed.store(version);
+}
+
+void Session::OnLog(uint32_t level, std::string_view text) {
+  if (level == 0) {  // what a kernel printed
+    fwrite(text.data(), 1, text.size(), stdout);
+    fflush(stdout);
+  } else {
+    Say("%.*s", static_cast<int>(text.size()), text.data());
+  }
+}
+
+void Session::OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) {
+  control_.SendPulled(pull, offset, bytes, source);
+}
+
+void Session::OnSticky(CUresult status, std::string_view sentence) {
+  Say("%.*s (server %s). Every CUDA call of this process now answers error %d; restart the program.",
+      static_cast<int>(sentence.size()), sentence.data(), server_.c_str(), static_cast<int>(status));
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,85 @@
+#include "rgpu_client/shim/tables/device_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace rgpu::shim {
+namespace {
+
+std::string Trim(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+// -1: names nothing, or more than one.
+int Match(const std::string& entry, const std::vector<wire::DeviceInfo>& devices) {
+  if (entry.starts_with("GPU-")) {
+    int found = -1;
+    for (size_t i = 0; i < devices.size(); ++i) {
+      if (!UuidText(devices[i].uuid).starts_with(entry)) continue;
+      if (found >= 0) return -1;
+      found = static_cast<int>(i);
+    }
+    return found;
+  }
+  char* end = nullptr;
+  const long number = strtol(entry.c_str(), &end, 10);
+  if (entry.empty() || *end != '\0') return -1;
+  return number >= 0 && number < static_cast<long>(devices.size()) ? static_cast<int>(number) : -1;
+}
+
+}  // namespace
+
+std::string UuidText(const std::array<uint8_t, 16>& uuid) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < uuid.size(); ++i) {
+    std::array<char, 3> hex{};
+    snprintf(hex.data(), hex.size(), "%02x", uuid[i]);
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += hex.data();
+  }
+  return text;
+}
+
+std::vector<int> VisibleDevices(const std::string& value,
+                                const std::vector<wire::DeviceInfo>& devices) {
+  std::vector<int> chosen;
+  std::istringstream list(value);
+  std::string entry;
+  while (std::getline(list, entry, ',')) {
+    const int place = Match(Trim(entry), devices);
+    if (place < 0) break;
+    if (std::find(chosen.begin(), chosen.end(), place) != chosen.end()) return {};
+    chosen.push_back(place);
+  }
+  return chosen;
+}
+
+void DeviceTable::Fill(const wire::Welcome& welcome, const Settings& settings) {
+  std::vector<int> places;
+  if (settings.has_visible_devices) {
+    places = VisibleDevices(settings.visible_devices, welcome.devices);
+  } else {
+    for (size_t i = 0; i < welcome.devices.size(); ++i) places.push_back(static_cast<int>(i));
+  }
+  for (const int place : places) {
+    Device& device = devices_.emplace_back();
+    device.ordinal = static_cast<int>(devices_.size()) - 1;
+    device.server_ordinal = place;
+    device.info = welcome.devices[static_cast<size_t>(place)];
+    if (welcome.memory_limit_bytes != 0) {
+      device.info.total_bytes = std::min(device.info.total_bytes, welcome.memory_limit_bytes);
+    }
+    for (const auto& [id, value] : device.info.attributes) {
+      if (id < 0 || id >= Device::kAttributes) continue;
+      device.attributes[static_cast<size_t>(id)] = value;
+      device.known[static_cast<size_t>(id)] = true;
+    }
+  }
+}
+
+}  // namespace rgpu::shim

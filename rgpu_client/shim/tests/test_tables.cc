@@ -1,0 +1,138 @@
+// Handles, addresses, credits, devices.
+#include "rgpu_client/shim/bands.h"
+#include "rgpu_client/shim/host_region.h"
+#include "rgpu_client/shim/jit_options.h"
+#include "rgpu_client/shim/tables/address_map.h"
+#include "rgpu_client/shim/tables/device_table.h"
+#include "rgpu_client/shim/tests/check.h"
+
+namespace {
+
+using namespace rgpu::shim;
+
+Range MakeRange(uint64_t base, uint64_t bytes, RangeKind kind = RangeKind::kDevice) {
+  Range range;
+  range.base = base;
+  range.bytes = bytes;
+  range.kind = kind;
+  range.context = 5;
+  return range;
+}
+
+}  // namespace
+
+TEST(HandlesAreNeverUsedTwice) {
+  auto& table = *new HandleTable;
+  const uint64_t first = table.Add(std::make_unique<Event>());
+  CHECK(first > 2);
+  CHECK(table.Find<Event>(first) != nullptr && table.Find<Stream>(first) == nullptr);
+  CHECK(table.Remove(first) && !table.Remove(first));
+  CHECK(table.Find<Event>(first) == nullptr);
+  const uint64_t second = table.Add(std::make_unique<Stream>());
+  CHECK(second > first);
+  // A table of a later session goes on counting, and does not know the handles of the one before.
+  auto& later = *new HandleTable;
+  CHECK(later.Add(std::make_unique<Stream>()) > second);
+  CHECK(later.Find<Stream>(second) == nullptr);
+  CHECK(table.Find<Stream>(~0ULL) == nullptr && table.Find<Stream>(0) == nullptr);
+  int live = 0;
+  table.ForEach([&](Object*) { ++live; });
+  CHECK(live == 1);
+}
+
+TEST(AddressesResolveInside) {
+  AddressMap map;
+  CHECK(map.Add(MakeRange(1000, 100)) && map.Add(MakeRange(1100, 50)));
+  CHECK(!map.Add(MakeRange(1149, 10)) && !map.Add(MakeRange(900, 101)) && !map.Add(MakeRange(1, 0)));
+  CHECK(map.Find(1099)->base == 1000 && map.Find(1100)->base == 1100);
+  CHECK(!map.Find(999) && !map.Find(1150));
+  CHECK(map.Find(1000, 100) && !map.Find(1000, 101) && !map.Find(1050, ~0ULL));
+  CHECK(map.Find(1000)->buffer_id != map.Find(1100)->buffer_id);
+}
+
+TEST(OnlyABaseIsFreed) {
+  AddressMap map;
+  map.Add(MakeRange(4096, 4096));
+  map.Add(MakeRange(65536, 64, RangeKind::kPinned));
+  CHECK(!map.Take(4097, RangeKind::kDevice, RangeKind::kPool));
+  CHECK(!map.Take(65536, RangeKind::kDevice, RangeKind::kPool));
+  CHECK(map.Take(4096, RangeKind::kDevice, RangeKind::kPool));
+  CHECK(!map.Take(4096, RangeKind::kDevice, RangeKind::kPool));
+  map.DropContext(5);
+  CHECK(!map.Find(65536));
+}
+
+TEST(CreditsBoundCommandsAndBytes) {
+  Credits credits;
+  const Credits::Limits limits{4, 100};
+  CHECK(credits.Has(1000, limits));  // larger than all of it: goes alone
+  credits.Take(1000, limits);
+  CHECK(!credits.Has(1, limits));
+  credits.Return(1);
+  for (int i = 0; i < 4; ++i) {
+    CHECK(credits.Has(10, limits));
+    credits.Take(10, limits);
+  }
+  CHECK(!credits.Has(0, limits));
+  credits.Return(3);
+  CHECK(credits.Has(80, limits) && !credits.Has(81, limits));
+  credits.Return(2);  // an old notice changes nothing
+  CHECK(credits.completed() == 3);
+}
+
+TEST(VisibleDevicesByNumberAndUuid) {
+  std::vector<rgpu::wire::DeviceInfo> devices(3);
+  devices[1].uuid = {0xab, 0xcd};
+  devices[2].uuid = {0xab, 0xce};
+  CHECK(VisibleDevices("2,0", devices) == std::vector<int>({2, 0}));
+  CHECK(VisibleDevices("1,9,0", devices) == std::vector<int>({1}));
+  CHECK(VisibleDevices("", devices).empty() && VisibleDevices("-1", devices).empty());
+  CHECK(VisibleDevices("1,1", devices).empty());
+  CHECK(VisibleDevices("GPU-abcd", devices) == std::vector<int>({1}));
+  CHECK(VisibleDevices("GPU-ab", devices).empty());  // names two
+  CHECK(UuidText(devices[1].uuid) == "GPU-abcd0000-0000-0000-0000-000000000000");
+}
+
+TEST(RegionsTouchRowsOnly) {
+  uint8_t host[24] = {};
+  for (uint8_t i = 0; i < 24; ++i) host[i] = i;
+  const HostRegion region{host, 3, 3, 8};
+  CHECK(region.bytes() == 9 && region.span() == 19 && !region.contiguous());
+  uint8_t packed[9] = {};
+  Pack(region, 0, 9, packed);
+  CHECK(packed[0] == 0 && packed[2] == 2 && packed[3] == 8 && packed[8] == 18);
+  const auto pieces = Pieces(region, 2, 5);
+  CHECK(pieces.size() == 3 && pieces[0].iov_len == 1 && pieces[1].iov_len == 3);
+  CHECK(pieces[2].iov_base == host + 16 && pieces[2].iov_len == 1);
+  CHECK(region.Meets(reinterpret_cast<uint64_t>(host) + 18, 1));
+  CHECK(!region.Meets(reinterpret_cast<uint64_t>(host) + 19, 1));
+}
+
+TEST(PinnedMemoryIsReused) {
+  const auto bands = ReservePinnedBands();
+  CHECK(!bands.empty());
+  PinnedMemory memory;
+  memory.Init(bands.front());
+  auto* first = static_cast<uint8_t*>(memory.Allocate(10000));
+  auto* second = static_cast<uint8_t*>(memory.Allocate(1));
+  CHECK(first != nullptr && second == first + 12288);
+  first[9999] = 1;
+  memory.Free(first, 10000);
+  CHECK(memory.Allocate(4096) == first && first[0] == 0);
+  CHECK(memory.Allocate(bands.front().size) == nullptr);
+  for (const auto& band : bands) GiveBack(band);
+}
+
+TEST(LogsGoBackIntoTheProgramsBuffers) {
+  char log[8] = "before";
+  CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+                            CU_JIT_OPTIMIZATION_LEVEL};
+  void* values[] = {log, reinterpret_cast<void*>(8), reinterpret_cast<void*>(3)};
+  JitOptions jit;
+  CHECK(jit.Read(3, options, values) == CUDA_SUCCESS);
+  CHECK(jit.info_bytes() == 8 && jit.error_bytes() == 0 && jit.encoded().size == 12);
+  jit.WriteBack(rgpu::wire::Bytes(std::string_view("0123456789")), {}, 0);
+  CHECK(std::string(log) == "0123456" && values[1] == reinterpret_cast<void*>(7));
+  CUjit_option wrong[] = {static_cast<CUjit_option>(999)};
+  CHECK(JitOptions().Read(1, wrong, values) == CUDA_ERROR_INVALID_VALUE);
+}

@@ -1,0 +1,20 @@
+// The trace: how often each function was called, with how many bytes, and how long it took.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace rgpu::shim {
+
+class Channel;
+
+// Empty path: no trace.
+void StartTrace(const std::string& path);
+bool TraceOn();
+void TraceCall(uint32_t index, uint64_t ns);
+// Bytes that the function the calling thread is in has moved.
+void TraceBytes(uint64_t bytes);
+// At exit: lines of `name<TAB>calls<TAB>bytes<TAB>ns`, then a line that begins with `#` about writes.
+void WriteTrace(Channel& channel);
+
+}  // namespace rgpu::shim
