@@ -1,0 +1,194 @@
+// Copies from the host and within the device, and sets.  All are asynchronous here: the decoder never
+// waits in a synchronous copy of the driver's, a fence stands for its promise.
+#include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/copies.h"
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+CUresult CopyIn(const Driver& driver, const Portion& portion, uint64_t pitch, const uint8_t* from,
+                CUstream stream) {
+  if (portion.height == 1) {
+    return driver->cuMemcpyHtoDAsync_v2(portion.address, from, portion.width, stream);
+  }
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = from;
+  copy.srcPitch = portion.width;
+  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.dstDevice = portion.address;
+  copy.dstPitch = pitch;
+  copy.WidthInBytes = portion.width;
+  copy.Height = portion.height;
+  return driver->cuMemcpy2DAsync_v2(&copy, stream);
+}
+
+CUresult CopyOut(const Driver& driver, const Portion& portion, uint64_t pitch, uint8_t* to,
+                 CUstream stream) {
+  if (portion.height == 1) {
+    return driver->cuMemcpyDtoHAsync_v2(to, portion.address, portion.width, stream);
+  }
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = portion.address;
+  copy.srcPitch = pitch;
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.dstHost = to;
+  copy.dstPitch = portion.width;
+  copy.WidthInBytes = portion.width;
+  copy.Height = portion.height;
+  return driver->cuMemcpy2DAsync_v2(&copy, stream);
+}
+
+CUresult CheckRows(Executor& executor, const Rows& rows, uint64_t* total) {
+  if (!rows.Total(total)) return CUDA_ERROR_INVALID_VALUE;
+  return executor.ranges().CheckRows(rows.address, rows.pitch, rows.width, rows.height);
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Request& request,
+             rgpuCopyHtoD_Reply*) {
+  Target target;
+  CUresult result = executor.FindCredited(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t total = 0;
+  const Rows rows{request.dst, request.pitch, request.width, request.height};
+  result = CheckRows(executor, rows, &total);
+  if (result != CUDA_SUCCESS) return result;
+  if (total != command.bulk.size) return CUDA_ERROR_INVALID_VALUE;
+  if (total == 0) return CUDA_SUCCESS;
+  if (command.keep == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // no staging memory was to be had
+  executor.ledger().CountCopy(total);
+  result = executor.Issue(*target.stream, {total, command.keep}, [&](CUstream stream) {
+    const Portion all{request.dst, 0, request.width, request.height};
+    return CopyIn(executor.driver(), all, request.pitch, command.bulk.data, stream);
+  });
+  if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoD_Request& request,
+             rgpuCopyDtoD_Reply*) {
+  Target target;
+  CUresult result = executor.FindCredited(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t total = 0;
+  result = CheckRows(executor, {request.dst, request.dst_pitch, request.width, request.height},
+                     &total);
+  if (result == CUDA_SUCCESS) {
+    result = CheckRows(executor, {request.src, request.src_pitch, request.width, request.height},
+                       &total);
+  }
+  if (result != CUDA_SUCCESS || total == 0) return result;
+  executor.ledger().CountCopy(total);
+  const Driver& driver = executor.driver();
+  result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
+    if (request.height == 1) {
+      return driver->cuMemcpyDtoDAsync_v2(request.dst, request.src, request.width, stream);
+    }
+    CUDA_MEMCPY2D copy{};
+    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = request.src;
+    copy.srcPitch = request.src_pitch;
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = request.dst;
+    copy.dstPitch = request.dst_pitch;
+    copy.WidthInBytes = request.width;
+    copy.Height = request.height;
+    return driver->cuMemcpy2DAsync_v2(&copy, stream);
+  });
+  if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
+  return result;
+}
+
+namespace {
+
+CUresult Set(const Driver& driver, const rgpuMemset_Request& request, CUstream stream) {
+  const auto byte = static_cast<unsigned char>(request.value);
+  const auto half = static_cast<unsigned short>(request.value);
+  const bool flat = request.height == 1;
+  const CUdeviceptr dst = request.dst;
+  const size_t pitch = request.pitch;
+  const size_t width = request.width;
+  const size_t height = request.height;
+  switch (request.element_bytes) {
+    case 1:
+      return flat ? driver->cuMemsetD8Async(dst, byte, width, stream)
+                  : driver->cuMemsetD2D8Async(dst, pitch, byte, width, height, stream);
+    case 2:
+      return flat ? driver->cuMemsetD16Async(dst, half, width, stream)
+                  : driver->cuMemsetD2D16Async(dst, pitch, half, width, height, stream);
+    default:
+      return flat ? driver->cuMemsetD32Async(dst, request.value, width, stream)
+                  : driver->cuMemsetD2D32Async(dst, pitch, request.value, width, height, stream);
+  }
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command, const rgpuMemset_Request& request,
+             rgpuMemset_Reply*) {
+  Target target;
+  CUresult result = executor.FindCredited(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  const uint32_t element = request.element_bytes;
+  uint64_t width = 0;
+  uint64_t total = 0;
+  if ((element != 1 && element != 2 && element != 4) ||
+      __builtin_mul_overflow(request.width, uint64_t{element}, &width)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  result = CheckRows(executor, {request.dst, request.pitch, width, request.height}, &total);
+  if (result != CUDA_SUCCESS || total == 0) return result;
+  result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
+    return Set(executor.driver(), request, stream);
+  });
+  if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
+  return result;
+}
+
+namespace {
+
+void FetchPull(void* pull) {
+  auto* wanted = static_cast<Pull*>(pull);
+  wanted->executor->pulls().Fetch(wanted);
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoDPull_Request& request,
+             rgpuCopyHtoDPull_Reply*) {
+  Target target;
+  CUresult result = executor.FindCredited(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t total = 0;
+  const Rows rows{request.dst, request.pitch, request.width, request.height};
+  result = CheckRows(executor, rows, &total);
+  if (result != CUDA_SUCCESS || total == 0) return result;
+  auto pull = std::make_shared<Pull>();
+  pull->seq = command.header.seq;
+  pull->thread = command.header.thread;
+  pull->context = command.header.context;
+  std::vector<Portion> portions;
+  for (uint64_t offset = 0; offset < total;) {
+    portions.push_back(PortionAt(rows, offset));
+    offset += portions.back().bytes();
+    Piece piece;
+    result = target.context->staging->Take(portions.back().bytes(), &piece);
+    if (result != CUDA_SUCCESS) return result;
+    pull->pieces.push_back(std::move(piece));
+  }
+  executor.pulls().Add(pull);
+  executor.ledger().CountCopy(total);
+  const Driver& driver = executor.driver();
+  result = executor.Issue(*target.stream, {0, pull}, [&](CUstream stream) {
+    return driver->cuLaunchHostFunc(stream, FetchPull, pull.get());
+  });
+  for (size_t i = 0; i < portions.size() && result == CUDA_SUCCESS; ++i) {
+    result = executor.Issue(*target.stream, {portions[i].bytes(), pull}, [&](CUstream stream) {
+      return CopyIn(driver, portions[i], request.pitch, pull->pieces[i].data, stream);
+    });
+  }
+  return result;
+}
+
+}  // namespace rgpu::exec

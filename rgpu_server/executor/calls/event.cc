@@ -1,0 +1,102 @@
+// Events.  Behind a client's event stands a fresh driver event per record.
+#include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+CUresult Run(Executor& executor, const Command& command, const rgpuEventCreate_Request& request,
+             rgpuEventCreate_Reply*) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  if (result != CUDA_SUCCESS) return result;
+  result = executor.events().CanAdd(request.event);
+  if (result == CUDA_ERROR_INVALID_HANDLE) return result;
+  constexpr unsigned int kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
+  if (result == CUDA_SUCCESS && (request.flags & ~kKnown) != 0) {
+    result = CUDA_ERROR_NOT_SUPPORTED;  // interprocess events need a driver event of their own
+  }
+  if (result != CUDA_SUCCESS) {
+    executor.events().AddFailed(request.event);
+    return result;
+  }
+  auto event = std::make_shared<Event>();
+  event->context = context->id;
+  // A worker's thread that waits sleeps, whatever the client's thread does.
+  event->flags = (request.flags & CU_EVENT_DISABLE_TIMING) | CU_EVENT_BLOCKING_SYNC;
+  executor.events().Add(request.event, std::move(event));
+  return CUDA_SUCCESS;
+}
+
+// The driver event goes back to its pool when nobody waits for it any more.
+CUresult Run(Executor& executor, const Command&, const rgpuEventDestroy_Request& request,
+             rgpuEventDestroy_Reply*) {
+  std::shared_ptr<Event> event;
+  return executor.events().Take(request.event, &event);
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_Request& request,
+             rgpuEventRecord_Reply*) {
+  Target target;
+  CUresult result = executor.Find(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  Event* event = nullptr;
+  result = executor.events().Find(request.event, &event);
+  if (result != CUDA_SUCCESS) return result;
+  if (event->context != target.context->id) return CUDA_ERROR_INVALID_HANDLE;
+  if (request.flags != 0) return CUDA_ERROR_NOT_SUPPORTED;  // external records are for captures
+  std::shared_ptr<Point> point;
+  result = executor.Issue(*target.stream, {}, [&](CUstream) {
+    return executor.Record(*target.stream, event->flags, &point);
+  });
+  if (point == nullptr) return result;
+  event->current = std::move(point);
+  event->version = request.version;
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuEventQuery_Request& request,
+             rgpuEventQuery_Reply*) {
+  Event* event = nullptr;
+  CUresult result = executor.events().Find(request.event, &event);
+  if (result != CUDA_SUCCESS) return result;
+  if (event->current == nullptr) return CUDA_SUCCESS;
+  std::shared_ptr<Context> context;
+  result = executor.Enter(command, &context);
+  if (result != CUDA_SUCCESS) return result;
+  result = executor.Query(*event->current);
+  if (result == CUDA_ERROR_NOT_READY && request.notify != 0) {
+    executor.poller().Watch(
+        {request.event, event->version, 0, event->context, event->current});
+  }
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuEventSynchronize_Request& request, rgpuEventSynchronize_Reply*) {
+  Event* event = nullptr;
+  CUresult result = executor.events().Find(request.event, &event);
+  if (result != CUDA_SUCCESS) return result;
+  const std::shared_ptr<Point> point = event->current;
+  std::shared_ptr<Context> context;
+  result = executor.Enter(command, &context);
+  if (result != CUDA_SUCCESS) return result;
+  return executor.Wait(point, context->id);
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuEventElapsedTime_Request& request, rgpuEventElapsedTime_Reply* reply) {
+  Event* start = nullptr;
+  Event* end = nullptr;
+  CUresult result = executor.events().Find(request.start, &start);
+  if (result == CUDA_SUCCESS) result = executor.events().Find(request.end, &end);
+  if (result != CUDA_SUCCESS) return result;
+  if (start->current == nullptr || end->current == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  std::shared_ptr<Context> context;
+  result = executor.Enter(command, &context);
+  if (result != CUDA_SUCCESS) return result;
+  if (executor.driver()->cuEventElapsedTime_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return executor.driver()->cuEventElapsedTime_v2(&reply->milliseconds, start->current->event,
+                                                  end->current->event);
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,198 @@
+// Functions, kernels, occupancy.
+#include <cstring>
+
+#include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/loads.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+enum Hint : int32_t { kCacheConfig = 0, kSharedMemConfig = 1 };
+enum Occupancy : int32_t { kBlocksPerProcessor = 0, kAvailableShared = 1 };
+
+// Adds a function or kernel that the driver gave, and answers with its facts.
+template <typename Reply>
+CUresult AddFunction(Executor& executor, Table<Function>& table, uint64_t id,
+                     std::shared_ptr<Function> function, Reply* reply) {
+  thread_local FunctionFacts facts;
+  facts = {};
+  const CUresult result = ReadFacts(executor, function.get(), &facts);
+  if (result != CUDA_SUCCESS) return result;
+  reply->params = wire::Bytes(facts.params.data(), facts.params.size() * sizeof(uint32_t));
+  reply->attributes = wire::Bytes(facts.attributes.data(), facts.attributes.size() * sizeof(int32_t));
+  table.Add(id, std::move(function));
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuModuleGetFunction_Request& request, rgpuModuleGetFunction_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  auto function = std::make_shared<Function>();
+  if (result == CUDA_SUCCESS) result = executor.modules().Share(request.module, &function->code);
+  if (result == CUDA_SUCCESS) result = executor.functions().CanAdd(request.function);
+  if (result != CUDA_SUCCESS) return result;
+  std::string name;
+  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
+  function->context = function->code->context->id;
+  result = executor.driver()->cuModuleGetFunction(&function->function, function->code->module,
+                                                  name.c_str());
+  if (result != CUDA_SUCCESS) return result;
+  return AddFunction(executor, executor.functions(), request.function, std::move(function), reply);
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuLibraryGetKernel_Request& request, rgpuLibraryGetKernel_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  auto kernel = std::make_shared<Function>();
+  if (result == CUDA_SUCCESS) result = executor.libraries().Share(request.library, &kernel->code);
+  if (result == CUDA_SUCCESS) result = executor.kernels().CanAdd(request.kernel);
+  if (result != CUDA_SUCCESS) return result;
+  std::string name;
+  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
+  kernel->context = context->id;
+  result = executor.driver()->cuLibraryGetKernel(&kernel->kernel, kernel->code->library,
+                                                 name.c_str());
+  if (result != CUDA_SUCCESS) return result;
+  return AddFunction(executor, executor.kernels(), request.kernel, std::move(kernel), reply);
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuKernelGetFunction_Request& request, rgpuKernelGetFunction_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Function* kernel = nullptr;
+  if (result == CUDA_SUCCESS) result = executor.kernels().Find(request.kernel, &kernel);
+  if (result == CUDA_SUCCESS) result = executor.functions().CanAdd(request.function);
+  if (result != CUDA_SUCCESS) return result;
+  auto function = std::make_shared<Function>();
+  function->code = kernel->code;
+  function->context = context->id;
+  result = executor.driver()->cuKernelGetFunction(&function->function, kernel->kernel);
+  if (result != CUDA_SUCCESS) return result;
+  return AddFunction(executor, executor.functions(), request.function, std::move(function), reply);
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuFunctionSetAttribute_Request& request, rgpuFunctionSetAttribute_Reply*) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Function* function = nullptr;
+  if (result == CUDA_SUCCESS) {
+    result = FindFunction(executor, request.function, request.kernel, &function);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  const auto attribute = static_cast<CUfunction_attribute>(request.attribute);
+  const Driver& driver = executor.driver();
+  return function->function != nullptr
+             ? driver->cuFuncSetAttribute(function->function, attribute, request.value)
+             : driver->cuKernelSetAttribute(attribute, request.value, function->kernel,
+                                            executor.device());
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuFunctionHint_Request& request,
+             rgpuFunctionHint_Reply*) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Function* function = nullptr;
+  if (result == CUDA_SUCCESS) {
+    result = FindFunction(executor, request.function, request.kernel, &function);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  if (request.what == kSharedMemConfig) return CUDA_SUCCESS;  // without effect on supported devices
+  if (request.what != kCacheConfig) return CUDA_ERROR_INVALID_VALUE;
+  const auto config = static_cast<CUfunc_cache>(request.value);
+  const Driver& driver = executor.driver();
+  return function->function != nullptr
+             ? driver->cuFuncSetCacheConfig(function->function, config)
+             : driver->cuKernelSetCacheConfig(function->kernel, config, executor.device());
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_Request& request,
+             rgpuFunctionLoad_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  std::shared_ptr<Function> function;
+  if (result == CUDA_SUCCESS) result = executor.functions().Share(request.function, &function);
+  if (result != CUDA_SUCCESS) return result;
+  const Driver& driver = executor.driver();
+  if (driver->cuFuncLoad == nullptr || driver->cuFuncIsLoaded == nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CUfunctionLoadingState state{};
+  if (request.load == 0) {
+    result = driver->cuFuncIsLoaded(&state, function->function);
+    reply->state = static_cast<int32_t>(state);
+    return result;
+  }
+  uint64_t charged = 0;
+  result = LoadCharged(executor, 0, [&] { return driver->cuFuncLoad(function->function); }, [] {},
+                       &charged);
+  // It stays loaded until its module goes, and so does the charge.
+  if (result == CUDA_SUCCESS) function->code->charged_bytes += charged;
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuOccupancy_Request& request,
+             rgpuOccupancy_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Function* function = nullptr;
+  if (result == CUDA_SUCCESS) {
+    result = FindFunction(executor, request.function, request.kernel, &function);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  const Driver& driver = executor.driver();
+  if (request.what == kBlocksPerProcessor) {
+    int blocks = 0;
+    result = driver->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        &blocks, function->launchable(), request.block_size, request.dynamic, request.flags);
+    reply->value = static_cast<uint64_t>(blocks);
+    return result;
+  }
+  if (request.what != kAvailableShared) return CUDA_ERROR_INVALID_VALUE;
+  size_t bytes = 0;
+  result = driver->cuOccupancyAvailableDynamicSMemPerBlock(&bytes, function->launchable(),
+                                                           request.blocks, request.block_size);
+  reply->value = bytes;
+  return result;
+}
+
+namespace {
+
+// The client's callback, evaluated there for block sizes 1, 32, 64, ...; set around the driver's call.
+thread_local wire::ByteView t_dynamic;
+
+size_t DynamicForBlock(int block_size) {
+  const size_t index = block_size < 32 ? 0 : static_cast<size_t>(block_size) / 32;
+  uint64_t bytes = 0;
+  if ((index + 1) * sizeof bytes <= t_dynamic.size) {
+    std::memcpy(&bytes, t_dynamic.data + index * sizeof bytes, sizeof bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuOccupancyBlockSize_Request& request, rgpuOccupancyBlockSize_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Function* function = nullptr;
+  if (result == CUDA_SUCCESS) {
+    result = FindFunction(executor, request.function, request.kernel, &function);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  t_dynamic = request.table;
+  return executor.driver()->cuOccupancyMaxPotentialBlockSizeWithFlags(
+      &reply->min_grid, &reply->block_size, function->launchable(),
+      request.table.size == 0 ? nullptr : DynamicForBlock, request.dynamic, request.limit,
+      request.flags);
+}
+
+}  // namespace rgpu::exec

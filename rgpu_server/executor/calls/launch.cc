@@ -1,0 +1,127 @@
+// Launches.
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/loads.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+constexpr uint32_t kCooperative = 1;
+constexpr uint64_t kDefaultStackBytes = 1024;  // per thread, part of every context
+constexpr size_t kAttributeBytes = 4 + 64;
+constexpr size_t kMaxAttributes = 16;
+
+// Attributes whose value is plain data; the others hold handles, host addresses or outputs.
+bool IsPlain(int32_t id) {
+  switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+CUresult ReadAttributes(wire::ByteView bytes, std::array<CUlaunchAttribute, kMaxAttributes + 1>* out,
+                        unsigned int* count) {
+  static_assert(sizeof(CUlaunchAttribute::value) == 64);
+  const size_t entries = bytes.size / kAttributeBytes;
+  if (bytes.size % kAttributeBytes != 0 || entries > kMaxAttributes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (size_t i = 0; i < entries; ++i) {
+    const uint8_t* at = bytes.data + i * kAttributeBytes;
+    int32_t id = 0;
+    std::memcpy(&id, at, sizeof id);
+    if (!IsPlain(id)) return CUDA_ERROR_NOT_SUPPORTED;
+    (*out)[i] = {};
+    (*out)[i].id = static_cast<CUlaunchAttributeID>(id);
+    std::memcpy(&(*out)[i].value, at + 4, 64);
+  }
+  *count = static_cast<unsigned int>(entries);
+  return CUDA_SUCCESS;
+}
+
+// The driver provides stack and spills for all threads that can be resident, and keeps them.
+CUresult ChargeLocalMemory(Executor& executor, Context& context, const Function& function) {
+  if (function.local_bytes <= kDefaultStackBytes) return CUDA_SUCCESS;
+  const uint64_t bytes = function.local_bytes * executor.resident_threads();
+  if (bytes <= context.local_charged) return CUDA_SUCCESS;
+  // A posted command does not wait for frees: the program gets its error, as it does natively.
+  if (!executor.ledger().Charge(bytes - context.local_charged)) return CUDA_ERROR_OUT_OF_MEMORY;
+  context.local_charged = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult LaunchOn(const Driver& driver, const rgpuLaunch_Request& request, CUfunction function,
+                  CUstream stream) {
+  std::array<CUlaunchAttribute, kMaxAttributes + 1> attributes;
+  unsigned int count = 0;
+  const CUresult result = ReadAttributes(request.attributes, &attributes, &count);
+  if (result != CUDA_SUCCESS) return result;
+  size_t params_bytes = request.params.size;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<uint8_t*>(request.params.data),
+                   CU_LAUNCH_PARAM_BUFFER_SIZE, &params_bytes, CU_LAUNCH_PARAM_END};
+  void** parameters = params_bytes == 0 ? nullptr : extra;
+  if ((request.flags & kCooperative) != 0) {
+    attributes[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attributes[count].value.cooperative = 1;
+    ++count;
+  }
+  if (count == 0) {
+    return driver->cuLaunchKernel(function, request.grid_x, request.grid_y, request.grid_z,
+                                  request.block_x, request.block_y, request.block_z,
+                                  request.shared_bytes, stream, nullptr, parameters);
+  }
+  CUlaunchConfig config{};
+  config.gridDimX = request.grid_x;
+  config.gridDimY = request.grid_y;
+  config.gridDimZ = request.grid_z;
+  config.blockDimX = request.block_x;
+  config.blockDimY = request.block_y;
+  config.blockDimZ = request.block_z;
+  config.sharedMemBytes = request.shared_bytes;
+  config.hStream = stream;
+  config.attrs = attributes.data();
+  config.numAttrs = count;
+  return driver->cuLaunchKernelEx(&config, function, nullptr, parameters);
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command, const rgpuLaunch_Request& request,
+             rgpuLaunch_Reply*) {
+  Target target;
+  CUresult result = executor.FindCredited(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  Function* function = nullptr;
+  result = FindFunction(executor, request.function, request.kernel, &function);
+  if (result != CUDA_SUCCESS) return result;
+  // A kernel takes the context of its stream, a function has its own.
+  if (function->function != nullptr && function->context != target.context->id) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  result = ChargeLocalMemory(executor, *target.context, *function);
+  if (result != CUDA_SUCCESS) return result;
+  executor.ledger().CountLaunch();
+  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+    return LaunchOn(executor.driver(), request, function->launchable(), stream);
+  });
+}
+
+}  // namespace rgpu::exec

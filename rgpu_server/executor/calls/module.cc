@@ -1,0 +1,233 @@
+// Modules and libraries: load, unload, what is in them.
+#include <cstring>
+
+#include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/loads.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+constexpr size_t kMaxNamesBytes = 60U << 10;  // they travel in the head of one reply
+
+// A log travels in the reply's head; the handler's own memory is gone by then.
+wire::ByteView KeepLog(wire::ByteView log) {
+  thread_local std::string kept[2];
+  thread_local int turn = 0;
+  std::string& place = kept[turn ^= 1];
+  place.assign(log.text());
+  return wire::Bytes(place);
+}
+
+// Runs `load(JitOptions&, image)` for a load that other threads do not wait for.
+template <typename Request, typename Reply, typename Load, typename Undo>
+CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Code* code, Load load,
+                   Undo undo) {
+  std::shared_ptr<Image> image;
+  CUresult result = TakeImage(executor, request.image, &image);
+  if (result != CUDA_SUCCESS) return result == kDropped ? CUDA_ERROR_OUT_OF_MEMORY : result;
+  JitOptions options;
+  result = options.Read(request.options, request.info_log_bytes, request.error_log_bytes);
+  if (result != CUDA_SUCCESS) return result;
+  result = LoadCharged(executor, image->total, [&] { return load(options, image->bytes.data()); },
+                       undo, &code->charged_bytes);
+  reply->info_log = KeepLog(options.info_log());
+  reply->error_log = KeepLog(options.error_log());
+  return result;
+}
+
+// Forgets the functions of `code`, takes its charge with it.
+void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function<void()> destroy) {
+  const auto of_code = [&](const Function& function) { return function.code == code; };
+  executor.functions().EraseIf(of_code);
+  executor.kernels().EraseIf(of_code);
+  executor.reaper().Add(code->context, std::move(destroy), [&executor, code] {
+    executor.ledger().Release(code->charged_bytes);
+  });
+}
+
+// A module that is a library's, and the functions of its kernels, go with the library.
+void UnloadModulesOf(Executor& executor, const Code& library) {
+  executor.modules().EraseIf([&](const Code& module) {
+    return !module.owned && module.library == library.library;
+  });
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command, const rgpuModuleLoad_Request& request,
+             rgpuModuleLoad_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  if (result == CUDA_SUCCESS) result = executor.modules().CanAdd(request.module);
+  if (result != CUDA_SUCCESS) return result;
+  const Driver& driver = executor.driver();
+  auto code = std::make_shared<Code>();
+  code->context = context;
+  result = LoadImage(
+      executor, request, reply, code.get(),
+      [&](JitOptions& options, const void* image) {
+        return driver->cuModuleLoadDataEx(&code->module, image, options.count(), options.ids(),
+                                          options.values());
+      },
+      [&] { driver->cuModuleUnload(code->module); });
+  if (result == CUDA_SUCCESS) executor.modules().Add(request.module, std::move(code));
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command&, const rgpuModuleUnload_Request& request,
+             rgpuModuleUnload_Reply*) {
+  Code* found = nullptr;
+  CUresult result = executor.modules().Find(request.module, &found);
+  if (result != CUDA_SUCCESS) return result;
+  if (!found->owned) return CUDA_ERROR_NOT_PERMITTED;
+  std::shared_ptr<Code> code;
+  executor.modules().Take(request.module, &code);
+  const Driver& driver = executor.driver();
+  Unload(executor, code, [&driver, code] { driver->cuModuleUnload(code->module); });
+  return CUDA_SUCCESS;
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuLibraryLoad_Request& request,
+             rgpuLibraryLoad_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  if (result == CUDA_SUCCESS) result = executor.libraries().CanAdd(request.library);
+  if (result != CUDA_SUCCESS) return result;
+  const Driver& driver = executor.driver();
+  auto code = std::make_shared<Code>();
+  code->context = context;
+  result = LoadImage(
+      executor, request, reply, code.get(),
+      [&](JitOptions& options, const void* image) {
+        return driver->cuLibraryLoadData(&code->library, image, options.ids(), options.values(),
+                                         options.count(), nullptr, nullptr, 0);
+      },
+      [&] { driver->cuLibraryUnload(code->library); });
+  if (result == CUDA_SUCCESS) executor.libraries().Add(request.library, std::move(code));
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command&, const rgpuLibraryUnload_Request& request,
+             rgpuLibraryUnload_Reply*) {
+  std::shared_ptr<Code> code;
+  const CUresult result = executor.libraries().Take(request.library, &code);
+  if (result != CUDA_SUCCESS) return result;
+  UnloadModulesOf(executor, *code);
+  const Driver& driver = executor.driver();
+  Unload(executor, code, [&driver, code] { driver->cuLibraryUnload(code->library); });
+  return CUDA_SUCCESS;
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuLibraryGetModule_Request& request, rgpuLibraryGetModule_Reply*) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Code* library = nullptr;
+  if (result == CUDA_SUCCESS) result = executor.libraries().Find(request.library, &library);
+  if (result == CUDA_SUCCESS) result = executor.modules().CanAdd(request.module);
+  if (result != CUDA_SUCCESS) return result;
+  auto code = std::make_shared<Code>();
+  code->context = context;
+  code->library = library->library;
+  code->owned = false;
+  result = executor.driver()->cuLibraryGetModule(&code->module, library->library);
+  if (result == CUDA_SUCCESS) executor.modules().Add(request.module, std::move(code));
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuModuleGetGlobal_Request& request, rgpuModuleGetGlobal_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Code* code = nullptr;
+  if (result == CUDA_SUCCESS) result = executor.modules().Find(request.module, &code);
+  if (result != CUDA_SUCCESS) return result;
+  std::string name;
+  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
+  CUdeviceptr dptr = 0;
+  size_t size = 0;
+  result = executor.driver()->cuModuleGetGlobal_v2(&dptr, &size, code->module, name.c_str());
+  if (result != CUDA_SUCCESS) return result;
+  reply->dptr = dptr;
+  reply->size = size;
+  return executor.ranges().Add(dptr, {size, 0, Range::Kind::kGlobal, context->id, nullptr});
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuLibraryGetGlobal_Request& request, rgpuLibraryGetGlobal_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Code* code = nullptr;
+  if (result == CUDA_SUCCESS) result = executor.libraries().Find(request.library, &code);
+  if (result != CUDA_SUCCESS) return result;
+  std::string name;
+  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
+  CUdeviceptr dptr = 0;
+  size_t size = 0;
+  result = executor.driver()->cuLibraryGetGlobal(&dptr, &size, code->library, name.c_str());
+  if (result != CUDA_SUCCESS) return result;
+  reply->dptr = dptr;
+  reply->size = size;
+  return executor.ranges().Add(dptr, {size, 0, Range::Kind::kGlobal, context->id, nullptr});
+}
+
+namespace {
+
+CUresult ModuleNames(const Driver& driver, CUmodule module, std::string* names) {
+  if (driver->cuModuleEnumerateFunctions == nullptr || driver->cuFuncGetName == nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  unsigned int count = 0;
+  CUresult result = driver->cuModuleGetFunctionCount(&count, module);
+  if (result != CUDA_SUCCESS) return result;
+  std::vector<CUfunction> functions(count);
+  result = driver->cuModuleEnumerateFunctions(functions.data(), count, module);
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    const char* name = "";
+    result = driver->cuFuncGetName(&name, functions[i]);
+    if (result == CUDA_SUCCESS) names->append(name).push_back('\0');
+  }
+  return result;
+}
+
+CUresult LibraryNames(const Driver& driver, CUlibrary library, std::string* names) {
+  if (driver->cuLibraryEnumerateKernels == nullptr || driver->cuKernelGetName == nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  unsigned int count = 0;
+  CUresult result = driver->cuLibraryGetKernelCount(&count, library);
+  if (result != CUDA_SUCCESS) return result;
+  std::vector<CUkernel> kernels(count);
+  result = driver->cuLibraryEnumerateKernels(kernels.data(), count, library);
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    const char* name = "";
+    result = driver->cuKernelGetName(&name, kernels[i]);
+    if (result == CUDA_SUCCESS) names->append(name).push_back('\0');
+  }
+  return result;
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command, const rgpuFunctionNames_Request& request,
+             rgpuFunctionNames_Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  Code* code = nullptr;
+  if (result == CUDA_SUCCESS) {
+    result = request.module != 0 ? executor.modules().Find(request.module, &code)
+                                 : executor.libraries().Find(request.library, &code);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  thread_local std::string names;
+  names.clear();
+  result = request.module != 0 ? ModuleNames(executor.driver(), code->module, &names)
+                               : LibraryNames(executor.driver(), code->library, &names);
+  if (result == CUDA_SUCCESS && names.size() > kMaxNamesBytes) return CUDA_ERROR_NOT_SUPPORTED;
+  if (result == CUDA_SUCCESS) reply->names = wire::Bytes(names);
+  return result;
+}
+
+}  // namespace rgpu::exec

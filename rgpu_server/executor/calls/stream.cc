@@ -1,0 +1,133 @@
+// Streams and values that streams wait for.
+#include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuStreamCreate_Request& request, rgpuStreamCreate_Reply*) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  if (result != CUDA_SUCCESS) return result;
+  result = executor.streams().CanAdd(request.stream);
+  if (result == CUDA_ERROR_INVALID_HANDLE) return result;
+  auto stream = std::make_shared<Stream>();
+  stream->id = request.stream;
+  stream->context = context.get();
+  stream->blocking = (request.flags & CU_STREAM_NON_BLOCKING) == 0;
+  if (result == CUDA_SUCCESS) {
+    result = executor.driver()->cuStreamCreateWithPriority(&stream->handle, request.flags,
+                                                           request.priority);
+  }
+  stream->failed = result != CUDA_SUCCESS;
+  if (!stream->failed) context->streams.push_back(stream);
+  executor.streams().Add(request.stream, std::move(stream));
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuStreamDestroy_Request& request, rgpuStreamDestroy_Reply*) {
+  Target target;
+  if (request.stream < kFirstHandle) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = executor.Find(command, request.stream, &target);
+  if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT) return result;
+  std::shared_ptr<Stream> stream;
+  executor.streams().Take(request.stream, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  // Its staging, credits and deliveries still come: the poller keeps the stream until they have.
+  std::shared_ptr<Point> rest;
+  executor.EverythingIn(*stream, false, &rest);
+  executor.DropStream(*stream);
+  const Driver& driver = executor.driver();
+  std::vector<std::shared_ptr<Point>> fences;
+  if (rest != nullptr) fences.push_back(std::move(rest));
+  executor.reaper().AddBehind(std::move(fences), target.context,
+                              [&driver, stream] { driver->cuStreamDestroy_v2(stream->handle); }, {});
+  return CUDA_SUCCESS;
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuStreamSynchronize_Request& request, rgpuStreamSynchronize_Reply*) {
+  Target target;
+  CUresult result = executor.Find(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  std::shared_ptr<Point> point;
+  result = executor.EverythingIn(*target.stream, true, &point);
+  if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
+  if (!target.context->dead) executor.Advance(*target.stream);
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuStreamQuery_Request& request,
+             rgpuStreamQuery_Reply*) {
+  Target target;
+  CUresult result = executor.Find(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  std::shared_ptr<Point> point;
+  result = executor.EverythingIn(*target.stream, true, &point);
+  if (result != CUDA_SUCCESS || point == nullptr) return result;
+  result = executor.Query(*point);
+  if (result == CUDA_ERROR_NOT_READY && request.notify != 0) {
+    executor.poller().Watch({request.stream, request.version, target.stream->thread,
+                             target.context->id, std::move(point)});
+  }
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuStreamWaitEvent_Request& request, rgpuStreamWaitEvent_Reply*) {
+  Target target;
+  CUresult result = executor.Find(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  Event* event = nullptr;
+  result = executor.events().Find(request.event, &event);
+  if (result != CUDA_SUCCESS) return result;
+  const std::shared_ptr<Point> point = event->current;
+  if (point == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
+  const Driver& driver = executor.driver();
+  result = executor.Issue(*target.stream, {0, point}, [&](CUstream stream) {
+    return driver->cuStreamWaitEvent(stream, point->event, request.flags);
+  });
+  if (result == CUDA_SUCCESS) {
+    for (const auto& delivery : point->frontier) target.stream->frontier.push_back(delivery);
+  }
+  return result;
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuStreamWaitValue_Request& request, rgpuStreamWaitValue_Reply*) {
+  Target target;
+  CUresult result = executor.Find(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  if (request.width != 4 && request.width != 8) return CUDA_ERROR_INVALID_VALUE;
+  result = executor.ranges().Check(request.address, request.width);
+  if (result != CUDA_SUCCESS) return result;
+  const Driver& driver = executor.driver();
+  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+    return request.width == 4
+               ? driver->cuStreamWaitValue32_v2(stream, request.address,
+                                                static_cast<cuuint32_t>(request.value), request.flags)
+               : driver->cuStreamWaitValue64_v2(stream, request.address, request.value,
+                                                request.flags);
+  });
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuStreamWriteValue_Request& request, rgpuStreamWriteValue_Reply*) {
+  Target target;
+  CUresult result = executor.Find(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  if (request.width != 4 && request.width != 8) return CUDA_ERROR_INVALID_VALUE;
+  result = executor.ranges().Check(request.address, request.width);
+  if (result != CUDA_SUCCESS) return result;
+  const Driver& driver = executor.driver();
+  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+    return request.width == 4
+               ? driver->cuStreamWriteValue32_v2(
+                     stream, request.address, static_cast<cuuint32_t>(request.value), request.flags)
+               : driver->cuStreamWriteValue64_v2(stream, request.address, request.value,
+                                                 request.flags);
+  });
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,145 @@
+// Which context and stream a command means.
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+// Id of the context that is current on this thread of the worker; ids are never used again.
+thread_local uint32_t t_current = 0;
+
+}  // namespace
+
+CUresult Executor::MakeCurrent(const Context& context) {
+  if (t_current == context.id) return CUDA_SUCCESS;
+  const CUresult result = driver_->cuCtxSetCurrent(context.handle);
+  if (result == CUDA_SUCCESS) t_current = context.id;
+  return result;
+}
+
+CUresult Executor::Enter(const Command& command, std::shared_ptr<Context>* context) {
+  const uint32_t id = command.header.context;
+  if (last_entered_ == nullptr || last_entered_->id != id) {
+    std::shared_ptr<Context> found;
+    const CUresult result = contexts_.Share(id, &found);
+    if (result != CUDA_SUCCESS) return result == kDropped ? kDropped : CUDA_ERROR_INVALID_CONTEXT;
+    last_entered_ = std::move(found);
+  }
+  *context = last_entered_;
+  return MakeCurrent(**context);
+}
+
+CUresult Executor::FindStream(const Command& command, uint64_t operand, Target* target) {
+  if (const CUresult result = Enter(command, &target->context); result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (operand == kLegacyOperand) {
+    target->stream = target->context->legacy;
+    return CUDA_SUCCESS;
+  }
+  if (operand == kPerThreadOperand) {
+    return PerThreadStream(*target->context, command.header.thread, &target->stream);
+  }
+  if (const CUresult result = streams_.Share(operand, &target->stream); result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (target->stream->context == target->context.get()) return CUDA_SUCCESS;
+  target->context = target->stream->context->shared_from_this();
+  return MakeCurrent(*target->context);
+}
+
+CUresult Executor::Find(const Command& command, uint64_t operand, Target* target) {
+  const CUresult result = FindStream(command, operand, target);
+  return result == CUDA_SUCCESS && target->stream->failed ? kDropped : result;
+}
+
+CUresult Executor::FindCredited(const Command& command, uint64_t operand, Target* target) {
+  if (const CUresult result = FindStream(command, operand, target); result != CUDA_SUCCESS) {
+    return result;
+  }
+  Stream& stream = *target->stream;
+  ++stream.credited;
+  if (!stream.failed) return CUDA_SUCCESS;
+  ReturnCredits(stream, stream.credited);
+  return kDropped;
+}
+
+// The worker's threads are not the client's, so the driver's own per-thread stream is of no use.
+CUresult Executor::PerThreadStream(Context& context, uint32_t thread,
+                                   std::shared_ptr<Stream>* stream) {
+  auto& slot = context.per_thread[thread];
+  if (slot == nullptr) {
+    if (context.per_thread.size() > kMaxThreads) {
+      context.per_thread.erase(thread);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    auto made = std::make_shared<Stream>();
+    made->id = kPerThreadOperand;
+    made->thread = thread;
+    made->context = &context;
+    const CUresult result = driver_->cuStreamCreate(&made->handle, CU_STREAM_DEFAULT);
+    if (result != CUDA_SUCCESS) {
+      context.per_thread.erase(thread);
+      return result;
+    }
+    context.streams.push_back(made);
+    slot = std::move(made);
+  }
+  *stream = slot;
+  return CUDA_SUCCESS;
+}
+
+void Executor::DropStream(Stream& stream) {
+  Context& context = *stream.context;
+  if (context.last == &stream) {
+    if (!stream.failed) LeaveLast(stream);
+    context.last = nullptr;
+  }
+  std::erase_if(context.streams, [&](const auto& other) { return other.get() == &stream; });
+}
+
+void Executor::DropThread(uint32_t thread) {
+  deferred_.ThreadGone(thread);
+  contexts_.ForEach([&](const std::shared_ptr<Context>& entry) {
+    Context& context = *entry;
+    const auto found = context.per_thread.find(thread);
+    if (found == context.per_thread.end() || MakeCurrent(context) != CUDA_SUCCESS) return;
+    const std::shared_ptr<Stream> stream = found->second;
+    context.per_thread.erase(found);
+    DropStream(*stream);
+    // The driver lets its work finish; nothing is waited for.
+    driver_->cuStreamDestroy_v2(stream->handle);
+  });
+}
+
+uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
+  uint64_t charged = context->local_charged;
+  for (const auto& [limit, bytes] : context->limit_charged) charged += bytes;
+  const uint32_t id = context->id;
+  const auto lies_in = [&](const auto& object) {
+    if (object.context != context) return false;
+    if constexpr (requires { object.charged_bytes; }) charged += object.charged_bytes;
+    return true;
+  };
+  modules_.EraseIf(lies_in);
+  libraries_.EraseIf(lies_in);
+  pools_.EraseIf(lies_in);
+  links_.EraseIf(lies_in);
+  const auto belongs = [&](const auto& object) { return object.context == id; };
+  functions_.EraseIf(belongs);
+  kernels_.EraseIf(belongs);
+  events_.EraseIf(belongs);
+  streams_.EraseIf([&](const Stream& stream) { return stream.context == context.get(); });
+  ranges_.EraseIf([&](const Range& range) {
+    if (range.context != id) return false;
+    charged += range.charged_bytes;
+    return true;
+  });
+  poller_.Remove(*context);
+  deferred_.DropContext(id);
+  if (last_entered_ == context) last_entered_ = nullptr;
+  context->dead = true;
+  return charged;
+}
+
+}  // namespace rgpu::exec

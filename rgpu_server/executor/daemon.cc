@@ -1,0 +1,118 @@
+// A worker of the daemon's pool: READY, ASSIGN, a session, the end.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "rgpu_common/native/base/log.h"
+#include "rgpu_server/executor/modes.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+constexpr size_t kMaxMessageBytes = 192U << 10;
+
+// One message; its type is read off.  False: the daemon is gone or says nothing that can be read.
+struct Incoming {
+  std::vector<uint8_t> bytes = std::vector<uint8_t>(kMaxMessageBytes);
+  std::vector<base::UniqueFd> fds;
+  size_t size = 0;
+
+  bool Receive(int socket) {
+    fds.clear();
+    const ssize_t got = base::RecvMessage(socket, bytes.data(), bytes.size(), &fds);
+    size = got > 0 ? static_cast<size_t>(got) : 0;
+    return size >= sizeof(Message);
+  }
+  Message type() const {
+    Message type{};
+    std::memcpy(&type, bytes.data(), sizeof type);
+    return type;
+  }
+  wire::Reader body() const {
+    return {bytes.data() + sizeof(Message), size - sizeof(Message)};
+  }
+};
+
+lease::Page* MapPage(int fd) {
+  void* page = mmap(nullptr, lease::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (page == MAP_FAILED) return nullptr;
+  auto* mapped = static_cast<lease::Page*>(page);
+  return lease::IsPage(mapped) ? mapped : nullptr;
+}
+
+// False: no more messages come.
+bool OnMessage(int socket, Session& session) {
+  Incoming message;
+  // A daemon that restarts does not end the sessions that run.
+  if (!message.Receive(socket)) return false;
+  wire::Reader body = message.body();
+  switch (message.type()) {
+    case Message::kAttach:
+      if (!message.fds.empty()) {
+        auto control = transport::Adopt(message.fds[0].release());
+        if (control != nullptr) session.Attach(std::move(control));
+      }
+      return true;
+    case Message::kEnd: {
+      int32_t status = 0;
+      wire::ByteView sentence;
+      body.Get(&status);
+      body.Get(&sentence);
+      if (body.done()) {
+        session.EndWith(static_cast<CUresult>(status), std::string(sentence.text()));
+      }
+      return true;
+    }
+    default:
+      base::Log(base::Level::kError, "the daemon sent a message of type %u",
+                static_cast<unsigned>(message.type()));
+      return true;
+  }
+}
+
+}  // namespace
+
+int RunForDaemon(const Options& options, const Driver& driver, const std::string& report) {
+  const int socket = options.control_fd;
+  Say(socket, Message::kReady, [&](wire::Writer& w) { w.Put(wire::Bytes(report)); });
+  Incoming message;
+  if (!message.Receive(socket)) return 0;  // the daemon has no use for us any more
+  Assignment assignment;
+  wire::Reader body = message.body();
+  if (message.type() != Message::kAssign || message.fds.size() < 2 ||
+      !ReadAssignment(body, &assignment)) {
+    base::Log(base::Level::kError, "the daemon's first message is no ASSIGN that this worker knows");
+    return 2;
+  }
+  auto lane = transport::Adopt(message.fds[0].release());
+  lease::Page* page = MapPage(message.fds[1].get());
+  if (lane == nullptr || page == nullptr || assignment.slot >= lease::kSlots) {
+    base::Log(base::Level::kError, "the daemon's ASSIGN lacks a connection or a lease page");
+    return 2;
+  }
+  if (message.fds.size() > 2) {
+    assignment.environment.push_back("RGPU_EMU_COMPILER_FD=" +
+                                     std::to_string(message.fds[2].release()));
+  }
+  message.fds.clear();
+  // The sessions's threads may outlive this frame: nothing of it is ever destroyed.
+  auto& session = *new Session(driver, std::move(assignment), page, std::move(lane));
+  Refusal refusal;
+  if (!session.Open(&refusal)) {
+    Say(socket, Message::kRefused, [&](wire::Writer& w) {
+      w.Put(static_cast<int32_t>(refusal.status));
+      w.Put(wire::Bytes(refusal.sentence));
+    });
+    _exit(0);
+  }
+  Say(socket, Message::kOpened, [&](wire::Writer& w) {
+    w.Put(session.band().base);
+    w.Put(session.band().size);
+  });
+  session.Serve();
+  WatchUntilEnd(session, socket, [&] { return OnMessage(socket, session); });
+  Say(socket, Message::kEnded, [&](wire::Writer& w) { w.Put(wire::Bytes(session.reason())); });
+  Leave(session);
+}
+
+}  // namespace rgpu::exec

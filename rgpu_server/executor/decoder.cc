@@ -1,0 +1,214 @@
+#include "rgpu_server/executor/decoder.h"
+
+#include <cstdio>
+
+#include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/printed.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+// A client that stops in the middle of a frame for this long is gone.
+constexpr int kFrameTimeoutMs = 60'000;
+
+}  // namespace
+
+void Decoder::Start() {
+  executor_.role().Start([this] { ThreadMain(); });
+}
+
+void Decoder::ThreadMain() {
+  Scratch scratch;
+  while (executor_.role().Acquire()) {
+    while (Step(scratch)) {
+    }
+    if (over_) return;
+  }
+}
+
+bool Decoder::Step(Scratch& scratch) {
+  wire::FrameHeader header;
+  wire::ByteView head;
+  transport::ReadState state = transport::ReadState::kTimeout;
+  if (reader_.has_buffered() || acked_seq_ != last_seq_) state = reader_.Next(&header, &head, 0);
+  if (state == transport::ReadState::kTimeout) {
+    Idle(scratch);
+    state = reader_.Next(&header, &head, -1);
+  }
+  switch (state) {
+    case transport::ReadState::kFrame:
+      return Handle(scratch, header, head);
+    case transport::ReadState::kMalformed:
+      Malformed({}, "the client sent bytes that are no frame; update rgpu on the older side");
+      return false;
+    case transport::ReadState::kClosed:
+      End("the client closed the command lane");
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool Decoder::Handle(Scratch& scratch, const wire::FrameHeader& header, wire::ByteView head) {
+  const OpcodeInfo* info = FindOpcode(header.opcode);
+  const bool wants_reply = (header.flags & wire::kWantsReply) != 0;
+  char sentence[160];
+  if (header.kind != wire::Kind::kCommand || info == nullptr) {
+    std::snprintf(sentence, sizeof sentence,
+                  "the client sent kind %u, opcode 0x%04x, which this server does not know",
+                  static_cast<unsigned>(header.kind), unsigned{header.opcode});
+  } else if (header.seq != last_seq_ + 1) {
+    std::snprintf(sentence, sizeof sentence,
+                  "the client's command %llu came where %llu was due; the connection lost commands",
+                  static_cast<unsigned long long>(header.seq),
+                  static_cast<unsigned long long>(last_seq_ + 1));
+  } else if (wants_reply != info->is_call() || header.thread == 0 ||
+             (header.bulk_bytes != 0 && info->bulk != BulkSide::kRequest)) {
+    std::snprintf(sentence, sizeof sentence, "the client sent %s with a header that does not fit it",
+                  info->name);
+  } else {
+    last_seq_ = header.seq;
+    Command command{header, head, {}, nullptr, &scratch.out};
+    if (!ReceiveBulk(scratch, *info, &command)) return false;
+    if (info->is_call()) return HandleCall(scratch, *info, command);
+    HandlePosted(*info, command);
+    return !over_;
+  }
+  Malformed(header, sentence);
+  return false;
+}
+
+bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* command) {
+  const uint32_t bytes = command->header.bulk_bytes;
+  if (bytes == 0) return true;
+  Piece piece;
+  if (info.opcode == Opcode::rgpuCopyHtoD) {
+    std::lock_guard lock(executor_.mutex());
+    std::shared_ptr<Context> context;
+    if (executor_.sticky() == CUDA_SUCCESS &&
+        executor_.Enter(*command, &context) == CUDA_SUCCESS) {
+      context->staging->Take(bytes, &piece);  // without a piece the handler refuses the copy
+    }
+  }
+  if (piece.keep == nullptr) {
+    scratch.bulk.resize(bytes);
+    piece.data = scratch.bulk.data();
+  }
+  if (reader_.ReadBulk(piece.data, bytes, kFrameTimeoutMs) != transport::BulkState::kDone) {
+    End("the client went away in the middle of a frame");
+    return false;
+  }
+  command->bulk = {piece.data, bytes};
+  command->keep = std::move(piece.keep);
+  return true;
+}
+
+void Decoder::HandlePosted(const OpcodeInfo& info, Command& command) {
+  std::unique_lock lock(executor_.mutex());
+  if (executor_.sticky() != CUDA_SUCCESS) return;
+  const CUresult result = Dispatch(executor_, command, nullptr);
+  if (result == CUDA_SUCCESS || result == kDropped) return;
+  if (result == kMalformed) {
+    lock.unlock();
+    Malformed(command.header, std::string("the client sent a ") + info.name + " that does not decode");
+    return;
+  }
+  if (IsSticky(result)) return executor_.Check(result, command.header.context);
+  executor_.deferred().Keep(command.header.context, command.header.thread, result);
+}
+
+CUresult Decoder::Deferred(const OpcodeInfo& info, const Command& command) {
+  if (!info.reports || executor_.deferred().empty()) return CUDA_SUCCESS;
+  return info.drains ? executor_.deferred().TakeAll(command.header.context)
+                     : executor_.deferred().Take(command.header.context, command.header.thread);
+}
+
+bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command) {
+  // Another thread may read the next frame while this call waits.
+  scratch.head.assign(command.head.data, command.head.data + command.head.size);
+  command.head = wire::Bytes(scratch.head.data(), scratch.head.size());
+  acked_seq_ = command.header.seq;
+  scratch.out.clear();
+  scratch.reply.clear();
+  wire::Writer writer(&scratch.reply);
+  CUresult status = executor_.sticky();
+  bool held = true;
+  if (status == CUDA_SUCCESS) {
+    executor_.role().EnterCall();
+    std::unique_lock lock(executor_.mutex());
+    const CUresult deferred = Deferred(info, command);
+    // A call that would create or copy is not executed; one that destroys or waits for all is.
+    const bool execute = deferred == CUDA_SUCCESS || info.destroys || info.drains;
+    if (execute) status = Dispatch(executor_, command, &writer);
+    if (deferred != CUDA_SUCCESS && status != kMalformed) status = deferred;
+    if (IsSticky(status)) executor_.Check(status, command.header.context);
+    TakeNotices();
+    lock.unlock();
+    held = executor_.role().LeaveCall();
+  }
+  if (status == kMalformed) {
+    Malformed(command.header, std::string("the client sent a ") + info.name + " that does not decode");
+    return false;
+  }
+  if (status == kDropped) status = CUDA_ERROR_INVALID_HANDLE;
+  if (info.mode == CommandMode::kParked) ForwardPrinted(executor_.outbox());
+  Reply(scratch, command, status);
+  return held && !over_;
+}
+
+void Decoder::Reply(Scratch& scratch, const Command& command, CUresult status) {
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kReply;
+  header.opcode = command.header.opcode;
+  header.status = static_cast<int32_t>(status);
+  header.seq = command.header.seq;
+  header.watermark = executor_.deliveries_sent();
+  header.thread = command.header.thread;
+  header.context = command.header.context;
+  scratch.out.Begin(header).PutRaw(scratch.reply.data(), scratch.reply.size());
+  if (!scratch.out.End() || !executor_.outbox().Post(scratch.out)) {
+    End("the client sends commands and reads no replies");
+  }
+}
+
+void Decoder::Idle(Scratch& scratch) {
+  scratch.out.clear();
+  {
+    std::lock_guard lock(executor_.mutex());
+    TakeNotices();
+  }
+  if (acked_seq_ != last_seq_ && executor_.outbox().queued_bytes() == 0) {
+    acked_seq_ = last_seq_;
+    wire::FrameHeader header;
+    header.kind = wire::Kind::kNotice;
+    header.opcode = static_cast<uint16_t>(wire::Notice::kAck);
+    header.seq = last_seq_;
+    header.watermark = executor_.deliveries_sent();
+    scratch.out.Begin(header);
+    scratch.out.End();
+  }
+  if (scratch.out.empty()) {
+    executor_.outbox().Flush();
+  } else if (!executor_.outbox().Post(scratch.out)) {
+    End("the client sends commands and reads no replies");
+  }
+}
+
+void Decoder::TakeNotices() {
+  if (executor_.notices().empty()) return;
+  executor_.outbox().Post(executor_.notices(), true);
+  executor_.notices().clear();
+}
+
+void Decoder::Malformed(const wire::FrameHeader& header, const std::string& sentence) {
+  executor_.SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, header.context, sentence);
+  End(sentence);
+}
+
+void Decoder::End(const std::string& reason) {
+  over_ = true;
+  ended_(reason);
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,58 @@
+// The command lane: frames in, replies out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gen/opcodes.gen.h"
+#include "rgpu_common/native/transport/frame_io.h"
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+class Decoder {
+ public:
+  // `ended`: called once with the reason when the lane ends or breaks the rules.
+  Decoder(Executor& executor, transport::FrameReader& reader,
+          std::function<void(const std::string&)> ended)
+      : executor_(executor), reader_(reader), ended_(std::move(ended)) {}
+  void Start();
+
+ private:
+  // What one thread keeps from frame to frame.
+  struct Scratch {
+    std::vector<uint8_t> head;
+    std::vector<uint8_t> bulk;
+    std::vector<uint8_t> reply;
+    transport::FrameBuffer out;
+  };
+
+  void ThreadMain();
+  // False: the role is gone or the lane has ended.
+  bool Step(Scratch& scratch);
+  bool Handle(Scratch& scratch, const wire::FrameHeader& header, wire::ByteView head);
+  bool HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command);
+  void HandlePosted(const OpcodeInfo& info, Command& command);
+  bool ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* command);
+  // The thread's deferred error, if the call reports it.
+  CUresult Deferred(const OpcodeInfo& info, const Command& command);
+  void Reply(Scratch& scratch, const Command& command, CUresult status);
+  // Before the thread sleeps: what the client may be waiting for goes out.
+  void Idle(Scratch& scratch);
+  // Puts notices in front of the next write; the executor's lock is held.
+  void TakeNotices();
+  void Malformed(const wire::FrameHeader& header, const std::string& sentence);
+  void End(const std::string& reason);
+
+  Executor& executor_;
+  transport::FrameReader& reader_;
+  std::function<void(const std::string&)> ended_;
+  uint64_t last_seq_ = 0;
+  uint64_t acked_seq_ = 0;
+  std::atomic<bool> over_{false};
+};
+
+}  // namespace rgpu::exec

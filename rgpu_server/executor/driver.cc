@@ -1,0 +1,54 @@
+#include "rgpu_server/executor/driver.h"
+
+#include <dlfcn.h>
+
+namespace rgpu::exec {
+
+bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* error = dlerror();
+    *sentence = "cannot load the device library " + path + ": " + (error ? error : "unknown") +
+                "; check the path given with --device or install the driver";
+    return false;
+  }
+  if (dlsym(library, "rgpu_shim_version") != nullptr) {
+    *sentence = path + " is rgpu's own client library: a worker on it would serve itself. Take "
+                "rgpu's client folder off the server's LD_LIBRARY_PATH, or name NVIDIA's library";
+    return false;
+  }
+  const char* missing = nullptr;
+  if (!LoadDriverTable(library, &driver->table, &missing)) {
+    *sentence = path + " lacks " + (missing ? missing : "a function") +
+                " of the CUDA driver API: install a newer driver";
+    return false;
+  }
+  driver->emulated = dlsym(library, "rgpu_emu_version") != nullptr ||
+                     path.find("librgpu_emu") != std::string::npos;
+  return true;
+}
+
+bool IsSticky(CUresult result) {
+  switch (static_cast<int>(result)) {
+    case 214:  // ECC_UNCORRECTABLE
+    case 220:  // NVLINK_UNCORRECTABLE
+    case 226:  // CONTAINED
+    case 700:  // ILLEGAL_ADDRESS
+    case 702:  // LAUNCH_TIMEOUT
+    case 710:  // ASSERT
+    case 714:  // HARDWARE_STACK_ERROR
+    case 715:  // ILLEGAL_INSTRUCTION
+    case 716:  // MISALIGNED_ADDRESS
+    case 717:  // INVALID_ADDRESS_SPACE
+    case 718:  // INVALID_PC
+    case 719:  // LAUNCH_FAILED
+    case 721:  // TENSOR_MEMORY_LEAK
+    case 810:  // MPS_CLIENT_TERMINATED
+    case 911:  // EXTERNAL_DEVICE
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace rgpu::exec

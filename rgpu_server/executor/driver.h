@@ -1,0 +1,25 @@
+// The device library: NVIDIA's driver or the emulated device, by the same names.
+#pragma once
+
+#include <string>
+
+#include "gen/cuda_abi.gen.h"
+#include "gen/driver_table.gen.h"
+
+namespace rgpu::exec {
+
+struct Driver {
+  DriverTable table{};
+  // Memory lies in the worker's own process, at an address that the worker chooses.
+  bool emulated = false;
+
+  const DriverTable* operator->() const { return &table; }
+};
+
+// Loads the library at `path`.  False: `*sentence` says why and what to do.
+bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence);
+
+// Errors after which nothing of the session can be used any more.
+bool IsSticky(CUresult result);
+
+}  // namespace rgpu::exec

@@ -1,0 +1,193 @@
+// The executor: everything a session has on the device, and the rules by which commands reach it.
+//
+// One lock guards all of it.  A handler runs with the lock held and lets go of it (`Unlocked`) around
+// whatever may wait: the driver where it may block, another thread, the network.  Handlers of posted
+// commands run one after the other, in order; handlers of calls may overlap with them while unlocked.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rgpu_common/native/transport/outbox.h"
+#include "rgpu_server/executor/command.h"
+#include "rgpu_server/executor/driver.h"
+#include "rgpu_server/executor/errors.h"
+#include "rgpu_server/executor/images.h"
+#include "rgpu_server/executor/ledger.h"
+#include "rgpu_server/executor/objects.h"
+#include "rgpu_server/executor/poller.h"
+#include "rgpu_server/executor/pulls.h"
+#include "rgpu_server/executor/reaper.h"
+#include "rgpu_server/executor/role.h"
+#include "rgpu_server/executor/table.h"
+
+namespace rgpu::exec {
+
+// Images that are on their way, in all; one image may take all of it.
+inline constexpr uint64_t kMaxImageBytes = 256U << 20;
+inline constexpr size_t kMaxImages = 64;
+
+// The pool that cuDeviceGetDefaultMemPool answers with: not an id that a client mints.
+inline constexpr uint64_t kDefaultPool = 1ULL << 63;
+
+// Where a command goes.
+struct Target {
+  std::shared_ptr<Context> context;
+  std::shared_ptr<Stream> stream;
+};
+
+// What a piece of work needs until it is complete.
+struct Work {
+  uint64_t bytes = 0;  // staged
+  std::shared_ptr<const void> keep;
+};
+
+class Executor {
+ public:
+  Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outbox, CUdevice device);
+
+  const Driver& driver() const { return driver_; }
+  Ledger& ledger() { return ledger_; }
+  transport::Outbox& outbox() { return outbox_; }
+  std::mutex& mutex() { return mutex_; }
+  Role& role() { return role_; }
+  CUdevice device() const { return device_; }
+
+  // Runs `function` without the lock.
+  template <typename F>
+  auto Unlocked(F&& function) {
+    mutex_.unlock();
+    auto result = function();
+    mutex_.lock();
+    return result;
+  }
+
+  // --- errors (errors of the session, executor.cc)
+  DeferredErrors& deferred() { return deferred_; }
+  CUresult sticky() const { return sticky_.load(std::memory_order_relaxed); }
+  // The session is spent: every call answers `error` from now on.  Tells the client once.
+  void SetSticky(CUresult error, uint32_t context, const std::string& sentence);
+  // For results of our own driver calls between commands.
+  void Check(CUresult result, uint32_t context);
+
+  // --- contexts and streams (contexts.cc, streams.cc)
+  // Makes the command's context current on this thread.  CUDA_ERROR_INVALID_CONTEXT: there is none.
+  CUresult Enter(const Command& command, std::shared_ptr<Context>* context);
+  CUresult MakeCurrent(const Context& context);
+  CUresult Find(const Command& command, uint64_t operand, Target* target);
+  // As Find, for a posted launch or copy: it took a credit, whatever becomes of it.
+  CUresult FindCredited(const Command& command, uint64_t operand, Target* target);
+  // Puts work into a stream: `call(CUstream)` is the driver call, which does not wait.
+  template <typename F>
+  CUresult Issue(Stream& stream, Work work, F&& call) {
+    if (const CUresult result = Prepare(stream); result != CUDA_SUCCESS) return result;
+    return Issued(stream, std::move(work), call(stream.handle));
+  }
+  // Everything issued to `stream` so far as a point; null: it is known to be complete.
+  // `quiet`: the caller waits itself, the poller need not be woken.
+  CUresult EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point);
+  // The same for all streams of a context that are not known to be complete.
+  CUresult EverythingIn(Context& context, bool quiet, std::vector<std::shared_ptr<Point>>* points);
+  // Records a fresh event in `stream`; the caller's own, not a marker.
+  CUresult Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point);
+  // Takes the stream out of its context; its work goes on.
+  void DropStream(Stream& stream);
+  // Destroys the per-thread streams of a client thread that ended.
+  void DropThread(uint32_t thread);
+  // Forgets the context and all that lies in it.  Returns the bytes to release when the driver has
+  // destroyed it.
+  uint64_t DropContext(const std::shared_ptr<Context>& context);
+
+  // --- waiting (waiters.cc)
+  // Waits, without the lock, in a thread that gives up the decoder if it takes long.
+  CUresult Wait(const std::shared_ptr<Point>& point, uint32_t context);
+  CUresult WaitAll(const std::vector<std::shared_ptr<Point>>& points, uint32_t context);
+  // CUDA_ERROR_NOT_READY, or what the work ended with.
+  CUresult Query(Point& point);
+  // Finds out what is complete, lets go of what it kept, collects credit notices.
+  void Advance(Stream& stream);
+
+  // --- notices, which wait for the next write
+  transport::FrameBuffer& notices() { return notices_; }
+  // Writes them if nobody else is about to.  Lets go of the lock.
+  void FlushNotices();
+  uint64_t deliveries_sent() const { return deliveries_sent_.load(std::memory_order_acquire); }
+  void CountDelivery() { deliveries_sent_.fetch_add(1, std::memory_order_acq_rel); }
+  std::condition_variable& changed() { return changed_; }
+
+  // --- memory
+  // Charges; if the lease is full, first waits for frees that are on their way.
+  CUresult Charge(uint64_t bytes);
+  // Makes the charges of pools what the driver says.
+  void ReconcilePools();
+  void ReconcilePool(Pool& pool);
+
+  Table<Context>& contexts() { return contexts_; }
+  Table<Stream>& streams() { return streams_; }
+  Table<Event>& events() { return events_; }
+  Table<Code>& modules() { return modules_; }
+  Table<Code>& libraries() { return libraries_; }
+  Table<Function>& functions() { return functions_; }
+  Table<Function>& kernels() { return kernels_; }
+  Table<Pool>& pools() { return pools_; }
+  Table<Link>& links() { return links_; }
+  Table<Image>& images() { return images_; }
+  Ranges& ranges() { return ranges_; }
+  Reaper& reaper() { return reaper_; }
+  Poller& poller() { return poller_; }
+  Pulls& pulls() { return pulls_; }
+  uint64_t& image_bytes() { return image_bytes_; }
+
+  // Threads that the device can run at once: what local memory is provided for.
+  uint64_t resident_threads();
+
+ private:
+  CUresult FindStream(const Command& command, uint64_t operand, Target* target);
+  CUresult PerThreadStream(Context& context, uint32_t thread, std::shared_ptr<Stream>* stream);
+  CUresult Prepare(Stream& stream);
+  CUresult LeaveLast(Stream& stream);
+  CUresult ApplyFences(Stream& stream);
+  CUresult Issued(Stream& stream, Work work, CUresult result);
+  CUresult Mark(Stream& stream, bool quiet);
+  void Inherit(Stream& stream);
+  void ReturnCredits(Stream& stream, uint64_t credited);
+
+  const Driver& driver_;
+  Ledger& ledger_;
+  transport::Outbox& outbox_;
+  const CUdevice device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;  // a delivery was sent, a reaped thing is gone
+  Role role_;
+  DeferredErrors deferred_;
+  std::atomic<CUresult> sticky_{CUDA_SUCCESS};
+  transport::FrameBuffer notices_;
+  std::atomic<uint64_t> deliveries_sent_{0};
+
+  Table<Context> contexts_{64};
+  Table<Stream> streams_{kMaxStreams};
+  Table<Event> events_;
+  Table<Code> modules_;
+  Table<Code> libraries_;
+  Table<Function> functions_;
+  Table<Function> kernels_;
+  Table<Pool> pools_{1024};
+  Table<Link> links_{1024};
+  Table<Image> images_{kMaxImages};
+  Ranges ranges_;
+  uint64_t image_bytes_ = 0;
+  uint64_t resident_threads_ = 0;
+  std::shared_ptr<Context> last_entered_;
+
+  Poller poller_;
+  Reaper reaper_;
+  Pulls pulls_;
+};
+
+}  // namespace rgpu::exec

@@ -1,0 +1,47 @@
+#include "rgpu_server/executor/objects.h"
+
+#include "rgpu_server/executor/table.h"
+
+namespace rgpu::exec {
+
+CUresult Ranges::Add(uint64_t base, Range range) {
+  if (ranges_.size() >= kMaxHandles) return CUDA_ERROR_OUT_OF_MEMORY;
+  ranges_[base] = std::move(range);
+  return CUDA_SUCCESS;
+}
+
+CUresult Ranges::Check(uint64_t address, uint64_t bytes) const {
+  auto it = ranges_.upper_bound(address);
+  if (it == ranges_.begin()) return CUDA_ERROR_INVALID_VALUE;
+  --it;
+  const uint64_t offset = address - it->first;
+  const bool inside = offset <= it->second.bytes && bytes <= it->second.bytes - offset;
+  return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult Ranges::CheckRows(uint64_t address, uint64_t pitch, uint64_t width,
+                           uint64_t height) const {
+  if (width == 0 || height == 0) return CUDA_SUCCESS;
+  if (height == 1) return Check(address, width);
+  uint64_t bytes = 0;
+  if (pitch < width || __builtin_mul_overflow(pitch, height - 1, &bytes) ||
+      __builtin_add_overflow(bytes, width, &bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return Check(address, bytes);
+}
+
+Range* Ranges::Find(uint64_t base) {
+  const auto it = ranges_.find(base);
+  return it == ranges_.end() ? nullptr : &it->second;
+}
+
+bool Ranges::Take(uint64_t base, Range* range) {
+  const auto it = ranges_.find(base);
+  if (it == ranges_.end()) return false;
+  *range = std::move(it->second);
+  ranges_.erase(it);
+  return true;
+}
+
+}  // namespace rgpu::exec

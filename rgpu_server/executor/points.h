@@ -1,0 +1,58 @@
+// Places in streams that can be waited for, and the driver events behind them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "rgpu_server/executor/driver.h"
+
+namespace rgpu::exec {
+
+struct Delivery;
+// Deliveries that a place comes behind: it is complete only when these have been sent.
+using Frontier = std::vector<std::shared_ptr<Delivery>>;
+
+// Events of one context that are used again and again: a fresh one per record, so that a wait is
+// bound to what was recorded when it was decoded (waits are snapshots).
+class EventPool {
+ public:
+  explicit EventPool(const Driver& driver) : driver_(driver) {}
+  // The context is current.  `flags`: CUevent_flags.
+  CUresult Take(unsigned int flags, CUevent* event);
+  void Give(unsigned int flags, CUevent event);
+  // The context is gone, and its events with it.
+  void Abandon();
+
+ private:
+  static constexpr size_t kKept = 256;  // per kind of flags
+
+  const Driver& driver_;
+  std::mutex mutex_;
+  bool abandoned_ = false;
+  std::unordered_map<unsigned int, std::vector<CUevent>> free_;
+};
+
+// Shared by everybody who waits for it; the event goes back to its pool with the last of them.
+struct Point {
+  Point(std::shared_ptr<EventPool> owner, unsigned int event_flags)
+      : pool(std::move(owner)), flags(event_flags) {}
+  ~Point() {
+    if (event != nullptr) pool->Give(flags, event);
+  }
+  Point(const Point&) = delete;
+  Point& operator=(const Point&) = delete;
+
+  std::shared_ptr<EventPool> pool;
+  unsigned int flags;
+  CUevent event = nullptr;  // null: complete from the start
+  bool done = false;        // the event is known to be complete; guarded by the executor's lock
+  Frontier frontier;
+};
+
+// What our own events are made with: no timing, and a waiter that sleeps instead of spinning.
+inline constexpr unsigned int kInternalEvent = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;
+
+}  // namespace rgpu::exec

@@ -1,0 +1,175 @@
+#include "rgpu_server/executor/poller.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "gen/opcodes.gen.h"
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr microseconds kShortest{20};
+constexpr microseconds kUrgent{200};  // longest pause while somebody waits for a notice or bytes
+constexpr microseconds kLongest{2000};
+constexpr int kQuietTicks = 5;
+// Deliveries wait in their slots while the client is slow to read.
+constexpr size_t kOutboxRoom = 8U << 20;
+
+}  // namespace
+
+void Poller::Start() {
+  StartThread("rgpu-poll", [this] { Run(); });
+}
+
+void Poller::Add(const std::shared_ptr<Stream>& stream, bool quiet) {
+  if (!stream->polled) {
+    stream->polled = true;
+    streams_.push_back(stream);
+  }
+  if (asleep_ && !quiet) {
+    asleep_ = false;
+    wakes_.notify_one();
+  }
+}
+
+void Poller::Watch(const Watched& watched) {
+  std::erase_if(watched_, [&](const Watched& other) {
+    return other.object == watched.object && other.context == watched.context &&
+           other.thread == watched.thread;
+  });
+  watched_.push_back(watched);
+  Hurry();
+}
+
+void Poller::Hurry() {
+  hurried_ = true;
+  if (!asleep_ && !slow_) return;
+  asleep_ = false;
+  slow_ = false;
+  wakes_.notify_one();
+}
+
+void Poller::Remove(const Context& context) {
+  std::erase_if(streams_, [&](const auto& stream) { return stream->context == &context; });
+  std::erase_if(watched_, [&](const Watched& watched) { return watched.context == context.id; });
+}
+
+void Poller::Run() {
+  std::unique_lock lock(executor_.mutex());
+  microseconds pause = kShortest;
+  int quiet = 0;
+  for (;;) {
+    hurried_ = false;
+    const bool progress = Tick(lock);
+    executor_.FlushNotices();
+    quiet = streams_.empty() && watched_.empty() ? quiet + 1 : 0;
+    if (quiet > kQuietTicks) {
+      asleep_ = true;
+      wakes_.wait(lock, [this] { return !asleep_; });
+      quiet = 0;
+      pause = kShortest;
+      continue;
+    }
+    const bool urgent = !watched_.empty() || delivering_ || hurried_;
+    pause = progress || hurried_ ? kShortest : std::min(pause * 2, urgent ? kUrgent : kLongest);
+    slow_ = pause > kUrgent;
+    wakes_.wait_for(lock, pause);
+  }
+}
+
+bool Poller::Tick(std::unique_lock<std::mutex>& lock) {
+  bool progress = false;
+  delivering_ = false;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const std::shared_ptr<Stream> stream = streams_[i];
+    const std::shared_ptr<Context> context = stream->context->shared_from_this();
+    if (context->dead || executor_.MakeCurrent(*context) != CUDA_SUCCESS) continue;
+    const uint64_t before = stream->completed;
+    progress |= SendDeliveries(*stream, lock);
+    executor_.Advance(*stream);
+    progress |= stream->completed != before;
+    delivering_ |= !stream->deliveries.empty();
+  }
+  std::erase_if(streams_, [](const auto& stream) {
+    const bool outstanding = !stream->outstanding.empty() || !stream->deliveries.empty();
+    stream->polled = outstanding && !stream->context->dead;
+    return !stream->polled;
+  });
+  progress |= TickWatches();
+  executor_.reaper().Settle();
+  return progress;
+}
+
+bool Poller::TickWatches() {
+  bool progress = false;
+  std::erase_if(watched_, [&](const Watched& watched) {
+    const CUresult result = executor_.Query(*watched.point);
+    if (result == CUDA_ERROR_NOT_READY) return false;
+    executor_.Check(result, watched.context);
+    wire::FrameHeader header;
+    header.kind = wire::Kind::kNotice;
+    header.opcode = static_cast<uint16_t>(wire::Notice::kCompleted);
+    header.status = static_cast<int32_t>(result);
+    header.watermark = executor_.deliveries_sent();
+    header.thread = watched.thread;
+    header.context = watched.context;
+    wire::Writer writer = executor_.notices().Begin(header);
+    writer.Put(watched.object);
+    writer.Put(watched.version);
+    writer.Put(uint64_t{0});  // no time: the client asks for rgpuEventElapsedTime
+    executor_.notices().End();
+    progress = true;
+    return true;
+  });
+  return progress;
+}
+
+bool Poller::SendDeliveries(Stream& stream, std::unique_lock<std::mutex>& lock) {
+  bool progress = false;
+  while (!stream.deliveries.empty() && !stream.sending) {
+    const std::shared_ptr<Delivery> delivery = stream.deliveries.front();
+    Delivery::Chunk& first = delivery->chunks.front();
+    if (executor_.outbox().queued_bytes() > kOutboxRoom) break;
+    const CUresult result = executor_.Query(*first.point);
+    if (result != CUDA_SUCCESS) {
+      if (result != CUDA_ERROR_NOT_READY) executor_.Check(result, delivery->context);
+      break;
+    }
+    const Delivery::Chunk chunk = std::move(first);
+    delivery->chunks.pop_front();
+    const bool last = delivery->chunks.empty();
+    stream.sending = true;
+    lock.unlock();
+    Send(*delivery, chunk, last);
+    lock.lock();
+    stream.sending = false;
+    progress = true;
+    if (!last) continue;
+    delivery->done = true;
+    --stream.context->deliveries;
+    stream.deliveries.pop_front();
+    executor_.changed().notify_all();
+  }
+  return progress;
+}
+
+void Poller::Send(const Delivery& delivery, const Delivery::Chunk& chunk, bool last) {
+  executor_.CountDelivery();
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kDelivery;
+  header.opcode = static_cast<uint16_t>(Opcode::rgpuCopyDtoHLater);
+  header.flags = last ? wire::kLast : 0;
+  header.seq = delivery.seq;
+  header.watermark = executor_.deliveries_sent();
+  header.thread = delivery.thread;
+  header.context = delivery.context;
+  const uint64_t offset = chunk.offset;
+  executor_.outbox().PostBulk(header, wire::Bytes(&offset, sizeof offset),
+                              {chunk.piece.data, chunk.piece.size}, chunk.piece.keep);
+}
+
+}  // namespace rgpu::exec

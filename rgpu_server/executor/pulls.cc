@@ -1,0 +1,73 @@
+#include "rgpu_server/executor/pulls.h"
+
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+std::shared_ptr<Pull> Pulls::Add(const std::shared_ptr<Pull>& pull) {
+  std::lock_guard lock(mutex_);
+  pull->executor = &executor_;
+  pull->id = ++last_id_;
+  for (const Piece& piece : pull->pieces) pull->missing_bytes += piece.size;
+  pulls_[pull->id] = pull;
+  return pull;
+}
+
+void Pulls::Fetch(Pull* pull) {
+  transport::FrameBuffer frames;
+  uint64_t offset = 0;
+  for (const Piece& piece : pull->pieces) {
+    wire::FrameHeader header;
+    header.kind = wire::Kind::kNotice;
+    header.opcode = static_cast<uint16_t>(wire::Notice::kPull);
+    header.seq = pull->seq;
+    header.watermark = executor_.deliveries_sent();
+    header.thread = pull->thread;
+    header.context = pull->context;
+    wire::Writer writer = frames.Begin(header);
+    writer.Put(pull->id);
+    writer.Put(offset);
+    writer.Put(uint64_t{piece.size});
+    frames.End();
+    offset += piece.size;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    pull->asked = true;
+  }
+  executor_.outbox().Post(frames);
+  std::unique_lock lock(mutex_);
+  arrived_.wait(lock, [&] { return pull->missing_bytes == 0 || broken_; });
+  pulls_.erase(pull->id);
+}
+
+// One PULL_DATA answers one PULL: the same offset and length, once.
+bool Pulls::OnData(transport::FrameReader& reader, uint64_t id, uint64_t offset, uint32_t bytes) {
+  std::shared_ptr<Pull> pull;
+  const uint64_t index = offset / kSlotBytes;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = pulls_.find(id);
+    if (found == pulls_.end() || !found->second->asked) return false;
+    pull = found->second;
+    if (offset % kSlotBytes != 0 || index >= pull->pieces.size()) return false;
+    if (pull->pieces[index].size != bytes || pull->received.at(index)) return false;
+    pull->received[index] = true;
+  }
+  // Only this thread, the control lane's, writes into pieces.
+  if (reader.ReadBulk(pull->pieces[index].data, bytes, -1) != transport::BulkState::kDone) {
+    return false;
+  }
+  std::lock_guard lock(mutex_);
+  pull->missing_bytes -= bytes;
+  if (pull->missing_bytes == 0) arrived_.notify_all();
+  return true;
+}
+
+void Pulls::BreakAll() {
+  std::lock_guard lock(mutex_);
+  broken_ = true;
+  arrived_.notify_all();
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,82 @@
+#include "rgpu_server/executor/reaper.h"
+
+#include <algorithm>
+
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+void Reaper::Start() {
+  StartThread("rgpu-reap", [this] { Run(); });
+}
+
+void Reaper::Add(const std::shared_ptr<Context>& context, std::function<void()> destroy,
+                 std::function<void()> release) {
+  std::vector<std::shared_ptr<Point>> fences;
+  // A failed record means that the session is spent or that there is nothing to wait for.
+  executor_.EverythingIn(*context, false, &fences);
+  AddBehind(std::move(fences), context, std::move(destroy), std::move(release));
+}
+
+void Reaper::AddBehind(std::vector<std::shared_ptr<Point>> fences,
+                       const std::shared_ptr<Context>& context, std::function<void()> destroy,
+                       std::function<void()> release) {
+  std::erase_if(fences, [this](const auto& fence) {
+    return executor_.Query(*fence) == CUDA_SUCCESS;
+  });
+  if (fences.empty() && pending_.empty()) {
+    executor_.Unlocked([&] {
+      destroy();
+      return 0;
+    });
+    if (release) release();
+    return;
+  }
+  Item item{++added_, context, std::move(fences), std::move(destroy), std::move(release)};
+  pending_.insert(item.number);
+  waiting_.push_back(std::move(item));
+  Settle();
+}
+
+void Reaper::Settle() {
+  if (waiting_.empty()) return;
+  std::erase_if(waiting_, [this](Item& item) {
+    std::erase_if(item.fences,
+                  [this](const auto& fence) { return executor_.Query(*fence) == CUDA_SUCCESS; });
+    if (!item.fences.empty()) return false;
+    ready_.push_back(std::move(item));
+    return true;
+  });
+  if (!ready_.empty()) ready_changed_.notify_one();
+}
+
+void Reaper::WaitAll() {
+  if (pending_.empty()) return;
+  executor_.role().Yield();
+  executor_.poller().Hurry();
+  const uint64_t last = added_;
+  std::unique_lock lock(executor_.mutex(), std::adopt_lock);
+  executor_.changed().wait(lock, [&] {
+    return pending_.empty() || *pending_.begin() > last || executor_.sticky() != CUDA_SUCCESS;
+  });
+  lock.release();
+}
+
+void Reaper::Run() {
+  std::unique_lock lock(executor_.mutex());
+  for (;;) {
+    ready_changed_.wait(lock, [this] { return !ready_.empty(); });
+    const Item item = std::move(ready_.front());
+    ready_.pop_front();
+    const bool alive = !item.context->dead && executor_.MakeCurrent(*item.context) == CUDA_SUCCESS;
+    lock.unlock();
+    if (alive) item.destroy();
+    lock.lock();
+    // What died with its context was released with it.
+    if (alive && item.release) item.release();
+    pending_.erase(item.number);
+    executor_.changed().notify_all();
+  }
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,120 @@
+#include "rgpu_server/executor/role.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include <chrono>
+#include <memory>
+
+#include "rgpu_common/native/base/clock.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+constexpr size_t kStackBytes = 1U << 20;
+constexpr uint64_t kStuckNs = 1'000'000;
+constexpr int kQuietTicks = 50;  // then the watcher sleeps until the next call
+
+thread_local uint64_t t_since = 0;
+
+struct ThreadStart {
+  const char* name;
+  std::function<void()> function;
+};
+
+void* RunThread(void* argument) {
+  const std::unique_ptr<ThreadStart> start(static_cast<ThreadStart*>(argument));
+  pthread_setname_np(pthread_self(), start->name);
+  start->function();
+  return nullptr;
+}
+
+}  // namespace
+
+bool StartThread(const char* name, std::function<void()> function) {
+  auto start = std::make_unique<ThreadStart>(ThreadStart{name, std::move(function)});
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  const bool started = pthread_create(&thread, &attributes, RunThread, start.get()) == 0;
+  pthread_attr_destroy(&attributes);
+  if (started) (void)start.release();
+  return started;
+}
+
+void Role::Start(std::function<void()> thread_main) {
+  thread_main_ = std::move(thread_main);
+  threads_ = 1;
+  StartThread("rgpu-watch", [this] { Watch(); });
+  StartThread("rgpu-decode", thread_main_);
+}
+
+bool Role::Acquire() {
+  std::unique_lock lock(mutex_);
+  if (!free_ && idle_ >= kIdleThreads) {
+    --threads_;
+    return false;
+  }
+  ++idle_;
+  free_changed_.wait(lock, [this] { return free_; });
+  --idle_;
+  free_ = false;
+  return true;
+}
+
+bool Role::HaveSuccessor() {
+  if (idle_ > 0) return true;
+  if (threads_ >= kMaxDecoders || !StartThread("rgpu-decode", thread_main_)) return false;
+  ++threads_;
+  return true;
+}
+
+void Role::EnterCall() {
+  t_since = base::NowNs();
+  call_since_.store(t_since, std::memory_order_release);
+  if (watcher_asleep_.load(std::memory_order_relaxed)) {
+    std::lock_guard lock(mutex_);
+    watcher_asleep_.store(false, std::memory_order_relaxed);
+    watcher_wakes_.notify_one();
+  }
+}
+
+bool Role::LeaveCall() {
+  uint64_t since = t_since;
+  return call_since_.compare_exchange_strong(since, 0, std::memory_order_acq_rel);
+}
+
+void Role::Yield() {
+  std::lock_guard lock(mutex_);
+  // Without a successor the role stays: better slow than deaf.
+  if (!HaveSuccessor() || !LeaveCall()) return;
+  free_ = true;
+  free_changed_.notify_one();
+}
+
+void Role::Watch() {
+  int quiet = 0;
+  uint64_t seen = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    uint64_t since = call_since_.load(std::memory_order_acquire);
+    quiet = since == seen ? quiet + 1 : 0;
+    seen = since;
+    if (since != 0 && base::NowNs() - since >= kStuckNs && HaveSuccessor() &&
+        call_since_.compare_exchange_strong(since, 0, std::memory_order_acq_rel)) {
+      free_ = true;
+      free_changed_.notify_one();
+    }
+    if (quiet >= kQuietTicks && since == 0) {
+      watcher_asleep_.store(true, std::memory_order_relaxed);
+      watcher_wakes_.wait(lock, [this] { return !watcher_asleep_.load(); });
+      quiet = 0;
+    }
+    watcher_wakes_.wait_for(lock, std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace rgpu::exec

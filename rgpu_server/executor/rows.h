@@ -1,0 +1,43 @@
+// Rows of device memory in portions that fit a staging slot.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "rgpu_server/executor/staging.h"
+
+namespace rgpu::exec {
+
+// `height` rows of `width` bytes, `pitch` apart, packed without gaps on the other side.
+struct Rows {
+  uint64_t address = 0;
+  uint64_t pitch = 0;
+  uint64_t width = 0;
+  uint64_t height = 0;
+
+  // False: more than can be counted.
+  bool Total(uint64_t* bytes) const { return !__builtin_mul_overflow(width, height, bytes); }
+};
+
+struct Portion {
+  uint64_t address = 0;
+  uint64_t offset = 0;  // into the packed bytes
+  uint64_t width = 0;
+  uint64_t height = 0;  // more than 1 only if a whole row fits
+
+  uint32_t bytes() const { return static_cast<uint32_t>(width * height); }
+};
+
+// The portion that starts at packed byte `offset` (a place where one ended) of rows that are not empty.
+inline Portion PortionAt(const Rows& rows, uint64_t offset) {
+  const uint64_t row = offset / rows.width;
+  const uint64_t column = offset % rows.width;
+  const uint64_t address = rows.address + (rows.height > 1 ? row * rows.pitch : 0) + column;
+  if (column == 0 && rows.width <= kSlotBytes && rows.height > 1) {
+    const uint64_t count = std::min(rows.height - row, kSlotBytes / rows.width);
+    return {address, offset, rows.width, count};
+  }
+  return {address, offset, std::min<uint64_t>(rows.width - column, kSlotBytes), 1};
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,97 @@
+// The system calls that a worker is refused.  A list of what is refused, not of what is allowed: the
+// device library decides what it needs, and NVIDIA's changes that from release to release.
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <vector>
+
+#include "rgpu_server/executor/sandbox.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+#if defined(__x86_64__)
+constexpr unsigned int kArchitecture = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+constexpr unsigned int kArchitecture = AUDIT_ARCH_AARCH64;
+#else
+#error "rgpu-worker runs on x86-64 and aarch64"
+#endif
+
+// No worker has a use for these, whatever it drives.
+constexpr int kRefused[] = {
+    // Other processes and their memory.
+    SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_pidfd_getfd,
+    SYS_pidfd_open, SYS_process_madvise,
+    // The machine.
+    SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_swapon, SYS_swapoff, SYS_reboot,
+    SYS_sethostname, SYS_setdomainname, SYS_init_module, SYS_finit_module, SYS_delete_module,
+    SYS_kexec_load, SYS_acct, SYS_settimeofday, SYS_clock_settime, SYS_adjtimex, SYS_clock_adjtime,
+    SYS_quotactl, SYS_syslog, SYS_vhangup, SYS_setns, SYS_unshare,
+    SYS_open_tree, SYS_move_mount, SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick,
+    // Kernel facilities with a long record of holes.
+    SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_keyctl, SYS_add_key, SYS_request_key,
+    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_name_to_handle_at,
+    SYS_open_by_handle_at, SYS_fanotify_init, SYS_lookup_dcookie, SYS_vmsplice, SYS_personality,
+    SYS_migrate_pages, SYS_move_pages,
+#if defined(__x86_64__)
+    SYS_modify_ldt, SYS_iopl, SYS_ioperm, SYS_uselib, SYS_ustat, SYS_sysfs, SYS_create_module,
+    SYS__sysctl, SYS_nfsservctl, SYS_kexec_file_load,
+#endif
+};
+
+// And these only by NVIDIA's driver: it starts nvidia-modprobe and speaks to its own services.
+constexpr int kRefusedWithoutDriver[] = {
+    SYS_execve, SYS_execveat, SYS_socket, SYS_socketpair, SYS_connect, SYS_bind, SYS_listen,
+    SYS_accept, SYS_accept4, SYS_kill, SYS_tkill, SYS_setuid, SYS_setgid, SYS_setreuid,
+    SYS_setregid, SYS_setresuid, SYS_setresgid, SYS_mknodat, SYS_ioctl, SYS_shmget, SYS_shmat,
+    SYS_semget, SYS_msgget, SYS_mq_open, SYS_inotify_init1, SYS_symlinkat, SYS_linkat,
+    SYS_unlinkat, SYS_renameat2, SYS_mkdirat, SYS_truncate, SYS_fchownat, SYS_fchmodat,
+#if defined(__x86_64__)
+    SYS_fork, SYS_vfork, SYS_open, SYS_creat, SYS_link, SYS_unlink, SYS_rename, SYS_mkdir,
+    SYS_rmdir, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown, SYS_mknod, SYS_inotify_init,
+#endif
+};
+
+constexpr sock_filter Statement(unsigned short code, unsigned int value) {
+  return {code, 0, 0, value};
+}
+constexpr sock_filter Jump(unsigned int value, unsigned char when_true, unsigned char when_false) {
+  return {BPF_JMP | BPF_JEQ | BPF_K, when_true, when_false, value};
+}
+
+void Refuse(std::vector<sock_filter>* program, int call) {
+  program->push_back(Jump(static_cast<unsigned int>(call), 0, 1));
+  program->push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+}
+
+}  // namespace
+
+bool InstallSeccomp(bool needs_driver_files) {
+  std::vector<sock_filter> program = {
+      Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
+      Jump(kArchitecture, 1, 0),
+      Statement(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+  };
+#if defined(__x86_64__)
+  // The x32 numbers would be a way around the list.
+  program.push_back({BPF_JMP | BPF_JGE | BPF_K, 0, 1, 0x40000000U});
+  program.push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+#endif
+  for (const int call : kRefused) Refuse(&program, call);
+  if (!needs_driver_files) {
+    for (const int call : kRefusedWithoutDriver) Refuse(&program, call);
+  }
+  program.push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,79 @@
+// The one session of a worker: from HELLO to the end of the process.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "rgpu_common/native/transport/frame_io.h"
+#include "rgpu_common/native/transport/outbox.h"
+#include "rgpu_server/executor/assignment.h"
+#include "rgpu_server/executor/decoder.h"
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+// Why a session was not opened.
+struct Refusal {
+  CUresult status = CUDA_ERROR_UNKNOWN;
+  std::string sentence;
+};
+
+class Session {
+ public:
+  // `page` outlives the session.
+  Session(const Driver& driver, Assignment assignment, lease::Page* page,
+          std::unique_ptr<transport::Connection> lane);
+
+  // Answers HELLO with WELCOME, or with REFUSED: then false.  Nothing is read from the lane.
+  bool Open(Refusal* refusal);
+  // Reads commands from now on, on threads of its own.
+  void Serve();
+  // Takes the control lane and answers ATTACHED.
+  void Attach(std::unique_ptr<transport::Connection> control);
+  // Checks what an ATTACH says (development mode; else the daemon has done so).
+  bool MayAttach(const wire::Attach& attach) const;
+
+  // Ends the session, from any thread; the first reason stays.
+  void End(const std::string& reason);
+  // Tells the client that the session is spent, then ends it.
+  void EndWith(CUresult status, const std::string& sentence);
+  // Readable once the session has ended.
+  int ended_fd() const { return ended_.get(); }
+  std::string reason();
+  // What the client may still read goes out; bounded.
+  void Finish();
+
+  const wire::Band& band() const { return welcome_.band; }
+  transport::Outbox& outbox() { return outbox_; }
+  transport::FrameReader& reader() { return reader_; }
+
+ private:
+  bool ReserveBands(const wire::Hello& hello, Refusal* refusal);
+  bool StartDevice(Refusal* refusal);
+  bool Admit(const wire::Hello& hello, Refusal* refusal);
+  void ReadControl();
+  bool OnControl(transport::FrameReader& reader, const wire::FrameHeader& header,
+                 wire::ByteView head);
+
+  const Driver& driver_;
+  Assignment assignment_;
+  lease::Page* page_;
+  std::unique_ptr<transport::Connection> lane_;
+  std::unique_ptr<transport::Connection> control_;
+  transport::FrameReader reader_;
+  transport::Outbox outbox_;
+  Ledger ledger_;
+  wire::Welcome welcome_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Decoder> decoder_;
+  base::UniqueFd ended_;
+  std::mutex reason_mutex_;
+  std::string reason_;
+};
+
+// Tells the client on `lane` that there is no session, and why.
+void SendRefused(transport::Outbox& outbox, const Refusal& refusal);
+
+}  // namespace rgpu::exec

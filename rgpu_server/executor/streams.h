@@ -1,0 +1,114 @@
+// Contexts and their streams: what has been issued, what is known to be complete.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "rgpu_server/executor/points.h"
+#include "rgpu_server/executor/staging.h"
+
+namespace rgpu::exec {
+
+struct Context;
+struct Stream;
+
+inline constexpr uint64_t kLegacyOperand = 1;
+inline constexpr uint64_t kPerThreadOperand = 2;
+inline constexpr size_t kMaxStreams = 1024;  // minted, per session
+inline constexpr size_t kMaxThreads = 4096;  // per-thread streams, deferred errors, parked calls
+
+// Bytes of a posted copy to the host, on their way.
+struct Delivery {
+  const Stream* stream = nullptr;
+  struct Chunk {
+    std::shared_ptr<Point> point;  // complete: the bytes are in the piece
+    Piece piece;
+    uint64_t offset = 0;
+  };
+  uint64_t seq = 0;
+  uint32_t thread = 0;
+  uint32_t context = 0;
+  std::deque<Chunk> chunks;  // those not sent yet, in order
+  bool done = false;         // everything is in the outbox
+};
+
+// An internal event behind some commands, and what can be let go once it is complete.
+struct Marker {
+  std::shared_ptr<Point> point;
+  uint64_t issued = 0;
+  uint64_t credited = 0;
+  std::vector<std::shared_ptr<const void>> keep;
+};
+
+// A synchronous copy of one stream that others must not overtake.
+struct Fence {
+  const Stream* source = nullptr;  // compared, never followed
+  bool legacy = false;
+  bool blocking = false;
+  uint64_t epoch = 0;
+  std::shared_ptr<Point> point;
+};
+
+struct Stream : std::enable_shared_from_this<Stream> {
+  uint64_t id = 0;      // as the client names it: 1, 2 or minted
+  uint32_t thread = 0;  // owner of a per-thread stream, else 0
+  Context* context = nullptr;
+  CUstream handle = nullptr;
+  bool legacy = false;
+  bool blocking = true;  // ordered with the legacy stream
+  bool failed = false;   // its creation failed: commands in it are nothing
+
+  uint64_t issued = 0;  // driver calls that put work into it
+  uint64_t marked = 0;
+  uint64_t completed = 0;
+  uint64_t credited = 0;  // commands that took a credit of the client's
+  uint64_t marked_credited = 0;
+  uint64_t returned = 0;
+  uint64_t unmarked_bytes = 0;
+  std::vector<std::shared_ptr<const void>> unmarked_keep;
+  std::deque<Marker> outstanding;
+  std::shared_ptr<Point> last_point;
+
+  bool fence_pending = false;
+  uint64_t fences_seen = 0;
+  Frontier frontier;
+  std::deque<std::shared_ptr<Delivery>> deliveries;
+  bool sending = false;  // a thread is sending its first delivery without the lock
+  bool polled = false;   // on the poller's list
+
+  bool idle() const { return issued == completed; }
+};
+
+struct Context : std::enable_shared_from_this<Context> {
+  Context(const Driver& driver, uint32_t context_id)
+      : id(context_id),
+        events(std::make_shared<EventPool>(driver)),
+        staging(std::make_shared<Staging>(driver)) {}
+
+  uint32_t id;
+  CUcontext handle = nullptr;
+  CUdevice device = 0;
+  bool primary = false;
+  bool dead = false;
+
+  std::shared_ptr<Stream> legacy;
+  std::unordered_map<uint32_t, std::shared_ptr<Stream>> per_thread;
+  std::vector<std::shared_ptr<Stream>> streams;  // all of them
+  Stream* last = nullptr;                        // the stream of the last command
+
+  std::vector<Fence> fences;
+  uint64_t fence_epoch = 0;
+  uint32_t deliveries = 0;  // not done
+  std::shared_ptr<EventPool> events;
+  std::shared_ptr<Staging> staging;
+
+  uint64_t local_charged = 0;            // local memory of the largest launch so far
+  std::map<int, uint64_t> limit_charged;  // CUlimit: bytes charged for it
+};
+
+}  // namespace rgpu::exec
