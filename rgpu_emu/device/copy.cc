@@ -1,0 +1,139 @@
+#include "rgpu_emu/device/copy.h"
+
+#include <cstring>
+#include <vector>
+
+#include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/host_memory.h"
+#include "rgpu_emu/device/hostile.h"
+
+namespace rgpu::emu {
+namespace {
+
+// Pageable sources up to this size are captured at the call; for larger ones the call waits.
+constexpr uint64_t kStageBytes = uint64_t{4} << 20;
+
+bool IsHost(PointerKind kind) { return kind == PointerKind::kPageable || kind == PointerKind::kPinned; }
+
+bool Satisfies(PointerKind actual, PointerKind required) {
+  if (actual == PointerKind::kInvalid) return false;
+  if (required == PointerKind::kInvalid) return true;
+  // Unified addresses: a pinned pointer is good wherever a device pointer is asked for; a host pointer may be any.
+  if (required == PointerKind::kDevice) return actual != PointerKind::kPageable;
+  return true;
+}
+
+void MoveRows(void* argument) {
+  const CopyPlan& plan = *static_cast<const CopyPlan*>(argument);
+  auto* dst = reinterpret_cast<uint8_t*>(plan.dst);
+  const auto* src = reinterpret_cast<const uint8_t*>(plan.src);
+  for (uint64_t row = 0; row < plan.height; ++row) {
+    std::memmove(dst + row * plan.dst_pitch, src + row * plan.src_pitch, plan.width);
+  }
+}
+
+// A fault in a copy that nobody waits for is the context's.
+CUresult MoveLater(const CopyPlan& plan) {
+  return MoveBytes(plan) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+CUresult Captured(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
+  auto rows = std::make_shared<std::vector<uint8_t>>(plan.width * plan.height);
+  CopyPlan capture = plan;
+  capture.dst = reinterpret_cast<uint64_t>(rows->data());
+  capture.dst_pitch = plan.width;
+  const CUresult read = MoveBytes(capture);
+  if (read != CUDA_SUCCESS) return read;
+  CopyPlan rest = plan;
+  rest.src = capture.dst;
+  rest.src_pitch = plan.width;
+  Command command;
+  command.run = [rows, rest] { return MoveLater(rest); };
+  return stream->Push(std::move(command));
+}
+
+}  // namespace
+
+bool SpanOf(uint64_t pitch, uint64_t width, uint64_t height, uint64_t* bytes) {
+  *bytes = 0;
+  if (width == 0 || height == 0) return true;
+  uint64_t before = 0;
+  return !__builtin_mul_overflow(pitch, height - 1, &before) && !__builtin_add_overflow(before, width, bytes);
+}
+
+PointerKind KindOf(uint64_t address, uint64_t bytes) {
+  const Arena& arena = TheDevice().arena;
+  uint64_t end = 0;
+  if (__builtin_add_overflow(address, bytes, &end)) return PointerKind::kInvalid;
+  if (arena.Contains(address)) {
+    const AllocationRef allocation = arena.Find(address);
+    if (allocation == nullptr || !allocation->Holds(address, bytes)) return PointerKind::kInvalid;
+    return allocation->kind == MemoryKind::kHost ? PointerKind::kPinned : PointerKind::kDevice;
+  }
+  if (address < kPageBytes) return PointerKind::kInvalid;
+  RegisteredMemory::Range range;
+  const bool pinned = Registered().Find(address, &range) && bytes <= range.bytes - (address - range.base);
+  return pinned ? PointerKind::kPinned : PointerKind::kPageable;
+}
+
+bool WaitsFor(uint64_t address) {
+  const AllocationRef allocation = TheDevice().arena.Find(address);
+  return allocation != nullptr && allocation->sync_memops.load(std::memory_order_relaxed);
+}
+
+CUresult MoveBytes(const CopyPlan& plan) {
+  Fault fault;
+  CopyPlan copy = plan;
+  if (RunGuarded(&MoveRows, &copy, &fault)) return CUDA_SUCCESS;
+  return TheDevice().arena.Contains(fault.address) ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind required_src) {
+  uint64_t dst_bytes = 0;
+  uint64_t src_bytes = 0;
+  if (plan->height > 1 && (plan->dst_pitch < plan->width || plan->src_pitch < plan->width)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!SpanOf(plan->dst_pitch, plan->width, plan->height, &dst_bytes) ||
+      !SpanOf(plan->src_pitch, plan->width, plan->height, &src_bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (dst_bytes == 0) return CUDA_SUCCESS;
+  plan->dst_kind = KindOf(plan->dst, dst_bytes);
+  plan->src_kind = KindOf(plan->src, src_bytes);
+  const bool good = Satisfies(plan->dst_kind, required_dst) && Satisfies(plan->src_kind, required_src);
+  return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Device to device the host does not wait; else the bytes are there when the call returns.
+CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
+  if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
+  const bool on_device = plan.dst_kind == PointerKind::kDevice && plan.src_kind == PointerKind::kDevice;
+  if (on_device && !WaitsFor(plan.dst) && !WaitsFor(plan.src)) {
+    Command command;
+    command.run = [plan] { return MoveLater(plan); };
+    return stream->Push(std::move(command));
+  }
+  const CUresult moved = stream->PushAndWait([&plan] { return MoveBytes(plan); });
+  if (moved == CUDA_ERROR_ILLEGAL_ADDRESS) stream->context()->Fail(moved);
+  return moved;
+}
+
+CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
+  if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
+  // What is written into pageable memory is there when the call returns; host to host is synchronous.
+  const bool waits = plan.dst_kind == PointerKind::kPageable || (IsHost(plan.dst_kind) && IsHost(plan.src_kind)) ||
+                     WaitsFor(plan.dst) || WaitsFor(plan.src);
+  if (waits) return SynchronousCopy(plan, stream);
+  if (plan.src_kind == PointerKind::kPageable) {
+    uint64_t bytes = 0;
+    const bool fits = !__builtin_mul_overflow(plan.width, plan.height, &bytes) && bytes <= kStageBytes;
+    // Both are legal: to stage and return, or to wait until the stream has come to the copy.
+    return fits && !HostileChance(3) ? Captured(plan, stream) : SynchronousCopy(plan, stream);
+  }
+  Command command;
+  command.run = [plan] { return MoveLater(plan); };
+  return stream->Push(std::move(command));
+}
+
+}  // namespace rgpu::emu

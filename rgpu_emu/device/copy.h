@@ -1,0 +1,48 @@
+// Copies: `height` rows of `width` bytes between two addresses; a linear copy has one row.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "gen/cuda_abi.gen.h"
+#include "rgpu_emu/device/stream.h"
+
+namespace rgpu::emu {
+
+enum class PointerKind {
+  kInvalid,   // in the band, but no allocation
+  kDevice,
+  kPinned,    // host memory that the device may read later
+  kPageable,
+};
+
+struct CopyPlan {
+  uint64_t dst = 0;
+  uint64_t dst_pitch = 0;
+  uint64_t src = 0;
+  uint64_t src_pitch = 0;
+  uint64_t width = 0;
+  uint64_t height = 1;
+  PointerKind dst_kind = PointerKind::kDevice;
+  PointerKind src_kind = PointerKind::kDevice;
+};
+
+// From the first byte to the last of `height` rows; false: it passes the end of the address space.
+bool SpanOf(uint64_t pitch, uint64_t width, uint64_t height, uint64_t* bytes);
+
+// What [address, address + bytes) is.  kInvalid also when it passes the end of its allocation.
+PointerKind KindOf(uint64_t address, uint64_t bytes);
+
+// True when a copy or set that touches this memory has to wait (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
+bool WaitsFor(uint64_t address);
+
+// Moves the bytes.  CUDA_ERROR_ILLEGAL_ADDRESS when memory of the band was given back meanwhile,
+// CUDA_ERROR_INVALID_VALUE when the host's side cannot be read or written.
+CUresult MoveBytes(const CopyPlan& plan);
+
+// `required_*`: what the call demands of a side (kInvalid: anything that exists).
+CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind required_src);
+CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream);
+CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream);
+
+}  // namespace rgpu::emu

@@ -1,0 +1,100 @@
+#include "rgpu_emu/device/event.h"
+
+#include <chrono>
+
+#include "rgpu_emu/device/device.h"
+
+namespace rgpu::emu {
+namespace {
+
+constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+
+int64_t NowNs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+CUresult FindEvent(CUevent handle, std::shared_ptr<Event>* event) {
+  *event = TheDevice().events.Find(Raw(handle));
+  return *event == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
+  if (phEvent == nullptr || (Flags & ~kEventFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool shared = (Flags & CU_EVENT_INTERPROCESS) != 0;
+  if (shared && (Flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (shared) return CUDA_ERROR_NOT_SUPPORTED;
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  const uint64_t handle = NewHandle(HandleKind::kEvent);
+  TheDevice().events.Add(handle, std::make_shared<Event>(context, Flags));
+  *phEvent = As<CUevent>(handle);
+  return CUDA_SUCCESS;
+}
+
+// A wait that was issued before holds the record, not the event.
+CUresult cuEventDestroy_v2(CUevent hEvent) {
+  const auto event = TheDevice().events.Remove(Raw(hEvent));
+  return event == nullptr ? CUDA_ERROR_INVALID_HANDLE : event->owner()->Status();
+}
+
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Event> event;
+  if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
+  std::shared_ptr<Stream> stream;
+  if (const CUresult bad = FindStream(hStream, &stream); bad != CUDA_SUCCESS) return bad;
+  if (stream->context().get() != event->context()) return CUDA_ERROR_INVALID_HANDLE;
+  auto record = std::make_shared<EventRecord>();
+  Command command;
+  command.run = [record] {
+    record->time_ns.store(NowNs(), std::memory_order_release);
+    return CUDA_SUCCESS;
+  };
+  Fence place;
+  const CUresult pushed = stream->Push(std::move(command), &place);
+  if (pushed != CUDA_SUCCESS) return pushed;
+  record->places.push_back(std::move(place));
+  event->Replace(std::move(record));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent hEvent, CUstream hStream) { return emu::cuEventRecordWithFlags(hEvent, hStream, 0); }
+
+CUresult cuEventQuery(CUevent hEvent) {
+  std::shared_ptr<Event> event;
+  if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult status = event->owner()->Status(); status != CUDA_SUCCESS) return status;
+  const auto record = event->Current();
+  return record == nullptr || AllDone(record->places) ? event->owner()->Status() : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventSynchronize(CUevent hEvent) {
+  std::shared_ptr<Event> event;
+  if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
+  const auto record = event->Current();
+  const CUresult result = record == nullptr ? event->owner()->Status() : WaitIn(*event->owner(), record->places);
+  TrimPoolsAfterSync();
+  return result;
+}
+
+CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
+  if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Event> start;
+  std::shared_ptr<Event> end;
+  if (const CUresult bad = FindEvent(hStart, &start); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult bad = FindEvent(hEnd, &end); bad != CUDA_SUCCESS) return bad;
+  if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
+  const auto first = start->Current();
+  const auto second = end->Current();
+  if (first == nullptr || second == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (!AllDone(first->places) || !AllDone(second->places)) return CUDA_ERROR_NOT_READY;
+  if (const CUresult status = start->owner()->Status(); status != CUDA_SUCCESS) return status;
+  *pMilliseconds = static_cast<float>(second->time_ns.load() - first->time_ns.load()) * 1e-6F;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::emu

@@ -1,0 +1,42 @@
+// Events: a record is a place in a stream; waits are bound to the record in force when they are issued.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "rgpu_emu/device/context.h"
+
+namespace rgpu::emu {
+
+struct EventRecord {
+  Fences places;
+  std::atomic<int64_t> time_ns{0};  // written before the places are done
+};
+
+class Event {
+ public:
+  Event(std::shared_ptr<Context> context, unsigned event_flags)
+      : flags(event_flags), context_(std::move(context)) {}
+
+  const unsigned flags;
+  const Context* context() const { return context_.get(); }
+  const std::shared_ptr<Context>& owner() const { return context_; }
+
+  std::shared_ptr<EventRecord> Current() {
+    const std::lock_guard lock(mutex_);
+    return current_;
+  }
+  void Replace(std::shared_ptr<EventRecord> record) {
+    const std::lock_guard lock(mutex_);
+    current_ = std::move(record);
+  }
+
+ private:
+  const std::shared_ptr<Context> context_;
+  std::mutex mutex_;
+  std::shared_ptr<EventRecord> current_;
+};
+
+}  // namespace rgpu::emu

@@ -1,0 +1,190 @@
+#include "rgpu_emu/device/exec/block_runner.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+namespace rgpu::emu {
+namespace {
+
+constexpr uint64_t kPage = 65536;  // growth step, a multiple of every page size
+constexpr uint64_t kFrameAlign = 16;
+// Codes of LeaveGuarded beside CUresults.
+constexpr int kDeadlock = -1;
+constexpr int kBadWarpOp = -2;
+
+uint64_t AlignUp(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
+
+struct Sentence {
+  int code;
+  CUresult result;
+  const char* text;
+};
+
+constexpr Sentence kSentences[] = {
+    {kDeadlock, CUDA_ERROR_LAUNCH_TIMEOUT,
+     "every thread of the block waits at a barrier or warp operation for one that never comes"},
+    {kBadWarpOp, CUDA_ERROR_LAUNCH_FAILED,
+     "a warp operation's membermask lacks the thread that runs it, or a barrier number is above "
+     "15"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_ADDRESS,
+     "it gave printf or assert an address outside device memory"},
+    {CUDA_ERROR_INVALID_PC, CUDA_ERROR_INVALID_PC,
+     "it called through a function pointer that points to no function"},
+    {CUDA_ERROR_ASSERT, CUDA_ERROR_ASSERT, "a device-side assert failed"},
+    {CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED, "it executed trap"},
+    {CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_TIMEOUT, "it was stopped"},
+};
+
+}  // namespace
+
+BlockRunner::BlockRunner(const RunnerOptions& options, uint32_t smid)
+    : windows_(options.windows), hostile_(options.hostile_seed + smid * 0x9e3779b97f4a7c15u) {
+  block_.smid = smid;
+}
+
+BlockRunner::~BlockRunner() {
+  if (shared_.address != 0) windows_->ReleaseWindow(shared_.address, shared_.bytes);
+  if (local_.address != 0) windows_->ReleaseWindow(local_.address, local_.bytes);
+  if (frames_ != nullptr) munmap(frames_, frames_bytes_);
+}
+
+bool BlockRunner::Grow(Window* window, uint64_t bytes) {
+  if (bytes <= window->bytes) return true;
+  if (window->address != 0) windows_->ReleaseWindow(window->address, window->bytes);
+  *window = {};
+  const uint64_t rounded = AlignUp(bytes, kPage);
+  const uint64_t address = windows_->ReserveWindow(rounded);
+  if (address == 0) return false;
+  *window = {address, rounded};
+  return true;
+}
+
+bool BlockRunner::GrowFrames(uint64_t bytes) {
+  if (bytes <= frames_bytes_) return true;
+  if (frames_ != nullptr) munmap(frames_, frames_bytes_);
+  frames_ = nullptr;
+  frames_bytes_ = 0;
+  const uint64_t rounded = AlignUp(bytes, kPage);
+  void* memory = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  frames_ = static_cast<uint8_t*>(memory);
+  frames_bytes_ = rounded;
+  return true;
+}
+
+bool BlockRunner::Prepare(const Grid& grid) {
+  const Kernel& kernel = grid.kernel();
+  const uint64_t threads = grid.threads_per_block();
+  // A window even for kernels without shared memory: a stray access must meet its guard page,
+  // nothing else.
+  if (!Grow(&shared_, std::max<uint64_t>(grid.shared_bytes(), 1))) return false;
+  if (!Grow(&local_, kernel.local_bytes() * threads)) return false;
+  if (kernel.kind() == kKernelCoroutine) {
+    if (!GrowFrames(AlignUp(kernel.frame_bytes(), kFrameAlign) * threads)) return false;
+    if (threads_ == nullptr) {
+      threads_ = std::make_unique<ThreadState[]>(kMaxBlockThreads);
+      scheduler_ = std::make_unique<BlockScheduler>();
+    }
+  }
+  block_.launch = grid.info();
+  block_.shared_base = shared_.address;
+  block_.shared_bytes = grid.shared_bytes();
+  block_.local_bytes = kernel.local_bytes();
+  block_.local_base = local_.address;
+  block_.threads = threads_.get();
+  block_.thread_count = static_cast<uint32_t>(threads);
+  return true;
+}
+
+uint32_t BlockRunner::NextHostile() {
+  if (grid_->options().hostile_seed == 0) return 0;
+  hostile_ = hostile_ * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<uint32_t>(hostile_ >> 33) | 1u << 31;
+}
+
+void BlockRunner::RunBlocks(Grid* grid, const std::atomic<bool>* leave) {
+  grid_ = grid;
+  leave_ = leave;
+  // Once per visit, not per block: a program may wait for a thousand grids in the queue.
+  if (const uint32_t hostile = NextHostile(); (hostile & 0xf00) == 0x100) {
+    const struct timespec delay = {0, static_cast<long>(hostile & 0xff) * 200};
+    nanosleep(&delay, nullptr);
+  }
+  Fault fault;
+  const bool ended =
+      RunGuarded([](void* self) { static_cast<BlockRunner*>(self)->Loop(); }, this, &fault);
+  if (!ended) Report(fault);
+}
+
+void BlockRunner::Loop() {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  while (grid_->Take(&begin, &end)) {
+    for (uint64_t i = begin; i < end && !grid_->stopped(); ++i) RunOne(i);
+    if (leave_ != nullptr && leave_->load(std::memory_order_relaxed)) return;
+  }
+}
+
+void BlockRunner::RunOne(uint64_t index) {
+  const Launch& launch = grid_->launch();
+  const Kernel& kernel = grid_->kernel();
+  block_.ctaid[0] = static_cast<uint32_t>(index % launch.grid[0]);
+  block_.ctaid[1] = static_cast<uint32_t>(index / launch.grid[0] % launch.grid[1]);
+  block_.ctaid[2] = static_cast<uint32_t>(index / launch.grid[0] / launch.grid[1]);
+  const uint32_t hostile = NextHostile();
+  if (kernel.kind() == kKernelLoop) return kernel.block_function()(&block_);
+  const ThreadFrames frames = {frames_, AlignUp(kernel.frame_bytes(), kFrameAlign)};
+  switch (scheduler_->Run(&block_, kernel, frames, hostile)) {
+    case BlockEnd::kDone:
+    case BlockEnd::kStopped:
+      return;
+    case BlockEnd::kDeadlock:
+      LeaveGuarded(kDeadlock);
+    case BlockEnd::kBadWarpOp:
+      LeaveGuarded(kBadWarpOp);
+  }
+}
+
+void BlockRunner::Report(const Fault& fault) {
+  FaultInfo info;
+  std::copy(block_.ctaid, block_.ctaid + 3, info.block);
+  std::string why;
+  if (fault.signal == 0) {
+    info.result = static_cast<CUresult>(fault.code);
+    why = "it ended with an error";
+    for (const Sentence& sentence : kSentences) {
+      if (sentence.code != fault.code) continue;
+      info.result = sentence.result;
+      why = sentence.text;
+    }
+  } else {
+    const RunnerOptions& options = grid_->options();
+    const bool memory = fault.signal == SIGSEGV || fault.signal == SIGBUS;
+    // One page more: accesses outside the band are sent to the guard page at its end.
+    const bool in_band =
+        fault.address - (options.band_base - kPage) <= options.band_bytes + 2 * kPage;
+    char text[64];
+    std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(fault.address));
+    info.result = CUDA_ERROR_LAUNCH_FAILED;
+    why = "it recursed too deep or could not be executed (signal " + std::to_string(fault.signal) +
+          ")";
+    if (memory && in_band) {
+      info.result = CUDA_ERROR_ILLEGAL_ADDRESS;
+      info.address = fault.address;
+      why = std::string("it accessed device address ") + text + ", where nothing is allocated";
+    } else if (fault.signal == SIGILL) {
+      info.result = CUDA_ERROR_ILLEGAL_INSTRUCTION;
+    }
+  }
+  info.message = "kernel " + std::string(grid_->launch().name) + " failed in block (" +
+                 std::to_string(info.block[0]) + ", " + std::to_string(info.block[1]) + ", " +
+                 std::to_string(info.block[2]) + "): " + why + ".";
+  grid_->Fail(std::move(info));
+}
+
+}  // namespace rgpu::emu

@@ -1,0 +1,256 @@
+#include "rgpu_emu/device/exec/block_scheduler.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "rgpu_emu/device/exec/warp_ops.h"
+
+namespace rgpu::emu {
+namespace {
+
+using ResumeFunction = void (*)(void*);
+
+// First word of a coroutine's frame: where it goes on, null when it has ended.
+inline ResumeFunction ResumePoint(void* handle) { return *static_cast<ResumeFunction*>(handle); }
+
+inline bool Stopped(const BlockInfo* block) {
+  return __atomic_load_n(block->launch->stop, __ATOMIC_RELAXED) != 0;
+}
+
+// Nobody in the block does anything but wait for other blocks or the host: let them.
+void Idle(uint64_t ns) {
+  constexpr uint64_t kMostNs = 200'000;
+  if (ns == 0) {
+    sched_yield();
+    return;
+  }
+  const struct timespec time = {0, static_cast<long>(std::min(ns, kMostNs))};
+  nanosleep(&time, nullptr);
+}
+
+}  // namespace
+
+BlockEnd BlockScheduler::Run(BlockInfo* block, const Kernel& kernel, ThreadFrames frames,
+                             uint32_t hostile) {
+  if (kernel.bar_only() && hostile == 0) return RunBarOnly(block, kernel, frames);
+  block_ = block;
+  start_ = kernel.thread_function();
+  frames_ = frames;
+  Begin(block, hostile);
+  return Loop();
+}
+
+BlockEnd BlockScheduler::RunBarOnly(BlockInfo* block, const Kernel& kernel, ThreadFrames frames) {
+  const Kernel::ThreadFunction start = kernel.thread_function();
+  uint32_t count = block->thread_count;
+  for (uint32_t i = 0; i < count; ++i)
+    handles_[i] = start(block, i, frames.base + i * frames.stride);
+  while (count != 0) {
+    if (Stopped(block)) return BlockEnd::kStopped;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      void* handle = handles_[i];
+      const ResumeFunction resume = ResumePoint(handle);
+      if (resume == nullptr) continue;
+      handles_[kept++] = handle;
+      resume(handle);
+    }
+    count = kept;
+  }
+  return BlockEnd::kDone;
+}
+
+void BlockScheduler::Begin(BlockInfo* block, uint32_t hostile) {
+  live_ = block->thread_count;
+  warps_ = (live_ + kWarpSize - 1) / kWarpSize;
+  first_warp_ = (hostile >> 1) % warps_;
+  reverse_ = (hostile & 1) != 0;
+  bad_ = false;
+  std::memset(handles_, 0, live_ * sizeof(void*));
+  std::memset(barriers_, 0, sizeof(barriers_));
+  for (uint32_t w = 0; w < warps_; ++w) {
+    const uint32_t lanes = std::min(kWarpSize, live_ - w * kWarpSize);
+    const uint32_t all = lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
+    warp_[w] = {all, all, 0, 0, 0, 0};
+  }
+}
+
+void BlockScheduler::Resume(uint32_t thread) {
+  void*& handle = handles_[thread];
+  if (handle == nullptr) {
+    handle = start_(block_, thread, frames_.base + thread * frames_.stride);
+  } else {
+    ResumePoint(handle)(handle);
+  }
+}
+
+BlockEnd BlockScheduler::Loop() {
+  while (live_ != 0) {
+    if (Stopped(block_)) return BlockEnd::kStopped;
+    bool ran = false;
+    progress_ = false;
+    sleep_ns_ = ~uint64_t{0};
+    for (uint32_t i = 0; i < warps_; ++i) {
+      const uint32_t w = i + first_warp_ < warps_ ? i + first_warp_ : i + first_warp_ - warps_;
+      if (warp_[w].ready == 0 && !ResolveWarp(w)) continue;
+      RunWarp(w);
+      if (bad_) return BlockEnd::kBadWarpOp;
+      ran = true;
+    }
+    if (!WakeYielded() && !ran && live_ != 0) return BlockEnd::kDeadlock;
+    if (!progress_ && live_ != 0) Idle(sleep_ns_);
+  }
+  return BlockEnd::kDone;
+}
+
+// One warp as far as it comes, because its frames are in the cache then; not for ever, because it
+// may wait for another warp in a loop of warp operations.
+void BlockScheduler::RunWarp(uint32_t w) {
+  constexpr uint32_t kRounds = 256;
+  Warp& warp = warp_[w];
+  uint32_t rounds = 0;
+  do {
+    while (warp.ready != 0 && !bad_) {
+      const auto lane = static_cast<uint32_t>(reverse_ ? 31 - std::countl_zero(warp.ready)
+                                                       : std::countr_zero(warp.ready));
+      warp.ready &= ~(1u << lane);
+      const uint32_t thread = w * kWarpSize + lane;
+      Resume(thread);
+      if (ResumePoint(handles_[thread]) == nullptr) {
+        Ended(w, lane);
+      } else {
+        Suspended(w, lane);
+      }
+    }
+  } while (!bad_ && ++rounds < kRounds && ResolveWarp(w));
+}
+
+void BlockScheduler::Suspended(uint32_t w, uint32_t lane) {
+  Warp& warp = warp_[w];
+  const uint32_t bit = 1u << lane;
+  ThreadState* state = &block_->threads[w * kWarpSize + lane];
+  const uint32_t op = state->op;
+  progress_ = progress_ || op != kOpYield;
+  if (IsWarpOp(op)) {
+    warp.in_warp_op |= bit;
+    bad_ = bad_ || (state->mask & bit) == 0;
+  } else if (IsBarrierOp(op)) {
+    Arrive(w, lane, state);
+  } else if (op == kOpActiveMask) {
+    warp.at_activemask |= bit;
+  } else if (op == kOpYield) {
+    warp.yielded |= bit;
+    sleep_ns_ = std::min(sleep_ns_, state->value);
+  } else {
+    bad_ = true;
+  }
+}
+
+// Who has ended counts as arrived where a barrier waits for the whole block.
+void BlockScheduler::Ended(uint32_t w, uint32_t lane) {
+  warp_[w].live &= ~(1u << lane);
+  --live_;
+  progress_ = true;
+  for (uint32_t id = 0; id < kMaxBarriers; ++id) {
+    if (barriers_[id].arrived != 0 && IsComplete(barriers_[id])) Release(id);
+  }
+}
+
+bool BlockScheduler::IsComplete(const Barrier& barrier) const {
+  return barrier.arrived >= (barrier.expected != 0 ? barrier.expected : live_);
+}
+
+void BlockScheduler::Arrive(uint32_t w, uint32_t lane, ThreadState* state) {
+  const uint32_t id = state->a;
+  if (id >= kMaxBarriers || state->b > kMaxBlockThreads) {
+    bad_ = true;
+    return;
+  }
+  Barrier& barrier = barriers_[id];
+  if (barrier.arrived == 0) barrier = {0, state->b, 0, true, false};
+  ++barrier.arrived;
+  const bool predicate = state->value != 0;
+  barrier.popc += predicate ? 1 : 0;
+  barrier.all = barrier.all && predicate;
+  barrier.any = barrier.any || predicate;
+  if (state->op == kOpBarArrive) {
+    warp_[w].ready |= 1u << lane;
+  } else {
+    warp_[w].at_barrier |= 1u << lane;
+  }
+  if (IsComplete(barrier)) Release(id);
+}
+
+void BlockScheduler::Release(uint32_t id) {
+  const Barrier barrier = barriers_[id];
+  barriers_[id] = {};
+  for (uint32_t w = 0; w < warps_; ++w) {
+    Warp& warp = warp_[w];
+    for (uint32_t rest = warp.at_barrier; rest != 0; rest &= rest - 1) {
+      const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
+      ThreadState& state = block_->threads[w * kWarpSize + lane];
+      if (state.a != id) continue;
+      warp.at_barrier &= ~(1u << lane);
+      warp.ready |= 1u << lane;
+      if (state.op == kOpBarRedPopc) state.result = barrier.popc;
+      if (state.op == kOpBarRedAnd) state.result = barrier.all ? 1 : 0;
+      if (state.op == kOpBarRedOr) state.result = barrier.any ? 1 : 0;
+    }
+  }
+}
+
+// Completes the warp operations that every live thread of their mask has come to; activemask only
+// when nothing else in the warp can go on.
+bool BlockScheduler::ResolveWarp(uint32_t w) {
+  Warp& warp = warp_[w];
+  ThreadState* lanes = &block_->threads[w * kWarpSize];
+  for (uint32_t rest = warp.in_warp_op; rest != 0;) {
+    const ThreadState& first = lanes[std::countr_zero(rest)];
+    uint32_t group = 0;
+    for (uint32_t others = rest; others != 0; others &= others - 1) {
+      const auto lane = static_cast<uint32_t>(std::countr_zero(others));
+      const bool same = lanes[lane].op == first.op && lanes[lane].mask == first.mask;
+      group |= static_cast<uint32_t>(same) << lane;
+    }
+    rest &= ~group;
+    if ((first.mask & warp.live & ~group) != 0) continue;
+    ResolveWarpOp(first.op, group, lanes);
+    warp.in_warp_op &= ~group;
+    warp.ready |= group;
+  }
+  if (warp.ready == 0 && warp.at_activemask != 0 && warp.yielded == 0) {
+    for (uint32_t rest = warp.at_activemask; rest != 0; rest &= rest - 1) {
+      lanes[std::countr_zero(rest)].result = warp.at_activemask;
+    }
+    warp.ready = warp.at_activemask;
+    warp.at_activemask = 0;
+  }
+  return warp.ready != 0;
+}
+
+// At the end of a pass the threads that spin may look again, and activemask, which waited for them,
+// is answered.
+bool BlockScheduler::WakeYielded() {
+  bool any = false;
+  for (uint32_t w = 0; w < warps_; ++w) {
+    Warp& warp = warp_[w];
+    if (warp.ready == 0) {
+      ThreadState* lanes = &block_->threads[w * kWarpSize];
+      for (uint32_t rest = warp.at_activemask; rest != 0; rest &= rest - 1) {
+        lanes[std::countr_zero(rest)].result = warp.at_activemask;
+      }
+      warp.ready = warp.at_activemask;
+      warp.at_activemask = 0;
+    }
+    warp.ready |= warp.yielded;
+    warp.yielded = 0;
+    any = any || warp.ready != 0;
+  }
+  return any;
+}
+
+}  // namespace rgpu::emu

@@ -1,0 +1,78 @@
+// Runs the threads of one block, which are coroutines, until all have ended.
+#pragma once
+
+#include <cstdint>
+
+#include "rgpu_emu/device/exec/kernel.h"
+
+namespace rgpu::emu {
+
+inline constexpr uint32_t kMaxBlockThreads = 1024;
+inline constexpr uint32_t kWarpSize = 32;
+inline constexpr uint32_t kMaxBarriers = 16;
+
+enum class BlockEnd {
+  kDone,
+  kStopped,    // LaunchInfo::stop was set
+  kDeadlock,   // every thread waits for one that will not come
+  kBadWarpOp,  // a thread named a membermask without itself, or an operation or barrier that does
+               // not exist
+};
+
+struct ThreadFrames {
+  uint8_t* base;
+  uint64_t stride;
+};
+
+// Runs inside RunGuarded: owns nothing.  One lies in each runner thread's memory and is used again.
+class BlockScheduler {
+ public:
+  // `hostile`: 0, or a number that decides in which order warps and threads go.
+  BlockEnd Run(BlockInfo* block, const Kernel& kernel, ThreadFrames frames, uint32_t hostile);
+
+ private:
+  struct Warp {
+    uint32_t live;
+    uint32_t ready;
+    uint32_t in_warp_op;
+    uint32_t at_barrier;
+    uint32_t at_activemask;
+    uint32_t yielded;
+  };
+  struct Barrier {
+    uint32_t arrived;   // threads that came and, where they wait, have not left
+    uint32_t expected;  // 0: all live threads
+    uint32_t popc;
+    bool all;
+    bool any;
+  };
+
+  BlockEnd RunBarOnly(BlockInfo* block, const Kernel& kernel, ThreadFrames frames);
+  void Begin(BlockInfo* block, uint32_t hostile);
+  void Resume(uint32_t thread);
+  void RunWarp(uint32_t warp);
+  void Suspended(uint32_t warp, uint32_t lane);
+  void Ended(uint32_t warp, uint32_t lane);
+  void Arrive(uint32_t warp, uint32_t lane, ThreadState* state);
+  bool IsComplete(const Barrier& barrier) const;
+  void Release(uint32_t id);
+  bool ResolveWarp(uint32_t warp);
+  bool WakeYielded();
+  BlockEnd Loop();
+
+  BlockInfo* block_ = nullptr;
+  Kernel::ThreadFunction start_ = nullptr;
+  ThreadFrames frames_{};
+  uint32_t warps_ = 0;
+  uint32_t live_ = 0;
+  uint32_t first_warp_ = 0;
+  bool reverse_ = false;
+  bool bad_ = false;
+  bool progress_ = false;  // in this pass somebody did more than spin
+  uint64_t sleep_ns_ = 0;  // shortest time that a spinning thread wants to sleep
+  void* handles_[kMaxBlockThreads];
+  Warp warp_[kMaxBlockThreads / kWarpSize];
+  Barrier barriers_[kMaxBarriers];
+};
+
+}  // namespace rgpu::emu

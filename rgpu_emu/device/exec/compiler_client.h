@@ -1,0 +1,54 @@
+// The connection to the PTX compiler process (protocol: rgpu_emu/DESIGN.md).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rgpu_emu/device/exec/module.h"
+
+namespace rgpu::emu {
+
+struct CompilerOptions {
+  int fd = -1;  // a connected stream socket (owned from now on), or -1: start `command`
+  std::string command = "python3 -m rgpu_emu.compiler";  // split at blanks; gets "--fd 3" appended
+  int deadline_seconds = 120;                            // per request
+};
+
+// RGPU_EMU_COMPILER_FD, RGPU_EMU_COMPILER.
+CompilerOptions CompilerOptionsFromEnvironment();
+
+// Thread-safe; requests go one after the other.  A compiler that dies fails the request with
+// CUDA_ERROR_JIT_COMPILER_NOT_FOUND; one that we started is started again by the next request.
+class CompilerClient {
+ public:
+  explicit CompilerClient(CompilerOptions options);
+  ~CompilerClient();
+  CompilerClient(const CompilerClient&) = delete;
+  CompilerClient& operator=(const CompilerClient&) = delete;
+
+  // Several texts are linked.  On failure the message is the compiler's log.
+  Outcome Load(std::span<const std::string_view> ptx, LoadedModule* module);
+  Outcome Lower(LoadedModule* module, std::string_view entry, KernelCode* code);
+  Outcome Link(std::span<const std::string_view> ptx, std::string* log);
+
+ private:
+  Outcome Ask(uint32_t type, std::span<const uint8_t> body, std::vector<uint8_t>* reply);
+  Outcome EnsureConnected();
+  Outcome Start();
+  Outcome Lost(const std::string& why);
+  void Disconnect();
+
+  const CompilerOptions options_;
+  std::mutex mutex_;
+  int fd_ = -1;
+  pid_t pid_ = -1;
+  uint64_t generation_ = 0;  // counts connections; a module of an older one is loaded again
+};
+
+}  // namespace rgpu::emu

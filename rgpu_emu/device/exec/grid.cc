@@ -1,0 +1,315 @@
+#include "rgpu_emu/device/exec/grid.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <thread>
+
+#include "rgpu_emu/device/exec/block_runner.h"
+#include "rgpu_emu/device/exec/fault_guard.h"
+#include "rgpu_emu/device/exec/grid_state.h"
+
+namespace rgpu::emu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kStackBytes = 4 << 20;
+constexpr size_t kStackGuardBytes = 1 << 20;  // a frame of compiled code may be large
+
+// Starts a thread that gets none of the application's signals.  False: the system has no thread
+// left.
+bool StartThread(void* (*function)(void*), void* argument, pthread_t* thread) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, signal);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setguardsize(&attributes, kStackGuardBytes);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  const int failed = pthread_create(thread, &attributes, function, argument);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return failed == 0;
+}
+
+uint64_t NumberFromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = getenv(name);
+  if (text == nullptr || *text == 0) return otherwise;
+  char* end = nullptr;
+  const uint64_t value = strtoull(text, &end, 10);
+  return *end == 0 ? value : otherwise;
+}
+
+uint64_t HostileSeed() {
+  const char* text = getenv("RGPU_EMU_TIMING");
+  if (text == nullptr || std::strncmp(text, "hostile", 7) != 0) return 0;
+  const uint64_t seed = text[7] == ':' ? strtoull(text + 8, nullptr, 10) : 0;
+  return seed * 2 + 1;
+}
+
+RunnerOptions Complete(RunnerOptions options) {
+  if (options.threads == 0) options.threads = std::max(1u, std::thread::hardware_concurrency());
+  options.threads = std::min(options.threads, 1024u);
+  if (options.sm_count == 0) options.sm_count = options.threads;
+  return options;
+}
+
+}  // namespace
+
+RunnerOptions RunnerOptionsFromEnvironment() {
+  RunnerOptions options;
+  options.threads =
+      static_cast<unsigned>(std::min<uint64_t>(NumberFromEnvironment("RGPU_EMU_THREADS", 0), 1024));
+  options.timeout_seconds =
+      static_cast<double>(NumberFromEnvironment("RGPU_EMU_LAUNCH_TIMEOUT", 60));
+  options.hostile_seed = HostileSeed();
+  return options;
+}
+
+class GridRunner::Impl {
+ public:
+  explicit Impl(const RunnerOptions& options)
+      : options_(Complete(options)), printf_(options.printf_bytes) {}
+  ~Impl();
+
+  CUresult Run(const Launch& launch, FaultInfo* fault);
+  void Cancel(const void* owner, CUresult result);
+  PrintfFifo& printf() { return printf_; }
+  const RunnerOptions& options() const { return options_; }
+  bool forked() const { return getpid() != pid_; }
+
+ private:
+  CUresult Enter(Grid* grid);
+  void RunHere(Grid* grid);
+  void Leave(Grid* grid);
+  void StartThreads(bool pool);
+  Grid* Pick();
+  void Work();
+  void Watch();
+  std::unique_ptr<BlockRunner> Acquire();
+  void Return(std::unique_ptr<BlockRunner> runner);
+
+  const RunnerOptions options_;
+  PrintfFifo printf_;
+  const pid_t pid_ = getpid();
+  std::mutex mutex_;
+  std::condition_variable work_;   // pool threads
+  std::condition_variable ended_;  // callers whose grid still has pool threads in it
+  std::condition_variable watch_;
+  std::list<Grid*> active_;
+  std::atomic<bool> contended_{false};  // several grids want pool threads
+  std::vector<std::unique_ptr<BlockRunner>> runners_;
+  std::vector<pthread_t> threads_;
+  pthread_t watchdog_{};
+  bool pool_started_ = false;
+  bool watchdog_started_ = false;
+  bool watchdog_idle_ = false;
+  bool stopping_ = false;
+  uint32_t runners_made_ = 0;
+  uint32_t grids_ = 0;
+  CUresult cancelled_ = CUDA_SUCCESS;
+};
+
+GridRunner::Impl::~Impl() {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ended_.wait(lock, [this] { return active_.empty(); });
+    stopping_ = true;
+  }
+  work_.notify_all();
+  watch_.notify_all();
+  for (const pthread_t thread : threads_) pthread_join(thread, nullptr);
+  if (watchdog_started_) pthread_join(watchdog_, nullptr);
+}
+
+CUresult GridRunner::Impl::Run(const Launch& launch, FaultInfo* fault) {
+  InstallFaultHandlers();
+  Grid grid(launch, options_, &printf_, __atomic_add_fetch(&grids_, 1, __ATOMIC_RELAXED));
+  if (const CUresult refused = Enter(&grid); refused != CUDA_SUCCESS) {
+    *fault = {refused, 0, {0, 0, 0}, "the device is being shut down."};
+    return refused;
+  }
+  RunHere(&grid);
+  Leave(&grid);
+  printf_.Flush(options_.services);
+  *fault = grid.TakeFault();
+  return fault->result;
+}
+
+CUresult GridRunner::Impl::Enter(Grid* grid) {
+  bool wake = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (cancelled_ != CUDA_SUCCESS) return cancelled_;
+    active_.push_back(grid);
+    contended_.store(active_.size() > 1, std::memory_order_relaxed);
+    wake = grid->blocks() > 1 && options_.threads > 1;
+    StartThreads(wake);
+    if (watchdog_idle_) watch_.notify_all();
+  }
+  if (!wake) return CUDA_SUCCESS;
+  if (grid->blocks() == 2) {
+    work_.notify_one();
+  } else {
+    work_.notify_all();
+  }
+  return CUDA_SUCCESS;
+}
+
+void GridRunner::Impl::RunHere(Grid* grid) {
+  std::unique_ptr<BlockRunner> runner = Acquire();
+  if (runner->Prepare(*grid)) {
+    runner->RunBlocks(grid, nullptr);
+  } else {
+    grid->Fail({CUDA_ERROR_OUT_OF_MEMORY,
+                0,
+                {0, 0, 0},
+                "kernel " + std::string(grid->launch().name) +
+                    " needs more shared or local memory than the device has left."});
+  }
+  Return(std::move(runner));
+}
+
+void GridRunner::Impl::Leave(Grid* grid) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  ended_.wait(lock, [grid] { return grid->workers == 0; });
+  active_.remove(grid);
+  contended_.store(active_.size() > 1, std::memory_order_relaxed);
+  if (active_.empty()) ended_.notify_all();
+}
+
+// Threads start with the first grid that has use for them: a worker that idles has none.
+void GridRunner::Impl::StartThreads(bool pool) {
+  if (!watchdog_started_ && options_.timeout_seconds > 0) {
+    const auto run = [](void* self) -> void* {
+      static_cast<Impl*>(self)->Watch();
+      return nullptr;
+    };
+    watchdog_started_ = StartThread(run, this, &watchdog_);
+  }
+  if (!pool || pool_started_) return;
+  pool_started_ = true;
+  const auto run = [](void* self) -> void* {
+    static_cast<Impl*>(self)->Work();
+    return nullptr;
+  };
+  // The calling thread of a grid is one of the threads that run it.
+  for (unsigned i = 1; i < options_.threads; ++i) {
+    pthread_t thread;
+    if (!StartThread(run, this, &thread)) return;
+    threads_.push_back(thread);
+  }
+}
+
+// The next grid with blocks left, in turn.
+Grid* GridRunner::Impl::Pick() {
+  for (auto at = active_.begin(); at != active_.end(); ++at) {
+    Grid* grid = *at;
+    if (grid->exhausted() || grid->stopped() || grid->blocks() == 1) continue;
+    active_.splice(active_.end(), active_, at);
+    return grid;
+  }
+  return nullptr;
+}
+
+void GridRunner::Impl::Work() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    Grid* grid = nullptr;
+    work_.wait(lock, [&] { return stopping_ || (grid = Pick()) != nullptr; });
+    if (grid == nullptr) return;
+    ++grid->workers;
+    lock.unlock();
+    std::unique_ptr<BlockRunner> runner = Acquire();
+    const bool room = runner->Prepare(*grid);
+    if (room) runner->RunBlocks(grid, &contended_);
+    Return(std::move(runner));
+    lock.lock();
+    if (--grid->workers == 0) ended_.notify_all();
+    // Without memory for another block the grid's own thread runs it alone.
+    if (!room) work_.wait(lock);
+  }
+}
+
+// Sleeps until the earliest time at which a grid may have run too long.
+void GridRunner::Impl::Watch() {
+  const auto timeout = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(options_.timeout_seconds));
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stopping_) {
+    const auto now = Clock::now();
+    auto next = Clock::time_point::max();
+    for (Grid* grid : active_) {
+      if (grid->started() + timeout > now) {
+        next = std::min(next, grid->started() + timeout);
+      } else if (!grid->stopped()) {
+        grid->Fail({CUDA_ERROR_LAUNCH_TIMEOUT,
+                    0,
+                    {0, 0, 0},
+                    "kernel " + std::string(grid->launch().name) +
+                        " ran longer than RGPU_EMU_LAUNCH_TIMEOUT allows and was stopped."});
+      }
+    }
+    watchdog_idle_ = next == Clock::time_point::max();
+    if (watchdog_idle_) {
+      watch_.wait(lock);
+    } else {
+      watch_.wait_until(lock, next);
+    }
+    watchdog_idle_ = false;
+  }
+}
+
+void GridRunner::Impl::Cancel(const void* owner, CUresult result) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (owner == nullptr) cancelled_ = result;
+  for (Grid* grid : active_) {
+    if (owner == nullptr || grid->launch().owner == owner) {
+      grid->Fail({result,
+                  0,
+                  {0, 0, 0},
+                  "kernel " + std::string(grid->launch().name) +
+                      " was stopped because its context ended."});
+    }
+  }
+}
+
+std::unique_ptr<BlockRunner> GridRunner::Impl::Acquire() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (runners_.empty())
+    return std::make_unique<BlockRunner>(options_, runners_made_++ % options_.sm_count);
+  std::unique_ptr<BlockRunner> runner = std::move(runners_.back());
+  runners_.pop_back();
+  return runner;
+}
+
+// Keeps as many as can be busy at once; more come from many streams and would hold arena memory for
+// nothing.
+void GridRunner::Impl::Return(std::unique_ptr<BlockRunner> runner) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (runners_.size() < options_.threads) runners_.push_back(std::move(runner));
+}
+
+GridRunner::GridRunner(const RunnerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+GridRunner::~GridRunner() {
+  if (impl_->forked())
+    impl_.release();  // a forked child has none of the threads that it would wait for
+}
+CUresult GridRunner::RunGrid(const Launch& launch, FaultInfo* fault) {
+  return impl_->Run(launch, fault);
+}
+void GridRunner::Cancel(const void* owner, CUresult result) { impl_->Cancel(owner, result); }
+void GridRunner::FlushPrintf() { impl_->printf().Flush(impl_->options().services); }
+void GridRunner::SetPrintfBytes(uint64_t bytes) { impl_->printf().SetCapacity(bytes); }
+unsigned GridRunner::threads() const { return impl_->options().threads; }
+
+}  // namespace rgpu::emu

@@ -1,0 +1,14 @@
+// Conversions to and from the 16-bit floating-point formats, rounding to nearest even, as bits.
+#pragma once
+
+#include <cstdint>
+
+namespace rgpu::emu {
+
+uint16_t HalfFromDouble(double value);
+uint16_t HalfFromFloat(float value);
+float FloatFromHalf(uint16_t bits);
+uint16_t BfloatFromDouble(double value);
+uint16_t BfloatFromFloat(float value);
+
+}  // namespace rgpu::emu

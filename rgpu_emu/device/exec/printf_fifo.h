@@ -1,0 +1,32 @@
+// The bounded buffer between kernels' printf and the device's Print.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "rgpu_emu/device/exec/grid.h"
+
+namespace rgpu::emu {
+
+class PrintfFifo {
+ public:
+  explicit PrintfFifo(uint64_t capacity) : capacity_(capacity) {}
+
+  // When it is full the oldest records give way, as on a device.
+  void Push(std::string_view record);
+  // Hands everything to `sink`, oldest first; null drops it.
+  void Flush(DeviceServices* sink);
+  void SetCapacity(uint64_t capacity);
+
+ private:
+  std::mutex mutex_;
+  std::mutex flush_mutex_;  // keeps the order when two grids end at once
+  uint64_t capacity_;
+  uint64_t used_ = 0;
+  std::deque<std::string> records_;
+};
+
+}  // namespace rgpu::emu

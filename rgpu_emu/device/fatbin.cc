@@ -1,0 +1,110 @@
+#include "rgpu_emu/device/fatbin.h"
+
+#include <cstring>
+#include <utility>
+
+#include "rgpu_emu/device/lz4.h"
+
+namespace rgpu::emu {
+namespace {
+
+constexpr uint16_t kKindPtx = 1;
+constexpr uint64_t kFlagLz4 = 0x2000;
+constexpr uint64_t kFlagZstd = 0x8000;
+constexpr uint64_t kLargestText = uint64_t{1} << 30;
+constexpr uint32_t kOwnTarget = 80;
+constexpr size_t kEntryHeader = 64;
+
+template <class T>
+T Read(std::span<const uint8_t> from, size_t offset) {
+  T value;
+  std::memcpy(&value, from.data() + offset, sizeof(T));
+  return value;
+}
+
+struct Entry {
+  uint16_t kind = 0;
+  uint32_t target = 0;
+  uint64_t flags = 0;
+  uint64_t plain_bytes = 0;  // after decompression
+  std::span<const uint8_t> payload;
+};
+
+Outcome Bad(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
+
+// Header of an entry: u16 kind, u16, u32 header bytes, u64 payload bytes with padding, u32 stored bytes, ...,
+// u32 target at 28, u64 flags at 40, u64 plain bytes at 56.
+Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
+  const std::span<const uint8_t> rest = fatbin.subspan(*at);
+  if (rest.size() < kEntryHeader) return Bad("a fatbin ends in the middle of an entry");
+  const auto header = Read<uint32_t>(rest, 4);
+  const auto padded = Read<uint64_t>(rest, 8);
+  if (header < kEntryHeader || header > rest.size() || padded > rest.size() - header) {
+    return Bad("a fatbin entry passes the end");
+  }
+  entry->kind = Read<uint16_t>(rest, 0);
+  entry->target = Read<uint32_t>(rest, 28);
+  entry->flags = Read<uint64_t>(rest, 40);
+  entry->plain_bytes = Read<uint64_t>(rest, 56);
+  const auto stored = Read<uint32_t>(rest, 16);
+  const bool packed = (entry->flags & (kFlagLz4 | kFlagZstd)) != 0;
+  if (packed && stored > padded) return Bad("a compressed fatbin entry passes its place");
+  entry->payload = rest.subspan(header, packed ? stored : padded);
+  *at += header + padded;
+  return {};
+}
+
+bool Better(const Entry& entry, const Entry& best) {
+  if (best.kind != kKindPtx) return true;
+  const bool fits = entry.target <= kOwnTarget;
+  const bool best_fits = best.target <= kOwnTarget;
+  if (fits != best_fits) return fits;
+  return fits ? entry.target > best.target : entry.target < best.target;
+}
+
+Outcome TextOf(const Entry& entry, std::vector<std::string>* ptx) {
+  if ((entry.flags & kFlagZstd) != 0) {
+    return {CUDA_ERROR_NO_BINARY_FOR_GPU,
+            "the PTX in this fatbin is compressed with zstd, which the emulated device does not read: build it with "
+            "nvcc --compress-mode=speed (LZ4) or -no-compress"};
+  }
+  std::string text;
+  if ((entry.flags & kFlagLz4) != 0) {
+    if (entry.plain_bytes > kLargestText) return Bad("a fatbin entry larger than 1 GiB");
+    text.resize(entry.plain_bytes);
+    const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(text.data()), text.size());
+    if (!Lz4Decode(entry.payload, out)) return Bad("a fatbin entry whose LZ4 data is damaged");
+  } else {
+    text.assign(reinterpret_cast<const char*>(entry.payload.data()), entry.payload.size());
+  }
+  text.resize(strnlen(text.data(), text.size()));
+  ptx->push_back(std::move(text));
+  return {};
+}
+
+}  // namespace
+
+uint64_t FatbinBytes(const uint8_t* at) {
+  uint16_t header = 0;
+  uint64_t body = 0;
+  std::memcpy(&header, at + 6, sizeof(header));
+  std::memcpy(&body, at + 8, sizeof(body));
+  return body > UINT64_MAX - header ? 0 : header + body;
+}
+
+Outcome ReadFatbin(std::span<const uint8_t> fatbin, std::vector<std::string>* ptx) {
+  if (fatbin.size() < 16 || FatbinBytes(fatbin.data()) != fatbin.size()) return Bad("a fatbin with a bad length");
+  size_t at = Read<uint16_t>(fatbin, 6);
+  if (at < 16 || at > fatbin.size()) return Bad("a fatbin with a bad header");
+  Entry best;
+  while (at < fatbin.size()) {
+    Entry entry;
+    Outcome outcome = NextEntry(fatbin, &at, &entry);
+    if (!outcome.ok()) return outcome;
+    if (entry.kind == kKindPtx && Better(entry, best)) best = entry;
+  }
+  if (best.kind != kKindPtx) return {CUDA_ERROR_NO_BINARY_FOR_GPU, ""};
+  return TextOf(best, ptx);
+}
+
+}  // namespace rgpu::emu

@@ -1,0 +1,124 @@
+#include "rgpu_emu/device/host_memory.h"
+
+#include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/memory.h"
+
+namespace rgpu::emu {
+namespace {
+
+constexpr unsigned kHostAllocFlags =
+    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                                    CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+
+AllocationRef HostAllocation(const void* p) {
+  AllocationRef allocation = TheDevice().arena.Find(reinterpret_cast<uint64_t>(p));
+  return allocation != nullptr && allocation->kind == MemoryKind::kHost ? allocation : nullptr;
+}
+
+}  // namespace
+
+CUresult RegisteredMemory::Add(uint64_t base, uint64_t bytes, uint32_t flags) {
+  const std::unique_lock lock(mutex_);
+  auto next = ranges_.lower_bound(base);
+  if (next != ranges_.end() && next->first - base < bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  if (next != ranges_.begin()) {
+    const Range& before = std::prev(next)->second;
+    if (base - before.base < before.bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
+  ranges_[base] = {base, bytes, flags, next_id_++};
+  return CUDA_SUCCESS;
+}
+
+CUresult RegisteredMemory::Remove(uint64_t base) {
+  const std::unique_lock lock(mutex_);
+  return ranges_.erase(base) == 1 ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+bool RegisteredMemory::Find(uint64_t address, Range* range) const {
+  const std::shared_lock lock(mutex_);
+  auto it = ranges_.upper_bound(address);
+  if (it == ranges_.begin()) return false;
+  --it;
+  if (address - it->first >= it->second.bytes) return false;
+  *range = it->second;
+  return true;
+}
+
+RegisteredMemory& Registered() {
+  static auto* registered = new RegisteredMemory;  // never destroyed: streams may outlive main
+  return *registered;
+}
+
+CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
+  if (pp == nullptr || bytesize == 0 || (Flags & ~kHostAllocFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  Device& device = TheDevice();
+  device.limbo.Reap();
+  const AllocationRef allocation = device.arena.Allocate(bytesize, MemoryKind::kHost, context->handle);
+  if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  // Every address of the band can be reached from the device.
+  allocation->host_flags = Flags | CU_MEMHOSTALLOC_DEVICEMAP;
+  *pp = reinterpret_cast<void*>(allocation->base);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return emu::cuMemHostAlloc(pp, bytesize, 0); }
+
+CUresult cuMemFreeHost(void* p) {
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const AllocationRef allocation = HostAllocation(p);
+  if (allocation == nullptr || allocation->base != reinterpret_cast<uint64_t>(p)) return CUDA_ERROR_INVALID_VALUE;
+  return FreeAllocation(*context, allocation);
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
+  if (pdptr == nullptr || Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  // Registered memory lies outside the band: kernels cannot reach it.
+  if (HostAllocation(p) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pdptr = reinterpret_cast<uint64_t>(p);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
+  if (pFlags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  const AllocationRef allocation = HostAllocation(p);
+  if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pFlags = allocation->host_flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
+  if (p == nullptr || bytesize == 0 || (Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  if ((Flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  const auto base = reinterpret_cast<uint64_t>(p);
+  if (base + bytesize < base) return CUDA_ERROR_INVALID_VALUE;
+  if (TheDevice().arena.Contains(base)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  return Registered().Add(base, bytesize, Flags);
+}
+
+CUresult cuMemHostUnregister(void* p) {
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // Copies that are under way still use it; afterwards the program may give it back.
+  WaitAll(context->Pending());
+  return Registered().Remove(reinterpret_cast<uint64_t>(p));
+}
+
+}  // namespace rgpu::emu

@@ -1,0 +1,116 @@
+#include "rgpu_emu/device/image.h"
+
+#include <cstring>
+
+#include "rgpu_emu/device/fatbin.h"
+
+namespace rgpu::emu {
+namespace {
+
+constexpr char kContainerMagic[] = "RGPUIMG1";
+constexpr size_t kContainerHeader = 20;
+constexpr uint64_t kLargestImage = uint64_t{1} << 32;
+constexpr uint32_t kElfMagic = 0x464C457F;
+constexpr uint32_t kWrapperMagic = 0x466243B1;
+
+constexpr char kSendPtx[] =
+    "the emulated device runs PTX, and this image holds only machine code (SASS) for NVIDIA GPUs. Make the program "
+    "send PTX: numba-cuda: uninstall nvidia-nvjitlink (pip uninstall nvidia-nvjitlink-cu12 nvidia-nvjitlink) ; "
+    "CuPy: set CUPY_COMPILE_WITH_PTX=1 ; cuda.core: Program.compile(\"ptx\") ; nvcc: -arch=compute_80";
+
+template <class T>
+T Read(const uint8_t* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(T));
+  return value;
+}
+
+bool IsContainer(const uint8_t* at) { return std::memcmp(at, kContainerMagic, 8) == 0; }
+
+Outcome Bad(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
+
+Outcome ReadContainer(std::span<const uint8_t> image, std::vector<std::string>* ptx) {
+  const auto count = Read<uint32_t>(image.data() + 16);
+  size_t at = kContainerHeader;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (image.size() - at < 4) return Bad("a linked image ends in the middle");
+    const auto bytes = Read<uint32_t>(image.data() + at);
+    at += 4;
+    if (image.size() - at < bytes) return Bad("a linked image ends in the middle");
+    ptx->emplace_back(reinterpret_cast<const char*>(image.data() + at), bytes);
+    at += bytes;
+  }
+  return ptx->empty() ? Bad("a linked image without PTX") : Outcome{};
+}
+
+bool LooksLikePtx(std::string_view text) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    const auto c = static_cast<unsigned char>(text[at]);
+    if (c == '.' || c == '/') return true;
+    if (c != ' ' && c != '\t' && c != '\n' && c != '\r' && c != 0xEF && c != 0xBB && c != 0xBF) return false;
+  }
+  return false;
+}
+
+Outcome ReadText(std::string_view text, std::vector<std::string>* ptx) {
+  if (!LooksLikePtx(text)) return Bad("the image is neither PTX, nor a fatbin, nor an ELF file");
+  ptx->emplace_back(text);
+  return {};
+}
+
+}  // namespace
+
+Outcome ReadImage(const void* image, std::vector<std::string>* ptx) {
+  if (image == nullptr) return {CUDA_ERROR_INVALID_VALUE, "the image is null"};
+  const auto* at = static_cast<const uint8_t*>(image);
+  // Text may be shorter than a magic number, none of which holds a zero byte.
+  if (strnlen(static_cast<const char*>(image), 4) == 4) {
+    const auto magic = Read<uint32_t>(at);
+    if (magic == kElfMagic) return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
+    if (magic == kWrapperMagic) return ReadImage(Read<const void*>(at + 8), ptx);
+    if (magic == kFatbinMagic) return ReadSizedImage({at, FatbinBytes(at)}, ptx);
+    if (magic == Read<uint32_t>(reinterpret_cast<const uint8_t*>(kContainerMagic)) && IsContainer(at)) {
+      const auto bytes = Read<uint64_t>(at + 8);
+      if (bytes < kContainerHeader || bytes > kLargestImage) return Bad("a linked image with a bad length");
+      return ReadContainer({at, bytes}, ptx);
+    }
+  }
+  return ReadText({static_cast<const char*>(image), strnlen(static_cast<const char*>(image), kLargestImage)}, ptx);
+}
+
+Outcome ReadSizedImage(std::span<const uint8_t> image, std::vector<std::string>* ptx) {
+  if (image.size() >= 4 && Read<uint32_t>(image.data()) == kElfMagic) return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
+  if (image.size() >= 4 && Read<uint32_t>(image.data()) == kFatbinMagic) {
+    Outcome outcome = ReadFatbin(image, ptx);
+    if (outcome.result == CUDA_ERROR_NO_BINARY_FOR_GPU && outcome.message.empty()) outcome.message = kSendPtx;
+    return outcome;
+  }
+  if (image.size() >= kContainerHeader && IsContainer(image.data())) {
+    if (Read<uint64_t>(image.data() + 8) != image.size()) return Bad("a linked image with a bad length");
+    return ReadContainer(image, ptx);
+  }
+  const auto* text = reinterpret_cast<const char*>(image.data());
+  return ReadText({text, strnlen(text, image.size())}, ptx);
+}
+
+std::vector<uint8_t> WriteContainer(const std::vector<std::string>& ptx) {
+  std::vector<uint8_t> out;
+  const auto put = [&out](const void* data, size_t bytes) {
+    const auto* from = static_cast<const uint8_t*>(data);
+    out.insert(out.end(), from, from + bytes);
+  };
+  uint64_t total = kContainerHeader;
+  for (const std::string& text : ptx) total += 4 + text.size();
+  const auto count = static_cast<uint32_t>(ptx.size());
+  put(kContainerMagic, 8);
+  put(&total, sizeof(total));
+  put(&count, sizeof(count));
+  for (const std::string& text : ptx) {
+    const auto bytes = static_cast<uint32_t>(text.size());
+    put(&bytes, sizeof(bytes));
+    put(text.data(), text.size());
+  }
+  return out;
+}
+
+}  // namespace rgpu::emu

@@ -1,0 +1,139 @@
+#include "rgpu_emu/device/launch.h"
+
+#include <cstring>
+#include <utility>
+
+#include "rgpu_common/native/base/log.h"
+#include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/function.h"
+
+namespace rgpu::emu {
+namespace {
+
+// Keys of `extra`, as cuda.h documents them.
+const auto kEnd = reinterpret_cast<void*>(0);
+const auto kBufferPointer = reinterpret_cast<void*>(1);
+const auto kBufferSize = reinterpret_cast<void*>(2);
+
+CUresult PackExtra(const EntryInfo& entry, void** extra, std::vector<uint8_t>* params) {
+  const void* buffer = nullptr;
+  size_t bytes = 0;
+  for (; *extra != kEnd; extra += 2) {
+    if (extra[0] == kBufferPointer) {
+      buffer = extra[1];
+    } else if (extra[0] == kBufferSize && extra[1] != nullptr) {
+      bytes = *static_cast<const size_t*>(extra[1]);
+    } else {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  if (bytes < entry.param_bytes || (buffer == nullptr && entry.param_bytes != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (entry.param_bytes != 0) std::memcpy(params->data(), buffer, entry.param_bytes);
+  return CUDA_SUCCESS;
+}
+
+// Everything that a launch needs while it waits and runs.
+struct PendingLaunch {
+  std::shared_ptr<Module> module;
+  std::shared_ptr<const Kernel> kernel;
+  std::vector<uint8_t> params;
+  Launch launch;
+};
+
+CUresult RunLaunch(const PendingLaunch& pending) {
+  FaultInfo fault;
+  const CUresult result = TheDevice().runner->RunGrid(pending.launch, &fault);
+  if (result == CUDA_SUCCESS || pending.module->owner()->cancelled()) return CUDA_SUCCESS;
+  base::Log(base::Level::kError, "kernel %s: %s", pending.launch.name, fault.message.c_str());
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    // No memory for local or shared windows: the launch is lost, the context goes on.
+    pending.module->owner()->Defer(result);
+    return CUDA_SUCCESS;
+  }
+  return result;
+}
+
+// As a driver does, the first launch that needs local memory beyond the default stack provides it for every thread
+// that can be resident, and it stays until the context ends.
+CUresult ProvideLocalMemory(Context& context, uint32_t bytes_per_thread) {
+  constexpr uint32_t kDefaultStackBytes = 1024;
+  if (bytes_per_thread <= kDefaultStackBytes) return CUDA_SUCCESS;
+  const uint64_t wanted = uint64_t{bytes_per_thread} * static_cast<uint64_t>(SmCount()) * kThreadsPerSm;
+  const std::lock_guard lock(context.local_mutex);
+  if (wanted <= context.local_bytes) return CUDA_SUCCESS;
+  Device& device = TheDevice();
+  if (device.arena.Allocate(wanted - context.local_bytes, MemoryKind::kDevice, context.handle) == nullptr) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  context.local_bytes = wanted;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult PackParams(const EntryInfo& entry, void** kernel_params, void** extra, std::vector<uint8_t>* params) {
+  if (kernel_params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  params->assign(entry.param_bytes, 0);
+  if (extra != nullptr) return PackExtra(entry, extra, params);
+  if (entry.params.empty()) return CUDA_SUCCESS;
+  if (kernel_params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < entry.params.size(); ++i) {
+    const ParamInfo& param = entry.params[i];
+    if (kernel_params[i] == nullptr || param.offset > entry.param_bytes ||
+        param.bytes > entry.param_bytes - param.offset) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::memcpy(params->data() + param.offset, kernel_params[i], param.bytes);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CheckShape(const Function& function, const LaunchShape& shape) {
+  constexpr uint32_t kMaxGrid[3] = {kMaxGridX, kMaxGridYZ, kMaxGridYZ};
+  constexpr uint32_t kMaxBlock[3] = {kMaxBlockX, kMaxBlockY, kMaxBlockZ};
+  uint64_t threads = 1;
+  uint64_t blocks = 1;
+  for (int i = 0; i < 3; ++i) {
+    if (shape.grid[i] == 0 || shape.grid[i] > kMaxGrid[i]) return CUDA_ERROR_INVALID_VALUE;
+    if (shape.block[i] == 0 || shape.block[i] > kMaxBlock[i]) return CUDA_ERROR_INVALID_VALUE;
+    threads *= shape.block[i];
+    blocks *= shape.grid[i];
+  }
+  const EntryInfo& entry = function.info();
+  if (threads > static_cast<uint64_t>(kMaxThreadsPerBlock)) return CUDA_ERROR_INVALID_VALUE;
+  if (threads > static_cast<uint64_t>(MaxThreads(entry))) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (shape.dynamic_shared > MaxDynamicShared(entry, *function.state)) return CUDA_ERROR_INVALID_VALUE;
+  // Every block of a cooperative grid has to run at the same time as all others.
+  if (shape.cooperative && blocks > TheDevice().runner->threads()) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  return CUDA_SUCCESS;
+}
+
+CUresult PushLaunch(const std::shared_ptr<Function>& function, const std::shared_ptr<Stream>& stream,
+                    const LaunchShape& shape, std::vector<uint8_t> params) {
+  auto pending = std::make_shared<PendingLaunch>();
+  const Outcome lowered = function->module()->code()->Lower(function->entry, &pending->kernel);
+  if (!lowered.ok()) {
+    base::Log(base::Level::kError, "kernel %s: %s", function->info().name.c_str(), lowered.message.c_str());
+    return lowered.result;
+  }
+  const CUresult local = ProvideLocalMemory(*stream->context(), pending->kernel->local_bytes());
+  if (local != CUDA_SUCCESS) return local;
+  if (!stream->context()->ReserveLocal(pending->kernel->local_bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
+  pending->module = function->module();
+  pending->params = std::move(params);
+  Launch& launch = pending->launch;
+  launch.kernel = pending->kernel.get();
+  launch.name = function->info().name.c_str();
+  std::copy(shape.grid, shape.grid + 3, launch.grid);
+  std::copy(shape.block, shape.block + 3, launch.block);
+  launch.dynamic_shared = shape.dynamic_shared;
+  launch.globals = pending->module->globals().data();
+  launch.params = pending->params.data();
+  launch.param_bytes = static_cast<uint32_t>(pending->params.size());
+  launch.owner = stream->context().get();
+  Command command;
+  command.run = [pending] { return RunLaunch(*pending); };
+  return stream->Push(std::move(command));
+}
+
+}  // namespace rgpu::emu

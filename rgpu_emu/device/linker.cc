@@ -1,0 +1,105 @@
+// cuLink*: PTX texts in, a container of them out; symbols between them are resolved when it is loaded.
+#include <cstring>
+
+#include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/image.h"
+#include "rgpu_emu/device/load.h"
+
+namespace rgpu::emu {
+
+class LinkState {
+ public:
+  explicit LinkState(const JitOptions& options) : options_(options) {}
+
+  CUresult Add(CUjitInputType type, std::span<const uint8_t> data, JitOptions* own) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> texts;
+    Outcome outcome = Read(type, data, &texts);
+    if (outcome.ok()) {
+      for (std::string& text : texts) inputs_.push_back(std::move(text));
+      return CUDA_SUCCESS;
+    }
+    // A log of its own comes first; the link's log has it as well.
+    own->Error(outcome.message);
+    return Report(outcome, &options_);
+  }
+
+  CUresult Complete(void** out, size_t* bytes) {
+    const std::lock_guard lock(mutex_);
+    if (inputs_.empty()) return CUDA_ERROR_INVALID_VALUE;
+    const std::vector<std::string_view> views(inputs_.begin(), inputs_.end());
+    std::string log;
+    const Outcome outcome = TheDevice().compiler->Link(views, &log);
+    if (outcome.ok()) options_.Info(log);
+    const CUresult result = Report(outcome, &options_);
+    if (result != CUDA_SUCCESS) return result;
+    image_ = WriteContainer(inputs_);
+    *out = image_.data();
+    if (bytes != nullptr) *bytes = image_.size();
+    return CUDA_SUCCESS;
+  }
+
+ private:
+  static Outcome Read(CUjitInputType type, std::span<const uint8_t> data, std::vector<std::string>* texts) {
+    switch (type) {
+      case CU_JIT_INPUT_PTX:
+      case CU_JIT_INPUT_FATBINARY:
+      case CU_JIT_INPUT_CUBIN:
+      case CU_JIT_INPUT_OBJECT:
+        return ReadSizedImage(data, texts);
+      case CU_JIT_INPUT_LIBRARY:
+        return {CUDA_ERROR_NO_BINARY_FOR_GPU,
+                "the emulated device links PTX, not archives of device code: add the PTX of the functions instead"};
+      default:
+        return {CUDA_ERROR_INVALID_VALUE, "an unknown kind of linker input"};
+    }
+  }
+
+  std::mutex mutex_;
+  JitOptions options_;  // writes into the program's buffers, which live until cuLinkDestroy
+  std::vector<std::string> inputs_;
+  std::vector<uint8_t> image_;
+};
+
+CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** optionValues, CUlinkState* stateOut) {
+  if (stateOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  const JitOptions jit(numOptions, options, optionValues);
+  if (jit.status() != CUDA_SUCCESS) return jit.status();
+  const uint64_t handle = NewHandle(HandleKind::kLink);
+  TheDevice().links.Add(handle, std::make_shared<LinkState>(jit));
+  *stateOut = As<CUlinkState>(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, size_t size, const char*,
+                          unsigned int numOptions, CUjit_option* options, void** optionValues) {
+  const auto link = TheDevice().links.Find(Raw(state));
+  if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (data == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
+  JitOptions own(numOptions, options, optionValues);
+  if (own.status() != CUDA_SUCCESS) return own.status();
+  return link->Add(type, {static_cast<const uint8_t*>(data), size}, &own);
+}
+
+CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path, unsigned int numOptions,
+                          CUjit_option* options, void** optionValues) {
+  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<uint8_t> bytes;
+  if (!ReadFile(path, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
+  return emu::cuLinkAddData_v2(state, type, bytes.data(), bytes.size(), path, numOptions, options, optionValues);
+}
+
+CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
+  if (cubinOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto link = TheDevice().links.Find(Raw(state));
+  return link == nullptr ? CUDA_ERROR_INVALID_HANDLE : link->Complete(cubinOut, sizeOut);
+}
+
+CUresult cuLinkDestroy(CUlinkState state) {
+  return TheDevice().links.Remove(Raw(state)) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::emu

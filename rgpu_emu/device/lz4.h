@@ -1,0 +1,12 @@
+// The LZ4 block format.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace rgpu::emu {
+
+// Fills all of `out`; false: the input is malformed or does not give exactly so many bytes.
+bool Lz4Decode(std::span<const uint8_t> in, std::span<uint8_t> out);
+
+}  // namespace rgpu::emu

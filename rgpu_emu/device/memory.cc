@@ -1,0 +1,101 @@
+// cuMemAlloc, cuMemFree and what asks about memory.
+#include "rgpu_emu/device/memory.h"
+
+#include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/hostile.h"
+
+namespace rgpu::emu {
+namespace {
+
+constexpr uint64_t kPitchAlignment = 512;
+
+// Before memory is refused, everything that is free but not given back yet is given back.
+AllocationRef AllocateHard(uint64_t bytes, uint64_t context) {
+  Device& device = TheDevice();
+  device.limbo.Reap();
+  AllocationRef allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  if (allocation != nullptr || bytes > device.arena.capacity()) return allocation;
+  TrimPools(0);
+  allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  while (allocation == nullptr && device.limbo.WaitOldest()) {
+    allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  }
+  return allocation;
+}
+
+}  // namespace
+
+CUresult FreeAllocation(const Context& context, const AllocationRef& allocation) {
+  Device& device = TheDevice();
+  if (!device.arena.Hide(allocation)) return CUDA_ERROR_INVALID_VALUE;
+  auto owner = device.contexts.Find(allocation->context);
+  const Context& used_in = owner == nullptr ? context : *owner;
+  Fences pending = const_cast<Context&>(used_in).Pending();
+  if (Hostile()) WaitAll(pending);
+  if (allocation->pool != nullptr) {
+    allocation->pool->Free(allocation, nullptr, std::move(pending));
+  } else {
+    device.limbo.Retire(allocation, std::move(pending));
+  }
+  device.limbo.Reap();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  const AllocationRef allocation = AllocateHard(bytesize, context->handle);
+  if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *dptr = allocation->base;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
+                            unsigned int ElementSizeBytes) {
+  const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
+  if (pPitch == nullptr || WidthInBytes == 0 || Height == 0 || !element) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t pitch = (WidthInBytes + kPitchAlignment - 1) / kPitchAlignment * kPitchAlignment;
+  uint64_t bytes = 0;
+  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = emu::cuMemAlloc_v2(dptr, bytes);
+  if (result == CUDA_SUCCESS) *pPitch = pitch;
+  return result;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr dptr) {
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  if (dptr == 0) return CUDA_SUCCESS;
+  const AllocationRef allocation = TheDevice().arena.Find(dptr);
+  if (allocation == nullptr || allocation->base != dptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool freeable = allocation->kind == MemoryKind::kDevice || allocation->kind == MemoryKind::kPool;
+  return freeable ? FreeAllocation(*context, allocation) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  Device& device = TheDevice();
+  device.limbo.Reap();
+  const uint64_t used = device.arena.used();
+  if (total != nullptr) *total = device.arena.capacity();
+  if (free != nullptr) *free = device.arena.capacity() - used;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  const AllocationRef allocation = TheDevice().arena.Find(dptr);
+  if (allocation == nullptr) return CUDA_ERROR_NOT_FOUND;
+  if (pbase != nullptr) *pbase = allocation->base;
+  if (psize != nullptr) *psize = allocation->bytes;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::emu

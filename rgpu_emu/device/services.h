@@ -1,0 +1,41 @@
+// What the block runner asks of the device: windows for shared and local memory, the kernels' heap, printf.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "rgpu_emu/device/arena.h"
+#include "rgpu_emu/device/exec/grid.h"
+
+namespace rgpu::emu {
+
+// Private memory in the end part of the band: no other process ever sees it.
+class Windows : public WindowProvider {
+ public:
+  explicit Windows(const Arena& arena);
+  uint64_t ReserveWindow(uint64_t bytes) override;
+  void ReleaseWindow(uint64_t address, uint64_t bytes) override;
+
+ private:
+  std::mutex mutex_;
+  std::map<uint64_t, uint64_t> free_;  // base -> bytes
+};
+
+class Services : public DeviceServices {
+ public:
+  explicit Services(Arena* arena) : arena_(arena) {}
+  uint64_t DeviceMalloc(uint64_t bytes) override;
+  void DeviceFree(uint64_t address) override;
+  void Print(std::string_view text) override;
+  void SetHeapBytes(uint64_t bytes) { heap_limit_.store(bytes); }
+
+ private:
+  Arena* const arena_;
+  std::atomic<uint64_t> heap_limit_{uint64_t{8} << 20};
+  std::mutex mutex_;
+  std::map<uint64_t, AllocationRef> heap_;
+  uint64_t heap_used_ = 0;
+};
+
+}  // namespace rgpu::emu

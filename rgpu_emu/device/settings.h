@@ -1,0 +1,20 @@
+// What the environment says, read once at cuInit (the table is in rgpu_emu/DESIGN.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace rgpu::emu {
+
+struct Settings {
+  uint64_t band_base = 0x200000000000;
+  uint64_t band_bytes = 0x4000000000;
+  uint64_t memory_bytes = uint64_t{8} << 30;
+  bool hostile = false;
+  uint64_t hostile_seed = 1;
+};
+
+// False: a variable is malformed and `*why` is a sentence that names it.
+bool ReadSettings(Settings* out, std::string* why);
+
+}  // namespace rgpu::emu

@@ -1,0 +1,186 @@
+#include "rgpu_emu/device/stream.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+#include "rgpu_emu/device/context.h"
+#include "rgpu_emu/device/handles.h"
+#include "rgpu_emu/device/hostile.h"
+
+namespace rgpu::emu {
+namespace {
+
+std::atomic<uint64_t> next_stream_id{16};
+
+}  // namespace
+
+bool Fence::Done() const { return stream == nullptr || stream->Completed(seq); }
+
+void Fence::Wait() const {
+  if (stream != nullptr) stream->WaitFor(seq);
+}
+
+bool AllDone(const Fences& fences) {
+  for (const Fence& fence : fences) {
+    if (!fence.Done()) return false;
+  }
+  return true;
+}
+
+void WaitAll(const Fences& fences) {
+  for (const Fence& fence : fences) fence.Wait();
+}
+
+Stream::Stream(std::shared_ptr<Context> context, StreamKind stream_kind, int stream_priority)
+    : handle(NewHandle(HandleKind::kStream)),
+      id(next_stream_id.fetch_add(1)),
+      kind(stream_kind),
+      priority(stream_priority),
+      context_(std::move(context)) {}
+
+// A legacy command follows all blocking streams, a blocking stream's command follows the legacy stream.
+void Stream::Gather(Fences* after) {
+  if (kind == StreamKind::kLegacy) {
+    context_->PendingBlocking(after);
+  } else if (kind == StreamKind::kBlocking && !context_->legacy()->Idle()) {
+    after->push_back(context_->legacy()->Tail());
+  }
+}
+
+CUresult Stream::Push(Command command, Fence* place) {
+  for (;;) {
+    {
+      const auto order = Barrier() ? std::unique_lock(context_->order()) : std::unique_lock<std::mutex>();
+      const std::lock_guard lock(mutex_);
+      if (closed_ || context_->dying()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+      if (queue_.size() < QueueLimit()) {
+        if (!started_ && !StartThread()) return CUDA_ERROR_OUT_OF_MEMORY;
+        Gather(&command.after);
+        queue_.push_back(std::move(command));
+        const uint64_t seq = issued_.fetch_add(1, std::memory_order_acq_rel) + 1;
+        if (place != nullptr) *place = {shared_from_this(), seq};
+        work_.notify_one();
+        return CUDA_SUCCESS;
+      }
+    }
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return queue_.size() < QueueLimit() || closed_; });
+  }
+}
+
+CUresult Stream::PushAndWait(std::function<CUresult()> run) {
+  bool inline_ok = false;
+  if (!Hostile()) {
+    const auto order = Barrier() ? std::unique_lock(context_->order()) : std::unique_lock<std::mutex>();
+    Fences after;
+    Gather(&after);
+    inline_ok = Idle() && after.empty();
+  }
+  if (inline_ok) {
+    const CUresult status = context_->Status();
+    return status == CUDA_SUCCESS ? run() : status;
+  }
+  CUresult own = CUDA_SUCCESS;
+  Fence place;
+  // The caller waits, so `own` outlives the command.
+  Command command;
+  command.run = [&own, body = std::move(run)] {
+    own = body();
+    return CUDA_SUCCESS;
+  };
+  const CUresult pushed = Push(std::move(command), &place);
+  if (pushed != CUDA_SUCCESS) return pushed;
+  place.Wait();
+  const CUresult status = context_->Status();
+  return status == CUDA_SUCCESS ? own : status;
+}
+
+Fences Stream::Snapshot() {
+  Fences out;
+  if (kind == StreamKind::kLegacy) {
+    const std::lock_guard order(context_->order());
+    context_->PendingBlocking(&out);
+    out.push_back(Tail());
+  } else {
+    out.push_back(Tail());
+  }
+  return out;
+}
+
+void Stream::WaitFor(uint64_t seq) {
+  if (Completed(seq)) return;
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return Completed(seq); });
+}
+
+void Stream::Close() {
+  bool never_ran = false;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    never_ran = !started_;
+    work_.notify_all();
+    done_.notify_all();
+  }
+  if (never_ran) context_->Forget(this);
+}
+
+bool Stream::StartThread() {
+  auto* self = new std::shared_ptr<Stream>(shared_from_this());
+  // Signals are the program's: its threads take them.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, &Stream::Entry, self);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) {
+    delete self;
+    return false;
+  }
+  pthread_detach(thread);
+  started_ = true;
+  return true;
+}
+
+void* Stream::Entry(void* self) {
+  const std::unique_ptr<std::shared_ptr<Stream>> stream(static_cast<std::shared_ptr<Stream>*>(self));
+  (*stream)->Main();
+  return nullptr;
+}
+
+void Stream::Main() {
+  for (;;) {
+    Command command;
+    {
+      std::unique_lock lock(mutex_);
+      work_.wait(lock, [&] { return !queue_.empty() || closed_; });
+      if (queue_.empty()) break;
+      command = std::move(queue_.front());
+    }
+    RunOne(&command);
+    // What the command owns goes before it counts as done.
+    command = Command();
+    HostilePause();
+    const std::lock_guard lock(mutex_);
+    queue_.pop_front();
+    completed_.fetch_add(1, std::memory_order_acq_rel);
+    done_.notify_all();
+  }
+  context_->Forget(this);
+}
+
+void Stream::RunOne(Command* command) {
+  WaitAll(command->after);
+  HostilePause();
+  if (context_->Status() != CUDA_SUCCESS && !command->always) return;
+  if (context_->cancelled() && !command->always) return;
+  const CUresult result = command->run();
+  if (result != CUDA_SUCCESS) context_->Fail(result);
+}
+
+}  // namespace rgpu::emu

@@ -1,0 +1,89 @@
+// Streams: ordered queues of commands, each run by a thread of its own that starts with the first command.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gen/cuda_abi.gen.h"
+
+namespace rgpu::emu {
+
+class Context;
+class Stream;
+
+// A place in a stream: done when everything up to it is.  It stays valid after the stream was destroyed.
+struct Fence {
+  std::shared_ptr<Stream> stream;
+  uint64_t seq = 0;
+
+  bool Done() const;
+  void Wait() const;
+};
+
+using Fences = std::vector<Fence>;
+
+bool AllDone(const Fences& fences);
+void WaitAll(const Fences& fences);
+
+struct Command {
+  std::function<CUresult()> run;
+  Fences after;         // waited for before it runs; the stream adds what the legacy stream's rules ask for
+  bool always = false;  // runs in a failed context as well: what gives something back
+};
+
+enum class StreamKind { kLegacy, kBlocking, kNonBlocking };
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(std::shared_ptr<Context> context, StreamKind kind, int priority);
+
+  // Appends; blocks while the queue is full.  `place` (may be null) gets the command's fence.
+  CUresult Push(Command command, Fence* place = nullptr);
+  // Runs at once on the calling thread when nothing that it would have to follow is pending, else appends and
+  // waits.  Returns the command's own result.
+  CUresult PushAndWait(std::function<CUresult()> run);
+
+  // What a wait for this stream waits for: its last command, and for the legacy stream those of all blocking ones.
+  Fences Snapshot();
+  Fence Tail() { return {shared_from_this(), issued_.load(std::memory_order_acquire)}; }
+  bool Idle() const {
+    return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_acquire);
+  }
+  bool Completed(uint64_t seq) const { return completed_.load(std::memory_order_acquire) >= seq; }
+  void WaitFor(uint64_t seq);
+
+  // No more commands; the thread ends after the last one.
+  void Close();
+
+  const uint64_t handle;
+  const uint64_t id;
+  const StreamKind kind;
+  const int priority;
+  const std::shared_ptr<Context>& context() const { return context_; }
+
+ private:
+  bool Barrier() const { return kind != StreamKind::kNonBlocking; }
+  void Gather(Fences* after);
+  bool StartThread();
+  void Main();
+  void RunOne(Command* command);
+  static void* Entry(void* self);
+
+  const std::shared_ptr<Context> context_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable done_;
+  std::deque<Command> queue_;
+  std::atomic<uint64_t> issued_{0};
+  std::atomic<uint64_t> completed_{0};
+  bool started_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace rgpu::emu

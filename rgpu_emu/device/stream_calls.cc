@@ -1,0 +1,213 @@
+// cuStream* but memory operations, and cuLaunchHostFunc.
+#include <algorithm>
+
+#include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/entry.h"
+#include "rgpu_emu/device/hostile.h"
+
+namespace rgpu::emu {
+namespace {
+
+template <class F>
+CUresult WithStream(CUstream operand, F body) {
+  std::shared_ptr<Stream> stream;
+  const CUresult found = FindStream(operand, &stream);
+  return found == CUDA_SUCCESS ? body(stream) : found;
+}
+
+CUresult NoCapture(CUstream hStream, CUstreamCaptureStatus* status) {
+  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto&) {
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace
+
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  if (phStream == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  if (found != CUDA_SUCCESS) return found;
+  const StreamKind kind = flags == CU_STREAM_NON_BLOCKING ? StreamKind::kNonBlocking : StreamKind::kBlocking;
+  const auto stream = context->NewStream(kind, std::clamp(priority, kGreatestPriority, kLeastPriority));
+  TheDevice().streams.Add(stream->handle, stream);
+  *phStream = As<CUstream>(stream->handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return emu::cuStreamCreateWithPriority(phStream, Flags, 0);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream) {
+  // The default streams are not the program's to destroy.
+  if (Raw(hStream) <= Raw(CU_STREAM_PER_THREAD)) return CUDA_ERROR_INVALID_HANDLE;
+  const auto stream = TheDevice().streams.Remove(Raw(hStream));
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  stream->Close();
+  return stream->context()->Status();
+}
+
+CUresult cuStreamSynchronize(CUstream hStream) {
+  return WithStream(hStream, [](const auto& stream) {
+    const CUresult result = WaitIn(*stream->context(), stream->Snapshot());
+    TrimPoolsAfterSync();
+    return result;
+  });
+}
+
+CUresult cuStreamQuery(CUstream hStream) {
+  return WithStream(hStream, [](const auto& stream) {
+    if (!AllDone(stream->Snapshot())) return CUDA_ERROR_NOT_READY;
+    return stream->context()->Status();
+  });
+}
+
+CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto& stream) {
+    const auto event = TheDevice().events.Find(Raw(hEvent));
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const auto record = event->Current();
+    if (record == nullptr || AllDone(record->places)) return CUDA_SUCCESS;
+    Command command;
+    command.run = [] { return CUDA_SUCCESS; };
+    command.after = record->places;
+    return stream->Push(std::move(command));
+  });
+}
+
+CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
+  if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto& stream) {
+    Command command;
+    command.run = [fn, userData] {
+      SetInHostFunction(true);
+      fn(userData);
+      SetInHostFunction(false);
+      return CUDA_SUCCESS;
+    };
+    return stream->Push(std::move(command));
+  });
+}
+
+CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
+  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto& stream) {
+    *priority = stream->priority;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto&) {
+    *device = 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto& stream) {
+    *flags = stream->kind == StreamKind::kNonBlocking ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
+  if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto& stream) {
+    *streamId = stream->id;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
+  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto& stream) {
+    *pctx = As<CUcontext>(stream->context()->handle);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
+  if (pCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (pGreenCtx != nullptr) *pGreenCtx = nullptr;
+  return emu::cuStreamGetCtx(hStream, pCtx);
+}
+
+CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
+  if (phCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto&) {
+    *phCtx = nullptr;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
+  return WithStream(dst, [&](const auto&) { return WithStream(src, [](const auto&) { return CUDA_SUCCESS; }); });
+}
+
+CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
+  if (value_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto& stream) {
+    *value_out = CUstreamAttrValue{};
+    if (attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
+      value_out->syncPolicy = CU_SYNC_POLICY_AUTO;
+    } else if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+      value_out->priority = stream->priority;
+    } else if (attr != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+// Both are hints: there is no second-level cache and a wait always blocks.
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue* value) {
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool known =
+      attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY || attr == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
+  if (!known) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [](const auto&) { return CUDA_SUCCESS; });
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  std::swap(*mode, current);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
+  return NoCapture(hStream, captureStatus);
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out) {
+  if (id_out != nullptr) *id_out = 0;
+  return NoCapture(hStream, captureStatus_out);
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out,
+                                   CUgraph* graph_out, const CUgraphNode** dependencies_out,
+                                   size_t* numDependencies_out) {
+  if (graph_out != nullptr) *graph_out = nullptr;
+  if (dependencies_out != nullptr) *dependencies_out = nullptr;
+  if (numDependencies_out != nullptr) *numDependencies_out = 0;
+  return emu::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out,
+                                   CUgraph* graph_out, const CUgraphNode** dependencies_out,
+                                   const CUgraphEdgeData** edgeData_out, size_t* numDependencies_out) {
+  if (edgeData_out != nullptr) *edgeData_out = nullptr;
+  return emu::cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
+                                        numDependencies_out);
+}
+
+}  // namespace rgpu::emu
