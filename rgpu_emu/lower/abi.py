@@ -1,0 +1,65 @@
+"""Mirror of device/kernel_abi.h: offsets, operation numbers, kinds.  Change both together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KERNEL_ABI: Final = 1
+
+KIND_LOOP: Final = 0
+KIND_COROUTINE: Final = 1
+FLAG_BAR_ONLY: Final = 1
+
+OP: Final[dict[str, int]] = {
+    name: number
+    for number, name in enumerate(
+        "running bar.sync bar.arrive bar.red.popc bar.red.and bar.red.or shfl.idx shfl.up shfl.down shfl.bfly "
+        "vote.all vote.any vote.uni vote.ballot match.any match.all redux.add redux.min.s redux.max.s redux.min.u "
+        "redux.max.u redux.and redux.or redux.xor warp.sync activemask yield".split()
+    )
+}
+
+THREAD_BYTES: Final = 64
+THREAD: Final = {"op": 0, "mask": 4, "a": 8, "b": 12, "value": 16, "result": 24}
+
+RUNTIME: Final = {"trap": 0, "assertfail": 8, "vprintf": 16, "malloc": 24, "free": 32, "globaltimer": 40,
+                  "function_address": 48}  # fmt: skip
+
+# name: (offset, IR type)
+LAUNCH: Final = {
+    "band_base": (0, "i64"),
+    "band_bytes": (8, "i64"),
+    "globals": (16, "ptr"),
+    "params": (24, "ptr"),
+    "runtime": (32, "ptr"),
+    "stop": (40, "ptr"),
+    "functions": (48, "ptr"),
+    "grid.x": (56, "i32"),
+    "grid.y": (60, "i32"),
+    "grid.z": (64, "i32"),
+    "block.x": (68, "i32"),
+    "block.y": (72, "i32"),
+    "block.z": (76, "i32"),
+    "dynamic_shared": (80, "i32"),
+    "grid_id": (84, "i32"),
+    "sm_count": (88, "i32"),
+}
+BLOCK: Final = {
+    "launch": (0, "ptr"),
+    "shared_base": (8, "i64"),
+    "shared_bytes": (16, "i32"),
+    "local_bytes": (20, "i32"),
+    "local_base": (24, "i64"),
+    "threads": (32, "ptr"),
+    "ctaid.x": (40, "i32"),
+    "ctaid.y": (44, "i32"),
+    "ctaid.z": (48, "i32"),
+    "thread_count": (52, "i32"),
+    "smid": (56, "i32"),
+}
+
+FUNCTION_TOKEN: Final = 0x7267 << 48
+PARAM_PADDING: Final = 64
+# The arguments that every emitted function begins with.
+ENV_TYPES: Final = ("ptr", "i32", "i32", "i32", "i64")
+ENV_NAMES: Final = ("%bi", "%tx", "%ty", "%tz", "%lsp")

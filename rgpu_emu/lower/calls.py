@@ -1,0 +1,226 @@
+"""Calls: direct, inlined, by pointer, and to the runtime (vprintf, malloc, free, __assertfail)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from rgpu_emu.lower.emit import FRAME_SIZE
+from rgpu_emu.lower.registry import lowers
+from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.operands import Call, Operand, Reg, Sink, Sym, Variable
+
+if TYPE_CHECKING:
+    from rgpu_emu.lower.emit import FunctionEmitter
+    from rgpu_emu.ptx.module import Function
+    from rgpu_emu.ptx.operands import Instr, Prototype
+
+SCALARS: Final = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+# name: (result type, parameter types)
+RUNTIME: Final = {
+    "vprintf": ("i32", ("i64", "i64")),
+    "malloc": ("i64", ("i64",)),
+    "free": ("", ("i64",)),
+    "assertfail": ("", ("i64", "i64", "i32", "i64", "i64")),
+}
+INLINE_DEPTH: Final = 64
+
+
+def passed(variable: Variable) -> str:
+    """IR type that a parameter is passed as: an integer for scalars, `ptr` for anything larger."""
+    return SCALARS.get(variable.bytes, "ptr")
+
+
+def returned(prototype: Prototype) -> str:
+    """IR result type: an integer or void (larger results are written through a pointer)."""
+    if len(prototype.results) > 1:
+        raise unsupported("a function with several results", "is not supported by the emulated device")
+    return SCALARS.get(prototype.results[0].bytes, "void") if prototype.results else "void"
+
+
+@lowers("call")
+def call(e: FunctionEmitter, i: Instr) -> None:
+    found = i.operands[0]
+    if not isinstance(found, Call):
+        raise PtxError("call has no operands")
+    if isinstance(found.callee, Reg):
+        _indirect(e, found, found.callee)
+        return
+    function = e.unit.program.function(found.callee, e.frame.function.module)
+    if function is None:
+        _runtime(e, found)
+        return
+    _check_fit(found, function.prototype, found.callee)
+    if function in e.unit.reach.inline:
+        _inline(e, found, function)
+        return
+    arguments = [_argument(e, o, v) for o, v in zip(found.arguments, function.prototype.params, strict=True)]
+    _finish(e, found, function.prototype, e.unit.function_name(function), arguments)
+
+
+def _check_fit(found: Call, prototype: Prototype, name: str) -> None:
+    for have, want in ((found.arguments, prototype.params), (found.results, prototype.results)):
+        if len(have) != len(want):
+            raise PtxError(f"the call of {name} does not fit its parameters")
+        for operand, variable in zip(have, want, strict=True):
+            size = _size(operand)
+            if size and size != variable.bytes:
+                raise PtxError(f"the call of {name} passes {size} bytes where {variable.bytes} are declared")
+
+
+def _size(operand: Operand) -> int:
+    if isinstance(operand, Sym):
+        if operand.variable is None or operand.variable.space != "param" or operand.offset:
+            raise PtxError(f"{operand.name} cannot be passed to a function: it is no .param variable")
+        return operand.variable.bytes
+    return max(operand.type.bits // 8, 1) if isinstance(operand, Reg) else 0
+
+
+def _storage(e: FunctionEmitter, operand: Operand) -> str:
+    if not isinstance(operand, Sym) or operand.variable is None:
+        raise PtxError("a large argument must be a .param variable")
+    return e.frame.scratch(operand.variable)
+
+
+def _argument(e: FunctionEmitter, operand: Operand, variable: Variable) -> str:
+    """`type value` of one argument."""
+    kind = passed(variable)
+    if kind == "ptr":
+        return f"ptr {_storage(e, operand)}"
+    if isinstance(operand, Sym):
+        return f"{kind} {e.op(f'load {kind}, ptr {_storage(e, operand)}')}"
+    return f"{kind} {e.read(operand, kind)}"
+
+
+def _finish(e: FunctionEmitter, found: Call, prototype: Prototype, callee: str, arguments: list[str]) -> None:
+    """Emits the call and stores its result."""
+    result = returned(prototype)
+    local = e.op(f"add i64 %lsp, {FRAME_SIZE}")
+    env = ["ptr %bi", "i32 %tx", "i32 %ty", "i32 %tz", f"i64 {local}"]
+    if prototype.results and result == "void":
+        arguments = [*arguments, f"ptr {_storage(e, found.results[0])}"]
+    text = f"call {result} {callee}({', '.join(env + arguments)})"
+    if result == "void":
+        e.line(text)
+    else:
+        store_result(e, found.results[0], e.op(text), result)
+    if prototype.noreturn:
+        e.line("unreachable")
+        e.dead()
+
+
+def store_result(e: FunctionEmitter, target: Operand, value: str, kind: str) -> None:
+    if isinstance(target, Sink):
+        return
+    if isinstance(target, Sym):
+        e.line(f"store {kind} {value}, ptr {_storage(e, target)}")
+    else:
+        e.write(target, value, kind)
+
+
+def _runtime(e: FunctionEmitter, found: Call) -> None:
+    name = str(found.callee).lstrip("_")
+    if name not in RUNTIME:
+        raise unsupported(f"the function '{found.callee}'", "is not defined in the module and not known to the emulated device")
+    result, kinds = RUNTIME[name]
+    if len(kinds) != len(found.arguments):
+        raise PtxError(f"{found.callee} takes {len(kinds)} arguments")
+    values = ["ptr %bi"]
+    for operand, kind in zip(found.arguments, kinds, strict=True):
+        if isinstance(operand, Sym):
+            values.append(f"{kind} {e.op(f'load {kind}, ptr {_storage(e, operand)}')}")
+        else:
+            values.append(f"{kind} {e.read(operand, kind)}")
+    text = f"call {result or 'void'} {e.env(f'runtime.{name}')}({', '.join(values)})"
+    if name == "assertfail":
+        e.line(text)
+        e.line("unreachable")
+        e.dead()
+    elif result:
+        value = e.op(text)
+        if found.results:
+            store_result(e, found.results[0], value, result)
+    else:
+        e.line(text)
+
+
+def _inline(e: FunctionEmitter, found: Call, function: Function) -> None:
+    """Emits the callee's body here, because its suspend points belong to this coroutine."""
+    from rgpu_emu.lower.control import emit_body
+
+    caller, position = e.frame, e.position
+    frame = e.new_frame(function)
+    if e.depth > INLINE_DEPTH:
+        raise unsupported(f"the function '{function.name}'", "is nested too deeply for functions that hold barriers")
+    for operand, variable in zip(found.arguments, function.prototype.params, strict=True):
+        target = frame.scratch(variable)
+        if isinstance(operand, Sym):
+            e.copy(target, _storage(e, operand), variable.bytes)
+        else:
+            kind = passed(variable)
+            e.line(f"store {kind} {e.read(operand, kind)}, ptr {target}")
+    e.frame, e.depth = frame, e.depth + 1
+    emit_body(e)
+    e.start(frame.exit)
+    e.frame, e.depth, e.position = caller, e.depth - 1, position
+    for operand, variable in zip(found.results, function.prototype.results, strict=True):
+        if isinstance(operand, Sym):
+            e.copy(_storage(e, operand), frame.scratch(variable), variable.bytes)
+        elif not isinstance(operand, Sink):
+            kind = passed(variable)
+            e.write(operand, e.op(f"load {kind}, ptr {frame.scratch(variable)}"), kind)
+
+
+def _prototype(e: FunctionEmitter, name: str) -> Prototype:
+    body, module = e.frame.body, e.frame.function.module
+    if name in body.prototypes:
+        return body.prototypes[name]
+    targets = body.call_targets.get(name, [name])
+    function = e.unit.program.function(targets[0], module)
+    if function is None:
+        raise PtxError(f"{name} is no call prototype")
+    return function.prototype
+
+
+def block_layout(prototype: Prototype) -> tuple[list[int], int]:
+    """Offsets of parameters, then results, in the argument block of a call by pointer, and its bytes."""
+    at, offsets = 0, []
+    for variable in (*prototype.params, *prototype.results):
+        at = (at + 15) // 16 * 16
+        offsets.append(at)
+        at += variable.bytes
+    return offsets, max(at, 16)
+
+
+def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
+    prototype = _prototype(e, found.prototype)
+    _check_fit(found, prototype, callee.name)
+    offsets, size = block_layout(prototype)
+    block = e.alloca(f"[{size} x i8]", align=16, zero=True)
+    places = [e.op(f"getelementptr i8, ptr {block}, i64 {at}") for at in offsets]
+    count = len(prototype.params)
+    for operand, variable, place in zip(found.arguments, prototype.params, places[:count], strict=True):
+        if isinstance(operand, Sym):
+            e.copy(place, _storage(e, operand), variable.bytes)
+        else:
+            kind = passed(variable)
+            e.line(f"store {kind} {e.read(operand, kind)}, ptr {place}")
+    token = e.read(callee, "i64")
+    address = e.op(f"call i64 {e.env('runtime.function_address')}(ptr %bi, i64 {token})")
+    local = e.op(f"add i64 %lsp, {FRAME_SIZE}")
+    e.line(
+        f"call void {e.op(f'inttoptr i64 {address} to ptr')}(ptr %bi, i32 %tx, i32 %ty, i32 %tz, i64 {local}, "
+        f"ptr {block}, i64 {signature_id(prototype)})"
+    )
+    for operand, variable, place in zip(found.results, prototype.results, places[count:], strict=True):
+        if isinstance(operand, Sym):
+            e.copy(_storage(e, operand), place, variable.bytes)
+        elif not isinstance(operand, Sink):
+            kind = passed(variable)
+            e.write(operand, e.op(f"load {kind}, ptr {place}"), kind)
+
+
+def signature_id(prototype: Prototype) -> int:
+    """A number that differs between prototypes whose argument blocks differ."""
+    digest = hashlib.sha256(prototype.signature().encode()).digest()
+    return int.from_bytes(digest[:7], "little")

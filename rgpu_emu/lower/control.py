@@ -1,0 +1,107 @@
+"""Branches, returns and ends of threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgpu_emu.lower.registry import lowers
+from rgpu_emu.lower.sync import suspend
+from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError
+from rgpu_emu.ptx.operands import Instr, Label, LabelRef
+
+if TYPE_CHECKING:
+    from rgpu_emu.lower.emit import FunctionEmitter
+
+
+def _jump(e: FunctionEmitter, label: LabelRef) -> None:
+    """A branch; backwards it polls the stop word, and yields where the loop waits for another thread."""
+    target = label.target
+    if target is None:
+        raise PtxError(f"the label {label.name} is not defined")
+    if target.position <= e.position:
+        e.poll()
+        if e.position in e.unit.reach.spins.get(e.frame.function, ()):
+            suspend(e, "yield", value="0")
+    e.line(f"br label %{e.frame.label(target)}")
+
+
+@lowers("branch")
+def branch(e: FunctionEmitter, i: Instr) -> None:
+    label = i.operands[0]
+    if not isinstance(label, LabelRef):
+        raise PtxError("bra needs a label")
+    _jump(e, label)
+    e.dead()
+
+
+@lowers("branch_indexed")
+def branch_indexed(e: FunctionEmitter, i: Instr) -> None:
+    """`brx.idx`: an index past the list has undefined behaviour on a GPU; here it ends the launch."""
+    name = i.operands[1]
+    targets = e.frame.body.targets.get(name.name) if isinstance(name, LabelRef) else None
+    if targets is None:
+        raise PtxError("brx.idx names no .branchtargets list")
+    index = e.read(i.operands[0], "i32")
+    blocks = [e.block_name("case") for _ in targets]
+    cases = " ".join(f"i32 {n}, label %{block}" for n, block in enumerate(blocks))
+    e.line(f"switch i32 {index}, label %{e.trap_block(CUDA_ERROR_LAUNCH_FAILED)} [ {cases} ]")
+    for block, target in zip(blocks, targets, strict=True):
+        e.start(block)
+        _jump(e, target)
+    e.dead()
+
+
+@lowers("ret")
+def ret(e: FunctionEmitter, i: Instr) -> None:
+    e.line(f"br label %{e.frame.exit}")
+    e.dead()
+
+
+@lowers("exit_thread")
+def exit_thread(e: FunctionEmitter, i: Instr) -> None:
+    """Ends the thread; functions that hold it are always inlined into their entry."""
+    e.line(f"br label %{e.thread_exit}")
+    e.dead()
+
+
+@lowers("trap")
+def trap(e: FunctionEmitter, i: Instr) -> None:
+    e.line(f"br label %{e.trap_block(CUDA_ERROR_LAUNCH_FAILED)}")
+    e.dead()
+
+
+def emit_body(e: FunctionEmitter) -> None:
+    """Emits the frame's body; falls to the frame's exit block, which it does not define."""
+    from rgpu_emu.lower.registry import LOWERINGS
+
+    frame = e.frame
+    for position, item in enumerate(frame.body.code):
+        if isinstance(item, Label):
+            e.line(f"br label %{frame.label(item)}")
+            e.start(frame.label(item))
+            continue
+        e.position = position
+        lowering = LOWERINGS[item.form.row.lower]
+        try:
+            if item.guard is None:
+                lowering(e, item)
+            else:
+                _guarded(e, item, lowering)
+        except PtxError as error:
+            from rgpu_emu.ptx.lex import line_of
+
+            raise error.at(line_of(frame.function.module.text, item.pos)) from None
+    e.line(f"br label %{frame.exit}")
+
+
+def _guarded(e: FunctionEmitter, item: Instr, lowering) -> None:  # type: ignore[no-untyped-def]
+    if item.guard is None:
+        return
+    condition = e.read(item.guard, "i1")
+    do, after = e.block_name("do"), e.block_name("after")
+    yes, no = (after, do) if item.negated else (do, after)
+    e.line(f"br i1 {condition}, label %{yes}, label %{no}")
+    e.start(do)
+    lowering(e, item)
+    e.line(f"br label %{after}")
+    e.start(after)

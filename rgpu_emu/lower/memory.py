@@ -1,0 +1,219 @@
+"""Addresses and plain loads and stores.
+
+**Kernels reach memory only through the clamp**: an offset from the band's start that is not inside the band becomes
+the band's end, where a guard page lies; a window offset that is not inside its window goes to the same guard page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rgpu_emu.lower.arith import minmax
+from rgpu_emu.lower.registry import lowers
+from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.operands import Addr, Imm, Operand, Reg, Sink, Sym, Variable, Vec
+from rgpu_emu.ptx.types import Type
+
+if TYPE_CHECKING:
+    from rgpu_emu.lower.emit import FunctionEmitter
+    from rgpu_emu.ptx.operands import Instr
+
+ORDERED: Final = {"volatile": "monotonic", "relaxed": "monotonic", "mmio": "monotonic", "acquire": "acquire",
+                  "release": "release"}  # fmt: skip
+
+
+def space_of(name: str) -> str:
+    """`shared::cta` and friends by their plain name; '' is generic."""
+    return name.partition("::")[0]
+
+
+def pointer(e: FunctionEmitter, address: Operand, space: str, size: int) -> str:
+    """A host pointer for `size` bytes at `[address]` of a state space."""
+    if not isinstance(address, Addr):
+        raise PtxError("this operand is no address")
+    base = address.base
+    if isinstance(base, Sym):
+        variable = base.variable or e.unit.program.variable(base.name, e.frame.function.module)
+        if variable is not None:
+            fixed = _fixed(e, variable, base.offset + address.offset, space, size)
+            if fixed:
+                return fixed
+    if space == "param":
+        return _param_pointer(e, address)
+    value = _value(e, address)
+    if space in ("shared", "local"):
+        return _window(e, value, space)
+    return clamp(e, value)
+
+
+def _value(e: FunctionEmitter, address: Addr) -> str:
+    if address.base is None:
+        return str(address.offset)
+    value = e.read(address.base, "i64", relaxed=True)
+    return e.op(f"add i64 {value}, {address.offset}") if address.offset else value
+
+
+def clamp(e: FunctionEmitter, address: str) -> str:
+    """Host pointer of a generic or global address."""
+    offset = e.op(f"sub i64 {address}, {e.env('band_base')}")
+    offset = minmax(e, "min", "i64", offset, e.env("band_bytes"), signed=False)
+    return e.op(f"getelementptr i8, ptr {e.env('arena')}, i64 {offset}")
+
+
+def _window(e: FunctionEmitter, offset: str, space: str) -> str:
+    inside = e.op(f"icmp ult i64 {offset}, {e.env(f'{space}.bytes')}")
+    place = e.op(f"add i64 {offset}, {e.env(f'{space}.offset')}")
+    place = e.op(f"select i1 {inside}, i64 {place}, i64 {e.env('band_bytes')}")
+    return e.op(f"getelementptr i8, ptr {e.env('arena')}, i64 {place}")
+
+
+def _fixed(e: FunctionEmitter, variable: Variable, offset: int, space: str, size: int) -> str:
+    """A pointer that needs no clamp because it is inside a variable; '' when it does need one."""
+    inside = 0 <= offset and offset + size <= variable.bytes
+    if variable.space == "param" and space in ("param", "", "local"):
+        if not inside:
+            raise PtxError(f"{size} bytes at {variable.name}+{offset} are outside the parameter")
+        if id(variable) in e.frame.param_offsets and e.frame.is_entry:
+            at = e.frame.param_offsets[id(variable)] + offset
+            return e.op(f"getelementptr i8, ptr {e.env('params')}, i64 {at}")
+        return e.op(f"getelementptr i8, ptr {e.frame.scratch(variable)}, i64 {offset}")
+    if not inside or variable.space != space or space not in ("shared", "local"):
+        return ""
+    if space == "shared":
+        start: str = str(e.unit.shared[id(variable)] + offset)
+    else:
+        start = e.op(f"add i64 %lsp, {e.frame.local_offsets[id(variable)] + offset}")
+    place = e.op(f"add i64 {e.env(f'{space}.offset')}, {start}")
+    return e.op(f"getelementptr i8, ptr {e.env('arena')}, i64 {place}")
+
+
+def _param_pointer(e: FunctionEmitter, address: Addr) -> str:
+    if not e.frame.is_entry:
+        raise unsupported("ld.param by register", "is supported in entries only")
+    offset = minmax(e, "min", "i64", _value(e, address), str(e.frame.param_bytes), signed=False)
+    return e.op(f"getelementptr i8, ptr {e.env('params')}, i64 {offset}")
+
+
+def _parts(operand: Operand, vector: str) -> tuple[Operand, ...]:
+    count = int(vector[1:]) if vector else 1
+    if not vector:
+        if isinstance(operand, Vec):
+            raise PtxError("a vector operand without .v2, .v4 or .v8")
+        return (operand,)
+    if not isinstance(operand, Vec) or len(operand.parts) != count:
+        raise PtxError(f"a .{vector} access needs {count} registers in braces")
+    return operand.parts
+
+
+def _access(e: FunctionEmitter, i: Instr, kind: Type, *, store: bool) -> tuple[str, str]:
+    """What stands before and after an access: `atomic`, and ordering with alignment."""
+    order = i.form.get("sem")
+    if order in ORDERED and kind.bits <= 64 and space_of(i.form.get("space")) != "param":
+        name = ORDERED[order]
+        if (store and name == "acquire") or (not store and name == "release"):
+            raise PtxError(f"{i.form.name}: .{order} does not fit this access")
+        return "atomic volatile ", f" {name}, align {kind.bytes}"
+    if space_of(i.form.get("space")) == "param":
+        return "", ", align 1, !invariant.load !0" if not store and _is_entry_param(e, i.operands[1]) else ", align 1"
+    return "", f", align 1{e.unit.access}"
+
+
+def _is_entry_param(e: FunctionEmitter, address: Operand) -> bool:
+    """Whether an address is in the launch's parameters (and not in a call's scratch space)."""
+    base = address.base if isinstance(address, Addr) else None
+    if isinstance(base, Sym) and base.variable is not None:
+        return e.frame.is_entry and id(base.variable) in e.frame.param_offsets
+    return e.frame.is_entry
+
+
+@lowers("load")
+def load(e: FunctionEmitter, i: Instr) -> None:
+    kind, space = i.form.type, space_of(i.form.get("space"))
+    parts = _parts(i.operands[0], i.form.get("vec"))
+    base = pointer(e, i.operands[1], space, kind.bytes * len(parts))
+    before, after = _access(e, i, kind, store=False)
+    values = []
+    for n in range(len(parts)):
+        place = base if n == 0 else e.op(f"getelementptr i8, ptr {base}, i64 {n * kind.bytes}")
+        values.append(e.op(f"load {before}{kind.llvm}, ptr {place}{after}"))
+    for part, value in zip(parts, values, strict=True):
+        if isinstance(part, Reg) and part.type.bits < kind.bits:
+            raise PtxError(f"the register {part.name} is too narrow for {i.form.name}")
+        e.write(part, value, kind.llvm, relaxed=True, signed=kind.kind == "s")
+
+
+@lowers("store")
+def store(e: FunctionEmitter, i: Instr) -> None:
+    kind, space = i.form.type, space_of(i.form.get("space"))
+    parts = _parts(i.operands[1], i.form.get("vec"))
+    values = [e.read(part, kind.llvm, relaxed=True) for part in parts]
+    base = pointer(e, i.operands[0], space, kind.bytes * len(parts))
+    before, after = _access(e, i, kind, store=True)
+    for n, value in enumerate(values):
+        place = base if n == 0 else e.op(f"getelementptr i8, ptr {base}, i64 {n * kind.bytes}")
+        e.line(f"store {before}{kind.llvm} {value}, ptr {place}{after}")
+
+
+@lowers("copy_async")
+def copy_async(e: FunctionEmitter, i: Instr) -> None:
+    """Copied at once: the waits that follow then have nothing to wait for."""
+    size = i.operands[2]
+    if not isinstance(size, Imm) or size.value not in (4, 8, 16):
+        raise PtxError("cp.async copies 4, 8 or 16 bytes")
+    target = pointer(e, i.operands[0], "shared", size.value)
+    origin = pointer(e, i.operands[1], "global", size.value)
+    value = e.op(f"load i{size.value * 8}, ptr {origin}, align 1")
+    if len(i.operands) > 3:  # fewer source bytes: the rest of the destination is zero
+        have = e.read(i.operands[3], "i32", relaxed=True)
+        bits = minmax(e, "min", "i32", e.op(f"shl i32 {have}, 3"), str(size.value * 8), signed=False)
+        wide = f"i{size.value * 16}"
+        count = e.op(f"zext i32 {bits} to {wide}")
+        mask = e.op(f"sub {wide} {e.op(f'shl {wide} 1, {count}')}, 1")
+        value = e.op(f"and i{size.value * 8} {value}, {e.op(f'trunc {wide} {mask} to i{size.value * 8}')}")
+    e.line(f"store i{size.value * 8} {value}, ptr {target}, align 1")
+
+
+@lowers("nothing")
+def nothing(e: FunctionEmitter, i: Instr) -> None:
+    """Hints, and waits for what has already happened."""
+
+
+@lowers("mov")
+def mov(e: FunctionEmitter, i: Instr) -> None:
+    kind, (target, source) = i.form.type, i.operands
+    llvm = f"i{kind.bits}" if kind.bits > 1 else "i1"
+    if isinstance(source, Vec):
+        e.write(target, _pack(e, source, kind.bits), llvm)
+    elif isinstance(target, Vec):
+        _unpack(e, target, e.read(source, llvm), kind.bits)
+    else:
+        if kind.kind == "f":
+            llvm = kind.llvm
+        e.write(target, e.read(source, llvm), llvm)
+
+
+def _pack(e: FunctionEmitter, source: Vec, bits: int) -> str:
+    width, value = bits // len(source.parts), "0"
+    for n, part in enumerate(source.parts):
+        if isinstance(part, Sink):
+            continue
+        wide = e.op(f"zext i{width} {e.read(part, f'i{width}')} to i{bits}")
+        moved = e.op(f"shl i{bits} {wide}, {n * width}") if n else wide
+        value = e.op(f"or i{bits} {value}, {moved}")
+    return value
+
+
+def _unpack(e: FunctionEmitter, target: Vec, value: str, bits: int) -> None:
+    width = bits // len(target.parts)
+    for n, part in enumerate(target.parts):
+        moved = e.op(f"lshr i{bits} {value}, {n * width}") if n else value
+        e.write(part, e.op(f"trunc i{bits} {moved} to i{width}"), f"i{width}")
+
+
+@lowers("mov_vector")
+def mov_vector(e: FunctionEmitter, i: Instr) -> None:
+    kind, (target, source) = i.form.type, i.operands
+    targets, sources = _parts(target, i.form.get("vec")), _parts(source, i.form.get("vec"))
+    values = [e.read(part, kind.llvm) for part in sources]
+    for part, value in zip(targets, values, strict=True):
+        e.write(part, value, kind.llvm)

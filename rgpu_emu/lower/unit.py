@@ -1,0 +1,126 @@
+"""One LLVM module: an entry with everything it reaches."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rgpu_emu.lower import abi, fplib, special
+from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, RECURSION_BYTES, Reach, reach, shared_layout
+from rgpu_emu.lower.emit import FunctionEmitter
+from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.link import Program
+from rgpu_emu.ptx.module import Function
+from rgpu_emu.ptx.operands import Sym, Variable
+
+_CALLED: Final = re.compile(r"@(rgpu\.[\w.]+)\(")
+_DECLARED: Final = re.compile(r"@(llvm\.[\w.]+)\(")
+
+
+_METADATA: Final = (
+    "!0 = !{}",
+    '!1 = !{!"branch_weights", i32 1, i32 1048576}',
+    "!2 = distinct !{}",
+    '!3 = distinct !{!3, !4}',
+    '!4 = !{!"llvm.loop.parallel_accesses", !2}',
+)
+
+
+class Unit:
+    """Collects functions, helpers and declarations while an entry is emitted."""
+
+    def __init__(self, program: Program, entry: Function) -> None:
+        self.program = program
+        self.reach: Reach = reach(program, entry)
+        self.shared, self.static_shared = shared_layout(program, self.reach)
+        self.texts: list[str] = []
+        self.queue: list[Function] = []
+        self.coroutine = bool(self.reach.suspends & {entry})
+        self.access = "" if self.coroutine or self.reach.shares else ", !llvm.access.group !2"
+        self._declarations: dict[str, str] = {}
+        self._names: dict[int, str] = {}
+        self._helpers: dict[str, str] = {}
+        self.local_frames: dict[Function, int] = {}
+
+    # --- names ----------------------------------------------------------------------------------------------------
+    def declare(self, result: str, name: str, types: list[str]) -> None:
+        self._declarations[name] = f"declare {result} @{name}({', '.join(types)})"
+
+    def library(self, name: str) -> str:
+        """Adds an fplib helper and what it calls."""
+        if name not in self._helpers:
+            text = fplib.helper(name)
+            self._helpers[name] = text
+            for called in set(_CALLED.findall(text)) - {name}:
+                self.library(called)
+        return f"@{name}"
+
+    def function_name(self, function: Function) -> str:
+        """The IR name of a device function, which is emitted if it was not yet."""
+        name = self._names.get(id(function))
+        if name is None:
+            name = self._names[id(function)] = f"@fn.{len(self._names)}"
+            self.queue.append(function)
+        return name
+
+    # --- values ---------------------------------------------------------------------------------------------------
+    def special(self, e: FunctionEmitter, name: str) -> tuple[str, str]:
+        return special.special(e, name)
+
+    def address_of(self, e: FunctionEmitter, symbol: Sym) -> str:
+        """The i64 that taking the symbol's address gives, in the symbol's own state space."""
+        variable = symbol.variable or self.program.variable(symbol.name, e.frame.function.module)
+        if variable is None:
+            return self._token(e, symbol)
+        if variable.space == "shared":
+            return str(self.shared[id(variable)] + symbol.offset)
+        if variable.space == "local":
+            return e.op(f"add i64 %lsp, {e.frame.local_offsets[id(variable)] + symbol.offset}")
+        if variable.space == "param":
+            return self._param_address(e, variable, symbol.offset)
+        base = self.global_base(e, variable)
+        return e.op(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
+
+    def global_base(self, e: FunctionEmitter, variable: Variable) -> str:
+        """The device address of a module variable."""
+        place = e.op(f"getelementptr i64, ptr {e.env('globals')}, i64 {self.program.ordinal(variable)}")
+        return e.op(f"load i64, ptr {place}, !invariant.load !0")
+
+    def _token(self, e: FunctionEmitter, symbol: Sym) -> str:
+        function = self.program.function(symbol.name, e.frame.function.module)
+        if function is None or symbol.offset:
+            raise PtxError(f"{symbol.name} is neither declared nor defined")
+        return str(abi.FUNCTION_TOKEN | self.program.token(function))
+
+    def _param_address(self, e: FunctionEmitter, variable: Variable, offset: int) -> str:
+        if not e.frame.is_entry:
+            raise unsupported(f"the address of parameter '{variable.name}'", "of a device function cannot be taken")
+        return str(e.frame.param_offsets[id(variable)] + offset)
+
+    # --- text -----------------------------------------------------------------------------------------------------
+    def local_bytes(self) -> int:
+        """Bytes of the local window that a thread of this entry needs."""
+        depth: dict[Function, int] = {}
+
+        def total(function: Function, path: tuple[Function, ...]) -> int:
+            if function in path:
+                return 0
+            if function not in depth:
+                callees = [self.program.function(n, function.module) for n in function.calls()]
+                depth[function] = self.local_frames.get(function, 0) + max(
+                    (total(c, (*path, function)) for c in callees if c is not None), default=0
+                )
+            return depth[function]
+
+        need = total(self.reach.entry, ()) + (RECURSION_BYTES if self.reach.recursive else 0)
+        if need > MAX_LOCAL_BYTES:
+            raise PtxError(f"the entry {self.reach.entry.name} uses {need} bytes of local memory, more than {MAX_LOCAL_BYTES}")
+        return (need + 15) // 16 * 16
+
+    def text(self) -> str:
+        """The whole module as IR text."""
+        body = "\n".join([*self.texts, *self._helpers.values()])
+        for name in sorted(set(_DECLARED.findall(body)) - self._declarations.keys()):
+            if not name.startswith("llvm.coro."):
+                self._declarations[name] = fplib.declaration(name)
+        return "\n".join([body, *self._declarations.values(), *_METADATA, ""])

@@ -1,0 +1,257 @@
+"""Parses a function body into instructions with resolved registers, variables and labels."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rgpu_emu.ptx.declare import parse_prototype, parse_variables
+from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.instructions import TABLE
+from rgpu_emu.ptx.lex import line_of, split_commas
+from rgpu_emu.ptx.operands import (
+    Addr,
+    Body,
+    Call,
+    Imm,
+    Instr,
+    LabelRef,
+    Not,
+    Operand,
+    Pair,
+    Prototype,
+    Reg,
+    Sink,
+    Special,
+    Sym,
+    Variable,
+    Vec,
+)
+from rgpu_emu.ptx.scope import MAX_REGISTERS, Scope
+from rgpu_emu.ptx.table import Form
+from rgpu_emu.ptx.types import PRED, TYPES
+
+_STATEMENT: Final = re.compile(
+    r"\s*(?:"
+    r"([{}])"  # 1 scope
+    r"|\.(?:loc|file)\b[^\n]*"
+    r"|([%$A-Za-z_][\w$]*)\s*:(?!:)"  # 2 label
+    r"|(?:@\s*(!?)\s*([%$\w]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)\s*([^;]*);"  # 3 negated, 4 guard, 5 opcode, 6 operands
+    r"|(\.[a-z_]\w*)([^;]*);"  # 7 directive, 8 the rest
+    r")"
+)
+_REG: Final = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*(?:<\s*(\d+)\s*>)?\s*")
+_CALL: Final = re.compile(
+    r"\s*(?:\(([^)]*)\)\s*,\s*)?([A-Za-z_$%][\w$]*)\s*(?:,\s*\(([^)]*)\)\s*)?(?:,\s*([A-Za-z_$%][\w$]*)\s*)?"
+)
+_PROTOTYPE: Final = re.compile(r"\s*(?:\(([^)]*)\)\s*)?[\w$%]+\s*(?:\(([^)]*)\))?\s*(\.noreturn)?\s*(.*)", re.DOTALL)
+_ALLOWED: Final[dict[str, tuple[type, ...]]] = {
+    "d": (Reg, Sink),
+    "D": (Reg, Vec, Sink),
+    "P": (Reg, Pair, Sink),
+    "s": (Reg, Imm, Sym, Special),
+    "S": (Reg, Imm, Sym, Special, Vec),
+    "p": (Reg, Not, Imm),
+    "m": (Addr,),
+}
+_WORDS: Final = {"d": "a destination register", "D": "a destination", "P": "a destination", "s": "a source",
+                 "S": "a source", "p": "a predicate", "m": "an [address]"}  # fmt: skip
+
+
+class BodyParser:
+    """Parses text[start:end], the inside of a function's braces."""
+
+    def __init__(self, text: str, span: tuple[int, int], prototype: Prototype) -> None:
+        self.text = text
+        self.pos, self.end = span
+        self.body = Body()
+        self.calls: set[str] = set()
+        self.symbols: set[str] = set()
+        self._counter = [0]
+        self._scope = Scope(None, self._counter)
+        self._labels = 0
+        self._last_label = ""
+        for variable in (*prototype.params, *prototype.results):
+            if variable.name != "_":
+                self._scope.declare_variable(variable)
+
+    def parse(self) -> Body:
+        """The body.
+
+        Raises:
+            PtxError: with the line of the statement that is wrong or not supported.
+        """
+        at = self.pos
+        try:
+            while True:
+                match = _STATEMENT.match(self.text, self.pos, self.end)
+                if match is None:
+                    break
+                at = match.end()
+                self._statement(match)
+                self.pos = at
+            if self.text[self.pos : self.end].strip():
+                raise PtxError(f"cannot read '{self.text[self.pos : self.pos + 60].strip().splitlines()[0]}'")
+            if self._scope.parent is not None:
+                raise PtxError("a '{' is not closed")
+            self._scope.close()
+        except PtxError as error:
+            lead = len(self.text[self.pos : self.end]) - len(self.text[self.pos : self.end].lstrip())
+            raise error.at(line_of(self.text, self.pos + lead)) from None
+        self.body.registers = self._counter[0]
+        return self.body
+
+    def _statement(self, match: re.Match[str]) -> None:
+        kind = match.lastindex
+        if kind == 6:
+            negated, guard, name, operands = match.group(3, 4, 5, 6)
+            self._instruction(TABLE.form(name), guard, negated == "!", operands, match.start(5))
+        elif kind == 2:
+            self._define_label(match.group(2))
+        elif kind == 8:
+            self._directive(match.group(7), match.group(8))
+        elif kind == 1:
+            self._brace(match.group(1))
+
+    def _brace(self, brace: str) -> None:
+        if brace == "{":
+            self._scope = Scope(self._scope, self._counter)
+            return
+        self._scope.close()
+        if self._scope.parent is None:
+            raise PtxError("a '}' too many")
+        self._scope = self._scope.parent
+
+    def _define_label(self, name: str) -> None:
+        label = self._scope.declare_label(name, self._labels)
+        self._labels += 1
+        self._last_label = name
+        label.position = len(self.body.code)
+        self.body.code.append(label)
+
+    def _instruction(self, form: Form, guard: str | None, negated: bool, text: str, pos: int) -> None:
+        scope = self._scope
+        letters = form.letters
+        operands: tuple[Operand, ...]
+        if letters == "c":
+            operands = (self._call(text),)
+        elif not text:
+            operands = ()
+        else:
+            cache = scope.cache
+            parts = split_commas(text)
+            if letters.endswith("l"):
+                operands = (*(scope.operand(p) for p in parts[:-1]), scope.label(parts[-1]))
+            else:
+                operands = tuple([cache.get(p) or scope.operand(p) for p in parts])
+        least, most = form.row.counts
+        if not least <= len(operands) <= most:
+            raise PtxError(f"{form.name} takes {form.row.operands.count(' ') + 1} operands, not {len(operands)}")
+        for operand, letter in zip(operands, letters, strict=False):
+            if letter in _ALLOWED and not isinstance(operand, _ALLOWED[letter]):
+                raise PtxError(f"{form.name}: '{text.strip()[:60]}' has no {_WORDS[letter].split(' ', 1)[1]} there")
+            if not isinstance(operand, Reg):
+                self._note(operand)
+        predicate = None
+        if guard is not None:
+            predicate = scope.register(guard)
+            if predicate is None or predicate.type is not PRED:
+                raise PtxError(f"{guard} is no predicate register")
+        self.body.code.append(Instr(form, predicate, negated, operands, pos))
+
+    def _note(self, operand: Operand) -> None:
+        """Remembers module-level names that an operand uses (operands live as long as their scope's cache)."""
+        if isinstance(operand, Sym):
+            if operand.variable is None:
+                self.symbols.add(operand.name)
+        elif isinstance(operand, Addr):
+            if isinstance(operand.base, Sym) and operand.base.variable is None:
+                self.symbols.add(operand.base.name)
+        elif isinstance(operand, Vec):
+            for part in operand.parts:
+                if not isinstance(part, (Reg, Imm, Sink, Sym)):
+                    raise PtxError("a vector holds registers and literals")
+                self._note(part)
+        elif isinstance(operand, Pair) and not (
+            isinstance(operand.first, (Reg, Sink)) and isinstance(operand.second, (Reg, Sink))
+        ):
+            raise PtxError("'|' stands between two registers")
+
+    def _call(self, text: str) -> Call:
+        match = _CALL.fullmatch(text)
+        if match is None:
+            raise PtxError(f"'call {text.strip()[:60]}' cannot be read")
+        results, callee, arguments, prototype = match.groups()
+        register = self._scope.register(callee)
+        if register is None:
+            self.calls.add(callee)
+        elif not prototype:
+            raise PtxError(f"the indirect call by {callee} names no prototype or target list")
+        return Call(
+            self._call_operands(results),
+            register if register is not None else callee,
+            self._call_operands(arguments),
+            prototype or "",
+        )
+
+    def _call_operands(self, text: str | None) -> tuple[Operand, ...]:
+        if not text or not text.strip():
+            return ()
+        found = tuple(self._scope.operand(part.strip()) for part in text.split(","))
+        for operand in found:
+            if isinstance(operand, (Addr, Vec, Pair, Not, LabelRef, Call)):
+                raise PtxError(f"'({text.strip()[:60]})' cannot be passed to a function")
+        return found
+
+    def _directive(self, word: str, rest: str) -> None:
+        if word == ".reg":
+            self._registers(rest)
+        elif word in (".local", ".shared", ".param", ".global", ".const"):
+            self._variables(word[1:], rest)
+        elif word == ".branchtargets":
+            self.body.targets[self._last_label] = [self._scope.label(name) for name in rest.split(",")]
+        elif word == ".calltargets":
+            names = [name.strip() for name in rest.split(",")]
+            self.body.call_targets[self._last_label] = names
+            self.symbols.update(names)
+        elif word == ".callprototype":
+            self._prototype(rest)
+        elif word != ".pragma":
+            raise unsupported(f"directive '{word}'", "in a function body is not known to the emulated device")
+
+    def _prototype(self, rest: str) -> None:
+        match = _PROTOTYPE.fullmatch(rest)
+        if match is None:
+            raise PtxError("the .callprototype cannot be read")
+        prototype: Prototype = parse_prototype(match.group(1) or "", match.group(2) or "")
+        prototype.noreturn = match.group(3) is not None
+        self.body.prototypes[self._last_label] = prototype
+
+    def _registers(self, rest: str) -> None:
+        match = re.match(r"\s*\.(\w+)\s*(.*)", rest, re.DOTALL)
+        if match is None:
+            raise PtxError(f"'.reg{rest[:60]}' cannot be read")
+        word, names = match.groups()
+        if word not in TYPES:
+            raise unsupported(f"register type '.{word}'", "is not supported by the emulated device")
+        for name in names.split(","):
+            found = _REG.fullmatch(name)
+            if found is None:
+                raise PtxError(f"'{name.strip()[:60]}' is no register name")
+            prefix, count = found.groups()
+            if count is None:
+                self._scope.declare_register(prefix, TYPES[word])
+            elif int(count) > MAX_REGISTERS:
+                raise PtxError("too many registers")
+            else:
+                self._scope.declare_range(prefix, TYPES[word], int(count))
+
+    def _variables(self, space: str, rest: str) -> None:
+        lists: dict[str, list[Variable]] = {"local": self.body.local, "shared": self.body.shared,
+                                            "param": self.body.scratch, "global": self.body.globals,
+                                            "const": self.body.globals}  # fmt: skip
+        for variable in parse_variables(rest, space):
+            if variable.bytes == 0:
+                raise PtxError(f"{variable.name} has no size")
+            self._scope.declare_variable(variable)
+            lists[space].append(variable)

@@ -1,0 +1,161 @@
+"""Variable declarations: `.global .align 8 .b8 x[16] = {...}` and parameter lists."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.lex import literal, split_commas
+from rgpu_emu.ptx.operands import Imm, Prototype, Variable
+from rgpu_emu.ptx.types import TYPES, Type
+
+MAX_VARIABLE_BYTES: Final = 1 << 33
+LINKAGE: Final = frozenset((".extern", ".visible", ".weak", ".common"))
+_QUALIFIER: Final = re.compile(r"\s*(\.[a-z]\w*(?:::\w+)?)(?:\s*(?<=\.align)\s*(\d+))?")
+_DECLARATOR: Final = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*((?:\[[^\]]*\]\s*)*)(?:=\s*(.*))?", re.DOTALL)
+_DIMENSION: Final = re.compile(r"\[\s*(\w*)\s*\]")
+_SYMBOL: Final = re.compile(r"(?:(0[xX][fF]+0*)\()?(?:generic\()?\s*([A-Za-z_$%][\w$]*)\s*\)*\s*(?:([+-])\s*(\w+))?\s*\)*")
+_OPAQUE: Final = frozenset((".texref", ".surfref", ".samplerref"))
+
+
+def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()) -> list[Variable]:
+    """The variables of one declaration, given what follows the state space directive (without `;`)."""
+    kind, align, vector, rest = _qualifiers(text)
+    initial_at = rest.find("=")
+    names = [rest] if initial_at >= 0 else split_commas(rest)
+    return [_variable(name, space, kind, max(align, vector * kind.bytes), vector, linkage) for name in names]
+
+
+def _qualifiers(text: str) -> tuple[Type, int, int, str]:
+    kind: Type | None = None
+    align, vector, pos = 0, 1, 0
+    while True:
+        match = _QUALIFIER.match(text, pos)
+        if match is None:
+            break
+        word, number = match.groups()
+        pos = match.end()
+        if word == ".align":
+            align = int(number or "0")
+            if align <= 0 or align & (align - 1) or align > 1 << 16:
+                raise PtxError(f"'{text.strip()}': the alignment is no power of two")
+        elif word in (".v2", ".v4", ".v8"):
+            vector = int(word[2:])
+        elif word[1:] in TYPES:
+            kind = TYPES[word[1:]]
+        elif word in _OPAQUE:
+            raise unsupported(f"variable type '{word}'", "is not supported by the emulated device (textures and surfaces)")
+        elif word not in (".ptr", ".global", ".const", ".local", ".shared", ".attribute", ".managed"):
+            raise PtxError(f"'{word}' is not known in the declaration '{text.strip()[:60]}'")
+    if kind is None:
+        raise PtxError(f"no type in the declaration '{text.strip()[:60]}'")
+    return kind, align, vector, text[pos:]
+
+
+def _variable(text: str, space: str, kind: Type, align: int, vector: int, linkage: frozenset[str]) -> Variable:
+    match = _DECLARATOR.fullmatch(text.rstrip())
+    if match is None:
+        raise PtxError(f"'{text.strip()[:60]}' is no declaration")
+    name, dimensions, initial = match.groups()
+    element = kind.bytes * vector
+    total, empty = element, False
+    for found in _DIMENSION.findall(dimensions):
+        empty = empty or not found
+        total *= _number(found) if found else 1
+    data, relocations = _initial(initial, kind) if initial else (b"", [])
+    if empty:
+        total = len(data) if data else 0
+    if total > MAX_VARIABLE_BYTES or len(data) > total:
+        raise PtxError(f"the variable {name} is too large, or has too many initial values")
+    return Variable(
+        name, space, kind, max(align, kind.bytes), total,
+        visible=".visible" in linkage or ".weak" in linkage or ".common" in linkage,
+        extern=".extern" in linkage, weak=".weak" in linkage or ".common" in linkage,
+        initial=data.rstrip(b"\0") if not relocations else data, relocations=relocations,
+    )  # fmt: skip
+
+
+def _number(text: str) -> int:
+    value = literal(text)
+    if value is None or value.float_bits or not 0 <= value.value <= MAX_VARIABLE_BYTES:
+        raise PtxError(f"'{text}' is no array size")
+    return value.value
+
+
+def _initial(text: str, kind: Type) -> tuple[bytes, list[tuple[int, str, int]]]:
+    text = text.strip()
+    inner = text[1:-1] if text.startswith("{") and text.endswith("}") else text
+    if "{" in inner:
+        raise unsupported(f"initialiser '{text[:40]}'", "has nested braces, which the emulated device does not read")
+    out = bytearray()
+    relocations: list[tuple[int, str, int]] = []
+    for part in inner.split(","):
+        word = part.strip()
+        if not word:
+            continue
+        value = literal(word)
+        if value is not None:
+            out += _encode(value, kind)
+        else:
+            _relocate(word, kind, out, relocations)
+    return bytes(out), relocations
+
+
+def _relocate(word: str, kind: Type, out: bytearray, relocations: list[tuple[int, str, int]]) -> None:
+    match = _SYMBOL.fullmatch(word)
+    if match is None:
+        raise PtxError(f"'{word}' is no initial value")
+    mask, name, sign, offset = match.groups()
+    addend = _number(offset) * (-1 if sign == "-" else 1) if offset else 0
+    if mask is None:
+        if kind.bits != 64:
+            raise unsupported(f"initialiser '{word}'", "puts an address into fewer than 64 bits")
+        relocations.append((len(out), name, addend))
+    elif int(mask, 16) == 0xFF:
+        relocations.append((len(out), name, addend))
+    else:  # the n-th byte of an address whose first byte is a relocation n bytes before
+        back = (int(mask, 16).bit_length() - 1) // 8
+        if (len(out) - back, name, addend) not in relocations[-1:]:
+            raise unsupported(f"initialiser '{word}'", "takes one byte of an address alone")
+    out += bytes(kind.bytes)
+
+
+def _encode(value: Imm, kind: Type) -> bytes:
+    if kind.kind == "f" and value.float_bits != kind.bits:
+        number = float(value.value)
+        if value.float_bits:
+            number = struct.unpack("<f" if value.float_bits == 32 else "<d",
+                                   value.value.to_bytes(value.float_bits // 8, "little"))[0]  # fmt: skip
+        return struct.pack({16: "<e", 32: "<f", 64: "<d"}[kind.bits], number)
+    return (value.value & ((1 << kind.bits) - 1)).to_bytes(kind.bytes, "little")
+
+
+def parse_prototype(results: str, params: str) -> Prototype:
+    """The two parenthesised lists of a function header (either may be empty)."""
+    return Prototype(params=_parameters(params), results=_parameters(results))
+
+
+def _parameters(text: str) -> list[Variable]:
+    found: list[Variable] = []
+    for part in split_commas(text):
+        word = part.strip()
+        if not word:
+            continue
+        if word.startswith(".reg"):
+            raise unsupported(f"parameter '{word}'", "is a register parameter, which the emulated device does not take")
+        if not word.startswith(".param"):
+            raise PtxError(f"'{word[:60]}' is no parameter")
+        found += parse_variables(word[6:], "param")
+    return found
+
+
+def layout(params: list[Variable]) -> tuple[list[tuple[int, int]], int]:
+    """(offset, bytes) of each parameter in order, and the bytes of all."""
+    at, places = 0, []
+    for variable in params:
+        at = (at + variable.align - 1) // variable.align * variable.align
+        places.append((at, variable.bytes))
+        at += variable.bytes
+    return places, at

@@ -1,0 +1,177 @@
+"""A program: one or several modules with `.extern` names resolved between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NOT_FOUND, PtxError, unsupported
+from rgpu_emu.ptx.module import EAGER_BYTES, Function, Module, check_instructions, parse_module
+from rgpu_emu.ptx.operands import Variable
+
+RUNTIME_FUNCTIONS: Final = frozenset(("vprintf", "malloc", "free", "__assertfail"))
+
+
+@dataclass(eq=False)
+class Program:
+    """Linked modules.
+
+    Attributes:
+        globals: module variables in .global and .const, by ordinal.
+        tokens: address-taken device functions, by ordinal.
+    """
+
+    modules: list[Module]
+    globals: list[Variable] = field(default_factory=list)
+    tokens: list[Function] = field(default_factory=list)
+    _visible_functions: dict[str, Function] = field(default_factory=dict)
+    _visible_variables: dict[str, Variable] = field(default_factory=dict)
+    _ordinals: dict[int, int] = field(default_factory=dict)
+    _homes: dict[int, Module] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> dict[str, Function]:
+        """Entries by name, in the order of the text."""
+        return {
+            n: f for m in self.modules for n, f in m.functions.items() if f.kind == "entry" and f.defined
+        }
+
+    def entry(self, name: str) -> Function:
+        """The entry of that name; PtxError 500 when there is none."""
+        found = self.entries.get(name)
+        if found is None:
+            raise PtxError(f"the module has no entry '{name}'", result=CUDA_ERROR_NOT_FOUND)
+        return found
+
+    def function(self, name: str, module: Module) -> Function | None:
+        """The defined function that `name` means inside `module`."""
+        local = module.functions.get(name)
+        if local is not None and local.defined:
+            return local
+        return self._visible_functions.get(name)
+
+    def variable(self, name: str, module: Module) -> Variable | None:
+        """The variable that `name` means inside `module`."""
+        local = module.variables.get(name)
+        if local is not None and not local.extern and not local.weak:
+            return local
+        return self._visible_variables.get(name, local)
+
+    def ordinal(self, variable: Variable) -> int:
+        return self._ordinals[id(variable)]
+
+    def relocations(self, variable: Variable) -> list[tuple[int, int, int, int]]:
+        """(offset, kind, ordinal, addend) of each address in the initial value; kind 1: global, 2: function token."""
+        found = []
+        module = self._homes.get(id(variable), self.modules[0])
+        for offset, symbol, addend in variable.relocations:
+            target = self.variable(symbol, module)
+            if target is not None:
+                if target.space not in ("global", "const"):
+                    raise unsupported(f"the address of '{symbol}'", "in an initial value is neither .global nor .const")
+                found.append((offset, 1, self.ordinal(target), addend))
+                continue
+            function = self.function(symbol, module)
+            if function is None:
+                raise PtxError(f"{symbol} is neither declared nor defined")
+            found.append((offset, 2, self.token(function), addend))
+        return found
+
+    def token(self, function: Function) -> int:
+        return self.tokens.index(function)
+
+
+def link(sources: list[str]) -> Program:
+    """Parses and links.
+
+    Raises:
+        PtxError: 209 without any input, 218 for wrong PTX and unresolved or doubly defined names, 801 by name for
+            what is not executed here.
+    """
+    if not any(source.strip("\0 \n\t\r") for source in sources):
+        raise PtxError("the image holds no PTX text", result=CUDA_ERROR_NO_BINARY_FOR_GPU)
+    program = Program([parse_module(source) for source in sources])
+    for module in program.modules:
+        check_instructions(module)
+        _export(program, module)
+    _number_variables(program)
+    lazy = any(len(module.text) > EAGER_BYTES for module in program.modules)
+    for module in program.modules:
+        _take_addresses(program, module, lazy=lazy)
+    return program
+
+
+def _export(program: Program, module: Module) -> None:
+    for name, function in module.functions.items():
+        if function.defined and (function.visible or function.kind == "entry"):
+            old = program._visible_functions.get(name)
+            if old is not None and not (old.weak or function.weak):
+                raise PtxError(f"the function {name} is defined in two inputs")
+            if old is None or old.weak:
+                program._visible_functions[name] = function
+    for name, variable in module.variables.items():
+        if not variable.extern and variable.visible:
+            other = program._visible_variables.get(name)
+            if other is not None and not (other.weak or variable.weak):
+                raise PtxError(f"the variable {name} is defined in two inputs")
+            if other is None or other.weak or variable.initial:
+                program._visible_variables[name] = variable
+
+
+def _number_variables(program: Program) -> None:
+    def add(variable: Variable, module: Module) -> None:
+        if id(variable) not in program._ordinals:
+            program._homes[id(variable)] = next((m for m in program.modules if variable in m.variables.values()), module)
+            program._ordinals[id(variable)] = len(program.globals)
+            program.globals.append(variable)
+
+    for module in program.modules:
+        for name, own in module.variables.items():
+            variable = program.variable(name, module)
+            if variable is None or (variable.extern and variable.space != "shared"):
+                raise PtxError(f"the variable {own.name} is declared .extern and not defined")
+            if variable.space in ("global", "const"):
+                add(variable, module)
+        for function in module.functions.values():
+            if function.defined and _worth_parsing(module, function):
+                for variable in function.body().globals:
+                    add(variable, module)
+
+
+def _worth_parsing(module: Module, function: Function) -> bool:
+    """Whether the body may declare variables of its own (very large modules are not parsed for that)."""
+    if len(module.text) <= EAGER_BYTES:
+        return True
+    text = function.text()
+    return "\t.global" in text or "\t.const" in text or " .global " in text or " .const " in text
+
+
+def _take_addresses(program: Program, module: Module, *, lazy: bool) -> None:
+    """Fills program.tokens, and checks that every name means something."""
+
+    def take(name: str) -> None:
+        function = program.function(name, module)
+        if function is None:
+            raise PtxError(f"{name} is neither declared nor defined")
+        if function.kind == "entry":
+            raise unsupported(f"the address of entry '{name}'", "cannot be taken: nothing launches from the emulated device")
+        if function not in program.tokens:
+            program.tokens.append(function)
+
+    for variable in module.variables.values():
+        for _, symbol, _ in variable.relocations:
+            if program.variable(symbol, module) is None:
+                take(symbol)
+    for function in module.functions.values():
+        if not function.defined:
+            continue
+        if lazy:
+            if ".callprototype" in module.text and function.kind == "func":
+                take(function.name)
+            continue
+        for symbol in sorted(function.symbols()):
+            if program.variable(symbol, module) is None:
+                take(symbol)
+        for callee in sorted(function.calls()):
+            if program.function(callee, module) is None and callee not in RUNTIME_FUNCTIONS:
+                raise PtxError(f"{function.name} calls {callee}, which is not defined in any input")

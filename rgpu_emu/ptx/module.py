@@ -1,0 +1,248 @@
+"""The lazy module index: finds every function and variable of one PTX text; bodies are parsed when asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from rgpu_emu.ptx.body import BodyParser
+from rgpu_emu.ptx.declare import LINKAGE, parse_prototype, parse_variables
+from rgpu_emu.ptx.errors import CUDA_ERROR_UNSUPPORTED_PTX_VERSION, PtxError, unsupported
+from rgpu_emu.ptx.instructions import TABLE
+from rgpu_emu.ptx.lex import line_of, strip_comments
+from rgpu_emu.ptx.operands import Body, Prototype, Variable
+
+NEWEST_VERSION: Final = 99
+EAGER_BYTES: Final = 4 << 20  # larger modules are checked by instruction name only; bodies wait
+_TOP: Final = re.compile(
+    r"\s*(?:"
+    r"\.version\s+(\d+)\.(\d+)"  # 1, 2
+    r"|\.target\s+([^\n;]+);?"  # 3
+    r"|\.address_size\s+(\d+)"  # 4
+    r"|(\.(?:file|loc)\b[^\n]*|\.pragma[^;]*;)"  # 5
+    r"|(\.section\b)"  # 6
+    r"|((?:\.(?:extern|visible|weak|common)\s+)*)\.(entry|func)\b"  # 7, 8
+    r"|((?:\.(?:extern|visible|weak|common)\s+)*)\.(global|const|shared)\b([^;]*);"  # 9, 10, 11
+    r"|\.alias\s+([\w$%]+)\s*,\s*([\w$%]+)\s*;"  # 12, 13
+    r"|(;)"  # 14
+    r")"
+)
+_HEADER: Final = re.compile(r"\s*(?:\(([^)]*)\))?\s*([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?([^{;]*)([{;])")
+_BRACES: Final = re.compile(r'[{}]|"(?:[^"\\\n]|\\.)*"')
+_MAXNTID: Final = re.compile(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_REQNTID: Final = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_TUNING: Final = re.compile(r"\.(\w+)")
+_KNOWN_TUNING: Final = frozenset(
+    "maxntid reqntid maxnreg minnctapersm maxnctapersm pragma noreturn attribute unified abi_preserve "
+    "abi_preserve_control explicitcluster reqnctapercluster maxclusterrank blocksareclusters".split()
+)
+_OPCODE: Final = re.compile(r"(?:^|[;{}:]|@!?[%$\w]+)\s*([a-z]\w*(?:\.[\w:]+)+|ret|exit|bra|trap)(?=[\s;])", re.MULTILINE)
+
+
+@dataclass(eq=False)
+class Function:
+    """An entry or device function.
+
+    Attributes:
+        kind: 'entry' or 'func'.
+        span: where its body lies in the module's text; (0, 0) for a declaration.
+        max_threads: from .maxntid or .reqntid, 0 when not given.
+    """
+
+    name: str
+    kind: str
+    visible: bool
+    weak: bool
+    prototype: Prototype
+    span: tuple[int, int]
+    pos: int
+    max_threads: int
+    module: Module
+    _parsed: BodyParser | None = None
+
+    @property
+    def defined(self) -> bool:
+        return self.span != (0, 0)
+
+    def _parse(self) -> BodyParser:
+        if self._parsed is None:
+            parser = BodyParser(self.module.text, self.span, self.prototype)
+            parser.parse()
+            self._parsed = parser
+        return self._parsed
+
+    def body(self) -> Body:
+        """The parsed body; PtxError when it is wrong."""
+        return self._parse().body
+
+    def calls(self) -> set[str]:
+        """Names of the functions that it calls directly."""
+        return self._parse().calls
+
+    def symbols(self) -> set[str]:
+        """Module-level names that it uses as values or addresses."""
+        return self._parse().symbols
+
+    def text(self) -> str:
+        return self.module.text[slice(*self.span)]
+
+
+@dataclass(eq=False)
+class Module:
+    """One PTX input, indexed."""
+
+    text: str
+    version: int = 0
+    target: int = 0
+    functions: dict[str, Function] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+
+
+def parse_module(source: str) -> Module:
+    """Indexes a PTX text.
+
+    Raises:
+        PtxError: 218 with a line for what cannot be read, 222 for a PTX version newer than this reads.
+    """
+    text = strip_comments(source.rstrip("\0"))
+    module = Module(text)
+    pos = 0
+    while True:
+        match = _TOP.match(text, pos)
+        if match is None:
+            break
+        try:
+            pos = _item(module, match)
+        except PtxError as error:
+            raise error.at(line_of(text, match.end() - len(match.group().lstrip()))) from None
+    if text[pos:].strip():
+        lead = len(text[pos:]) - len(text[pos:].lstrip())
+        raise PtxError(f"cannot read '{text[pos:].split(maxsplit=1)[0][:60]}'", line=line_of(text, pos + lead))
+    if not module.version:
+        raise PtxError("the module does not begin with .version", line=1)
+    return module
+
+
+def _item(module: Module, match: re.Match[str]) -> int:
+    if match.group(8):
+        return _function(module, match)
+    if not module.version and not match.group(1) and not match.group(5):
+        raise PtxError("the module does not begin with .version")
+    if match.group(1):
+        module.version = int(match.group(1)) * 10 + int(match.group(2))
+        if module.version > NEWEST_VERSION:
+            raise PtxError(
+                f"PTX version {match.group(1)}.{match.group(2)} is newer than 9.x, the newest that is read",
+                result=CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+            )
+    elif match.group(3):
+        found = re.search(r"\bsm_(\d+)|\bcompute_(\d+)", match.group(3))
+        module.target = int(found.group(1) or found.group(2)) if found else 0
+    elif match.group(4):
+        if match.group(4) != "64":
+            raise unsupported(f".address_size {match.group(4)}", "is not supported: the emulated device has 64-bit addresses")
+    elif match.group(6):
+        return _matching_brace(module.text, module.text.index("{", match.end()) + 1)
+    elif match.group(10):
+        _module_variables(module, match)
+    elif match.group(12):
+        _alias(module, match.group(12), match.group(13))
+    return match.end()
+
+
+def _module_variables(module: Module, match: re.Match[str]) -> None:
+    linkage = frozenset(match.group(9).split())
+    if not linkage <= LINKAGE:
+        raise PtxError(f"'{match.group(9)}' is no linkage")
+    for variable in parse_variables(match.group(11), match.group(10), linkage):
+        old = module.variables.get(variable.name)
+        if old is None or old.extern:
+            module.variables[variable.name] = variable
+        elif not variable.extern:
+            raise PtxError(f"{variable.name} is defined twice")
+
+
+def _alias(module: Module, alias: str, target: str) -> None:
+    function = module.functions.get(target)
+    if function is None:
+        raise PtxError(f".alias names {target}, which is not defined")
+    module.functions[alias] = function
+
+
+def _function(module: Module, match: re.Match[str]) -> int:
+    text = module.text
+    linkage = frozenset((match.group(7) or "").split())
+    header_at = match.end()
+    if not module.version:
+        raise PtxError("the module does not begin with .version")
+    tuning_before = re.compile(r"(?:\s*\.(?:attribute\s*\([^)]*\)|noreturn))*").match(text, header_at)
+    header = _HEADER.match(text, tuning_before.end() if tuning_before else header_at)
+    if header is None:
+        raise PtxError(f"the header of .{match.group(8)} cannot be read")
+    results, name, params, tuning, end = header.groups()
+    tuning += text[header_at : tuning_before.end()] if tuning_before else ""
+    _check_tuning(tuning)
+    prototype = parse_prototype(results or "", params or "")
+    prototype.noreturn = ".noreturn" in tuning
+    span, after = (0, 0), header.end()
+    if end == "{":
+        after = _matching_brace(text, header.end())
+        span = (header.end(), after - 1)
+    old = module.functions.get(name)
+    if old is not None and old.defined and span != (0, 0):
+        raise PtxError(f"{name} is defined twice")
+    if old is None or not old.defined:
+        module.functions[name] = Function(
+            name, match.group(8), ".visible" in linkage or ".weak" in linkage, ".weak" in linkage, prototype, span,
+            match.start(8), _max_threads(tuning), module,
+        )  # fmt: skip
+    return after
+
+
+def _check_tuning(tuning: str) -> None:
+    for word in _TUNING.findall(tuning):
+        if word not in _KNOWN_TUNING:
+            raise PtxError(f"the directive .{word} is not known in a function header")
+        if word in ("explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"):
+            raise unsupported(f"directive '.{word}'", "needs clusters, which the emulated device does not have")
+
+
+def _max_threads(tuning: str) -> int:
+    match = _REQNTID.search(tuning) or _MAXNTID.search(tuning)
+    if match is None:
+        return 0
+    x, y, z = (int(n) if n else 1 for n in match.groups())
+    if not 1 <= x * y * z <= 1024:
+        raise PtxError("more than 1024 threads, or none, in .maxntid or .reqntid")
+    return x * y * z
+
+
+def _matching_brace(text: str, pos: int) -> int:
+    depth = 1
+    for match in _BRACES.finditer(text, pos):
+        brace = match.group()
+        if brace == "{":
+            depth += 1
+        elif brace == "}":
+            depth -= 1
+            if depth == 0:
+                return match.end()
+    raise PtxError("a '{' is not closed")
+
+
+def check_instructions(module: Module) -> None:
+    """Refuses, by name, what the table does not have: whole bodies, or only names in a very large module.
+
+    Raises:
+        PtxError: 801 with the instruction's name, 218 with the line for wrong syntax.
+    """
+    if len(module.text) <= EAGER_BYTES:
+        for function in module.functions.values():
+            if function.defined:
+                function.body()
+        return
+    for function in module.functions.values():
+        if function.defined:
+            for name in dict.fromkeys(_OPCODE.findall(module.text, *function.span)):
+                TABLE.form(name)

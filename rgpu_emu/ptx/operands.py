@@ -1,0 +1,181 @@
+"""Typed operands and instructions: what the body parser gives to the lowering passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from rgpu_emu.ptx.table import Form
+    from rgpu_emu.ptx.types import Type
+
+
+@dataclass(eq=False)
+class Reg:
+    """A virtual register; identity is the object, `index` is unique in its function."""
+
+    __slots__ = ("index", "name", "type")
+    name: str
+    type: Type
+    index: int
+
+
+@dataclass(frozen=True)
+class Imm:
+    """A literal. Integers are 64-bit two's complement values; `float_bits` is 32 or 64 for 0f/0d literals, whose
+    `value` is then the bit pattern."""
+
+    __slots__ = ("float_bits", "value")
+    value: int
+    float_bits: int
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register with its component, for example `%tid.x`."""
+
+    __slots__ = ("name",)
+    name: str
+
+
+@dataclass(eq=False)
+class Variable:
+    """A declared variable. `space`: global, const, shared, local or param; `bytes` 0: extern without a size."""
+
+    __slots__ = ("align", "bytes", "extern", "initial", "name", "relocations", "space", "type", "visible", "weak")
+    name: str
+    space: str
+    type: Type
+    align: int
+    bytes: int
+    visible: bool
+    extern: bool
+    weak: bool
+    initial: bytes
+    relocations: list[tuple[int, str, int]]  # offset, symbol, addend
+
+
+@dataclass(frozen=True)
+class Sym:
+    """A name that is not a register, plus an offset: variable, function or parameter."""
+
+    __slots__ = ("name", "offset", "variable")
+    name: str
+    offset: int
+    variable: Variable | None
+
+
+@dataclass(frozen=True)
+class Addr:
+    """`[base + offset]`; base None: an absolute address."""
+
+    __slots__ = ("base", "offset")
+    base: Reg | Sym | None
+    offset: int
+
+
+@dataclass(frozen=True)
+class Vec:
+    __slots__ = ("parts",)
+    parts: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`d|p`: two destinations."""
+
+    __slots__ = ("first", "second")
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True)
+class Not:
+    """`!p`: a negated predicate source."""
+
+    __slots__ = ("reg",)
+    reg: Reg
+
+
+@dataclass(eq=False)
+class Label:
+    """A branch target. `position` is the index in Body.code once defined."""
+
+    __slots__ = ("index", "name", "position")
+    name: str
+    index: int
+    position: int
+
+
+@dataclass(eq=False)
+class LabelRef:
+    """A use of a label, resolved when its scope closes."""
+
+    __slots__ = ("name", "target")
+    name: str
+    target: Label | None
+
+
+@dataclass(frozen=True)
+class Sink:
+    """`_`: the result is not wanted."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """Operands of `call`: results, callee, arguments, and for an indirect call its prototype or target list."""
+
+    __slots__ = ("arguments", "callee", "prototype", "results")
+    results: tuple[Operand, ...]
+    callee: Reg | str
+    arguments: tuple[Operand, ...]
+    prototype: str
+
+
+Operand = Union[Reg, Imm, Special, Sym, Addr, Vec, Pair, Not, LabelRef, Sink, Call]  # noqa: UP007 - 3.10 runtime alias
+
+
+@dataclass(eq=False)
+class Instr:
+    """One instruction. `guard`: predicate register and whether it is negated; `pos`: offset in the module's text."""
+
+    __slots__ = ("form", "guard", "negated", "operands", "pos")
+    form: Form
+    guard: Reg | None
+    negated: bool
+    operands: tuple[Operand, ...]
+    pos: int
+
+
+@dataclass(eq=False)
+class Prototype:
+    """Parameter list of a function, entry or call prototype."""
+
+    params: list[Variable] = field(default_factory=list)
+    results: list[Variable] = field(default_factory=list)
+    noreturn: bool = False
+
+    def signature(self) -> str:
+        """A text that is equal for calls and functions that fit together."""
+
+        def one(v: Variable) -> str:
+            return f"{v.bytes}"
+
+        return ",".join(map(one, self.params)) + "->" + ",".join(map(one, self.results))
+
+
+@dataclass(eq=False)
+class Body:
+    """A parsed function body: instructions and labels in order, and what it declares."""
+
+    code: list[Instr | Label] = field(default_factory=list)
+    registers: int = 0
+    shared: list[Variable] = field(default_factory=list)
+    local: list[Variable] = field(default_factory=list)
+    globals: list[Variable] = field(default_factory=list)
+    scratch: list[Variable] = field(default_factory=list)
+    targets: dict[str, list[LabelRef]] = field(default_factory=dict)
+    call_targets: dict[str, list[str]] = field(default_factory=dict)
+    prototypes: dict[str, Prototype] = field(default_factory=dict)

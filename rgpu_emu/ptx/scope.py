@@ -1,0 +1,187 @@
+"""Names in a function body: registers, variables and labels of nested `{ }` scopes, and operands by their text."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.lex import NAME, literal, split_commas
+from rgpu_emu.ptx.operands import Addr, Imm, Label, LabelRef, Not, Operand, Pair, Reg, Sink, Special, Sym, Variable, Vec
+from rgpu_emu.ptx.types import PRED, Type
+
+MAX_REGISTERS: Final = 1 << 20
+_ADDRESS: Final = re.compile(r"\[\s*([A-Za-z_$%][\w$.]*)?\s*([+-]?\s*\w+)?\s*(?:\+\s*([+-]?\w+))?\s*\]")
+_SYM_OFFSET: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\+\s*(\w+)")
+_RANGE: Final = re.compile(r"([A-Za-z_$%][\w$]*?)(0|[1-9]\d*)")
+_DOTTED: Final = frozenset(f"%{n}.{c}" for n in ("tid", "ntid", "ctaid", "nctaid") for c in "xyzw")
+_PLAIN: Final = frozenset(
+    "%laneid %warpid %nwarpid %smid %nsmid %gridid %clock %clock_hi %clock64 %globaltimer %globaltimer_lo "
+    "%globaltimer_hi %lanemask_eq %lanemask_le %lanemask_lt %lanemask_ge %lanemask_gt %total_smem_size "
+    "%dynamic_smem_size %aggr_smem_size %reserved_smem_offset_begin %reserved_smem_offset_end "
+    "%reserved_smem_offset_cap %is_explicit_cluster %current_graph_exec".split()
+)
+
+
+class Scope:
+    """One `{ }` level. Operands are remembered by their text, because most of them repeat."""
+
+    def __init__(self, parent: Scope | None, counter: list[int]) -> None:
+        self.parent = parent
+        self.cache: dict[str, Operand] = {}
+        self.names: list[str] = []
+        self.registers: dict[str, Reg] = {}
+        self.ranges: dict[str, tuple[Type, int]] = {}
+        self.variables: dict[str, Variable] = {}
+        self.labels: dict[str, Label] = {}
+        self.open: list[LabelRef] = []
+        self._counter = counter
+
+    def declare_register(self, name: str, kind: Type) -> Reg:
+        if name in self.registers:
+            raise PtxError(f"the register {name} is declared twice")
+        reg = self.registers[name] = Reg(name, kind, self._counter[0])
+        self.names.append(name)
+        self._counter[0] += 1
+        if self._counter[0] > MAX_REGISTERS:
+            raise PtxError("too many registers")
+        self.cache.clear()
+        return reg
+
+    def declare_range(self, prefix: str, kind: Type, count: int) -> None:
+        """`.reg .b32 %r<count>`: made when first used."""
+        self.ranges[prefix] = (kind, count)
+        self.names.append(prefix)
+        self.cache.clear()
+
+    def declare_variable(self, variable: Variable) -> None:
+        if variable.name in self.variables:
+            raise PtxError(f"{variable.name} is declared twice")
+        self.variables[variable.name] = variable
+        self.names.append(variable.name)
+        self.cache.clear()
+
+    def declare_label(self, name: str, index: int) -> Label:
+        if name in self.labels:
+            raise PtxError(f"the label {name} is defined twice")
+        label = self.labels[name] = Label(name, index, -1)
+        return label
+
+    def close(self) -> None:
+        """Resolves branches whose labels are here; hands the others up."""
+        for ref in self.open:
+            ref.target = self.labels.get(ref.name)
+            if ref.target is None:
+                if self.parent is None:
+                    raise PtxError(f"the label {ref.name} is not defined")
+                self.parent.open.append(ref)
+
+    def label(self, name: str) -> LabelRef:
+        ref = LabelRef(name.strip(), None)
+        self.open.append(ref)
+        return ref
+
+    def register(self, name: str) -> Reg | None:
+        """The register of that name in this or an outer scope."""
+        match = _RANGE.fullmatch(name)
+        scope: Scope | None = self
+        while scope is not None:
+            reg = scope.registers.get(name)
+            if reg is not None:
+                return reg
+            if match is not None:
+                ranged = scope.ranges.get(match.group(1))
+                if ranged is not None and int(match.group(2)) < ranged[1]:
+                    reg = scope.registers[name] = Reg(name, ranged[0], self._counter[0])
+                    self._counter[0] += 1
+                    return reg
+            if name in scope.variables:
+                return None
+            scope = scope.parent
+        return None
+
+    def variable(self, name: str) -> Variable | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.variables:
+                return scope.variables[name]
+            scope = scope.parent
+        return None
+
+    def operand(self, text: str) -> Operand:
+        """The operand written as `text`; the answer is remembered."""
+        found = self.cache.get(text)
+        if found is None:
+            if self.parent is not None and not any(name in text for name in self.names):
+                found = self.parent.operand(text)
+            else:
+                found = self._operand(text.strip())
+            self.cache[text] = found
+        return found
+
+    def _operand(self, text: str) -> Operand:
+        first = text[:1]
+        if first == "[":
+            return self._address(text)
+        if first == "{":
+            return Vec(tuple(self.operand(part.strip()) for part in split_commas(text[1:-1])))
+        if first == "!":
+            reg = self.register(text[1:].strip())
+            if reg is None or reg.type is not PRED:
+                raise PtxError(f"'{text}' does not negate a predicate register")
+            return Not(reg)
+        if "|" in text:
+            one, two = text.split("|", 1)
+            return Pair(self.operand(one.strip()), self.operand(two.strip()))
+        number = literal(text)
+        return number if number is not None else self._name(text)
+
+    def _name(self, text: str) -> Operand:
+        if text == "_":
+            return Sink()
+        if text == "WARP_SZ":
+            return Imm(32, 0)
+        if text in _DOTTED or text in _PLAIN:
+            return Special(text)
+        if NAME.fullmatch(text):
+            reg = self.register(text)
+            if reg is not None:
+                return reg
+            if text.startswith("%"):
+                self._refuse_special(text)
+            return Sym(text, 0, self.variable(text))
+        match = _SYM_OFFSET.fullmatch(text)
+        if match:
+            offset = literal(match.group(2))
+            if offset is not None and not offset.float_bits:
+                return Sym(match.group(1), offset.value, self.variable(match.group(1)))
+        if text.startswith("%"):
+            self._refuse_special(text)
+        raise PtxError(f"'{text[:60]}' is no operand")
+
+    def _refuse_special(self, text: str) -> None:
+        base = text.partition(".")[0]
+        if re.fullmatch(r"%(pm\d+(_64)?|envreg\d+|(n?cluster\w*))", base):
+            raise unsupported(f"special register '{text}'", "is not supported by the emulated device")
+        if base in ("%tid", "%ntid", "%ctaid", "%nctaid"):
+            raise unsupported(f"special register '{text}'", "is supported by its components only")
+        raise PtxError(f"the register {text} is not declared")
+
+    def _address(self, text: str) -> Operand:
+        match = _ADDRESS.fullmatch(text)
+        if match is None:
+            raise PtxError(f"'{text[:60]}' is no address")
+        name, number, number2 = match.groups()
+        offset = 0
+        for part in (number, number2):
+            if part:
+                value = literal(part.replace(" ", ""))
+                if value is None or value.float_bits:
+                    raise PtxError(f"'{text[:60]}' is no address")
+                offset += value.value
+        if name is None:
+            return Addr(None, offset)
+        base = self._name(name)
+        if isinstance(base, (Reg, Sym)):
+            return Addr(base, offset)
+        raise PtxError(f"'{text[:60]}' is no address")

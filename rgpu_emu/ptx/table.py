@@ -1,0 +1,142 @@
+"""The instruction table: one row per form, and the look-up that refuses everything else by name.
+
+A row's pattern is a list of slots in order: `name=alt|alt` must be there, `name?=alt|alt` may be there, a bare
+`word` is the modifier itself and `?word` an optional one.  A row's operand list has a letter per operand:
+
+    d  destination register or `_`      D  destination: register, vector or `_`    P  `d` or `d|p`
+    s  source: register, literal, name  S  source: s or vector                     p  source predicate, maybe negated
+    m  `[address]`                      l  label or target list                    c  the operands of `call`
+
+with `?` after the letter for an operand that may be left out (only at the end).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.types import TYPES, Type
+
+MANUAL: Final = "https://docs.nvidia.com/cuda/parallel-thread-execution/#"
+
+
+@dataclass(frozen=True)
+class Slot:
+    name: str
+    options: frozenset[str]
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One form.
+
+    Attributes:
+        op: opcode without modifiers.
+        pattern: the modifiers, see the module's docstring.
+        operands: operand letters.
+        lower: name of the function in rgpu_emu.lower that emits it.
+        section: anchor of its section in the PTX manual.
+    """
+
+    op: str
+    pattern: str
+    operands: str
+    lower: str
+    section: str
+
+    @property
+    def url(self) -> str:
+        return MANUAL + self.section
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        return tuple(_slot(word) for word in self.pattern.split())
+
+    @cached_property
+    def counts(self) -> tuple[int, int]:
+        """Least and greatest number of operands."""
+        letters = self.operands.split()
+        return sum(not w.endswith("?") for w in letters), len(letters)
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A row with the modifiers that one instruction chose."""
+
+    name: str
+    row: Row
+    slots: dict[str, str]
+
+    @cached_property
+    def type(self) -> Type:
+        return TYPES[self.slots["t"]]
+
+    @cached_property
+    def letters(self) -> str:
+        return self.row.operands.replace("?", "").replace(" ", "")
+
+    def get(self, slot: str) -> str:
+        return self.slots.get(slot, "")
+
+    def has(self, slot: str) -> bool:
+        return slot in self.slots
+
+
+def _slot(word: str) -> Slot:
+    name, equals, options = word.partition("=")
+    optional = name.endswith("?") if equals else name.startswith("?")
+    name = name.strip("?")
+    return Slot(name, frozenset(options.split("|")) if equals else frozenset((name,)), optional)
+
+
+def _match(slots: tuple[Slot, ...], parts: list[str], at: int, found: dict[str, str]) -> bool:
+    if not slots:
+        return at == len(parts)
+    slot, rest = slots[0], slots[1:]
+    if at < len(parts) and parts[at] in slot.options:
+        found[slot.name] = parts[at]
+        if _match(rest, parts, at + 1, found):
+            return True
+        del found[slot.name]
+    return slot.optional and _match(rest, parts, at, found)
+
+
+class Table:
+    """All rows, indexed by opcode; remembers the answers."""
+
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        self.rows = rows
+        self._by_op: dict[str, list[Row]] = {}
+        for row in rows:
+            self._by_op.setdefault(row.op, []).append(row)
+        self._forms: dict[str, Form] = {}
+
+    def form(self, name: str) -> Form:
+        """The form of a full instruction name such as `add.rn.f32`.
+
+        Raises:
+            PtxError: 801 with the name when no row has it, 218 when it is no instruction name.
+        """
+        form = self._forms.get(name)
+        if form is None:
+            form = self._forms[name] = self._find(name)
+        return form
+
+    def _find(self, name: str) -> Form:
+        op, *parts = name.split(".")
+        rows = self._by_op.get(op)
+        if rows is None:
+            if not op.isidentifier():
+                raise PtxError(f"'{name}' is no instruction")
+            raise unsupported(f"instruction '{name}'")
+        for row in rows:
+            found: dict[str, str] = {}
+            if _match(row.slots, parts, 0, found):
+                return Form(name, row, found)
+        known = {option for row in rows for slot in row.slots for option in slot.options}
+        strange = [p for p in parts if p not in known]
+        why = f" (no form of {op} has .{strange[0]})" if strange else ""
+        raise unsupported(f"instruction '{name}'", f"is not in the emulated device's instruction table{why}")

@@ -1,0 +1,163 @@
+"""cvt between all types, in all rounding modes, with saturation."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from ptx.forms import Case, Reference, check, decode, encode, round_exact, signed, width
+
+INT = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
+FLOAT = ("f16", "bf16", "f32", "f64")
+MODES = ("rn", "rz", "rm", "rp")
+ROUND = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": (1 << 63) - 1}
+
+
+def holder(kind: str) -> str:
+    """The register type for a type: there are no 8-bit registers."""
+    return {"u8": "b16", "s8": "b16"}.get(kind, kind)
+
+
+def value(raw: int, kind: str) -> int:
+    n = int(kind[1:])
+    raw &= (1 << n) - 1
+    return signed(raw, n) if kind[0] == "s" else raw
+
+
+def limits(kind: str) -> tuple[int, int]:
+    n = int(kind[1:])
+    return (-(1 << n - 1), (1 << n - 1) - 1) if kind[0] == "s" else (0, (1 << n) - 1)
+
+
+def wrap(v: int, kind: str) -> int:
+    """The value in the type, extended as the register shows it."""
+    return value(v, kind)
+
+
+def clamp(v: int, kind: str) -> int:
+    low, high = limits(kind)
+    return min(max(v, low), high)
+
+
+def integers() -> list[Case]:
+    cases = []
+    for d in INT:
+        for s in INT:
+            cases += [Case(f"cvt.{d}.{s} {{d}}, {{0}}", holder(d), (holder(s),), lambda a, d=d, s=s: wrap(value(a, s), d)),
+                      Case(f"cvt.sat.{d}.{s} {{d}}, {{0}}", holder(d), (holder(s),), lambda a, d=d, s=s: clamp(value(a, s), d))]  # fmt: skip
+    return cases
+
+
+def int_to_float() -> list[Case]:
+    return [
+        Case(f"cvt.{mode}.{d}.{s} {{d}}, {{0}}", d, (holder(s),),
+             lambda a, d=d, s=s, m=mode: round_exact(Fraction(value(a, s)), d, m))
+        for d in FLOAT for s in INT for mode in MODES
+    ]  # fmt: skip
+
+
+def to_integer(mode: str, d: str, s: str) -> Reference:
+    def reference(raw: int) -> int:
+        v = decode(raw, s)
+        if math.isnan(v):
+            return 0
+        return clamp(ROUND[mode](v), d) if math.isfinite(v) else limits(d)[int(v > 0)]
+
+    return reference
+
+
+def float_to_int() -> list[Case]:
+    return [
+        Case(f"cvt.{mode}.{d}.{s} {{d}}, {{0}}", holder(d), (s,), to_integer(mode, d, s))
+        for d in INT for s in FLOAT for mode in ROUND
+    ]  # fmt: skip
+
+
+def between(d: str, s: str, mode: str) -> Reference:
+    def reference(raw: int) -> int:
+        v = decode(raw, s)
+        if not math.isfinite(v):
+            return NAN[d] if math.isnan(v) else encode(v, d)
+        return round_exact(Fraction(v), d, mode, negative_zero=math.copysign(1, v) < 0)
+
+    return reference
+
+
+def saturated(d: str, s: str) -> Reference:
+    def reference(raw: int) -> int:
+        v = decode(raw, s)
+        return encode(min(v, 1.0), d) if v > 0 else 0
+
+    return reference
+
+
+def floats() -> list[Case]:
+    cases = [Case(f"cvt.{d}.{s} {{d}}, {{0}}", d, (s,), between(d, s, "rn")) for d, s in
+             (("f32", "f16"), ("f32", "bf16"), ("f64", "f16"), ("f64", "bf16"), ("f64", "f32"))]  # fmt: skip
+    for d, s in (("f32", "f64"), ("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64")):
+        cases += [Case(f"cvt.{m}.{d}.{s} {{d}}, {{0}}", d, (s,), between(d, s, m)) for m in MODES]
+    cases += [Case("cvt.sat.f32.f32 {d}, {0}", "f32", ("f32",), saturated("f32", "f32")),
+              Case("cvt.sat.f64.f64 {d}, {0}", "f64", ("f64",), saturated("f64", "f64")),
+              Case("cvt.rn.sat.f32.f64 {d}, {0}", "f32", ("f64",), saturated("f32", "f64")),
+              Case("cvt.rn.relu.f16.f32 {d}, {0}", "f16", ("f32",),
+                   lambda a: 0 if decode(a, "f32") <= 0 else between("f16", "f32", "rn")(a)),
+              Case("cvt.ftz.f32.f32 {d}, {0}", "f32", ("f32",), lambda a: a & 0x80000000 if not a & 0x7F800000 else a),
+              Case("cvt.f16.f16 {d}, {0}", "f16", ("f16",), lambda a: a)]  # fmt: skip
+    for kind in ("f16", "f32", "f64"):
+        for mode, function in ROUND.items():
+            def integral(raw: int, k: str = kind, f: Reference = function) -> int:  # noqa: E306
+                v = decode(raw, k)
+                if not math.isfinite(v):
+                    return raw
+                return encode(math.copysign(float(f(v)), v), k)
+
+            cases.append(Case(f"cvt.{mode}.{kind}.{kind} {{d}}, {{0}}", kind, (kind,), integral))
+    return cases
+
+
+def packed() -> list[Case]:
+    cases = []
+    for kind in ("f16", "bf16"):
+        for mode in ("rn", "rz"):
+            one = between(kind, "f32", mode)
+            cases.append(Case(f"cvt.{mode}.{kind}x2.f32 {{d}}, {{0}}, {{1}}", f"{kind}x2", ("f32", "f32"),
+                              lambda a, b, f=one: (f(a) & 0xFFFF) << 16 | f(b) & 0xFFFF))  # fmt: skip
+    return cases
+
+
+def wide_registers() -> list[Case]:
+    """The source may be in a wider register, the destination is extended to its register."""
+    return [Case("cvt.s32.s8 {d}, {0}", "s32", ("b32",), lambda a: value(a, "s8")),
+            Case("cvt.u32.u16 {d}, {0}", "u32", ("b64",), lambda a: a & 0xFFFF),
+            Case("cvt.s8.s32 {d}, {0}", "b32", ("b32",), lambda a: value(a, "s8")),
+            Case("cvt.u8.u32 {d}, {0}", "b64", ("b32",), lambda a: a & 0xFF),
+            Case("cvt.rzi.s8.f32 {d}, {0}", "b64", ("f32",), to_integer("rzi", "s8", "f32"))]  # fmt: skip
+
+
+CASES = [*integers(), *int_to_float(), *float_to_int(), *floats(), *packed(), *wide_registers()]
+assert width("bf16x2") == 32
+
+
+def test_integer_to_integer() -> None:
+    check(integers(), 31)
+
+
+def test_integer_to_float() -> None:
+    check(int_to_float(), 32)
+
+
+def test_float_to_integer() -> None:
+    check(float_to_int(), 33)
+
+
+def test_float_to_float() -> None:
+    check(floats(), 34)
+
+
+def test_pairs() -> None:
+    check(packed(), 35)
+
+
+def test_registers_wider_than_the_type() -> None:
+    check(wide_registers(), 36)
