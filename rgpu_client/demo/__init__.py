@@ -1,0 +1,3 @@
+"""`rgpu demo`: a server with an emulated device, and two unmodified programs in two leases at
+once.
+"""

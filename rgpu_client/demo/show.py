@@ -1,0 +1,222 @@
+"""The demo itself: starts, watches, sums up."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_client.control import ControlClient, LeaseRequest
+from rgpu_client.preload import client_environment, library_path
+from rgpu_client.tables import table
+from rgpu_common.endpoints import Endpoint, parse_endpoint
+from rgpu_common.errors import MissingPartError, ServerError
+from rgpu_common.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rgpu_common.v1 import session_pb2
+
+MIB = 1 << 20
+DEADLINE_SECONDS = 300.0
+_READY = re.compile(r"rgpu: serving .* on (127\.0\.0\.1:[0-9]+)")
+_NEEDS = {"numba_cuda": "numba-cuda", "numpy": "numpy", "llvmlite": "llvmlite"}
+_RGPU = "import sys; from rgpu_common.command import main; sys.exit(main())"
+
+
+@dataclass(slots=True)
+class Part:
+    """One program in one lease.  steps: what it reported so far."""
+
+    title: str
+    program: str
+    memory_bytes: int
+    steps: list[tuple[str, bool, float]] = field(default_factory=list)
+    lease_id: str = ""
+    status: int | None = None
+    errors: str = ""
+
+    @property
+    def right(self) -> bool:
+        return self.status == 0 and bool(self.steps) and all(right for _, right, _ in self.steps)
+
+
+def run_demo(verbose: bool = False) -> bool:
+    """Runs the demo and prints what happens; True if everything was as it should be.
+
+    Raises:
+        MissingPartError: something that the demo needs is not installed.
+        ServerError: the server did not start.
+    """
+    _check_needs()
+    parts = [
+        Part("calculate", "calculate.py", 256 * MIB),
+        Part("overfill", "overfill.py", 96 * MIB),
+    ]
+    with tempfile.TemporaryDirectory(prefix="rgpu-demo-") as folder:
+        log_path = Path(folder) / "server.log"
+        print("starting a server with an emulated device of 1 GiB ...", flush=True)
+        with _server(log_path) as endpoint, ControlClient(endpoint) as client:
+            print(f"it serves on {endpoint}\n", flush=True)
+            _run_parts(parts, client, endpoint)
+            usages = {part.lease_id: client.usage(part.lease_id)[0] for part in parts}
+        if verbose:
+            print(log_path.read_text(encoding="utf-8", errors="replace"))
+    _summary(parts, usages)
+    return all(_as_expected(part, usages[part.lease_id]) for part in parts)
+
+
+def _check_needs() -> None:
+    missing = [name for module, name in _NEEDS.items() if find_spec(module) is None]
+    if missing:
+        raise MissingPartError(
+            f"the demo needs {', '.join(missing)}: python -m pip install 'rgpu-cuda[demo]' "
+            "(in the repository: python -m pip install '.[demo]')"
+        )
+
+
+@contextmanager
+def _server(log_path: Path) -> Iterator[Endpoint]:
+    command = [sys.executable, "-c", _RGPU, "serve", "--listen", "127.0.0.1:0"]
+    with log_path.open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [*command, "--device", "emulated:1GiB"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd="/",
+        )
+    try:
+        assert process.stdout is not None
+        match = _READY.match(process.stdout.readline())
+        if match is None:
+            process.wait()
+            raise ServerError(f"the server did not start: {_last_line(log_path)}")
+        yield parse_endpoint(match[1])
+    finally:
+        process.terminate()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def _run_parts(parts: list[Part], client: ControlClient, endpoint: Endpoint) -> None:
+    for part in parts:
+        request = LeaseRequest(
+            tenant="demo",
+            key=part.title,
+            memory_bytes=part.memory_bytes,
+            ttl_seconds=DEADLINE_SECONDS,
+        )
+        part.lease_id = client.grant(request).lease_id
+        print(f"lease {part.title!r}: {format_bytes(part.memory_bytes)}, program {part.program}")
+    print(flush=True)
+    news: queue.Queue[tuple[Part, str]] = queue.Queue()
+    threads = [threading.Thread(target=_run_part, args=(p, endpoint, news)) for p in parts]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    while any(part.status is None for part in parts):
+        try:
+            part, line = news.get(timeout=5.0)
+        except queue.Empty:
+            print(f"  ... {time.monotonic() - started:.0f} s", flush=True)
+            continue
+        if line:
+            print(f"  [{part.title}] {line}", flush=True)
+    for thread in threads:
+        thread.join()
+
+
+def _run_part(part: Part, endpoint: Endpoint, news: queue.Queue[tuple[Part, str]]) -> None:
+    variables = {
+        "RGPU_SERVER": str(endpoint),
+        "RGPU_TENANT": "demo",
+        "RGPU_LEASE": part.title,
+        "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0",
+    }
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).parent / "programs" / part.program)],
+        env=client_environment(clean, variables, library_path()),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    timer = threading.Timer(DEADLINE_SECONDS, process.kill)
+    timer.start()
+    errors: list[str] = []
+    assert process.stdout is not None
+    assert process.stderr is not None
+    reader = threading.Thread(target=lambda: errors.extend(process.stderr or ()))
+    reader.start()
+    for line in process.stdout:
+        news.put((part, _take_step(part, line)))
+    status = process.wait()
+    reader.join()
+    timer.cancel()
+    process.stdout.close()
+    process.stderr.close()
+    part.errors = "".join(errors)
+    part.status = status
+    news.put((part, "" if status == 0 else f"ended with exit code {status}"))
+
+
+def _take_step(part: Part, line: str) -> str:
+    try:
+        step = json.loads(line)
+        name, right, seconds = str(step["step"]), bool(step["right"]), float(step["seconds"])
+    except (ValueError, KeyError, TypeError):
+        return line.rstrip()
+    part.steps.append((name, right, seconds))
+    return f"{name}: {'right' if right else 'WRONG'} ({format_seconds(seconds)})"
+
+
+def _as_expected(part: Part, usage: session_pb2.LeaseUsage) -> bool:
+    """The numbers are right, the limit held, and only who asked for too much was refused."""
+    held = usage.usage.memory_peak_bytes <= usage.memory_limit_bytes
+    refused = usage.usage.refused_allocations > 0
+    return part.right and held and refused == (part.title == "overfill")
+
+
+def _summary(parts: list[Part], usages: dict[str, session_pb2.LeaseUsage]) -> None:
+    rows = []
+    for part in parts:
+        usage = usages[part.lease_id]
+        rows.append(
+            (
+                part.title,
+                format_bytes(usage.memory_limit_bytes),
+                format_bytes(usage.usage.memory_peak_bytes),
+                str(usage.usage.refused_allocations),
+                str(usage.usage.launches),
+                f"{sum(right for _, right, _ in part.steps)} of {len(part.steps)} right",
+                format_seconds(sum(seconds for _, _, seconds in part.steps)),
+                "as expected" if _as_expected(part, usage) else "NOT as expected",
+            )
+        )
+    titles = ("lease", "memory>", "peak>", "refused>", "launches>", "results", "time>", "verdict")
+    print("\n" + table(titles, rows))
+    for part in parts:
+        if part.errors and not part.right:
+            print(f"\n[{part.title}] said on stderr:\n{part.errors}")

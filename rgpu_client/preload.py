@@ -1,0 +1,93 @@
+"""Makes this process, or the next program, load our driver library instead of none."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_client.settings import SEND_PTX, ClientSettings, configured_server
+from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.parts import compiled_part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_loaded: list[ctypes.CDLL] = []
+
+
+def library_path() -> Path:
+    """Returns the folder with `libcuda.so.1`, to be put first in LD_LIBRARY_PATH.
+
+    Raises:
+        MissingPartError: the package was not built.
+    """
+    return compiled_part("rgpu_client", "lib/libcuda.so.1").parent
+
+
+def connect(
+    server: str | None = None,
+    *,
+    memory: str | int | None = None,
+    device: int | None = None,
+    share: str | float | None = None,
+    limit: str | float | None = None,
+    tenant: str | None = None,
+    lease: str | None = None,
+) -> None:
+    """Serves every later CUDA import of this process, and of its children, from `server`.
+
+    The session itself is opened by the first CUDA call.  Call it once, before anything that loads
+    CUDA.
+
+    Raises:
+        UsageError: a value is not accepted, or CUDA is already loaded in this process.
+        MissingPartError: the package was not built.
+    """
+    settings = ClientSettings(server, memory, device, share, limit, tenant, lease)
+    variables = settings.variables()
+    folder = library_path()
+    _check_loaded(folder)
+    for name, value in client_environment(os.environ, variables, folder).items():
+        os.environ[name] = value
+    if not _loaded:
+        # Both names: later dlopen calls of either find what is loaded already.
+        paths = (folder / "libcuda.so.1", folder / "libcuda.so")
+        _loaded.extend(_load(path) for path in paths if path.exists())
+
+
+def client_environment(
+    environment: Mapping[str, str], variables: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    """Returns `environment` with the variables of a client and the library's folder first."""
+    result = {**SEND_PTX, **environment, **variables}
+    result.setdefault("RGPU_SERVER", str(configured_server(None, environment)))
+    paths = [p for p in environment.get("LD_LIBRARY_PATH", "").split(":") if p]
+    others = [p for p in paths if p != str(folder)]
+    result["LD_LIBRARY_PATH"] = ":".join([str(folder), *others])
+    return result
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise RgpuError(f"{path} cannot be loaded: {error}") from None
+
+
+def _check_loaded(folder: Path) -> None:
+    """Another driver library in this process would go on answering."""
+    for path in _mapped_drivers():
+        if path.parent != folder.resolve() and path.parent != folder:
+            raise UsageError(
+                f"{path} is already loaded: call rgpu_client.connect() before the first import of "
+                "a CUDA "
+                "package, or start the program with `rgpu run`"
+            )
+
+
+def _mapped_drivers() -> set[Path]:
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    paths = (line.split(maxsplit=5)[5] for line in lines if line.count("/") > 0)
+    return {Path(p) for p in paths if Path(p).name.startswith("libcuda.so")}

@@ -1,0 +1,93 @@
+"""What a client asks a server for, as the `RGPU_*` variables that the driver library reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_common.endpoints import DEFAULT_PORT, Endpoint, TcpEndpoint, parse_endpoint
+from rgpu_common.errors import UsageError
+from rgpu_common.units import PPM, format_share, parse_bytes, parse_share
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_SERVER = TcpEndpoint("127.0.0.1", DEFAULT_PORT)
+MAX_NAME_BYTES = 256
+# An emulated device runs PTX, not machine code: these make programs that can choose send it.
+SEND_PTX = {"CUPY_COMPILE_WITH_PTX": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Sizes as users write them; None leaves it to the environment, then to the server.
+
+    memory: "2GiB".  device: its number on the server.  share, limit: "0.4" or "40%".
+    lease: processes with one lease share it.  tenant: who is billed.
+    """
+
+    server: str | None = None
+    memory: str | int | None = None
+    device: int | None = None
+    share: str | float | None = None
+    limit: str | float | None = None
+    tenant: str | None = None
+    lease: str | None = None
+
+    def variables(self) -> dict[str, str]:
+        """Returns the variables to set.
+
+        Raises:
+            UsageError: with the value and what is accepted.
+        """
+        found: dict[str, str] = {}
+        if self.server is not None:
+            found["RGPU_SERVER"] = str(parse_endpoint(self.server))
+        if self.memory is not None:
+            found["RGPU_MEMORY"] = str(_positive("memory", parse_bytes(str(self.memory))))
+        if self.device is not None:
+            if self.device < 0:
+                raise UsageError(f"{self.device} is not a device: they are numbered from 0")
+            found["RGPU_DEVICE"] = str(self.device)
+        for name, value in (("SHARE", self.share), ("LIMIT", self.limit)):
+            if value is not None:
+                found[f"RGPU_{name}"] = _fraction(name.lower(), str(value))
+        for name, text in (("TENANT", self.tenant), ("LEASE", self.lease)):
+            if text is not None:
+                found[f"RGPU_{name}"] = _name(name.lower(), text)
+        _check_shares(found)
+        return found
+
+
+def configured_server(option: str | None, environment: Mapping[str, str]) -> Endpoint:
+    """Returns the server of the option, else of RGPU_SERVER, else 127.0.0.1:7700."""
+    text = option or environment.get("RGPU_SERVER")
+    return parse_endpoint(text) if text else DEFAULT_SERVER
+
+
+def _positive(name: str, number: int) -> int:
+    if number <= 0:
+        raise UsageError(f"{name} 0 makes no sense: leave it out for the server's default")
+    return number
+
+
+def _fraction(name: str, text: str) -> str:
+    ppm = _positive(name, parse_share(text))
+    return f"{ppm / PPM:.6f}".rstrip("0").rstrip(".")
+
+
+def _check_shares(found: Mapping[str, str]) -> None:
+    if "RGPU_SHARE" not in found or "RGPU_LIMIT" not in found:
+        return
+    share, limit = parse_share(found["RGPU_SHARE"]), parse_share(found["RGPU_LIMIT"])
+    if share > limit:
+        raise UsageError(
+            f"the share {format_share(share)} is above its limit {format_share(limit)}; "
+            "raise the limit or ask for a smaller share"
+        )
+
+
+def _name(name: str, text: str) -> str:
+    if not text or len(text.encode()) > MAX_NAME_BYTES or not text.isprintable():
+        raise UsageError(f"a {name} is 1 to {MAX_NAME_BYTES} printable characters, not {text!r}")
+    return text

@@ -1,0 +1,15 @@
+"""What client and server share: the control-plane API, the Python view of the wire, configuration,
+errors, units, clock.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def release() -> str:
+    """Returns the version of the installed distribution, or "unknown" in a bare source tree."""
+    try:
+        return version("rgpu-cuda")
+    except PackageNotFoundError:
+        return "unknown"

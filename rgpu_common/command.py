@@ -1,0 +1,98 @@
+"""The `rgpu` command.  Its sub-commands are found by entry point, so the rooms stay apart.
+
+An entry point of the group `rgpu.commands` is named like the sub-command and loads a `Command`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, NoReturn
+
+from rgpu_common import release
+from rgpu_common.errors import RgpuError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+GROUP = "rgpu.commands"
+OK, FAILED, USAGE = 0, 1, 2
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A sub-command.
+
+    summary: one line for the list of commands.
+    configure: adds the arguments.
+    run: does the work and returns the exit code; RgpuError ends it with a sentence.
+    """
+
+    name: str
+    summary: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `rgpu`; returns its exit code.  Errors are sentences on stderr, never tracebacks."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except UsageError as error:
+        return _complain(error, USAGE)
+    except RgpuError as error:
+        return _complain(error, FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone; nothing can be said to it any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _dispatch(arguments: list[str]) -> int:
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        _print_help(found)
+        return OK if arguments else USAGE
+    if arguments[0] in ("-V", "--version"):
+        print(f"rgpu {release()}")
+        return OK
+    point = found.get(arguments[0])
+    if point is None:
+        known = ", ".join(sorted(found))
+        raise UsageError(f"there is no command {arguments[0]!r}; there are: {known or 'none'}")
+    command = _load(point)
+    parser = _Parser(prog=f"rgpu {command.name}", description=command.summary, allow_abbrev=False)
+    command.configure(parser)
+    return command.run(parser.parse_args(arguments[1:]))
+
+
+def _load(point: EntryPoint) -> Command:
+    command = point.load()
+    if not isinstance(command, Command):
+        raise RgpuError(f"the entry point {point.name!r} of {GROUP} is not a command")
+    return command
+
+
+def _print_help(found: dict[str, EntryPoint]) -> None:
+    print("usage: rgpu COMMAND ...\n\nGPU programs on a machine without a GPU.\n\ncommands:")
+    for name in sorted(found):
+        print(f"  {name:<10} {_load(found[name]).summary}")
+    print("\n`rgpu COMMAND --help` says more; `rgpu --version` prints the version.")
+
+
+def _complain(error: Exception, code: int) -> int:
+    sys.stdout.flush()
+    print(f"rgpu: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,152 @@
+"""Configuration files in TOML, read through a checked schema.
+
+A room reads its keys with the typed methods of `Table` and then calls `done()`; whatever is left
+over is an error that names the key, the file and the closest key that exists.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rgpu_common.errors import ConfigError, UsageError
+from rgpu_common.units import parse_bytes, parse_share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_toml(path: Path) -> Table:
+    """Returns the root table of a file; ConfigError if it cannot be read or is not TOML."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not TOML: {error}") from None
+    return Table(data, str(path))
+
+
+class Table:
+    """One table of a file.  Every method takes a key at most once and raises ConfigError."""
+
+    def __init__(self, data: dict[str, Any], source: str, path: str = "") -> None:
+        self._data = dict(data)
+        self._source = source
+        self._path = path
+        self._known: list[str] = []
+
+    def text(self, key: str, default: str) -> str:
+        """A string."""
+        value = self._take(key, default)
+        if isinstance(value, str):
+            return value
+        raise self._bad(key, value, "a string")
+
+    def texts(self, key: str, default: list[str]) -> list[str]:
+        """A list of strings."""
+        value = self._take(key, default)
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return list(value)
+        raise self._bad(key, value, "a list of strings")
+
+    def flag(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self._take(key, default)
+        if isinstance(value, bool):
+            return value
+        raise self._bad(key, value, "true or false")
+
+    def integer(self, key: str, default: int, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        value = self._take(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        raise self._bad(key, value, f"a whole number from {low} to {high}")
+
+    def optional_integer(self, key: str, low: int, high: int) -> int | None:
+        """As `integer`, None if the key is absent."""
+        if key in self._data:
+            return self.integer(key, low, low, high)
+        self._known.append(key)
+        return None
+
+    def seconds(self, key: str, default: float, low: float, high: float) -> float:
+        """A duration in seconds from `low` to `high`."""
+        value = self._take(key, default)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
+            return float(value)
+        raise self._bad(key, value, f"a number of seconds from {low:g} to {high:g}")
+
+    def size(self, key: str, default: str | int, whole_bytes: int | None = None) -> int:
+        """A number of bytes, or text such as "2GiB", or "25%" where `whole_bytes` is known."""
+        value = self._take(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        if not isinstance(value, str):
+            raise self._bad(key, value, 'bytes, such as 1000 or "512MiB"')
+        return self._quantity(key, lambda: parse_bytes(value, whole_bytes))
+
+    def optional_size(self, key: str) -> int | None:
+        """As `size`, None if the key is absent."""
+        if key in self._data:
+            return self.size(key, 0)
+        self._known.append(key)
+        return None
+
+    def share(self, key: str, default: float) -> int:
+        """A fraction of a device (0.4 or "40%"), returned in millionths."""
+        value = self._take(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise self._bad(key, value, 'a fraction such as 0.4, or "40%"')
+        return self._quantity(key, lambda: parse_share(str(value)))
+
+    def table(self, key: str) -> Table:
+        """A table; an empty one if the key is absent."""
+        value = self._take(key, {})
+        if not isinstance(value, dict):
+            raise self._bad(key, value, f"a table [{self._name(key)}]")
+        return Table(value, self._source, self._name(key))
+
+    def tables(self) -> Iterator[tuple[str, Table]]:
+        """All keys of this table, each a table of its own."""
+        for key in list(self._data):
+            yield key, self.table(key)
+
+    def refuse(self, key: str, reason: str) -> ConfigError:
+        """Returns the error for a value that was read and makes no sense."""
+        return ConfigError(f"{self._source}: {self._name(key)}: {reason}")
+
+    def done(self) -> None:
+        """Raises ConfigError if keys are left that nobody asked for."""
+        for key in self._data:
+            close = difflib.get_close_matches(key, self._known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {sorted(self._known)}"
+            raise ConfigError(f"{self._source}: unknown key {self._name(key)!r}; {hint}")
+
+    def _take(self, key: str, default: object) -> Any:
+        self._known.append(key)
+        return self._data.pop(key, default)
+
+    def _quantity(self, key: str, parse: Callable[[], int]) -> int:
+        try:
+            return parse()
+        except UsageError as error:
+            raise ConfigError(f"{self._source}: {self._name(key)}: {error}") from None
+
+    def _bad(self, key: str, value: object, accepted: str) -> ConfigError:
+        return ConfigError(
+            f"{self._source}: {self._name(key)} is {value!r}, which is not {accepted}"
+        )
+
+    def _name(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key

@@ -1,0 +1,43 @@
+"""The whole error tree.  Every message is a sentence that a user can act on."""
+
+from __future__ import annotations
+
+
+class RgpuError(Exception):
+    """Anything that rgpu refuses or fails to do; its text goes to the user as it is."""
+
+
+class UsageError(RgpuError):
+    """The command line or an argument makes no sense."""
+
+
+class ConfigError(UsageError):
+    """A configuration file or a value in it is not accepted."""
+
+
+class UnitError(UsageError):
+    """A quantity is not written in a form that is accepted."""
+
+
+class EndpointError(UsageError):
+    """An address is not written in a form that is accepted."""
+
+
+class MissingPartError(RgpuError):
+    """A compiled part or an optional package is not installed."""
+
+
+class ServerError(RgpuError):
+    """The server cannot be reached or refused a request."""
+
+
+class ProtocolError(RgpuError):
+    """A peer sent something that the protocol does not allow."""
+
+
+class DeviceError(RgpuError):
+    """A device cannot be served."""
+
+
+class WorkerError(RgpuError):
+    """A worker process could not be started or spoken to."""

@@ -1,0 +1,30 @@
+"""Where the compiled parts lie.  Each is shipped by its package, so the installed one is found."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from rgpu_common.errors import MissingPartError
+
+
+def compiled_part(package: str, relative: str) -> Path:
+    """Returns the path of a compiled part of an installed package.
+
+    Raises:
+        MissingPartError: the package has none, as in a source tree that was not installed.
+    """
+    spec = find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(folder) / relative
+        if path.exists():
+            return path
+    raise MissingPartError(
+        f"{package}/{relative} is not installed: run `python -m pip install .` in the repository, "
+        "and start rgpu from another folder than the repository's root"
+    )
+
+
+def native_library() -> Path:
+    """Returns the path of the C functions that Python calls (librgpu_native.so)."""
+    return compiled_part("rgpu_common", "lib/librgpu_native.so")

@@ -1,0 +1,1 @@
+"""The GPU node: a daemon that decides, and worker processes that execute."""

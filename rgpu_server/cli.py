@@ -1,0 +1,63 @@
+"""`rgpu serve`."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_common.command import OK, Command
+from rgpu_server.config import Overrides, load_config
+
+if TYPE_CHECKING:
+    import argparse
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        action="append",
+        metavar="ADDRESS",
+        help="HOST:PORT or unix:/PATH; may be repeated (default 127.0.0.1:7700)",
+    )
+    parser.add_argument(
+        "--device",
+        action="append",
+        metavar="DEVICE",
+        help="emulated[:8GiB] or cuda[:N]; may be repeated (default emulated)",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration in TOML")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics there")
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        default=None,
+        help="allow addresses that other machines can reach, although clients are not identified",
+    )
+    parser.add_argument(
+        "--log-level", choices=_LEVELS, default="info", help="how much to log on stderr"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    config = load_config(
+        arguments.config,
+        Overrides(
+            listen=tuple(arguments.listen) if arguments.listen else None,
+            devices=tuple(arguments.device) if arguments.device else None,
+            insecure=arguments.insecure,
+            metrics=arguments.metrics,
+        ),
+    )
+    logging.basicConfig(
+        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    from rgpu_server.daemon import serve as run_server
+
+    run_server(config)
+    return OK
+
+
+serve = Command("serve", "serve devices to clients", _configure, _run)

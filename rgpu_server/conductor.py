@@ -1,0 +1,370 @@
+"""Carries out what the node decides: workers, lease pages, sessions, and the timer between."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rgpu_common.errors import WorkerError
+from rgpu_common.units import format_bytes
+from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE
+from rgpu_server.config import Limits
+from rgpu_server.core import actions as do
+from rgpu_server.core import events as on
+from rgpu_server.observe.audit import audit
+from rgpu_server.service.desk import Desk
+from rgpu_server.workers.messages import (
+    Assign,
+    FromWorker,
+    Opened,
+    Ready,
+    Refused,
+    encode_assign,
+    encode_attach,
+    encode_end,
+)
+from rgpu_server.workers.pages import Counters, LeasePage
+from rgpu_server.workers.process import WorkerOptions, WorkerProcess
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from rgpu_common.clock import Clock
+    from rgpu_server.core.model import Refusal
+    from rgpu_server.core.node import Node
+    from rgpu_server.workers.compiler import Compilers
+
+log = logging.getLogger("rgpu.server")
+
+# A start takes milliseconds of this loop and of a CPU; a session that opens now comes first.
+_START_DELAY_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the shell knows of a device: its ordinal in the library and the environment it needs."""
+
+    library_ordinal: int
+    environment: Mapping[str, str]
+    emulated: bool
+
+
+@dataclass(slots=True)
+class Equipment:
+    """What the conductor works with."""
+
+    options: Mapping[str, WorkerOptions]
+    served: Mapping[int, Served]
+    limits: Limits = field(default_factory=Limits)
+    compilers: Compilers | None = None
+
+
+class Conductor:
+    """Feeds events to the node and does what comes out, in order, one event at a time."""
+
+    def __init__(self, node: Node, clock: Clock, equipment: Equipment) -> None:
+        self.node = node
+        self.clock = clock
+        self.desk = Desk(self.feed, self._pass_control, self._spawn_task)
+        self.pages: dict[str, LeasePage] = {}
+        self.workers: dict[int, WorkerProcess] = {}
+        self.refusals = 0
+        self.sessions_opened = 0
+        self.changed = asyncio.Event()
+        self._equipment = equipment
+        self._requests = itertools.count(1)
+        self._answers: dict[int, do.Answer | do.Refuse] = {}
+        self._events: deque[on.Event] = deque()
+        self._feeding = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._starts: dict[int, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reports_seen: set[str] = set()
+        # One row per action type: the method that carries it out.
+        self._doers: dict[type[Any], Callable[[Any], None]] = {
+            do.StartWorker: self._start_worker,
+            do.StopWorker: self._stop_worker,
+            do.KillWorker: self._kill_worker,
+            do.AssignWorker: self._assign_worker,
+            do.EndSession: self._end_session,
+            do.RefuseSession: self._refuse_session,
+            do.ForgetSession: self._forget_session,
+            do.MakePage: self._make_page,
+            do.UpdatePage: self._update_page,
+            do.TakeSlot: self._take_slot,
+            do.ClearSlot: self._clear_slot,
+            do.DropPage: self._drop_page,
+            do.Answer: self._keep_answer,
+            do.Refuse: self._keep_answer,
+        }
+
+    def feed(self, event: on.Event) -> None:
+        """Handles an event and everything that follows from it at once."""
+        self._events.append(event)
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._events:
+                for action in self.node.handle(self._events.popleft(), self.clock.now()):
+                    self._doers[type(action)](action)
+        finally:
+            self._feeding = False
+        self._set_timer()
+        self.changed.set()
+
+    def next_request(self) -> int:
+        """Returns a fresh number for an event that wants an answer."""
+        return next(self._requests)
+
+    def ask(self, request: int, event: on.Event) -> do.Answer | Refusal:
+        """Handles an event that carries `request` and returns its answer."""
+        self.feed(event)
+        answer = self._answers.pop(request)
+        return answer.refusal if isinstance(answer, do.Refuse) else answer
+
+    def usage(self, lease_id: str) -> Counters:
+        """Returns what a lease holds and did; zeros if it is not there."""
+        page, lease = self.pages.get(lease_id), self.node.leases.get(lease_id)
+        return Counters() if page is None or lease is None else page.total(list(lease.slots))
+
+    def kill_idle(self) -> None:
+        """Kills the workers without a session that are still there."""
+        for pool in self.node.pools.values():
+            for number in pool.idle():
+                worker = self.workers.get(number)
+                if worker is not None:
+                    worker.kill()
+
+    async def close(self) -> None:
+        """Leaves everything: warm workers end, workers with a session serve on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for start in self._starts.values():
+            start.cancel()
+        for worker in self.workers.values():
+            worker.abandon()
+        self.workers.clear()
+        if self._equipment.compilers is not None:
+            self._equipment.compilers.close()
+        self.desk.close()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for page in self.pages.values():
+            page.close()
+        self.pages.clear()
+
+    # What workers say
+
+    def worker_said(self, worker: int, message: FromWorker) -> None:
+        """Hears a worker (WorkerWatcher)."""
+        session = self._session_of(worker)
+        if isinstance(message, Ready):
+            self._note_isolation(message.report)
+            self.feed(on.WorkerReady(worker))
+        elif isinstance(message, Opened):
+            self.sessions_opened += 1
+            if session is not None:
+                self.desk.opened(session)
+                audit("session_opened", session=session, worker=self.workers[worker].pid)
+            self.feed(on.SessionOpened(worker))
+        elif isinstance(message, Refused):
+            self.refusals += 1
+            if session is not None:
+                self.desk.opened(session)
+                audit("session_refused", session=session, sentence=message.sentence)
+            self.feed(on.SessionRefusedByWorker(worker))
+
+    def worker_exited(self, worker: int, reason: str) -> None:
+        """Hears of a worker's end (WorkerWatcher)."""
+        self.workers.pop(worker, None)
+        if self._session_of(worker) is None and not self.node.stopping:
+            log.warning("worker %d: %s", worker, reason)
+        self.feed(on.WorkerExited(worker, reason))
+
+    def _note_isolation(self, report: str) -> None:
+        if report and report not in self._reports_seen:
+            self._reports_seen.add(report)
+            log.warning("workers run with less isolation than wanted: %s", report)
+
+    # Actions
+
+    def _start_worker(self, action: do.StartWorker) -> None:
+        delay = 0.0 if self.node.sessions.waiting(action.library) else _START_DELAY_SECONDS
+        loop = asyncio.get_running_loop()
+        self._starts[action.worker] = loop.call_later(delay, self._start_now, action)
+
+    def _start_now(self, action: do.StartWorker) -> None:
+        del self._starts[action.worker]
+        options = self._equipment.options[action.library]
+        try:
+            self.workers[action.worker] = WorkerProcess(action.worker, options, self)
+        except WorkerError as error:
+            log.error("%s", error)
+            self.feed(on.WorkerExited(action.worker, str(error)))
+
+    def _stop_worker(self, action: do.StopWorker) -> None:
+        start = self._starts.pop(action.worker, None)
+        if start is not None:
+            start.cancel()
+            self.feed(on.WorkerExited(action.worker, "it was not started"))
+        worker = self.workers.get(action.worker)
+        if worker is not None:
+            worker.close()
+
+    def _kill_worker(self, action: do.KillWorker) -> None:
+        worker = self.workers.get(action.worker)
+        if worker is not None:
+            log.warning("worker %d did not end when told to and is killed", action.worker)
+            worker.kill()
+
+    def _assign_worker(self, action: do.AssignWorker) -> None:
+        visitor = self.desk.get(action.session)
+        worker, page = self.workers.get(action.worker), self.pages.get(action.lease)
+        if visitor is None or visitor.connection is None or worker is None or page is None:
+            if worker is not None:
+                worker.kill()
+            return
+        served, limits = self._equipment.served[action.device], self._equipment.limits
+        message = Assign(
+            session=action.session,
+            secret=visitor.secret,
+            slot=action.slot,
+            memory_bytes=action.memory_bytes,
+            stream_credits=limits.stream_credits,
+            stream_credit_bytes=limits.stream_credit_bytes,
+            device_ordinal=served.library_ordinal,
+            tenant=action.tenant,
+            environment=served.environment,
+            hello_head=visitor.head,
+        )
+        descriptors = [visitor.connection.fileno(), page.fd]
+        compiler = self._connect_compiler(served, action.tenant)
+        if compiler is not None:
+            descriptors.append(compiler.fileno())
+        self.desk.hand_over(visitor)
+        if not worker.send(encode_assign(message), descriptors):
+            worker.kill()
+        if compiler is not None:
+            compiler.close()
+        audit(
+            "session_assigned",
+            session=action.session,
+            tenant=action.tenant,
+            lease=action.lease,
+            device=action.device,
+            memory_bytes=action.memory_bytes,
+            peer=visitor.peer,
+            program=visitor.hello.program,
+            worker=worker.pid,
+        )
+
+    def _connect_compiler(self, served: Served, tenant: str) -> socket.socket | None:
+        compilers = self._equipment.compilers
+        if not served.emulated or compilers is None:
+            return None
+        try:
+            return compilers.connect(tenant)
+        except WorkerError as error:
+            log.error("%s", error)
+            return None
+
+    def _end_session(self, action: do.EndSession) -> None:
+        worker = self.workers.get(action.worker)
+        if worker is not None:
+            worker.send(encode_end(CUDA_ERROR_DEVICE_UNAVAILABLE, action.sentence))
+
+    def _refuse_session(self, action: do.RefuseSession) -> None:
+        self.refusals += 1
+        audit("session_refused", session=action.session, sentence=action.refusal.sentence)
+        self.desk.refuse(action.session, action.refusal)
+
+    def _forget_session(self, action: do.ForgetSession) -> None:
+        visitor = self.desk.forget(action.session)
+        if visitor is None:
+            return
+        if self._equipment.compilers is not None:
+            self._equipment.compilers.release(visitor.tenant)
+        audit("session_ended", session=action.session, tenant=visitor.tenant, reason=action.reason)
+
+    def _make_page(self, action: do.MakePage) -> None:
+        self.pages[action.lease] = LeasePage(action.quota)
+        lease = self.node.leases.get(action.lease)
+        if lease is not None:
+            audit(
+                "lease_granted",
+                lease=lease.id,
+                tenant=lease.key.tenant,
+                key=lease.key.name,
+                device=lease.device,
+                memory_bytes=action.quota.memory_bytes,
+                explicit=lease.explicit,
+            )
+
+    def _update_page(self, action: do.UpdatePage) -> None:
+        self.pages[action.lease].update(action.quota, action.state)
+        audit(
+            "lease_updated",
+            lease=action.lease,
+            memory_bytes=action.quota.memory_bytes,
+            share_request_ppm=action.quota.share_request_ppm,
+            share_limit_ppm=action.quota.share_limit_ppm,
+            state=action.state.name.lower(),
+        )
+
+    def _take_slot(self, action: do.TakeSlot) -> None:
+        self.pages[action.lease].take(action.slot, action.session)
+
+    def _clear_slot(self, action: do.ClearSlot) -> None:
+        self.pages[action.lease].clear(action.slot)
+
+    def _drop_page(self, action: do.DropPage) -> None:
+        page = self.pages.pop(action.lease)
+        total = page.total([])
+        page.close()
+        audit(
+            "lease_ended",
+            lease=action.lease,
+            peak_bytes=total.peak_bytes,
+            refused=total.refused,
+            launches=total.launches,
+            copied_bytes=total.copied_bytes,
+        )
+        log.info("lease %s ended; peak %s", action.lease, format_bytes(total.peak_bytes))
+
+    def _keep_answer(self, action: do.Answer | do.Refuse) -> None:
+        self._answers[action.request] = action
+
+    # Glue
+
+    def _session_of(self, worker: int) -> int | None:
+        for pool in self.node.pools.values():
+            known = pool.get(worker)
+            if known is not None:
+                return known.session
+        return None
+
+    def _pass_control(self, session_id: int, connection: socket.socket) -> bool:
+        session = self.node.sessions.get(session_id)
+        worker = self.workers.get(session.worker) if session and session.worker else None
+        return worker is not None and worker.send(encode_attach(), [connection.fileno()])
+
+    def _spawn_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self.clock.now()
+        wake = self.node.next_wake(now)
+        if wake is not None:
+            delay = max(wake - now, 0.0) + 1e-3
+            self._timer = asyncio.get_running_loop().call_later(delay, self.feed, on.TimePassed())

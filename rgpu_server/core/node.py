@@ -1,0 +1,335 @@
+"""The whole server's decisions: one event in, the actions out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rgpu_server.core import actions as do
+from rgpu_server.core import events as on
+from rgpu_server.core.leases import Joined, Lease, LeaseBook
+from rgpu_server.core.model import (
+    Code,
+    Device,
+    LeaseKey,
+    LeaseState,
+    PageState,
+    Policy,
+    Refusal,
+    RefusedError,
+    SessionState,
+    TenantPolicy,
+)
+from rgpu_server.core.placement import find
+from rgpu_server.core.pool import WorkerPool
+from rgpu_server.core.sessions import Session, SessionTable
+from rgpu_server.core.tenants import check_sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+class Node:
+    """Leases, sessions and workers of one server.
+
+    Read access (`leases`, `sessions`, `pools`, `devices`) is for reports; only `handle` changes
+    anything.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        policy: Policy | None = None,
+        tenants: Mapping[str, TenantPolicy] | None = None,
+    ) -> None:
+        self.devices = tuple(devices)
+        self.policy = policy or Policy()
+        self.tenants = dict(tenants or {})
+        self.leases = LeaseBook(self.devices, self.policy, self.tenants)
+        self.sessions = SessionTable()
+        self.pools = {d.library: WorkerPool(d.library, self.policy) for d in self.devices}
+        self.stopping = False
+        self._out: list[do.Action] = []
+        self._next_worker = 1
+        self._next_key = 1
+        # One row per event type: the method that handles it.
+        self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
+            on.Started: self._nothing,
+            on.TimePassed: self._time_passed,
+            on.StopRequested: self._stop_requested,
+            on.LeaseRequested: self._lease_requested,
+            on.KeepAliveRequested: self._keep_alive_requested,
+            on.ResizeRequested: self._resize_requested,
+            on.RevokeRequested: self._revoke_requested,
+            on.SessionRequested: self._session_requested,
+            on.ClientLeft: self._client_left,
+            on.WorkerReady: self._worker_ready,
+            on.SessionOpened: self._session_opened,
+            on.SessionRefusedByWorker: self._session_refused_by_worker,
+            on.WorkerExited: self._worker_exited,
+        }
+
+    def handle(self, event: on.Event, now: float) -> list[do.Action]:
+        """Returns what to do, in order, after `event` at time `now` (seconds, never going back)."""
+        self._out = []
+        self._handlers[type(event)](event, now)
+        self._refill(now)
+        out, self._out = self._out, []
+        return out
+
+    def next_wake(self, now: float) -> float | None:
+        """Returns when to hand in `TimePassed`, or None while only other events can change
+        anything.
+        """
+        times = [self.leases.next_end(), self.sessions.next_deadline()]
+        if not self.stopping:
+            times += [
+                p.next_start(len(self.sessions.waiting(p.library)), now)
+                for p in self.pools.values()
+            ]
+        return min((t for t in times if t is not None), default=None)
+
+    # Leases
+
+    def _lease_requested(self, event: on.LeaseRequested, now: float) -> None:
+        def grant() -> do.Answer:
+            self._check_running()
+            key = LeaseKey(event.tenant, event.key or self._fresh_key(event.tenant))
+            lease, new = self.leases.grant(key, event.wish, event.ttl_seconds, now)
+            if new:
+                self._out.append(do.MakePage(lease.id, lease.quota))
+            return do.Answer(event.request, lease.id)
+
+        self._answer(event.request, grant)
+
+    def _keep_alive_requested(self, event: on.KeepAliveRequested, now: float) -> None:
+        self._answer(
+            event.request,
+            lambda: do.Answer(event.request, self.leases.keep_alive(event.lease, now).id),
+        )
+
+    def _resize_requested(self, event: on.ResizeRequested, now: float) -> None:
+        def resize() -> do.Answer:
+            lease = self.leases.resize(
+                event.lease, event.memory_bytes, event.share_request_ppm, event.share_limit_ppm
+            )
+            self._out.append(do.UpdatePage(lease.id, lease.quota, PageState.ACTIVE))
+            return do.Answer(event.request, lease.id)
+
+        self._answer(event.request, resize)
+
+    def _revoke_requested(self, event: on.RevokeRequested, now: float) -> None:
+        def revoke() -> do.Answer:
+            lease, gone = self.leases.revoke(event.lease, now)
+            sessions = len(lease.slots)
+            self._lease_ended(lease, gone, now)
+            return do.Answer(event.request, lease.id, sessions)
+
+        self._answer(event.request, revoke)
+
+    def _answer(self, request: int, decide: Callable[[], do.Answer]) -> None:
+        try:
+            self._out.append(decide())
+        except RefusedError as error:
+            self._out.append(do.Refuse(request, error.refusal))
+
+    def _lease_ended(self, lease: Lease, gone: bool, now: float) -> None:
+        sentence = f"lease {lease.key} {lease.state.value}"
+        if lease.state is LeaseState.EXPIRED:
+            sentence += ": it was not kept alive in time"
+        if gone:
+            self._out.append(do.DropPage(lease.id))
+            return
+        self._out.append(do.UpdatePage(lease.id, lease.quota, PageState.ENDED))
+        for session_id in list(lease.slots.values()):
+            session = self.sessions.get(session_id)
+            if session is not None:
+                self._end(session, Refusal(Code.LEASE_ENDED, sentence), now)
+
+    def _fresh_key(self, tenant: str) -> str:
+        key = f"granted-{self._next_key}"
+        self._next_key += 1
+        return key
+
+    # Sessions
+
+    def _session_requested(self, event: on.SessionRequested, now: float) -> None:
+        try:
+            session = self._admit(event, now)
+        except RefusedError as error:
+            self._out.append(do.RefuseSession(event.session, error.refusal))
+            return
+        self.sessions.add(session)
+        self._give_worker(session, now)
+
+    def _admit(self, event: on.SessionRequested, now: float) -> Session:
+        self._check_running()
+        if len(self.sessions) >= self.policy.max_sessions:
+            raise RefusedError(
+                Code.SERVER_FULL,
+                f"the server has {len(self.sessions)} sessions, its maximum; try again when one "
+                "has ended",
+            )
+        tenant = self.tenants.get(event.tenant, self.tenants.get("*", TenantPolicy()))
+        check_sessions(event.tenant, tenant, self.sessions.of_tenant(event.tenant))
+        key = LeaseKey(event.tenant, event.key or f"container:{event.container}")
+        self._check_pool(key, event)
+        lease, joined = self.leases.join(key, event.wish, now)
+        slot = self.leases.attach(lease, event.session)
+        if joined is Joined.NEW:
+            self._out.append(do.MakePage(lease.id, lease.quota))
+        elif joined is Joined.RESHAPED:
+            self._out.append(do.UpdatePage(lease.id, lease.quota, PageState.ACTIVE))
+        self._out.append(do.TakeSlot(lease.id, slot, event.session))
+        library = find(self.devices, lease.device).library
+        deadline = now + self.policy.open_seconds
+        return Session(event.session, event.tenant, lease.id, slot, library, now, deadline)
+
+    def _check_running(self) -> None:
+        if self.stopping:
+            raise RefusedError(
+                Code.STOPPING, "the server is stopping; use another one or wait until it is back"
+            )
+
+    def _check_pool(self, key: LeaseKey, event: on.SessionRequested) -> None:
+        """Before anything is granted: a server whose workers cannot start says so at once."""
+        pools = list(self.pools.values())
+        if event.wish.device is not None:
+            pools = [self.pools[find(self.devices, event.wish.device).library]]
+        if all(pool.broken for pool in pools):
+            raise RefusedError(Code.NO_WORKER, _broken_sentence(pools[0]))
+
+    def _give_worker(self, session: Session, now: float) -> None:
+        pool = self.pools[session.library]
+        worker = pool.take(session.id)
+        lease = self.leases.get(session.lease)
+        if worker is None or lease is None:
+            if pool.broken:
+                self._end(session, Refusal(Code.NO_WORKER, _broken_sentence(pool)), now)
+            return
+        session.worker, session.state = worker, SessionState.OPENING
+        self._out.append(
+            do.AssignWorker(
+                worker=worker,
+                session=session.id,
+                lease=lease.id,
+                tenant=session.tenant,
+                slot=session.slot,
+                device=lease.device,
+                memory_bytes=lease.quota.memory_bytes,
+            )
+        )
+
+    def _client_left(self, event: on.ClientLeft, now: float) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None and session.state is SessionState.WAITING:
+            self._gone(session, "its client left before it was open", now)
+
+    def _end(self, session: Session, refusal: Refusal, now: float) -> None:
+        if session.worker is None:
+            self._out.append(do.RefuseSession(session.id, refusal))
+            self._gone(session, refusal.sentence, now)
+        elif session.state is not SessionState.ENDING:
+            session.state = SessionState.ENDING
+            session.deadline = now + self.policy.end_seconds
+            self._out.append(do.EndSession(session.worker, session.id, refusal.sentence))
+
+    def _gone(self, session: Session, reason: str, now: float) -> None:
+        self.sessions.remove(session)
+        lease = self.leases.get(session.lease)
+        if lease is not None:
+            self._out.append(do.ClearSlot(lease.id, session.slot))
+            if self.leases.detach(lease, session.slot, now):
+                self._out.append(do.DropPage(lease.id))
+        self._out.append(do.ForgetSession(session.id, reason))
+
+    # Workers
+
+    def _worker_ready(self, event: on.WorkerReady, now: float) -> None:
+        pool = self._pool_of(event.worker)
+        if pool is None:
+            return
+        pool.ready(event.worker)
+        for session in self.sessions.waiting(pool.library)[:1]:
+            self._give_worker(session, now)
+
+    def _session_opened(self, event: on.SessionOpened, now: float) -> None:
+        session = self._session_of(event.worker)
+        if session is not None and session.state is SessionState.OPENING:
+            session.state, session.deadline = SessionState.OPEN, None
+
+    def _session_refused_by_worker(self, event: on.SessionRefusedByWorker, now: float) -> None:
+        session = self._session_of(event.worker)
+        if session is not None:
+            session.state, session.deadline = SessionState.ENDING, now + self.policy.end_seconds
+
+    def _worker_exited(self, event: on.WorkerExited, now: float) -> None:
+        pool = self._pool_of(event.worker)
+        if pool is None:
+            return
+        session = self._session_of(event.worker)
+        pool.exited(event.worker, event.reason, now)
+        if session is not None:
+            if session.state is SessionState.OPENING:
+                sentence = f"the worker of this session ended before it was open: {event.reason}"
+                self._out.append(do.RefuseSession(session.id, Refusal(Code.NO_WORKER, sentence)))
+            self._gone(session, event.reason, now)
+        if pool.broken:
+            for waiting in self.sessions.waiting(pool.library):
+                self._end(waiting, Refusal(Code.NO_WORKER, _broken_sentence(pool)), now)
+
+    def _refill(self, now: float) -> None:
+        if self.stopping:
+            return
+        for pool in self.pools.values():
+            for _ in range(pool.to_start(len(self.sessions.waiting(pool.library)), now)):
+                pool.started(self._next_worker)
+                self._out.append(do.StartWorker(self._next_worker, pool.library))
+                self._next_worker += 1
+
+    def _pool_of(self, worker: int) -> WorkerPool | None:
+        return next((pool for pool in self.pools.values() if worker in pool), None)
+
+    def _session_of(self, worker: int) -> Session | None:
+        pool = self._pool_of(worker)
+        known = pool.get(worker) if pool is not None else None
+        return None if known is None or known.session is None else self.sessions.get(known.session)
+
+    # Time and the end
+
+    def _nothing(self, event: on.Started, now: float) -> None:
+        pass
+
+    def _time_passed(self, event: on.TimePassed, now: float) -> None:
+        for lease, gone in self.leases.expire(now):
+            self._lease_ended(lease, gone, now)
+        for session in self.sessions.late(now):
+            self._late(session, now)
+
+    def _late(self, session: Session, now: float) -> None:
+        if session.state is SessionState.ENDING and session.worker is not None:
+            session.deadline = None
+            self._out.append(do.KillWorker(session.worker))
+            return
+        seconds = self.policy.open_seconds
+        what = "no worker was free" if session.worker is None else "its worker did not open it"
+        sentence = (
+            f"the session was not open after {seconds:g} s: {what}; the server's log says more"
+        )
+        self._end(session, Refusal(Code.NO_WORKER, sentence), now)
+
+    def _stop_requested(self, event: on.StopRequested, now: float) -> None:
+        refusal = Refusal(Code.STOPPING, "the server was stopped by its operator")
+        if not self.stopping:
+            self.stopping = True
+            for pool in self.pools.values():
+                self._out += [do.StopWorker(worker) for worker in pool.idle()]
+        for session in self.sessions:
+            if event.end_sessions or session.worker is None:
+                self._end(session, refusal, now)
+
+
+def _broken_sentence(pool: WorkerPool) -> str:
+    return (
+        f"the workers for {pool.library!r} do not start: {pool.last_failure}; "
+        "the server's log says more"
+    )

@@ -1,0 +1,109 @@
+"""Warm workers of one library: how many to start, and when after a crash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rgpu_server.core.model import Policy
+
+
+class WorkerState(Enum):
+    """STARTING until it says READY, WARM until it gets a session, SERVING until it exits."""
+
+    STARTING = "starting"
+    WARM = "warm"
+    SERVING = "serving"
+
+
+@dataclass(slots=True)
+class Worker:
+    id: int
+    library: str
+    state: WorkerState = WorkerState.STARTING
+    session: int | None = None
+
+
+class WorkerPool:
+    """Keeps `warm_workers` ready, and one more for each session that waits.
+
+    A worker that ends before it was ready counts as a failure: the next start waits twice as long
+    as the one before.
+    """
+
+    def __init__(self, library: str, policy: Policy) -> None:
+        self.library = library
+        self.failures = 0
+        self.last_failure = ""
+        self._policy = policy
+        self._not_before = 0.0
+        self._workers: dict[int, Worker] = {}
+
+    def __contains__(self, worker: int) -> bool:
+        return worker in self._workers
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def get(self, worker: int) -> Worker | None:
+        """Returns the worker with this id, or None."""
+        return self._workers.get(worker)
+
+    def count(self, state: WorkerState) -> int:
+        """Returns how many workers are in `state`."""
+        return sum(1 for w in self._workers.values() if w.state is state)
+
+    @property
+    def broken(self) -> bool:
+        """True when so many starts failed in a row that a session need not wait for the next."""
+        return self.failures >= self._policy.max_start_failures
+
+    def to_start(self, waiting: int, now: float) -> int:
+        """Returns how many workers to start now, with `waiting` sessions that have none."""
+        if now < self._not_before:
+            return 0
+        starting = self.count(WorkerState.STARTING)
+        wanted = self._policy.warm_workers + waiting - self.count(WorkerState.WARM) - starting
+        room = (1 if self.failures else self._policy.max_starting) - starting
+        return max(min(wanted, room), 0)
+
+    def started(self, worker: int) -> None:
+        """Notes a worker that the shell is told to start."""
+        self._workers[worker] = Worker(worker, self.library)
+
+    def ready(self, worker: int) -> None:
+        """Notes that a worker is warm."""
+        known = self._workers.get(worker)
+        if known is not None and known.state is WorkerState.STARTING:
+            known.state = WorkerState.WARM
+            self.failures, self._not_before = 0, 0.0
+
+    def take(self, session: int) -> int | None:
+        """Gives a session the worker that has been warm for longest; None if there is none."""
+        for worker in self._workers.values():
+            if worker.state is WorkerState.WARM:
+                worker.state, worker.session = WorkerState.SERVING, session
+                return worker.id
+        return None
+
+    def exited(self, worker: int, reason: str, now: float) -> Worker:
+        """Forgets a worker and returns what it was."""
+        gone = self._workers.pop(worker)
+        if gone.state is not WorkerState.SERVING:
+            self.failures += 1
+            self.last_failure = reason
+            back_off = self._policy.first_back_off_seconds * 2 ** min(self.failures - 1, 16)
+            self._not_before = now + min(back_off, self._policy.max_back_off_seconds)
+        return gone
+
+    def idle(self) -> list[int]:
+        """Returns the workers without a session."""
+        return [w.id for w in self._workers.values() if w.state is not WorkerState.SERVING]
+
+    def next_start(self, waiting: int, now: float) -> float | None:
+        """Returns when a start that waits for its back-off is due; None if none waits."""
+        if self._not_before <= now:
+            return None
+        return self._not_before if self.to_start(waiting, self._not_before) else None

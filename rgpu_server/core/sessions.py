@@ -1,0 +1,79 @@
+"""Sessions: waiting, opening, open, ending."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_server.core.model import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(slots=True)
+class Session:
+    """An application process and, once there is one, its worker.
+
+    deadline: until when it must be open (WAITING, OPENING) or its worker gone (ENDING); None while
+    OPEN.
+    """
+
+    id: int
+    tenant: str
+    lease: str
+    slot: int
+    library: str
+    opened_at: float
+    deadline: float | None
+    state: SessionState = SessionState.WAITING
+    worker: int | None = None
+
+
+class SessionTable:
+    """All sessions, in the order they came."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Session] = {}
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._sessions.values()))
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session: int) -> Session | None:
+        """Returns the session with this id, or None."""
+        return self._sessions.get(session)
+
+    def add(self, session: Session) -> None:
+        """Adds a session; ValueError if its id is taken."""
+        if session.id in self._sessions:
+            raise ValueError(f"session {session.id} exists")
+        self._sessions[session.id] = session
+
+    def remove(self, session: Session) -> None:
+        """Forgets a session."""
+        del self._sessions[session.id]
+
+    def waiting(self, library: str) -> list[Session]:
+        """Returns the sessions that wait for a worker of this library, first come first."""
+        return [
+            s
+            for s in self._sessions.values()
+            if s.state is SessionState.WAITING and s.library == library
+        ]
+
+    def of_tenant(self, tenant: str) -> int:
+        """Returns how many sessions a tenant has."""
+        return sum(1 for s in self._sessions.values() if s.tenant == tenant)
+
+    def late(self, now: float) -> list[Session]:
+        """Returns the sessions whose deadline has passed."""
+        return [s for s in self._sessions.values() if s.deadline is not None and s.deadline <= now]
+
+    def next_deadline(self) -> float | None:
+        """Returns when `late` has something next."""
+        return min(
+            (s.deadline for s in self._sessions.values() if s.deadline is not None), default=None
+        )

@@ -1,0 +1,50 @@
+"""Asks a driver library for one device: `python cuda_probe.py LIBRARY ORDINAL` prints a JSON
+object.
+
+A script of its own, without imports of ours, so that the process that loads the driver is small
+and short-lived.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import uuid
+
+
+def probe(path: str, ordinal: int) -> dict[str, str | int]:
+    """Returns name, uuid and memory_bytes, or an error sentence."""
+    library = ctypes.CDLL(path)
+    result = library.cuInit(0)
+    if result != 0:
+        return {"error": f"cuInit gave {result}: the driver finds no usable GPU"}
+    count = ctypes.c_int()
+    library.cuDeviceGetCount(ctypes.byref(count))
+    if ordinal >= count.value:
+        return {"error": f"the driver has {count.value} devices, numbered from 0"}
+    device = ctypes.c_int()
+    name = ctypes.create_string_buffer(256)
+    raw = (ctypes.c_char * 16)()
+    memory = ctypes.c_size_t()
+    results = (
+        library.cuDeviceGet(ctypes.byref(device), ordinal),
+        library.cuDeviceGetName(name, 256, device),
+        library.cuDeviceGetUuid(ctypes.byref(raw), device),
+        library.cuDeviceTotalMem_v2(ctypes.byref(memory), device),
+    )
+    if any(results):
+        return {"error": f"the driver answered {results} when asked about the device"}
+    return {
+        "name": name.value.decode(errors="replace"),
+        "uuid": f"GPU-{uuid.UUID(bytes=bytes(raw))}",
+        "memory_bytes": memory.value,
+    }
+
+
+if __name__ == "__main__":
+    try:
+        answer = probe(sys.argv[1], int(sys.argv[2]))
+    except OSError as error:
+        answer = {"error": f"the driver library cannot be loaded: {error}"}
+    print(json.dumps(answer))

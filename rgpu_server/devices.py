@@ -1,0 +1,119 @@
+"""Turns the devices that the operator asked for into what the server serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_common.errors import DeviceError
+from rgpu_common.units import format_bytes
+from rgpu_server.conductor import Served
+from rgpu_server.config import DeviceSpec, ServerConfig, default_memory_bytes
+from rgpu_server.core.model import Device
+from rgpu_server.workers.binary import cuda_library, emulated_library, worker_path
+from rgpu_server.workers.process import WorkerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PROBE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What is told about a device.  kind: "emulated" or "cuda"."""
+
+    kind: str
+    name: str
+    uuid: str
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        size = format_bytes(self.memory_bytes)
+        return f"emulated device ({size})" if self.kind == "emulated" else f"{self.name} ({size})"
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All that is served: for the node, for the shell, for the worker pools, for reports."""
+
+    devices: tuple[Device, ...]
+    served: Mapping[int, Served]
+    options: Mapping[str, WorkerOptions]
+    facts: Mapping[int, DeviceFacts]
+
+
+def take_inventory(config: ServerConfig) -> Inventory:
+    """Finds libraries and devices.
+
+    Raises:
+        DeviceError: a device is not there.
+        MissingPartError: a compiled part is not installed.
+    """
+    libraries = {spec.kind: _library(spec.kind) for spec in config.devices}
+    program = [str(worker_path())]
+    options = {
+        kind: WorkerOptions(program, library, config.sandbox, config.log_bytes)
+        for kind, library in libraries.items()
+    }
+    devices, served, facts = [], {}, {}
+    for ordinal, spec in enumerate(config.devices):
+        fact = _facts(spec, ordinal, libraries[spec.kind])
+        default = default_memory_bytes(config, fact.memory_bytes)
+        devices.append(Device(ordinal, spec.kind, fact.memory_bytes, default))
+        served[ordinal] = _served(spec, config)
+        facts[ordinal] = fact
+    return Inventory(tuple(devices), served, options, facts)
+
+
+def _library(kind: str) -> Path:
+    return emulated_library() if kind == "emulated" else cuda_library()
+
+
+def _served(spec: DeviceSpec, config: ServerConfig) -> Served:
+    if spec.kind == "cuda":
+        return Served(spec.ordinal, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, emulated=False)
+    environment = {
+        "RGPU_EMU_MEMORY": str(spec.memory_bytes),
+        "RGPU_EMU_TIMING": config.timing,
+        "RGPU_EMU_THREADS": str(len(os.sched_getaffinity(0))),
+    }
+    return Served(0, environment, emulated=True)
+
+
+def _facts(spec: DeviceSpec, ordinal: int, library: Path) -> DeviceFacts:
+    if spec.kind == "emulated":
+        return DeviceFacts(
+            "emulated", "rgpu emulated device", f"emulated-{ordinal}", spec.memory_bytes
+        )
+    return _probe(library, spec.ordinal)
+
+
+def _probe(library: Path, ordinal: int) -> DeviceFacts:
+    """Asks the driver in a process of its own, so that the daemon never holds a device."""
+    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    script = str(Path(__file__).with_name("cuda_probe.py"))
+    try:
+        done = subprocess.run(
+            [sys.executable, script, str(library), str(ordinal)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+        answer = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, json.JSONDecodeError):
+        raise DeviceError(
+            f"{library} did not answer; see whether `nvidia-smi` works on this machine"
+        ) from None
+    if "error" in answer:
+        raise DeviceError(f"device cuda:{ordinal}: {answer['error']}")
+    return DeviceFacts("cuda", answer["name"], answer["uuid"], answer["memory_bytes"])

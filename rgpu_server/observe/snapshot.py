@@ -1,0 +1,118 @@
+"""The server as it is now, for the control-plane API and the metrics alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_server.core.model import SessionState
+
+if TYPE_CHECKING:
+    from rgpu_server.conductor import Conductor
+    from rgpu_server.core.leases import Lease
+    from rgpu_server.core.sessions import Session
+    from rgpu_server.devices import DeviceFacts, Inventory
+    from rgpu_server.workers.pages import Counters
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    ordinal: int
+    facts: DeviceFacts
+    leased_bytes: int
+    used_bytes: int
+    leased_share_ppm: int
+    leases: int
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    lease: Lease
+    counters: Counters
+    remaining_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    session: Session
+    lease: Lease
+    counters: Counters
+    program: str
+    client_pid: int
+    peer: str
+    worker_pid: int
+    age_seconds: float
+
+
+class Observer:
+    """Reads node, pages and workers; changes nothing."""
+
+    def __init__(self, conductor: Conductor, inventory: Inventory) -> None:
+        self.conductor = conductor
+        self._inventory = inventory
+
+    def devices(self) -> list[DeviceView]:
+        """Returns one view per device, by ordinal."""
+        leases = self.leases()
+        return [self._device(ordinal, leases) for ordinal in sorted(self._inventory.facts)]
+
+    def leases(self, tenant: str = "") -> list[LeaseView]:
+        """Returns all leases, or those of a tenant."""
+        now = self.conductor.clock.now()
+        return [
+            LeaseView(
+                lease,
+                self.conductor.usage(lease.id),
+                0.0 if lease.ends_at is None else max(lease.ends_at - now, 0.0),
+            )
+            for lease in self.conductor.node.leases
+            if not tenant or lease.key.tenant == tenant
+        ]
+
+    def lease(self, lease_id: str) -> LeaseView | None:
+        """Returns one lease, or None."""
+        return next((view for view in self.leases() if view.lease.id == lease_id), None)
+
+    def sessions(self, tenant: str = "") -> list[SessionView]:
+        """Returns all sessions, or those of a tenant."""
+        views = (self._session(session) for session in self.conductor.node.sessions)
+        return [v for v in views if v is not None and (not tenant or v.session.tenant == tenant)]
+
+    def session_states(self) -> dict[SessionState, int]:
+        """Returns how many sessions are in each state."""
+        states = dict.fromkeys(SessionState, 0)
+        for session in self.conductor.node.sessions:
+            states[session.state] += 1
+        return states
+
+    def _device(self, ordinal: int, leases: list[LeaseView]) -> DeviceView:
+        here = [view for view in leases if view.lease.device == ordinal]
+        return DeviceView(
+            ordinal=ordinal,
+            facts=self._inventory.facts[ordinal],
+            leased_bytes=sum(view.lease.quota.memory_bytes for view in here),
+            used_bytes=sum(view.counters.used_bytes for view in here),
+            leased_share_ppm=sum(view.lease.quota.share_request_ppm for view in here),
+            leases=len(here),
+            sessions=sum(len(view.lease.slots) for view in here),
+        )
+
+    def _session(self, session: Session) -> SessionView | None:
+        conductor = self.conductor
+        lease = conductor.node.leases.get(session.lease)
+        visitor = conductor.desk.get(session.id)
+        page = conductor.pages.get(session.lease)
+        if lease is None or visitor is None or page is None:
+            return None
+        worker = conductor.workers.get(session.worker) if session.worker is not None else None
+        return SessionView(
+            session=session,
+            lease=lease,
+            counters=page.read(session.slot),
+            program=visitor.hello.program,
+            client_pid=visitor.hello.pid,
+            peer=visitor.peer,
+            worker_pid=worker.pid if worker is not None else 0,
+            age_seconds=conductor.clock.now() - session.opened_at,
+        )

@@ -1,0 +1,232 @@
+"""One port for everything: the first bytes say whether it is the control-plane API or a session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint
+from rgpu_common.errors import ServerError
+from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
+from rgpu_common.wire.handshake import CUDA_ERROR_UNKNOWN, Handshake, encode_refused
+from rgpu_server.service.desk import Desk, peer_name
+from rgpu_server.service.sockets import receive_exactly, say_and_close, tunnel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rgpu_server.config import Limits
+
+log = logging.getLogger("rgpu.door")
+
+_HTTP2 = b"PRI "
+_BACKLOG = 512
+_ACCEPT_PAUSE_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class DoorCounters:
+    """For the metrics: what came and what was turned away."""
+
+    connections: int = 0
+    refused: int = 0
+    dropped: int = 0
+    late: int = 0
+
+
+class FrontDoor:
+    """Accepts connections on all endpoints and sorts them."""
+
+    def __init__(self, desk: Desk, api_path: str, limits: Limits) -> None:
+        self._desk = desk
+        self._api_path = api_path
+        self._limits = limits
+        self._listeners: list[socket.socket] = []
+        self._paths: list[tuple[str, int]] = []
+        self._acceptors: list[asyncio.Task[None]] = []
+        self._guests: set[asyncio.Task[None]] = set()
+        self._greeting = 0
+        self._tunnels = 0
+        self.counters = DoorCounters()
+
+    def listen(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+        """Binds all endpoints and returns them with their real ports; ServerError names the one
+        that fails.
+        """
+        return [self._bind(endpoint) for endpoint in endpoints]
+
+    def start(self) -> None:
+        """Begins to accept."""
+        self._acceptors = [asyncio.ensure_future(self._accept(s)) for s in self._listeners]
+
+    async def stop(self) -> None:
+        """Stops accepting and drops who has not been sorted yet; sessions are not touched."""
+        tasks = [*self._acceptors, *self._guests]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+        for path, inode in self._paths:
+            with contextlib.suppress(OSError):
+                if os.stat(path).st_ino == inode:
+                    os.unlink(path)
+        self._listeners, self._paths = [], []
+
+    def _bind(self, endpoint: Endpoint) -> Endpoint:
+        try:
+            return self._bind_one(endpoint)
+        except OSError as error:
+            raise ServerError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
+
+    def _bind_one(self, endpoint: Endpoint) -> Endpoint:
+        if isinstance(endpoint, UnixEndpoint):
+            listener = _bind_unix(endpoint.path)
+            self._paths.append((endpoint.path, os.stat(endpoint.path).st_ino))
+            bound: Endpoint = endpoint
+        else:
+            listener = _bind_tcp(endpoint)
+            bound = TcpEndpoint(endpoint.host, listener.getsockname()[1])
+        listener.setblocking(False)
+        listener.listen(_BACKLOG)
+        self._listeners.append(listener)
+        return bound
+
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            await self._accept_one(listener)
+
+    async def _accept_one(self, listener: socket.socket) -> None:
+        try:
+            connection, address = await asyncio.get_running_loop().sock_accept(listener)
+        except OSError as error:
+            # Out of descriptors, or the peer has gone already: the door stays open.
+            log.warning("accept: %s", error)
+            await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
+            return
+        self.counters.connections += 1
+        if self._greeting >= self._limits.handshakes:
+            self.counters.dropped += 1
+            connection.close()
+            return
+        self._greeting += 1
+        task = asyncio.ensure_future(self._greet(connection, peer_name(connection, address)))
+        self._guests.add(task)
+        task.add_done_callback(self._guests.discard)
+
+    async def _greet(self, connection: socket.socket, peer: str) -> None:
+        connection.setblocking(False)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            sorting = self._sort(connection, peer)
+            api = await asyncio.wait_for(sorting, self._limits.handshake_seconds)
+        except asyncio.TimeoutError:  # before OSError: from Python 3.11 on it is one
+            self.counters.late += 1
+            connection.close()
+            return
+        except (OSError, EOFError):
+            connection.close()
+            return
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        finally:
+            self._greeting -= 1
+        if api:
+            await self._serve_api(connection)
+
+    async def _sort(self, connection: socket.socket, peer: str) -> bool:
+        """Reads the first frame and gives the connection away; True: it is the API's."""
+        first = await receive_exactly(connection, len(_HTTP2))
+        if first == _HTTP2:
+            return True
+        rest = await receive_exactly(connection, HEADER_BYTES - len(first))
+        try:
+            header = parse_header(first + rest)
+            if header.kind is not Kind.HANDSHAKE or header.bulk_bytes:
+                raise WireError("the first frame is no handshake")
+            if header.opcode not in (Handshake.HELLO, Handshake.ATTACH):
+                raise WireError(f"a client does not begin with handshake message {header.opcode}")
+        except WireError as error:
+            await self._turn_away(connection, f"this port serves rgpu: {error}")
+            return False
+        head = await receive_exactly(connection, header.payload_bytes)
+        if header.opcode == Handshake.HELLO:
+            self._desk.hello(connection, head, peer)
+        else:
+            self._desk.attach(connection, head)
+        return False
+
+    async def _turn_away(self, connection: socket.socket, sentence: str) -> None:
+        self.counters.refused += 1
+        await say_and_close(connection, encode_refused(CUDA_ERROR_UNKNOWN, sentence))
+
+    async def _serve_api(self, connection: socket.socket) -> None:
+        if self._tunnels >= self._limits.control_connections:
+            self.counters.dropped += 1
+            connection.close()
+            return
+        self._tunnels += 1
+        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            inner.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(inner, self._api_path)
+            await tunnel(connection, inner, _HTTP2)
+        except OSError as error:
+            log.warning("the API does not answer: %s", error)
+        finally:
+            self._tunnels -= 1
+            inner.close()
+            connection.close()
+
+
+def _bind_tcp(endpoint: TcpEndpoint) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _bind_unix(path: str) -> socket.socket:
+    """Binds a path; a socket that a server left behind is replaced, a living one is not."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.stat(path).st_mode) and not _answers(path):
+                os.unlink(path)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _answers(path: str) -> bool:
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    probe.settimeout(1.0)
+    try:
+        probe.connect(path)
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    finally:
+        probe.close()
+    return True

@@ -1,0 +1,79 @@
+"""Non-blocking sockets on the event loop: exact reads, polite refusals, tunnels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+_LINGER_SECONDS = 1.0
+_LINGER_BYTES = 256 << 10
+_TUNNEL_BYTES = 64 << 10
+
+
+async def receive_exactly(connection: socket.socket, count: int) -> bytes:
+    """Returns `count` bytes; EOFError if the peer closes before."""
+    loop = asyncio.get_running_loop()
+    data = bytearray()
+    while len(data) < count:
+        piece = await loop.sock_recv(connection, count - len(data))
+        if not piece:
+            raise EOFError(f"the peer closed after {len(data)} of {count} bytes")
+        data += piece
+    return bytes(data)
+
+
+async def say_and_close(connection: socket.socket, frame: bytes) -> None:
+    """Sends the last frame and closes in such a way that the peer can still read it.
+
+    A close with unread bytes would reset the connection, and the frame could be lost with it.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(loop.sock_sendall(connection, frame), _LINGER_SECONDS)
+            connection.shutdown(socket.SHUT_WR)
+            await asyncio.wait_for(_drain(connection), _LINGER_SECONDS)
+    finally:
+        connection.close()
+
+
+async def _drain(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    left = _LINGER_BYTES
+    while left > 0:
+        piece = await loop.sock_recv(connection, 65536)
+        if not piece:
+            return
+        left -= len(piece)
+
+
+async def tunnel(client: socket.socket, inner: socket.socket, first: bytes) -> None:
+    """Carries bytes both ways until both ends have closed, beginning with `first` inwards."""
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_sendall(inner, first)
+        ways = [
+            asyncio.ensure_future(_carry(client, inner)),
+            asyncio.ensure_future(_carry(inner, client)),
+        ]
+        try:
+            await asyncio.wait(ways)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+    except OSError:
+        pass
+    finally:
+        client.close()
+        inner.close()
+
+
+async def _carry(source: socket.socket, target: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):
+        while data := await loop.sock_recv(source, _TUNNEL_BYTES):
+            await loop.sock_sendall(target, data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)

@@ -1,0 +1,1 @@
+"""Worker processes: started warm, given one session each, watched until they end."""

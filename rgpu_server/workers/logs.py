@@ -1,0 +1,80 @@
+"""What a child process prints, line by line into the daemon's log, and not more than a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+log = logging.getLogger("rgpu.worker")
+
+_MAX_LINE_BYTES = 1000
+
+
+class LogPipe:
+    """A pipe whose write end becomes a child's stdout and stderr.
+
+    It is always read to the end, so that a chatty child never blocks; past the bound its lines are
+    dropped.
+    """
+
+    def __init__(self, name: str, max_bytes: int) -> None:
+        self._name = name
+        self._left = max_bytes
+        self._line = b""
+        self._loop = asyncio.get_running_loop()
+        self._read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        self._loop.add_reader(self._read_fd, self._readable)
+
+    def close_write_end(self) -> None:
+        """The child has its copy; ours would keep the pipe open."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
+            self.write_fd = -1
+
+    def close(self) -> None:
+        """Logs what is left and closes."""
+        self.close_write_end()
+        if self._read_fd < 0:
+            return
+        while self._read_fd >= 0 and self._readable():
+            pass
+        self._stop()
+
+    def _readable(self) -> bool:
+        try:
+            data = os.read(self._read_fd, 65536)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._stop()
+            return False
+        *lines, self._line = (self._line + data).split(b"\n")
+        for line in lines:
+            self._emit(line)
+        if len(self._line) > _MAX_LINE_BYTES:
+            self._emit(self._line)
+            self._line = b""
+        return True
+
+    def _stop(self) -> None:
+        if self._read_fd < 0:
+            return
+        if self._line:
+            self._emit(self._line)
+            self._line = b""
+        self._loop.remove_reader(self._read_fd)
+        os.close(self._read_fd)
+        self._read_fd = -1
+
+    def _emit(self, line: bytes) -> None:
+        if self._left <= 0:
+            return
+        self._left -= len(line) + 1
+        text = line[:_MAX_LINE_BYTES].decode(errors="replace")
+        log.info("%s: %s", self._name, "".join(c if c.isprintable() else "?" for c in text))
+        if self._left <= 0:
+            log.warning("%s prints too much; the rest is dropped", self._name)

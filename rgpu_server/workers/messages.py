@@ -1,0 +1,139 @@
+"""What daemon and worker say to each other (DESIGN.md beside this file)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from rgpu_common.wire.frame import WireError
+from rgpu_common.wire.scalars import Reader, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_MESSAGE_BYTES = 192 << 10
+MAX_TEXT_BYTES = 8 << 10
+
+
+class MessageType(IntEnum):
+    """The u32 in front of every message."""
+
+    ASSIGN = 1
+    ATTACH = 2
+    END = 3
+    READY = 16
+    OPENED = 17
+    REFUSED = 18
+    ENDED = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """What a worker needs for its one session.  Sizes in bytes."""
+
+    session: int
+    secret: bytes
+    slot: int
+    memory_bytes: int
+    stream_credits: int
+    stream_credit_bytes: int
+    device_ordinal: int
+    tenant: str
+    environment: Mapping[str, str]
+    hello_head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker waits for a session; `report` says what isolation the machine did not allow."""
+
+    report: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The client has been welcomed."""
+
+    band_base: int
+    band_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The client has been refused."""
+
+    status: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Last words."""
+
+    reason: str
+
+
+FromWorker = Ready | Opened | Refused | Ended
+
+
+def encode_assign(m: Assign) -> bytes:
+    """Returns an ASSIGN; its descriptors travel beside it."""
+    w = Writer()
+    w.put("u32", MessageType.ASSIGN)
+    w.put("u64", m.session)
+    w.put_bytes(m.secret)
+    w.put("u32", m.slot)
+    w.put("u64", m.memory_bytes)
+    w.put("u32", m.stream_credits)
+    w.put("u64", m.stream_credit_bytes)
+    w.put("i32", m.device_ordinal)
+    w.put_text(m.tenant)
+    w.put_bytes(b"".join(f"{k}={v}\0".encode() for k, v in m.environment.items()))
+    w.put_bytes(m.hello_head)
+    return w.take()
+
+
+def encode_attach() -> bytes:
+    """Returns an ATTACH; the control connection travels beside it."""
+    w = Writer()
+    w.put("u32", MessageType.ATTACH)
+    return w.take()
+
+
+def encode_end(status: int, sentence: str) -> bytes:
+    """Returns an END with a CUresult and its sentence."""
+    w = Writer()
+    w.put("u32", MessageType.END)
+    w.put("i32", status)
+    w.put_text(sentence)
+    return w.take()
+
+
+def decode_from_worker(data: bytes) -> FromWorker:
+    """Reads a worker's message.
+
+    Raises:
+        WireError: it is none; the worker is then not to be trusted any further.
+    """
+    r = Reader(data)
+    kind = r.integer("u32")
+    message: FromWorker
+    if kind == MessageType.READY:
+        message = Ready(_text(r))
+    elif kind == MessageType.OPENED:
+        message = Opened(r.integer("u64"), r.integer("u64"))
+    elif kind == MessageType.REFUSED:
+        message = Refused(r.integer("i32"), _text(r))
+    elif kind == MessageType.ENDED:
+        message = Ended(_text(r))
+    else:
+        raise WireError(f"a worker does not send messages of type {kind}")
+    r.end()
+    return message
+
+
+def _text(r: Reader) -> str:
+    """A sentence for the log: whatever bytes it has, it is printable afterwards."""
+    text = r.sized(MAX_TEXT_BYTES).decode(errors="replace")
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,0 +1,172 @@
+"""One worker process, seen from the daemon: start, talk, watch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rgpu_common.errors import WorkerError
+from rgpu_common.wire.frame import WireError
+from rgpu_server.workers.logs import LogPipe
+from rgpu_server.workers.messages import (
+    MAX_MESSAGE_BYTES,
+    Ended,
+    FromWorker,
+    decode_from_worker,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+# A worker starts with nothing of the daemon's environment.
+CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How to start a worker: its program, the driver library, whether to sandbox, log bytes."""
+
+    program: Sequence[str]
+    library: Path
+    sandbox: bool = True
+    log_bytes: int = 64 << 10
+
+
+class WorkerWatcher(Protocol):
+    """Hears about a worker, from the event loop."""
+
+    def worker_said(self, worker: int, message: FromWorker) -> None: ...
+
+    def worker_exited(self, worker: int, reason: str) -> None: ...
+
+
+class WorkerProcess:
+    """A running worker.  Everything it holds here is closed when it has exited."""
+
+    def __init__(self, number: int, options: WorkerOptions, watcher: WorkerWatcher) -> None:
+        self.number = number
+        self._watcher = watcher
+        self._loop = asyncio.get_running_loop()
+        self._last_words = ""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._log = LogPipe(f"worker {number}", options.log_bytes)
+        try:
+            self._process = _spawn(options, theirs.fileno(), self._log.write_fd)
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError as error:
+            ours.close()
+            self._log.close()
+            raise WorkerError(f"{options.program[0]} could not be started: {error}") from None
+        finally:
+            theirs.close()
+            self._log.close_write_end()
+        ours.setblocking(False)
+        self._control: socket.socket | None = ours
+        self._loop.add_reader(ours.fileno(), self._readable)
+        self._loop.add_reader(self._pidfd, self._exited)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: bytes, fds: Sequence[int] = ()) -> bool:
+        """Sends one message; False if the worker cannot take it, which means that it is ending."""
+        if self._control is None:
+            return False
+        try:
+            socket.send_fds(self._control, [message], list(fds))
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Closes the control socket: a worker without a session ends, one with a session serves
+        on.
+        """
+        if self._control is not None:
+            self._loop.remove_reader(self._control.fileno())
+            self._control.close()
+            self._control = None
+
+    def kill(self) -> None:
+        """Ends the process by force."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def abandon(self) -> None:
+        """Stops watching: the daemon leaves and the worker serves its session to the end."""
+        self.close()
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._log.close()
+        # It is no longer ours to wait for: init inherits it when the daemon has gone.
+        self._process.returncode = 0
+
+    def _readable(self) -> bool:
+        """Handles one message; False if there is none."""
+        if self._control is None:
+            return False
+        try:
+            data = self._control.recv(MAX_MESSAGE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return False
+        try:
+            message = decode_from_worker(data)
+        except WireError as error:
+            self._last_words = f"it broke the control protocol: {error}"
+            self.kill()
+            return False
+        if isinstance(message, Ended):
+            self._last_words = message.reason
+        self._watcher.worker_said(self.number, message)
+        return True
+
+    def _exited(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        while self._readable():  # what it said before it went
+            pass
+        self.close()
+        status = self._process.wait()
+        os.close(self._pidfd)
+        self._log.close()
+        self._watcher.worker_exited(self.number, _reason(status, self._last_words))
+
+
+def _spawn(options: WorkerOptions, control_fd: int, log_fd: int) -> subprocess.Popen[bytes]:
+    command = [*options.program, "--control-fd", str(control_fd), "--library", str(options.library)]
+    if not options.sandbox:
+        command.append("--no-sandbox")
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log_fd,
+        stderr=log_fd,
+        env=CLEAN_ENVIRONMENT,
+        cwd="/",
+        pass_fds=(control_fd,),
+        start_new_session=True,
+    )
+
+
+def _reason(status: int, last_words: str) -> str:
+    if status < 0:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        return f"the worker was ended by {name}" + (f" ({last_words})" if last_words else "")
+    if last_words:
+        return last_words
+    return "the worker ended" if status == 0 else f"the worker ended with exit code {status}"

@@ -1,0 +1,215 @@
+"""The control-plane API through the front door, with the client's own code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from netprobe.cli import measure_calls, measure_connects
+from rgpu_client.control import ControlClient, LeaseRequest
+from rgpu_common.endpoints import Endpoint, parse_endpoint
+from rgpu_common.errors import ServerError
+from rgpu_common.wire.handshake import Handshake, decode_refused
+from rgpu_server.config import Limits
+from rgpu_server.core.model import Policy
+
+pytestmark = pytest.mark.asyncio
+Serve = Callable[..., Any]
+GIB = 1 << 30
+
+
+async def ask(endpoint: Endpoint, work: Callable[[ControlClient], Any]) -> Any:
+    """Runs the blocking client in a thread beside the daemon's loop."""
+
+    def blocking() -> Any:
+        with ControlClient(endpoint) as client:
+            return work(client)
+
+    return await asyncio.to_thread(blocking)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+async def test_devices(serve: Serve, transport: str) -> None:
+    async with serve() as server:
+        endpoint = next(
+            e for e in server.endpoints if str(e).startswith("unix") == (transport == "unix")
+        )
+        answer = await ask(endpoint, lambda c: c.devices())
+        (device,) = answer.devices
+        assert (device.ordinal, device.name, device.memory_bytes) == (0, "fake device", 8 * GIB)
+        assert (answer.wire_major, device.leases, device.sessions) == (1, 0, 0)
+
+
+async def test_a_lease_from_grant_to_revoke(serve: Serve) -> None:
+    def life(client: ControlClient) -> tuple[Any, ...]:
+        request = LeaseRequest(
+            tenant="alice",
+            key="job",
+            memory_bytes=2 * GIB,
+            share_request_ppm=400_000,
+            share_limit_ppm=700_000,
+            ttl_seconds=60.0,
+        )
+        lease = client.grant(request)
+        again = client.grant(request)
+        left = client.keep_alive(lease.lease_id)
+        resized = client.resize(lease.lease_id, memory_bytes=3 * GIB)
+        listed = client.leases("alice")
+        others = client.leases("bob")
+        usage = client.usage(lease.lease_id)
+        ended = client.revoke(lease.lease_id)
+        return lease, again, left, resized, listed, others, usage, ended, client.leases()
+
+    async with serve() as server:
+        lease, again, left, resized, listed, others, usage, ended, after = await ask(
+            server.tcp, life
+        )
+    assert again.lease_id == lease.lease_id
+    assert (lease.tenant, lease.key, lease.explicit) == ("alice", "job", True)
+    assert 55 < left <= 60
+    assert resized.quota.memory_bytes == 3 * GIB
+    assert (resized.quota.share_request_ppm, resized.quota.share_limit_ppm) == (400_000, 700_000)
+    assert [entry.lease_id for entry in listed] == [lease.lease_id]
+    assert (others, after, ended) == ([], [], 0)
+    assert usage[0].memory_limit_bytes == 3 * GIB
+
+
+@pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        (lambda c: c.grant(LeaseRequest(memory_bytes=9 * GIB)), "1 GiB too little"),
+        (lambda c: c.grant(LeaseRequest(device=4)), "there is no device 4"),
+        (lambda c: c.grant(LeaseRequest(key="line\nbreak")), "printable characters"),
+        (lambda c: c.grant(LeaseRequest(key="x" * 300)), "at most 256 printable characters"),
+        (lambda c: c.keep_alive("lease-99"), "there is no lease 'lease-99'"),
+        (lambda c: c.revoke(""), "there is no lease ''"),
+        (lambda c: c.resize("lease-1", memory_bytes=1), "there is no lease 'lease-1'"),
+        (lambda c: c.usage("lease-1"), "there is no lease 'lease-1'"),
+    ],
+)
+async def test_refusals_are_sentences(
+    serve: Serve, work: Callable[[ControlClient], Any], text: str
+) -> None:
+    async with serve() as server:
+        with pytest.raises(ServerError, match=text):
+            await ask(server.tcp, work)
+
+
+async def test_a_session_shows_in_all_lists_and_ends_with_its_lease(serve: Serve) -> None:
+    def look(client: ControlClient) -> tuple[Any, ...]:
+        return client.sessions("alice"), client.leases("alice"), client.devices().devices[0]
+
+    async with serve() as server:
+        await ask(
+            server.tcp, lambda c: c.grant(LeaseRequest(tenant="alice", key="job", memory_bytes=GIB))
+        )
+        lane = await server.hello(tenant="alice", lease_key="job", program="saxpy", pid=77)
+        await lane.frame()
+        sessions, leases, device = await ask(server.tcp, look)
+        assert [(s.program, s.client_pid, s.lease_key) for s in sessions] == [("saxpy", 77, "job")]
+        assert sessions[0].usage.memory_used_bytes == 1000
+        assert sessions[0].worker_pid > 0
+        assert [list(entry.session_ids) for entry in leases] == [[sessions[0].session_id]]
+        assert (device.leased_memory_bytes, device.used_memory_bytes, device.sessions) == (
+            GIB,
+            1000,
+            1,
+        )
+        assert await ask(server.tcp, lambda c: c.revoke(leases[0].lease_id)) == 1
+        assert await lane.ended()
+        await lane.close()
+        node = server.daemon.conductor.node
+        await server.until(lambda: not list(node.leases))
+        again = await server.hello(tenant="alice", lease_key="job")
+        header, head = await again.frame()
+        assert (header.opcode, header.status) == (Handshake.REFUSED, 46)
+        assert "was revoked" in decode_refused(head).sentence
+        await again.close()
+
+
+async def test_counters_of_ended_sessions_stay_with_the_lease(serve: Serve) -> None:
+    async with serve() as server:
+        await ask(server.tcp, lambda c: c.grant(LeaseRequest(key="job", memory_bytes=GIB)))
+        node = server.daemon.conductor.node
+        for _ in range(2):
+            lane = await server.hello(lease_key="job")
+            await lane.frame()
+            await lane.close()
+            await server.until(lambda: len(node.sessions) == 0)
+        (lease,) = await ask(server.tcp, lambda c: c.usage())
+        usage = lease.usage
+        assert (usage.memory_used_bytes, usage.memory_peak_bytes) == (0, 2000)
+        assert (usage.launches, usage.copied_bytes, usage.refused_allocations) == (6, 8, 12)
+
+
+async def test_a_lease_that_nobody_keeps_alive_ends_its_session(serve: Serve) -> None:
+    async with serve(policy=Policy(warm_workers=1)) as server:
+        request = LeaseRequest(key="job", memory_bytes=GIB, ttl_seconds=0.5)
+        await ask(server.tcp, lambda c: c.grant(request))
+        lane = await server.hello(lease_key="job")
+        await lane.frame()
+        assert await lane.ended()
+        await lane.close()
+
+
+async def test_nobody_at_the_port() -> None:
+    with pytest.raises(ServerError, match="start one with `rgpu serve`"):
+        await ask(parse_endpoint("127.0.0.1:1"), lambda c: c.devices())
+
+
+async def test_api_connections_are_limited(serve: Serve) -> None:
+    async with serve(limits=Limits(control_connections=1)) as server:
+        lane = await server.lane(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+        )
+        assert await lane.reader.read(9)
+        second = await server.lane(b"PRI ")
+        assert await second.ended()
+        await second.close()
+        await lane.close()
+
+
+async def test_probe_measures_a_server(serve: Serve) -> None:
+    async with serve() as server:
+        connects = await asyncio.to_thread(measure_connects, server.tcp, 5)
+        calls = await asyncio.to_thread(measure_calls, server.tcp, 5)
+    for times in (connects, calls):
+        assert times.count == 5
+        assert 0 < times.minimum <= times.median <= times.p99
+
+
+async def http(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def test_metrics_and_health(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "rgpu.server")
+    async with serve() as server:
+        text = next(r.getMessage() for r in caplog.records if "metrics on" in r.getMessage())
+        port = int(text.rpartition("/")[0].rpartition(":")[2])
+        lane = await server.hello(tenant="alice", lease_key="job", memory_bytes=GIB)
+        await lane.frame()
+        await server.until(lambda: server.daemon.conductor.sessions_opened == 1)
+        page = (await http(port, b"GET /metrics HTTP/1.1\r\n\r\n")).decode()
+        labels = '{device="0",key="job",lease="lease-1",tenant="alice"}'
+        for line in (
+            f"rgpu_memory_limit_bytes{labels} 1.073741824e+09",
+            f"rgpu_memory_used_bytes{labels} 1000.0",
+            f"rgpu_launches_total{labels} 3.0",
+            f"rgpu_memory_refused_total{labels} 6.0",
+            'rgpu_sessions{state="open"} 1.0',
+            "rgpu_sessions_opened_total 1.0",
+        ):
+            assert line in page.splitlines()
+        assert (await http(port, b"GET /health HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nok\n")
+        assert b"404" in await http(port, b"GET / HTTP/1.1\r\n\r\n")
+        assert b"405" in await http(port, b"POST /metrics HTTP/1.1\r\n\r\n")
+        await lane.close()

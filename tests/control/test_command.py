@@ -1,0 +1,132 @@
+"""The `rgpu` command as a user meets it: every mistake is answered by a sentence and an exit
+code.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+RGPU = str(Path(sys.executable).parent / "rgpu")
+
+
+def rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    return subprocess.run(
+        [RGPU, *arguments],
+        env={**clean, **environment},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_lists_the_commands_of_all_rooms() -> None:
+    done = rgpu("--help")
+    assert done.returncode == 0
+    for name in ("demo", "devices", "probe", "ps", "run", "serve", "trace"):
+        assert f"\n  {name} " in done.stdout
+    assert rgpu().returncode == 2
+    assert rgpu("--version").stdout.startswith("rgpu ")
+
+
+@pytest.mark.parametrize("command", ["demo", "devices", "probe", "ps", "run", "serve", "trace"])
+def test_each_command_explains_itself(command: str) -> None:
+    done = rgpu(command, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: rgpu {command}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (("serv",), 2, "there is no command 'serv'; there are: demo, devices"),
+        (("serve", "--devices", "x"), 2, "unrecognized arguments: --devices x"),
+        (("serve", "--device", "x"), 2, "'x' is not a device"),
+        (("serve", "--listen", "x:y"), 2, "'x:y' is not an address"),
+        (("serve", "--listen", "0.0.0.0:1"), 2, "--insecure"),
+        (("serve", "--config", "/nowhere.toml"), 2, "/nowhere.toml: there is no such file"),
+        (("serve", "--log-level", "loud"), 2, "--log-level"),
+        (("devices", "--server", "127.0.0.1:1"), 1, "no rgpu server answers at 127.0.0.1:1"),
+        (("ps", "--server", "unix:/nowhere"), 1, "no rgpu server answers at unix:/nowhere"),
+        (("probe", "127.0.0.1:1"), 1, "127.0.0.1:1 cannot be reached: Connection refused"),
+        (("probe", "unix:/nowhere"), 1, "unix:/nowhere cannot be reached"),
+        (("run",), 2, "say which program to run"),
+        (("run", "--"), 2, "say which program to run"),
+        (("run", "--memory", "x", "--", "true"), 2, "'x' is not a number of bytes"),
+        (("run", "--share", "2", "--", "true"), 2, "'2' is not a share"),
+        (("run", "--", "no-such-program-here"), 1, "there is no program 'no-such-program-here'"),
+        (("run", "--hold", "--server", "127.0.0.1:1", "--", "true"), 1, "no rgpu server answers"),
+        (("trace", "--", "true"), 1, "the program made no CUDA call"),
+    ],
+)
+def test_mistakes(arguments: tuple[str, ...], status: int, sentence: str) -> None:
+    done = rgpu(*arguments)
+    assert done.returncode == status, done.stderr
+    assert sentence in done.stderr
+    assert done.stderr.startswith("rgpu: ")
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_somebody_else_has() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = rgpu("serve", "--listen", f"127.0.0.1:{port}", "--device", "emulated:1GiB")
+    assert done.returncode == 1
+    assert f"rgpu: cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+
+
+def test_a_driver_that_is_not_there(tmp_path: Path) -> None:
+    missing = tmp_path / "libcuda.so.1"
+    done = rgpu("serve", "--listen", "127.0.0.1:0", "--device", "cuda", RGPU_LIBCUDA=str(missing))
+    assert done.returncode == 1
+    assert "libcuda.so.1 was not found" in done.stderr
+
+
+def test_our_own_library_is_not_served() -> None:
+    from rgpu_client import library_path
+
+    shim = library_path() / "libcuda.so.1"
+    done = rgpu("serve", "--listen", "127.0.0.1:0", "--device", "cuda", RGPU_LIBCUDA=str(shim))
+    assert done.returncode == 1
+    assert "is rgpu's own client library, not NVIDIA's driver" in done.stderr
+
+
+def test_a_stranger_at_the_port_is_told_from_a_server() -> None:
+    class Stranger(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Stranger) as other:
+        serving = threading.Thread(target=other.serve_forever)
+        serving.start()
+        done = rgpu("probe", "--count", "1", f"127.0.0.1:{other.server_address[1]}")
+        other.shutdown()
+        serving.join()
+    assert done.returncode == 1
+    assert "does not answer as an rgpu server" in done.stderr
+
+
+def test_run_gives_the_program_its_environment_and_exit_code() -> None:
+    script = (
+        "import os, sys; print(os.environ['RGPU_MEMORY'], os.environ['RGPU_SERVER'], "
+        "os.environ['LD_LIBRARY_PATH'].split(':')[0]); sys.exit(7)"
+    )
+    done = rgpu("run", "--memory", "1GiB", "--server", "a:1", "--", sys.executable, "-c", script)
+    assert done.returncode == 7
+    from rgpu_client import library_path
+
+    assert done.stdout.split() == [str(1 << 30), "a:1", str(library_path())]

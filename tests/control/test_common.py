@@ -1,0 +1,224 @@
+"""Units, endpoints, clock, client settings, traces, tables: the small pure parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netprobe.estimate import summarise
+from rgpu_client.preload import client_environment
+from rgpu_client.settings import ClientSettings, configured_server
+from rgpu_client.tables import table
+from rgpu_client.trace import format_trace, parse_trace
+from rgpu_common.clock import FakeClock, MonotonicClock
+from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint, parse_endpoint
+from rgpu_common.errors import EndpointError, ProtocolError, UnitError, UsageError
+from rgpu_common.units import (
+    format_bytes,
+    format_seconds,
+    format_share,
+    parse_bytes,
+    parse_share,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1000", 1000),
+        ("2GiB", 2 << 30),
+        (" 512 MiB ", 512 << 20),
+        ("1.5GB", 1_500_000_000),
+        ("64kib", 64 << 10),
+        ("0", 0),
+        ("7 b", 7),
+    ],
+)
+def test_bytes(text: str, expected: int) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "2 GiBs", "0x10", "25%", "9999999TiB"])
+def test_what_is_no_number_of_bytes(text: str) -> None:
+    with pytest.raises(UnitError) as caught:
+        parse_bytes(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_percentages_need_a_whole() -> None:
+    assert parse_bytes("25%", 8 << 30) == 2 << 30
+    with pytest.raises(UnitError, match="or a percentage such as 25%"):
+        parse_bytes("101%", 8 << 30)
+
+
+@given(st.integers(0, 1 << 62))
+def test_a_number_of_bytes_is_read_as_it_is_written(count: int) -> None:
+    assert parse_bytes(str(count)) == count
+    text = format_bytes(count)
+    if "." not in text:
+        assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "ppm"),
+    [("0", 0), ("1", 1_000_000), ("0.4", 400_000), ("12.5%", 125_000), ("100 %", 1_000_000)],
+)
+def test_shares(text: str, ppm: int) -> None:
+    assert parse_share(text) == ppm
+
+
+@pytest.mark.parametrize("text", ["", "-0.1", "1.1", "101%", "half", "nan", "inf", "1e400"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(UnitError, match="is not a share"):
+        parse_share(text)
+
+
+def test_quantities_are_written_for_people() -> None:
+    assert [format_bytes(n) for n in (0, 100, 1536, 2 << 30)] == [
+        "0 B",
+        "100 B",
+        "1.50 KiB",
+        "2 GiB",
+    ]
+    assert [format_share(n) for n in (0, 125_000, 1_000_000)] == ["0%", "12.5%", "100%"]
+    assert [format_seconds(s) for s in (2, 0.0015, 2e-6, 5e-9)] == [
+        "2.0 s",
+        "1.5 ms",
+        "2.0 us",
+        "5 ns",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("localhost", TcpEndpoint("localhost", 7700)),
+        ("gpu-node:1", TcpEndpoint("gpu-node", 1)),
+        ("tcp:10.0.0.1:80", TcpEndpoint("10.0.0.1", 80)),
+        ("[::1]:7700", TcpEndpoint("::1", 7700)),
+        ("[fe80::1%eth0]", TcpEndpoint("fe80::1%eth0", 7700)),
+        ("unix:/run/rgpu.sock", UnixEndpoint("/run/rgpu.sock")),
+    ],
+)
+def test_endpoints(text: str, expected: object) -> None:
+    endpoint = parse_endpoint(text)
+    assert endpoint == expected
+    assert parse_endpoint(str(endpoint)) == endpoint
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":1", "a b", "::1", "host:port", "host:-1", "unix:", "unix:x", "unix:/" + "x" * 200],
+)
+def test_what_is_no_endpoint(text: str) -> None:
+    with pytest.raises(EndpointError):
+        parse_endpoint(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.5", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("gpu", False)],
+)
+def test_what_only_this_machine_can_reach(host: str, loopback: bool) -> None:
+    assert TcpEndpoint(host, 1).loopback is loopback
+
+
+def test_clocks_do_not_go_back() -> None:
+    clock = FakeClock(5.0)
+    assert clock.advance(2.5) == clock.now() == 7.5
+    with pytest.raises(ValueError, match="back"):
+        clock.advance(-1)
+    real = MonotonicClock()
+    assert real.now() <= real.now()
+
+
+def test_settings_become_the_variables_that_the_library_reads() -> None:
+    settings = ClientSettings("tcp:gpu:1", "2GiB", 3, "40%", 0.7, tenant="alice", lease="job")
+    assert settings.variables() == {
+        "RGPU_SERVER": "gpu:1",
+        "RGPU_MEMORY": str(2 << 30),
+        "RGPU_DEVICE": "3",
+        "RGPU_SHARE": "0.4",
+        "RGPU_LIMIT": "0.7",
+        "RGPU_TENANT": "alice",
+        "RGPU_LEASE": "job",
+    }
+    assert ClientSettings().variables() == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"server": "a b"}, "'a b' is not an address"),
+        ({"memory": "much"}, "'much' is not a number of bytes"),
+        ({"memory": "0"}, "memory 0 makes no sense"),
+        ({"device": -1}, "-1 is not a device"),
+        ({"share": "2"}, "'2' is not a share"),
+        ({"share": "0.8", "limit": "0.5"}, "the share 80% is above its limit 50%"),
+        ({"lease": ""}, "a lease is 1 to 256 printable characters"),
+        ({"tenant": "a\nb"}, "a tenant is 1 to 256 printable characters"),
+    ],
+)
+def test_settings_that_make_no_sense(fields: dict[str, object], text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ClientSettings(**fields).variables()  # type: ignore[arg-type]
+    assert text in str(caught.value)
+
+
+def test_the_environment_of_a_client() -> None:
+    before = {"LD_LIBRARY_PATH": "/a:/lib:/b:", "RGPU_SERVER": "x:1", "CUPY_COMPILE_WITH_PTX": "0"}
+    after = client_environment(before, {"RGPU_MEMORY": "5"}, Path("/lib"))
+    assert after == {
+        "LD_LIBRARY_PATH": "/lib:/a:/b",
+        "RGPU_SERVER": "x:1",
+        "RGPU_MEMORY": "5",
+        "CUPY_COMPILE_WITH_PTX": "0",
+    }
+    assert client_environment({}, {}, Path("/lib"))["RGPU_SERVER"] == "127.0.0.1:7700"
+
+
+def test_which_server() -> None:
+    assert configured_server(None, {}) == TcpEndpoint("127.0.0.1", 7700)
+    assert configured_server(None, {"RGPU_SERVER": "a:1"}) == TcpEndpoint("a", 1)
+    assert configured_server("b:2", {"RGPU_SERVER": "a:1"}) == TcpEndpoint("b", 2)
+
+
+def test_a_trace_is_shown_with_the_longest_first() -> None:
+    text = "cuInit\t1\t0\t1000\ncuMemcpyHtoD_v2\t4\t4096\t3000\n#commands\t96\twrites\t2\n"
+    lines = format_trace(parse_trace(text)).splitlines()
+    assert lines[0].split() == ["CUDA", "call", "calls", "bytes", "time", "each", "part"]
+    assert lines[1].split() == [
+        "cuMemcpyHtoD_v2",
+        "4",
+        "4",
+        "KiB",
+        "3.0",
+        "us",
+        "750",
+        "ns",
+        "75.0",
+        "%",
+    ]
+    assert lines[-2:] == ["5 calls in 4.0 us", "96 commands in 2 writes, 48.0 per write"]
+
+
+@pytest.mark.parametrize(
+    "line", ["cuInit\t1\t2", "cuInit\tone\t0\t0", "#commands\tx", "#commands\t1\tw"]
+)
+def test_a_trace_that_makes_no_sense(line: str) -> None:
+    with pytest.raises(ProtocolError, match="line 2 of the trace"):
+        parse_trace(f"cuInit\t1\t0\t0\n{line}\n")
+
+
+def test_tables_align() -> None:
+    assert table(("name", "n>"), [("a", "1"), ("long", "22")]) == "name   n\na      1\nlong  22"
+
+
+def test_round_trips_are_summed_up() -> None:
+    times = summarise([0.003, 0.001, 0.002])
+    assert (times.count, times.minimum, times.median, times.p99) == (3, 0.001, 0.002, 0.003)
+    with pytest.raises(ValueError, match="no round trip"):
+        summarise([])

@@ -1,0 +1,273 @@
+"""The front door: sessions are opened, strangers are turned away, nobody can block it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rgpu_common.wire.frame import HEADER_BYTES, FrameHeader, Kind, encode_frame, pack_header
+from rgpu_common.wire.handshake import (
+    Attach,
+    Handshake,
+    Hello,
+    Welcome,
+    decode_refused,
+    decode_welcome,
+    encode_attach,
+    encode_hello,
+)
+from rgpu_server.config import Limits
+from rgpu_server.core.model import Policy, SessionState
+
+pytestmark = pytest.mark.asyncio
+Serve = Callable[..., Any]
+GIB = 1 << 30
+
+
+async def welcome(lane: Any) -> Welcome:
+    header, head = await lane.frame()
+    assert (header.kind, header.opcode) == (Kind.HANDSHAKE, Handshake.WELCOME)
+    return decode_welcome(head)
+
+
+async def refused(lane: Any) -> tuple[int, str]:
+    header, head = await lane.frame()
+    assert (header.kind, header.opcode) == (Kind.HANDSHAKE, Handshake.REFUSED)
+    assert await lane.ended()
+    await lane.close()
+    return header.status, decode_refused(head).sentence
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+async def test_hello_is_answered_by_a_worker(serve: Serve, transport: str) -> None:
+    async with serve() as server:
+        endpoint = next(
+            e for e in server.endpoints if str(e).startswith("unix") == (transport == "unix")
+        )
+        lane = await server.hello(endpoint, memory_bytes=GIB, tenant="alice", program="saxpy")
+        answer = await welcome(lane)
+        assert answer.memory_limit_bytes == GIB
+        assert "COLOUR=blue" in answer.note
+        await server.until(
+            lambda: [s.state for s in server.daemon.conductor.node.sessions] == [SessionState.OPEN]
+        )
+        (view,) = server.daemon.observer.sessions()
+        assert (view.program, view.peer, view.session.tenant) == ("saxpy", "local", "alice")
+        assert (view.counters.used_bytes, view.counters.peak_bytes) == (1000, 2000)
+        await lane.close()
+        await server.until(lambda: not list(server.daemon.conductor.node.sessions))
+
+
+async def test_the_control_lane_needs_the_secret_and_only_once(serve: Serve) -> None:
+    async with serve() as server:
+        lane = await server.hello()
+        answer = await welcome(lane)
+        wrong = await server.lane(encode_attach(Attach(answer.session, bytes(32))))
+        assert (await refused(wrong))[0] == 46
+        unknown = await server.lane(encode_attach(Attach(answer.session + 1, answer.secret)))
+        assert (await refused(unknown))[0] == 46
+        right = await server.lane(encode_attach(Attach(answer.session, answer.secret)))
+        header, _ = await right.frame()
+        assert header.opcode == Handshake.ATTACHED
+        again = await server.lane(encode_attach(Attach(answer.session, answer.secret)))
+        assert "already used" in (await refused(again))[1]
+        await right.close()
+        await lane.close()
+
+
+def bad(kind: str) -> bytes:
+    """Bytes that are not how a session begins."""
+    hello = encode_hello(Hello())
+    head = hello[HEADER_BYTES:]
+    if kind == "noise":
+        return bytes(range(256)) * 4
+    if kind == "http/1":
+        return b"GET / HTTP/1.1\r\nHost: gpu\r\nUser-Agent: none\r\n\r\n"
+    if kind == "zeros":
+        return bytes(64)
+    if kind == "a command":
+        return encode_frame(Kind.COMMAND, 1, b"abcd", seq=1)
+    if kind == "a welcome":
+        return encode_frame(Kind.HANDSHAKE, Handshake.WELCOME, head)
+    if kind == "bulk":
+        return encode_frame(Kind.HANDSHAKE, Handshake.HELLO, head, b"bulk")
+    if kind == "too long":
+        return pack_header(FrameHeader((64 << 10) + 1, 0, Handshake.HELLO, Kind.HANDSHAKE))
+    if kind == "no magic":
+        return encode_frame(Kind.HANDSHAKE, Handshake.HELLO, b"\0" * 4 + head[4:])
+    if kind == "cut head":
+        return encode_frame(Kind.HANDSHAKE, Handshake.HELLO, head[:-3])
+    if kind == "left over":
+        return encode_frame(Kind.HANDSHAKE, Handshake.HELLO, head + b"x")
+    if kind == "huge count":
+        return encode_frame(Kind.HANDSHAKE, Handshake.HELLO, head[:8] + struct.pack("<I", 1 << 31))
+    raise ValueError(kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "noise",
+        "http/1",
+        "zeros",
+        "a command",
+        "a welcome",
+        "bulk",
+        "too long",
+        "no magic",
+        "cut head",
+        "left over",
+        "huge count",
+    ],
+)
+async def test_strangers_are_refused_and_the_door_stays_open(serve: Serve, kind: str) -> None:
+    async with serve() as server:
+        status, sentence = await refused(await server.lane(bad(kind)))
+        assert status == 999
+        assert sentence
+        lane = await server.hello()
+        await welcome(lane)
+        await lane.close()
+
+
+async def test_every_prefix_of_a_hello_is_only_a_hang_up(serve: Serve) -> None:
+    hello = encode_hello(Hello(tenant="alice", program="p"))
+    async with serve() as server:
+        for end in range(len(hello)):
+            lane = await server.lane(hello[:end])
+            lane.writer.write_eof()
+            assert await lane.ended()
+            await lane.close()
+        assert list(server.daemon.conductor.node.sessions) == []
+
+
+async def test_another_wire_version_is_refused_with_the_remedy(serve: Serve) -> None:
+    async with serve() as server:
+        status, sentence = await refused(await server.hello(major=2))
+        assert status == 803
+        assert "install the same release of rgpu-cuda on both" in sentence
+
+
+async def test_who_says_nothing_is_dropped_after_the_deadline(serve: Serve) -> None:
+    async with serve(limits=Limits(handshake_seconds=0.2)) as server:
+        silent = await server.lane()
+        slow = await server.lane(encode_hello(Hello())[:50])
+        assert await silent.ended()
+        assert await slow.ended()
+        assert server.daemon.door.counters.late == 2
+        await silent.close()
+        await slow.close()
+
+
+async def test_a_flood_of_silent_connections_does_not_keep_others_out_for_long(
+    serve: Serve,
+) -> None:
+    async with serve(limits=Limits(handshake_seconds=0.3, handshakes=4)) as server:
+        flood = [await server.lane() for _ in range(12)]
+        await asyncio.gather(*(lane.ended() for lane in flood))
+        assert server.daemon.door.counters.dropped == 8
+        lane = await server.hello()
+        await welcome(lane)
+        for each in (*flood, lane):
+            await each.close()
+
+
+async def test_a_hello_that_comes_byte_by_byte_is_as_good(serve: Serve) -> None:
+    async with serve() as server:
+        lane = await server.lane()
+        for byte in encode_hello(Hello()):
+            lane.writer.write(bytes([byte]))
+            await lane.writer.drain()
+        await welcome(lane)
+        await lane.close()
+
+
+Refusal = Callable[[Any], Awaitable[tuple[int, str]]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"device": 3}, "there is no device 3: this server offers only device 0"),
+        ({"memory_bytes": 9 * GIB}, "1 GiB too little"),
+        ({"share_request_ppm": 600_000, "share_limit_ppm": 500_000}, "is above its limit"),
+        ({"share_request_ppm": 3_000_000}, "a share is a fraction of one device"),
+    ],
+)
+async def test_a_lease_that_cannot_be(serve: Serve, fields: dict[str, int], text: str) -> None:
+    async with serve() as server:
+        status, sentence = await refused(await server.hello(**fields))
+        assert status == 46
+        assert text in sentence
+
+
+async def test_a_worker_that_dies_while_opening_gives_a_sentence(serve: Serve) -> None:
+    async with serve(mode="die") as server:
+        status, sentence = await refused(await server.hello())
+        assert status == 999
+        assert "ended before it was open: the worker ended with exit code 4" in sentence
+
+
+async def test_what_a_worker_refuses_comes_from_the_worker(serve: Serve) -> None:
+    async with serve(mode="refuse") as server:
+        assert await refused(await server.hello()) == (46, "the fake worker refuses")
+        await server.until(lambda: not list(server.daemon.conductor.node.sessions))
+
+
+async def test_workers_that_do_not_start_are_said_to_the_client(serve: Serve) -> None:
+    async with serve(mode="crash", policy=Policy(warm_workers=1, max_start_failures=2)) as server:
+        status, sentence = await refused(await server.hello())
+        assert status == 999
+        assert "do not start: the worker ended with exit code 3" in sentence
+
+
+async def test_a_client_that_hangs_up_while_it_waits_is_forgotten(serve: Serve) -> None:
+    async with serve(mode="mute") as server:
+        lane = await server.hello()
+        node = server.daemon.conductor.node
+        await server.until(lambda: len(node.sessions) == 1)
+        await lane.close()
+        await server.until(lambda: len(node.sessions) == 0)
+
+
+async def test_a_session_that_no_worker_opens_is_refused_in_time(serve: Serve) -> None:
+    async with serve(mode="mute", policy=Policy(warm_workers=1, open_seconds=0.3)) as server:
+        status, sentence = await refused(await server.hello())
+        assert status == 999
+        assert "no worker was free" in sentence
+
+
+async def test_a_worker_that_breaks_the_protocol_is_killed(serve: Serve) -> None:
+    policy = Policy(warm_workers=1, max_start_failures=1)
+    async with serve(mode="garbage", policy=policy) as server:
+        node = server.daemon.conductor.node
+        await server.until(lambda: node.pools["fake"].broken)
+        assert "broke the control protocol" in node.pools["fake"].last_failure
+
+
+async def test_a_worker_that_ignores_its_end_is_killed(serve: Serve) -> None:
+    async with serve(mode="deaf", policy=Policy(warm_workers=1, end_seconds=0.2)) as server:
+        lane = await server.hello()
+        await welcome(lane)
+        node = server.daemon.conductor.node
+        server.daemon.stop(end_sessions=True)
+        assert await lane.ended()
+        await lane.close()
+        await server.until(lambda: len(node.sessions) == 0)
+
+
+async def test_a_chatty_worker_neither_blocks_nor_floods_the_log(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rgpu.worker")
+    async with serve(mode="chatty") as server:
+        lane = await server.hello()
+        await welcome(lane)
+        await lane.close()
+    lines = [r.getMessage() for r in caplog.records if r.name == "rgpu.worker"]
+    assert sum(map(len, lines)) < 200_000
+    assert any("prints too much" in line for line in lines)

@@ -1,0 +1,180 @@
+"""What daemon and workers share: messages, lease pages, logs."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from rgpu_common.parts import native_library
+from rgpu_common.wire.frame import WireError
+from rgpu_common.wire.scalars import Reader, Writer
+from rgpu_server.core.model import PageState, Quota
+from rgpu_server.workers.compiler import namespace
+from rgpu_server.workers.logs import LogPipe
+from rgpu_server.workers.messages import (
+    Assign,
+    Ended,
+    MessageType,
+    Opened,
+    Ready,
+    Refused,
+    decode_from_worker,
+    encode_assign,
+    encode_attach,
+    encode_end,
+)
+from rgpu_server.workers.pages import Counters, LeasePage, slots
+
+MIB = 1 << 20
+CHARGE = """
+import ctypes, mmap, os, signal, sys
+native = ctypes.CDLL(sys.argv[1])
+page = mmap.mmap(int(sys.argv[2]), 4096)
+address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+slot, size = int(sys.argv[3]), ctypes.c_uint64(int(sys.argv[4]))
+charged = [native.rgpu_lease_charge(address, slot, size) for _ in range(int(sys.argv[5]))]
+print(sum(charged), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def charge(page: LeasePage, slot: int, size: int, times: int) -> subprocess.Popen[str]:
+    """A process that charges `times` x `size` bytes, prints how often it could, and is killed."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            CHARGE,
+            str(native_library()),
+            *map(str, (page.fd, slot, size, times)),
+        ],
+        pass_fds=[page.fd],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_assign_has_the_fields_of_the_protocol_in_order() -> None:
+    message = Assign(
+        session=7,
+        secret=b"s" * 32,
+        slot=3,
+        memory_bytes=5,
+        stream_credits=6,
+        stream_credit_bytes=8,
+        device_ordinal=-1,
+        tenant="alice",
+        environment={"A": "1", "B": "x=y"},
+        hello_head=b"hello",
+    )
+    r = Reader(encode_assign(message))
+    assert [r.integer("u32"), r.integer("u64"), r.sized(), r.integer("u32")] == [1, 7, b"s" * 32, 3]
+    assert [r.integer("u64"), r.integer("u32"), r.integer("u64"), r.integer("i32")] == [5, 6, 8, -1]
+    assert [r.text(10), r.sized(), r.sized()] == ["alice", b"A=1\0B=x=y\0", b"hello"]
+    r.end()
+    assert encode_attach() == struct.pack("<I", MessageType.ATTACH)
+    assert encode_end(46, "no")[:8] == struct.pack("<Ii", MessageType.END, 46)
+
+
+def from_worker(kind: int, body: bytes) -> bytes:
+    return struct.pack("<I", kind) + body
+
+
+def text(value: bytes) -> bytes:
+    w = Writer()
+    w.put_bytes(value)
+    return w.take()
+
+
+def test_what_workers_say() -> None:
+    assert decode_from_worker(from_worker(16, text(b"no seccomp"))) == Ready("no seccomp")
+    assert decode_from_worker(from_worker(17, struct.pack("<QQ", 1, 2))) == Opened(1, 2)
+    assert decode_from_worker(from_worker(18, struct.pack("<i", 46) + text(b"no"))) == Refused(
+        46, "no"
+    )
+    assert decode_from_worker(from_worker(19, text(b"bye\x1b[2J\xff"))) == Ended("bye?[2J\ufffd")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x10", from_worker(1, b""), from_worker(99, b""), from_worker(17, b"1234"),
+     from_worker(19, text(b"x") + b"y"), from_worker(19, struct.pack("<I", 1 << 30))],
+)  # fmt: skip
+def test_what_workers_may_not_say(data: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_from_worker(data)
+
+
+def test_a_page_holds_its_limit_over_all_processes_and_forgets_the_dead() -> None:
+    page = LeasePage(Quota(10 * MIB))
+    try:
+        page.take(0, 100)
+        page.take(1, 101)
+        both = [charge(page, slot, MIB, 8) for slot in (0, 1)]
+        got = [int(process.communicate(timeout=60)[0]) for process in both]
+        assert sum(got) == 10
+        assert page.total([0, 1]) == Counters(used_bytes=10 * MIB, peak_bytes=10 * MIB, refused=6)
+        page.clear(0)
+        assert page.read(0) == Counters()
+        assert page.total([1]).used_bytes == got[1] * MIB
+        page.clear(1)
+        assert page.total([]) == Counters(peak_bytes=max(got) * MIB, refused=6)
+    finally:
+        page.close()
+
+
+def test_a_resized_page_counts_at_once() -> None:
+    page = LeasePage(Quota(10 * MIB))
+    try:
+        page.take(0, 100)
+        page.update(Quota(2 * MIB, 1, 2), PageState.ACTIVE)
+        assert int(charge(page, 0, MIB, 8).communicate(timeout=60)[0]) == 2
+        page.update(Quota(MIB), PageState.ACTIVE)  # below what is held: nothing more, no error
+        assert int(charge(page, 0, 1, 1).communicate(timeout=60)[0]) == 0
+    finally:
+        page.close()
+
+
+def test_a_page_cannot_be_cut_or_grown() -> None:
+    page = LeasePage(Quota(MIB))
+    try:
+        for size in (0, 8192):
+            with pytest.raises(PermissionError):
+                os.ftruncate(page.fd, size)
+    finally:
+        page.close()
+
+
+def test_slots_agree_with_the_layout() -> None:
+    from rgpu_server.core.model import Policy
+
+    assert slots() == Policy().slots
+    library = ctypes.CDLL(str(native_library()))
+    assert library.rgpu_lease_page_bytes() == 4096
+
+
+def test_tenants_do_not_share_a_part_of_the_cache() -> None:
+    names = {namespace(tenant) for tenant in ("a", "b", "../a", "a/b", "")}
+    assert len(names) == 5
+    assert all(name.isalnum() for name in names)
+
+
+@pytest.mark.asyncio
+async def test_a_log_pipe_cuts_lines_and_removes_control_characters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "rgpu.worker")
+    pipe = LogPipe("worker 1", 10_000)
+    os.write(pipe.write_fd, b"one\n\x1b[31mtwo\xff\nno end")
+    os.write(pipe.write_fd, b" yet\n" + b"x" * 3000)
+    await asyncio.sleep(0)
+    pipe.close()
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[:3] == ["worker 1: one", "worker 1: ?[31mtwo\ufffd", "worker 1: no end yet"]
+    assert all(len(line) <= 1010 for line in lines)

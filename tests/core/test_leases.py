@@ -1,0 +1,205 @@
+"""Leases: each test states the events that go in and the actions that come out."""
+
+from __future__ import annotations
+
+import pytest
+
+from rgpu_server.core import actions as do
+from rgpu_server.core import events as on
+from rgpu_server.core.model import (
+    Code,
+    Device,
+    PageState,
+    Policy,
+    Quota,
+    Refusal,
+    TenantPolicy,
+    Wish,
+)
+from rgpu_server.core.node import Node
+
+GIB = 1 << 30
+NO_WARM = Policy(warm_workers=0)
+
+
+def node(policy: Policy = NO_WARM, devices: int = 1, **tenants: TenantPolicy) -> Node:
+    return Node([Device(n, "emulated", 8 * GIB, 2 * GIB) for n in range(devices)], policy, tenants)
+
+
+def grant(key: str = "job", memory: int = GIB, **more: object) -> on.LeaseRequested:
+    return on.LeaseRequested(1, "alice", key, Wish(memory_bytes=memory), **more)  # type: ignore[arg-type]
+
+
+def sentence(actions: list[do.Action]) -> tuple[Code, str]:
+    assert len(actions) == 1
+    (refused,) = actions
+    assert isinstance(refused, do.Refuse)
+    return refused.refusal.code, refused.refusal.sentence
+
+
+def test_a_grant_makes_a_page_and_answers() -> None:
+    n = node()
+    assert n.handle(grant(), 0.0) == [
+        do.MakePage("lease-1", Quota(GIB, 0, 1_000_000)),
+        do.Answer(1, "lease-1"),
+    ]
+
+
+def test_the_same_grant_again_keeps_the_lease_alive() -> None:
+    n = node()
+    n.handle(grant(), 0.0)
+    assert n.handle(grant(), 20.0) == [do.Answer(1, "lease-1")]
+    assert n.next_wake(20.0) == 50.0
+
+
+def test_a_grant_with_other_sizes_is_refused_and_says_both() -> None:
+    n = node()
+    n.handle(grant(), 0.0)
+    assert sentence(n.handle(grant(memory=2 * GIB), 1.0)) == (
+        Code.LEASE_EXISTS,
+        "lease 'job' of tenant 'alice' exists on device 0 with 1 GiB, share 0%, limit 100%, "
+        "asked for are 2 GiB, share 0%, limit 100%; resize it or use another lease key",
+    )
+
+
+def test_a_grant_without_a_key_gets_a_fresh_one() -> None:
+    n = node()
+    n.handle(grant(key=""), 0.0)
+    n.handle(grant(key=""), 0.0)
+    assert sorted(lease.key.name for lease in n.leases) == ["granted-1", "granted-2"]
+
+
+def test_keep_alive_moves_the_end_and_silence_ends_the_lease() -> None:
+    n = node()
+    n.handle(grant(), 0.0)
+    assert n.handle(on.KeepAliveRequested(2, "lease-1"), 29.0) == [do.Answer(2, "lease-1")]
+    assert n.handle(on.TimePassed(), 58.0) == []
+    assert n.handle(on.TimePassed(), 59.0) == [do.DropPage("lease-1")]
+    code, text = sentence(n.handle(on.KeepAliveRequested(3, "lease-1"), 60.0))
+    assert code is Code.LEASE_UNKNOWN
+    assert "may have expired" in text
+
+
+def test_an_expired_lease_is_refused_by_name_to_a_session_until_it_is_forgotten() -> None:
+    n = node(Policy(warm_workers=0, memory_seconds=100.0))
+    n.handle(grant(), 0.0)
+    n.handle(on.TimePassed(), 30.0)
+    (refused, *_) = n.handle(on.SessionRequested(7, "alice", "job"), 40.0)
+    assert refused == do.RefuseSession(
+        7,
+        Refusal(
+            Code.LEASE_ENDED,
+            "lease 'job' of tenant 'alice' has expired, 10 s ago; "
+            "ask for a new grant or use another lease key",
+        ),
+    )
+    assert isinstance(n.handle(on.SessionRequested(8, "alice", "job"), 130.0)[0], do.MakePage)
+
+
+def test_a_new_grant_of_an_expired_key_is_welcome() -> None:
+    n = node()
+    n.handle(grant(), 0.0)
+    n.handle(on.TimePassed(), 30.0)
+    assert n.handle(grant(), 31.0)[-1] == do.Answer(1, "lease-2")
+
+
+def test_too_much_memory_is_refused_with_the_amount() -> None:
+    n = node()
+    n.handle(grant(memory=6 * GIB), 0.0)
+    assert sentence(n.handle(grant("other", 3 * GIB), 0.0)) == (
+        Code.NO_MEMORY,
+        "a lease of 3 GiB does not fit on device 0: 2 GiB of its 8 GiB are free, 1 GiB too little; "
+        "ask for less memory or wait until a lease ends",
+    )
+
+
+@pytest.mark.parametrize(("devices", "offered"), [(1, "only device 0"), (3, "devices 0 to 2")])
+def test_a_device_that_is_not_there(devices: int, offered: str) -> None:
+    n = node(devices=devices)
+    event = on.LeaseRequested(1, "alice", "job", Wish(device=9))
+    assert sentence(n.handle(event, 0.0)) == (
+        Code.NO_SUCH_DEVICE,
+        f"there is no device 9: this server offers {offered}",
+    )
+
+
+def test_leases_go_to_the_device_with_most_free_memory() -> None:
+    n = node(devices=2)
+    for key in ("a", "b", "c"):
+        n.handle(grant(key), 0.0)
+    assert [lease.device for lease in n.leases] == [0, 1, 0]
+
+
+def test_resize_writes_the_page_and_refuses_what_does_not_fit() -> None:
+    n = node()
+    n.handle(grant(), 0.0)
+    n.handle(grant("other", 5 * GIB), 0.0)
+    assert n.handle(on.ResizeRequested(2, "lease-1", memory_bytes=3 * GIB), 1.0) == [
+        do.UpdatePage("lease-1", Quota(3 * GIB, 0, 1_000_000), PageState.ACTIVE),
+        do.Answer(2, "lease-1"),
+    ]
+    assert sentence(n.handle(on.ResizeRequested(3, "lease-1", memory_bytes=4 * GIB), 1.0)) == (
+        Code.NO_MEMORY,
+        "lease 'job' of tenant 'alice' cannot grow to 4 GiB: device 0 has 3 GiB for it, "
+        "1 GiB too little",
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ({"memory_bytes": 0}, "a lease needs more than 0 bytes of memory"),
+        (
+            {"share_request_ppm": 500_000, "share_limit_ppm": 400_000},
+            "the share 50% is above its limit 40%; raise the limit or ask for a smaller share",
+        ),
+        ({"share_request_ppm": 1_000_001}, "a share is a fraction of one device, from 0 to 1"),
+    ],
+)
+def test_sizes_that_make_no_sense(sizes: dict[str, int], text: str) -> None:
+    n = node()
+    n.handle(grant(), 0.0)
+    event = on.ResizeRequested(2, "lease-1", **sizes)
+    assert sentence(n.handle(event, 0.0)) == (Code.BAD_REQUEST, text)
+
+
+def test_revoking_ends_an_empty_lease_at_once() -> None:
+    n = node()
+    n.handle(grant(), 0.0)
+    assert n.handle(on.RevokeRequested(2, "lease-1"), 1.0) == [
+        do.DropPage("lease-1"),
+        do.Answer(2, "lease-1", 0),
+    ]
+
+
+def test_shares_are_recorded_in_the_quota() -> None:
+    n = node()
+    wish = Wish(memory_bytes=GIB, share_request_ppm=400_000, share_limit_ppm=700_000)
+    n.handle(on.LeaseRequested(1, "alice", "job", wish), 0.0)
+    assert [lease.quota for lease in n.leases] == [Quota(GIB, 400_000, 700_000)]
+
+
+def test_a_tenant_may_not_lease_more_than_its_ceiling() -> None:
+    n = node(alice=TenantPolicy(memory_bytes=3 * GIB))
+    n.handle(grant(memory=2 * GIB), 0.0)
+    code, text = sentence(n.handle(grant("other", 2 * GIB), 0.0))
+    assert code is Code.TENANT_LIMIT
+    assert "may lease 3 GiB and 1 GiB of it are free, 1 GiB too little for 2 GiB more" in text
+
+
+def test_a_ceiling_for_everybody_else_is_written_with_a_star() -> None:
+    n = Node(
+        [Device(0, "emulated", 8 * GIB, GIB)],
+        NO_WARM,
+        {"*": TenantPolicy(memory_bytes=GIB), "alice": TenantPolicy()},
+    )
+    assert n.handle(grant(memory=4 * GIB), 0.0)[-1] == do.Answer(1, "lease-1")
+    event = on.LeaseRequested(2, "bob", "job", Wish(memory_bytes=2 * GIB))
+    assert sentence(n.handle(event, 0.0))[0] is Code.TENANT_LIMIT
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 90000.0])
+def test_a_life_that_is_too_long_or_negative(seconds: float) -> None:
+    code, text = sentence(node().handle(grant(ttl_seconds=seconds), 0.0))
+    assert code is Code.BAD_REQUEST
+    assert "at most 86400 s" in text

@@ -1,0 +1,218 @@
+"""Whatever the order of events and deaths: no over-commit, every grant ends, nothing is lost."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rgpu_server.core import actions as do
+from rgpu_server.core import events as on
+from rgpu_server.core.model import Device, LeaseState, Policy, SessionState, TenantPolicy, Wish
+from rgpu_server.core.node import Node
+
+MIB = 1 << 20
+KEYS = st.sampled_from(["", "a", "b"])
+TENANTS = st.sampled_from(["alice", "bob"])
+SIZES = st.sampled_from([0, 1, 16 * MIB, 60 * MIB, 100 * MIB, 200 * MIB])
+SHARES = st.sampled_from([0, 100_000, 500_000, 1_000_000, 2_000_000])
+WISHES = st.builds(Wish, st.sampled_from([None, 0, 1, 5]), SIZES, SHARES, SHARES)
+POLICY = Policy(
+    slots=3,
+    max_sessions=6,
+    ttl_seconds=10,
+    grace_seconds=3,
+    memory_seconds=20,
+    open_seconds=5,
+    end_seconds=2,
+    warm_workers=1,
+    max_starting=2,
+)
+
+
+class Server(RuleBasedStateMachine):
+    """A shell that does what the node says, with workers that do what hypothesis says."""
+
+    @initialize()
+    def start(self) -> None:
+        devices = [Device(n, f"library-{n % 2}", 128 * MIB, 32 * MIB) for n in range(2)]
+        self.node = Node(devices, POLICY, {"bob": TenantPolicy(2, 64 * MIB)})
+        self.now = 0.0
+        self.number = 0
+        self.pages: dict[str, dict[int, int]] = {}
+        self.workers: dict[int, int | None] = {}  # worker -> session
+        self.warm: set[int] = set()
+        self.asked: set[int] = set()  # sessions that have neither been refused nor forgotten
+        self.refused: set[int] = set()
+        self.answered: set[int] = set()
+        self.killed: set[int] = set()
+        self.told: set[int] = set()
+        self.feed(on.Started())
+
+    def feed(self, event: on.Event) -> None:
+        for action in self.node.handle(event, self.now):
+            self.carry_out(action)
+
+    def carry_out(self, action: do.Action) -> None:
+        if isinstance(action, do.StartWorker):
+            self.workers[action.worker] = None
+        elif isinstance(action, do.StopWorker):
+            assert self.workers[action.worker] is None
+            self.told.add(action.worker)
+        elif isinstance(action, do.AssignWorker):
+            assert action.worker in self.warm
+            assert self.pages[action.lease][action.slot] == action.session
+            self.warm.discard(action.worker)
+            self.workers[action.worker] = action.session
+        elif isinstance(action, do.EndSession):
+            assert self.workers[action.worker] == action.session
+            self.told.add(action.worker)
+        elif isinstance(action, do.KillWorker):
+            self.killed.add(action.worker)
+        elif isinstance(action, do.RefuseSession):
+            assert action.session in self.asked
+            assert action.session not in self.refused
+            assert action.refusal.sentence
+            self.refused.add(action.session)
+            if self.node.sessions.get(action.session) is None:
+                self.asked.discard(action.session)
+        elif isinstance(action, do.ForgetSession):
+            self.asked.discard(action.session)
+        elif isinstance(action, (do.Answer, do.Refuse)):
+            assert action.request not in self.answered
+            self.answered.add(action.request)
+        else:
+            self.change_page(action)
+
+    def change_page(self, action: do.Action) -> None:
+        if isinstance(action, do.MakePage):
+            assert action.lease not in self.pages
+            self.pages[action.lease] = {}
+        elif isinstance(action, do.TakeSlot):
+            page = self.pages[action.lease]
+            assert action.slot == min(set(range(POLICY.slots)) - set(page))
+            page[action.slot] = action.session
+        elif isinstance(action, do.ClearSlot):
+            session = self.pages[action.lease].pop(action.slot)
+            assert session not in self.workers.values(), "the slot of a living worker was cleared"
+        elif isinstance(action, do.DropPage):
+            assert self.pages.pop(action.lease) == {}
+
+    def request(self) -> int:
+        self.number += 1
+        return self.number
+
+    @rule(tenant=TENANTS, key=KEYS, wish=WISHES, ttl=st.sampled_from([0.0, 1.0, 50.0, -1.0]))
+    def grant(self, tenant: str, key: str, wish: Wish, ttl: float) -> None:
+        number = self.request()
+        self.feed(on.LeaseRequested(number, tenant, key, wish, ttl))
+        assert number in self.answered
+
+    @rule(lease=st.integers(1, 12))
+    def keep_alive(self, lease: int) -> None:
+        number = self.request()
+        self.feed(on.KeepAliveRequested(number, f"lease-{lease}"))
+        assert number in self.answered
+
+    @rule(lease=st.integers(1, 12), memory=st.none() | SIZES, request=st.none() | SHARES)
+    def resize(self, lease: int, memory: int | None, request: int | None) -> None:
+        number = self.request()
+        self.feed(on.ResizeRequested(number, f"lease-{lease}", memory, request))
+        assert number in self.answered
+
+    @rule(lease=st.integers(1, 12))
+    def revoke(self, lease: int) -> None:
+        number = self.request()
+        self.feed(on.RevokeRequested(number, f"lease-{lease}"))
+        assert number in self.answered
+
+    @rule(tenant=TENANTS, key=KEYS, wish=WISHES)
+    def open_session(self, tenant: str, key: str, wish: Wish) -> None:
+        number = self.request()
+        self.asked.add(number)
+        self.feed(on.SessionRequested(number, tenant, key, "box", wish))
+        assert number in self.refused or self.node.sessions.get(number) is not None
+
+    @rule(data=st.data())
+    def client_leaves(self, data: st.DataObject) -> None:
+        if self.asked:
+            self.feed(on.ClientLeft(data.draw(st.sampled_from(sorted(self.asked)))))
+
+    @rule(data=st.data())
+    def worker_is_ready(self, data: st.DataObject) -> None:
+        cold = sorted(w for w, s in self.workers.items() if s is None and w not in self.warm)
+        if cold:
+            worker = data.draw(st.sampled_from(cold))
+            self.warm.add(worker)
+            self.feed(on.WorkerReady(worker))
+
+    @rule(data=st.data(), welcome=st.booleans())
+    def worker_answers(self, data: st.DataObject, welcome: bool) -> None:
+        busy = sorted(w for w, s in self.workers.items() if s is not None)
+        if busy:
+            worker = data.draw(st.sampled_from(busy))
+            self.feed(on.SessionOpened(worker) if welcome else on.SessionRefusedByWorker(worker))
+
+    @rule(data=st.data())
+    def worker_exits(self, data: st.DataObject) -> None:
+        if self.workers:
+            self.exit(data.draw(st.sampled_from(sorted(self.workers))))
+
+    def exit(self, worker: int) -> None:
+        del self.workers[worker]
+        self.warm.discard(worker)
+        self.killed.discard(worker)
+        self.told.discard(worker)
+        self.feed(on.WorkerExited(worker, "it ended"))
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 3.0, 11.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.feed(on.TimePassed())
+
+    @precondition(lambda self: self.number > 5)
+    @rule(end=st.booleans())
+    def stop(self, end: bool) -> None:
+        self.feed(on.StopRequested(end))
+
+    @invariant()
+    def no_device_is_over_committed(self) -> None:
+        for device in self.node.devices:
+            leases = [lease for lease in self.node.leases if lease.device == device.ordinal]
+            assert sum(lease.quota.memory_bytes for lease in leases) <= device.memory_bytes
+        bob = [lease for lease in self.node.leases if lease.key.tenant == "bob"]
+        assert sum(lease.quota.memory_bytes for lease in bob) <= 64 * MIB
+
+    @invariant()
+    def pages_and_sessions_agree(self) -> None:
+        assert {lease.id: lease.slots for lease in self.node.leases} == self.pages
+        held = {s for page in self.pages.values() for s in page.values()}
+        assert held == {session.id for session in self.node.sessions} == self.asked
+
+    @invariant()
+    def what_must_end_has_an_end(self) -> None:
+        for lease in self.node.leases:
+            if lease.state is LeaseState.ACTIVE:
+                assert lease.ends_at is not None or lease.slots
+        for session in self.node.sessions:
+            if session.state in (SessionState.WAITING, SessionState.OPENING):
+                assert session.deadline is not None
+
+    def teardown(self) -> None:
+        """With nobody left and time going on, everything ends."""
+        if not hasattr(self, "node"):
+            return
+        self.feed(on.StopRequested(end_sessions=True))
+        for worker in sorted(self.workers):
+            self.exit(worker)
+        for _ in range(20):
+            self.now += 30.0
+            self.feed(on.TimePassed())
+        assert list(self.node.leases) == []
+        assert list(self.node.sessions) == []
+        assert self.pages == {}
+        assert not self.asked
+
+
+Server.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestServer = Server.TestCase
