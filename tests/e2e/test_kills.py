@@ -1,0 +1,109 @@
+"""A hundred deaths of client, worker or connection at random points leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from helpers import clients
+from helpers.proxy import CuttingProxy
+from helpers.server import Server, rgpu_command
+from helpers.waiting import wait_until
+
+KILLS = 100
+BUSY = r"""
+import itertools
+PTX = b'''.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry add_one(.param .u64 counter) {
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [counter];
+  red.global.add.u32 [%rd1], 1;
+  ret;
+}
+'''
+try:
+    cuda.open()
+    print("open")
+    add_one = cuda.function(cuda.load(PTX), "add_one")
+    for step in itertools.count():
+        address = cuda.alloc(1 << 20)
+        cuda.upload(address, bytes(1 << 20))
+        for _ in range(50):
+            cuda.launch(add_one, 4, 32, address)
+        assert cuda.download(address, 4) == (50 * 128).to_bytes(4, "little")
+        cuda.free(address)
+        print(step)
+except CudaError as error:
+    print("ended with", error.result)
+"""
+
+
+def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) -> str:
+    """Starts a busy client, kills something after a random number of steps; says what."""
+    what = random_source.choice(["client", "worker", "connection", "client"])
+    through = (
+        proxy.address
+        if what == "connection"
+        else server.address(random_source.choice(["unix", "tcp"]))
+    )
+    before = set(server.children())
+    client = clients.start(through, BUSY, RGPU_MEMORY="64MiB")
+    assert client.stdout is not None
+    try:
+        for _ in range(random_source.randrange(6)):
+            assert client.stdout.readline(), "the client ended by itself"
+        if what == "client":
+            client.kill()
+        elif what == "connection":
+            proxy.cut()
+        else:
+            for worker in before | set(server.children()):
+                os.kill(worker, signal.SIGKILL)
+        output, errors = client.communicate(timeout=60)
+    finally:
+        client.kill()
+        client.wait()
+    if what != "client" and "ended with" not in output:
+        assert client.returncode == 0, (what, output, errors)
+    return what
+
+
+def sessions(server: Server) -> str:
+    """What `rgpu ps` prints."""
+    return subprocess.run(
+        [rgpu_command(), "ps", "--server", server.tcp],
+        cwd="/",
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_hundred_kills_leave_nothing_behind() -> None:
+    random_source = random.Random(20)
+    shared_before = set(os.listdir("/dev/shm"))
+    with Server() as server:
+        idle = sessions(server)
+        with CuttingProxy(server.tcp) as proxy:
+            struck = [strike(random_source, server, proxy) for _ in range(KILLS)]
+        assert {"client", "worker", "connection"} <= set(struck)
+        wait_until(lambda: sessions(server) == idle)
+        assert server.process is not None
+        assert server.process.poll() is None
+        code, output, errors = clients.run(
+            server.tcp, "cuda.open()\nprint(cuda.memory()[0])", RGPU_MEMORY="2GiB"
+        )
+        assert code == 0, errors
+        assert int(output) > 1 << 30
+        workers = server.children()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    assert set(os.listdir("/dev/shm")) == shared_before

@@ -1,0 +1,190 @@
+"""`make gpu-check`: the litmus programs and the cost of calls on NVIDIA's driver, in process and
+over the wire, side by side.
+
+Needs a C compiler, Python's standard library and what was built (`make native`, or an installed
+rgpu-cuda); no registry, no CUDA toolkit.  Where there is no GPU it says so in one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from litmus import programs  # noqa: E402
+
+START_SECONDS = 20.0
+FIGURES_LIMIT_SECONDS = 120.0
+FIGURE = re.compile(r"^(\w+) ([\d.]+) (\S+)$", re.MULTILINE)
+
+
+class CannotCheckError(Exception):
+    """The check cannot run here; the text is one sentence that says why."""
+
+
+class NotBuiltError(Exception):
+    """There is a GPU, but nothing of rgpu to check on it; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The built parts: the folder of the shim, and the worker."""
+
+    shim: Path
+    worker: Path
+
+
+def find_driver(name: str) -> str:
+    """Returns `name` when it is NVIDIA's driver library and has a device.
+
+    Raises:
+        CannotCheckError: there is no driver or no GPU.
+    """
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as error:
+        raise CannotCheckError(f"There is no GPU to check on: {error}.") from error
+    if hasattr(library, "rgpu_shim_version"):
+        raise CannotCheckError(
+            f"{name} is rgpu's own library; unset LD_LIBRARY_PATH and try again."
+        )
+    result = library.cuInit(0)
+    count = ctypes.c_int()
+    if result != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        raise CannotCheckError(
+            f"There is no GPU to check on: {name} found none (cuInit gave CUresult {result})."
+        )
+    return name
+
+
+def find_parts(build: Path | None) -> Parts:
+    """Looks in `build`, in build/ of the repository, then among the installed packages.
+
+    Raises:
+        NotBuiltError: nothing was built.
+    """
+    places = [build] if build else [ROOT / "build", *(Path(p) for p in sys.path[1:] if p)]
+    for place in places:
+        shims = sorted(place.glob("**/libcuda.so.1")) if place.is_dir() else []
+        workers = [p for p in sorted(place.glob("**/rgpu-worker")) if os.access(p, os.X_OK)]
+        if shims and workers:
+            return Parts(shims[0].parent, workers[0])
+    raise CannotCheckError(
+        "Nothing is built: run `make native` or `pip install .`, then try again."
+    )
+
+
+@contextlib.contextmanager
+def worker(parts: Parts, driver: str, folder: Path) -> Iterator[str]:
+    """A worker on NVIDIA's driver that listens on a Unix socket; gives its address."""
+    address = f"unix:{folder}/worker.sock"
+    command = [str(parts.worker), "--listen", address, "--library", driver, "--no-sandbox"]
+    process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise NotBuiltError(f"The worker did not start: {' '.join(command)}.")
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def environments(parts: Parts, driver: str, address: str) -> dict[str, dict[str, str]]:
+    """How a program finds its library: in process, and over the wire."""
+    base = {k: v for k, v in os.environ.items() if not k.startswith(("RGPU_", "LD_"))}
+    wire = {**base, "RGPU_SERVER": address, "RGPU_LIBCUDA": str(parts.shim / "libcuda.so.1")}
+    return {"in process": {**base, "RGPU_LIBCUDA": driver}, "over the wire": wire}
+
+
+def check_programs(binaries: Path, parts: Parts, driver: str, folder: Path) -> bool:
+    """Runs every litmus program both ways and prints a table; true when all are right."""
+    print(f"{'program':10} {'in process':>14} {'over the wire':>14}")
+    right = True
+    for name in programs.NAMES:
+        cells: list[str] = []
+        with worker(parts, driver, folder) as address:
+            for where, environment in environments(parts, driver, address).items():
+                result = programs.run(binaries / name, environment)
+                cells.append(f"{result.seconds:.2f} s" if result.ok else "FAILED")
+                if not result.ok:
+                    right = False
+                    print(f"--- {name} {where}\n{result.text}", file=sys.stderr)
+        print(f"{name:10} {cells[0]:>14} {cells[1]:>14}", flush=True)
+    return right
+
+
+def check_costs(binaries: Path, parts: Parts, driver: str, folder: Path) -> bool:
+    """Prints what calls cost both ways, and the ratio; true when both ran."""
+    figures: list[dict[str, tuple[float, str]]] = []
+    with worker(parts, driver, folder) as address:
+        for environment in environments(parts, driver, address).values():
+            result = programs.run(binaries / "calls", environment, FIGURES_LIMIT_SECONDS)
+            found = {n: (float(v), unit) for n, v, unit in FIGURE.findall(result.text)}
+            if not found:
+                print(f"--- calls\n{result.text}", file=sys.stderr)
+                return False
+            figures.append(found)
+    native, wire = figures
+    print(f"\n{'figure':18} {'in process':>14} {'over the wire':>14} {'ratio':>8}")
+    for name, (value, unit) in native.items():
+        other = wire.get(name, (0.0, unit))[0]
+        ratio = f"{other / value:.2f}" if value else "-"
+        print(f"{name:18} {value:>9.2f} {unit:4} {other:>9.2f} {unit:4} {ratio:>8}")
+    return True
+
+
+def build_programs(folder: Path) -> Path:
+    """Compiles the programs against our own declaration of the driver API."""
+    programs.generate_header(folder, PYTHONPATH=str(ROOT))
+    sources = [programs.FOLDER / f"{name}.c" for name in programs.NAMES]
+    sources.append(Path(__file__).resolve().parent / "calls.c")
+    return programs.build(folder / "bin", folder, tuple(sources))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="check rgpu on NVIDIA's driver")
+    parser.add_argument("--driver", default="libcuda.so.1", help="NVIDIA's driver library")
+    parser.add_argument("--build", type=Path, help="where libcuda.so.1 and rgpu-worker lie")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="rgpu-gpu-check-"))
+    try:
+        driver = find_driver(options.driver)
+        parts = find_parts(options.build)
+        binaries = build_programs(folder)
+        right = check_programs(binaries, parts, driver, folder)
+        right = check_costs(binaries, parts, driver, folder) and right
+    except CannotCheckError as error:
+        print(error)
+        return 0
+    except NotBuiltError as error:
+        print(error)
+        return 1
+    except programs.BuildError as error:
+        print(f"The programs could not be compiled: {error}")
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

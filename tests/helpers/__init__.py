@@ -1,0 +1,1 @@
+"""What tests share.  Nothing here imports from a conftest."""

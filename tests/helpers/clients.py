@@ -1,0 +1,51 @@
+"""Client processes of tests: Python source that runs beside a server, with the shim as its
+libcuda.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import rgpu_client
+
+TESTS = Path(__file__).resolve().parent.parent
+PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = Driver()\n"
+
+
+def environment(server: str | None, **extra: str) -> dict[str, str]:
+    """What a container image without a wrapper sets: the library path and RGPU_SERVER."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    variables["LD_LIBRARY_PATH"] = str(Path(rgpu_client.library_path()).parent)
+    variables["PYTHONPATH"] = str(TESTS)
+    if server is not None:
+        variables["RGPU_SERVER"] = server
+    return {**variables, **extra}
+
+
+def start(server: str | None, source: str, **extra: str) -> subprocess.Popen[str]:
+    """Starts `source` (the driver is `cuda`) with pipes for its input and output."""
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(source)],
+        env=environment(server, **extra),
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(server: str | None, source: str, timeout: float = 60, **extra: str) -> tuple[int, str, str]:
+    """Runs `source` to its end: (exit code, output, error output)."""
+    process = start(server, source, **extra)
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, errors = process.communicate()
+        raise AssertionError(f"the client did not end:\n{output}\n{errors}") from None
+    return process.returncode, output, errors

@@ -1,0 +1,86 @@
+"""Builds and runs the litmus programs.  Standard library only: `make gpu-check` uses it too."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+NAMES = ("l01", "l02", "l03", "l05", "l07", "l08", "l11", "l12", "l13", "l14", "l15", "l16")
+LIMIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run.  ok: exit code 0 and a line "L<n> ok" within the limit; text says what came out."""
+
+    ok: bool
+    seconds: float
+    text: str
+
+
+class BuildError(Exception):
+    """A program did not compile; the text is the compiler's."""
+
+
+def generate_header(out: Path, **environment: str) -> None:
+    """Writes `gen/cuda_abi.gen.h` below `out`, from the specification that is installed."""
+    command = [sys.executable, "-m", "cudaspec", str(out)]
+    subprocess.run(command, check=True, cwd="/", env={**os.environ, **environment})
+
+
+def build(
+    out: Path, include: Path, sources: tuple[Path, ...] = (), *, vendor: bool = False
+) -> Path:
+    """Compiles the programs (or `sources`) into `out` and returns it.
+
+    Args:
+        include: the folder that holds `gen/cuda_abi.gen.h`, or with `vendor` the vendor's `cuda.h`.
+
+    Raises:
+        BuildError: there is no compiler, or it refuses.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    for source in sources or tuple(FOLDER / f"{name}.c" for name in NAMES):
+        flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{include}", f"-I{FOLDER}"]
+        # L12 is about a program whose heap lies low.
+        flags += ["-no-pie", "-fno-pie"] if source.stem == "l12" else []
+        flags += ["-DRGPU_VENDOR_HEADER"] if vendor else []
+        command = [*compiler, *flags, str(source), "-o", str(out / source.stem), "-pthread", "-ldl"]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            raise BuildError(f"no C compiler: {error}") from error
+        except subprocess.CalledProcessError as error:
+            raise BuildError(error.stderr) from error
+    return out
+
+
+def run(program: Path, environment: dict[str, str], limit: float = LIMIT_SECONDS) -> Result:
+    """Runs one program to its end or to the limit (seconds)."""
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        [str(program)],
+        env=environment,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        text, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        text, _ = process.communicate()
+        return Result(False, limit, f"it did not end within {limit:g} s\n{text}")
+    seconds = time.monotonic() - begin
+    expected = f"L{int(program.stem[1:])} ok"
+    ok = process.returncode == 0 and any(line.startswith(expected) for line in text.splitlines())
+    return Result(ok, seconds, f"exit code {process.returncode}\n{text}")
