@@ -89,5 +89,6 @@ def _check_loaded(folder: Path) -> None:
 
 def _mapped_drivers() -> set[Path]:
     lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    paths = (line.split(maxsplit=5)[5] for line in lines if line.count("/") > 0)
-    return {Path(p) for p in paths if Path(p).name.startswith("libcuda.so")}
+    fields = (line.split(maxsplit=5) for line in lines)
+    paths = {Path(words[5]) for words in fields if len(words) == 6}
+    return {path for path in paths if path.name.startswith("libcuda.so")}

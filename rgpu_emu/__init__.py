@@ -15,5 +15,7 @@ def library_path() -> Path:
     """
     path = Path(__file__).resolve().parent / "lib" / "librgpu_emu.so"
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: install the package (python -m pip install .) and use that")
+        raise FileNotFoundError(
+            f"{path} is missing: install the package (python -m pip install .) and use that"
+        )
     return path

@@ -1,4 +1,5 @@
-"""Replies on disk: one folder per cache namespace, bounded in bytes, files written whole or not at all."""
+"""Replies on disk: one folder per cache namespace, bounded in bytes, files written whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -18,8 +19,14 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class ObjectCache:
     """Remembers replies by key.  Every error of the file system means: not cached."""
 
-    def __init__(self, root: Path | None, namespace: str, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
-        safe = namespace if _PLAIN.fullmatch(namespace) else "n-" + hashlib.sha256(namespace.encode()).hexdigest()
+    def __init__(
+        self, root: Path | None, namespace: str, *, limit_bytes: int = DEFAULT_LIMIT_BYTES
+    ) -> None:
+        safe = (
+            namespace
+            if _PLAIN.fullmatch(namespace)
+            else "n-" + hashlib.sha256(namespace.encode()).hexdigest()
+        )
         self._folder = root / safe if root is not None else None
         self._limit = limit_bytes
         self._used = -1
@@ -66,7 +73,9 @@ class ObjectCache:
         if self._used >= 0 and self._used + added <= self._limit:
             self._used += added
             return
-        files = sorted((s.st_mtime, s.st_size, e.path) for e in os.scandir(self._folder) for s in (e.stat(),))
+        files = sorted(
+            (s.st_mtime, s.st_size, e.path) for e in os.scandir(self._folder) for s in (e.stat(),)
+        )
         self._used = sum(size for _, size, _ in files)
         for _, size, path in files:
             if self._used <= self._limit:

@@ -1,8 +1,10 @@
-"""The work itself: inputs to a LOADED, LOWERED or LINKED body.  Runs in a child process for each request."""
+"""The work itself: inputs to a LOADED, LOWERED or LINKED body.  Runs in a child process for each
+request."""
 
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from rgpu_emu.compile_protocol import Writer
 from rgpu_emu.lower import abi
@@ -12,7 +14,9 @@ from rgpu_emu.ptx.declare import layout
 from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, PtxError
 from rgpu_emu.ptx.link import Program, link
 from rgpu_emu.ptx.module import EAGER_BYTES, Function
-from rgpu_emu.ptx.operands import Variable
+
+if TYPE_CHECKING:
+    from rgpu_emu.ptx.operands import Variable
 
 
 def decode_inputs(inputs: list[bytes]) -> list[str]:
@@ -35,7 +39,14 @@ def loaded(inputs: list[bytes], key: bytes) -> bytes:
 
 
 def failed_load(error: PtxError, key: bytes) -> bytes:
-    return Writer().scalars("i", error.result).text(str(error)).data(key).scalars("III", 0, 0, 0).body()
+    return (
+        Writer()
+        .scalars("i", error.result)
+        .text(str(error))
+        .data(key)
+        .scalars("III", 0, 0, 0)
+        .body()
+    )
 
 
 def _loaded(program: Program, key: bytes) -> bytes:
@@ -62,8 +73,17 @@ def _entry(out: Writer, program: Program, name: str, function: Function, const: 
         local = sum(v.bytes for f in found.functions for v in f.body().local)
         registers = min(255, max(16, function.body().registers // 4))
     out.text(name).data(b"".join(struct.pack("<II", *place) for place in places))
-    out.scalars("IIIIIIII", total, shared, local, function.max_threads, function.module.version,
-                function.module.target, registers, min(const, 0xFFFFFFFF))  # fmt: skip
+    out.scalars(
+        "IIIIIIII",
+        total,
+        shared,
+        local,
+        function.max_threads,
+        function.module.version,
+        function.module.target,
+        registers,
+        min(const, 0xFFFFFFFF),
+    )
 
 
 def _global(out: Writer, program: Program, variable: Variable) -> None:
@@ -75,11 +95,13 @@ def _global(out: Writer, program: Program, variable: Variable) -> None:
 def lowered(inputs: list[bytes], name: str) -> bytes:
     """The body of LOWERED; also for a refusal."""
     try:
-        found = lower_entry(link(decode_inputs(inputs)), name)
+        found = lower_entry(link(decode_inputs(inputs), checked=True), name)
     except PtxError as error:
         return failed_lower(error)
     out = Writer().scalars("i", 0).text("")
-    out.scalars("IIIII", abi.KERNEL_ABI, found.kind, found.flags, found.local_bytes, found.static_shared)
+    out.scalars(
+        "IIIII", abi.KERNEL_ABI, found.kind, found.flags, found.local_bytes, found.static_shared
+    )
     out.data(found.image).scalars("I", len(found.functions))
     return out.scalars("I" * len(found.functions), *found.functions).body()
 

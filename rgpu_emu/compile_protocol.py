@@ -1,4 +1,5 @@
-"""Messages between a worker and the compiler: see DESIGN.md.  Scalars are little-endian, byte strings u32 count + bytes."""
+"""Messages between a worker and the compiler: see DESIGN.md.  Scalars are little-endian, byte
+strings u32 count + bytes."""
 
 from __future__ import annotations
 

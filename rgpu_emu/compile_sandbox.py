@@ -1,5 +1,5 @@
-"""Takes rights away from the compiler process.  What a machine does not allow is left as it is: the worker that
-starts the compiler has its own, stronger sandbox; nothing here is the only wall."""
+"""Takes rights away from the compiler process.  What a machine does not allow is left as it is: the
+worker that starts the compiler has its own, stronger sandbox; nothing here is the only wall."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def enter_sandbox() -> list[str]:
 
 
 def limit_request(keep: int) -> None:
-    """In the child of a request: closes every descriptor but `keep` and stderr, bounds memory and CPU time."""
+    """In the child of a request: closes every descriptor but `keep` and stderr, bounds memory and
+    CPU time."""
     os.closerange(3, keep)
     os.closerange(keep + 1, 1 << 16)
     for limit, value in (

@@ -1,7 +1,8 @@
 """The PTX compiler process: `python -m rgpu_emu.compiler --fd N | --accept-fd N`.
 
-One thread waits on all connections.  Every request is worked on in a forked child, so that a request that crashes LLVM,
-hangs or eats memory ends alone; requests of different connections run side by side.
+One thread waits on all connections.  Every request is worked on in a forked child, so that a
+request that crashes LLVM, hangs or eats memory ends alone; requests of different connections run
+side by side.
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ from rgpu_emu.compile_protocol import (
 from rgpu_emu.compile_sandbox import REQUEST_SECONDS, enter_sandbox, limit_request
 from rgpu_emu.lower.abi import KERNEL_ABI
 from rgpu_emu.lower.codegen import host
-from rgpu_emu.ptx.errors import CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, PtxError
+from rgpu_emu.ptx.errors import (
+    CUDA_ERROR_NOT_FOUND,
+    CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_OUT_OF_MEMORY,
+    PtxError,
+)
 
 EMITTER_VERSION: Final = f"{__version__}-1"
 MAX_REMEMBERED_BYTES: Final = 512 << 20
@@ -118,7 +124,9 @@ class Compiler:
     def serve(self, sock: socket.socket, namespace: str) -> None:
         """Adds a connected socket."""
         sock.setblocking(False)
-        connection = Connection(sock, ObjectCache(self._cache_root, namespace, limit_bytes=self._limit))
+        connection = Connection(
+            sock, ObjectCache(self._cache_root, namespace, limit_bytes=self._limit)
+        )
         self._connections.add(connection)
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
@@ -202,27 +210,49 @@ class Compiler:
             inputs = parse_inputs(body)
             key = module_key(inputs)
             self._modules.put(key, inputs)
-            self._start(connection, LOADED, key.hex() + ".load", lambda: compile_job.loaded(inputs, key),
-                        lambda error: compile_job.failed_load(error, key))  # fmt: skip
+            self._start(
+                connection,
+                LOADED,
+                key.hex() + ".load",
+                lambda: compile_job.loaded(inputs, key),
+                lambda error: compile_job.failed_load(error, key),
+            )
         elif kind == LOWER:
             self._lower(connection, *parse_lower(body))
         elif kind == LINK:
             inputs = parse_inputs(body)
-            self._start(connection, LINKED, "", lambda: compile_job.linked(inputs), compile_job.failed_link)
+            self._start(
+                connection, LINKED, "", lambda: compile_job.linked(inputs), compile_job.failed_link
+            )
         else:
             raise ProtocolError(f"{kind} is no request")
 
     def _lower(self, connection: Connection, key: bytes, name: str) -> None:
         inputs = self._modules.get(key)
         if inputs is None:
-            error = PtxError("the compiler no longer has this module: load it again", result=CUDA_ERROR_NOT_FOUND)
+            error = PtxError(
+                "the compiler no longer has this module: load it again", result=CUDA_ERROR_NOT_FOUND
+            )
             self._send(connection, LOWERED, compile_job.failed_lower(error))
             return
         found = inputs
         cache_key = hashlib.sha256(key + name.encode()).hexdigest() + ".obj"
-        self._start(connection, LOWERED, cache_key, lambda: compile_job.lowered(found, name), compile_job.failed_lower)
+        self._start(
+            connection,
+            LOWERED,
+            cache_key,
+            lambda: compile_job.lowered(found, name),
+            compile_job.failed_lower,
+        )
 
-    def _start(self, connection: Connection, reply: int, cache_key: str, job: Callable[[], bytes], fail: Failure) -> None:
+    def _start(
+        self,
+        connection: Connection,
+        reply: int,
+        cache_key: str,
+        job: Callable[[], bytes],
+        fail: Failure,
+    ) -> None:
         cached = connection.cache.get(cache_key) if cache_key else None
         if cached is not None:
             self._send(connection, reply, cached)
@@ -255,9 +285,16 @@ class Compiler:
             if request.cache_key and body[:4] == b"\0\0\0\0":
                 connection.cache.put(request.cache_key, body)
         elif code == _EXIT_MEMORY:
-            body = request.fail(PtxError("the compiler ran out of memory", result=CUDA_ERROR_OUT_OF_MEMORY))
+            body = request.fail(
+                PtxError("the compiler ran out of memory", result=CUDA_ERROR_OUT_OF_MEMORY)
+            )
         else:
-            body = request.fail(PtxError(f"the compiler failed on this module (status {code})", result=CUDA_ERROR_NOT_SUPPORTED))
+            body = request.fail(
+                PtxError(
+                    f"the compiler failed on this module (status {code})",
+                    result=CUDA_ERROR_NOT_SUPPORTED,
+                )
+            )
         self._send(connection, request.reply, body)
 
     def _end_overdue(self) -> None:
@@ -319,7 +356,7 @@ def _child(job: Callable[[], bytes], writer: int) -> None:
         code = _EXIT_MEMORY
     finally:
         if code == 1:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         os._exit(code)
 
 
@@ -328,7 +365,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rgpu_emu.compiler", description=__doc__)
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--fd", type=int, help="connected stream socket to serve")
-    group.add_argument("--accept-fd", type=int, help="SOCK_SEQPACKET socket on which connected sockets arrive")
+    group.add_argument(
+        "--accept-fd", type=int, help="SOCK_SEQPACKET socket on which connected sockets arrive"
+    )
     options = parser.parse_args(arguments)
     cache = os.environ.get("RGPU_EMU_CACHE")
     limit = int(os.environ.get("RGPU_EMU_CACHE_BYTES") or DEFAULT_LIMIT_BYTES)

@@ -204,8 +204,8 @@ class Conductor:
         options = self._equipment.options[action.library]
         try:
             self.workers[action.worker] = WorkerProcess(action.worker, options, self)
-        except WorkerError as error:
-            log.error("%s", error)
+        except (WorkerError, OSError) as error:
+            log.error("a worker cannot be started: %s", error)
             self.feed(on.WorkerExited(action.worker, str(error)))
 
     def _stop_worker(self, action: do.StopWorker) -> None:
@@ -270,7 +270,7 @@ class Conductor:
             return None
         try:
             return compilers.connect(tenant)
-        except WorkerError as error:
+        except (WorkerError, OSError) as error:
             log.error("%s", error)
             return None
 
@@ -293,7 +293,12 @@ class Conductor:
         audit("session_ended", session=action.session, tenant=visitor.tenant, reason=action.reason)
 
     def _make_page(self, action: do.MakePage) -> None:
-        self.pages[action.lease] = LeasePage(action.quota)
+        try:
+            self.pages[action.lease] = LeasePage(action.quota)
+        except OSError as error:
+            # No session of the lease can be assigned then; each is refused.
+            log.error("no page for lease %s: %s", action.lease, error)
+            return
         lease = self.node.leases.get(action.lease)
         if lease is not None:
             audit(
@@ -307,7 +312,10 @@ class Conductor:
             )
 
     def _update_page(self, action: do.UpdatePage) -> None:
-        self.pages[action.lease].update(action.quota, action.state)
+        page = self.pages.get(action.lease)
+        if page is None:
+            return
+        page.update(action.quota, action.state)
         audit(
             "lease_updated",
             lease=action.lease,
@@ -318,13 +326,19 @@ class Conductor:
         )
 
     def _take_slot(self, action: do.TakeSlot) -> None:
-        self.pages[action.lease].take(action.slot, action.session)
+        page = self.pages.get(action.lease)
+        if page is not None:
+            page.take(action.slot, action.session)
 
     def _clear_slot(self, action: do.ClearSlot) -> None:
-        self.pages[action.lease].clear(action.slot)
+        page = self.pages.get(action.lease)
+        if page is not None:
+            page.clear(action.slot)
 
     def _drop_page(self, action: do.DropPage) -> None:
-        page = self.pages.pop(action.lease)
+        page = self.pages.pop(action.lease, None)
+        if page is None:
+            return
         total = page.total([])
         page.close()
         audit(

@@ -150,6 +150,7 @@ def _policy(leases: Table, sessions: Table, workers: Table) -> Policy:
         default_share_limit_ppm=limit,
         ttl_seconds=leases.seconds("ttl_seconds", low.ttl_seconds, 0.1, low.max_ttl_seconds),
         grace_seconds=leases.seconds("grace_seconds", low.grace_seconds, 0, 3600),
+        settle_seconds=leases.seconds("settle_seconds", low.settle_seconds, 0, 60),
         memory_seconds=leases.seconds("remember_seconds", low.memory_seconds, 0, 7 * 86400),
         open_seconds=sessions.seconds("open_seconds", low.open_seconds, 0.1, 600),
         end_seconds=sessions.seconds("end_seconds", low.end_seconds, 0.1, 60),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import shutil
 import signal
 import sys
@@ -128,6 +129,10 @@ class Daemon:
 def serve(config: ServerConfig) -> None:
     """Runs a server in this process until a signal; errors as `Daemon.run`."""
     inventory = take_inventory(config)
+    # Each session holds a handful of descriptors here.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     async def main() -> None:
         daemon = Daemon(config, inventory)

@@ -45,11 +45,11 @@ std::vector<wire::Band> ReserveSome(const std::array<uint64_t, N>& bases,
 }  // namespace
 
 std::vector<wire::Band> ReserveDeviceBands() {
-  return ReserveSome(kDeviceBases, {1024 * kGiB, 256 * kGiB, 64 * kGiB, 16 * kGiB});
+  return ReserveSome(kDeviceBases, {1024 * kGiB, 256 * kGiB, 64 * kGiB, 16 * kGiB, 4 * kGiB});
 }
 
 std::vector<wire::Band> ReservePinnedBands() {
-  return ReserveSome(kPinnedBases, {256 * kGiB, 64 * kGiB, 16 * kGiB, 4 * kGiB});
+  return ReserveSome(kPinnedBases, {256 * kGiB, 64 * kGiB, 16 * kGiB, 4 * kGiB, kGiB});
 }
 
 void GiveBack(const wire::Band& band) { munmap(reinterpret_cast<void*>(band.base), band.size); }

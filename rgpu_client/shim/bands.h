@@ -11,7 +11,8 @@
 
 namespace rgpu::shim {
 
-// Reserves, without access, what it can of some well-known places.  Returns what it got, best first.
+// Reserves, without access, what it can of some well-known places.  Returns what it got, best
+// first.
 std::vector<wire::Band> ReserveDeviceBands();
 std::vector<wire::Band> ReservePinnedBands();
 void GiveBack(const wire::Band& band);

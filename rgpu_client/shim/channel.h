@@ -1,8 +1,8 @@
 // The channel: the one ordered command stream of the session.
 //
-// Sending.  Every thread appends frames to one buffer under `append_mutex_`, which fixes their order
-// and sequence numbers; writing takes `wire_mutex_` first and then swaps the buffer out, so a thread
-// that appends never waits for another one's write.  Lock order: wire, append, receive.
+// Sending.  Every thread appends frames to one buffer under `append_mutex_`, which fixes their
+// order and sequence numbers; writing takes `wire_mutex_` first and then swaps the buffer out, so a
+// thread that appends never waits for another one's write.  Lock order: wire, append, receive.
 //
 // Receiving.  The thread that waits reads for itself; when several wait, one of them (the leader)
 // reads for all and hands the role over when its own answer has come.  A pump reads when nobody
@@ -87,7 +87,8 @@ class Channel {
   }
 
   // Posts a command.  Returns the session's sticky error, or CUDA_ERROR_NOT_SUPPORTED for an opcode
-  // that the server lacks, or CUDA_ERROR_INVALID_VALUE when bulk could not be read (zeros were sent).
+  // that the server lacks, or CUDA_ERROR_INVALID_VALUE when bulk could not be read (zeros were
+  // sent).
   template <typename Op>
   CUresult Post(const Issuer& issuer, const typename Op::Request& request,
                 const PostOptions& options = {}) {
@@ -98,7 +99,8 @@ class Channel {
     std::unique_lock wire(wire_mutex_, std::defer_lock);
     if (direct) wire.lock();
     std::unique_lock append(append_mutex_);
-    wire::Writer head = Begin(issuer, Op::kOpcode, static_cast<uint8_t>(options.more ? wire::kMore : 0));
+    wire::Writer head =
+        Begin(issuer, Op::kOpcode, static_cast<uint8_t>(options.more ? wire::kMore : 0));
     Put(head, request);
     Account(issuer, options);
     if (direct) return SendDirect(append, options);
@@ -136,7 +138,8 @@ class Channel {
     return status;
   }
 
-  // A posted command whose bytes come later (rgpuCopyDtoHLater) or are asked for (rgpuCopyHtoDPull).
+  // A posted command whose bytes come later (rgpuCopyDtoHLater) or are asked for
+  // (rgpuCopyHtoDPull).
   template <typename Op>
   CUresult PostDelivered(const Issuer& issuer, const typename Op::Request& request,
                          const PostOptions& options, const HostRegion& region, bool pulled) {
@@ -198,7 +201,8 @@ class Channel {
   // Bytes that the worker will send, or ask for, for a command of the past.
   struct Expected {
     HostRegion region;
-    bool pulled = false;
+    bool pulled = false;        // asked for, not sent
+    uint64_t pulled_bytes = 0;  // of it, given so far
   };
 
   // channel_send.cc
@@ -227,8 +231,9 @@ class Channel {
   bool HandleData(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleDelivery(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleNotice(const wire::FrameHeader& header, wire::ByteView head);
+  bool HandleProgress(const wire::FrameHeader& header, wire::Reader& reader);
   bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
-  void Finish(uint64_t seq, bool last);
+  void Finish(uint64_t seq, uint64_t pulled, bool last);
   void Acknowledge(uint64_t seq);
   void HandOver();
   void Lost(std::string_view sentence);
@@ -245,19 +250,19 @@ class Channel {
   transport::FrameBuffer sending_;  // wire_mutex_
 
   std::mutex append_mutex_;
-  transport::FrameBuffer buffer_;                  // append_mutex_
-  std::atomic<uint64_t> seq_{0};                   // written with append_mutex_
-  std::atomic<uint64_t> last_posted_{0};           // written with append_mutex_
-  std::atomic<uint64_t> acknowledged_{0};          // written by readers
-  std::atomic<uint64_t> buffered_since_ns_{0};     // first frame in buffer_, 0: empty
-  uint64_t last_append_ns_ = 0;                    // append_mutex_
+  transport::FrameBuffer buffer_;               // append_mutex_
+  std::atomic<uint64_t> seq_{0};                // written with append_mutex_
+  std::atomic<uint64_t> last_posted_{0};        // written with append_mutex_
+  std::atomic<uint64_t> acknowledged_{0};       // written by readers
+  std::atomic<uint64_t> buffered_since_ns_{0};  // first frame in buffer_, 0: empty
+  uint64_t last_append_ns_ = 0;                 // append_mutex_
   std::atomic<uint64_t> commands_sent_{0};
   std::atomic<uint64_t> writes_{0};
 
   std::mutex receive_mutex_;
-  bool leading_ = false;            // a thread is in reader_
-  std::vector<Waiter*> waiters_;    // calls without an answer
-  uint32_t watchers_ = 0;           // threads that wait for a notice, on progress_
+  bool leading_ = false;          // a thread is in reader_
+  std::vector<Waiter*> waiters_;  // calls without an answer
+  uint32_t watchers_ = 0;         // threads that wait for a notice, on progress_
   std::condition_variable progress_;
   std::map<uint64_t, Expected> expected_;  // by sequence number
   std::atomic<uint64_t> expected_count_{0};

@@ -105,9 +105,8 @@ void Channel::WaitForCredit(Stream& stream, uint64_t bytes) {
 
 // With receive_mutex_.
 bool Channel::ExpectedMeets(uint64_t address, uint64_t bytes) const {
-  return std::any_of(expected_.begin(), expected_.end(), [&](const auto& entry) {
-    return entry.second.region.Meets(address, bytes);
-  });
+  return std::any_of(expected_.begin(), expected_.end(),
+                     [&](const auto& entry) { return entry.second.region.Meets(address, bytes); });
 }
 
 bool Channel::ExpectsIn(uint64_t address, uint64_t bytes) {
@@ -204,17 +203,19 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
       Land(region, offset, header.bulk_bytes, *reader_) == BulkState::kClosed) {
     return false;
   }
-  Finish(header.seq, (header.flags & wire::kLast) != 0);
+  Finish(header.seq, 0, (header.flags & wire::kLast) != 0);
   return true;
 }
 
-// One frame of a delivery, or an answer to a pull, is in place.
-void Channel::Finish(uint64_t seq, bool last) {
+// One frame of a delivery, or `pulled` bytes of an answer to a pull, are in place.
+void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
   const std::lock_guard lock(receive_mutex_);
   const auto it = expected_.find(seq);
   if (it == expected_.end()) return;
-  if (!it->second.pulled) ++landed_;
-  if (last) {
+  Expected& expected = it->second;
+  if (!expected.pulled) ++landed_;
+  expected.pulled_bytes += pulled;
+  if (last || (expected.pulled && expected.pulled_bytes >= expected.region.bytes())) {
     expected_.erase(it);
     expected_count_.fetch_sub(1);
   }
@@ -238,48 +239,56 @@ bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
   const uint64_t total = region.bytes();
   if (offset > total || bytes > total - offset) return false;
   handler_->OnPull(pull, offset, bytes, region);
-  Finish(header.seq, offset + bytes == total);
+  Finish(header.seq, bytes, false);
   return true;
 }
 
 bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
+  const auto notice = static_cast<wire::Notice>(header.opcode);
   wire::Reader reader(head.data, head.size);
-  uint64_t a = 0;
-  uint64_t b = 0;
-  uint64_t c = 0;
-  uint32_t number = 0;
-  ByteView text;
-  switch (static_cast<wire::Notice>(header.opcode)) {
+  switch (notice) {
     case wire::Notice::kAck:
       Acknowledge(header.seq);
       return true;
-    case wire::Notice::kCredit:
-      reader.Get(&a);
-      reader.Get(&b);
-      if (reader.done()) handler_->OnCredit(header, a, b);
-      break;
-    case wire::Notice::kCompleted:
-      reader.Get(&a);
-      reader.Get(&b);
-      reader.Get(&c);
-      if (reader.done()) handler_->OnCompleted(header, a, b, c);
-      break;
-    case wire::Notice::kSticky:
-      reader.Get(&number);
-      reader.Get(&text);
-      if (reader.done()) SetSticky(static_cast<CUresult>(header.status), text.text());
-      break;
-    case wire::Notice::kLog:
-      reader.Get(&number);
-      reader.Get(&text);
-      if (reader.done()) handler_->OnLog(number, text.text());
-      break;
     case wire::Notice::kPull:
       return HandlePull(header, reader);
+    case wire::Notice::kCredit:
+    case wire::Notice::kCompleted:
+      return HandleProgress(header, reader);
+    case wire::Notice::kSticky:
+    case wire::Notice::kLog: {
+      uint32_t number = 0;
+      ByteView text;
+      reader.Get(&number);
+      reader.Get(&text);
+      if (!reader.done()) return false;
+      if (notice == wire::Notice::kLog) {
+        handler_->OnLog(number, text.text());
+      } else {
+        SetSticky(static_cast<CUresult>(header.status), text.text());
+      }
+      return true;
+    }
     default:
       return true;  // a notice of a later minor version
   }
+}
+
+// CREDIT and COMPLETED: somebody may be waiting for them.
+bool Channel::HandleProgress(const FrameHeader& header, wire::Reader& reader) {
+  uint64_t object = 0;
+  uint64_t count = 0;
+  uint64_t time_ns = 0;
+  const bool credit = header.opcode == static_cast<uint16_t>(wire::Notice::kCredit);
+  reader.Get(&object);
+  reader.Get(&count);
+  if (!credit) reader.Get(&time_ns);
   if (!reader.done()) return false;
+  if (credit) {
+    handler_->OnCredit(header, object, count);
+  } else {
+    handler_->OnCompleted(header, object, count, time_ns);
+  }
   const std::lock_guard lock(receive_mutex_);
   if (watchers_ > 0) progress_.notify_all();
   return true;

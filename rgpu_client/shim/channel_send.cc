@@ -105,8 +105,8 @@ CUresult Channel::SendDirect(std::unique_lock<std::mutex>& append, const PostOpt
   sending_.swap(buffer_);
   buffered_since_ns_.store(0, std::memory_order_relaxed);
   append.unlock();
-  std::array<iovec, 2> parts = {
-      sending_.part(), iovec{const_cast<void*>(options.bulk), options.bulk_bytes}};
+  std::array<iovec, 2> parts = {sending_.part(),
+                                iovec{const_cast<void*>(options.bulk), options.bulk_bytes}};
   return Write(parts.data(), 2, -1);
 }
 

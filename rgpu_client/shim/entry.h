@@ -16,7 +16,8 @@
 namespace rgpu::shim {
 
 enum EntryFlags : uint32_t {
-  // The body may take a lock or wait (every class but pure table look-ups): cancellation is off in it.
+  // The body may take a lock or wait (every class but pure table look-ups): cancellation is off in
+  // it.
   kMayWait = 1,
   // CUDA_ERROR_NOT_INITIALIZED before cuInit.  Everything but cuInit, cuDriverGetVersion,
   // cuGetProcAddress*, cuGetErrorName, cuGetErrorString, cuGetExportTable.

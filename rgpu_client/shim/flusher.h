@@ -1,5 +1,5 @@
-// The flusher: a thread that sends what has been buffered for 50 microseconds.  While commands come it
-// looks by itself, so the issuing thread pays for waking it only once per burst.
+// The flusher: a thread that sends what has been buffered for 50 microseconds.  While commands come
+// it looks by itself, so the issuing thread pays for waking it only once per burst.
 #pragma once
 
 namespace rgpu::shim {

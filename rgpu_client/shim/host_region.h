@@ -27,8 +27,8 @@ struct HostRegion {
   }
 };
 
-// Moves `bytes` of the reader's frame to the packed offset in the region.  kFault: some of it cannot
-// be written; the bytes are gone, the stream is in step.  The caller has checked the bounds.
+// Moves `bytes` of the reader's frame to the packed offset in the region.  kFault: some of it
+// cannot be written; the bytes are gone, the stream is in step.  The caller has checked the bounds.
 transport::BulkState Land(const HostRegion& region, uint64_t offset, uint64_t bytes,
                           transport::FrameReader& reader);
 

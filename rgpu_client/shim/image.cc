@@ -151,7 +151,7 @@ std::optional<Image> MeasureImage(const void* image) {
 int ReadImageFile(const char* path, std::vector<uint8_t>* bytes) {
   const base::UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return errno;
-  struct stat facts {};
+  struct stat facts{};
   if (fstat(file.get(), &facts) != 0) return errno;
   if (!S_ISREG(facts.st_mode)) return EISDIR;
   if (static_cast<uint64_t>(facts.st_size) > kMaxImageBytes) return EFBIG;

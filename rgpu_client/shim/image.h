@@ -17,9 +17,9 @@ struct Image {
   uint64_t bytes = 0;
 };
 
-// The bytes behind `image`: a fatbin wrapper's fatbin, a bare fatbin, an ELF file, a linked image of
-// the emulated device, or PTX text with its final zero.  Nothing: it is none of these, or its headers
-// do not fit the memory there.
+// The bytes behind `image`: a fatbin wrapper's fatbin, a bare fatbin, an ELF file, a linked image
+// of the emulated device, or PTX text with its final zero.  Nothing: it is none of these, or its
+// headers do not fit the memory there.
 std::optional<Image> MeasureImage(const void* image);
 
 // A whole file of this machine.  0, or an errno.

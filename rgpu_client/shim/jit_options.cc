@@ -10,9 +10,7 @@ namespace {
 // What the server sends back of a log at most: a frame's head holds both.
 constexpr uint32_t kMaxLogBytes = 24U << 10;
 
-uint32_t Number(void* value) {
-  return static_cast<uint32_t>(reinterpret_cast<uint64_t>(value));
-}
+uint32_t Number(void* value) { return static_cast<uint32_t>(reinterpret_cast<uint64_t>(value)); }
 
 void CopyLog(wire::ByteView log, char* to, uint32_t room, void** size_out) {
   uint32_t count = 0;

@@ -46,8 +46,8 @@ CUresult CheckGeometry(const Geometry& geometry, const Function& function,
   if (own > 0 && threads > static_cast<unsigned>(own)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   const int fixed = function.attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES].load();
   const int asked = function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES].load();
-  const uint64_t usual =
-      limits.shared_bytes - std::min(static_cast<unsigned>(std::max(fixed, 0)), limits.shared_bytes);
+  const uint64_t usual = limits.shared_bytes -
+                         std::min(static_cast<unsigned>(std::max(fixed, 0)), limits.shared_bytes);
   const uint64_t most = std::max<uint64_t>(usual, static_cast<uint64_t>(std::max(asked, 0)));
   return geometry.shared_bytes > most ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

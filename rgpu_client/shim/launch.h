@@ -1,5 +1,5 @@
-// Packing a launch: parameter bytes out of what the program hands over, and the checks that must fail
-// at the call.
+// Packing a launch: parameter bytes out of what the program hands over, and the checks that must
+// fail at the call.
 #pragma once
 
 #include <array>

@@ -34,6 +34,7 @@ void ForkedChild() {
   Flusher::Forget();
   Pump::Forget();
   NewThreadGeneration();
+  ResetTrace();
   if (session != nullptr) session->Abandon();
 }
 
@@ -92,7 +93,8 @@ CUresult OpenSession() {
   }
   if (settings.server.empty()) {
     Complain(
-        "no server is configured, so there is no CUDA device: set RGPU_SERVER=HOST:PORT or start the "
+        "no server is configured, so there is no CUDA device: set RGPU_SERVER=HOST:PORT or start "
+        "the "
         "program with 'rgpu run --server HOST:PORT -- PROGRAM'");
     return CUDA_ERROR_NO_DEVICE;
   }

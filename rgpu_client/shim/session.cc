@@ -61,8 +61,7 @@ bool Holds(const std::vector<wire::Band>& bands, const wire::Band& band) {
 
 Session* Session::Open(const Settings& settings, CUresult* status, std::string* sentence) {
   transport::ConnectError why;
-  auto connection =
-      transport::Connect(settings.server, {.timeout_ms = kConnectTimeoutMs}, &why);
+  auto connection = transport::Connect(settings.server, {.timeout_ms = kConnectTimeoutMs}, &why);
   if (connection == nullptr) {
     *status = CUDA_ERROR_DEVICE_UNAVAILABLE;
     *sentence = why.sentence;
@@ -103,12 +102,13 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
   const bool sent = SendHello(connection, MakeHello(settings, device_bands_, pinned_bands_));
   wire::FrameHeader header;
   wire::ByteView head;
-  const auto state = sent ? reader.Next(&header, &head, kWelcomeTimeoutMs)
-                          : transport::ReadState::kClosed;
+  const auto state =
+      sent ? reader.Next(&header, &head, kWelcomeTimeoutMs) : transport::ReadState::kClosed;
   if (state != transport::ReadState::kFrame || header.kind != wire::Kind::kHandshake) {
-    *sentence = state == transport::ReadState::kTimeout
-                    ? "the server at " + settings.server + " does not answer; see its log"
-                    : "what listens at " + settings.server + " is no rgpu server; check RGPU_SERVER";
+    *sentence =
+        state == transport::ReadState::kTimeout
+            ? "the server at " + settings.server + " does not answer; see its log"
+            : "what listens at " + settings.server + " is no rgpu server; check RGPU_SERVER";
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
   }
   wire::Reader fields(head.data, head.size);
@@ -121,8 +121,9 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
     return header.status == 0 ? CUDA_ERROR_DEVICE_UNAVAILABLE
                               : static_cast<CUresult>(header.status);
   }
-  *sentence = "the server at " + settings.server +
-              " answers in a way this release does not know; install the same release on both sides";
+  *sentence =
+      "the server at " + settings.server +
+      " answers in a way this release does not know; install the same release on both sides";
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
@@ -130,8 +131,9 @@ CUresult Session::Adopt(const Settings& settings, const wire::Welcome& welcome,
                         std::string* sentence) {
   const bool pinned = welcome.pinned.size != 0;
   if (!Holds(device_bands_, welcome.band) || (pinned && !Holds(pinned_bands_, welcome.pinned))) {
-    *sentence = "the server chose addresses that this program did not offer; install the same "
-                "release on both sides";
+    *sentence =
+        "the server chose addresses that this program did not offer; install the same "
+        "release on both sides";
     return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   }
   band_ = welcome.band;

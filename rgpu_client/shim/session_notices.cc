@@ -52,8 +52,10 @@ void Session::OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostR
 }
 
 void Session::OnSticky(CUresult status, std::string_view sentence) {
-  Say("%.*s (server %s). Every CUDA call of this process now answers error %d; restart the program.",
-      static_cast<int>(sentence.size()), sentence.data(), server_.c_str(), static_cast<int>(status));
+  Say("%.*s (server %s). Every CUDA call of this process now answers error %d; restart the "
+      "program.",
+      static_cast<int>(sentence.size()), sentence.data(), server_.c_str(),
+      static_cast<int>(status));
 }
 
 }  // namespace rgpu::shim

@@ -61,10 +61,12 @@ void ReadNumbers(Settings* s) {
   if (const std::string v = Get("RGPU_MEMORY"); !v.empty() && !ParseBytes(v, &s->memory_bytes)) {
     Complain(s, "RGPU_MEMORY", v, "a size such as 2GiB or 512MiB");
   }
-  if (const std::string v = Get("RGPU_SHARE"); !v.empty() && !ParseFraction(v, &s->share_request_ppm)) {
+  if (const std::string v = Get("RGPU_SHARE");
+      !v.empty() && !ParseFraction(v, &s->share_request_ppm)) {
     Complain(s, "RGPU_SHARE", v, "a fraction such as 0.4");
   }
-  if (const std::string v = Get("RGPU_LIMIT"); !v.empty() && !ParseFraction(v, &s->share_limit_ppm)) {
+  if (const std::string v = Get("RGPU_LIMIT");
+      !v.empty() && !ParseFraction(v, &s->share_limit_ppm)) {
     Complain(s, "RGPU_LIMIT", v, "a fraction such as 0.7");
   }
   if (const std::string v = Get("RGPU_DEVICE"); !v.empty()) {

@@ -20,14 +20,19 @@ struct Counter {
 };
 
 std::atomic<Counter*> g_counters{nullptr};
-std::string* g_path = new std::string;
+// Set while the library loads, maybe before this file's dynamic initialisation: none may be needed.
+constinit std::string* g_path = nullptr;
 
 }  // namespace
 
 void StartTrace(const std::string& path) {
   if (path.empty() || g_counters.load() != nullptr) return;
-  *g_path = path;
+  g_path = new std::string(path);
   g_counters = new Counter[kCallCount];
+}
+
+void ResetTrace() {
+  if (TraceOn()) g_counters = new Counter[kCallCount];
 }
 
 bool TraceOn() { return g_counters.load(std::memory_order_relaxed) != nullptr; }
@@ -49,7 +54,7 @@ void TraceBytes(uint64_t bytes) {
 void WriteTrace(Channel& channel) {
   const Counter* counters = g_counters.load();
   if (counters == nullptr) return;
-  FILE* file = fopen(g_path->c_str(), "we");
+  FILE* file = fopen(g_path->c_str(), "ae");
   if (file == nullptr) {
     Say("the trace cannot be written to %s (RGPU_TRACE); choose another path", g_path->c_str());
     return;

@@ -11,10 +11,13 @@ class Channel;
 // Empty path: no trace.
 void StartTrace(const std::string& path);
 bool TraceOn();
+// In a forked child: the parent's calls are not its own.
+void ResetTrace();
 void TraceCall(uint32_t index, uint64_t ns);
 // Bytes that the function the calling thread is in has moved.
 void TraceBytes(uint64_t bytes);
-// At exit: lines of `name<TAB>calls<TAB>bytes<TAB>ns`, then a line that begins with `#` about writes.
+// At exit, appended to the file, so that no process of a program wipes out another's: lines of
+// `name<TAB>calls<TAB>bytes<TAB>ns`, then a line that begins with `#` about writes.
 void WriteTrace(Channel& channel);
 
 }  // namespace rgpu::shim

@@ -37,19 +37,20 @@ class Control(IntEnum):
     KEEP_ALIVE = 5
 
 
-_FIELDS: Final[Mapping[IntEnum, tuple[str, ...]]] = {
-    Notice.CREDIT: ("u64 stream", "u64 completed"),
-    Notice.COMPLETED: ("u64 object", "u64 version", "u64 time_ns"),
-    Notice.STICKY: ("u32 context", "text sentence"),
-    Notice.PULL: ("u64 pull", "u64 offset", "u64 bytes"),
-    Notice.CALLBACK: ("u64 callback",),
-    Notice.LOG: ("u32 level", "text text"),
-    Notice.ACK: (),
-    Control.BYE: (),
-    Control.CANCEL: ("u64 seq",),
-    Control.PULL_DATA: ("u64 pull", "u64 offset"),
-    Control.CALLBACK_DONE: ("u64 callback",),
-    Control.KEEP_ALIVE: (),
+# By name: notices and control messages share numbers, so as keys they would be the same.
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    Notice.CREDIT.name: ("u64 stream", "u64 completed"),
+    Notice.COMPLETED.name: ("u64 object", "u64 version", "u64 time_ns"),
+    Notice.STICKY.name: ("u32 context", "text sentence"),
+    Notice.PULL.name: ("u64 pull", "u64 offset", "u64 bytes"),
+    Notice.CALLBACK.name: ("u64 callback",),
+    Notice.LOG.name: ("u32 level", "text text"),
+    Notice.ACK.name: (),
+    Control.BYE.name: (),
+    Control.CANCEL.name: ("u64 seq",),
+    Control.PULL_DATA.name: ("u64 pull", "u64 offset"),
+    Control.CALLBACK_DONE.name: ("u64 callback",),
+    Control.KEEP_ALIVE.name: (),
 }
 
 
@@ -105,7 +106,7 @@ def _message(kind: Kind, opcode: int) -> Notice | Control:
 
 
 def _split(message: Notice | Control) -> list[tuple[str, str]]:
-    return [(kind, name) for kind, _, name in (f.partition(" ") for f in _FIELDS[message])]
+    return [(kind, name) for kind, _, name in (f.partition(" ") for f in _FIELDS[message.name])]
 
 
 def piece_offset(frame: Frame) -> int:

@@ -12,7 +12,8 @@ namespace rgpu::emu {
 namespace {
 
 constexpr uint64_t kLargestWindows = uint64_t{64} << 30;
-constexpr uint64_t kGapBytes = kPageBytes;
+// Every gap costs two mappings of the 65,530 that Linux gives a process by default.
+constexpr uint64_t kMostGaps = 16384;
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -31,7 +32,8 @@ bool Arena::Open(const Settings& settings, std::string* why) {
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (at != Pointer(base_)) {
     *why = std::string("cannot reserve the device address band (") + std::strerror(errno) +
-           "); set RGPU_EMU_BAND to a free range of addresses or raise the limit on address space (ulimit -v)";
+           "); set RGPU_EMU_BAND to a free range of addresses or raise the limit on address space "
+           "(ulimit -v)";
     if (at != MAP_FAILED) munmap(at, bytes_ + kPageBytes);
     return false;
   }
@@ -51,7 +53,8 @@ bool Arena::MapHeap(std::string* why) {
            "); allow memfd_create and file sizes up to the band (ulimit -f unlimited)";
     return false;
   }
-  void* at = mmap(Pointer(base_), heap, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, memfd_, 0);
+  void* at =
+      mmap(Pointer(base_), heap, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, memfd_, 0);
   if (at == MAP_FAILED) {
     *why = std::string("cannot map the device memory (") + std::strerror(errno) + ")";
     return false;
@@ -83,7 +86,8 @@ uint64_t Arena::TakeRange(uint64_t bytes) {
 void Arena::GiveRange(uint64_t base, uint64_t bytes) {
   const std::lock_guard lock(range_mutex_);
   auto next = free_.lower_bound(base);
-  // The range at the cursor must not grow backwards over what was just freed: it would be reused at once.
+  // The range at the cursor must not grow backwards over what was just freed: it would be reused at
+  // once.
   const bool touches_cursor = next != free_.end() && next->first == cursor_;
   if (next != free_.end() && base + bytes == next->first && !touches_cursor) {
     bytes += next->second;
@@ -112,17 +116,21 @@ AllocationRef Arena::Allocate(uint64_t bytes, MemoryKind kind, uint64_t context)
   const uint64_t map_bytes = RoundUp(bytes, kPageBytes);
   const bool counts = kind != MemoryKind::kHost;
   if (counts && !Charge(map_bytes)) return nullptr;
-  const uint64_t at = TakeRange(map_bytes + kGapBytes);
+  const uint64_t gap = live_.load() < kMostGaps ? kPageBytes : 0;
+  const uint64_t at = TakeRange(map_bytes + gap);
   if (at == 0 || mprotect(Pointer(at), map_bytes, PROT_READ | PROT_WRITE) != 0) {
-    if (at != 0) GiveRange(at, map_bytes + kGapBytes);
+    if (at != 0) GiveRange(at, map_bytes + gap);
     if (counts) used_ -= map_bytes;
     return nullptr;
   }
   auto allocation = std::make_shared<Allocation>();
-  allocation->base = kind == MemoryKind::kHost ? at : at + map_bytes - RoundUp(bytes, kGranuleBytes);
+  allocation->base =
+      kind == MemoryKind::kHost ? at : at + map_bytes - RoundUp(bytes, kGranuleBytes);
   allocation->bytes = bytes;
   allocation->map_base = at;
   allocation->map_bytes = map_bytes;
+  allocation->gap_bytes = gap;
+  ++live_;
   allocation->kind = kind;
   allocation->context = context;
   allocation->id = next_id_.fetch_add(1);
@@ -156,7 +164,8 @@ void Arena::DropPages(uint64_t base, uint64_t bytes) const {
 
 void Arena::Release(const AllocationRef& allocation) {
   DropPages(allocation->map_base, allocation->map_bytes);
-  GiveRange(allocation->map_base, allocation->map_bytes + kGapBytes);
+  GiveRange(allocation->map_base, allocation->map_bytes + allocation->gap_bytes);
+  --live_;
   if (allocation->kind != MemoryKind::kHost) used_ -= allocation->map_bytes;
 }
 

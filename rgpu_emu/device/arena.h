@@ -1,10 +1,13 @@
-// Device memory: one band of addresses, reserved without access, in which allocations become readable and writable.
+// Device memory: one band of addresses, reserved without access, in which allocations become
+// readable and writable.
 //
 //   band base                         windows                    band end
 //   | guard | allocations with gaps ...  | shared/local windows    | guard page |
 //
-// Every allocation has its own pages, ends at a page border (so the first byte past its last 512-byte granule
-// faults) and is followed by a gap.  Freed addresses come back only when the search has gone round the whole band.
+// Every allocation has its own pages, ends at a page border (so the first byte past its last
+// 512-byte granule faults) and is followed by a gap, until there are so many that the kernel's
+// limit of mappings per process nears.  Freed addresses come back only when the search has gone
+// round the whole band.
 #pragma once
 
 #include <atomic>
@@ -29,12 +32,14 @@ enum class MemoryKind { kDevice, kPool, kModule, kHost };
 
 struct Allocation {
   uint64_t base = 0;
-  uint64_t bytes = 0;       // as asked for
-  uint64_t map_base = 0;    // pages
+  uint64_t bytes = 0;     // as asked for
+  uint64_t map_base = 0;  // pages
   uint64_t map_bytes = 0;
+  uint64_t gap_bytes = 0;  // inaccessible pages behind it
   MemoryKind kind = MemoryKind::kDevice;
-  uint64_t context = 0;     // handle of the owner
-  std::shared_ptr<Pool> pool;  // for kPool: keeps a destroyed pool until its last allocation is freed
+  uint64_t context = 0;  // handle of the owner
+  std::shared_ptr<Pool>
+      pool;                 // for kPool: keeps a destroyed pool until its last allocation is freed
   uint64_t id = 0;          // CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint32_t host_flags = 0;  // cuMemHostAlloc, for kHost
   std::atomic<bool> sync_memops{false};
@@ -89,6 +94,7 @@ class Arena {
   int memfd_ = -1;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> next_id_{1};
+  std::atomic<uint64_t> live_{0};
 
   std::mutex range_mutex_;
   std::map<uint64_t, uint64_t> free_;  // base -> bytes

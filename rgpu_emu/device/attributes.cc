@@ -11,8 +11,9 @@ struct Row {
   int value;
 };
 
-// Attributes that are not 0.  One is 1 only where a test shows the behaviour behind it; textures, surfaces, managed
-// memory, virtual memory management, sharing between processes and clusters are 0: they are not there.
+// Attributes that are not 0.  One is 1 only where a test shows the behaviour behind it; textures,
+// surfaces, managed memory, virtual memory management, sharing between processes and clusters are
+// 0: they are not there.
 constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kMaxThreadsPerBlock},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, kMaxBlockX},
@@ -65,7 +66,8 @@ constexpr Row kRows[] = {
 }  // namespace
 
 bool DeviceAttribute(CUdevice_attribute attribute, int* value) {
-  if (attribute < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return false;
+  if (attribute < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
+    return false;
   *value = 0;
   if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *value = SmCount();
   for (const Row& row : kRows) {

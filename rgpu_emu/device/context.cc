@@ -11,6 +11,7 @@ namespace {
 
 constexpr auto kDrainTime = std::chrono::seconds(1);
 constexpr auto kCancelTime = std::chrono::seconds(5);
+constexpr auto kCancelStep = std::chrono::milliseconds(20);
 constexpr auto kDrainStep = std::chrono::milliseconds(1);
 
 constexpr uint64_t kDefaultStack = 1024;
@@ -29,7 +30,10 @@ bool DoneWithin(const Fences& fences, std::chrono::nanoseconds limit) {
 }  // namespace
 
 Context::Context(uint64_t context_handle, bool is_primary, unsigned context_flags)
-    : handle(context_handle), id(next_context_id.fetch_add(1)), primary(is_primary), flags(context_flags) {
+    : handle(context_handle),
+      id(next_context_id.fetch_add(1)),
+      primary(is_primary),
+      flags(context_flags) {
   limits[CU_LIMIT_STACK_SIZE] = kDefaultStack;
   limits[CU_LIMIT_PRINTF_FIFO_SIZE] = uint64_t{1} << 20;
   limits[CU_LIMIT_MALLOC_HEAP_SIZE] = uint64_t{8} << 20;
@@ -42,7 +46,8 @@ void Context::Open() { legacy_ = NewStream(StreamKind::kLegacy, 0); }
 
 CUresult Context::Status() const {
   const int own = sticky_.load(std::memory_order_acquire);
-  return static_cast<CUresult>(own != CUDA_SUCCESS ? own : TheDevice().lost.load(std::memory_order_acquire));
+  return static_cast<CUresult>(
+      own != CUDA_SUCCESS ? own : TheDevice().lost.load(std::memory_order_acquire));
 }
 
 void Context::Fail(CUresult result) {
@@ -64,7 +69,8 @@ std::shared_ptr<Stream> Context::NewStream(StreamKind kind, int priority) {
 void Context::Forget(const Stream* stream) {
   std::shared_ptr<Stream> last;  // freed after the lock
   const std::lock_guard lock(streams_mutex_);
-  const auto it = std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == stream; });
+  const auto it = std::find_if(streams_.begin(), streams_.end(),
+                               [&](const auto& s) { return s.get() == stream; });
   if (it == streams_.end()) return;
   last = std::move(*it);
   streams_.erase(it);
@@ -137,8 +143,11 @@ void Context::Drain() {
   const Fences pending = Pending();
   if (DoneWithin(pending, kDrainTime)) return;
   cancelled_.store(true, std::memory_order_release);
-  device.runner->Cancel(this, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  DoneWithin(pending, kCancelTime);
+  // Again and again: a kernel may have been about to start.
+  const auto end = std::chrono::steady_clock::now() + kCancelTime;
+  do {
+    device.runner->Cancel(this, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  } while (!DoneWithin(pending, kCancelStep) && std::chrono::steady_clock::now() < end);
 }
 
 void Context::Destroy() {

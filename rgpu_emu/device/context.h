@@ -23,10 +23,12 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // The sticky error, or CUDA_SUCCESS.
   CUresult Status() const;
-  // Keeps the first error.  All of them but CUDA_ERROR_ASSERT end the whole device for this process.
+  // Keeps the first error.  All of them but CUDA_ERROR_ASSERT end the whole device for this
+  // process.
   void Fail(CUresult result);
 
-  // Keeps an error of asynchronous work that does not end the context; the next wait of the host returns it, once.
+  // Keeps an error of asynchronous work that does not end the context; the next wait of the host
+  // returns it, once.
   void Defer(CUresult result) { deferred_.store(result); }
   CUresult TakeDeferred() { return static_cast<CUresult>(deferred_.exchange(CUDA_SUCCESS)); }
 
@@ -41,18 +43,20 @@ class Context : public std::enable_shared_from_this<Context> {
   std::shared_ptr<Stream> PerThread();
   void DropPerThread(std::thread::id thread);
 
-  // Local memory for every thread that can be resident, as on a GPU: `per_thread` bytes each, never less than before
-  // (unless `exactly`).  False: not enough device memory.
+  // Local memory for every thread that can be resident, as on a GPU: `per_thread` bytes each, never
+  // less than before (unless `exactly`).  False: not enough device memory.
   bool ReserveLocal(uint64_t per_thread, bool exactly = false);
 
   // Everything that is pending in all streams now.
   Fences Pending();
   // The same for blocking streams only; `order()` must be held.
   void PendingBlocking(Fences* out);
-  // Commands of the legacy and of blocking streams are issued under this lock: their order is one order.
+  // Commands of the legacy and of blocking streams are issued under this lock: their order is one
+  // order.
   std::mutex& order() { return order_; }
 
-  // Ends everything: waits a second for pending work, then cancels it, and frees what the context owns.
+  // Ends everything: waits a second for pending work, then cancels it, and frees what the context
+  // owns.
   void Destroy();
 
   const uint64_t handle;
@@ -86,7 +90,8 @@ CUresult CurrentContext(std::shared_ptr<Context>* context);
 // The same without the sticky error.
 CUresult AnyCurrentContext(std::shared_ptr<Context>* context);
 
-// A stream operand (0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a handle), and the status of its context.
+// A stream operand (0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a handle), and the status of its
+// context.
 CUresult FindStream(CUstream operand, std::shared_ptr<Stream>* stream);
 
 // Waits and returns the context's status afterwards.

@@ -69,7 +69,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   if (const CUresult lost = LostDevice(); lost != CUDA_SUCCESS) return lost;
   PrimaryContext& primary = TheDevice().primary;
   const std::lock_guard lock(primary.mutex);
-  if (primary.context == nullptr) primary.context = MakeContext(primary.handle, true, primary.flags);
+  if (primary.context == nullptr)
+    primary.context = MakeContext(primary.handle, true, primary.flags);
   ++primary.retained;
   *pctx = As<CUcontext>(primary.handle);
   return CUDA_SUCCESS;
@@ -137,13 +138,16 @@ CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
   return emu::cuCtxPushCurrent_v2(*pctx);
 }
 
-CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam*, int numParams, unsigned int flags, CUdevice dev) {
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam*, int numParams, unsigned int flags,
+                        CUdevice dev) {
   if (numParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   return emu::cuCtxCreate_v2(pctx, flags, dev);
 }
 
-CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int flags, CUdevice dev) {
-  if (params != nullptr && params->numExecAffinityParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int flags,
+                        CUdevice dev) {
+  if (params != nullptr && params->numExecAffinityParams != 0)
+    return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   if (params != nullptr && params->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return emu::cuCtxCreate_v2(pctx, flags, dev);
 }

@@ -13,12 +13,15 @@ namespace {
 // Pageable sources up to this size are captured at the call; for larger ones the call waits.
 constexpr uint64_t kStageBytes = uint64_t{4} << 20;
 
-bool IsHost(PointerKind kind) { return kind == PointerKind::kPageable || kind == PointerKind::kPinned; }
+bool IsHost(PointerKind kind) {
+  return kind == PointerKind::kPageable || kind == PointerKind::kPinned;
+}
 
 bool Satisfies(PointerKind actual, PointerKind required) {
   if (actual == PointerKind::kInvalid) return false;
   if (required == PointerKind::kInvalid) return true;
-  // Unified addresses: a pinned pointer is good wherever a device pointer is asked for; a host pointer may be any.
+  // Unified addresses: a pinned pointer is good wherever a device pointer is asked for; a host
+  // pointer may be any.
   if (required == PointerKind::kDevice) return actual != PointerKind::kPageable;
   return true;
 }
@@ -58,7 +61,8 @@ bool SpanOf(uint64_t pitch, uint64_t width, uint64_t height, uint64_t* bytes) {
   *bytes = 0;
   if (width == 0 || height == 0) return true;
   uint64_t before = 0;
-  return !__builtin_mul_overflow(pitch, height - 1, &before) && !__builtin_add_overflow(before, width, bytes);
+  return !__builtin_mul_overflow(pitch, height - 1, &before) &&
+         !__builtin_add_overflow(before, width, bytes);
 }
 
 PointerKind KindOf(uint64_t address, uint64_t bytes) {
@@ -72,7 +76,8 @@ PointerKind KindOf(uint64_t address, uint64_t bytes) {
   }
   if (address < kPageBytes) return PointerKind::kInvalid;
   RegisteredMemory::Range range;
-  const bool pinned = Registered().Find(address, &range) && bytes <= range.bytes - (address - range.base);
+  const bool pinned =
+      Registered().Find(address, &range) && bytes <= range.bytes - (address - range.base);
   return pinned ? PointerKind::kPinned : PointerKind::kPageable;
 }
 
@@ -85,7 +90,8 @@ CUresult MoveBytes(const CopyPlan& plan) {
   Fault fault;
   CopyPlan copy = plan;
   if (RunGuarded(&MoveRows, &copy, &fault)) return CUDA_SUCCESS;
-  return TheDevice().arena.Contains(fault.address) ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_INVALID_VALUE;
+  return TheDevice().arena.Contains(fault.address) ? CUDA_ERROR_ILLEGAL_ADDRESS
+                                                   : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind required_src) {
@@ -101,14 +107,16 @@ CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind require
   if (dst_bytes == 0) return CUDA_SUCCESS;
   plan->dst_kind = KindOf(plan->dst, dst_bytes);
   plan->src_kind = KindOf(plan->src, src_bytes);
-  const bool good = Satisfies(plan->dst_kind, required_dst) && Satisfies(plan->src_kind, required_src);
+  const bool good =
+      Satisfies(plan->dst_kind, required_dst) && Satisfies(plan->src_kind, required_src);
   return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Device to device the host does not wait; else the bytes are there when the call returns.
 CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
   if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
-  const bool on_device = plan.dst_kind == PointerKind::kDevice && plan.src_kind == PointerKind::kDevice;
+  const bool on_device =
+      plan.dst_kind == PointerKind::kDevice && plan.src_kind == PointerKind::kDevice;
   if (on_device && !WaitsFor(plan.dst) && !WaitsFor(plan.src)) {
     Command command;
     command.run = [plan] { return MoveLater(plan); };
@@ -121,13 +129,16 @@ CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& st
 
 CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
   if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
-  // What is written into pageable memory is there when the call returns; host to host is synchronous.
-  const bool waits = plan.dst_kind == PointerKind::kPageable || (IsHost(plan.dst_kind) && IsHost(plan.src_kind)) ||
-                     WaitsFor(plan.dst) || WaitsFor(plan.src);
+  // What is written into pageable memory is there when the call returns; host to host is
+  // synchronous.
+  const bool waits = plan.dst_kind == PointerKind::kPageable ||
+                     (IsHost(plan.dst_kind) && IsHost(plan.src_kind)) || WaitsFor(plan.dst) ||
+                     WaitsFor(plan.src);
   if (waits) return SynchronousCopy(plan, stream);
   if (plan.src_kind == PointerKind::kPageable) {
     uint64_t bytes = 0;
-    const bool fits = !__builtin_mul_overflow(plan.width, plan.height, &bytes) && bytes <= kStageBytes;
+    const bool fits =
+        !__builtin_mul_overflow(plan.width, plan.height, &bytes) && bytes <= kStageBytes;
     // Both are legal: to stage and return, or to wait until the stream has come to the copy.
     return fits && !HostileChance(3) ? Captured(plan, stream) : SynchronousCopy(plan, stream);
   }

@@ -10,9 +10,9 @@
 namespace rgpu::emu {
 
 enum class PointerKind {
-  kInvalid,   // in the band, but no allocation
+  kInvalid,  // in the band, but no allocation
   kDevice,
-  kPinned,    // host memory that the device may read later
+  kPinned,  // host memory that the device may read later
   kPageable,
 };
 

@@ -66,8 +66,10 @@ CUresult Resolve(const Side2D& side, uint64_t width, uint64_t* address, PointerK
   }
   uint64_t rows = 0;
   uint64_t row_end = 0;
-  if (__builtin_mul_overflow(side.pitch, side.y, &rows) || __builtin_add_overflow(*address, rows, address) ||
-      __builtin_add_overflow(*address, side.x, address) || __builtin_add_overflow(side.x, width, &row_end)) {
+  if (__builtin_mul_overflow(side.pitch, side.y, &rows) ||
+      __builtin_add_overflow(*address, rows, address) ||
+      __builtin_add_overflow(*address, side.x, address) ||
+      __builtin_add_overflow(side.x, width, &row_end)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // Pitch 0: a single row, or rows that lie one behind the other.
@@ -82,10 +84,10 @@ CUresult Copy2D(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
   plan.dst_pitch = copy->dstPitch == 0 ? copy->WidthInBytes : copy->dstPitch;
   plan.src_pitch = copy->srcPitch == 0 ? copy->WidthInBytes : copy->srcPitch;
   Sides sides{kAny, kAny};
-  const Side2D dst{copy->dstMemoryType, Address(copy->dstHost), copy->dstDevice, plan.dst_pitch, copy->dstXInBytes,
-                   copy->dstY};
-  const Side2D src{copy->srcMemoryType, Address(copy->srcHost), copy->srcDevice, plan.src_pitch, copy->srcXInBytes,
-                   copy->srcY};
+  const Side2D dst{copy->dstMemoryType, Address(copy->dstHost), copy->dstDevice,
+                   plan.dst_pitch,      copy->dstXInBytes,      copy->dstY};
+  const Side2D src{copy->srcMemoryType, Address(copy->srcHost), copy->srcDevice,
+                   plan.src_pitch,      copy->srcXInBytes,      copy->srcY};
   CUresult result = Resolve(dst, plan.width, &plan.dst, &sides.dst);
   if (result == CUDA_SUCCESS) result = Resolve(src, plan.width, &plan.src, &sides.src);
   return result == CUDA_SUCCESS ? Copy(plan, sides, stream, wait) : result;
@@ -113,20 +115,25 @@ CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstr
   return Copy(Linear(dst, src, ByteCount), {kAny, kAny}, hStream, false);
 }
 
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount, CUstream hStream) {
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount,
+                              CUstream hStream) {
   return Copy(Linear(dstDevice, Address(srcHost), ByteCount), {kDev, kHost}, hStream, false);
 }
 
-CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
+CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                              CUstream hStream) {
   return Copy(Linear(Address(dstHost), srcDevice, ByteCount), {kHost, kDev}, hStream, false);
 }
 
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                              CUstream hStream) {
   return Copy(Linear(dstDevice, srcDevice, ByteCount), {kDev, kDev}, hStream, false);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return Copy2D(pCopy, nullptr, true); }
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy) { return Copy2D(pCopy, nullptr, true); }
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream) { return Copy2D(pCopy, hStream, false); }
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream) {
+  return Copy2D(pCopy, hStream, false);
+}
 
 }  // namespace rgpu::emu

@@ -1,4 +1,5 @@
-// What is current on a thread: the context stack, per-thread default streams, the state of an entry.
+// What is current on a thread: the context stack, per-thread default streams, the state of an
+// entry.
 #include <pthread.h>
 
 #include <vector>
@@ -9,6 +10,8 @@
 namespace rgpu::emu {
 namespace {
 
+std::atomic<bool> forked{false};
+
 struct ThreadLocal {
   std::vector<std::shared_ptr<Context>> stack;
   // Contexts in which this thread has used its per-thread default stream.
@@ -17,6 +20,8 @@ struct ThreadLocal {
   bool in_host_function = false;
 
   ~ThreadLocal() {
+    // A forked child may have inherited locks that nobody will open.
+    if (forked.load(std::memory_order_relaxed)) return;
     for (const auto& weak : streamed) {
       if (const auto context = weak.lock()) context->DropPerThread(std::this_thread::get_id());
     }
@@ -28,9 +33,8 @@ ThreadLocal& Local() {
   return local;
 }
 
-std::atomic<bool> forked{false};
-
-// The primary context that was reset and retained again keeps its handle: a thread that had it current has the new one.
+// The primary context that was reset and retained again keeps its handle: a thread that had it
+// current has the new one.
 std::shared_ptr<Context> Renewed(const std::shared_ptr<Context>& context) {
   if (!context->primary) return nullptr;
   PrimaryContext& primary = TheDevice().primary;

@@ -2,6 +2,7 @@
 
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_emu/device/entry.h"
+#include "rgpu_emu/device/function.h"
 #include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
@@ -24,6 +25,8 @@ CUresult MakeDevice(Device* device) {
   device->services = std::make_unique<Services>(&device->arena);
   device->compiler = std::make_unique<CompilerClient>(CompilerOptionsFromEnvironment());
   RunnerOptions options = RunnerOptionsFromEnvironment();
+  if (options.threads == 0) options.threads = std::max(1U, std::thread::hardware_concurrency());
+  options.sm_count = static_cast<uint32_t>(SmCountFor(options.threads));
   options.band_base = device->arena.base();
   options.band_bytes = device->arena.bytes();
   options.windows = device->windows.get();

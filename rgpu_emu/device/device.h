@@ -1,4 +1,5 @@
-// The one emulated device of a process: made by cuInit, never destroyed, so that a process may end while kernels run.
+// The one emulated device of a process: made by cuInit, never destroyed, so that a process may end
+// while kernels run.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // cuDevice* but contexts and pools.
 #include <unistd.h>
 
-#include <cstring>
 #include <strings.h>
+#include <cstring>
 
 #include "rgpu_emu/device/attributes.h"
 #include "rgpu_emu/device/device.h"
@@ -30,7 +30,8 @@ uint64_t HostHash() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   uint64_t hash = 0xCBF29CE484222325;
-  for (const char* c = name; *c != '\0'; ++c) hash = (hash ^ static_cast<uint8_t>(*c)) * 0x100000001B3;
+  for (const char* c = name; *c != '\0'; ++c)
+    hash = (hash ^ static_cast<uint8_t>(*c)) * 0x100000001B3;
   return hash;
 }
 
@@ -114,7 +115,8 @@ CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
 // [domain]:[bus]:[device].[function], the domain may be left out.
 CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   if (dev == nullptr || pciBusId == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool ours = strcasecmp(pciBusId, kPciBusId) == 0 || strcasecmp(pciBusId, kPciBusId + 5) == 0;
+  const bool ours =
+      strcasecmp(pciBusId, kPciBusId) == 0 || strcasecmp(pciBusId, kPciBusId + 5) == 0;
   if (!ours) return CUDA_ERROR_INVALID_DEVICE;
   *dev = 0;
   return CUDA_SUCCESS;
@@ -126,8 +128,9 @@ CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType, CUdevice de
   return bad;
 }
 
-CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
-                                           unsigned int count, CUdevice dev) {
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities,
+                                           const CUatomicOperation* operations, unsigned int count,
+                                           CUdevice dev) {
   const CUresult bad = Check(dev, capabilities);
   if (bad != CUDA_SUCCESS) return bad;
   if (operations == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -147,8 +150,8 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute, CUdevice, CU
   return value == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation*, unsigned int, CUdevice,
-                                          CUdevice) {
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation*,
+                                          unsigned int, CUdevice, CUdevice) {
   return capabilities == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
 }
 

@@ -42,7 +42,8 @@ class EntryGuard {
 // The answer of functions without a body.
 inline CUresult Unsupported(uint32_t, CUresult answer) { return answer; }
 
-// After fork a child has no threads of the parent: every call but the table look-ups answers NOT_INITIALIZED.
+// After fork a child has no threads of the parent: every call but the table look-ups answers
+// NOT_INITIALIZED.
 void WatchFork();
 bool Forked();
 

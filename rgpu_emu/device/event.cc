@@ -7,7 +7,8 @@
 namespace rgpu::emu {
 namespace {
 
-constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+constexpr unsigned kEventFlags =
+    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 
 int64_t NowNs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -62,21 +63,25 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   return CUDA_SUCCESS;
 }
 
-CUresult cuEventRecord(CUevent hEvent, CUstream hStream) { return emu::cuEventRecordWithFlags(hEvent, hStream, 0); }
+CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
+  return emu::cuEventRecordWithFlags(hEvent, hStream, 0);
+}
 
 CUresult cuEventQuery(CUevent hEvent) {
   std::shared_ptr<Event> event;
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
   if (const CUresult status = event->owner()->Status(); status != CUDA_SUCCESS) return status;
   const auto record = event->Current();
-  return record == nullptr || AllDone(record->places) ? event->owner()->Status() : CUDA_ERROR_NOT_READY;
+  return record == nullptr || AllDone(record->places) ? event->owner()->Status()
+                                                      : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
   std::shared_ptr<Event> event;
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
   const auto record = event->Current();
-  const CUresult result = record == nullptr ? event->owner()->Status() : WaitIn(*event->owner(), record->places);
+  const CUresult result =
+      record == nullptr ? event->owner()->Status() : WaitIn(*event->owner(), record->places);
   TrimPoolsAfterSync();
   return result;
 }
@@ -87,7 +92,8 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
   std::shared_ptr<Event> end;
   if (const CUresult bad = FindEvent(hStart, &start); bad != CUDA_SUCCESS) return bad;
   if (const CUresult bad = FindEvent(hEnd, &end); bad != CUDA_SUCCESS) return bad;
-  if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0)
+    return CUDA_ERROR_INVALID_HANDLE;
   const auto first = start->Current();
   const auto second = end->Current();
   if (first == nullptr || second == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -1,4 +1,5 @@
-// Events: a record is a place in a stream; waits are bound to the record in force when they are issued.
+// Events: a record is a place in a stream; waits are bound to the record in force when they are
+// issued.
 #pragma once
 
 #include <atomic>

@@ -32,8 +32,8 @@ struct Entry {
 
 Outcome Bad(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
 
-// Header of an entry: u16 kind, u16, u32 header bytes, u64 payload bytes with padding, u32 stored bytes, ...,
-// u32 target at 28, u64 flags at 40, u64 plain bytes at 56.
+// Header of an entry: u16 kind, u16, u32 header bytes, u64 payload bytes with padding, u32 stored
+// bytes, ..., u32 target at 28, u64 flags at 40, u64 plain bytes at 56.
 Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   const std::span<const uint8_t> rest = fatbin.subspan(*at);
   if (rest.size() < kEntryHeader) return Bad("a fatbin ends in the middle of an entry");
@@ -65,7 +65,8 @@ bool Better(const Entry& entry, const Entry& best) {
 Outcome TextOf(const Entry& entry, std::vector<std::string>* ptx) {
   if ((entry.flags & kFlagZstd) != 0) {
     return {CUDA_ERROR_NO_BINARY_FOR_GPU,
-            "the PTX in this fatbin is compressed with zstd, which the emulated device does not read: build it with "
+            "the PTX in this fatbin is compressed with zstd, which the emulated device does not "
+            "read: build it with "
             "nvcc --compress-mode=speed (LZ4) or -no-compress"};
   }
   std::string text;
@@ -93,7 +94,8 @@ uint64_t FatbinBytes(const uint8_t* at) {
 }
 
 Outcome ReadFatbin(std::span<const uint8_t> fatbin, std::vector<std::string>* ptx) {
-  if (fatbin.size() < 16 || FatbinBytes(fatbin.data()) != fatbin.size()) return Bad("a fatbin with a bad length");
+  if (fatbin.size() < 16 || FatbinBytes(fatbin.data()) != fatbin.size())
+    return Bad("a fatbin with a bad length");
   size_t at = Read<uint16_t>(fatbin, 6);
   if (at < 16 || at > fatbin.size()) return Bad("a fatbin with a bad header");
   Entry best;

@@ -20,10 +20,8 @@ int DynamicRoom(const EntryInfo& entry, int maximum) {
 
 }  // namespace
 
-int SmCount() {
-  const auto blocks = static_cast<int>(TheDevice().runner->threads());
-  return std::clamp(blocks, 1, 108);
-}
+int SmCountFor(unsigned threads) { return static_cast<int>(std::clamp(threads, 1U, 108U)); }
+int SmCount() { return SmCountFor(TheDevice().runner->threads()); }
 
 int MaxThreads(const EntryInfo& entry) {
   const auto own = static_cast<int>(entry.max_threads);
@@ -42,7 +40,8 @@ CUresult ParamInfoOf(const EntryInfo& entry, size_t index, size_t* offset, size_
   return CUDA_SUCCESS;
 }
 
-CUresult GetAttribute(const EntryInfo& entry, const FunctionState& state, CUfunction_attribute attribute, int* value) {
+CUresult GetAttribute(const EntryInfo& entry, const FunctionState& state,
+                      CUfunction_attribute attribute, int* value) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -88,10 +87,12 @@ CUresult GetAttribute(const EntryInfo& entry, const FunctionState& state, CUfunc
   }
 }
 
-CUresult SetAttribute(const EntryInfo& entry, FunctionState* state, CUfunction_attribute attribute, int value) {
+CUresult SetAttribute(const EntryInfo& entry, FunctionState* state, CUfunction_attribute attribute,
+                      int value) {
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      if (value < 0 || value > DynamicRoom(entry, kSharedPerBlockOptIn)) return CUDA_ERROR_INVALID_VALUE;
+      if (value < 0 || value > DynamicRoom(entry, kSharedPerBlockOptIn))
+        return CUDA_ERROR_INVALID_VALUE;
       state->max_dynamic_shared = value;
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
@@ -114,7 +115,8 @@ int BlocksPerSm(const EntryInfo& entry, int block_size, uint64_t dynamic_shared)
   if (shared > static_cast<uint64_t>(kSharedPerBlockOptIn)) return 0;
   const int per_block = RoundUp(static_cast<int>(shared) + kSharedReserved, kSharedGranule);
   blocks = std::min(blocks, kSharedPerSm / per_block);
-  const int registers = RoundUp(std::max(1, static_cast<int>(entry.registers)) * kWarpSize, kRegisterGranule) * warps;
+  const int registers =
+      RoundUp(std::max(1, static_cast<int>(entry.registers)) * kWarpSize, kRegisterGranule) * warps;
   // The register count is an estimate: a launch is never refused for it.
   return std::min(blocks, std::max(1, kRegistersPerSm / registers));
 }
@@ -123,7 +125,8 @@ CUresult FindFunction(CUfunction handle, std::shared_ptr<Function>* function) {
   return FindFunctionIn(nullptr, handle, function);
 }
 
-CUresult FindFunctionIn(std::shared_ptr<Context> context, CUfunction handle, std::shared_ptr<Function>* function) {
+CUresult FindFunctionIn(std::shared_ptr<Context> context, CUfunction handle,
+                        std::shared_ptr<Function>* function) {
   Device& device = TheDevice();
   *function = device.functions.Find(Raw(handle));
   if (*function != nullptr) return CUDA_SUCCESS;

@@ -26,10 +26,13 @@ inline constexpr int kMaxParamBytes = 4096;
 
 // Multiprocessors that the device reports: as many as blocks run side by side.
 int SmCount();
+int SmCountFor(unsigned threads);
 
 CUresult ParamInfoOf(const EntryInfo& entry, size_t index, size_t* offset, size_t* size);
-CUresult GetAttribute(const EntryInfo& entry, const FunctionState& state, CUfunction_attribute attribute, int* value);
-CUresult SetAttribute(const EntryInfo& entry, FunctionState* state, CUfunction_attribute attribute, int value);
+CUresult GetAttribute(const EntryInfo& entry, const FunctionState& state,
+                      CUfunction_attribute attribute, int* value);
+CUresult SetAttribute(const EntryInfo& entry, FunctionState* state, CUfunction_attribute attribute,
+                      int value);
 
 int MaxThreads(const EntryInfo& entry);
 // Largest dynamic shared memory that a launch may ask for.

@@ -17,11 +17,13 @@ CUresult WithFunction(CUfunction handle, F body) {
 }  // namespace
 
 CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
-  return WithFunction(hfunc, [&](Function& f) { return GetAttribute(f.info(), *f.state, attrib, pi); });
+  return WithFunction(hfunc,
+                      [&](Function& f) { return GetAttribute(f.info(), *f.state, attrib, pi); });
 }
 
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
-  return WithFunction(hfunc, [&](Function& f) { return SetAttribute(f.info(), f.state.get(), attrib, value); });
+  return WithFunction(
+      hfunc, [&](Function& f) { return SetAttribute(f.info(), f.state.get(), attrib, value); });
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
@@ -50,8 +52,10 @@ CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
   });
 }
 
-CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
-  return WithFunction(func, [&](Function& f) { return ParamInfoOf(f.info(), paramIndex, paramOffset, paramSize); });
+CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset,
+                            size_t* paramSize) {
+  return WithFunction(
+      func, [&](Function& f) { return ParamInfoOf(f.info(), paramIndex, paramOffset, paramSize); });
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
@@ -70,8 +74,9 @@ CUresult cuFuncLoad(CUfunction function) {
   });
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func, int blockSize,
-                                                              size_t dynamicSMemSize, unsigned int flags) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
+                                                              int blockSize, size_t dynamicSMemSize,
+                                                              unsigned int flags) {
   if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -83,14 +88,18 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func, int blockSize,
                                                      size_t dynamicSMemSize) {
-  return emu::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, 0);
+  return emu::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
+                                                                   dynamicSMemSize, 0);
 }
 
 // The block size with the most resident threads; of equals, the largest block.
-CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize, CUfunction func,
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize,
+                                                   CUfunction func,
                                                    CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                                   size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags) {
-  if (minGridSize == nullptr || blockSize == nullptr || blockSizeLimit < 0) return CUDA_ERROR_INVALID_VALUE;
+                                                   size_t dynamicSMemSize, int blockSizeLimit,
+                                                   unsigned int flags) {
+  if (minGridSize == nullptr || blockSize == nullptr || blockSizeLimit < 0)
+    return CUDA_ERROR_INVALID_VALUE;
   if (flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) return CUDA_ERROR_INVALID_VALUE;
   return WithFunction(func, [&](Function& f) {
     int limit = MaxThreads(f.info());
@@ -100,8 +109,9 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
     *minGridSize = 0;
     for (int size = (limit + kWarpSize - 1) / kWarpSize * kWarpSize; size > 0; size -= kWarpSize) {
       const int block = std::min(size, limit);
-      const size_t shared =
-          blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
+      const size_t shared = blockSizeToDynamicSMemSize != nullptr
+                                ? blockSizeToDynamicSMemSize(block)
+                                : dynamicSMemSize;
       const int blocks = BlocksPerSm(f.info(), block, shared);
       if (blocks * block <= best_threads) continue;
       best_threads = blocks * block;
@@ -113,19 +123,22 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
 }
 
 CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
-                                          CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize,
-                                          int blockSizeLimit) {
-  return emu::cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize,
-                                                        dynamicSMemSize, blockSizeLimit, 0);
+                                          CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                          size_t dynamicSMemSize, int blockSizeLimit) {
+  return emu::cuOccupancyMaxPotentialBlockSizeWithFlags(
+      minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
 }
 
-CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func, int numBlocks,
-                                                 int blockSize) {
-  if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
+                                                 int numBlocks, int blockSize) {
+  if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0)
+    return CUDA_ERROR_INVALID_VALUE;
   return WithFunction(func, [&](Function& f) {
     const int per_block = kSharedPerSm / numBlocks / 128 * 128 - kSharedReserved;
-    const int room = std::min(per_block, kSharedPerBlockOptIn) - static_cast<int>(f.info().static_shared_bytes);
-    if (room < 0 || BlocksPerSm(f.info(), blockSize, 0) < numBlocks) return CUDA_ERROR_INVALID_VALUE;
+    const int room =
+        std::min(per_block, kSharedPerBlockOptIn) - static_cast<int>(f.info().static_shared_bytes);
+    if (room < 0 || BlocksPerSm(f.info(), blockSize, 0) < numBlocks)
+      return CUDA_ERROR_INVALID_VALUE;
     *dynamicSmemSize = static_cast<size_t>(room);
     return CUDA_SUCCESS;
   });

@@ -1,4 +1,5 @@
-// Handles: numbers that are looked up, never followed.  A handle that was never made or is gone finds nothing.
+// Handles: numbers that are looked up, never followed.  A handle that was never made or is gone
+// finds nothing.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,15 @@
 namespace rgpu::emu {
 
 enum class HandleKind : uint64_t {
-  kContext = 1, kStream, kEvent, kModule, kLibrary, kKernel, kFunction, kPool, kLink
+  kContext = 1,
+  kStream,
+  kEvent,
+  kModule,
+  kLibrary,
+  kKernel,
+  kFunction,
+  kPool,
+  kLink
 };
 
 // Values are not reused in a process and are never 0, 1 or 2 (special stream handles).
@@ -22,7 +31,9 @@ inline uint64_t NewHandle(HandleKind kind) {
   return static_cast<uint64_t>(kind) << 40 | next.fetch_add(1, std::memory_order_relaxed) << 4;
 }
 
-inline bool IsKind(uint64_t handle, HandleKind kind) { return handle >> 40 == static_cast<uint64_t>(kind); }
+inline bool IsKind(uint64_t handle, HandleKind kind) {
+  return handle >> 40 == static_cast<uint64_t>(kind);
+}
 
 template <class H>
 uint64_t Raw(H handle) {

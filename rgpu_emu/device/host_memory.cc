@@ -21,7 +21,8 @@ AllocationRef HostAllocation(const void* p) {
 CUresult RegisteredMemory::Add(uint64_t base, uint64_t bytes, uint32_t flags) {
   const std::unique_lock lock(mutex_);
   auto next = ranges_.lower_bound(base);
-  if (next != ranges_.end() && next->first - base < bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  if (next != ranges_.end() && next->first - base < bytes)
+    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   if (next != ranges_.begin()) {
     const Range& before = std::prev(next)->second;
     if (base - before.base < before.bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -51,13 +52,15 @@ RegisteredMemory& Registered() {
 }
 
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
-  if (pp == nullptr || bytesize == 0 || (Flags & ~kHostAllocFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pp == nullptr || bytesize == 0 || (Flags & ~kHostAllocFlags) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
   Device& device = TheDevice();
   device.limbo.Reap();
-  const AllocationRef allocation = device.arena.Allocate(bytesize, MemoryKind::kHost, context->handle);
+  const AllocationRef allocation =
+      device.arena.Allocate(bytesize, MemoryKind::kHost, context->handle);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   // Every address of the band can be reached from the device.
   allocation->host_flags = Flags | CU_MEMHOSTALLOC_DEVICEMAP;
@@ -65,7 +68,9 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return emu::cuMemHostAlloc(pp, bytesize, 0); }
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
+  return emu::cuMemHostAlloc(pp, bytesize, 0);
+}
 
 CUresult cuMemFreeHost(void* p) {
   std::shared_ptr<Context> context;
@@ -73,7 +78,8 @@ CUresult cuMemFreeHost(void* p) {
   if (found != CUDA_SUCCESS) return found;
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const AllocationRef allocation = HostAllocation(p);
-  if (allocation == nullptr || allocation->base != reinterpret_cast<uint64_t>(p)) return CUDA_ERROR_INVALID_VALUE;
+  if (allocation == nullptr || allocation->base != reinterpret_cast<uint64_t>(p))
+    return CUDA_ERROR_INVALID_VALUE;
   return FreeAllocation(*context, allocation);
 }
 
@@ -100,11 +106,13 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
 }
 
 CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
-  if (p == nullptr || bytesize == 0 || (Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (p == nullptr || bytesize == 0 || (Flags & ~kRegisterFlags) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
-  if ((Flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((Flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)) != 0)
+    return CUDA_ERROR_NOT_SUPPORTED;
   const auto base = reinterpret_cast<uint64_t>(p);
   if (base + bytesize < base) return CUDA_ERROR_INVALID_VALUE;
   if (TheDevice().arena.Contains(base)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

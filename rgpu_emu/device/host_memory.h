@@ -1,4 +1,5 @@
-// Page-locked host memory: allocated in the band (so kernels reach it), or registered where it lies.
+// Page-locked host memory: allocated in the band (so kernels reach it), or registered where it
+// lies.
 #pragma once
 
 #include <cstdint>

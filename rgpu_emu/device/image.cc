@@ -14,9 +14,12 @@ constexpr uint32_t kElfMagic = 0x464C457F;
 constexpr uint32_t kWrapperMagic = 0x466243B1;
 
 constexpr char kSendPtx[] =
-    "the emulated device runs PTX, and this image holds only machine code (SASS) for NVIDIA GPUs. Make the program "
-    "send PTX: numba-cuda: uninstall nvidia-nvjitlink (pip uninstall nvidia-nvjitlink-cu12 nvidia-nvjitlink) ; "
-    "CuPy: set CUPY_COMPILE_WITH_PTX=1 ; cuda.core: Program.compile(\"ptx\") ; nvcc: -arch=compute_80";
+    "the emulated device runs PTX, and this image holds only machine code (SASS) for NVIDIA GPUs. "
+    "Make the program "
+    "send PTX: numba-cuda: uninstall nvidia-nvjitlink (pip uninstall nvidia-nvjitlink-cu12 "
+    "nvidia-nvjitlink) ; "
+    "CuPy: set CUPY_COMPILE_WITH_PTX=1 ; cuda.core: Program.compile(\"ptx\") ; nvcc: "
+    "-arch=compute_80";
 
 template <class T>
 T Read(const uint8_t* at) {
@@ -47,7 +50,8 @@ bool LooksLikePtx(std::string_view text) {
   for (size_t at = 0; at < text.size(); ++at) {
     const auto c = static_cast<unsigned char>(text[at]);
     if (c == '.' || c == '/') return true;
-    if (c != ' ' && c != '\t' && c != '\n' && c != '\r' && c != 0xEF && c != 0xBB && c != 0xBF) return false;
+    if (c != ' ' && c != '\t' && c != '\n' && c != '\r' && c != 0xEF && c != 0xBB && c != 0xBF)
+      return false;
   }
   return false;
 }
@@ -69,24 +73,31 @@ Outcome ReadImage(const void* image, std::vector<std::string>* ptx) {
     if (magic == kElfMagic) return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
     if (magic == kWrapperMagic) return ReadImage(Read<const void*>(at + 8), ptx);
     if (magic == kFatbinMagic) return ReadSizedImage({at, FatbinBytes(at)}, ptx);
-    if (magic == Read<uint32_t>(reinterpret_cast<const uint8_t*>(kContainerMagic)) && IsContainer(at)) {
+    if (magic == Read<uint32_t>(reinterpret_cast<const uint8_t*>(kContainerMagic)) &&
+        IsContainer(at)) {
       const auto bytes = Read<uint64_t>(at + 8);
-      if (bytes < kContainerHeader || bytes > kLargestImage) return Bad("a linked image with a bad length");
+      if (bytes < kContainerHeader || bytes > kLargestImage)
+        return Bad("a linked image with a bad length");
       return ReadContainer({at, bytes}, ptx);
     }
   }
-  return ReadText({static_cast<const char*>(image), strnlen(static_cast<const char*>(image), kLargestImage)}, ptx);
+  return ReadText(
+      {static_cast<const char*>(image), strnlen(static_cast<const char*>(image), kLargestImage)},
+      ptx);
 }
 
 Outcome ReadSizedImage(std::span<const uint8_t> image, std::vector<std::string>* ptx) {
-  if (image.size() >= 4 && Read<uint32_t>(image.data()) == kElfMagic) return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
+  if (image.size() >= 4 && Read<uint32_t>(image.data()) == kElfMagic)
+    return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
   if (image.size() >= 4 && Read<uint32_t>(image.data()) == kFatbinMagic) {
     Outcome outcome = ReadFatbin(image, ptx);
-    if (outcome.result == CUDA_ERROR_NO_BINARY_FOR_GPU && outcome.message.empty()) outcome.message = kSendPtx;
+    if (outcome.result == CUDA_ERROR_NO_BINARY_FOR_GPU && outcome.message.empty())
+      outcome.message = kSendPtx;
     return outcome;
   }
   if (image.size() >= kContainerHeader && IsContainer(image.data())) {
-    if (Read<uint64_t>(image.data() + 8) != image.size()) return Bad("a linked image with a bad length");
+    if (Read<uint64_t>(image.data() + 8) != image.size())
+      return Bad("a linked image with a bad length");
     return ReadContainer(image, ptx);
   }
   const auto* text = reinterpret_cast<const char*>(image.data());

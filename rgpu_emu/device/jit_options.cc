@@ -34,7 +34,8 @@ JitOptions::JitOptions(unsigned count, CUjit_option* options, void** values) {
         error_.size = &values[i];
         break;
       default:
-        break;  // optimisation levels, targets, debug information: this device has one way to compile
+        break;  // optimisation levels, targets, debug information: this device has one way to
+                // compile
     }
   }
   for (Log* log : {&info_, &error_}) {

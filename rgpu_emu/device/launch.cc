@@ -27,7 +27,8 @@ CUresult PackExtra(const EntryInfo& entry, void** extra, std::vector<uint8_t>* p
       return CUDA_ERROR_INVALID_VALUE;
     }
   }
-  if (bytes < entry.param_bytes || (buffer == nullptr && entry.param_bytes != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes < entry.param_bytes || (buffer == nullptr && entry.param_bytes != 0))
+    return CUDA_ERROR_INVALID_VALUE;
   if (entry.param_bytes != 0) std::memcpy(params->data(), buffer, entry.param_bytes);
   return CUDA_SUCCESS;
 }
@@ -53,16 +54,18 @@ CUresult RunLaunch(const PendingLaunch& pending) {
   return result;
 }
 
-// As a driver does, the first launch that needs local memory beyond the default stack provides it for every thread
-// that can be resident, and it stays until the context ends.
+// As a driver does, the first launch that needs local memory beyond the default stack provides it
+// for every thread that can be resident, and it stays until the context ends.
 CUresult ProvideLocalMemory(Context& context, uint32_t bytes_per_thread) {
   constexpr uint32_t kDefaultStackBytes = 1024;
   if (bytes_per_thread <= kDefaultStackBytes) return CUDA_SUCCESS;
-  const uint64_t wanted = uint64_t{bytes_per_thread} * static_cast<uint64_t>(SmCount()) * kThreadsPerSm;
+  const uint64_t wanted =
+      uint64_t{bytes_per_thread} * static_cast<uint64_t>(SmCount()) * kThreadsPerSm;
   const std::lock_guard lock(context.local_mutex);
   if (wanted <= context.local_bytes) return CUDA_SUCCESS;
   Device& device = TheDevice();
-  if (device.arena.Allocate(wanted - context.local_bytes, MemoryKind::kDevice, context.handle) == nullptr) {
+  if (device.arena.Allocate(wanted - context.local_bytes, MemoryKind::kDevice, context.handle) ==
+      nullptr) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   context.local_bytes = wanted;
@@ -71,7 +74,8 @@ CUresult ProvideLocalMemory(Context& context, uint32_t bytes_per_thread) {
 
 }  // namespace
 
-CUresult PackParams(const EntryInfo& entry, void** kernel_params, void** extra, std::vector<uint8_t>* params) {
+CUresult PackParams(const EntryInfo& entry, void** kernel_params, void** extra,
+                    std::vector<uint8_t>* params) {
   if (kernel_params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   params->assign(entry.param_bytes, 0);
   if (extra != nullptr) return PackExtra(entry, extra, params);
@@ -102,23 +106,28 @@ CUresult CheckShape(const Function& function, const LaunchShape& shape) {
   const EntryInfo& entry = function.info();
   if (threads > static_cast<uint64_t>(kMaxThreadsPerBlock)) return CUDA_ERROR_INVALID_VALUE;
   if (threads > static_cast<uint64_t>(MaxThreads(entry))) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  if (shape.dynamic_shared > MaxDynamicShared(entry, *function.state)) return CUDA_ERROR_INVALID_VALUE;
+  if (shape.dynamic_shared > MaxDynamicShared(entry, *function.state))
+    return CUDA_ERROR_INVALID_VALUE;
   // Every block of a cooperative grid has to run at the same time as all others.
-  if (shape.cooperative && blocks > TheDevice().runner->threads()) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  if (shape.cooperative && blocks > TheDevice().runner->threads())
+    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   return CUDA_SUCCESS;
 }
 
-CUresult PushLaunch(const std::shared_ptr<Function>& function, const std::shared_ptr<Stream>& stream,
-                    const LaunchShape& shape, std::vector<uint8_t> params) {
+CUresult PushLaunch(const std::shared_ptr<Function>& function,
+                    const std::shared_ptr<Stream>& stream, const LaunchShape& shape,
+                    std::vector<uint8_t> params) {
   auto pending = std::make_shared<PendingLaunch>();
   const Outcome lowered = function->module()->code()->Lower(function->entry, &pending->kernel);
   if (!lowered.ok()) {
-    base::Log(base::Level::kError, "kernel %s: %s", function->info().name.c_str(), lowered.message.c_str());
+    base::Log(base::Level::kError, "kernel %s: %s", function->info().name.c_str(),
+              lowered.message.c_str());
     return lowered.result;
   }
   const CUresult local = ProvideLocalMemory(*stream->context(), pending->kernel->local_bytes());
   if (local != CUDA_SUCCESS) return local;
-  if (!stream->context()->ReserveLocal(pending->kernel->local_bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!stream->context()->ReserveLocal(pending->kernel->local_bytes()))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   pending->module = function->module();
   pending->params = std::move(params);
   Launch& launch = pending->launch;

@@ -17,13 +17,16 @@ struct LaunchShape {
 };
 
 // Copies the parameter bytes out of `kernelParams` or `extra`, as cuLaunchKernel takes them.
-CUresult PackParams(const EntryInfo& entry, void** kernel_params, void** extra, std::vector<uint8_t>* params);
+CUresult PackParams(const EntryInfo& entry, void** kernel_params, void** extra,
+                    std::vector<uint8_t>* params);
 
-// Checks everything that a program learns at the call: dimensions, threads, shared memory, residency.
+// Checks everything that a program learns at the call: dimensions, threads, shared memory,
+// residency.
 CUresult CheckShape(const Function& function, const LaunchShape& shape);
 
 // Compiles on first use and appends to the stream.
-CUresult PushLaunch(const std::shared_ptr<Function>& function, const std::shared_ptr<Stream>& stream,
-                    const LaunchShape& shape, std::vector<uint8_t> params);
+CUresult PushLaunch(const std::shared_ptr<Function>& function,
+                    const std::shared_ptr<Stream>& stream, const LaunchShape& shape,
+                    std::vector<uint8_t> params);
 
 }  // namespace rgpu::emu

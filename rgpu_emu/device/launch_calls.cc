@@ -16,10 +16,12 @@ CUresult FindBoth(CUfunction f, CUstream operand, std::shared_ptr<Function>* fun
   if (found != CUDA_SUCCESS) return found;
   found = FindFunctionIn((*stream)->context(), f, function);
   if (found != CUDA_SUCCESS) return found;
-  return (*function)->context() == (*stream)->context().get() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return (*function)->context() == (*stream)->context().get() ? CUDA_SUCCESS
+                                                              : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult LaunchOn(CUfunction f, CUstream operand, const LaunchShape& shape, void** kernel_params, void** extra) {
+CUresult LaunchOn(CUfunction f, CUstream operand, const LaunchShape& shape, void** kernel_params,
+                  void** extra) {
   std::shared_ptr<Function> function;
   std::shared_ptr<Stream> stream;
   CUresult result = FindBoth(f, operand, &function, &stream);
@@ -95,16 +97,19 @@ CUresult LaunchLegacy(CUfunction handle, int width, int height, CUstream operand
 
 }  // namespace
 
-CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                        unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                        unsigned int sharedMemBytes, CUstream hStream, void** kernelParams, void** extra) {
+CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                        unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                        unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                        void** kernelParams, void** extra) {
   const LaunchShape shape{
       {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes, false};
   return LaunchOn(f, hStream, shape, kernelParams, extra);
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams, void** extra) {
-  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
+                          void** extra) {
+  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
+    return CUDA_ERROR_INVALID_VALUE;
   LaunchShape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
                     {config->blockDimX, config->blockDimY, config->blockDimZ},
                     config->sharedMemBytes,
@@ -116,9 +121,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
   return LaunchOn(f, config->hStream, shape, kernelParams, extra);
 }
 
-CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                                   unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                                   unsigned int sharedMemBytes, CUstream hStream, void** kernelParams) {
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                   unsigned int gridDimZ, unsigned int blockDimX,
+                                   unsigned int blockDimY, unsigned int blockDimZ,
+                                   unsigned int sharedMemBytes, CUstream hStream,
+                                   void** kernelParams) {
   const LaunchShape shape{
       {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes, true};
   return LaunchOn(f, hStream, shape, kernelParams, nullptr);
@@ -130,7 +137,8 @@ CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
   if (found != CUDA_SUCCESS) return found;
   if (x <= 0 || y <= 0 || z <= 0) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(function->legacy.mutex);
-  function->legacy.block = {static_cast<uint32_t>(x), static_cast<uint32_t>(y), static_cast<uint32_t>(z)};
+  function->legacy.block = {static_cast<uint32_t>(x), static_cast<uint32_t>(y),
+                            static_cast<uint32_t>(z)};
   return CUDA_SUCCESS;
 }
 

@@ -3,7 +3,8 @@
 
 namespace rgpu::emu {
 
-Outcome Library::ModuleIn(const std::shared_ptr<Context>& context, std::shared_ptr<Module>* module) {
+Outcome Library::ModuleIn(const std::shared_ptr<Context>& context,
+                          std::shared_ptr<Module>* module) {
   const std::lock_guard lock(mutex_);
   const auto it = modules_.find(context.get());
   if (it != modules_.end() && it->second->owner() == context) {

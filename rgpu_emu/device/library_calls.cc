@@ -11,7 +11,8 @@ CUresult FindLibrary(CUlibrary handle, std::shared_ptr<Library>* library) {
   return *library == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-CUresult FindKernel(CUkernel handle, std::shared_ptr<LibraryKernel>* kernel, std::shared_ptr<Library>* library) {
+CUresult FindKernel(CUkernel handle, std::shared_ptr<LibraryKernel>* kernel,
+                    std::shared_ptr<Library>* library) {
   *kernel = TheDevice().kernels.Find(Raw(handle));
   if (*kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *library = (*kernel)->library();
@@ -29,8 +30,9 @@ CUresult ModuleHere(CUlibrary handle, std::shared_ptr<Module>* module) {
 
 }  // namespace
 
-CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions, void** jitOptionsValues,
-                           unsigned int numJitOptions, CUlibraryOption*, void**, unsigned int) {
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                           void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption*,
+                           void**, unsigned int) {
   if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
   JitOptions jit(numJitOptions, jitOptions, jitOptionsValues);
   std::shared_ptr<ModuleCode> loaded;
@@ -43,14 +45,15 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
-                               void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption* libraryOptions,
-                               void** libraryOptionValues, unsigned int numLibraryOptions) {
+                               void** jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                               unsigned int numLibraryOptions) {
   if (library == nullptr || fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<uint8_t> bytes;
   if (!ReadFile(fileName, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
   bytes.resize(bytes.size() + 64);
-  return emu::cuLibraryLoadData(library, bytes.data(), jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
-                                libraryOptionValues, numLibraryOptions);
+  return emu::cuLibraryLoadData(library, bytes.data(), jitOptions, jitOptionsValues, numJitOptions,
+                                libraryOptions, libraryOptionValues, numLibraryOptions);
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
@@ -83,7 +86,8 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, C
   std::shared_ptr<Library> object;
   if (const CUresult bad = FindLibrary(lib, &object); bad != CUDA_SUCCESS) return bad;
   const size_t count = object->code()->info().entries.size();
-  for (size_t i = 0; i < numKernels; ++i) kernels[i] = i < count ? As<CUkernel>(object->KernelOf(i)->handle) : nullptr;
+  for (size_t i = 0; i < numKernels; ++i)
+    kernels[i] = i < count ? As<CUkernel>(object->KernelOf(i)->handle) : nullptr;
   return CUDA_SUCCESS;
 }
 
@@ -130,12 +134,14 @@ CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
   return found;
 }
 
-CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,
+                              size_t* paramSize) {
   std::shared_ptr<LibraryKernel> object;
   std::shared_ptr<Library> library;
   const CUresult found = FindKernel(kernel, &object, &library);
   if (found != CUDA_SUCCESS) return found;
-  return ParamInfoOf(library->code()->info().entries[object->entry], paramIndex, paramOffset, paramSize);
+  return ParamInfoOf(library->code()->info().entries[object->entry], paramIndex, paramOffset,
+                     paramSize);
 }
 
 CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
@@ -153,7 +159,8 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
   std::shared_ptr<Library> library;
   const CUresult found = FindKernel(kernel, &object, &library);
   if (found != CUDA_SUCCESS) return found;
-  return SetAttribute(library->code()->info().entries[object->entry], object->state.get(), attrib, val);
+  return SetAttribute(library->code()->info().entries[object->entry], object->state.get(), attrib,
+                      val);
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {

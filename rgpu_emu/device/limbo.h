@@ -1,4 +1,5 @@
-// Memory that the program has freed and that work issued before may still touch: its pages go when that work is done.
+// Memory that the program has freed and that work issued before may still touch: its pages go when
+// that work is done.
 #pragma once
 
 #include <deque>

@@ -1,4 +1,5 @@
-// cuLink*: PTX texts in, a container of them out; symbols between them are resolved when it is loaded.
+// cuLink*: PTX texts in, a container of them out; symbols between them are resolved when it is
+// loaded.
 #include <cstring>
 
 #include "rgpu_emu/device/device.h"
@@ -40,7 +41,8 @@ class LinkState {
   }
 
  private:
-  static Outcome Read(CUjitInputType type, std::span<const uint8_t> data, std::vector<std::string>* texts) {
+  static Outcome Read(CUjitInputType type, std::span<const uint8_t> data,
+                      std::vector<std::string>* texts) {
     switch (type) {
       case CU_JIT_INPUT_PTX:
       case CU_JIT_INPUT_FATBINARY:
@@ -49,7 +51,8 @@ class LinkState {
         return ReadSizedImage(data, texts);
       case CU_JIT_INPUT_LIBRARY:
         return {CUDA_ERROR_NO_BINARY_FOR_GPU,
-                "the emulated device links PTX, not archives of device code: add the PTX of the functions instead"};
+                "the emulated device links PTX, not archives of device code: add the PTX of the "
+                "functions instead"};
       default:
         return {CUDA_ERROR_INVALID_VALUE, "an unknown kind of linker input"};
     }
@@ -61,7 +64,8 @@ class LinkState {
   std::vector<uint8_t> image_;
 };
 
-CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** optionValues, CUlinkState* stateOut) {
+CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** optionValues,
+                         CUlinkState* stateOut) {
   if (stateOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
@@ -74,8 +78,9 @@ CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** 
   return CUDA_SUCCESS;
 }
 
-CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, size_t size, const char*,
-                          unsigned int numOptions, CUjit_option* options, void** optionValues) {
+CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, size_t size,
+                          const char*, unsigned int numOptions, CUjit_option* options,
+                          void** optionValues) {
   const auto link = TheDevice().links.Find(Raw(state));
   if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (data == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -84,12 +89,13 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
   return link->Add(type, {static_cast<const uint8_t*>(data), size}, &own);
 }
 
-CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path, unsigned int numOptions,
-                          CUjit_option* options, void** optionValues) {
+CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path,
+                          unsigned int numOptions, CUjit_option* options, void** optionValues) {
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<uint8_t> bytes;
   if (!ReadFile(path, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
-  return emu::cuLinkAddData_v2(state, type, bytes.data(), bytes.size(), path, numOptions, options, optionValues);
+  return emu::cuLinkAddData_v2(state, type, bytes.data(), bytes.size(), path, numOptions, options,
+                               optionValues);
 }
 
 CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {

@@ -10,7 +10,8 @@
 
 namespace rgpu::emu {
 
-// Compiles an image; failures go to the error log, and (once per sentence) to stderr when the program asked for no log.
+// Compiles an image; failures go to the error log, and (once per sentence) to stderr when the
+// program asked for no log.
 CUresult LoadCode(const void* image, JitOptions* options, std::shared_ptr<ModuleCode>* code);
 
 // Writes the outcome where the program reads it.

@@ -7,7 +7,8 @@
 namespace rgpu::emu {
 namespace {
 
-constexpr unsigned kWaitFlags = CU_STREAM_WAIT_VALUE_NOR;  // the condition; FLUSH is refused: attribute 98 is 0
+constexpr unsigned kWaitFlags =
+    CU_STREAM_WAIT_VALUE_NOR;  // the condition; FLUSH is refused: attribute 98 is 0
 constexpr long kPollNs = 50000;
 constexpr int kSpins = 200;
 
@@ -56,8 +57,9 @@ CUresult WaitUntil(const Context& context, Word word, unsigned flags) {
   for (int round = 0;; ++round) {
     const CUresult read = Guarded(&word);
     if (read != CUDA_SUCCESS) return read;
-    const bool holds = word.wide ? Holds<uint64_t>(word.value, want, flags)
-                                 : Holds(static_cast<uint32_t>(word.value), static_cast<uint32_t>(want), flags);
+    const bool holds =
+        word.wide ? Holds<uint64_t>(word.value, want, flags)
+                  : Holds(static_cast<uint32_t>(word.value), static_cast<uint32_t>(want), flags);
     if (holds || context.cancelled() || context.Status() != CUDA_SUCCESS) return CUDA_SUCCESS;
     if (round < kSpins) {
       std::this_thread::yield();
@@ -71,7 +73,8 @@ CUresult WaitUntil(const Context& context, Word word, unsigned flags) {
 CUresult CheckWord(CUdeviceptr address, uint64_t bytes) {
   if (address % bytes != 0) return CUDA_ERROR_INVALID_VALUE;
   const PointerKind kind = KindOf(address, bytes);
-  return kind == PointerKind::kDevice || kind == PointerKind::kPinned ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return kind == PointerKind::kDevice || kind == PointerKind::kPinned ? CUDA_SUCCESS
+                                                                      : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult PushWait(CUstream operand, Word word, unsigned flags) {
@@ -82,7 +85,9 @@ CUresult PushWait(CUstream operand, Word word, unsigned flags) {
   if (result == CUDA_SUCCESS) result = CheckWord(word.address, word.wide ? 8 : 4);
   if (result != CUDA_SUCCESS) return result;
   Command command;
-  command.run = [context = stream->context(), word, flags] { return WaitUntil(*context, word, flags); };
+  command.run = [context = stream->context(), word, flags] {
+    return WaitUntil(*context, word, flags);
+  };
   return stream->Push(std::move(command));
 }
 
@@ -99,19 +104,23 @@ CUresult PushWrite(CUstream operand, Word word, unsigned flags) {
 
 }  // namespace
 
-CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                unsigned int flags) {
   return PushWait(stream, {addr, value, false, false}, flags);
 }
 
-CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                unsigned int flags) {
   return PushWait(stream, {addr, value, true, false}, flags);
 }
 
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                 unsigned int flags) {
   return PushWrite(stream, {addr, value, false, true}, flags);
 }
 
-CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                 unsigned int flags) {
   return PushWrite(stream, {addr, value, true, true}, flags);
 }
 

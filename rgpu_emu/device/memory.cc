@@ -25,12 +25,14 @@ AllocationRef AllocateHard(uint64_t bytes, uint64_t context) {
 
 }  // namespace
 
-CUresult FreeAllocation(const Context& context, const AllocationRef& allocation) {
+CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
   Device& device = TheDevice();
   if (!device.arena.Hide(allocation)) return CUDA_ERROR_INVALID_VALUE;
-  auto owner = device.contexts.Find(allocation->context);
-  const Context& used_in = owner == nullptr ? context : *owner;
-  Fences pending = const_cast<Context&>(used_in).Pending();
+  Fences pending = context.Pending();
+  const auto owner = device.contexts.Find(allocation->context);
+  if (owner != nullptr && owner.get() != &context) {
+    for (Fence& fence : owner->Pending()) pending.push_back(std::move(fence));
+  }
   if (Hostile()) WaitAll(pending);
   if (allocation->pool != nullptr) {
     allocation->pool->Free(allocation, nullptr, std::move(pending));
@@ -55,10 +57,12 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
   const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
-  if (pPitch == nullptr || WidthInBytes == 0 || Height == 0 || !element) return CUDA_ERROR_INVALID_VALUE;
+  if (pPitch == nullptr || WidthInBytes == 0 || Height == 0 || !element)
+    return CUDA_ERROR_INVALID_VALUE;
   const uint64_t pitch = (WidthInBytes + kPitchAlignment - 1) / kPitchAlignment * kPitchAlignment;
   uint64_t bytes = 0;
-  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = emu::cuMemAlloc_v2(dptr, bytes);
   if (result == CUDA_SUCCESS) *pPitch = pitch;
   return result;
@@ -71,7 +75,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   if (dptr == 0) return CUDA_SUCCESS;
   const AllocationRef allocation = TheDevice().arena.Find(dptr);
   if (allocation == nullptr || allocation->base != dptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool freeable = allocation->kind == MemoryKind::kDevice || allocation->kind == MemoryKind::kPool;
+  const bool freeable =
+      allocation->kind == MemoryKind::kDevice || allocation->kind == MemoryKind::kPool;
   return freeable ? FreeAllocation(*context, allocation) : CUDA_ERROR_INVALID_VALUE;
 }
 

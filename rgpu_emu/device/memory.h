@@ -9,7 +9,8 @@
 
 namespace rgpu::emu {
 
-// Takes `allocation` away from the program; its pages go when the context's pending work is done.
-CUresult FreeAllocation(const Context& context, const AllocationRef& allocation);
+// Takes `allocation` away from the program; its pages go when the pending work of `context` and of
+// its owner is done.
+CUresult FreeAllocation(Context& context, const AllocationRef& allocation);
 
 }  // namespace rgpu::emu

@@ -26,7 +26,8 @@ void FillRows(void* argument) {
   const SetPlan& plan = *static_cast<const SetPlan*>(argument);
   for (uint64_t y = 0; y < plan.height; ++y) {
     const uint64_t row = plan.dst + y * plan.pitch;
-    if (plan.element == 1) std::memset(reinterpret_cast<void*>(row), static_cast<int>(plan.value), plan.width);
+    if (plan.element == 1)
+      std::memset(reinterpret_cast<void*>(row), static_cast<int>(plan.value), plan.width);
     if (plan.element == 2) FillRow<uint16_t>(row, plan);
     if (plan.element == 4) FillRow<uint32_t>(row, plan);
   }
@@ -37,7 +38,8 @@ CUresult Fill(SetPlan plan) {
   return RunGuarded(&FillRows, &plan, &fault) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-// Sets return before they are done, except on page-locked memory when the call is the synchronous one.
+// Sets return before they are done, except on page-locked memory when the call is the synchronous
+// one.
 CUresult Set(const SetPlan& plan, CUstream operand, bool synchronous) {
   std::shared_ptr<Stream> stream;
   const CUresult found = FindStream(operand, &stream);
@@ -47,11 +49,13 @@ CUresult Set(const SetPlan& plan, CUstream operand, bool synchronous) {
   if (__builtin_mul_overflow(plan.width, plan.element, &row_bytes)) return CUDA_ERROR_INVALID_VALUE;
   const bool rows = plan.height > 1;
   if (plan.dst % plan.element != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (rows && (plan.pitch < row_bytes || plan.pitch % plan.element != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (rows && (plan.pitch < row_bytes || plan.pitch % plan.element != 0))
+    return CUDA_ERROR_INVALID_VALUE;
   if (!SpanOf(plan.pitch, row_bytes, plan.height, &bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (bytes == 0) return CUDA_SUCCESS;
   const PointerKind kind = KindOf(plan.dst, bytes);
-  if (kind == PointerKind::kInvalid || kind == PointerKind::kPageable) return CUDA_ERROR_INVALID_VALUE;
+  if (kind == PointerKind::kInvalid || kind == PointerKind::kPageable)
+    return CUDA_ERROR_INVALID_VALUE;
   if (synchronous && (kind == PointerKind::kPinned || WaitsFor(plan.dst))) {
     return stream->PushAndWait([&plan] { return Fill(plan); });
   }
@@ -78,15 +82,18 @@ CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
   return Set(Linear(dstDevice, 4, ui, N), nullptr, true);
 }
 
-CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height) {
+CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
+                         size_t Height) {
   return Set({dstDevice, dstPitch, Width, Height, uc, 1}, nullptr, true);
 }
 
-CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height) {
+CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                          size_t Height) {
   return Set({dstDevice, dstPitch, Width, Height, us, 2}, nullptr, true);
 }
 
-CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height) {
+CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
+                          size_t Height) {
   return Set({dstDevice, dstPitch, Width, Height, ui, 4}, nullptr, true);
 }
 
@@ -102,18 +109,18 @@ CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUst
   return Set(Linear(dstDevice, 4, ui, N), hStream, false);
 }
 
-CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height,
-                           CUstream hStream) {
+CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
+                           size_t Height, CUstream hStream) {
   return Set({dstDevice, dstPitch, Width, Height, uc, 1}, hStream, false);
 }
 
-CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height,
-                            CUstream hStream) {
+CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
+                            size_t Height, CUstream hStream) {
   return Set({dstDevice, dstPitch, Width, Height, us, 2}, hStream, false);
 }
 
-CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height,
-                            CUstream hStream) {
+CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
+                            size_t Height, CUstream hStream) {
   return Set({dstDevice, dstPitch, Width, Height, ui, 4}, hStream, false);
 }
 

@@ -67,13 +67,15 @@ Outcome Module::PlaceGlobals() {
   std::vector<uint64_t> offsets;
   for (const GlobalInfo& global : globals) {
     const uint64_t align = std::max<uint64_t>(global.align, kGlobalAlign);
-    if (global.bytes > TheDevice().arena.bytes()) return {CUDA_ERROR_OUT_OF_MEMORY, "a module global is too large"};
+    if (global.bytes > TheDevice().arena.bytes())
+      return {CUDA_ERROR_OUT_OF_MEMORY, "a module global is too large"};
     total = (total + align - 1) / align * align;
     offsets.push_back(total);
     total += std::max<uint64_t>(global.bytes, 1);
   }
   Arena& arena = TheDevice().arena;
-  // Whole pages: then the block begins at a page, and every alignment asked for holds (up to that of a page).
+  // Whole pages: then the block begins at a page, and every alignment asked for holds (up to that
+  // of a page).
   total = (total + kPageBytes - 1) / kPageBytes * kPageBytes;
   memory_ = arena.Allocate(total, MemoryKind::kModule, context_->handle);
   if (memory_ == nullptr) {
@@ -81,10 +83,12 @@ Outcome Module::PlaceGlobals() {
     TheDevice().limbo.Reap();
     memory_ = arena.Allocate(total, MemoryKind::kModule, context_->handle);
   }
-  if (memory_ == nullptr) return {CUDA_ERROR_OUT_OF_MEMORY, "no device memory for the module's globals"};
+  if (memory_ == nullptr)
+    return {CUDA_ERROR_OUT_OF_MEMORY, "no device memory for the module's globals"};
   for (const uint64_t offset : offsets) addresses_.push_back(memory_->base + offset);
   for (size_t i = 0; i < globals.size(); ++i) {
-    if (!FillGlobal(i)) return {CUDA_ERROR_INVALID_IMAGE, "a module global has a relocation past its end"};
+    if (!FillGlobal(i))
+      return {CUDA_ERROR_INVALID_IMAGE, "a module global has a relocation past its end"};
   }
   return {};
 }
@@ -95,8 +99,9 @@ bool Module::FillGlobal(size_t ordinal) const {
   if (!global.initial.empty()) std::memcpy(at, global.initial.data(), global.initial.size());
   for (const GlobalReloc& reloc : global.relocations) {
     if (global.bytes < 8 || reloc.offset > global.bytes - 8) return false;
-    const uint64_t base = reloc.kind == GlobalRelocKind::kGlobalAddress ? addresses_[reloc.ordinal]
-                                                                       : (kFunctionToken | reloc.ordinal);
+    const uint64_t base = reloc.kind == GlobalRelocKind::kGlobalAddress
+                              ? addresses_[reloc.ordinal]
+                              : (kFunctionToken | reloc.ordinal);
     const uint64_t value = base + static_cast<uint64_t>(reloc.addend);
     std::memcpy(at + reloc.offset, &value, sizeof(value));
   }
@@ -126,11 +131,12 @@ void Module::Unload() {
   for (const auto& [entry, function] : functions) device.functions.Remove(function->handle);
   Fences pending = context_->Pending();
   if (Hostile()) WaitAll(pending);
-  if (memory_ != nullptr && device.arena.Hide(memory_)) device.limbo.Retire(memory_, std::move(pending));
+  if (memory_ != nullptr && device.arena.Hide(memory_))
+    device.limbo.Retire(memory_, std::move(pending));
 }
 
-Outcome MakeModule(const std::shared_ptr<Context>& context, std::shared_ptr<ModuleCode> code, uint64_t library,
-                   std::shared_ptr<Module>* module) {
+Outcome MakeModule(const std::shared_ptr<Context>& context, std::shared_ptr<ModuleCode> code,
+                   uint64_t library, std::shared_ptr<Module>* module) {
   const uint64_t handle = NewHandle(HandleKind::kModule);
   auto made = std::make_shared<Module>(handle, context, std::move(code), library);
   Outcome outcome = made->PlaceGlobals();

@@ -18,7 +18,8 @@
 
 namespace rgpu::emu {
 
-// What the compiler said about an image, and the kernels lowered so far.  Shared by a library and its modules.
+// What the compiler said about an image, and the kernels lowered so far.  Shared by a library and
+// its modules.
 class ModuleCode {
  public:
   // Parses and checks; nothing is lowered yet.
@@ -52,7 +53,10 @@ class Function {
  public:
   Function(uint64_t function_handle, std::shared_ptr<Module> module, size_t entry_index,
            std::shared_ptr<FunctionState> shared_state)
-      : handle(function_handle), entry(entry_index), state(std::move(shared_state)), module_(std::move(module)) {}
+      : handle(function_handle),
+        entry(entry_index),
+        state(std::move(shared_state)),
+        module_(std::move(module)) {}
 
   const uint64_t handle;
   const size_t entry;
@@ -78,8 +82,12 @@ class Library;
 
 class Module : public std::enable_shared_from_this<Module> {
  public:
-  Module(uint64_t module_handle, std::shared_ptr<Context> context, std::shared_ptr<ModuleCode> code, uint64_t library)
-      : handle(module_handle), library(library), context_(std::move(context)), code_(std::move(code)) {}
+  Module(uint64_t module_handle, std::shared_ptr<Context> context, std::shared_ptr<ModuleCode> code,
+         uint64_t library)
+      : handle(module_handle),
+        library(library),
+        context_(std::move(context)),
+        code_(std::move(code)) {}
 
   // Places the globals and their initial values.
   Outcome PlaceGlobals();
@@ -142,10 +150,11 @@ class Library : public std::enable_shared_from_this<Library> {
 // A CUfunction, or a CUkernel used as one: then its function in the current context.
 CUresult FindFunction(CUfunction handle, std::shared_ptr<Function>* function);
 // The same in a given context (null: the current one).
-CUresult FindFunctionIn(std::shared_ptr<Context> context, CUfunction handle, std::shared_ptr<Function>* function);
+CUresult FindFunctionIn(std::shared_ptr<Context> context, CUfunction handle,
+                        std::shared_ptr<Function>* function);
 
 // Makes a module and puts it into the tables.
-Outcome MakeModule(const std::shared_ptr<Context>& context, std::shared_ptr<ModuleCode> code, uint64_t library,
-                   std::shared_ptr<Module>* module);
+Outcome MakeModule(const std::shared_ptr<Context>& context, std::shared_ptr<ModuleCode> code,
+                   uint64_t library, std::shared_ptr<Module>* module);
 
 }  // namespace rgpu::emu

@@ -28,8 +28,8 @@ CUresult Load(CUmodule* out, const void* image, JitOptions* options) {
 
 }  // namespace
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions, CUjit_option* options,
-                            void** optionValues) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                            CUjit_option* options, void** optionValues) {
   JitOptions jit(numOptions, options, optionValues);
   return Load(module, image, &jit);
 }
@@ -46,7 +46,8 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<uint8_t> bytes;
   if (!ReadFile(fname, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
-  // An image has no length of its own: a zero byte ends text, and bounds a damaged header's reading.
+  // An image has no length of its own: a zero byte ends text, and bounds a damaged header's
+  // reading.
   bytes.resize(bytes.size() + 64);
   return emu::cuModuleLoadData(module, bytes.data());
 }
@@ -85,7 +86,8 @@ CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions, CUmodule mod) {
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions,
+                                    CUmodule mod) {
   if (functions == nullptr || numFunctions == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   if (const CUresult bad = FindModule(mod, &module); bad != CUDA_SUCCESS) return bad;

@@ -55,7 +55,8 @@ CUresult Give(void* data, T value) {
   return CUDA_SUCCESS;
 }
 
-CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts, uint64_t address) {
+CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts,
+                   uint64_t address) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return facts.reachable ? Give<uint64_t>(data, address) : CUDA_ERROR_INVALID_VALUE;
@@ -133,9 +134,10 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 }
 
 // Unknown memory is no error here: every answer is zero, the device ordinal CU_DEVICE_INVALID.
-CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes, void** data,
-                                CUdeviceptr ptr) {
-  if (numAttributes == 0 || attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
+                                void** data, CUdeviceptr ptr) {
+  if (numAttributes == 0 || attributes == nullptr || data == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = AnyCurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -154,7 +156,8 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+    return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;

@@ -12,20 +12,24 @@ uint64_t Charged(const AllocationRef& allocation) {
   return (allocation->bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
 }
 
-// A block serves requests of at least half its pages, so that a large one is not lost to a small request.
+// A block serves requests of at least half its pages, so that a large one is not lost to a small
+// request.
 bool Fits(const AllocationRef& block, uint64_t bytes) {
   const uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   return block->map_bytes >= pages && block->map_bytes / 2 <= pages;
 }
 
-// The same pages under a new allocation, so that its size, its id and its end are those of the new request.
+// The same pages under a new allocation, so that its size, its id and its end are those of the new
+// request.
 AllocationRef Reuse(const AllocationRef& block, uint64_t bytes, uint64_t context) {
   static std::atomic<uint64_t> next_id{uint64_t{1} << 48};
   auto fresh = std::make_shared<Allocation>();
   fresh->bytes = bytes;
   fresh->map_base = block->map_base;
   fresh->map_bytes = block->map_bytes;
-  fresh->base = block->map_base + block->map_bytes - (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
+  fresh->gap_bytes = block->gap_bytes;
+  fresh->base = block->map_base + block->map_bytes -
+                (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
   fresh->kind = MemoryKind::kPool;
   fresh->context = context;
   fresh->id = next_id.fetch_add(1);
@@ -138,7 +142,8 @@ CUresult Pool::Allocate(uint64_t bytes, const std::shared_ptr<Stream>& stream, u
   return CUDA_SUCCESS;
 }
 
-void Pool::Free(const AllocationRef& allocation, const std::shared_ptr<Stream>& stream, Fences after) {
+void Pool::Free(const AllocationRef& allocation, const std::shared_ptr<Stream>& stream,
+                Fences after) {
   const std::lock_guard lock(mutex_);
   if (retired_) {
     used_ -= Charged(allocation);
@@ -153,8 +158,9 @@ void Pool::Free(const AllocationRef& allocation, const std::shared_ptr<Stream>& 
 std::vector<AllocationRef> Pool::Cut(uint64_t keep) {
   std::vector<AllocationRef> out;
   Settle();
-  std::sort(cached_.begin(), cached_.end(),
-            [](const AllocationRef& a, const AllocationRef& b) { return a->map_bytes < b->map_bytes; });
+  std::sort(cached_.begin(), cached_.end(), [](const AllocationRef& a, const AllocationRef& b) {
+    return a->map_bytes < b->map_bytes;
+  });
   while (reserved_ > keep && !cached_.empty()) {
     reserved_ -= cached_.back()->map_bytes;
     out.push_back(std::move(cached_.back()));
@@ -203,7 +209,8 @@ CUresult Pool::Set(CUmemPool_attribute attribute, const void* value) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-      reuse_[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = *static_cast<const int*>(value) != 0;
+      reuse_[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] =
+          *static_cast<const int*>(value) != 0;
       return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
       threshold_ = *static_cast<const cuuint64_t*>(value);
@@ -229,7 +236,8 @@ CUresult Pool::Get(CUmemPool_attribute attribute, void* value) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-      *static_cast<int*>(value) = reuse_[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
+      *static_cast<int*>(value) =
+          reuse_[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
       return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
       *number = threshold_;

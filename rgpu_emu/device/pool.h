@@ -1,7 +1,8 @@
 // Memory pools: allocation and free in stream order.
 //
-// A freed block stays with its pool: at once for the stream that freed it, for everybody when the free has been
-// carried out.  A wait by the host gives back what is cached above the release threshold.
+// A freed block stays with its pool: at once for the stream that freed it, for everybody when the
+// free has been carried out.  A wait by the host gives back what is cached above the release
+// threshold.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Pool(uint64_t pool_handle, uint64_t max_bytes) : handle(pool_handle), max_bytes_(max_bytes) {}
 
   CUresult Allocate(uint64_t bytes, const std::shared_ptr<Stream>& stream, uint64_t* address);
-  // `allocation` is hidden already; it is free for everybody when `after` is done.  `stream` (may be null) gets it
-  // at once.
+  // `allocation` is hidden already; it is free for everybody when `after` is done.  `stream` (may
+  // be null) gets it at once.
   void Free(const AllocationRef& allocation, const std::shared_ptr<Stream>& stream, Fences after);
 
   // Gives back cached blocks until at most `keep` bytes are reserved.

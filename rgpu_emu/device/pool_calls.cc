@@ -6,19 +6,23 @@
 namespace rgpu::emu {
 namespace {
 
-bool IsOurs(const CUmemLocation& location) { return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == 0; }
+bool IsOurs(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == 0;
+}
 
 // Only pinned memory of the device itself has pools here.
 CUresult CheckLocation(const CUmemLocation* location, CUmemAllocationType type) {
   if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;
-  if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id != 0) return CUDA_ERROR_INVALID_DEVICE;
+  if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id != 0)
+    return CUDA_ERROR_INVALID_DEVICE;
   return IsOurs(*location) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 std::shared_ptr<Pool> FindPool(CUmemoryPool pool) { return TheDevice().pools.Find(Raw(pool)); }
 
-CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream operand, CUdeviceptr* dptr) {
+CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream operand,
+                      CUdeviceptr* dptr) {
   if (dptr == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
   const CUresult found = FindStream(operand, &stream);
@@ -26,7 +30,8 @@ CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream 
   uint64_t address = 0;
   CUresult result = pool->Allocate(bytes, stream, &address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    // What other pools only keep, and what is freed but not gone, is given back before memory is refused.
+    // What other pools only keep, and what is freed but not gone, is given back before memory is
+    // refused.
     TrimPools(0);
     result = pool->Allocate(bytes, stream, &address);
   }
@@ -73,12 +78,14 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   const auto object = FindPool(pool);
-  return object == nullptr || value == nullptr ? CUDA_ERROR_INVALID_VALUE : object->Set(attr, value);
+  return object == nullptr || value == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                               : object->Set(attr, value);
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   const auto object = FindPool(pool);
-  return object == nullptr || value == nullptr ? CUDA_ERROR_INVALID_VALUE : object->Get(attr, value);
+  return object == nullptr || value == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                               : object->Get(attr, value);
 }
 
 // The owning device always has access; there is no other.
@@ -92,8 +99,10 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool, CUmemLocation* location) {
-  if (flags == nullptr || location == nullptr || FindPool(memPool) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool,
+                            CUmemLocation* location) {
+  if (flags == nullptr || location == nullptr || FindPool(memPool) == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
   if (!IsOurs(*location)) return CUDA_ERROR_INVALID_VALUE;
   *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   return CUDA_SUCCESS;
@@ -123,7 +132,8 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location, CUmemAllocationType type) {
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
+                                CUmemAllocationType type) {
   const CUresult bad = CheckLocation(location, type);
   return bad != CUDA_SUCCESS ? bad : emu::cuDeviceGetDefaultMemPool(pool_out, 0);
 }
@@ -138,9 +148,11 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
   return bad != CUDA_SUCCESS ? bad : emu::cuDeviceSetMemPool(0, pool);
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                 CUstream hStream) {
   const auto object = FindPool(pool);
-  return object == nullptr ? CUDA_ERROR_INVALID_VALUE : AllocateFrom(object, bytesize, hStream, dptr);
+  return object == nullptr ? CUDA_ERROR_INVALID_VALUE
+                           : AllocateFrom(object, bytesize, hStream, dptr);
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {

@@ -13,7 +13,8 @@ uint64_t WholePages(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageByt
 
 Windows::Windows(const Arena& arena) { free_[arena.windows_base()] = arena.windows_bytes(); }
 
-// A range is a guard page and the window; the next range begins with its own guard page, and the band ends in one.
+// A range is a guard page and the window; the next range begins with its own guard page, and the
+// band ends in one.
 uint64_t Windows::ReserveWindow(uint64_t bytes) {
   if (bytes == 0 || bytes > uint64_t{1} << 46) return 0;
   const uint64_t want = WholePages(bytes) + kPageBytes;
@@ -30,7 +31,8 @@ uint64_t Windows::ReserveWindow(uint64_t bytes) {
     }
   }
   if (at == 0) return 0;
-  if (mprotect(reinterpret_cast<void*>(at + kPageBytes), want - kPageBytes, PROT_READ | PROT_WRITE) != 0) {
+  if (mprotect(reinterpret_cast<void*>(at + kPageBytes), want - kPageBytes,
+               PROT_READ | PROT_WRITE) != 0) {
     ReleaseWindow(at + kPageBytes, bytes);
     return 0;
   }

@@ -1,4 +1,5 @@
-// What the block runner asks of the device: windows for shared and local memory, the kernels' heap, printf.
+// What the block runner asks of the device: windows for shared and local memory, the kernels' heap,
+// printf.
 #pragma once
 
 #include <atomic>

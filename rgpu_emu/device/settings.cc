@@ -25,12 +25,15 @@ bool ReadBand(Settings* out, std::string* why) {
   const char* end = text;
   uint64_t base = 0;
   uint64_t bytes = 0;
-  const bool good = ParseNumber(text, &base, &end) && *end == ':' && ParseNumber(end + 1, &bytes, &end) &&
-                    *end == '\0' && base % kPage == 0 && bytes % kPage == 0 && bytes >= kSmallestBand &&
-                    base >= kPage && base + bytes > base;
+  const bool good = ParseNumber(text, &base, &end) && *end == ':' &&
+                    ParseNumber(end + 1, &bytes, &end) && *end == '\0' && base % kPage == 0 &&
+                    bytes % kPage == 0 && bytes >= kSmallestBand && base >= kPage &&
+                    base + bytes > base;
   if (!good) {
-    *why = std::string("RGPU_EMU_BAND must be BASE:BYTES, multiples of 4096 and at least 64 MiB, e.g. "
-                       "0x200000000000:0x4000000000; it is ") + text;
+    *why = std::string(
+               "RGPU_EMU_BAND must be BASE:BYTES, multiples of 4096 and at least 64 MiB, e.g. "
+               "0x200000000000:0x4000000000; it is ") +
+           text;
     return false;
   }
   out->band_base = base;
@@ -59,7 +62,8 @@ bool ReadTiming(Settings* out, std::string* why) {
     out->hostile = true;
     return true;
   }
-  if (std::strncmp(text, "hostile:", 8) == 0 && ParseNumber(text + 8, &out->hostile_seed, &end) && *end == '\0') {
+  if (std::strncmp(text, "hostile:", 8) == 0 && ParseNumber(text + 8, &out->hostile_seed, &end) &&
+      *end == '\0') {
     out->hostile = true;
     return true;
   }

@@ -40,7 +40,8 @@ Stream::Stream(std::shared_ptr<Context> context, StreamKind stream_kind, int str
       priority(stream_priority),
       context_(std::move(context)) {}
 
-// A legacy command follows all blocking streams, a blocking stream's command follows the legacy stream.
+// A legacy command follows all blocking streams, a blocking stream's command follows the legacy
+// stream.
 void Stream::Gather(Fences* after) {
   if (kind == StreamKind::kLegacy) {
     context_->PendingBlocking(after);
@@ -52,7 +53,8 @@ void Stream::Gather(Fences* after) {
 CUresult Stream::Push(Command command, Fence* place) {
   for (;;) {
     {
-      const auto order = Barrier() ? std::unique_lock(context_->order()) : std::unique_lock<std::mutex>();
+      const auto order =
+          Barrier() ? std::unique_lock(context_->order()) : std::unique_lock<std::mutex>();
       const std::lock_guard lock(mutex_);
       if (closed_ || context_->dying()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
       if (queue_.size() < QueueLimit()) {
@@ -73,7 +75,8 @@ CUresult Stream::Push(Command command, Fence* place) {
 CUresult Stream::PushAndWait(std::function<CUresult()> run) {
   bool inline_ok = false;
   if (!Hostile()) {
-    const auto order = Barrier() ? std::unique_lock(context_->order()) : std::unique_lock<std::mutex>();
+    const auto order =
+        Barrier() ? std::unique_lock(context_->order()) : std::unique_lock<std::mutex>();
     Fences after;
     Gather(&after);
     inline_ok = Idle() && after.empty();
@@ -148,7 +151,8 @@ bool Stream::StartThread() {
 }
 
 void* Stream::Entry(void* self) {
-  const std::unique_ptr<std::shared_ptr<Stream>> stream(static_cast<std::shared_ptr<Stream>*>(self));
+  const std::unique_ptr<std::shared_ptr<Stream>> stream(
+      static_cast<std::shared_ptr<Stream>*>(self));
   (*stream)->Main();
   return nullptr;
 }

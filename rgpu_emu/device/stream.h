@@ -1,4 +1,5 @@
-// Streams: ordered queues of commands, each run by a thread of its own that starts with the first command.
+// Streams: ordered queues of commands, each run by a thread of its own that starts with the first
+// command.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,8 @@ namespace rgpu::emu {
 class Context;
 class Stream;
 
-// A place in a stream: done when everything up to it is.  It stays valid after the stream was destroyed.
+// A place in a stream: done when everything up to it is.  It stays valid after the stream was
+// destroyed.
 struct Fence {
   std::shared_ptr<Stream> stream;
   uint64_t seq = 0;
@@ -33,7 +35,8 @@ void WaitAll(const Fences& fences);
 
 struct Command {
   std::function<CUresult()> run;
-  Fences after;         // waited for before it runs; the stream adds what the legacy stream's rules ask for
+  Fences
+      after;  // waited for before it runs; the stream adds what the legacy stream's rules ask for
   bool always = false;  // runs in a failed context as well: what gives something back
 };
 
@@ -45,11 +48,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Appends; blocks while the queue is full.  `place` (may be null) gets the command's fence.
   CUresult Push(Command command, Fence* place = nullptr);
-  // Runs at once on the calling thread when nothing that it would have to follow is pending, else appends and
-  // waits.  Returns the command's own result.
+  // Runs at once on the calling thread when nothing that it would have to follow is pending, else
+  // appends and waits.  Returns the command's own result.
   CUresult PushAndWait(std::function<CUresult()> run);
 
-  // What a wait for this stream waits for: its last command, and for the legacy stream those of all blocking ones.
+  // What a wait for this stream waits for: its last command, and for the legacy stream those of all
+  // blocking ones.
   Fences Snapshot();
   Fence Tail() { return {shared_from_this(), issued_.load(std::memory_order_acquire)}; }
   bool Idle() const {

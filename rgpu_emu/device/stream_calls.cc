@@ -32,8 +32,10 @@ CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int 
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
-  const StreamKind kind = flags == CU_STREAM_NON_BLOCKING ? StreamKind::kNonBlocking : StreamKind::kBlocking;
-  const auto stream = context->NewStream(kind, std::clamp(priority, kGreatestPriority, kLeastPriority));
+  const StreamKind kind =
+      flags == CU_STREAM_NON_BLOCKING ? StreamKind::kNonBlocking : StreamKind::kBlocking;
+  const auto stream =
+      context->NewStream(kind, std::clamp(priority, kGreatestPriority, kLeastPriority));
   TheDevice().streams.Add(stream->handle, stream);
   *phStream = As<CUstream>(stream->handle);
   return CUDA_SUCCESS;
@@ -150,7 +152,8 @@ CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
 }
 
 CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
-  return WithStream(dst, [&](const auto&) { return WithStream(src, [](const auto&) { return CUDA_SUCCESS; }); });
+  return WithStream(
+      dst, [&](const auto&) { return WithStream(src, [](const auto&) { return CUDA_SUCCESS; }); });
 }
 
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
@@ -169,10 +172,11 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
 }
 
 // Both are hints: there is no second-level cache and a wait always blocks.
-CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue* value) {
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                              const CUstreamAttrValue* value) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool known =
-      attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY || attr == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
+  const bool known = attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
+                     attr == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
   if (!known) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [](const auto&) { return CUDA_SUCCESS; });
 }
@@ -188,13 +192,15 @@ CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureSta
   return NoCapture(hStream, captureStatus);
 }
 
-CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out) {
+CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                cuuint64_t* id_out) {
   if (id_out != nullptr) *id_out = 0;
   return NoCapture(hStream, captureStatus_out);
 }
 
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out,
-                                   CUgraph* graph_out, const CUgraphNode** dependencies_out,
+CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                   cuuint64_t* id_out, CUgraph* graph_out,
+                                   const CUgraphNode** dependencies_out,
                                    size_t* numDependencies_out) {
   if (graph_out != nullptr) *graph_out = nullptr;
   if (dependencies_out != nullptr) *dependencies_out = nullptr;
@@ -202,12 +208,14 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* capt
   return emu::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out);
 }
 
-CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out,
-                                   CUgraph* graph_out, const CUgraphNode** dependencies_out,
-                                   const CUgraphEdgeData** edgeData_out, size_t* numDependencies_out) {
+CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                   cuuint64_t* id_out, CUgraph* graph_out,
+                                   const CUgraphNode** dependencies_out,
+                                   const CUgraphEdgeData** edgeData_out,
+                                   size_t* numDependencies_out) {
   if (edgeData_out != nullptr) *edgeData_out = nullptr;
-  return emu::cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
-                                        numDependencies_out);
+  return emu::cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out,
+                                        dependencies_out, numDependencies_out);
 }
 
 }  // namespace rgpu::emu

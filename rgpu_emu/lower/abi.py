@@ -13,17 +13,50 @@ FLAG_BAR_ONLY: Final = 1
 OP: Final[dict[str, int]] = {
     name: number
     for number, name in enumerate(
-        "running bar.sync bar.arrive bar.red.popc bar.red.and bar.red.or shfl.idx shfl.up shfl.down shfl.bfly "
-        "vote.all vote.any vote.uni vote.ballot match.any match.all redux.add redux.min.s redux.max.s redux.min.u "
-        "redux.max.u redux.and redux.or redux.xor warp.sync activemask yield".split()
+        [
+            "running",
+            "bar.sync",
+            "bar.arrive",
+            "bar.red.popc",
+            "bar.red.and",
+            "bar.red.or",
+            "shfl.idx",
+            "shfl.up",
+            "shfl.down",
+            "shfl.bfly",
+            "vote.all",
+            "vote.any",
+            "vote.uni",
+            "vote.ballot",
+            "match.any",
+            "match.all",
+            "redux.add",
+            "redux.min.s",
+            "redux.max.s",
+            "redux.min.u",
+            "redux.max.u",
+            "redux.and",
+            "redux.or",
+            "redux.xor",
+            "warp.sync",
+            "activemask",
+            "yield",
+        ]
     )
 }
 
 THREAD_BYTES: Final = 64
 THREAD: Final = {"op": 0, "mask": 4, "a": 8, "b": 12, "value": 16, "result": 24}
 
-RUNTIME: Final = {"trap": 0, "assertfail": 8, "vprintf": 16, "malloc": 24, "free": 32, "globaltimer": 40,
-                  "function_address": 48}  # fmt: skip
+RUNTIME: Final = {
+    "trap": 0,
+    "assertfail": 8,
+    "vprintf": 16,
+    "malloc": 24,
+    "free": 32,
+    "globaltimer": 40,
+    "function_address": 48,
+}
 
 # name: (offset, IR type)
 LAUNCH: Final = {

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower.spin import spinning_branches
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.link import Program
-from rgpu_emu.ptx.module import Function
 from rgpu_emu.ptx.operands import Call, Imm, Instr, Label, Reg, Variable
 
+if TYPE_CHECKING:
+    from rgpu_emu.ptx.link import Program
+    from rgpu_emu.ptx.module import Function
+
 SYNC: Final = frozenset(
-    "warp_sync bar_sync bar_arrive bar_red shfl vote match activemask redux elect nanosleep".split()
+    [
+        "warp_sync",
+        "bar_sync",
+        "bar_arrive",
+        "bar_red",
+        "shfl",
+        "vote",
+        "match",
+        "activemask",
+        "redux",
+        "elect",
+        "nanosleep",
+    ]
 )
-RECURSION_BYTES: Final = 32 << 10  # local window kept for functions that call themselves, directly or by pointer
+RECURSION_BYTES: Final = (
+    32 << 10
+)  # local window kept for functions that call themselves, directly or by pointer
 MAX_LOCAL_BYTES: Final = 512 << 10
 MAX_STATIC_SHARED: Final = 48 << 10
 
@@ -32,7 +48,8 @@ class Reach:
         spins: back-edges that yield, by function.
         instructions: count of all reached instructions.
         bar_only: every suspend point is `bar.sync 0`.
-        shares: threads may see each other's writes while they run (atomics, fences, ordered accesses).
+        shares: threads may see each other's writes while they run (atomics, fences, ordered
+            accesses).
     """
 
     entry: Function
@@ -71,7 +88,9 @@ def reach(program: Program, entry: Function) -> Reach:
         found.instructions += sum(isinstance(i, Instr) for i in body.code)
         found.spins[function] = spinning_branches(body)
     found.suspends = _closure(edges, {f for f in edges if _suspends(f, found.spins[f])})
-    found.inline = _closure(edges, {f for f in edges if _suspends(f, found.spins[f]) or _exits(f)}) - {entry}
+    found.inline = _closure(
+        edges, {f for f in edges if _suspends(f, found.spins[f]) or _exits(f)}
+    ) - {entry}
     found.recursive = {f for f in edges if f in _descendants(edges, edges[f])}
     if found.indirect:
         found.recursive |= set(program.tokens)
@@ -88,25 +107,34 @@ def _callees(program: Program, function: Function) -> list[Function]:
 
 def _calls_indirectly(function: Function) -> bool:
     return any(
-        isinstance(i, Instr) and i.form.row.lower == "call" and isinstance(i.operands[0], Call)
+        isinstance(i, Instr)
+        and i.form.row.lower == "call"
+        and isinstance(i.operands[0], Call)
         and isinstance(i.operands[0].callee, Reg)
         for i in function.body().code
-    )  # fmt: skip
+    )
 
 
 def _suspends(function: Function, spins: set[int]) -> bool:
-    return bool(spins) or any(isinstance(i, Instr) and i.form.row.lower in SYNC for i in function.body().code)
+    return bool(spins) or any(
+        isinstance(i, Instr) and i.form.row.lower in SYNC for i in function.body().code
+    )
 
 
 def _shares(function: Function) -> bool:
     return any(
-        isinstance(i, Instr) and (i.form.row.lower in ("atomic", "fence", "call") or i.form.get("sem") not in ("", "weak"))
+        isinstance(i, Instr)
+        and (
+            i.form.row.lower in ("atomic", "fence", "call") or i.form.get("sem") not in ("", "weak")
+        )
         for i in function.body().code
     )
 
 
 def _exits(function: Function) -> bool:
-    return any(isinstance(i, Instr) and i.form.row.lower == "exit_thread" for i in function.body().code)
+    return any(
+        isinstance(i, Instr) and i.form.row.lower == "exit_thread" for i in function.body().code
+    )
 
 
 def _bar_only(function: Function, spins: set[int]) -> bool:
@@ -142,14 +170,21 @@ def _descendants(edges: dict[Function, list[Function]], start: list[Function]) -
 def _refuse(program: Program, found: Reach) -> None:
     for function in found.inline & found.recursive:
         if function in program.tokens and found.indirect:
-            raise unsupported(f"the function '{function.name}'", "is called by pointer and holds a barrier, warp operation, exit or spin loop")
-        raise unsupported(f"the function '{function.name}'", "calls itself and holds a barrier, warp operation, exit or spin loop")
+            raise unsupported(
+                f"the function '{function.name}'",
+                "is called by pointer and holds a barrier, warp operation, exit or spin loop",
+            )
+        raise unsupported(
+            f"the function '{function.name}'",
+            "calls itself and holds a barrier, warp operation, exit or spin loop",
+        )
     if found.entry in found.recursive:
         raise PtxError(f"the entry {found.entry.name} is called")
 
 
 def shared_layout(program: Program, found: Reach) -> tuple[dict[int, int], int]:
-    """Offsets of the reached .shared variables (dynamic ones after the static), and the static bytes."""
+    """Offsets of the reached .shared variables (dynamic ones after the static), and the static
+    bytes."""
     static: dict[int, Variable] = {}
     dynamic: dict[int, Variable] = {}
     for function in found.functions:
@@ -166,7 +201,10 @@ def shared_layout(program: Program, found: Reach) -> tuple[dict[int, int], int]:
         offsets[id(variable)] = at
         at += variable.bytes
     if at > MAX_STATIC_SHARED:
-        raise PtxError(f"the entry {found.entry.name} uses {at} bytes of static shared memory, more than {MAX_STATIC_SHARED}")
+        raise PtxError(
+            f"the entry {found.entry.name} uses {at} bytes of static shared memory, "
+            f"more than {MAX_STATIC_SHARED}"
+        )
     align = max((v.align for v in dynamic.values()), default=1)
     start = (at + align - 1) // align * align
     offsets.update((key, start) for key in dynamic)

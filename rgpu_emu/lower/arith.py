@@ -117,7 +117,8 @@ def int_sad(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("int_divide")
 def int_divide(e: FunctionEmitter, i: Instr) -> None:
-    """Division by zero gives all ones and a remainder of the dividend; the most negative value by -1 wraps."""
+    """Division by zero gives all ones and a remainder of the dividend; the most negative value by
+    -1 wraps."""
     kind, op = i.form.type, i.form.row.op
     llvm, signed = kind.llvm, kind.kind == "s"
     a, b = e.source(i, 1), e.source(i, 2)
@@ -203,4 +204,6 @@ def int_lop3(e: FunctionEmitter, i: Instr) -> None:
 
     predicate = e.read(i.operands[5], "i1")
     nonzero = e.op(f"icmp ne i32 {value}, 0")
-    write_pair(e, i.operands[0], value, "i32", e.op(f"{i.form.get('bool')} i1 {nonzero}, {predicate}"))
+    write_pair(
+        e, i.operands[0], value, "i32", e.op(f"{i.form.get('bool')} i1 {nonzero}, {predicate}")
+    )

@@ -15,10 +15,22 @@ if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.operands import Instr
 
-_ORDER: Final = {"": "monotonic", "relaxed": "monotonic", "acquire": "acquire", "release": "release",
-                 "acq_rel": "acq_rel"}  # fmt: skip
-_RMW: Final = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg", "add": "add", "inc": "uinc_wrap",
-               "dec": "udec_wrap"}  # fmt: skip
+_ORDER: Final = {
+    "": "monotonic",
+    "relaxed": "monotonic",
+    "acquire": "acquire",
+    "release": "release",
+    "acq_rel": "acq_rel",
+}
+_RMW: Final = {
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "exch": "xchg",
+    "add": "add",
+    "inc": "uinc_wrap",
+    "dec": "udec_wrap",
+}
 
 
 @lowers("atomic")
@@ -38,7 +50,10 @@ def atomic(e: FunctionEmitter, i: Instr) -> None:
         old = _add_halves(e, place, e.read(sources[0], kind.llvm), kind, order)
     else:
         name = _operation(op, kind)
-        old = e.op(f"atomicrmw {name} ptr {place}, {kind.llvm} {e.read(sources[0], kind.llvm)} {order}, align {kind.bytes}")
+        old = e.op(
+            f"atomicrmw {name} ptr {place}, {kind.llvm} {e.read(sources[0], kind.llvm)} {order}, "
+            f"align {kind.bytes}"
+        )
     if returns and not isinstance(i.operands[0], Sink):
         e.write(i.operands[0], old, kind.llvm)
 
@@ -49,9 +64,14 @@ def _operation(op: str, kind: Type) -> str:
     return "fadd" if op == "add" and kind.kind == "f" else _RMW[op]
 
 
-def _compare_exchange(e: FunctionEmitter, place: str, expected: str, new: str, kind: Type, order: str) -> str:
+def _compare_exchange(
+    e: FunctionEmitter, place: str, expected: str, new: str, kind: Type, order: str
+) -> str:
     failure = "acquire" if order in ("acq_rel", "acquire") else "monotonic"
-    pair = e.op(f"cmpxchg ptr {place}, {kind.llvm} {expected}, {kind.llvm} {new} {order} {failure}, align {kind.bytes}")
+    pair = e.op(
+        f"cmpxchg ptr {place}, {kind.llvm} {expected}, {kind.llvm} {new} {order} {failure}, "
+        f"align {kind.bytes}"
+    )
     return e.op(f"extractvalue {{ {kind.llvm}, i1 }} {pair}, 0")
 
 
@@ -62,14 +82,19 @@ def _add_halves(e: FunctionEmitter, place: str, value: str, kind: Type, order: s
     failure = "acquire" if order in ("acq_rel", "acquire") else "monotonic"
     loop, done = e.block_name("cas"), e.block_name("cas.done")
     slot = e.alloca(llvm)
-    e.line(f"store {llvm} {e.op(f'load atomic {llvm}, ptr {place} monotonic, align {kind.bytes}')}, ptr {slot}")
+    first = e.op(f"load atomic {llvm}, ptr {place} monotonic, align {kind.bytes}")
+    e.line(f"store {llvm} {first}, ptr {slot}")
     e.line(f"br label %{loop}")
     e.start(loop)
     old = e.op(f"load {llvm}, ptr {slot}")
     new = _sum_bits(e, old, bits, kind)
-    pair = e.op(f"cmpxchg ptr {place}, {llvm} {old}, {llvm} {new} {order} {failure}, align {kind.bytes}")
+    pair = e.op(
+        f"cmpxchg ptr {place}, {llvm} {old}, {llvm} {new} {order} {failure}, align {kind.bytes}"
+    )
     e.line(f"store {llvm} {e.op(f'extractvalue {{ {llvm}, i1 }} {pair}, 0')}, ptr {slot}")
-    e.line(f"br i1 {e.op(f'extractvalue {{ {llvm}, i1 }} {pair}, 1')}, label %{done}, label %{loop}")
+    e.line(
+        f"br i1 {e.op(f'extractvalue {{ {llvm}, i1 }} {pair}, 1')}, label %{done}, label %{loop}"
+    )
     e.start(done)
     seen = e.op(f"load {llvm}, ptr {slot}")
     return e.op(f"bitcast i16 {seen} to half") if kind.llvm == "half" else seen
@@ -79,7 +104,9 @@ def _sum_bits(e: FunctionEmitter, a: str, b: str, kind: Type) -> str:
     element = TYPES[kind.name.removesuffix("x2")]
 
     def add(x: str, y: str) -> str:
-        return from_float(e, e.op(f"fadd float {to_float(e, x, element)}, {to_float(e, y, element)}"), element)
+        return from_float(
+            e, e.op(f"fadd float {to_float(e, x, element)}, {to_float(e, y, element)}"), element
+        )
 
     if kind.kind == "x":
         (a0, a1), (b0, b1) = split_pair(e, a, element), split_pair(e, b, element)
@@ -92,5 +119,7 @@ def _sum_bits(e: FunctionEmitter, a: str, b: str, kind: Type) -> str:
 
 @lowers("fence")
 def fence(e: FunctionEmitter, i: Instr) -> None:
-    order = {"acq_rel": "acq_rel", "acquire": "acquire", "release": "release"}.get(i.form.get("sem"), "seq_cst")
+    order = {"acq_rel": "acq_rel", "acquire": "acquire", "release": "release"}.get(
+        i.form.get("sem"), "seq_cst"
+    )
     e.line(f"fence {order}")

@@ -32,7 +32,9 @@ def int_bfind(e: FunctionEmitter, i: Instr) -> None:
     llvm, a = kind.llvm, e.source(i, 1)
     if kind.kind == "s":
         a = e.op(f"xor {llvm} {a}, {e.op(f'ashr {llvm} {a}, {kind.bits - 1}')}")
-    zeros = e.cast_int(e.intrinsic(llvm, f"llvm.ctlz.{llvm}", f"{llvm} {a}", "i1 false"), llvm, "i32")
+    zeros = e.cast_int(
+        e.intrinsic(llvm, f"llvm.ctlz.{llvm}", f"{llvm} {a}", "i1 false"), llvm, "i32"
+    )
     none = e.op(f"icmp eq {llvm} {a}, 0")
     value = zeros if i.form.has("shiftamt") else e.op(f"sub i32 {kind.bits - 1}, {zeros}")
     e.write(i.operands[0], e.op(f"select i1 {none}, i32 -1, i32 {value}"), "i32")
@@ -56,7 +58,9 @@ def _mask_below(e: FunctionEmitter, llvm: str, bits: int, count: str) -> str:
     return e.op(f"select i1 {whole}, {llvm} -1, {llvm} {part}")
 
 
-def _shift_clamped(e: FunctionEmitter, name: str, llvm: str, bits: int, value: str, count: str) -> str:
+def _shift_clamped(
+    e: FunctionEmitter, name: str, llvm: str, bits: int, value: str, count: str
+) -> str:
     small = e.cast_int(minmax(e, "min", "i32", count, str(bits - 1), signed=False), "i32", llvm)
     shifted = e.op(f"{name} {llvm} {value}, {small}")
     large = e.op(f"icmp uge i32 {count}, {bits}")
@@ -70,7 +74,9 @@ def int_bfe(e: FunctionEmitter, i: Instr) -> None:
     a, pos, length = e.source(i, 1), _low_byte(e, i, 2), _low_byte(e, i, 3)
     mask = _mask_below(e, llvm, bits, length)
     field = e.op(f"and {llvm} {_shift_clamped(e, 'lshr', llvm, bits, a, pos)}, {mask}")
-    if kind.kind == "s":  # the sign is the field's top bit, or the value's when the field passes its end
+    if (
+        kind.kind == "s"
+    ):  # the sign is the field's top bit, or the value's when the field passes its end
         end = e.op(f"sub i32 {e.op(f'add i32 {pos}, {length}')}, 1")
         at = minmax(e, "min", "i32", end, str(bits - 1), signed=False)
         bit = e.op(f"lshr {llvm} {a}, {e.cast_int(at, 'i32', llvm)}")
@@ -109,7 +115,9 @@ def int_szext(e: FunctionEmitter, i: Instr) -> None:
     if kind.kind == "s":
         half = e.op(f"lshr i32 {mask}, 1")
         top = e.op(f"and i32 {low}, {e.op(f'xor i32 {mask}, {half}')}")
-        high = e.op(f"select i1 {e.op(f'icmp ne i32 {top}, 0')}, i32 {e.op(f'xor i32 {mask}, -1')}, i32 0")
+        high = e.op(
+            f"select i1 {e.op(f'icmp ne i32 {top}, 0')}, i32 {e.op(f'xor i32 {mask}, -1')}, i32 0"
+        )
         low = e.op(f"or i32 {low}, {high}")
     e.result(i, low)
 

@@ -34,7 +34,9 @@ def passed(variable: Variable) -> str:
 def returned(prototype: Prototype) -> str:
     """IR result type: an integer or void (larger results are written through a pointer)."""
     if len(prototype.results) > 1:
-        raise unsupported("a function with several results", "is not supported by the emulated device")
+        raise unsupported(
+            "a function with several results", "is not supported by the emulated device"
+        )
     return SCALARS.get(prototype.results[0].bytes, "void") if prototype.results else "void"
 
 
@@ -54,7 +56,9 @@ def call(e: FunctionEmitter, i: Instr) -> None:
     if function in e.unit.reach.inline:
         _inline(e, found, function)
         return
-    arguments = [_argument(e, o, v) for o, v in zip(found.arguments, function.prototype.params, strict=True)]
+    arguments = [
+        _argument(e, o, v) for o, v in zip(found.arguments, function.prototype.params, strict=True)
+    ]
     _finish(e, found, function.prototype, e.unit.function_name(function), arguments)
 
 
@@ -65,13 +69,17 @@ def _check_fit(found: Call, prototype: Prototype, name: str) -> None:
         for operand, variable in zip(have, want, strict=True):
             size = _size(operand)
             if size and size != variable.bytes:
-                raise PtxError(f"the call of {name} passes {size} bytes where {variable.bytes} are declared")
+                raise PtxError(
+                    f"the call of {name} passes {size} bytes where {variable.bytes} are declared"
+                )
 
 
 def _size(operand: Operand) -> int:
     if isinstance(operand, Sym):
         if operand.variable is None or operand.variable.space != "param" or operand.offset:
-            raise PtxError(f"{operand.name} cannot be passed to a function: it is no .param variable")
+            raise PtxError(
+                f"{operand.name} cannot be passed to a function: it is no .param variable"
+            )
         return operand.variable.bytes
     return max(operand.type.bits // 8, 1) if isinstance(operand, Reg) else 0
 
@@ -92,7 +100,9 @@ def _argument(e: FunctionEmitter, operand: Operand, variable: Variable) -> str:
     return f"{kind} {e.read(operand, kind)}"
 
 
-def _finish(e: FunctionEmitter, found: Call, prototype: Prototype, callee: str, arguments: list[str]) -> None:
+def _finish(
+    e: FunctionEmitter, found: Call, prototype: Prototype, callee: str, arguments: list[str]
+) -> None:
     """Emits the call and stores its result."""
     result = returned(prototype)
     local = e.op(f"add i64 %lsp, {FRAME_SIZE}")
@@ -121,7 +131,10 @@ def store_result(e: FunctionEmitter, target: Operand, value: str, kind: str) -> 
 def _runtime(e: FunctionEmitter, found: Call) -> None:
     name = str(found.callee).lstrip("_")
     if name not in RUNTIME:
-        raise unsupported(f"the function '{found.callee}'", "is not defined in the module and not known to the emulated device")
+        raise unsupported(
+            f"the function '{found.callee}'",
+            "is not defined in the module and not known to the emulated device",
+        )
     result, kinds = RUNTIME[name]
     if len(kinds) != len(found.arguments):
         raise PtxError(f"{found.callee} takes {len(kinds)} arguments")
@@ -151,7 +164,10 @@ def _inline(e: FunctionEmitter, found: Call, function: Function) -> None:
     caller, position = e.frame, e.position
     frame = e.new_frame(function)
     if e.depth > INLINE_DEPTH:
-        raise unsupported(f"the function '{function.name}'", "is nested too deeply for functions that hold barriers")
+        raise unsupported(
+            f"the function '{function.name}'",
+            "is nested too deeply for functions that hold barriers",
+        )
     for operand, variable in zip(found.arguments, function.prototype.params, strict=True):
         target = frame.scratch(variable)
         if isinstance(operand, Sym):
@@ -183,7 +199,8 @@ def _prototype(e: FunctionEmitter, name: str) -> Prototype:
 
 
 def block_layout(prototype: Prototype) -> tuple[list[int], int]:
-    """Offsets of parameters, then results, in the argument block of a call by pointer, and its bytes."""
+    """Offsets of parameters, then results, in the argument block of a call by pointer, and its
+    bytes."""
     at, offsets = 0, []
     for variable in (*prototype.params, *prototype.results):
         at = (at + 15) // 16 * 16
@@ -199,7 +216,9 @@ def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
     block = e.alloca(f"[{size} x i8]", align=16, zero=True)
     places = [e.op(f"getelementptr i8, ptr {block}, i64 {at}") for at in offsets]
     count = len(prototype.params)
-    for operand, variable, place in zip(found.arguments, prototype.params, places[:count], strict=True):
+    for operand, variable, place in zip(
+        found.arguments, prototype.params, places[:count], strict=True
+    ):
         if isinstance(operand, Sym):
             e.copy(place, _storage(e, operand), variable.bytes)
         else:
@@ -209,10 +228,13 @@ def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
     address = e.op(f"call i64 {e.env('runtime.function_address')}(ptr %bi, i64 {token})")
     local = e.op(f"add i64 %lsp, {FRAME_SIZE}")
     e.line(
-        f"call void {e.op(f'inttoptr i64 {address} to ptr')}(ptr %bi, i32 %tx, i32 %ty, i32 %tz, i64 {local}, "
-        f"ptr {block}, i64 {signature_id(prototype)})"
+        f"call void {e.op(f'inttoptr i64 {address} to ptr')}"
+        f"(ptr %bi, i32 %tx, i32 %ty, i32 %tz, i64 {local}, ptr {block}, "
+        f"i64 {signature_id(prototype)})"
     )
-    for operand, variable, place in zip(found.results, prototype.results, places[count:], strict=True):
+    for operand, variable, place in zip(
+        found.results, prototype.results, places[count:], strict=True
+    ):
         if isinstance(operand, Sym):
             e.copy(_storage(e, operand), place, variable.bytes)
         elif not isinstance(operand, Sink):

@@ -1,4 +1,5 @@
-"""Extended precision: the carry flag is a register of its own (per PTX function, as the manual has it)."""
+"""Extended precision: the carry flag is a register of its own (per PTX function, as the manual has
+it)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ def host() -> Host:
     """This machine."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return Host(
+        llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    )
 
 
 def llvm_major() -> int:
@@ -60,13 +62,18 @@ def compile_ir(text: str, instructions: int) -> bytes:
     if "@rgpu_frame_probe" in text:
         text += f"\n@rgpu_frame_bytes = constant i64 {_FRAME_MAGIC}, align 8\n"
     try:
-        module = llvm.parse_assembly(f'target datalayout = "{machine.target_data}"\ntarget triple = "{host().triple}"\n{text}')
+        module = llvm.parse_assembly(
+            f'target datalayout = "{machine.target_data}"\n'
+            f'target triple = "{host().triple}"\n{text}'
+        )
         module.verify()
     except RuntimeError as error:
-        raise PtxError(f"the lowering made IR that LLVM refuses: {error}", result=CUDA_ERROR_NOT_SUPPORTED) from None
+        raise PtxError(
+            f"the lowering made IR that LLVM refuses: {error}", result=CUDA_ERROR_NOT_SUPPORTED
+        ) from None
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = level > 0
-    options.slp_vectorization = level > 0
+    options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     image: bytes = machine.emit_object(module)

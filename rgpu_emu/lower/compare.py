@@ -13,8 +13,22 @@ if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.operands import Instr
 
-_FLOAT: Final = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "equ": "ueq",
-                 "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge", "num": "ord", "nan": "uno"}  # fmt: skip
+_FLOAT: Final = {
+    "eq": "oeq",
+    "ne": "one",
+    "lt": "olt",
+    "le": "ole",
+    "gt": "ogt",
+    "ge": "oge",
+    "equ": "ueq",
+    "neu": "une",
+    "ltu": "ult",
+    "leu": "ule",
+    "gtu": "ugt",
+    "geu": "uge",
+    "num": "ord",
+    "nan": "uno",
+}
 _UNSIGNED: Final = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
 
 
@@ -64,9 +78,15 @@ def cmp_setp(e: FunctionEmitter, i: Instr) -> None:
     kind = i.form.type
     if kind.kind == "x":  # p|q: the comparisons of the low and the high halves
         element = TYPES[kind.name[:-2]]
-        halves = zip(split_pair(e, e.source(i, 1), element), split_pair(e, e.source(i, 2), element), strict=True)
-        low, high = (_combine(e, i, compare(e, i, element, to_float(e, a, element), to_float(e, b, element)))
-                     for a, b in halves)  # fmt: skip
+        halves = zip(
+            split_pair(e, e.source(i, 1), element),
+            split_pair(e, e.source(i, 2), element),
+            strict=True,
+        )
+        low, high = (
+            _combine(e, i, compare(e, i, element, to_float(e, a, element), to_float(e, b, element)))
+            for a, b in halves
+        )
         write_pair(e, i.operands[0], low, "i1", high)
         return
     value = compare(e, i, kind, *_operands(e, i, kind))
@@ -87,7 +107,11 @@ def cmp_set(e: FunctionEmitter, i: Instr) -> None:
     if target.kind in "fh":
         one = {"f32": "1.0", "f16": "0xH3C00", "bf16": str(0x3F80)}[target.name]
         zero = {"f32": "0.0", "f16": "0xH0000", "bf16": "0"}[target.name]
-        e.write(i.operands[0], e.op(f"select i1 {bit}, {target.llvm} {one}, {target.llvm} {zero}"), target.llvm)
+        e.write(
+            i.operands[0],
+            e.op(f"select i1 {bit}, {target.llvm} {one}, {target.llvm} {zero}"),
+            target.llvm,
+        )
     else:
         e.write(i.operands[0], e.op(f"sext i1 {bit} to {target.llvm}"), target.llvm)
 
@@ -97,9 +121,15 @@ def _set_pair(e: FunctionEmitter, i: Instr, kind: Type, target: Type) -> None:
     one = 0x3C00 if target.name == "f16x2" else 0x3F80
     value = "0"
     for n, (a, b) in enumerate(
-        zip(split_pair(e, e.source(i, 1), element), split_pair(e, e.source(i, 2), element), strict=True)
+        zip(
+            split_pair(e, e.source(i, 1), element),
+            split_pair(e, e.source(i, 2), element),
+            strict=True,
+        )
     ):
-        bit = _combine(e, i, compare(e, i, element, to_float(e, a, element), to_float(e, b, element)))
+        bit = _combine(
+            e, i, compare(e, i, element, to_float(e, a, element), to_float(e, b, element))
+        )
         part = e.op(f"select i1 {bit}, i32 {one << 16 * n}, i32 0")
         value = e.op(f"or i32 {value}, {part}")
     e.write(i.operands[0], value, "i32")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_emu.lower.registry import lowers
+from rgpu_emu.lower.registry import LOWERINGS, Lowering, lowers
 from rgpu_emu.lower.sync import suspend
 from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError
+from rgpu_emu.ptx.lex import line_of
 from rgpu_emu.ptx.operands import Instr, Label, LabelRef
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def _jump(e: FunctionEmitter, label: LabelRef) -> None:
-    """A branch; backwards it polls the stop word, and yields where the loop waits for another thread."""
+    """A branch; backwards it polls the stop word, and yields where the loop waits for another
+    thread."""
     target = label.target
     if target is None:
         raise PtxError(f"the label {label.name} is not defined")
@@ -36,7 +38,7 @@ def branch(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("branch_indexed")
 def branch_indexed(e: FunctionEmitter, i: Instr) -> None:
-    """`brx.idx`: an index past the list has undefined behaviour on a GPU; here it ends the launch."""
+    """`brx.idx`: an index past the list is undefined on a GPU; here it ends the launch."""
     name = i.operands[1]
     targets = e.frame.body.targets.get(name.name) if isinstance(name, LabelRef) else None
     if targets is None:
@@ -72,8 +74,6 @@ def trap(e: FunctionEmitter, i: Instr) -> None:
 
 def emit_body(e: FunctionEmitter) -> None:
     """Emits the frame's body; falls to the frame's exit block, which it does not define."""
-    from rgpu_emu.lower.registry import LOWERINGS
-
     frame = e.frame
     for position, item in enumerate(frame.body.code):
         if isinstance(item, Label):
@@ -88,13 +88,11 @@ def emit_body(e: FunctionEmitter) -> None:
             else:
                 _guarded(e, item, lowering)
         except PtxError as error:
-            from rgpu_emu.ptx.lex import line_of
-
             raise error.at(line_of(frame.function.module.text, item.pos)) from None
     e.line(f"br label %{frame.exit}")
 
 
-def _guarded(e: FunctionEmitter, item: Instr, lowering) -> None:  # type: ignore[no-untyped-def]
+def _guarded(e: FunctionEmitter, item: Instr, lowering: Lowering) -> None:
     if item.guard is None:
         return
     condition = e.read(item.guard, "i1")

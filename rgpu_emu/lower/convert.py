@@ -38,18 +38,35 @@ def cvt_int(e: FunctionEmitter, i: Instr) -> None:
     value = _source(e, i, src)
     if i.form.has("sat"):
         value = _saturate(e, value, to, src)
-    _write(e, i, e.cast_int(value, src.llvm if not i.form.has("sat") else "i128", to.llvm, signed=src.kind == "s"), to)
+    _write(
+        e,
+        i,
+        e.cast_int(
+            value, src.llvm if not i.form.has("sat") else "i128", to.llvm, signed=src.kind == "s"
+        ),
+        to,
+    )
 
 
 def _saturate(e: FunctionEmitter, value: str, to: Type, src: Type) -> str:
     """Clamped to the target's range, as i128."""
     wide = e.cast_int(value, src.llvm, "i128", signed=src.kind == "s")
-    low, high = (-(1 << to.bits - 1), (1 << to.bits - 1) - 1) if to.kind == "s" else (0, (1 << to.bits) - 1)
-    return minmax(e, "max", "i128", minmax(e, "min", "i128", wide, str(high), signed=True), str(low), signed=True)
+    low, high = (
+        (-(1 << to.bits - 1), (1 << to.bits - 1) - 1) if to.kind == "s" else (0, (1 << to.bits) - 1)
+    )
+    return minmax(
+        e,
+        "max",
+        "i128",
+        minmax(e, "min", "i128", wide, str(high), signed=True),
+        str(low),
+        signed=True,
+    )
 
 
 def source_float(e: FunctionEmitter, i: Instr, src: Type) -> tuple[str, str]:
-    """The source as float (halves and singles) or double, flushed if .ftz says so, with its IR type."""
+    """The source as float (halves and singles) or double, flushed if .ftz says so, with its IR
+    type."""
     value = _source(e, i, src)
     if src.name == "f16" and i.form.has("ftz"):
         value = flush_half(e, value)
@@ -65,7 +82,9 @@ def cvt_float_to_int(e: FunctionEmitter, i: Instr) -> None:
     """Out of range goes to the nearest end, NaN to 0."""
     to, src = _types(i)
     value, llvm = source_float(e, i, src)
-    value = e.intrinsic(llvm, f"llvm.{_ROUND[i.form.get('irnd')]}.{_SUFFIX[llvm]}", f"{llvm} {value}")
+    value = e.intrinsic(
+        llvm, f"llvm.{_ROUND[i.form.get('irnd')]}.{_SUFFIX[llvm]}", f"{llvm} {value}"
+    )
     name = f"llvm.fpto{'si' if to.kind == 's' else 'ui'}.sat.{to.llvm}.{_SUFFIX[llvm]}"
     _write(e, i, e.intrinsic(to.llvm, name, f"{llvm} {value}"), to)
 
@@ -132,7 +151,9 @@ def _saturate_float(e: FunctionEmitter, value: str, to: Type) -> str:
 def cvt_round(e: FunctionEmitter, i: Instr) -> None:
     to, src = _types(i)
     value, llvm = source_float(e, i, src)
-    value = e.intrinsic(llvm, f"llvm.{_ROUND[i.form.get('irnd')]}.{_SUFFIX[llvm]}", f"{llvm} {value}")
+    value = e.intrinsic(
+        llvm, f"llvm.{_ROUND[i.form.get('irnd')]}.{_SUFFIX[llvm]}", f"{llvm} {value}"
+    )
     if i.form.has("sat"):
         name = "rgpu.sat" if llvm == "float" else "rgpu.sat.f64"
         value = e.op(f"call {llvm} {e.library(name)}({llvm} {value})")
@@ -144,7 +165,9 @@ def cvt_float(e: FunctionEmitter, i: Instr) -> None:
     to, src = _types(i)
     value, llvm = source_float(e, i, src)
     if i.form.has("sat") or i.form.has("relu"):
-        name = "rgpu.relu" if i.form.has("relu") else "rgpu.sat" if llvm == "float" else "rgpu.sat.f64"
+        name = (
+            "rgpu.relu" if i.form.has("relu") else "rgpu.sat" if llvm == "float" else "rgpu.sat.f64"
+        )
         value = e.op(f"call {llvm} {e.library(name)}({llvm} {value})")
     result = _between(e, value, llvm, to, i.form.get("frnd") or "rn")
     if i.form.has("ftz") and to.name == "f32":

@@ -1,6 +1,8 @@
-"""The builder: one LLVM function as text, with registers as stack slots that SROA turns into values.
+"""The builder: one LLVM function as text, with registers as stack slots that SROA turns into
+values.
 
-Every register starts as zero: reading one that was never written must be no undefined behaviour of the host.
+Every register starts as zero: reading one that was never written must be no undefined behaviour
+of the host.
 """
 
 from __future__ import annotations
@@ -12,15 +14,26 @@ from rgpu_emu.lower import abi
 from rgpu_emu.lower.frame import Frame
 from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_TIMEOUT, PtxError
 from rgpu_emu.ptx.operands import Imm, Instr, Not, Operand, Pair, Reg, Sink, Special, Sym
-from rgpu_emu.ptx.types import Type
 
 if TYPE_CHECKING:
     from rgpu_emu.lower.unit import Unit
     from rgpu_emu.ptx.module import Function
+    from rgpu_emu.ptx.types import Type
 
-WIDTH: Final = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16, "float": 32, "double": 64}
+WIDTH: Final = {
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "i128": 128,
+    "half": 16,
+    "float": 32,
+    "double": 64,
+}
 FLOATS: Final = frozenset(("half", "float", "double"))
 FRAME_SIZE: Final = "$FRAME$"  # stands for the function's final local frame size until finish()
+MAX_STACK_BYTES: Final = 1 << 20  # registers and call parameters of one function, before optimisation
 ZERO: Final = {"half": "0xH0000", "float": "0.0", "double": "0.0", "ptr": "null"}
 
 
@@ -40,6 +53,10 @@ def float_constant(value: Imm, llvm: str) -> str:
     return f"0x{int.from_bytes(struct.pack('<d', number), 'little'):016X}"
 
 
+def _misfit(reg: Reg) -> str:
+    return f"the register {reg.name} (.{reg.type.name}) does not fit the instruction's type"
+
+
 def unpack(bits: int, width: int) -> float:
     """The float with that bit pattern."""
     code = {16: "<e", 32: "<f", 64: "<d"}[width]
@@ -48,11 +65,15 @@ def unpack(bits: int, width: int) -> float:
 
 
 class FunctionEmitter:
-    """Builds one function.  `frame` is the PTX function whose body is being emitted (callees may be inlined)."""
+    """Builds one function.  `frame` is the PTX function whose body is being emitted (callees may be
+    inlined)."""
 
-    def __init__(self, unit: Unit, *, coroutine: bool = False) -> None:
+    def __init__(self, unit: Unit, *, coroutine: bool = False, hoist: bool = False) -> None:
         self.unit = unit
         self.coroutine = coroutine
+        self.hoist = hoist  # what is the same for all threads of a block is computed once, outside
+        self.outside: list[str] = []
+        self.outside_types: dict[str, str] = {}
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.frame: Frame
@@ -61,11 +82,12 @@ class FunctionEmitter:
         self.thread_exit = ""
         self.local_top = 0
         self._frames = 0
+        self._stack_bytes = 0
         self._next = 0
         self._env: dict[str, str] = {}
         self._traps: dict[int, str] = {}
 
-    # --- text -----------------------------------------------------------------------------------------------------
+    # --- text -------------------------------------------------------------------------------------
     def temp(self) -> str:
         self._next += 1
         return f"%t{self._next}"
@@ -89,15 +111,21 @@ class FunctionEmitter:
 
     def alloca(self, kind: str, *, align: int = 0, zero: bool = False) -> str:
         """A stack slot in the entry block."""
+        words = kind[1:].split(" ", 1)
+        self._stack_bytes += int(words[0]) if kind[0] == "[" else 8
+        if self._stack_bytes > MAX_STACK_BYTES:
+            raise PtxError("the function has too many registers and call parameters")
         self._next += 1
         name = f"%a{self._next}"
         self.entry.append(f"{name} = alloca {kind}" + (f", align {align}" if align else ""))
         if zero and kind[0] == "[":
             size = kind[1:].split(" ", 1)[0]
             self.unit.declare("void", "llvm.memset.p0.i64", ["ptr", "i8", "i64", "i1"])
-            self.entry.append(f"call void @llvm.memset.p0.i64(ptr {name}, i8 0, i64 {size}, i1 false)")
+            self.entry.append(
+                f"call void @llvm.memset.p0.i64(ptr {name}, i8 0, i64 {size}, i1 false)"
+            )
         elif zero:
-            self.entry.append(f"store {kind} {ZERO.get(kind, '0' if kind[0] == 'i' else 'zeroinitializer')}, ptr {name}")
+            self.entry.append(f"store {kind} {ZERO.get(kind, '0')}, ptr {name}")
         return name
 
     def library(self, name: str) -> str:
@@ -115,7 +143,9 @@ class FunctionEmitter:
 
     def copy(self, target: str, origin: str, size: int) -> None:
         self.unit.declare("void", "llvm.memcpy.p0.p0.i64", ["ptr", "ptr", "i64", "i1"])
-        self.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {origin}, i64 {size}, i1 false)")
+        self.line(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {origin}, i64 {size}, i1 false)"
+        )
 
     def new_frame(self, function: Function) -> Frame:
         """A frame for a body that is emitted into this function."""
@@ -132,60 +162,91 @@ class FunctionEmitter:
         """Size of the local frame so far."""
         return (self.local_top + 15) // 16 * 16
 
-    # --- environment: values loaded once in the entry block -------------------------------------------------------
+    # --- environment: values loaded once in the entry block ---------------------------------------
     def env(self, name: str) -> str:
-        """A value of LaunchInfo or BlockInfo, or one derived from them, as an SSA name in the entry block."""
+        """A value of LaunchInfo or BlockInfo, or one derived from them, as an SSA name in the entry
+        block."""
         value = self._env.get(name)
         if value is None:
             value = self._env[name] = self._make_env(name)
         return value
 
     def _entry_op(self, text: str) -> str:
+        """An operation in the entry block (of the thread)."""
         name = self.temp()
         self.entry.append(f"{name} = {text}")
         return name
 
+    def _block_op(self, text: str) -> str:
+        """An operation whose result is the same for all threads of the block."""
+        name = self.temp()
+        self.outside.append(f"{name} = {text}")
+        words = text.split()
+        is_cast = words[0] in ("inttoptr", "zext")
+        kind = (
+            "ptr" if words[0] == "getelementptr" else words[-1] if is_cast else words[1].rstrip(",")
+        )
+        self.outside_types[name] = kind
+        return name
+
     def _field(self, base: str, offset: int, kind: str) -> str:
-        place = self._entry_op(f"getelementptr i8, ptr {base}, i64 {offset}")
-        return self._entry_op(f"load {kind}, ptr {place}, !invariant.load !0")
+        place = self._block_op(f"getelementptr i8, ptr {base}, i64 {offset}")
+        return self._block_op(f"load {kind}, ptr {place}, align 1, !invariant.load !0")
+
+    def param(self, kind: str, offset: int) -> str:
+        """A value at a fixed place in the launch's parameters."""
+        name = f"param.{kind}.{offset}"
+        value = self._env.get(name)
+        if value is None:
+            value = self._env[name] = self._field(self.env("params"), offset, kind)
+        return value
 
     def _make_env(self, name: str) -> str:
         if name in abi.LAUNCH:
             return self._field(self.env("launch"), *abi.LAUNCH[name])
         if name in abi.BLOCK:
             return self._field("%bi", *abi.BLOCK[name])
-        op = self._entry_op
+        if name.startswith("runtime."):
+            return self._field(self.env("runtime"), abi.RUNTIME[name[8:]], "ptr")
+        if name in ("linear", "thread", "local.base", "local.offset"):
+            return self._thread_env(name)
+        op = self._block_op
         if name == "arena":
             return op(f"inttoptr i64 {self.env('band_base')} to ptr")
+        if name == "shared.offset":  # from the arena's start
+            return op(f"sub i64 {self.env('shared_base')}, {self.env('band_base')}")
+        if name in ("local.bytes", "shared.bytes"):
+            return op(f"zext i32 {self.env(name.replace('.', '_'))} to i64")
+        raise AssertionError(name)
+
+    def _thread_env(self, name: str) -> str:
+        op = self._entry_op
         if name == "linear":
             row = op(f"mul i32 {self.env('block.y')}, %tz")
             row = op(f"add i32 {row}, %ty")
             row = op(f"mul i32 {row}, {self.env('block.x')}")
             return op(f"add i32 {row}, %tx")
-        if name == "local.base":  # generic address of this thread's depot
-            wide = op(f"zext i32 {self.env('linear')} to i64")
-            size = op(f"zext i32 {self.env('local_bytes')} to i64")
-            return op(f"add i64 {self.env('local_base')}, {op(f'mul i64 {wide}, {size}')}")
-        if name in ("local.offset", "shared.offset"):  # from the arena's start
-            base = self.env("local.base" if name == "local.offset" else "shared_base")
-            return op(f"sub i64 {base}, {self.env('band_base')}")
-        if name in ("local.bytes", "shared.bytes"):
-            return op(f"zext i32 {self.env(name.replace('.', '_'))} to i64")
+        if name == "local.offset":  # from the arena's start
+            return op(f"sub i64 {self.env('local.base')}, {self.env('band_base')}")
+        wide = op(f"zext i32 {self.env('linear')} to i64")
         if name == "thread":
-            wide = op(f"zext i32 {self.env('linear')} to i64")
-            return op(f"getelementptr [{abi.THREAD_BYTES} x i8], ptr {self.env('threads')}, i64 {wide}")
-        if name.startswith("runtime."):
-            return self._field(self.env("runtime"), abi.RUNTIME[name[8:]], "ptr")
-        raise AssertionError(name)
+            return op(
+                f"getelementptr [{abi.THREAD_BYTES} x i8], ptr {self.env('threads')}, i64 {wide}"
+            )
+        depot = op(
+            f"mul i64 {wide}, {self.env('local.bytes')}"
+        )  # generic address of this thread's depot
+        return op(f"add i64 {self.env('local_base')}, {depot}")
 
-    # --- operands -------------------------------------------------------------------------------------------------
+    # --- operands ---------------------------------------------------------------------------------
     def read(self, operand: Operand, llvm: str, *, relaxed: bool = False) -> str:
-        """The operand as an IR value of type `llvm`; with `relaxed`, a register of another width is cut or zero-extended."""
+        """The operand as an IR value of type `llvm`; with `relaxed`, a register of another width is
+        cut or zero-extended."""
         if isinstance(operand, Reg):
             if operand.type.bits == WIDTH[llvm]:
                 return self.op(f"load {llvm}, ptr {self.frame.slot(operand)}")
             if not relaxed:
-                raise PtxError(f"the register {operand.name} (.{operand.type.name}) does not fit the instruction's type")
+                raise PtxError(_misfit(operand))
             return self._resize(operand, llvm)
         if isinstance(operand, Imm):
             if llvm in FLOATS:
@@ -218,8 +279,17 @@ class FunctionEmitter:
             return self.op(f"trunc {have} {value} to {want}")
         return self.op(f"{'sext' if signed else 'zext'} {have} {value} to {want}")
 
-    def write(self, operand: Operand, value: str, llvm: str, *, relaxed: bool = False, signed: bool = False) -> None:
-        """Stores an IR value into a destination; with `relaxed` it is extended or cut to the register's width."""
+    def write(
+        self,
+        operand: Operand,
+        value: str,
+        llvm: str,
+        *,
+        relaxed: bool = False,
+        signed: bool = False,
+    ) -> None:
+        """Stores an IR value into a destination; with `relaxed` it is extended or cut to the
+        register's width."""
         if isinstance(operand, Sink):
             return
         if isinstance(operand, Pair):
@@ -228,7 +298,7 @@ class FunctionEmitter:
             raise PtxError("the destination is no register")
         if operand.type.bits != WIDTH[llvm]:
             if not relaxed:
-                raise PtxError(f"the register {operand.name} (.{operand.type.name}) does not fit the instruction's type")
+                raise PtxError(_misfit(operand))
             if llvm in FLOATS:
                 value = self.op(f"bitcast {llvm} {value} to i{WIDTH[llvm]}")
             natural = f"i{operand.type.bits}"
@@ -244,7 +314,7 @@ class FunctionEmitter:
         """Writes the first operand."""
         self.write(instr.operands[0], value, llvm or instr.form.type.llvm)
 
-    # --- leaving --------------------------------------------------------------------------------------------------
+    # --- leaving ----------------------------------------------------------------------------------
     def trap_block(self, result: int) -> str:
         """The block that ends the launch with a CUresult."""
         name = self._traps.get(result)
@@ -269,5 +339,6 @@ class FunctionEmitter:
             self.lines.append(f"{name}:")
             self.lines.append(f"call void {self.env('runtime.trap')}(ptr %bi, i32 {result})")
             self.lines.append("unreachable")
-        text = "\n".join([*self.entry, "br label %body", "body:", *self.lines])
+        outside = [] if self.hoist else self.outside
+        text = "\n".join([*outside, *self.entry, "br label %body", "body:", *self.lines])
         return text.replace(FRAME_SIZE, str(self.frame_bytes()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rgpu_emu.lower import (  # noqa: F401 - the modules register their lowerings
     abi,
@@ -23,7 +24,9 @@ from rgpu_emu.lower import (  # noqa: F401 - the modules register their lowering
 from rgpu_emu.lower.codegen import compile_ir, llvm_major
 from rgpu_emu.lower.shape import emit_entry
 from rgpu_emu.lower.unit import Unit
-from rgpu_emu.ptx.link import Program
+
+if TYPE_CHECKING:
+    from rgpu_emu.ptx.link import Program
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,14 @@ def fp_minmax(e: FunctionEmitter, i: Instr) -> None:
     output(e, i, value)
 
 
-_TESTS: Final = {"finite": 0x1F8, "infinite": 0x204, "number": 0x3FC, "notanumber": 0x003, "normal": 0x168,
-                 "subnormal": 0x090}  # fmt: skip
+_TESTS: Final = {
+    "finite": 0x1F8,
+    "infinite": 0x204,
+    "number": 0x3FC,
+    "notanumber": 0x003,
+    "normal": 0x168,
+    "subnormal": 0x090,
+}
 
 
 @lowers("fp_test")

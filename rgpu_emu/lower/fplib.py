@@ -1,7 +1,8 @@
 """Helper functions in IR text, put into a module when something calls them.
 
-Directed rounding in f32 is computed in f64 with the exact error of the operation, so that it needs no change of the
-rounding mode and can be vectorised; in f64 the processor's rounding mode is changed around the one operation.
+Directed rounding in f32 is computed in f64 with the exact error of the operation, so that it
+needs no change of the rounding mode and can be vectorised; in f64 the processor's rounding mode
+is changed around the one operation.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from rgpu_emu.lower import fptext
+from rgpu_emu.lower.approx import APPROXIMATIONS
 from rgpu_emu.ptx.errors import PtxError
 
 _FLAGS: Final = "alwaysinline nounwind"
@@ -25,7 +27,7 @@ _PERMUTES: Final = {
 
 def helper(name: str) -> str:
     """The definition of a helper; its name says what it does (`rgpu.fma.rm.f32`)."""
-    text = fptext.PLAIN.get(name)
+    text = fptext.PLAIN.get(name) or APPROXIMATIONS.get(name)
     if text is not None:
         return text
     parts = name.split(".")[1:]
@@ -36,7 +38,11 @@ def helper(name: str) -> str:
     if parts[0] == "narrow":
         return _narrow(name, parts[1])
     if parts[0] in ("add", "sub", "mul", "div", "fma", "sqrt") and len(parts) == 3:
-        return _directed_f32(name, *parts[:2]) if parts[2] == "f32" else _directed_f64(name, *parts[:2])
+        return (
+            _directed_f32(name, *parts[:2])
+            if parts[2] == "f32"
+            else _directed_f64(name, *parts[:2])
+        )
     raise PtxError(f"no helper {name}")
 
 
@@ -46,75 +52,152 @@ def declaration(name: str) -> str:
 
 
 def _define(result: str, name: str, parameters: str, lines: list[str]) -> str:
-    return f"define internal {result} @{name}({parameters}) {_FLAGS} {{\n" + "\n".join(lines) + "\n}"
+    return (
+        f"define internal {result} @{name}({parameters}) {_FLAGS} {{\n" + "\n".join(lines) + "\n}"
+    )
 
 
 def _prmt(mode: str) -> str:
     if mode:
         table = sum(selector << 16 * n for n, selector in enumerate(_PERMUTES[mode]))
-        return _define("i32", f"rgpu.prmt.{mode}", "i32 %a, i32 %b, i32 %c", [
-            "%m = and i32 %c, 3", "%s = shl i32 %m, 4", "%w = zext i32 %s to i64",
-            f"%t = lshr i64 {table if table < 1 << 63 else table - (1 << 64)}, %w",
-            "%n = trunc i64 %t to i32", "%k = and i32 %n, 65535",
-            "%r = call i32 @rgpu.prmt(i32 %a, i32 %b, i32 %k)", "ret i32 %r",
-        ])  # fmt: skip
-    lines = ["%lo = zext i32 %a to i64", "%hw = zext i32 %b to i64", "%hi = shl i64 %hw, 32", "%v = or i64 %lo, %hi",
-             "%r = add i32 0, 0"]  # fmt: skip
+        return _define(
+            "i32",
+            f"rgpu.prmt.{mode}",
+            "i32 %a, i32 %b, i32 %c",
+            [
+                "%m = and i32 %c, 3",
+                "%s = shl i32 %m, 4",
+                "%w = zext i32 %s to i64",
+                f"%t = lshr i64 {table if table < 1 << 63 else table - (1 << 64)}, %w",
+                "%n = trunc i64 %t to i32",
+                "%k = and i32 %n, 65535",
+                "%r = call i32 @rgpu.prmt(i32 %a, i32 %b, i32 %k)",
+                "ret i32 %r",
+            ],
+        )
+    lines = [
+        "%lo = zext i32 %a to i64",
+        "%hw = zext i32 %b to i64",
+        "%hi = shl i64 %hw, 32",
+        "%v = or i64 %lo, %hi",
+        "%r = add i32 0, 0",
+    ]
     last = "%r"
     for n in range(4):
         lines += [
-            f"%s{n} = lshr i32 %c, {4 * n}", f"%x{n} = and i32 %s{n}, 7", f"%y{n} = shl i32 %x{n}, 3",
-            f"%z{n} = zext i32 %y{n} to i64", f"%w{n} = lshr i64 %v, %z{n}", f"%b{n} = trunc i64 %w{n} to i8",
-            f"%g{n} = ashr i8 %b{n}, 7", f"%q{n} = and i32 %s{n}, 8", f"%p{n} = icmp ne i32 %q{n}, 0",
-            f"%d{n} = select i1 %p{n}, i8 %g{n}, i8 %b{n}", f"%e{n} = zext i8 %d{n} to i32",
-            f"%f{n} = shl i32 %e{n}, {8 * n}", f"%r{n} = or i32 {last}, %f{n}",
-        ]  # fmt: skip
+            f"%s{n} = lshr i32 %c, {4 * n}",
+            f"%x{n} = and i32 %s{n}, 7",
+            f"%y{n} = shl i32 %x{n}, 3",
+            f"%z{n} = zext i32 %y{n} to i64",
+            f"%w{n} = lshr i64 %v, %z{n}",
+            f"%b{n} = trunc i64 %w{n} to i8",
+            f"%g{n} = ashr i8 %b{n}, 7",
+            f"%q{n} = and i32 %s{n}, 8",
+            f"%p{n} = icmp ne i32 %q{n}, 0",
+            f"%d{n} = select i1 %p{n}, i8 %g{n}, i8 %b{n}",
+            f"%e{n} = zext i8 %d{n} to i32",
+            f"%f{n} = shl i32 %e{n}, {8 * n}",
+            f"%r{n} = or i32 {last}, %f{n}",
+        ]
         last = f"%r{n}"
     return _define("i32", "rgpu.prmt", "i32 %a, i32 %b, i32 %c", [*lines, f"ret i32 {last}"])
 
 
 def _minmax(name: str, parts: list[str]) -> str:
-    kind, suffix = parts[-1], {"float": "f32", "double": "f64"}[parts[-1]]
-    intrinsic = f"llvm.{parts[0]}imum{'' if 'nan' in parts else 'num'}.{suffix}"
-    return _define(kind, name, f"{kind} %a, {kind} %b",
-                   [f"%r = call {kind} @{intrinsic}({kind} %a, {kind} %b)", f"ret {kind} %r"])  # fmt: skip
+    """By comparisons: LLVM 20 has the right intrinsic, but selects wrong instructions for it on
+    x86-64."""
+    kind = parts[-1]
+    bits = "i32" if kind == "float" else "i64"
+    order, zeros = ("olt", "or") if parts[0] == "min" else ("ogt", "and")
+    lines = [
+        f"%first = fcmp {order} {kind} %a, %b",
+        f"%m = select i1 %first, {kind} %a, {kind} %b",
+        f"%same = fcmp oeq {kind} %a, %b",
+        f"%ab = bitcast {kind} %a to {bits}",
+        f"%bb = bitcast {kind} %b to {bits}",
+        f"%zb = {zeros} {bits} %ab, %bb",
+        f"%z = bitcast {bits} %zb to {kind}",  # -0 is less than +0
+        f"%m1 = select i1 %same, {kind} %z, {kind} %m",
+    ]
+    if "nan" in parts:
+        lines += [
+            f"%n = fcmp uno {kind} %a, %b",
+            f"%r = select i1 %n, {kind} 0x7FF8000000000000, {kind} %m1",
+        ]
+    else:
+        lines += [f"%n = fcmp uno {kind} %b, %b", f"%r = select i1 %n, {kind} %a, {kind} %m1"]
+    return _define(kind, name, f"{kind} %a, {kind} %b", [*lines, f"ret {kind} %r"])
 
 
 def _narrow(name: str, mode: str) -> str:
-    """float(x) for x = s + e, |e| below half an ulp of s, rounded as `mode` says ('odd': to odd)."""
+    """float(x) for x = s + e, |e| below half an ulp of s, rounded by `mode` ('odd': to odd)."""
     lines = [
-        "%t = fptrunc double %s to float", "%back = fpext float %t to double", "%bits = bitcast float %t to i32",
-        "%eq = fcmp oeq double %back, %s", "%sgt = fcmp ogt double %s, %back", "%slt = fcmp olt double %s, %back",
-        "%egt = fcmp ogt double %e, 0.0", "%elt = fcmp olt double %e, 0.0",
-        "%g1 = and i1 %eq, %egt", "%gt = or i1 %sgt, %g1", "%l1 = and i1 %eq, %elt", "%lt = or i1 %slt, %l1",
+        "%t = fptrunc double %s to float",
+        "%back = fpext float %t to double",
+        "%bits = bitcast float %t to i32",
+        "%eq = fcmp oeq double %back, %s",
+        "%sgt = fcmp ogt double %s, %back",
+        "%slt = fcmp olt double %s, %back",
+        "%egt = fcmp ogt double %e, 0.0",
+        "%elt = fcmp olt double %e, 0.0",
+        "%g1 = and i1 %eq, %egt",
+        "%gt = or i1 %sgt, %g1",
+        "%l1 = and i1 %eq, %elt",
+        "%lt = or i1 %slt, %l1",
         "%neg = icmp slt i32 %bits, 0",
-        "%su = select i1 %neg, i32 -1, i32 1", "%up = add i32 %bits, %su",
-        "%sd = select i1 %neg, i32 1, i32 -1", "%down = add i32 %bits, %sd",
-    ]  # fmt: skip
+        "%su = select i1 %neg, i32 -1, i32 1",
+        "%up = add i32 %bits, %su",
+        "%sd = select i1 %neg, i32 1, i32 -1",
+        "%down = add i32 %bits, %sd",
+    ]
     if mode == "rm":
         lines += ["%r = select i1 %lt, i32 %down, i32 %bits"]
     elif mode == "rp":
         lines += ["%r = select i1 %gt, i32 %up, i32 %bits"]
     elif mode == "rz":
-        lines += ["%pos = xor i1 %neg, true", "%o1 = and i1 %pos, %lt", "%o2 = and i1 %neg, %gt",
-                  "%o = or i1 %o1, %o2", "%in = sub i32 %bits, 1", "%r = select i1 %o, i32 %in, i32 %bits"]  # fmt: skip
+        lines += [
+            "%pos = xor i1 %neg, true",
+            "%o1 = and i1 %pos, %lt",
+            "%o2 = and i1 %neg, %gt",
+            "%o = or i1 %o1, %o2",
+            "%in = sub i32 %bits, 1",
+            "%r = select i1 %o, i32 %in, i32 %bits",
+        ]
     else:
-        lines += ["%low = and i32 %bits, 1", "%even = icmp eq i32 %low, 0",
-                  "%u = select i1 %gt, i32 %up, i32 %bits", "%d = select i1 %lt, i32 %down, i32 %u",
-                  "%r = select i1 %even, i32 %d, i32 %bits"]  # fmt: skip
-    return _define("float", name, "double %s, double %e", [*lines, "%f = bitcast i32 %r to float", "ret float %f"])
+        lines += [
+            "%low = and i32 %bits, 1",
+            "%even = icmp eq i32 %low, 0",
+            "%u = select i1 %gt, i32 %up, i32 %bits",
+            "%d = select i1 %lt, i32 %down, i32 %u",
+            "%r = select i1 %even, i32 %d, i32 %bits",
+        ]
+    return _define(
+        "float",
+        name,
+        "double %s, double %e",
+        [*lines, "%f = bitcast i32 %r to float", "ret float %f"],
+    )
 
 
 _WIDEN: Final = {v: f"%{v}d = fpext float %{v} to double" for v in "abc"}
 _TWO_SUM: Final = [  # %s + %e = %x + %y exactly
-    "%s = fadd double %x, %y", "%s1 = fsub double %s, %x", "%s2 = fsub double %s, %s1", "%s3 = fsub double %x, %s2",
-    "%s4 = fsub double %y, %s1", "%e = fadd double %s3, %s4",
-]  # fmt: skip
-_ZERO_DOWN: Final = [  # rounding down, a sum of other than two positive zeros that is zero is negative zero
-    "%xb = bitcast double %x to i64", "%yb = bitcast double %y to i64", "%xy = or i64 %xb, %yb",
-    "%both = icmp ne i64 %xy, 0", "%zero = fcmp oeq double %s, 0.0", "%flip = and i1 %both, %zero",
+    "%s = fadd double %x, %y",
+    "%s1 = fsub double %s, %x",
+    "%s2 = fsub double %s, %s1",
+    "%s3 = fsub double %x, %s2",
+    "%s4 = fsub double %y, %s1",
+    "%e = fadd double %s3, %s4",
+]
+# Rounding down, a zero sum of anything but two positive zeros is negative zero.
+_ZERO_DOWN: Final = [
+    "%xb = bitcast double %x to i64",
+    "%yb = bitcast double %y to i64",
+    "%xy = or i64 %xb, %yb",
+    "%both = icmp ne i64 %xy, 0",
+    "%zero = fcmp oeq double %s, 0.0",
+    "%flip = and i1 %both, %zero",
     "%sz = select i1 %flip, double -0.0, double %s",
-]  # fmt: skip
+]
 
 
 def _directed_f32(name: str, op: str, mode: str) -> str:
@@ -125,7 +208,10 @@ def _directed_f32(name: str, op: str, mode: str) -> str:
         if op == "fma":
             lines += ["%x = fmul double %ad, %bd", "%y = fadd double %cd, -0.0"]
         else:
-            lines += ["%x = fadd double %ad, -0.0", "%y = fneg double %bd" if op == "sub" else "%y = fadd double %bd, -0.0"]
+            lines += [
+                "%x = fadd double %ad, -0.0",
+                "%y = fneg double %bd" if op == "sub" else "%y = fadd double %bd, -0.0",
+            ]
         lines += _TWO_SUM
         if mode == "rm":
             lines += _ZERO_DOWN
@@ -133,12 +219,20 @@ def _directed_f32(name: str, op: str, mode: str) -> str:
     elif op == "mul":
         lines += ["%s = fmul double %ad, %bd", "%e = fadd double 0.0, 0.0"]
     elif op == "div":
-        lines += ["%s = fdiv double %ad, %bd", "%n = fneg double %s",
-                  "%q = call double @llvm.fma.f64(double %n, double %bd, double %ad)", "%qn = fneg double %q",
-                  "%bn = fcmp olt double %bd, 0.0", "%e = select i1 %bn, double %qn, double %q"]  # fmt: skip
+        lines += [
+            "%s = fdiv double %ad, %bd",
+            "%n = fneg double %s",
+            "%q = call double @llvm.fma.f64(double %n, double %bd, double %ad)",
+            "%qn = fneg double %q",
+            "%bn = fcmp olt double %bd, 0.0",
+            "%e = select i1 %bn, double %qn, double %q",
+        ]
     else:
-        lines += ["%s = call double @llvm.sqrt.f64(double %ad)", "%n = fneg double %s",
-                  "%e = call double @llvm.fma.f64(double %n, double %s, double %ad)"]  # fmt: skip
+        lines += [
+            "%s = call double @llvm.sqrt.f64(double %ad)",
+            "%n = fneg double %s",
+            "%e = call double @llvm.fma.f64(double %n, double %s, double %ad)",
+        ]
     lines += [f"%f = call float @rgpu.narrow.{mode}(double {total}, double %e)", "ret float %f"]
     return _define("float", name, ", ".join(f"float %{v}" for v in operands), lines)
 
@@ -150,6 +244,7 @@ def _directed_f64(name: str, op: str, mode: str) -> str:
     return (
         f"define internal double @{name}({arguments}) noinline nounwind strictfp {{\n"
         f"call void @llvm.set.rounding(i32 {ROUNDING[mode]}) strictfp\n"
-        f'%r = call double @{intrinsic}({arguments}, metadata !"round.dynamic", metadata !"fpexcept.strict") strictfp\n'
+        f'%r = call double @{intrinsic}({arguments}, metadata !"round.dynamic", '
+        'metadata !"fpexcept.strict") strictfp\n'
         f"call void @llvm.set.rounding(i32 1) strictfp\nret double %r\n}}"
     )

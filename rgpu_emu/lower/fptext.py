@@ -92,15 +92,13 @@ define internal i16 @rgpu.bf16.rp(float %x) alwaysinline nounwind {
 %r = call i16 @rgpu.bf16.away(float %x, i1 %pos)
 ret i16 %r
 }
-define internal half @rgpu.f16.step(float %x, half %t, i1 %gt, i1 %lt, i1 %wantup, i1 %wantdown) alwaysinline nounwind {
+define internal half @rgpu.f16.step(half %t, i1 %u, i1 %d) alwaysinline nounwind {
 %bits = bitcast half %t to i16
 %neg = icmp slt i16 %bits, 0
 %su = select i1 %neg, i16 -1, i16 1
 %sd = select i1 %neg, i16 1, i16 -1
 %up = add i16 %bits, %su
 %down = add i16 %bits, %sd
-%u = and i1 %gt, %wantup
-%d = and i1 %lt, %wantdown
 %r1 = select i1 %u, i16 %up, i16 %bits
 %r2 = select i1 %d, i16 %down, i16 %r1
 %r = bitcast i16 %r2 to half
@@ -110,14 +108,14 @@ define internal half @rgpu.f16.rm(float %x) alwaysinline nounwind {
 %t = fptrunc float %x to half
 %b = fpext half %t to float
 %lt = fcmp olt float %x, %b
-%r = call half @rgpu.f16.step(float %x, half %t, i1 false, i1 %lt, i1 false, i1 true)
+%r = call half @rgpu.f16.step(half %t, i1 false, i1 %lt)
 ret half %r
 }
 define internal half @rgpu.f16.rp(float %x) alwaysinline nounwind {
 %t = fptrunc float %x to half
 %b = fpext half %t to float
 %gt = fcmp ogt float %x, %b
-%r = call half @rgpu.f16.step(float %x, half %t, i1 %gt, i1 false, i1 true, i1 false)
+%r = call half @rgpu.f16.step(half %t, i1 %gt, i1 false)
 ret half %r
 }
 define internal half @rgpu.f16.rz(float %x) alwaysinline nounwind {
@@ -128,7 +126,9 @@ define internal half @rgpu.f16.rz(float %x) alwaysinline nounwind {
 %i = bitcast float %x to i32
 %neg = icmp slt i32 %i, 0
 %pos = xor i1 %neg, true
-%r = call half @rgpu.f16.step(float %x, half %t, i1 %gt, i1 %lt, i1 %neg, i1 %pos)
+%u = and i1 %gt, %neg
+%d = and i1 %lt, %pos
+%r = call half @rgpu.f16.step(half %t, i1 %u, i1 %d)
 ret half %r
 }
 define internal float @rgpu.fma.odd(double %a, double %b, double %y) alwaysinline nounwind {
@@ -140,26 +140,6 @@ define internal float @rgpu.fma.odd(double %a, double %b, double %y) alwaysinlin
 %s4 = fsub double %y, %s1
 %e = fadd double %s3, %s4
 %r = call float @rgpu.narrow.odd(double %s, double %e)
-ret float %r
-}
-define internal float @rgpu.ex2.approx(float %x) alwaysinline nounwind {
-%r = call float @llvm.exp2.f32(float %x)
-ret float %r
-}
-define internal float @rgpu.lg2.approx(float %x) alwaysinline nounwind {
-%r = call float @llvm.log2.f32(float %x)
-ret float %r
-}
-define internal float @rgpu.sin.approx(float %x) alwaysinline nounwind {
-%r = call float @llvm.sin.f32(float %x)
-ret float %r
-}
-define internal float @rgpu.cos.approx(float %x) alwaysinline nounwind {
-%r = call float @llvm.cos.f32(float %x)
-ret float %r
-}
-define internal float @rgpu.tanh.approx(float %x) alwaysinline nounwind {
-%r = call float @llvm.tanh.f32(float %x)
 ret float %r
 }
 define internal i32 @rgpu.fns(i32 %mask, i32 %base, i32 %offset) nounwind {
@@ -204,17 +184,29 @@ PLAIN: Final[dict[str, str]] = {
     for text in _TEXTS.split("\ndefine ")[1:]
 }
 
-_UNARY: Final = ("fabs", "sqrt", "exp2", "log2", "sin", "cos", "tanh", "floor", "ceil", "trunc", "roundeven")
-_BINARY: Final = ("copysign", "minimumnum", "maximumnum", "minimum", "maximum")
+_UNARY: Final = ("fabs", "sqrt", "roundeven")
+_BINARY: Final = ("copysign",)
 _META: Final = "metadata, metadata"
 DECLARATIONS: Final[dict[str, str]] = {
-    **{f"llvm.{n}.{s}": f"declare {t} @llvm.{n}.{s}({t})" for n in _UNARY for s, t in (("f32", "float"), ("f64", "double"))},
-    **{f"llvm.{n}.{s}": f"declare {t} @llvm.{n}.{s}({t}, {t})" for n in _BINARY for s, t in (("f32", "float"), ("f64", "double"))},
+    **{
+        f"llvm.{n}.{s}": f"declare {t} @llvm.{n}.{s}({t})"
+        for n in _UNARY
+        for s, t in (("f32", "float"), ("f64", "double"))
+    },
+    **{
+        f"llvm.{n}.{s}": f"declare {t} @llvm.{n}.{s}({t}, {t})"
+        for n in _BINARY
+        for s, t in (("f32", "float"), ("f64", "double"))
+    },
     "llvm.fma.f64": "declare double @llvm.fma.f64(double, double, double)",
+    "llvm.fptosi.sat.i32.f32": "declare i32 @llvm.fptosi.sat.i32.f32(float)",
+    "llvm.fptosi.sat.i64.f64": "declare i64 @llvm.fptosi.sat.i64.f64(double)",
     "llvm.abs.i32": "declare i32 @llvm.abs.i32(i32, i1)",
     "llvm.set.rounding": "declare void @llvm.set.rounding(i32)",
     **{
-        f"llvm.experimental.constrained.{n}.f64": f"declare double @llvm.experimental.constrained.{n}.f64({'double, ' * k}{_META})"
+        f"llvm.experimental.constrained.{n}.f64": (
+            f"declare double @llvm.experimental.constrained.{n}.f64({'double, ' * k}{_META})"
+        )
         for n, k in (("fadd", 2), ("fsub", 2), ("fmul", 2), ("fdiv", 2), ("fma", 3), ("sqrt", 1))
     },
-}  # fmt: skip
+}

@@ -1,4 +1,5 @@
-"""What one PTX function body has while it is emitted: register slots, local variables, parameters, labels."""
+"""What one PTX function body has while it is emitted: register slots, local variables, parameters,
+labels."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Frame:
-    """One activation that is emitted into an LLVM function (the function's own, or an inlined callee's)."""
+    """One activation that is emitted into an LLVM function (the function's own, or an inlined
+    callee's)."""
 
     def __init__(self, emitter: FunctionEmitter, function: Function, number: int) -> None:
         self.emitter = emitter
@@ -60,5 +62,7 @@ class Frame:
         name = self.storage.get(id(variable))
         if name is None:
             kind = f"[{max(variable.bytes, 8)} x i8]"
-            name = self.storage[id(variable)] = self.emitter.alloca(kind, align=max(variable.align, 8), zero=True)
+            name = self.storage[id(variable)] = self.emitter.alloca(
+                kind, align=max(variable.align, 8), zero=True
+            )
         return name

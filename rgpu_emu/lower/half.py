@@ -1,18 +1,19 @@
 """Half precision: f16, bf16 and their pairs, computed in float and rounded once.
 
-Sums and products of two halves are exact enough in float that one rounding to half is the right rounding; fma needs
-double and rounding to odd (fplib).
+Sums and products of two halves are exact enough in float that one rounding to half is the right
+rounding; fma needs double and rounding to odd (fplib).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.ptx.types import TYPES, Type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.operands import Instr
 
@@ -50,8 +51,11 @@ def join_pair(e: FunctionEmitter, low: str, high: str, element: Type) -> str:
     return e.op(f"or i32 {up}, {e.op(f'zext i16 {low} to i32')}")
 
 
-def each_half(e: FunctionEmitter, i: Instr, count: int, compute: Callable[[list[str], Type], str]) -> None:
-    """Applies `compute(values, element type) -> value` to a scalar form, or to both halves of a pair."""
+def each_half(
+    e: FunctionEmitter, i: Instr, count: int, compute: Callable[[list[str], Type], str]
+) -> None:
+    """Applies `compute(values, element type) -> value` to a scalar form, or to both halves of a
+    pair."""
     kind = i.form.type
     sources = [e.source(i, k) for k in range(1, count + 1)]
     if kind.kind != "x":
@@ -113,7 +117,11 @@ def half_sign(e: FunctionEmitter, i: Instr) -> None:
         if i.form.has("ftz"):
             value = flush_half(e, value)
         bits = e.op(f"bitcast half {value} to i16") if kind.llvm == "half" else value
-        bits = e.op(f"xor i16 {bits}, -32768") if i.form.row.op == "neg" else e.op(f"and i16 {bits}, 32767")
+        bits = (
+            e.op(f"xor i16 {bits}, -32768")
+            if i.form.row.op == "neg"
+            else e.op(f"and i16 {bits}, 32767")
+        )
         return e.op(f"bitcast i16 {bits} to half") if kind.llvm == "half" else bits
 
     each_half(e, i, 1, compute)
@@ -133,6 +141,8 @@ def half_minmax(e: FunctionEmitter, i: Instr) -> None:
 def half_approx(e: FunctionEmitter, i: Instr) -> None:
     def compute(values: list[str], kind: Type) -> str:
         value = to_float(e, values[0], kind)
-        return from_float(e, e.op(f"call float {e.library(f'rgpu.{i.form.row.op}.approx')}(float {value})"), kind)
+        return from_float(
+            e, e.op(f"call float {e.library(f'rgpu.{i.form.row.op}.approx')}(float {value})"), kind
+        )
 
     each_half(e, i, 1, compute)

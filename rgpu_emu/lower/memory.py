@@ -1,7 +1,8 @@
 """Addresses and plain loads and stores.
 
-**Kernels reach memory only through the clamp**: an offset from the band's start that is not inside the band becomes
-the band's end, where a guard page lies; a window offset that is not inside its window goes to the same guard page.
+**Kernels reach memory only through the clamp**: an offset from the band's start that is not
+inside the band becomes the band's end, where a guard page lies; a window offset that is not
+inside its window goes to the same guard page.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from rgpu_emu.lower.arith import minmax
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.operands import Addr, Imm, Operand, Reg, Sink, Sym, Variable, Vec
-from rgpu_emu.ptx.types import Type
 
 if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.operands import Instr
+    from rgpu_emu.ptx.types import Type
 
-ORDERED: Final = {"volatile": "monotonic", "relaxed": "monotonic", "mmio": "monotonic", "acquire": "acquire",
-                  "release": "release"}  # fmt: skip
+ORDERED: Final = {
+    "volatile": "monotonic",
+    "relaxed": "monotonic",
+    "mmio": "monotonic",
+    "acquire": "acquire",
+    "release": "release",
+}
 
 
 def space_of(name: str) -> str:
@@ -69,7 +75,7 @@ def _window(e: FunctionEmitter, offset: str, space: str) -> str:
 
 def _fixed(e: FunctionEmitter, variable: Variable, offset: int, space: str, size: int) -> str:
     """A pointer that needs no clamp because it is inside a variable; '' when it does need one."""
-    inside = 0 <= offset and offset + size <= variable.bytes
+    inside = offset >= 0 and offset + size <= variable.bytes
     if variable.space == "param" and space in ("param", "", "local"):
         if not inside:
             raise PtxError(f"{size} bytes at {variable.name}+{offset} are outside the parameter")
@@ -114,7 +120,9 @@ def _access(e: FunctionEmitter, i: Instr, kind: Type, *, store: bool) -> tuple[s
             raise PtxError(f"{i.form.name}: .{order} does not fit this access")
         return "atomic volatile ", f" {name}, align {kind.bytes}"
     if space_of(i.form.get("space")) == "param":
-        return "", ", align 1, !invariant.load !0" if not store and _is_entry_param(e, i.operands[1]) else ", align 1"
+        return "", ", align 1, !invariant.load !0" if not store and _is_entry_param(
+            e, i.operands[1]
+        ) else ", align 1"
     return "", f", align 1{e.unit.access}"
 
 
@@ -126,14 +134,39 @@ def _is_entry_param(e: FunctionEmitter, address: Operand) -> bool:
     return e.frame.is_entry
 
 
+def _hoisted(e: FunctionEmitter, i: Instr) -> bool:
+    """Whether the load is of a parameter at a fixed place, which the block's loop reads once."""
+    address = i.operands[1]
+    fixed = isinstance(address, Addr) and isinstance(address.base, Sym) and e.hoist
+    return fixed and space_of(i.form.get("space")) == "param" and _is_entry_param(e, address)
+
+
+def _hoisted_offset(e: FunctionEmitter, i: Instr) -> int:
+    address = i.operands[1]
+    if (
+        not isinstance(address, Addr)
+        or not isinstance(address.base, Sym)
+        or address.base.variable is None
+    ):
+        raise PtxError("this operand is no address")
+    variable, offset = address.base.variable, address.base.offset + address.offset
+    size = i.form.type.bytes * int(i.form.get("vec")[1:] or "1")
+    if offset < 0 or offset + size > variable.bytes:
+        raise PtxError(f"{size} bytes at {variable.name}+{offset} are outside the parameter")
+    return e.frame.param_offsets[id(variable)] + offset
+
+
 @lowers("load")
 def load(e: FunctionEmitter, i: Instr) -> None:
     kind, space = i.form.type, space_of(i.form.get("space"))
     parts = _parts(i.operands[0], i.form.get("vec"))
-    base = pointer(e, i.operands[1], space, kind.bytes * len(parts))
+    base = "" if _hoisted(e, i) else pointer(e, i.operands[1], space, kind.bytes * len(parts))
     before, after = _access(e, i, kind, store=False)
     values = []
     for n in range(len(parts)):
+        if not base:
+            values.append(e.param(kind.llvm, _hoisted_offset(e, i) + n * kind.bytes))
+            continue
         place = base if n == 0 else e.op(f"getelementptr i8, ptr {base}, i64 {n * kind.bytes}")
         values.append(e.op(f"load {before}{kind.llvm}, ptr {place}{after}"))
     for part, value in zip(parts, values, strict=True):
@@ -165,11 +198,15 @@ def copy_async(e: FunctionEmitter, i: Instr) -> None:
     value = e.op(f"load i{size.value * 8}, ptr {origin}, align 1")
     if len(i.operands) > 3:  # fewer source bytes: the rest of the destination is zero
         have = e.read(i.operands[3], "i32", relaxed=True)
-        bits = minmax(e, "min", "i32", e.op(f"shl i32 {have}, 3"), str(size.value * 8), signed=False)
+        bits = minmax(
+            e, "min", "i32", e.op(f"shl i32 {have}, 3"), str(size.value * 8), signed=False
+        )
         wide = f"i{size.value * 16}"
         count = e.op(f"zext i32 {bits} to {wide}")
         mask = e.op(f"sub {wide} {e.op(f'shl {wide} 1, {count}')}, 1")
-        value = e.op(f"and i{size.value * 8} {value}, {e.op(f'trunc {wide} {mask} to i{size.value * 8}')}")
+        value = e.op(
+            f"and i{size.value * 8} {value}, {e.op(f'trunc {wide} {mask} to i{size.value * 8}')}"
+        )
     e.line(f"store i{size.value * 8} {value}, ptr {target}, align 1")
 
 

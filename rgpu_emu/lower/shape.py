@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower import abi
-
 from rgpu_emu.lower.calls import block_layout, passed, returned, signature_id
 from rgpu_emu.lower.control import emit_body
 from rgpu_emu.lower.emit import FunctionEmitter
-from rgpu_emu.lower.unit import Unit
 from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED
-from rgpu_emu.ptx.module import Function
+
+if TYPE_CHECKING:
+    from rgpu_emu.lower.unit import Unit
+    from rgpu_emu.ptx.module import Function
 
 ATTRIBUTES: Final = 'nounwind "probe-stack"="inline-asm"'
 _ENV: Final = ", ".join(f"{t} {n}" for t, n in zip(abi.ENV_TYPES, abi.ENV_NAMES, strict=True))
@@ -26,6 +27,7 @@ define void @rgpu_block(ptr %bi) {ATTRIBUTES} {{
 %nx = load i32, ptr %px, !invariant.load !0
 %ny = load i32, ptr %py, !invariant.load !0
 %nz = load i32, ptr %pz, !invariant.load !0
+OUTSIDE
 br label %loop.z
 loop.z:
 %z = phi i32 [ 0, %0 ], [ %z.next, %next.z ]
@@ -35,7 +37,7 @@ loop.y:
 br label %loop.x
 loop.x:
 %x = phi i32 [ 0, %loop.y ], [ %x.next, %loop.x ]
-call void @thread(ptr %bi, i32 %x, i32 %y, i32 %z, i64 0)
+call void @thread(ptr %bi, i32 %x, i32 %y, i32 %z, i64 0PASSED)
 %x.next = add nuw nsw i32 %x, 1
 %x.more = icmp ult i32 %x.next, %nx
 br i1 %x.more, label %loop.x, label %next.y PARALLEL
@@ -112,15 +114,20 @@ def emit_entry(unit: Unit, *, llvm_major: int) -> None:
 
 
 def _loop(unit: Unit) -> None:
-    e = FunctionEmitter(unit)
+    e = FunctionEmitter(unit, hoist=True)
     e.frame = e.new_frame(unit.reach.entry)
     e.thread_exit = e.frame.exit
     emit_body(e)
     e.start(e.frame.exit)
     e.line("ret void")
     unit.local_frames[unit.reach.entry] = e.frame_bytes()
-    unit.texts.append(f"define internal void @thread({_ENV}) alwaysinline {ATTRIBUTES} {{\n{e.finish()}\n}}")
-    unit.texts.append(_BLOCK.replace("PARALLEL", ", !llvm.loop !3" if unit.access else ""))
+    body = e.finish()
+    passed_in = "".join(f", {kind} {name}" for name, kind in e.outside_types.items())
+    unit.texts.append(
+        f"define internal void @thread({_ENV}{passed_in}) alwaysinline {ATTRIBUTES} {{\n{body}\n}}"
+    )
+    block = _BLOCK.replace("PARALLEL", ", !llvm.loop !3" if unit.access else "")
+    unit.texts.append(block.replace("OUTSIDE", "\n".join(e.outside)).replace("PASSED", passed_in))
 
 
 def _coroutine(unit: Unit, llvm_major: int) -> None:
@@ -172,18 +179,23 @@ def _device_function(unit: Unit, function: Function) -> None:
         e.line("ret void")
     unit.local_frames[function] = e.frame_bytes()
     name = unit.function_name(function)
-    unit.texts.append(f"define internal {result} {name}({_parameters(function)}) {ATTRIBUTES} {{\n{e.finish()}\n}}")
+    unit.texts.append(
+        f"define internal {result} {name}({_parameters(function)}) {ATTRIBUTES} "
+        f"{{\n{e.finish()}\n}}"
+    )
 
 
 def _frame_size(unit: Unit, e: FunctionEmitter, function: Function) -> int:
-    """The function's own local frame; every activation of a recursive one counts, so that the depth has a bound."""
+    """The function's own local frame; every activation of a recursive one counts, so that the depth
+    has a bound."""
     if function in unit.reach.recursive:
         e.local_top = max(e.local_top, RECURSIVE_FRAME)
     return e.frame_bytes()
 
 
 def _by_pointer(unit: Unit, function: Function, ordinal: int) -> None:
-    """The form in which a function is called by pointer: one block of arguments, checked by its signature."""
+    """The form in which a function is called by pointer: one block of arguments, checked by its
+    signature."""
     prototype = function.prototype
     offsets, _ = block_layout(prototype)
     lines = [
@@ -199,7 +211,9 @@ def _by_pointer(unit: Unit, function: Function, ordinal: int) -> None:
         "good:",
     ]
     arguments = [f"{t} {n}" for t, n in zip(abi.ENV_TYPES, abi.ENV_NAMES, strict=True)]
-    for n, (variable, at) in enumerate(zip((*prototype.params, *prototype.results), offsets, strict=True)):
+    for n, (variable, at) in enumerate(
+        zip((*prototype.params, *prototype.results), offsets, strict=True)
+    ):
         lines.append(f"%q{n} = getelementptr i8, ptr %block, i64 {at}")
         if n < len(prototype.params):
             kind = passed(variable)
@@ -210,8 +224,8 @@ def _by_pointer(unit: Unit, function: Function, ordinal: int) -> None:
     if prototype.results and result == "void":
         arguments.append(f"ptr %q{last}")
     call = f"call {result} {unit.function_name(function)}({', '.join(arguments)})"
-    lines += [call] if result == "void" else [f"%out = {call}", f"store {result} %out, ptr %q{last}"]
+    lines += (
+        [call] if result == "void" else [f"%out = {call}", f"store {result} %out, ptr %q{last}"]
+    )
     header = f"define void @rgpu_fn_{ordinal}({_ENV}, ptr %block, i64 %signature) {ATTRIBUTES}"
     unit.texts.append(f"{header} {{\n" + "\n".join([*lines, "ret void", "}"]))
-
-

@@ -1,7 +1,8 @@
 """Conversions between state-space addresses and generic ones.
 
-Generic addresses are arena addresses; .global and .const addresses are the same numbers.  .shared and .local
-addresses are offsets into the block's and the thread's window, .param ones into the parameters.
+Generic addresses are arena addresses; .global and .const addresses are the same numbers.
+.shared and .local addresses are offsets into the block's and the thread's window, .param ones
+into the parameters.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def param_window(e: FunctionEmitter) -> str:
         e.entry.append(f"{start} = add i64 {offset}, {frame.param_copy}")
         e.entry.append(f"{place} = getelementptr i8, ptr {arena}, i64 {start}")
         e.unit.declare("void", "llvm.memcpy.p0.p0.i64", ["ptr", "ptr", "i64", "i1"])
-        e.entry.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {params}, i64 {frame.param_bytes}, i1 false)")
+        e.entry.append(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {params}, "
+            f"i64 {frame.param_bytes}, i1 false)"
+        )
     return e.op(f"add i64 {e.env('local.base')}, {frame.param_copy}")
 
 

@@ -8,8 +8,10 @@ if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
 
 _DIRECT: Final = {
-    "%tid.x": "%tx", "%tid.y": "%ty", "%tid.z": "%tz",
-}  # fmt: skip
+    "%tid.x": "%tx",
+    "%tid.y": "%ty",
+    "%tid.z": "%tz",
+}
 _FIELDS: Final = {
     **{f"%ntid.{c}": f"block.{c}" for c in "xyz"},
     **{f"%nctaid.{c}": f"grid.{c}" for c in "xyz"},
@@ -22,8 +24,15 @@ _FIELDS: Final = {
     "%aggr_smem_size": "shared_bytes",
 }
 _ZERO: Final = frozenset(
-    ("%tid.w", "%ctaid.w", "%is_explicit_cluster", "%current_graph_exec", "%reserved_smem_offset_begin",
-     "%reserved_smem_offset_end", "%reserved_smem_offset_cap")  # fmt: skip
+    (
+        "%tid.w",
+        "%ctaid.w",
+        "%is_explicit_cluster",
+        "%current_graph_exec",
+        "%reserved_smem_offset_begin",
+        "%reserved_smem_offset_end",
+        "%reserved_smem_offset_cap",
+    )
 )
 
 

@@ -1,15 +1,29 @@
-"""Finds loops that wait for another thread: their back-edges must let the other threads of the block run.
+"""Finds loops that wait for another thread: their back-edges must let the other threads of the
+block run.
 
-A loop spins when leaving it depends on a value that only somebody else can change: a volatile, relaxed or acquire
-load, an exchange, or a compare-and-swap whose expected value the loop itself does not change.  A lock-free update
-(the expected value comes from the loop) always gets on, and must not pay for a suspension.
+A loop spins when leaving it depends on a value that only somebody else can change: a volatile,
+relaxed or acquire load, an exchange, or a compare-and-swap whose expected value the loop itself
+does not change.  A lock-free update (the expected value comes from the loop) always gets on, and
+must not pay for a suspension.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from rgpu_emu.ptx.operands import Addr, Body, Call, Instr, Label, LabelRef, Not, Operand, Pair, Reg, Vec
+from rgpu_emu.ptx.operands import (
+    Addr,
+    Body,
+    Call,
+    Instr,
+    Label,
+    LabelRef,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Vec,
+)
 
 _WATCHED: Final = frozenset(("volatile", "relaxed", "acquire", "mmio"))
 _DESTINATIONS: Final = frozenset("dDP")
@@ -28,7 +42,9 @@ def registers_in(operand: Operand) -> list[Reg]:
     if isinstance(operand, Pair):
         return registers_in(operand.first) + registers_in(operand.second)
     if isinstance(operand, Call):
-        return [reg for part in (*operand.results, *operand.arguments) for reg in registers_in(part)]
+        return [
+            reg for part in (*operand.results, *operand.arguments) for reg in registers_in(part)
+        ]
     return []
 
 
@@ -85,8 +101,7 @@ def _spins(loop: list[Instr]) -> bool:
             if any(reg in tainted for reg in uses(instr)):
                 tainted.update(defines(instr))
     return any(
-        instr.guard in tainted
-        and instr.form.row.lower in ("branch", "ret", "exit_thread")
+        instr.guard in tainted and instr.form.row.lower in ("branch", "ret", "exit_thread")
         for instr in loop
     )
 
@@ -99,7 +114,9 @@ def spinning_branches(body: Body) -> set[int]:
             continue
         for target in _targets(item, body):
             if target.position <= position:
-                loop = [i for i in body.code[target.position : position + 1] if isinstance(i, Instr)]
+                loop = [
+                    i for i in body.code[target.position : position + 1] if isinstance(i, Instr)
+                ]
                 if _spins(loop):
                     found.add(position)
     return found

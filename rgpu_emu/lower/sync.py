@@ -1,4 +1,5 @@
-"""Suspend points: barriers, warp operations, yields.  Each stores what it asks into the thread's state and suspends."""
+"""Suspend points: barriers, warp operations, yields.  Each stores what it asks into the thread's
+state and suspends."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.operands import Instr
 
-_KINDS: Final = {"op": "i32", "mask": "i32", "a": "i32", "b": "i32", "value": "i64", "result": "i64"}
+_KINDS: Final = {
+    "op": "i32",
+    "mask": "i32",
+    "a": "i32",
+    "b": "i32",
+    "value": "i64",
+    "result": "i64",
+}
 
 
 def suspend(e: FunctionEmitter, op: str, *, result: bool = False, **fields: str) -> str:
@@ -66,7 +74,9 @@ def bar_red(e: FunctionEmitter, i: Instr) -> None:
         raise PtxError(f"{i.form.name} needs a predicate as its last operand")
     count = e.read(i.operands[2], "i32") if len(i.operands) > 3 else "0"
     value = _wide(e, e.read(source, "i1"), "i1")
-    result = suspend(e, f"bar.red.{op}", result=True, a=e.read(i.operands[1], "i32"), b=count, value=value)
+    result = suspend(
+        e, f"bar.red.{op}", result=True, a=e.read(i.operands[1], "i32"), b=count, value=value
+    )
     if op == "popc":
         e.write(i.operands[0], _low(e, result), "i32")
     else:
@@ -82,7 +92,9 @@ def warp_sync(e: FunctionEmitter, i: Instr) -> None:
 def shfl(e: FunctionEmitter, i: Instr) -> None:
     source, lane, clamp, mask = (e.read(o, "i32") for o in i.operands[1:])
     value = _wide(e, source)
-    result = suspend(e, f"shfl.{i.form.get('mode')}", result=True, mask=mask, a=lane, b=clamp, value=value)
+    result = suspend(
+        e, f"shfl.{i.form.get('mode')}", result=True, mask=mask, a=lane, b=clamp, value=value
+    )
     predicate = _bit(e, result, 32) if isinstance(i.operands[0], Pair) else ""
     write_pair(e, i.operands[0], _low(e, result), "i32", predicate)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower import abi, fplib, special
 from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, RECURSION_BYTES, Reach, reach, shared_layout
-from rgpu_emu.lower.emit import FunctionEmitter
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.link import Program
-from rgpu_emu.ptx.module import Function
-from rgpu_emu.ptx.operands import Sym, Variable
+
+if TYPE_CHECKING:
+    from rgpu_emu.lower.emit import FunctionEmitter
+    from rgpu_emu.ptx.link import Program
+    from rgpu_emu.ptx.module import Function
+    from rgpu_emu.ptx.operands import Sym, Variable
 
 _CALLED: Final = re.compile(r"@(rgpu\.[\w.]+)\(")
 _DECLARED: Final = re.compile(r"@(llvm\.[\w.]+)\(")
@@ -21,7 +23,7 @@ _METADATA: Final = (
     "!0 = !{}",
     '!1 = !{!"branch_weights", i32 1, i32 1048576}',
     "!2 = distinct !{}",
-    '!3 = distinct !{!3, !4}',
+    "!3 = distinct !{!3, !4}",
     '!4 = !{!"llvm.loop.parallel_accesses", !2}',
 )
 
@@ -42,7 +44,7 @@ class Unit:
         self._helpers: dict[str, str] = {}
         self.local_frames: dict[Function, int] = {}
 
-    # --- names ----------------------------------------------------------------------------------------------------
+    # --- names ------------------------------------------------------------------------------------
     def declare(self, result: str, name: str, types: list[str]) -> None:
         self._declarations[name] = f"declare {result} @{name}({', '.join(types)})"
 
@@ -51,7 +53,7 @@ class Unit:
         if name not in self._helpers:
             text = fplib.helper(name)
             self._helpers[name] = text
-            for called in set(_CALLED.findall(text)) - {name}:
+            for called in sorted(set(_CALLED.findall(text)) - {name}):
                 self.library(called)
         return f"@{name}"
 
@@ -63,7 +65,7 @@ class Unit:
             self.queue.append(function)
         return name
 
-    # --- values ---------------------------------------------------------------------------------------------------
+    # --- values -----------------------------------------------------------------------------------
     def special(self, e: FunctionEmitter, name: str) -> tuple[str, str]:
         return special.special(e, name)
 
@@ -83,7 +85,9 @@ class Unit:
 
     def global_base(self, e: FunctionEmitter, variable: Variable) -> str:
         """The device address of a module variable."""
-        place = e.op(f"getelementptr i64, ptr {e.env('globals')}, i64 {self.program.ordinal(variable)}")
+        place = e.op(
+            f"getelementptr i64, ptr {e.env('globals')}, i64 {self.program.ordinal(variable)}"
+        )
         return e.op(f"load i64, ptr {place}, !invariant.load !0")
 
     def _token(self, e: FunctionEmitter, symbol: Sym) -> str:
@@ -94,10 +98,13 @@ class Unit:
 
     def _param_address(self, e: FunctionEmitter, variable: Variable, offset: int) -> str:
         if not e.frame.is_entry:
-            raise unsupported(f"the address of parameter '{variable.name}'", "of a device function cannot be taken")
+            raise unsupported(
+                f"the address of parameter '{variable.name}'",
+                "of a device function cannot be taken",
+            )
         return str(e.frame.param_offsets[id(variable)] + offset)
 
-    # --- text -----------------------------------------------------------------------------------------------------
+    # --- text -------------------------------------------------------------------------------------
     def local_bytes(self) -> int:
         """Bytes of the local window that a thread of this entry needs."""
         depth: dict[Function, int] = {}
@@ -114,7 +121,10 @@ class Unit:
 
         need = total(self.reach.entry, ()) + (RECURSION_BYTES if self.reach.recursive else 0)
         if need > MAX_LOCAL_BYTES:
-            raise PtxError(f"the entry {self.reach.entry.name} uses {need} bytes of local memory, more than {MAX_LOCAL_BYTES}")
+            raise PtxError(
+                f"the entry {self.reach.entry.name} uses {need} bytes of local memory, "
+                f"more than {MAX_LOCAL_BYTES}"
+            )
         return (need + 15) // 16 * 16
 
     def text(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.ptx.declare import parse_prototype, parse_variables
 from rgpu_emu.ptx.errors import PtxError, unsupported
@@ -28,15 +28,17 @@ from rgpu_emu.ptx.operands import (
     Vec,
 )
 from rgpu_emu.ptx.scope import MAX_REGISTERS, Scope
-from rgpu_emu.ptx.table import Form
 from rgpu_emu.ptx.types import PRED, TYPES
+
+if TYPE_CHECKING:
+    from rgpu_emu.ptx.table import Form
 
 _STATEMENT: Final = re.compile(
     r"\s*(?:"
     r"([{}])"  # 1 scope
     r"|\.(?:loc|file)\b[^\n]*"
     r"|([%$A-Za-z_][\w$]*)\s*:(?!:)"  # 2 label
-    r"|(?:@\s*(!?)\s*([%$\w]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)\s*([^;]*);"  # 3 negated, 4 guard, 5 opcode, 6 operands
+    r"|(?:@\s*(!?)\s*([%$\w]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)\s*([^;]*);"  # 3 not, 4 guard, 5, 6
     r"|(\.[a-z_]\w*)([^;]*);"  # 7 directive, 8 the rest
     r")"
 )
@@ -44,7 +46,9 @@ _REG: Final = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*(?:<\s*(\d+)\s*>)?\s*")
 _CALL: Final = re.compile(
     r"\s*(?:\(([^)]*)\)\s*,\s*)?([A-Za-z_$%][\w$]*)\s*(?:,\s*\(([^)]*)\)\s*)?(?:,\s*([A-Za-z_$%][\w$]*)\s*)?"
 )
-_PROTOTYPE: Final = re.compile(r"\s*(?:\(([^)]*)\)\s*)?[\w$%]+\s*(?:\(([^)]*)\))?\s*(\.noreturn)?\s*(.*)", re.DOTALL)
+_PROTOTYPE: Final = re.compile(
+    r"\s*(?:\(([^)]*)\)\s*)?[\w$%]+\s*(?:\(([^)]*)\))?\s*(\.noreturn)?\s*(.*)", re.DOTALL
+)
 _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "d": (Reg, Sink),
     "D": (Reg, Vec, Sink),
@@ -52,10 +56,19 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "s": (Reg, Imm, Sym, Special),
     "S": (Reg, Imm, Sym, Special, Vec),
     "p": (Reg, Not, Imm),
+    "q": (Reg, Not, Imm, Special),
     "m": (Addr,),
 }
-_WORDS: Final = {"d": "a destination register", "D": "a destination", "P": "a destination", "s": "a source",
-                 "S": "a source", "p": "a predicate", "m": "an [address]"}  # fmt: skip
+_WORDS: Final = {
+    "d": "destination register",
+    "D": "destination",
+    "P": "destination",
+    "s": "source",
+    "S": "source",
+    "p": "predicate",
+    "q": "predicate or a source",
+    "m": "[address]",
+}
 
 
 class BodyParser:
@@ -91,12 +104,16 @@ class BodyParser:
                 self._statement(match)
                 self.pos = at
             if self.text[self.pos : self.end].strip():
-                raise PtxError(f"cannot read '{self.text[self.pos : self.pos + 60].strip().splitlines()[0]}'")
+                raise PtxError(
+                    f"cannot read '{self.text[self.pos : self.pos + 60].strip().splitlines()[0]}'"
+                )
             if self._scope.parent is not None:
                 raise PtxError("a '{' is not closed")
             self._scope.close()
         except PtxError as error:
-            lead = len(self.text[self.pos : self.end]) - len(self.text[self.pos : self.end].lstrip())
+            lead = len(self.text[self.pos : self.end]) - len(
+                self.text[self.pos : self.end].lstrip()
+            )
             raise error.at(line_of(self.text, self.pos + lead)) from None
         self.body.registers = self._counter[0]
         return self.body
@@ -129,7 +146,9 @@ class BodyParser:
         label.position = len(self.body.code)
         self.body.code.append(label)
 
-    def _instruction(self, form: Form, guard: str | None, negated: bool, text: str, pos: int) -> None:
+    def _instruction(
+        self, form: Form, guard: str | None, negated: bool, text: str, pos: int
+    ) -> None:
         scope = self._scope
         letters = form.letters
         operands: tuple[Operand, ...]
@@ -146,10 +165,10 @@ class BodyParser:
                 operands = tuple([cache.get(p) or scope.operand(p) for p in parts])
         least, most = form.row.counts
         if not least <= len(operands) <= most:
-            raise PtxError(f"{form.name} takes {form.row.operands.count(' ') + 1} operands, not {len(operands)}")
+            raise PtxError(f"{form.name} takes {len(letters)} operands, not {len(operands)}")
         for operand, letter in zip(operands, letters, strict=False):
             if letter in _ALLOWED and not isinstance(operand, _ALLOWED[letter]):
-                raise PtxError(f"{form.name}: '{text.strip()[:60]}' has no {_WORDS[letter].split(' ', 1)[1]} there")
+                raise PtxError(f"{form.name}: '{text.strip()[:60]}' has no {_WORDS[letter]} there")
             if not isinstance(operand, Reg):
                 self._note(operand)
         predicate = None
@@ -160,7 +179,8 @@ class BodyParser:
         self.body.code.append(Instr(form, predicate, negated, operands, pos))
 
     def _note(self, operand: Operand) -> None:
-        """Remembers module-level names that an operand uses (operands live as long as their scope's cache)."""
+        """Remembers module-level names that an operand uses (operands live as long as their scope's
+        cache)."""
         if isinstance(operand, Sym):
             if operand.variable is None:
                 self.symbols.add(operand.name)
@@ -209,7 +229,9 @@ class BodyParser:
         elif word in (".local", ".shared", ".param", ".global", ".const"):
             self._variables(word[1:], rest)
         elif word == ".branchtargets":
-            self.body.targets[self._last_label] = [self._scope.label(name) for name in rest.split(",")]
+            self.body.targets[self._last_label] = [
+                self._scope.label(name) for name in rest.split(",")
+            ]
         elif word == ".calltargets":
             names = [name.strip() for name in rest.split(",")]
             self.body.call_targets[self._last_label] = names
@@ -217,7 +239,9 @@ class BodyParser:
         elif word == ".callprototype":
             self._prototype(rest)
         elif word != ".pragma":
-            raise unsupported(f"directive '{word}'", "in a function body is not known to the emulated device")
+            raise unsupported(
+                f"directive '{word}'", "in a function body is not known to the emulated device"
+            )
 
     def _prototype(self, rest: str) -> None:
         match = _PROTOTYPE.fullmatch(rest)
@@ -247,9 +271,13 @@ class BodyParser:
                 self._scope.declare_range(prefix, TYPES[word], int(count))
 
     def _variables(self, space: str, rest: str) -> None:
-        lists: dict[str, list[Variable]] = {"local": self.body.local, "shared": self.body.shared,
-                                            "param": self.body.scratch, "global": self.body.globals,
-                                            "const": self.body.globals}  # fmt: skip
+        lists: dict[str, list[Variable]] = {
+            "local": self.body.local,
+            "shared": self.body.shared,
+            "param": self.body.scratch,
+            "global": self.body.globals,
+            "const": self.body.globals,
+        }
         for variable in parse_variables(rest, space):
             if variable.bytes == 0:
                 raise PtxError(f"{variable.name} has no size")

@@ -12,20 +12,28 @@ from rgpu_emu.ptx.operands import Imm, Prototype, Variable
 from rgpu_emu.ptx.types import TYPES, Type
 
 MAX_VARIABLE_BYTES: Final = 1 << 33
+MAX_PARAM_BYTES: Final = 32764  # of one parameter, and of all of an entry
 LINKAGE: Final = frozenset((".extern", ".visible", ".weak", ".common"))
 _QUALIFIER: Final = re.compile(r"\s*(\.[a-z]\w*(?:::\w+)?)(?:\s*(?<=\.align)\s*(\d+))?")
-_DECLARATOR: Final = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*((?:\[[^\]]*\]\s*)*)(?:=\s*(.*))?", re.DOTALL)
+_DECLARATOR: Final = re.compile(
+    r"\s*([A-Za-z_$%][\w$]*)\s*((?:\[[^\]]*\]\s*)*)(?:=\s*(.*))?", re.DOTALL
+)
 _DIMENSION: Final = re.compile(r"\[\s*(\w*)\s*\]")
-_SYMBOL: Final = re.compile(r"(?:(0[xX][fF]+0*)\()?(?:generic\()?\s*([A-Za-z_$%][\w$]*)\s*\)*\s*(?:([+-])\s*(\w+))?\s*\)*")
+_SYMBOL: Final = re.compile(
+    r"(?:(0[xX][fF]+0*)\()?(?:generic\()?\s*([A-Za-z_$%][\w$]*)\s*\)*\s*(?:([+-])\s*(\w+))?\s*\)*"
+)
 _OPAQUE: Final = frozenset((".texref", ".surfref", ".samplerref"))
 
 
 def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()) -> list[Variable]:
-    """The variables of one declaration, given what follows the state space directive (without `;`)."""
+    """The variables of a declaration, given what follows the state space (without `;`)."""
     kind, align, vector, rest = _qualifiers(text)
     initial_at = rest.find("=")
     names = [rest] if initial_at >= 0 else split_commas(rest)
-    return [_variable(name, space, kind, max(align, vector * kind.bytes), vector, linkage) for name in names]
+    return [
+        _variable(name, space, kind, max(align, vector * kind.bytes), vector, linkage)
+        for name in names
+    ]
 
 
 def _qualifiers(text: str) -> tuple[Type, int, int, str]:
@@ -46,15 +54,28 @@ def _qualifiers(text: str) -> tuple[Type, int, int, str]:
         elif word[1:] in TYPES:
             kind = TYPES[word[1:]]
         elif word in _OPAQUE:
-            raise unsupported(f"variable type '{word}'", "is not supported by the emulated device (textures and surfaces)")
-        elif word not in (".ptr", ".global", ".const", ".local", ".shared", ".attribute", ".managed"):
+            raise unsupported(
+                f"variable type '{word}'",
+                "is not supported by the emulated device (textures and surfaces)",
+            )
+        elif word not in (
+            ".ptr",
+            ".global",
+            ".const",
+            ".local",
+            ".shared",
+            ".attribute",
+            ".managed",
+        ):
             raise PtxError(f"'{word}' is not known in the declaration '{text.strip()[:60]}'")
     if kind is None:
         raise PtxError(f"no type in the declaration '{text.strip()[:60]}'")
     return kind, align, vector, text[pos:]
 
 
-def _variable(text: str, space: str, kind: Type, align: int, vector: int, linkage: frozenset[str]) -> Variable:
+def _variable(
+    text: str, space: str, kind: Type, align: int, vector: int, linkage: frozenset[str]
+) -> Variable:
     match = _DECLARATOR.fullmatch(text.rstrip())
     if match is None:
         raise PtxError(f"'{text.strip()[:60]}' is no declaration")
@@ -64,17 +85,25 @@ def _variable(text: str, space: str, kind: Type, align: int, vector: int, linkag
     for found in _DIMENSION.findall(dimensions):
         empty = empty or not found
         total *= _number(found) if found else 1
+    if space == "param" and total > MAX_PARAM_BYTES:
+        raise PtxError(f"the parameter {name} is larger than {MAX_PARAM_BYTES} bytes")
     data, relocations = _initial(initial, kind) if initial else (b"", [])
     if empty:
         total = len(data) if data else 0
     if total > MAX_VARIABLE_BYTES or len(data) > total:
         raise PtxError(f"the variable {name} is too large, or has too many initial values")
     return Variable(
-        name, space, kind, max(align, kind.bytes), total,
+        name,
+        space,
+        kind,
+        max(align, kind.bytes),
+        total,
         visible=".visible" in linkage or ".weak" in linkage or ".common" in linkage,
-        extern=".extern" in linkage, weak=".weak" in linkage or ".common" in linkage,
-        initial=data.rstrip(b"\0") if not relocations else data, relocations=relocations,
-    )  # fmt: skip
+        extern=".extern" in linkage,
+        weak=".weak" in linkage or ".common" in linkage,
+        initial=data.rstrip(b"\0") if not relocations else data,
+        relocations=relocations,
+    )
 
 
 def _number(text: str) -> int:
@@ -88,7 +117,10 @@ def _initial(text: str, kind: Type) -> tuple[bytes, list[tuple[int, str, int]]]:
     text = text.strip()
     inner = text[1:-1] if text.startswith("{") and text.endswith("}") else text
     if "{" in inner:
-        raise unsupported(f"initialiser '{text[:40]}'", "has nested braces, which the emulated device does not read")
+        raise unsupported(
+            f"initialiser '{text[:40]}'",
+            "has nested braces, which the emulated device does not read",
+        )
     out = bytearray()
     relocations: list[tuple[int, str, int]] = []
     for part in inner.split(","):
@@ -103,7 +135,9 @@ def _initial(text: str, kind: Type) -> tuple[bytes, list[tuple[int, str, int]]]:
     return bytes(out), relocations
 
 
-def _relocate(word: str, kind: Type, out: bytearray, relocations: list[tuple[int, str, int]]) -> None:
+def _relocate(
+    word: str, kind: Type, out: bytearray, relocations: list[tuple[int, str, int]]
+) -> None:
     match = _SYMBOL.fullmatch(word)
     if match is None:
         raise PtxError(f"'{word}' is no initial value")
@@ -126,8 +160,10 @@ def _encode(value: Imm, kind: Type) -> bytes:
     if kind.kind == "f" and value.float_bits != kind.bits:
         number = float(value.value)
         if value.float_bits:
-            number = struct.unpack("<f" if value.float_bits == 32 else "<d",
-                                   value.value.to_bytes(value.float_bits // 8, "little"))[0]  # fmt: skip
+            number = struct.unpack(
+                "<f" if value.float_bits == 32 else "<d",
+                value.value.to_bytes(value.float_bits // 8, "little"),
+            )[0]
         return struct.pack({16: "<e", 32: "<f", 64: "<d"}[kind.bits], number)
     return (value.value & ((1 << kind.bits) - 1)).to_bytes(kind.bytes, "little")
 
@@ -144,7 +180,10 @@ def _parameters(text: str) -> list[Variable]:
         if not word:
             continue
         if word.startswith(".reg"):
-            raise unsupported(f"parameter '{word}'", "is a register parameter, which the emulated device does not take")
+            raise unsupported(
+                f"parameter '{word}'",
+                "is a register parameter, which the emulated device does not take",
+            )
         if not word.startswith(".param"):
             raise PtxError(f"'{word[:60]}' is no parameter")
         found += parse_variables(word[6:], "param")
@@ -158,4 +197,6 @@ def layout(params: list[Variable]) -> tuple[list[tuple[int, int]], int]:
         at = (at + variable.align - 1) // variable.align * variable.align
         places.append((at, variable.bytes))
         at += variable.bytes
+    if at > MAX_PARAM_BYTES:
+        raise PtxError(f"the parameters are larger than {MAX_PARAM_BYTES} bytes")
     return places, at

@@ -25,7 +25,9 @@ class PtxError(Exception):
         line: 1-based line in the input, 0 when it is not about one line.
     """
 
-    def __init__(self, message: str, *, result: int = CUDA_ERROR_INVALID_PTX, line: int = 0) -> None:
+    def __init__(
+        self, message: str, *, result: int = CUDA_ERROR_INVALID_PTX, line: int = 0
+    ) -> None:
         super().__init__(f"line {line}: {message}" if line else message)
         self.message = message
         self.result = result
@@ -36,6 +38,8 @@ class PtxError(Exception):
         return self if self.line else PtxError(self.message, result=self.result, line=line)
 
 
-def unsupported(name: str, reason: str = "is not in the emulated device's instruction table") -> PtxError:
+def unsupported(
+    name: str, reason: str = "is not in the emulated device's instruction table"
+) -> PtxError:
     """The error for PTX that is legal but not executed here, named in full."""
     return PtxError(f"{name} {reason}", result=CUDA_ERROR_NOT_SUPPORTED)

@@ -57,7 +57,13 @@ _RND: Final = "rnd?=rn|rz|rm|rp"
 _NEED: Final = "rnd=rn|rz|rm|rp"
 
 FLOAT: Final[tuple[Row, ...]] = (
-    Row("testp", "op=finite|infinite|number|notanumber|normal|subnormal t=f32|f64", "d s", "fp_test", F_ + "testp"),
+    Row(
+        "testp",
+        "op=finite|infinite|number|notanumber|normal|subnormal t=f32|f64",
+        "d s",
+        "fp_test",
+        F_ + "testp",
+    ),
     Row("copysign", "t=f32|f64", "d s s", "fp_copysign", F_ + "copysign"),
     Row("add", f"{_RND} ?ftz ?sat t=f32", "d s s", "fp_binary", F_ + "add"),
     Row("add", f"{_RND} t=f64", "d s s", "fp_binary", F_ + "add"),

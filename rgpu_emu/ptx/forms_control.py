@@ -25,7 +25,8 @@ CONTROL: Final[tuple[Row, ...]] = (
 )
 
 _ATOM: Final = (
-    "sem?=relaxed|acquire|release|acq_rel scope?=cta|cluster|gpu|sys space?=global|shared|shared::cta "
+    "sem?=relaxed|acquire|release|acq_rel scope?=cta|cluster|gpu|sys "
+    "space?=global|shared|shared::cta "
     "scope?=cta|gpu|sys"
 )
 _RMW: Final = (
@@ -42,14 +43,26 @@ ATOMIC: Final[tuple[Row, ...]] = (
     Row("atom", f"{_ATOM} {_RMW[2]}", "d m s s?", "atomic", S_ + "atom"),
     Row("atom", f"{_ATOM} {_RMW[3]}", "d m s s?", "atomic", S_ + "atom"),
     Row("atom", f"{_ATOM} {_RMW[4]}", "d m s s?", "atomic", S_ + "atom"),
-    Row("atom", f"{_ATOM} op=cas hint?=L2::cache_hint t=b16|b32|b64", "d m s s s?", "atomic", S_ + "atom"),
+    Row(
+        "atom",
+        f"{_ATOM} op=cas hint?=L2::cache_hint t=b16|b32|b64",
+        "d m s s s?",
+        "atomic",
+        S_ + "atom",
+    ),
     Row("red", f"{_ATOM} {_RMW[0]}", "m s s?", "atomic", S_ + "red"),
     Row("red", f"{_ATOM} {_RMW[1]}", "m s s?", "atomic", S_ + "red"),
     Row("red", f"{_ATOM} {_RMW[2]}", "m s s?", "atomic", S_ + "red"),
     Row("red", f"{_ATOM} {_RMW[3]}", "m s s?", "atomic", S_ + "red"),
     Row("red", f"{_ATOM} {_RMW[4]}", "m s s?", "atomic", S_ + "red"),
     Row("membar", "level=cta|gl|sys", "", "fence", S_ + "membar-fence"),
-    Row("fence", "sem?=sc|acq_rel|acquire|release scope=cta|cluster|gpu|sys", "", "fence", S_ + "membar-fence"),
+    Row(
+        "fence",
+        "sem?=sc|acq_rel|acquire|release scope=cta|cluster|gpu|sys",
+        "",
+        "fence",
+        S_ + "membar-fence",
+    ),
     Row("fence", "proxy proxy=alias|async|async.global", "", "fence", S_ + "membar-fence"),
 )
 
@@ -59,12 +72,12 @@ SYNC: Final[tuple[Row, ...]] = (
     Row("bar", "warp sync", "s", "warp_sync", S_ + "bar-warp-sync"),
     Row("bar", "?cta sync", "s s?", "bar_sync", S_ + "bar"),
     Row("bar", "?cta arrive", "s s", "bar_arrive", S_ + "bar"),
-    Row("bar", "?cta red op=popc t=u32", "d s s s?", "bar_red", S_ + "bar"),
-    Row("bar", "?cta red op=and|or t=pred", "d s s s?", "bar_red", S_ + "bar"),
+    Row("bar", "?cta red op=popc t=u32", "d s q q?", "bar_red", S_ + "bar"),
+    Row("bar", "?cta red op=and|or t=pred", "d s q q?", "bar_red", S_ + "bar"),
     Row("barrier", "?cta sync ?aligned", "s s?", "bar_sync", S_ + "bar"),
     Row("barrier", "?cta arrive ?aligned", "s s", "bar_arrive", S_ + "bar"),
-    Row("barrier", "?cta red op=popc ?aligned t=u32", "d s s s?", "bar_red", S_ + "bar"),
-    Row("barrier", "?cta red op=and|or ?aligned t=pred", "d s s s?", "bar_red", S_ + "bar"),
+    Row("barrier", "?cta red op=popc ?aligned t=u32", "d s q q?", "bar_red", S_ + "bar"),
+    Row("barrier", "?cta red op=and|or ?aligned t=pred", "d s q q?", "bar_red", S_ + "bar"),
     Row("shfl", "sync mode=up|down|bfly|idx t=b32", "P s s s s", "shfl", D_ + "shfl-sync"),
     Row("vote", "sync mode=all|any|uni t=pred", "d p s", "vote", S_ + "vote-sync"),
     Row("vote", "sync mode=ballot t=b32", "d p s", "vote", S_ + "vote-sync"),

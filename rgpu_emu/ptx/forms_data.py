@@ -29,12 +29,32 @@ COMPARE: Final[tuple[Row, ...]] = (
     Row("selp", f"t={_ITYPE}|f32|f64", "d s s s", "cmp_selp", C_ + "selp"),
     Row("slct", f"t={_ITYPE}|f32|f64 c=s32", "d s s s", "cmp_slct", C_ + "slct"),
     Row("slct", f"?ftz t={_ITYPE}|f32|f64 c=f32", "d s s s", "cmp_slct", C_ + "slct"),
-    Row("set", f"{_FCMP} ?ftz d=f16|bf16|u16|s16|u32|s32 t=f16|bf16", "d s s", "cmp_set", HC_ + "set"),
-    Row("set", f"{_FCMP} {_BOOL} ?ftz d=f16|bf16|u16|s16|u32|s32 t=f16|bf16", "d s s p", "cmp_set", HC_ + "set"),
+    Row(
+        "set",
+        f"{_FCMP} ?ftz d=f16|bf16|u16|s16|u32|s32 t=f16|bf16",
+        "d s s",
+        "cmp_set",
+        HC_ + "set",
+    ),
+    Row(
+        "set",
+        f"{_FCMP} {_BOOL} ?ftz d=f16|bf16|u16|s16|u32|s32 t=f16|bf16",
+        "d s s p",
+        "cmp_set",
+        HC_ + "set",
+    ),
     Row("set", f"{_FCMP} ?ftz d=f16x2|bf16x2 t=f16x2|bf16x2", "d s s", "cmp_set", HC_ + "set"),
-    Row("set", f"{_FCMP} {_BOOL} ?ftz d=f16x2|bf16x2 t=f16x2|bf16x2", "d s s p", "cmp_set", HC_ + "set"),
+    Row(
+        "set",
+        f"{_FCMP} {_BOOL} ?ftz d=f16x2|bf16x2 t=f16x2|bf16x2",
+        "d s s p",
+        "cmp_set",
+        HC_ + "set",
+    ),
     Row("setp", f"{_FCMP} ?ftz t=f16|bf16|f16x2|bf16x2", "P s s", "cmp_setp", HC_ + "setp"),
-    Row("setp", f"{_FCMP} {_BOOL} ?ftz t=f16|bf16|f16x2|bf16x2", "P s s p", "cmp_setp", HC_ + "setp"),
+    Row(
+        "setp", f"{_FCMP} {_BOOL} ?ftz t=f16|bf16|f16x2|bf16x2", "P s s p", "cmp_setp", HC_ + "setp"
+    ),
 )
 
 LOGIC: Final[tuple[Row, ...]] = (
@@ -54,28 +74,89 @@ _MEM_TYPE: Final = "t=b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
 _SPACE: Final = "space?=const|global|local|param|param::entry|param::func|shared|shared::cta"
 _ORDER: Final = "sem?=weak|volatile|relaxed|acquire|release|mmio scope?=cta|cluster|gpu|sys"
 _EVICT: Final = (
-    "evict?=L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate|L2::evict_normal|L2::evict_last|L2::evict_first "
+    "evict?=L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
+    "|L2::evict_normal|L2::evict_last|L2::evict_first "
     "hint?=L2::cache_hint prefetch?=L2::64B|L2::128B|L2::256B"
 )
 _VEC: Final = "vec?=v2|v4|v8"
 
 MEMORY: Final[tuple[Row, ...]] = (
-    Row("mov", "t=b16|b32|b64|b128|u16|u32|u64|s16|s32|s64|f16|bf16|f32|f64|pred", "D S", "mov", D_ + "mov"),
-    Row("mov", "vec=v2|v4 t=b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64", "D S", "mov_vector", D_ + "mov"),
-    Row("ld", f"{_ORDER} {_SPACE} cop?=ca|cg|cs|lu|cv {_EVICT} {_VEC} {_MEM_TYPE}", "D m s?", "load", D_ + "ld"),
-    Row("ld", f"space=global cop?=ca|cg|cs nc {_EVICT} {_VEC} {_MEM_TYPE}", "D m s?", "load", D_ + "ld-global-nc"),
+    Row(
+        "mov",
+        "t=b16|b32|b64|b128|u16|u32|u64|s16|s32|s64|f16|bf16|f32|f64|pred",
+        "D S",
+        "mov",
+        D_ + "mov",
+    ),
+    Row(
+        "mov",
+        "vec=v2|v4 t=b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64",
+        "D S",
+        "mov_vector",
+        D_ + "mov",
+    ),
+    Row(
+        "ld",
+        f"{_ORDER} {_SPACE} cop?=ca|cg|cs|lu|cv {_EVICT} {_VEC} {_MEM_TYPE}",
+        "D m s?",
+        "load",
+        D_ + "ld",
+    ),
+    Row(
+        "ld",
+        f"space=global cop?=ca|cg|cs nc {_EVICT} {_VEC} {_MEM_TYPE}",
+        "D m s?",
+        "load",
+        D_ + "ld-global-nc",
+    ),
     Row("ldu", f"space?=global {_VEC} {_MEM_TYPE}", "D m", "load", D_ + "ldu"),
-    Row("st", f"{_ORDER} {_SPACE} cop?=wb|cg|cs|wt {_EVICT} {_VEC} {_MEM_TYPE}", "m S s?", "store", D_ + "st"),
+    Row(
+        "st",
+        f"{_ORDER} {_SPACE} cop?=wb|cg|cs|wt {_EVICT} {_VEC} {_MEM_TYPE}",
+        "m S s?",
+        "store",
+        D_ + "st",
+    ),
     Row("prefetch", "space?=global|local level=L1|L2", "m", "nothing", D_ + "prefetch-prefetchu"),
-    Row("prefetch", "space=global level=L2::evict_last|L2::evict_normal", "m", "nothing", D_ + "prefetch-prefetchu"),
+    Row(
+        "prefetch",
+        "space=global level=L2::evict_last|L2::evict_normal",
+        "m",
+        "nothing",
+        D_ + "prefetch-prefetchu",
+    ),
     Row("prefetchu", "level=L1", "m", "nothing", D_ + "prefetch-prefetchu"),
-    Row("applypriority", "space?=global level=L2::evict_normal", "m s", "nothing", D_ + "applypriority"),
-    Row("isspacep", "space=const|global|local|shared|shared::cta|param|param::entry", "d s", "isspacep", D_ + "isspacep"),
-    Row("cvta", "?to space=const|global|local|shared|shared::cta|param|param::entry t=u32|u64", "d s", "cvta", D_ + "cvta"),
+    Row(
+        "applypriority",
+        "space?=global level=L2::evict_normal",
+        "m s",
+        "nothing",
+        D_ + "applypriority",
+    ),
+    Row(
+        "isspacep",
+        "space=const|global|local|shared|shared::cta|param|param::entry",
+        "d s",
+        "isspacep",
+        D_ + "isspacep",
+    ),
+    Row(
+        "cvta",
+        "?to space=const|global|local|shared|shared::cta|param|param::entry t=u32|u64",
+        "d s",
+        "cvta",
+        D_ + "cvta",
+    ),
     Row("prmt", "t=b32", "d s s s", "int_prmt", D_ + "prmt"),
     Row("prmt", "t=b32 mode=f4e|b4e|rc8|ecl|ecr|rc16", "d s s s", "int_prmt", D_ + "prmt"),
-    Row("cp", "async mode=ca|cg space=shared|shared::cta from=global ?L2::cache_hint "
-        "prefetch?=L2::64B|L2::128B|L2::256B", "m m s s?", "copy_async", D_ + "cp-async"),
+    Row(
+        "cp",
+        "async mode=ca|cg space=shared|shared::cta from=global ?L2::cache_hint "
+        "prefetch?=L2::64B|L2::128B|L2::256B",
+        "m m s s?",
+        "copy_async",
+        D_ + "cp-async",
+    ),
     Row("cp", "async commit_group", "", "nothing", D_ + "cp-async-commit-group"),
     Row("cp", "async wait_group", "s", "nothing", D_ + "cp-async-wait-group"),
     Row("cp", "async wait_all", "", "nothing", D_ + "cp-async-wait-group"),
@@ -88,7 +169,13 @@ _FRND: Final = "frnd=rn|rz|rm|rp"
 CONVERT: Final[tuple[Row, ...]] = (
     Row("cvt", f"?sat d={_INT} s={_INT}", "d s", "cvt_int", D_ + "cvt"),
     Row("cvt", f"{_FRND} ?sat d=f16|bf16|f32|f64 s={_INT}", "d s", "cvt_int_to_float", D_ + "cvt"),
-    Row("cvt", f"{_IRND} ?ftz ?sat d={_INT} s=f16|bf16|f32|f64", "d s", "cvt_float_to_int", D_ + "cvt"),
+    Row(
+        "cvt",
+        f"{_IRND} ?ftz ?sat d={_INT} s=f16|bf16|f32|f64",
+        "d s",
+        "cvt_float_to_int",
+        D_ + "cvt",
+    ),
     Row("cvt", f"{_IRND} ?ftz ?sat d=f16 s=f16", "d s", "cvt_round", D_ + "cvt"),
     Row("cvt", f"{_IRND} ?ftz ?sat d=f32 s=f32", "d s", "cvt_round", D_ + "cvt"),
     Row("cvt", f"{_IRND} ?ftz ?sat d=f64 s=f64", "d s", "cvt_round", D_ + "cvt"),

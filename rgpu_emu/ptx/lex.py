@@ -1,4 +1,4 @@
-"""Text level: comments, positions, literals, and splitting at commas that are not inside brackets."""
+"""Text level: comments, positions, literals, splitting at commas outside brackets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def literal(text: str) -> Imm | None:
     match = _INTEGER.fullmatch(text)
     if match:
         digits = match.group(2)
-        base = {"x": 16, "X": 16, "b": 2, "B": 2}.get(digits[1:2], 8 if digits[0] == "0" and len(digits) > 1 else 10)
+        base = {"x": 16, "X": 16, "b": 2, "B": 2}.get(
+            digits[1:2], 8 if digits[0] == "0" and len(digits) > 1 else 10
+        )
         try:
             value = int(digits[2:] if base in (16, 2) else digits, base)
         except ValueError:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NOT_FOUND, PtxError, unsupported
+from rgpu_emu.ptx.errors import (
+    CUDA_ERROR_NO_BINARY_FOR_GPU,
+    CUDA_ERROR_NOT_FOUND,
+    PtxError,
+    unsupported,
+)
 from rgpu_emu.ptx.module import EAGER_BYTES, Function, Module, check_instructions, parse_module
-from rgpu_emu.ptx.operands import Variable
+
+if TYPE_CHECKING:
+    from rgpu_emu.ptx.operands import Variable
 
 RUNTIME_FUNCTIONS: Final = frozenset(("vprintf", "malloc", "free", "__assertfail"))
 
@@ -33,7 +40,10 @@ class Program:
     def entries(self) -> dict[str, Function]:
         """Entries by name, in the order of the text."""
         return {
-            n: f for m in self.modules for n, f in m.functions.items() if f.kind == "entry" and f.defined
+            n: f
+            for m in self.modules
+            for n, f in m.functions.items()
+            if f.kind == "entry" and f.defined
         }
 
     def entry(self, name: str) -> Function:
@@ -61,14 +71,18 @@ class Program:
         return self._ordinals[id(variable)]
 
     def relocations(self, variable: Variable) -> list[tuple[int, int, int, int]]:
-        """(offset, kind, ordinal, addend) of each address in the initial value; kind 1: global, 2: function token."""
+        """(offset, kind, ordinal, addend) of each address in the initial value; kind 1: global, 2:
+        function token."""
         found = []
         module = self._homes.get(id(variable), self.modules[0])
         for offset, symbol, addend in variable.relocations:
             target = self.variable(symbol, module)
             if target is not None:
                 if target.space not in ("global", "const"):
-                    raise unsupported(f"the address of '{symbol}'", "in an initial value is neither .global nor .const")
+                    raise unsupported(
+                        f"the address of '{symbol}'",
+                        "in an initial value is neither .global nor .const",
+                    )
                 found.append((offset, 1, self.ordinal(target), addend))
                 continue
             function = self.function(symbol, module)
@@ -81,18 +95,20 @@ class Program:
         return self.tokens.index(function)
 
 
-def link(sources: list[str]) -> Program:
-    """Parses and links.
+def link(sources: list[str], *, checked: bool = False) -> Program:
+    """Parses and links; `checked` says that these sources have been linked before.
 
     Raises:
-        PtxError: 209 without any input, 218 for wrong PTX and unresolved or doubly defined names, 801 by name for
+        PtxError: 209 without any input, 218 for wrong PTX and unresolved or doubly defined names,
+            801 by name for
             what is not executed here.
     """
     if not any(source.strip("\0 \n\t\r") for source in sources):
         raise PtxError("the image holds no PTX text", result=CUDA_ERROR_NO_BINARY_FOR_GPU)
     program = Program([parse_module(source) for source in sources])
     for module in program.modules:
-        check_instructions(module)
+        if not checked:
+            check_instructions(module)
         _export(program, module)
     _number_variables(program)
     lazy = any(len(module.text) > EAGER_BYTES for module in program.modules)
@@ -121,7 +137,9 @@ def _export(program: Program, module: Module) -> None:
 def _number_variables(program: Program) -> None:
     def add(variable: Variable, module: Module) -> None:
         if id(variable) not in program._ordinals:
-            program._homes[id(variable)] = next((m for m in program.modules if variable in m.variables.values()), module)
+            program._homes[id(variable)] = next(
+                (m for m in program.modules if variable in m.variables.values()), module
+            )
             program._ordinals[id(variable)] = len(program.globals)
             program.globals.append(variable)
 
@@ -139,7 +157,8 @@ def _number_variables(program: Program) -> None:
 
 
 def _worth_parsing(module: Module, function: Function) -> bool:
-    """Whether the body may declare variables of its own (very large modules are not parsed for that)."""
+    """Whether the body may declare variables of its own (very large modules are not parsed for
+    that)."""
     if len(module.text) <= EAGER_BYTES:
         return True
     text = function.text()
@@ -154,10 +173,14 @@ def _take_addresses(program: Program, module: Module, *, lazy: bool) -> None:
         if function is None:
             raise PtxError(f"{name} is neither declared nor defined")
         if function.kind == "entry":
-            raise unsupported(f"the address of entry '{name}'", "cannot be taken: nothing launches from the emulated device")
+            raise unsupported(
+                f"the address of entry '{name}'",
+                "cannot be taken: nothing launches from the emulated device",
+            )
         if function not in program.tokens:
             program.tokens.append(function)
 
+    by_pointer = lazy and ".callprototype" in module.text
     for variable in module.variables.values():
         for _, symbol, _ in variable.relocations:
             if program.variable(symbol, module) is None:
@@ -166,7 +189,7 @@ def _take_addresses(program: Program, module: Module, *, lazy: bool) -> None:
         if not function.defined:
             continue
         if lazy:
-            if ".callprototype" in module.text and function.kind == "func":
+            if by_pointer and function.kind == "func":
                 take(function.name)
             continue
         for symbol in sorted(function.symbols()):

@@ -1,17 +1,20 @@
-"""The lazy module index: finds every function and variable of one PTX text; bodies are parsed when asked for."""
+"""The lazy module index: finds every function and variable of one PTX text; bodies are parsed when
+asked for."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.ptx.body import BodyParser
 from rgpu_emu.ptx.declare import LINKAGE, parse_prototype, parse_variables
 from rgpu_emu.ptx.errors import CUDA_ERROR_UNSUPPORTED_PTX_VERSION, PtxError, unsupported
 from rgpu_emu.ptx.instructions import TABLE
 from rgpu_emu.ptx.lex import line_of, strip_comments
-from rgpu_emu.ptx.operands import Body, Prototype, Variable
+
+if TYPE_CHECKING:
+    from rgpu_emu.ptx.operands import Body, Prototype, Variable
 
 NEWEST_VERSION: Final = 99
 EAGER_BYTES: Final = 4 << 20  # larger modules are checked by instruction name only; bodies wait
@@ -28,16 +31,35 @@ _TOP: Final = re.compile(
     r"|(;)"  # 14
     r")"
 )
-_HEADER: Final = re.compile(r"\s*(?:\(([^)]*)\))?\s*([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?([^{;]*)([{;])")
+_HEADER: Final = re.compile(
+    r"\s*(?:\(([^)]*)\))?\s*([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?([^{;]*)([{;])"
+)
 _BRACES: Final = re.compile(r'[{}]|"(?:[^"\\\n]|\\.)*"')
 _MAXNTID: Final = re.compile(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _REQNTID: Final = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _TUNING: Final = re.compile(r"\.(\w+)")
 _KNOWN_TUNING: Final = frozenset(
-    "maxntid reqntid maxnreg minnctapersm maxnctapersm pragma noreturn attribute unified abi_preserve "
-    "abi_preserve_control explicitcluster reqnctapercluster maxclusterrank blocksareclusters".split()
+    [
+        "maxntid",
+        "reqntid",
+        "maxnreg",
+        "minnctapersm",
+        "maxnctapersm",
+        "pragma",
+        "noreturn",
+        "attribute",
+        "unified",
+        "abi_preserve",
+        "abi_preserve_control",
+        "explicitcluster",
+        "reqnctapercluster",
+        "maxclusterrank",
+        "blocksareclusters",
+    ]
 )
-_OPCODE: Final = re.compile(r"(?:^|[;{}:]|@!?[%$\w]+)\s*([a-z]\w*(?:\.[\w:]+)+|ret|exit|bra|trap)(?=[\s;])", re.MULTILINE)
+_OPCODE: Final = re.compile(
+    r"(?:^|[;{}:]|@!?[%$\w]+)\s*([a-z]\w*(?:\.[\w:]+)+|ret|exit|bra|trap)(?=[\s;])", re.MULTILINE
+)
 
 
 @dataclass(eq=False)
@@ -103,7 +125,8 @@ def parse_module(source: str) -> Module:
     """Indexes a PTX text.
 
     Raises:
-        PtxError: 218 with a line for what cannot be read, 222 for a PTX version newer than this reads.
+        PtxError: 218 with a line for what cannot be read, 222 for a PTX version newer than this
+            reads.
     """
     text = strip_comments(source.rstrip("\0"))
     module = Module(text)
@@ -118,7 +141,9 @@ def parse_module(source: str) -> Module:
             raise error.at(line_of(text, match.end() - len(match.group().lstrip()))) from None
     if text[pos:].strip():
         lead = len(text[pos:]) - len(text[pos:].lstrip())
-        raise PtxError(f"cannot read '{text[pos:].split(maxsplit=1)[0][:60]}'", line=line_of(text, pos + lead))
+        raise PtxError(
+            f"cannot read '{text[pos:].split(maxsplit=1)[0][:60]}'", line=line_of(text, pos + lead)
+        )
     if not module.version:
         raise PtxError("the module does not begin with .version", line=1)
     return module
@@ -133,7 +158,7 @@ def _item(module: Module, match: re.Match[str]) -> int:
         module.version = int(match.group(1)) * 10 + int(match.group(2))
         if module.version > NEWEST_VERSION:
             raise PtxError(
-                f"PTX version {match.group(1)}.{match.group(2)} is newer than 9.x, the newest that is read",
+                f"PTX version {match.group(1)}.{match.group(2)} is newer than 9.x, which is read",
                 result=CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
             )
     elif match.group(3):
@@ -141,7 +166,10 @@ def _item(module: Module, match: re.Match[str]) -> int:
         module.target = int(found.group(1) or found.group(2)) if found else 0
     elif match.group(4):
         if match.group(4) != "64":
-            raise unsupported(f".address_size {match.group(4)}", "is not supported: the emulated device has 64-bit addresses")
+            raise unsupported(
+                f".address_size {match.group(4)}",
+                "is not supported: the emulated device has 64-bit addresses",
+            )
     elif match.group(6):
         return _matching_brace(module.text, module.text.index("{", match.end()) + 1)
     elif match.group(10):
@@ -176,7 +204,9 @@ def _function(module: Module, match: re.Match[str]) -> int:
     header_at = match.end()
     if not module.version:
         raise PtxError("the module does not begin with .version")
-    tuning_before = re.compile(r"(?:\s*\.(?:attribute\s*\([^)]*\)|noreturn))*").match(text, header_at)
+    tuning_before = re.compile(r"(?:\s*\.(?:attribute\s*\([^)]*\)|noreturn))*").match(
+        text, header_at
+    )
     header = _HEADER.match(text, tuning_before.end() if tuning_before else header_at)
     if header is None:
         raise PtxError(f"the header of .{match.group(8)} cannot be read")
@@ -194,9 +224,16 @@ def _function(module: Module, match: re.Match[str]) -> int:
         raise PtxError(f"{name} is defined twice")
     if old is None or not old.defined:
         module.functions[name] = Function(
-            name, match.group(8), ".visible" in linkage or ".weak" in linkage, ".weak" in linkage, prototype, span,
-            match.start(8), _max_threads(tuning), module,
-        )  # fmt: skip
+            name,
+            match.group(8),
+            ".visible" in linkage or ".weak" in linkage,
+            ".weak" in linkage,
+            prototype,
+            span,
+            match.start(8),
+            _max_threads(tuning),
+            module,
+        )
     return after
 
 
@@ -205,7 +242,9 @@ def _check_tuning(tuning: str) -> None:
         if word not in _KNOWN_TUNING:
             raise PtxError(f"the directive .{word} is not known in a function header")
         if word in ("explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"):
-            raise unsupported(f"directive '.{word}'", "needs clusters, which the emulated device does not have")
+            raise unsupported(
+                f"directive '.{word}'", "needs clusters, which the emulated device does not have"
+            )
 
 
 def _max_threads(tuning: str) -> int:
@@ -232,7 +271,8 @@ def _matching_brace(text: str, pos: int) -> int:
 
 
 def check_instructions(module: Module) -> None:
-    """Refuses, by name, what the table does not have: whole bodies, or only names in a very large module.
+    """Refuses, by name, what the table does not have: whole bodies, or only names in a very large
+    module.
 
     Raises:
         PtxError: 801 with the instruction's name, 218 with the line for wrong syntax.

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
+    import builtins
+
     from rgpu_emu.ptx.table import Form
     from rgpu_emu.ptx.types import Type
 
@@ -22,8 +24,8 @@ class Reg:
 
 @dataclass(frozen=True)
 class Imm:
-    """A literal. Integers are 64-bit two's complement values; `float_bits` is 32 or 64 for 0f/0d literals, whose
-    `value` is then the bit pattern."""
+    """A literal. Integers are 64-bit two's complement values; `float_bits` is 32 or 64 for 0f/0d
+    literals, whose `value` is then the bit pattern."""
 
     __slots__ = ("float_bits", "value")
     value: int
@@ -40,9 +42,21 @@ class Special:
 
 @dataclass(eq=False)
 class Variable:
-    """A declared variable. `space`: global, const, shared, local or param; `bytes` 0: extern without a size."""
+    """A declared variable. `space`: global, const, shared, local or param; `bytes` 0: extern
+    without a size."""
 
-    __slots__ = ("align", "bytes", "extern", "initial", "name", "relocations", "space", "type", "visible", "weak")
+    __slots__ = (
+        "align",
+        "bytes",
+        "extern",
+        "initial",
+        "name",
+        "relocations",
+        "space",
+        "type",
+        "visible",
+        "weak",
+    )
     name: str
     space: str
     type: Type
@@ -51,7 +65,7 @@ class Variable:
     visible: bool
     extern: bool
     weak: bool
-    initial: bytes
+    initial: builtins.bytes
     relocations: list[tuple[int, str, int]]  # offset, symbol, addend
 
 
@@ -125,7 +139,8 @@ class Sink:
 
 @dataclass(frozen=True)
 class Call:
-    """Operands of `call`: results, callee, arguments, and for an indirect call its prototype or target list."""
+    """Operands of `call`: results, callee, arguments, and for an indirect call its prototype or
+    target list."""
 
     __slots__ = ("arguments", "callee", "prototype", "results")
     results: tuple[Operand, ...]
@@ -139,7 +154,8 @@ Operand = Union[Reg, Imm, Special, Sym, Addr, Vec, Pair, Not, LabelRef, Sink, Ca
 
 @dataclass(eq=False)
 class Instr:
-    """One instruction. `guard`: predicate register and whether it is negated; `pos`: offset in the module's text."""
+    """One instruction. `guard`: predicate register and whether it is negated; `pos`: offset in the
+    module's text."""
 
     __slots__ = ("form", "guard", "negated", "operands", "pos")
     form: Form

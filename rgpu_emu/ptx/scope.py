@@ -1,4 +1,5 @@
-"""Names in a function body: registers, variables and labels of nested `{ }` scopes, and operands by their text."""
+"""Names in a function body: registers, variables and labels of nested `{ }` scopes, and operands by
+their text."""
 
 from __future__ import annotations
 
@@ -7,19 +8,58 @@ from typing import Final
 
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.lex import NAME, literal, split_commas
-from rgpu_emu.ptx.operands import Addr, Imm, Label, LabelRef, Not, Operand, Pair, Reg, Sink, Special, Sym, Variable, Vec
+from rgpu_emu.ptx.operands import (
+    Addr,
+    Imm,
+    Label,
+    LabelRef,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Sink,
+    Special,
+    Sym,
+    Variable,
+    Vec,
+)
 from rgpu_emu.ptx.types import PRED, Type
 
 MAX_REGISTERS: Final = 1 << 20
-_ADDRESS: Final = re.compile(r"\[\s*([A-Za-z_$%][\w$.]*)?\s*([+-]?\s*\w+)?\s*(?:\+\s*([+-]?\w+))?\s*\]")
+_ADDRESS: Final = re.compile(
+    r"\[\s*([A-Za-z_$%][\w$.]*)?\s*([+-]?\s*\w+)?\s*(?:\+\s*([+-]?\w+))?\s*\]"
+)
 _SYM_OFFSET: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\+\s*(\w+)")
 _RANGE: Final = re.compile(r"([A-Za-z_$%][\w$]*?)(0|[1-9]\d*)")
 _DOTTED: Final = frozenset(f"%{n}.{c}" for n in ("tid", "ntid", "ctaid", "nctaid") for c in "xyzw")
 _PLAIN: Final = frozenset(
-    "%laneid %warpid %nwarpid %smid %nsmid %gridid %clock %clock_hi %clock64 %globaltimer %globaltimer_lo "
-    "%globaltimer_hi %lanemask_eq %lanemask_le %lanemask_lt %lanemask_ge %lanemask_gt %total_smem_size "
-    "%dynamic_smem_size %aggr_smem_size %reserved_smem_offset_begin %reserved_smem_offset_end "
-    "%reserved_smem_offset_cap %is_explicit_cluster %current_graph_exec".split()
+    [
+        "%laneid",
+        "%warpid",
+        "%nwarpid",
+        "%smid",
+        "%nsmid",
+        "%gridid",
+        "%clock",
+        "%clock_hi",
+        "%clock64",
+        "%globaltimer",
+        "%globaltimer_lo",
+        "%globaltimer_hi",
+        "%lanemask_eq",
+        "%lanemask_le",
+        "%lanemask_lt",
+        "%lanemask_ge",
+        "%lanemask_gt",
+        "%total_smem_size",
+        "%dynamic_smem_size",
+        "%aggr_smem_size",
+        "%reserved_smem_offset_begin",
+        "%reserved_smem_offset_end",
+        "%reserved_smem_offset_cap",
+        "%is_explicit_cluster",
+        "%current_graph_exec",
+    ]
 )
 
 
@@ -83,13 +123,13 @@ class Scope:
 
     def register(self, name: str) -> Reg | None:
         """The register of that name in this or an outer scope."""
-        match = _RANGE.fullmatch(name)
         scope: Scope | None = self
+        match = None
         while scope is not None:
             reg = scope.registers.get(name)
             if reg is not None:
                 return reg
-            if match is not None:
+            if scope.ranges and (match := match or _RANGE.fullmatch(name)) is not None:
                 ranged = scope.ranges.get(match.group(1))
                 if ranged is not None and int(match.group(2)) < ranged[1]:
                     reg = scope.registers[name] = Reg(name, ranged[0], self._counter[0])
@@ -121,6 +161,8 @@ class Scope:
 
     def _operand(self, text: str) -> Operand:
         first = text[:1]
+        if first == "%" and (reg := self.register(text)) is not None:
+            return reg
         if first == "[":
             return self._address(text)
         if first == "{":
@@ -162,7 +204,9 @@ class Scope:
     def _refuse_special(self, text: str) -> None:
         base = text.partition(".")[0]
         if re.fullmatch(r"%(pm\d+(_64)?|envreg\d+|(n?cluster\w*))", base):
-            raise unsupported(f"special register '{text}'", "is not supported by the emulated device")
+            raise unsupported(
+                f"special register '{text}'", "is not supported by the emulated device"
+            )
         if base in ("%tid", "%ntid", "%ctaid", "%nctaid"):
             raise unsupported(f"special register '{text}'", "is supported by its components only")
         raise PtxError(f"the register {text} is not declared")

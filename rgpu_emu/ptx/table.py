@@ -1,11 +1,14 @@
 """The instruction table: one row per form, and the look-up that refuses everything else by name.
 
-A row's pattern is a list of slots in order: `name=alt|alt` must be there, `name?=alt|alt` may be there, a bare
-`word` is the modifier itself and `?word` an optional one.  A row's operand list has a letter per operand:
+A row's pattern is a list of slots in order: `name=alt|alt` must be there, `name?=alt|alt` may be
+there, a bare `word` is the modifier itself and `?word` an optional one.  A row's operand list
+has a letter per operand:
 
-    d  destination register or `_`      D  destination: register, vector or `_`    P  `d` or `d|p`
-    s  source: register, literal, name  S  source: s or vector                     p  source predicate, maybe negated
-    m  `[address]`                      l  label or target list                    c  the operands of `call`
+    d  destination register or `_`      D  destination: register, vector or `_`
+    s  source: register, literal, name  S  source: s or vector
+    p  source predicate, maybe negated  P  `d` or `d|p`
+    q  thread count or predicate        m  `[address]`
+    l  label or target list             c  the operands of `call`
 
 with `?` after the letter for an operand that may be left out (only at the end).
 """
@@ -139,4 +142,6 @@ class Table:
         known = {option for row in rows for slot in row.slots for option in slot.options}
         strange = [p for p in parts if p not in known]
         why = f" (no form of {op} has .{strange[0]})" if strange else ""
-        raise unsupported(f"instruction '{name}'", f"is not in the emulated device's instruction table{why}")
+        raise unsupported(
+            f"instruction '{name}'", f"is not in the emulated device's instruction table{why}"
+        )

@@ -11,7 +11,8 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Type:
-    """kind: 's' signed, 'u' unsigned, 'b' untyped bits, 'f' IEEE float, 'h' bfloat16, 'p' predicate, 'x' packed pair."""
+    """kind: 's' signed, 'u' unsigned, 'b' untyped bits, 'f' IEEE float, 'h' bfloat16, 'p'
+    predicate, 'x' packed pair."""
 
     name: str
     bits: int

@@ -132,6 +132,19 @@ class LeaseBook:
         self._reshape(held, wish)
         return held, Joined.AS_IT_WAS if held.quota == before else Joined.RESHAPED
 
+    def unsettled(self, key: LeaseKey, wish: Wish) -> bool:
+        """True if a session of `key` would fit better once the sessions there have ended."""
+        held = self._by_key.get(key)
+        if held is None or held.explicit or held.state is not LeaseState.ACTIVE or not held.slots:
+            return False
+        quota = held.quota
+        return (
+            wish.device not in (None, held.device)
+            or wish.memory_bytes not in (0, quota.memory_bytes)
+            or wish.share_request_ppm not in (0, quota.share_request_ppm)
+            or wish.share_limit_ppm not in (0, quota.share_limit_ppm)
+        )
+
     def attach(self, lease: Lease, session: int) -> int:
         """Gives a session a slot in the lease's page; RefusedError if all are taken."""
         for slot in range(self._policy.slots):

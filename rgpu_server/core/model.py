@@ -129,6 +129,8 @@ class Policy:
     slots: sessions that fit in one lease page.
     ttl_seconds: life of an explicit lease without keep-alive, where the grant does not say.
     grace_seconds: how long an implicit lease stays after its last session.
+    settle_seconds: how long a session that asks for other sizes than its implicit lease has waits
+        for the lease to become empty, as when one program follows another.
     memory_seconds: how long an ended lease's key is refused by name.
     open_seconds: a session must be open by then.
     end_seconds: a worker that was told to end is killed after that.
@@ -141,6 +143,7 @@ class Policy:
     ttl_seconds: float = 30.0
     max_ttl_seconds: float = 86400.0
     grace_seconds: float = 5.0
+    settle_seconds: float = 1.0
     memory_seconds: float = 3600.0
     open_seconds: float = 10.0
     end_seconds: float = 2.0

@@ -27,6 +27,8 @@ from rgpu_server.core.tenants import check_sessions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+_LEFT = "its client left before it was open"
+
 
 class Node:
     """Leases, sessions and workers of one server.
@@ -48,6 +50,8 @@ class Node:
         self.sessions = SessionTable()
         self.pools = {d.library: WorkerPool(d.library, self.policy) for d in self.devices}
         self.stopping = False
+        # Session -> its request, which waits for its lease to settle, and until when.
+        self.settling: dict[int, tuple[on.SessionRequested, float]] = {}
         self._out: list[do.Action] = []
         self._next_worker = 1
         self._next_key = 1
@@ -72,6 +76,7 @@ class Node:
         """Returns what to do, in order, after `event` at time `now` (seconds, never going back)."""
         self._out = []
         self._handlers[type(event)](event, now)
+        self._settle(now)
         self._refill(now)
         out, self._out = self._out, []
         return out
@@ -81,6 +86,7 @@ class Node:
         anything.
         """
         times = [self.leases.next_end(), self.sessions.next_deadline()]
+        times += [until for _, until in self.settling.values()]
         if not self.stopping:
             times += [
                 p.next_start(len(self.sessions.waiting(p.library)), now)
@@ -153,6 +159,19 @@ class Node:
     # Sessions
 
     def _session_requested(self, event: on.SessionRequested, now: float) -> None:
+        if len(self.sessions) + len(self.settling) >= self.policy.max_sessions:
+            self._open(event, now)  # it is refused
+        else:
+            self.settling[event.session] = (event, now + self.policy.settle_seconds)
+
+    def _settle(self, now: float) -> None:
+        """Opens the sessions that need not wait for their lease to become empty, or no longer."""
+        for event, until in list(self.settling.values()):
+            if self.stopping or until <= now or not self.leases.unsettled(_key(event), event.wish):
+                del self.settling[event.session]
+                self._open(event, now)
+
+    def _open(self, event: on.SessionRequested, now: float) -> None:
         try:
             session = self._admit(event, now)
         except RefusedError as error:
@@ -163,7 +182,7 @@ class Node:
 
     def _admit(self, event: on.SessionRequested, now: float) -> Session:
         self._check_running()
-        if len(self.sessions) >= self.policy.max_sessions:
+        if len(self.sessions) + len(self.settling) >= self.policy.max_sessions:
             raise RefusedError(
                 Code.SERVER_FULL,
                 f"the server has {len(self.sessions)} sessions, its maximum; try again when one "
@@ -171,9 +190,8 @@ class Node:
             )
         tenant = self.tenants.get(event.tenant, self.tenants.get("*", TenantPolicy()))
         check_sessions(event.tenant, tenant, self.sessions.of_tenant(event.tenant))
-        key = LeaseKey(event.tenant, event.key or f"container:{event.container}")
-        self._check_pool(key, event)
-        lease, joined = self.leases.join(key, event.wish, now)
+        self._check_pool(event)
+        lease, joined = self.leases.join(_key(event), event.wish, now)
         slot = self.leases.attach(lease, event.session)
         if joined is Joined.NEW:
             self._out.append(do.MakePage(lease.id, lease.quota))
@@ -190,7 +208,7 @@ class Node:
                 Code.STOPPING, "the server is stopping; use another one or wait until it is back"
             )
 
-    def _check_pool(self, key: LeaseKey, event: on.SessionRequested) -> None:
+    def _check_pool(self, event: on.SessionRequested) -> None:
         """Before anything is granted: a server whose workers cannot start says so at once."""
         pools = list(self.pools.values())
         if event.wish.device is not None:
@@ -220,9 +238,11 @@ class Node:
         )
 
     def _client_left(self, event: on.ClientLeft, now: float) -> None:
+        if self.settling.pop(event.session, None) is not None:
+            self._out.append(do.ForgetSession(event.session, _LEFT))
         session = self.sessions.get(event.session)
         if session is not None and session.state is SessionState.WAITING:
-            self._gone(session, "its client left before it was open", now)
+            self._gone(session, _LEFT, now)
 
     def _end(self, session: Session, refusal: Refusal, now: float) -> None:
         if session.worker is None:
@@ -326,6 +346,10 @@ class Node:
         for session in self.sessions:
             if event.end_sessions or session.worker is None:
                 self._end(session, refusal, now)
+
+
+def _key(event: on.SessionRequested) -> LeaseKey:
+    return LeaseKey(event.tenant, event.key or f"container:{event.container}")
 
 
 def _broken_sentence(pool: WorkerPool) -> str:

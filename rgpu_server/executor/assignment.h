@@ -31,7 +31,7 @@ struct Assignment {
   uint64_t memory_limit_bytes = 0;
   uint32_t stream_credits = 512;
   uint64_t stream_credit_bytes = 16U << 20;
-  int32_t device = 0;  // ordinal of the library
+  int32_t device = 0;         // ordinal of the library
   bool whole_device = false;  // development mode: no lease, all of the device's memory
   std::string tenant;
   std::vector<std::string> environment;  // K=V

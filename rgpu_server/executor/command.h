@@ -15,13 +15,14 @@ class Executor;
 // What Dispatch answers besides a CUresult; never travels.
 // The head does not decode or the opcode is unknown: ends the session.
 inline constexpr CUresult kMalformed = static_cast<CUresult>(1022);
-// A posted command that names an object whose creation failed: the first cause is kept, this is nothing.
+// A posted command that names an object whose creation failed: the first cause is kept, this is
+// nothing.
 inline constexpr CUresult kDropped = static_cast<CUresult>(1023);
 
 struct Command {
   wire::FrameHeader header;
-  wire::ByteView head;  // valid while the handler runs
-  wire::ByteView bulk;  // valid while the handler runs, and as long as `keep` is held
+  wire::ByteView head;               // valid while the handler runs
+  wire::ByteView bulk;               // valid while the handler runs, and as long as `keep` is held
   std::shared_ptr<const void> keep;  // null: the bulk is not in staging memory
   transport::FrameBuffer* out = nullptr;  // of calls: frames that go out in front of the reply
 };

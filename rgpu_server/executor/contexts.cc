@@ -58,8 +58,16 @@ CUresult Executor::FindCredited(const Command& command, uint64_t operand, Target
     return result;
   }
   Stream& stream = *target->stream;
+  if (!stream.failed) {
+    // Commands that fail are marked here: they never come to Issued.
+    if (stream.credited - stream.marked_credited >= kMarkCommands) {
+      const CUresult result = Mark(stream, false);
+      if (result != CUDA_SUCCESS) return result;
+    }
+    ++stream.credited;
+    return CUDA_SUCCESS;
+  }
   ++stream.credited;
-  if (!stream.failed) return CUDA_SUCCESS;
   ReturnCredits(stream, stream.credited);
   return kDropped;
 }

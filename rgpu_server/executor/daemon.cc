@@ -28,9 +28,7 @@ struct Incoming {
     std::memcpy(&type, bytes.data(), sizeof type);
     return type;
   }
-  wire::Reader body() const {
-    return {bytes.data() + sizeof(Message), size - sizeof(Message)};
-  }
+  wire::Reader body() const { return {bytes.data() + sizeof(Message), size - sizeof(Message)}; }
 };
 
 lease::Page* MapPage(int fd) {
@@ -70,6 +68,14 @@ bool OnMessage(int socket, Session& session) {
   }
 }
 
+// A socket closed with messages unread takes our own last words with it.
+void ReadRest(int socket) {
+  Incoming message;
+  base::SetNonBlocking(socket, true);
+  while (message.Receive(socket)) {
+  }
+}
+
 }  // namespace
 
 int RunForDaemon(const Options& options, const Driver& driver, const std::string& report) {
@@ -81,7 +87,8 @@ int RunForDaemon(const Options& options, const Driver& driver, const std::string
   wire::Reader body = message.body();
   if (message.type() != Message::kAssign || message.fds.size() < 2 ||
       !ReadAssignment(body, &assignment)) {
-    base::Log(base::Level::kError, "the daemon's first message is no ASSIGN that this worker knows");
+    base::Log(base::Level::kError,
+              "the daemon's first message is no ASSIGN that this worker knows");
     return 2;
   }
   auto lane = transport::Adopt(message.fds[0].release());
@@ -103,6 +110,7 @@ int RunForDaemon(const Options& options, const Driver& driver, const std::string
       w.Put(static_cast<int32_t>(refusal.status));
       w.Put(wire::Bytes(refusal.sentence));
     });
+    ReadRest(socket);
     _exit(0);
   }
   Say(socket, Message::kOpened, [&](wire::Writer& w) {
@@ -112,6 +120,7 @@ int RunForDaemon(const Options& options, const Driver& driver, const std::string
   session.Serve();
   WatchUntilEnd(session, socket, [&] { return OnMessage(socket, session); });
   Say(socket, Message::kEnded, [&](wire::Writer& w) { w.Put(wire::Bytes(session.reason())); });
+  ReadRest(socket);
   Leave(session);
 }
 

@@ -65,8 +65,8 @@ bool Decoder::Handle(Scratch& scratch, const wire::FrameHeader& header, wire::By
                   static_cast<unsigned long long>(last_seq_ + 1));
   } else if (wants_reply != info->is_call() || header.thread == 0 ||
              (header.bulk_bytes != 0 && info->bulk != BulkSide::kRequest)) {
-    std::snprintf(sentence, sizeof sentence, "the client sent %s with a header that does not fit it",
-                  info->name);
+    std::snprintf(sentence, sizeof sentence,
+                  "the client sent %s with a header that does not fit it", info->name);
   } else {
     last_seq_ = header.seq;
     Command command{header, head, {}, nullptr, &scratch.out};
@@ -86,8 +86,7 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
   if (info.opcode == Opcode::rgpuCopyHtoD) {
     std::lock_guard lock(executor_.mutex());
     std::shared_ptr<Context> context;
-    if (executor_.sticky() == CUDA_SUCCESS &&
-        executor_.Enter(*command, &context) == CUDA_SUCCESS) {
+    if (executor_.sticky() == CUDA_SUCCESS && executor_.Enter(*command, &context) == CUDA_SUCCESS) {
       context->staging->Take(bytes, &piece);  // without a piece the handler refuses the copy
     }
   }
@@ -111,7 +110,8 @@ void Decoder::HandlePosted(const OpcodeInfo& info, Command& command) {
   if (result == CUDA_SUCCESS || result == kDropped) return;
   if (result == kMalformed) {
     lock.unlock();
-    Malformed(command.header, std::string("the client sent a ") + info.name + " that does not decode");
+    Malformed(command.header,
+              std::string("the client sent a ") + info.name + " that does not decode");
     return;
   }
   if (IsSticky(result)) return executor_.Check(result, command.header.context);
@@ -148,7 +148,8 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
     held = executor_.role().LeaveCall();
   }
   if (status == kMalformed) {
-    Malformed(command.header, std::string("the client sent a ") + info.name + " that does not decode");
+    Malformed(command.header,
+              std::string("the client sent a ") + info.name + " that does not decode");
     return false;
   }
   if (status == kDropped) status = CUDA_ERROR_INVALID_HANDLE;

@@ -23,26 +23,62 @@ struct Override {
 // wire proves the behaviour.
 constexpr Override kOverrides[] = {
     // A remote device cannot read host memory, at whatever address.
-    {19, 0}, {91, 0}, {113, 0},
+    {19, 0},
+    {91, 0},
+    {113, 0},
     // Managed and pageable memory would need write tracking on both machines.
-    {83, 0}, {86, 0}, {88, 0}, {89, 0}, {100, 0}, {101, 0}, {147, 0},
+    {83, 0},
+    {86, 0},
+    {88, 0},
+    {89, 0},
+    {100, 0},
+    {101, 0},
+    {147, 0},
     // Several devices in one launch; there is one per session.
     {96, 0},
     // Handles, file descriptors and pools that another process or the host would share.
-    {103, 0}, {104, 0}, {105, 0}, {110, 0}, {116, 0}, {117, 0}, {118, 0}, {119, 0}, {124, 0},
-    {125, 0}, {128, 0}, {141, 0}, {142, 0}, {144, 0}, {145, 0}, {146, 0},
+    {103, 0},
+    {104, 0},
+    {105, 0},
+    {110, 0},
+    {116, 0},
+    {117, 0},
+    {118, 0},
+    {119, 0},
+    {124, 0},
+    {125, 0},
+    {128, 0},
+    {141, 0},
+    {142, 0},
+    {144, 0},
+    {145, 0},
+    {146, 0},
     // Virtual memory management has no commands yet.
     {102, 0},
     // The first version of stream memory operations, and flushes of remote writes.
-    {92, 0}, {93, 0}, {94, 0}, {98, 0},
+    {92, 0},
+    {93, 0},
+    {94, 0},
+    {98, 0},
     // Sparse arrays, timeline semaphores, multicast, CIG, several nodes, unified function pointers.
-    {112, 0}, {114, 0}, {129, 0}, {132, 0}, {135, 0}, {138, 0}, {143, 0},
+    {112, 0},
+    {114, 0},
+    {129, 0},
+    {132, 0},
+    {135, 0},
+    {138, 0},
+    {143, 0},
     // Tensor maps and decompression have no commands yet.
-    {127, 0}, {136, 0}, {137, 0},
+    {127, 0},
+    {136, 0},
+    {137, 0},
     // The node's set-up is not the program's business: exclusive mode would stop a second process.
-    {20, 0}, {133, 0},
+    {20, 0},
+    {133, 0},
     // Node numbers of another host mislead pinning.
-    {130, 0}, {131, -1}, {134, -1},
+    {130, 0},
+    {131, -1},
+    {134, -1},
     {18, 0},
 };
 
@@ -66,7 +102,8 @@ Pci SyntheticPci(const std::array<uint8_t, 16>& uuid) {
   const auto mix = [&](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3ULL; };
   for (const char* p = host; *p != 0; ++p) mix(static_cast<uint8_t>(*p));
   for (const uint8_t byte : uuid) mix(byte);
-  return {static_cast<int>(0x1000 + (hash >> 40) % 0xe000), static_cast<int>(1 + (hash >> 8) % 255)};
+  return {static_cast<int>(0x1000 + (hash >> 40) % 0xe000),
+          static_cast<int>(1 + (hash >> 8) % 255)};
 }
 
 void ReadAttributes(const Driver& driver, CUdevice device, const Pci& pci, wire::DeviceInfo* info) {

@@ -1,5 +1,5 @@
-// What the client's local table of the device says: the device's own values, except where they would
-// promise what does not hold through the wire.
+// What the client's local table of the device says: the device's own values, except where they
+// would promise what does not hold through the wire.
 #pragma once
 
 #include "rgpu_common/native/wire/handshake.h"

@@ -13,7 +13,8 @@ bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence) 
     return false;
   }
   if (dlsym(library, "rgpu_shim_version") != nullptr) {
-    *sentence = path + " is rgpu's own client library: a worker on it would serve itself. Take "
+    *sentence = path +
+                " is rgpu's own client library: a worker on it would serve itself. Take "
                 "rgpu's client folder off the server's LD_LIBRARY_PATH, or name NVIDIA's library";
     return false;
   }

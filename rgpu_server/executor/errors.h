@@ -1,4 +1,5 @@
-// Errors of posted commands, kept until the thread that caused them makes a call that may report them.
+// Errors of posted commands, kept until the thread that caused them makes a call that may report
+// them.
 #pragma once
 
 #include <cstdint>

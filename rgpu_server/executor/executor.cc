@@ -1,5 +1,7 @@
 #include "rgpu_server/executor/executor.h"
 
+#include <time.h>
+
 namespace rgpu::exec {
 
 Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outbox, CUdevice device)
@@ -61,7 +63,20 @@ CUresult Executor::Charge(uint64_t bytes) {
   if (bytes > ledger_.limit()) return CUDA_ERROR_OUT_OF_MEMORY;
   reaper_.WaitAll();
   ReconcilePools();
-  return ledger_.Charge(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return ChargeAfterOthers(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// Another process of the lease may have freed memory and told this one, while its posted free is
+// still on its way.
+bool Executor::ChargeAfterOthers(uint64_t bytes) {
+  constexpr int kTries = 200;
+  const struct timespec pause = {0, 500'000};
+  for (int i = 0; i < kTries; ++i) {
+    if (ledger_.Charge(bytes)) return true;
+    if (ledger_.used() == ledger_.own()) return false;
+    Unlocked([&] { return nanosleep(&pause, nullptr); });
+  }
+  return false;
 }
 
 void Executor::ReconcilePools() {
@@ -75,8 +90,8 @@ void Executor::ReconcilePools() {
 
 void Executor::ReconcilePool(Pool& pool) {
   cuuint64_t reserved = 0;
-  const CUresult result = driver_->cuMemPoolGetAttribute(
-      pool.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+  const CUresult result =
+      driver_->cuMemPoolGetAttribute(pool.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
   // Growth that the lease refuses stays uncounted; the pool's own cap bounds it.
   if (result == CUDA_SUCCESS && ledger_.Adjust(pool.charged_bytes, reserved)) {
     pool.charged_bytes = reserved;

@@ -1,8 +1,9 @@
 // The executor: everything a session has on the device, and the rules by which commands reach it.
 //
-// One lock guards all of it.  A handler runs with the lock held and lets go of it (`Unlocked`) around
-// whatever may wait: the driver where it may block, another thread, the network.  Handlers of posted
-// commands run one after the other, in order; handlers of calls may overlap with them while unlocked.
+// One lock guards all of it.  A handler runs with the lock held and lets go of it (`Unlocked`)
+// around whatever may wait: the driver where it may block, another thread, the network.  Handlers
+// of posted commands run one after the other, in order; handlers of calls may overlap with them
+// while unlocked.
 #pragma once
 
 #include <atomic>
@@ -148,6 +149,7 @@ class Executor {
   uint64_t resident_threads();
 
  private:
+  bool ChargeAfterOthers(uint64_t bytes);
   CUresult FindStream(const Command& command, uint64_t operand, Target* target);
   CUresult PerThreadStream(Context& context, uint32_t thread, std::shared_ptr<Stream>* stream);
   CUresult Prepare(Stream& stream);

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "rgpu_server/executor/objects.h"
 #include "rgpu_common/native/wire/codec.h"
+#include "rgpu_server/executor/objects.h"
 
 namespace rgpu::exec {
 

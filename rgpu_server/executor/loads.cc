@@ -82,8 +82,9 @@ CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts)
     int value = 0;
     const auto attribute = static_cast<CUfunction_attribute>(id);
     const CUresult result =
-        kernel ? driver->cuKernelGetAttribute(&value, attribute, function->kernel, executor.device())
-               : driver->cuFuncGetAttribute(&value, attribute, function->function);
+        kernel
+            ? driver->cuKernelGetAttribute(&value, attribute, function->kernel, executor.device())
+            : driver->cuFuncGetAttribute(&value, attribute, function->function);
     facts->attributes.push_back(result == CUDA_SUCCESS ? value : 0);
   }
   const int local = facts->attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES];

@@ -10,8 +10,9 @@
 
 namespace rgpu::exec {
 
-// Runs `load`, which may take long, and charges the lease for what it took from the device: an upper
-// bound (`image_bytes`) first, what was measured afterwards.  `undo` is run if the lease refuses that.
+// Runs `load`, which may take long, and charges the lease for what it took from the device: an
+// upper bound (`image_bytes`) first, what was measured afterwards.  `undo` is run if the lease
+// refuses that.
 CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
                      const std::function<CUresult()>& load, const std::function<void()>& undo,
                      uint64_t* charged);

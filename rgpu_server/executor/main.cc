@@ -41,10 +41,14 @@ bool SetOption(Options* options, const char* name, const char* value) {
   }
   if (number > 1'000'000) return false;
   const int fd = static_cast<int>(number);
-  if (std::strcmp(name, "--control-fd") == 0) options->control_fd = fd;
-  else if (std::strcmp(name, "--serve-fd") == 0) options->serve_fd = fd;
-  else if (std::strcmp(name, "--control-lane-fd") == 0) options->control_lane_fd = fd;
-  else return false;
+  if (std::strcmp(name, "--control-fd") == 0)
+    options->control_fd = fd;
+  else if (std::strcmp(name, "--serve-fd") == 0)
+    options->serve_fd = fd;
+  else if (std::strcmp(name, "--control-lane-fd") == 0)
+    options->control_lane_fd = fd;
+  else
+    return false;
   return true;
 }
 
@@ -75,7 +79,8 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   // The terminal's interrupt is for the daemon, which ends its workers in order.
   std::signal(SIGINT, SIG_IGN);
-  rgpu::exec::CloseOtherDescriptors({options.control_fd, options.serve_fd, options.control_lane_fd});
+  rgpu::exec::CloseOtherDescriptors(
+      {options.control_fd, options.serve_fd, options.control_lane_fd});
   rgpu::exec::Driver driver;
   std::string sentence;
   if (!rgpu::exec::LoadDriver(options.library, &driver, &sentence)) {

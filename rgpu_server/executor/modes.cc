@@ -9,7 +9,8 @@ namespace rgpu::exec {
 
 void WatchUntilEnd(Session& session, int also_fd, const std::function<bool()>& on_readable) {
   for (;;) {
-    pollfd fds[] = {{session.ended_fd(), POLLIN, 0}, {PrintedFd(), POLLIN, 0}, {also_fd, POLLIN, 0}};
+    pollfd fds[] = {
+        {session.ended_fd(), POLLIN, 0}, {PrintedFd(), POLLIN, 0}, {also_fd, POLLIN, 0}};
     if (poll(fds, 3, -1) < 0) continue;
     if (fds[1].revents != 0) ForwardPrinted(session.outbox());
     if (fds[0].revents != 0) return;

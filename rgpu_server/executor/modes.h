@@ -11,10 +11,10 @@ namespace rgpu::exec {
 
 struct Options {
   std::string library;
-  int control_fd = -1;       // the daemon's socket
-  int serve_fd = -1;         // development: a connected client
-  int control_lane_fd = -1;  // development: its control lane
-  std::string listen;        // development: unix:/path or tcp:host:port
+  int control_fd = -1;        // the daemon's socket
+  int serve_fd = -1;          // development: a connected client
+  int control_lane_fd = -1;   // development: its control lane
+  std::string listen;         // development: unix:/path or tcp:host:port
   uint64_t memory_bytes = 0;  // development: the lease's limit; 0: what the client asks for
   bool sandbox = true;
 };

@@ -12,8 +12,11 @@ namespace {
 
 using std::chrono::microseconds;
 
+// While somebody waits for a notice or bytes.
 constexpr microseconds kShortest{20};
-constexpr microseconds kUrgent{200};  // longest pause while somebody waits for a notice or bytes
+constexpr microseconds kUrgent{200};
+// While only credits and staging memory are to come back.
+constexpr microseconds kCalm{250};
 constexpr microseconds kLongest{2000};
 constexpr int kQuietTicks = 5;
 // Deliveries wait in their slots while the client is slow to read.
@@ -75,7 +78,9 @@ void Poller::Run() {
       continue;
     }
     const bool urgent = !watched_.empty() || delivering_ || hurried_;
-    pause = progress || hurried_ ? kShortest : std::min(pause * 2, urgent ? kUrgent : kLongest);
+    const microseconds first = urgent ? kShortest : kCalm;
+    const microseconds last = urgent ? kUrgent : kLongest;
+    pause = progress || hurried_ ? first : std::clamp(pause * 2, first, last);
     slow_ = pause > kUrgent;
     wakes_.wait_for(lock, pause);
   }

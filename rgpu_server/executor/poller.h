@@ -29,9 +29,11 @@ class Poller {
   void Start();
 
   // All with the executor's lock held.
-  // Something of `stream` is outstanding.  `quiet`: somebody waits for it, so it is not urgent here.
+  // Something of `stream` is outstanding.  `quiet`: somebody waits for it, so it is not urgent
+  // here.
   void Add(const std::shared_ptr<Stream>& stream, bool quiet);
-  // A COMPLETED notice for the object's version once `point` is complete; replaces the object's last.
+  // A COMPLETED notice for the object's version once `point` is complete; replaces the object's
+  // last.
   void Watch(const Watched& watched);
   // Something that somebody waits for is under way: look often.
   void Hurry();

@@ -1,4 +1,5 @@
-// What kernels print comes out of the device library on this process's stdout; it belongs to the client.
+// What kernels print comes out of the device library on this process's stdout; it belongs to the
+// client.
 #pragma once
 
 #include "rgpu_common/native/transport/outbox.h"

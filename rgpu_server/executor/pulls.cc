@@ -8,6 +8,7 @@ std::shared_ptr<Pull> Pulls::Add(const std::shared_ptr<Pull>& pull) {
   std::lock_guard lock(mutex_);
   pull->executor = &executor_;
   pull->id = ++last_id_;
+  pull->received.resize(pull->pieces.size());
   for (const Piece& piece : pull->pieces) pull->missing_bytes += piece.size;
   pulls_[pull->id] = pull;
   return pull;
@@ -51,7 +52,7 @@ bool Pulls::OnData(transport::FrameReader& reader, uint64_t id, uint64_t offset,
     if (found == pulls_.end() || !found->second->asked) return false;
     pull = found->second;
     if (offset % kSlotBytes != 0 || index >= pull->pieces.size()) return false;
-    if (pull->pieces[index].size != bytes || pull->received.at(index)) return false;
+    if (pull->pieces[index].size != bytes || pull->received[index]) return false;
     pull->received[index] = true;
   }
   // Only this thread, the control lane's, writes into pieces.

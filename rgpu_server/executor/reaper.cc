@@ -21,9 +21,8 @@ void Reaper::Add(const std::shared_ptr<Context>& context, std::function<void()> 
 void Reaper::AddBehind(std::vector<std::shared_ptr<Point>> fences,
                        const std::shared_ptr<Context>& context, std::function<void()> destroy,
                        std::function<void()> release) {
-  std::erase_if(fences, [this](const auto& fence) {
-    return executor_.Query(*fence) == CUDA_SUCCESS;
-  });
+  std::erase_if(fences,
+                [this](const auto& fence) { return executor_.Query(*fence) == CUDA_SUCCESS; });
   if (fences.empty() && pending_.empty()) {
     executor_.Unlocked([&] {
       destroy();
@@ -72,8 +71,7 @@ void Reaper::Run() {
     lock.unlock();
     if (alive) item.destroy();
     lock.lock();
-    // What died with its context was released with it.
-    if (alive && item.release) item.release();
+    if (item.release) item.release();  // gone in any case: destroyed, or with its context
     pending_.erase(item.number);
     executor_.changed().notify_all();
   }

@@ -1,6 +1,6 @@
-// Carries out what was destroyed: at once where the device is idle, else on a thread of its own once
-// the work that came before is complete, so that the driver has nothing to wait for and the decoder
-// never waits for it.
+// Carries out what was destroyed: at once where the device is idle, else on a thread of its own
+// once the work that came before is complete, so that the driver has nothing to wait for and the
+// decoder never waits for it.
 #pragma once
 
 #include <condition_variable>
@@ -23,13 +23,14 @@ class Reaper {
   void Start();
 
   // All with the executor's lock held.
-  // `destroy` is run without the lock, in `context`, when everything issued so far in the context is
-  // complete; then `release` with the lock.
+  // `destroy` is run without the lock, in `context`, when everything issued so far in the context
+  // is complete; then `release` with the lock.
   void Add(const std::shared_ptr<Context>& context, std::function<void()> destroy,
            std::function<void()> release);
   // The same behind `fences` only.
-  void AddBehind(std::vector<std::shared_ptr<Point>> fences, const std::shared_ptr<Context>& context,
-                 std::function<void()> destroy, std::function<void()> release);
+  void AddBehind(std::vector<std::shared_ptr<Point>> fences,
+                 const std::shared_ptr<Context>& context, std::function<void()> destroy,
+                 std::function<void()> release);
   // Moves on what has become possible.
   void Settle();
   // Waits, without the lock, until everything added before is gone.

@@ -87,7 +87,12 @@ bool Role::LeaveCall() {
   return call_since_.compare_exchange_strong(since, 0, std::memory_order_acq_rel);
 }
 
+bool Role::Held() const {
+  return t_since != 0 && call_since_.load(std::memory_order_relaxed) == t_since;
+}
+
 void Role::Yield() {
+  if (!Held()) return;
   std::lock_guard lock(mutex_);
   // Without a successor the role stays: better slow than deaf.
   if (!HaveSuccessor() || !LeaveCall()) return;

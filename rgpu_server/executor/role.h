@@ -1,6 +1,6 @@
-// Who decodes.  One thread at a time has the decoder's role; it gives it up before it waits, and it is
-// taken from a thread that is stuck in a call for a millisecond.  What that thread then still has to
-// do is sound beside the next one: its caller waits, so nothing stands behind it.
+// Who decodes.  One thread at a time has the decoder's role; it gives it up before it waits, and it
+// is taken from a thread that is stuck in a call for a millisecond.  What that thread then still
+// has to do is sound beside the next one: its caller waits, so nothing stands behind it.
 #pragma once
 
 #include <atomic>
@@ -23,6 +23,8 @@ class Role {
   void EnterCall();
   // False: another thread decodes now; this one finishes its reply and goes back to Acquire.
   bool LeaveCall();
+  // Within a call: whether this thread still has the role.
+  bool Held() const;
   // Within a call: gives the role up, because what follows may wait.
   void Yield();
 
@@ -41,8 +43,9 @@ class Role {
   int idle_ = 0;
   int threads_ = 0;
 
-  // When the role's holder entered its call, in ns; 0: it is in none.  Whoever sets it back to 0 from
-  // the value that a call began with decides about the role: exactly one of LeaveCall, Yield, Watch.
+  // When the role's holder entered its call, in ns; 0: it is in none.  Whoever sets it back to 0
+  // from the value that a call began with decides about the role: exactly one of LeaveCall, Yield,
+  // Watch.
   std::atomic<uint64_t> call_since_{0};
   std::atomic<bool> watcher_asleep_{true};
   std::condition_variable watcher_wakes_;

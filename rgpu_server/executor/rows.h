@@ -28,7 +28,8 @@ struct Portion {
   uint32_t bytes() const { return static_cast<uint32_t>(width * height); }
 };
 
-// The portion that starts at packed byte `offset` (a place where one ended) of rows that are not empty.
+// The portion that starts at packed byte `offset` (a place where one ended) of rows that are not
+// empty.
 inline Portion PortionAt(const Rows& rows, uint64_t offset) {
   const uint64_t row = offset / rows.width;
   const uint64_t column = offset % rows.width;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <linux/landlock.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -22,6 +23,7 @@ namespace {
 // Above what systems give to people, services and containers.
 constexpr uid_t kFirstUid = 0x60000000;
 constexpr rlim_t kMaxFiles = 256;
+constexpr rlim_t kMaxDriverFiles = 4096;  // NVIDIA's driver holds dozens per context
 constexpr rlim_t kMaxThreads = 8192;
 
 class Report {
@@ -45,9 +47,10 @@ void Limit(__rlimit_resource_t what, rlim_t value, const char* name, Report* rep
   if (setrlimit(what, &limit) != 0) report->Lacks(name, errno);
 }
 
-void SetLimits(Report* report) {
+void SetLimits(bool needs_driver_files, Report* report) {
   Limit(RLIMIT_CORE, 0, "core dumps stay on", report);
-  Limit(RLIMIT_NOFILE, kMaxFiles, "no limit of open files", report);
+  Limit(RLIMIT_NOFILE, needs_driver_files ? kMaxDriverFiles : kMaxFiles, "no limit of open files",
+        report);
   // Address space is not limited: the band alone is larger than any sensible limit.
 }
 
@@ -65,7 +68,16 @@ void DropUser(Report* report) {
   const auto uid = static_cast<uid_t>(kFirstUid + static_cast<uid_t>(getpid()) % 0x10000000U);
   if (setgroups(0, nullptr) != 0) report->Lacks("groups are kept", errno);
   if (setresgid(uid, uid, uid) != 0) report->Lacks("the group is kept", errno);
-  if (setresuid(uid, uid, uid) != 0) report->Lacks("the user is kept", errno);
+  if (setresuid(uid, uid, uid) != 0) return report->Lacks("the user is kept", errno);
+  // Counted per user, so only where the user is our own.
+  Limit(RLIMIT_NPROC, kMaxThreads, "no limit of threads", report);
+}
+
+// Those of a user namespace of our own reach far into the kernel as well.
+void DropCapabilities(Report* report) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capset, &header, none) != 0) report->Lacks("capabilities are kept", errno);
 }
 
 // From here on no file can be opened by its path.
@@ -100,10 +112,10 @@ void CloseOtherDescriptors(std::vector<int> keep) {
 
 std::string EnterSandbox(const SandboxOptions& options) {
   Report report;
-  SetLimits(&report);
+  SetLimits(options.needs_driver_files, &report);
   LeaveNamespaces(options.needs_driver_files, &report);
   DropUser(&report);
-  Limit(RLIMIT_NPROC, kMaxThreads, "no limit of threads", &report);
+  DropCapabilities(&report);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) report.Lacks("privileges can be gained", errno);
   if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) report.Lacks("memory can be inspected", errno);
   if (!options.needs_driver_files) ForbidFiles(&report);

@@ -15,8 +15,8 @@ struct SandboxOptions {
 // Closes every descriptor but 0, 1, 2 and `keep`.
 void CloseOtherDescriptors(std::vector<int> keep);
 
-// Applies what the machine allows, for this thread and all that it starts later.  Returns what it did
-// not allow, as one line ("" = everything).
+// Applies what the machine allows, for this thread and all that it starts later.  Returns what it
+// did not allow, as one line ("" = everything).
 std::string EnterSandbox(const SandboxOptions& options);
 
 // The list of refused system calls.  False: the kernel has no seccomp filters.

@@ -1,5 +1,5 @@
-// The system calls that a worker is refused.  A list of what is refused, not of what is allowed: the
-// device library decides what it needs, and NVIDIA's changes that from release to release.
+// The system calls that a worker is refused.  A list of what is refused, not of what is allowed:
+// the device library decides what it needs, and NVIDIA's changes that from release to release.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -27,35 +27,87 @@ constexpr unsigned int kArchitecture = AUDIT_ARCH_AARCH64;
 // No worker has a use for these, whatever it drives.
 constexpr int kRefused[] = {
     // Other processes and their memory.
-    SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_pidfd_getfd,
-    SYS_pidfd_open, SYS_process_madvise,
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_kcmp,
+    SYS_pidfd_getfd,
+    SYS_pidfd_open,
+    SYS_process_madvise,
     // The machine.
-    SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_swapon, SYS_swapoff, SYS_reboot,
-    SYS_sethostname, SYS_setdomainname, SYS_init_module, SYS_finit_module, SYS_delete_module,
-    SYS_kexec_load, SYS_acct, SYS_settimeofday, SYS_clock_settime, SYS_adjtimex, SYS_clock_adjtime,
-    SYS_quotactl, SYS_syslog, SYS_vhangup, SYS_setns, SYS_unshare,
-    SYS_open_tree, SYS_move_mount, SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_reboot,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_kexec_load,
+    SYS_acct,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_adjtimex,
+    SYS_clock_adjtime,
+    SYS_quotactl,
+    SYS_syslog,
+    SYS_vhangup,
+    SYS_setns,
+    SYS_unshare,
+    SYS_open_tree,
+    SYS_move_mount,
+    SYS_fsopen,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_fspick,
     // Kernel facilities with a long record of holes.
-    SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_keyctl, SYS_add_key, SYS_request_key,
-    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_name_to_handle_at,
-    SYS_open_by_handle_at, SYS_fanotify_init, SYS_lookup_dcookie, SYS_vmsplice, SYS_personality,
-    SYS_migrate_pages, SYS_move_pages,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_userfaultfd,
+    SYS_keyctl,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_name_to_handle_at,
+    SYS_open_by_handle_at,
+    SYS_fanotify_init,
+    SYS_lookup_dcookie,
+    SYS_vmsplice,
+    SYS_personality,
+    SYS_migrate_pages,
+    SYS_move_pages,
 #if defined(__x86_64__)
-    SYS_modify_ldt, SYS_iopl, SYS_ioperm, SYS_uselib, SYS_ustat, SYS_sysfs, SYS_create_module,
-    SYS__sysctl, SYS_nfsservctl, SYS_kexec_file_load,
+    SYS_modify_ldt,
+    SYS_iopl,
+    SYS_ioperm,
+    SYS_uselib,
+    SYS_ustat,
+    SYS_sysfs,
+    SYS_create_module,
+    SYS__sysctl,
+    SYS_nfsservctl,
+    SYS_kexec_file_load,
 #endif
 };
 
 // And these only by NVIDIA's driver: it starts nvidia-modprobe and speaks to its own services.
 constexpr int kRefusedWithoutDriver[] = {
-    SYS_execve, SYS_execveat, SYS_socket, SYS_socketpair, SYS_connect, SYS_bind, SYS_listen,
-    SYS_accept, SYS_accept4, SYS_kill, SYS_tkill, SYS_setuid, SYS_setgid, SYS_setreuid,
-    SYS_setregid, SYS_setresuid, SYS_setresgid, SYS_mknodat, SYS_ioctl, SYS_shmget, SYS_shmat,
-    SYS_semget, SYS_msgget, SYS_mq_open, SYS_inotify_init1, SYS_symlinkat, SYS_linkat,
-    SYS_unlinkat, SYS_renameat2, SYS_mkdirat, SYS_truncate, SYS_fchownat, SYS_fchmodat,
+    SYS_execve,        SYS_execveat,  SYS_socket,       SYS_socketpair, SYS_connect,   SYS_bind,
+    SYS_listen,        SYS_accept,    SYS_accept4,      SYS_kill,       SYS_tkill,     SYS_setuid,
+    SYS_setgid,        SYS_setreuid,  SYS_setregid,     SYS_setresuid,  SYS_setresgid, SYS_mknodat,
+    SYS_ioctl,         SYS_shmget,    SYS_shmat,        SYS_semget,     SYS_msgget,    SYS_mq_open,
+    SYS_inotify_init1, SYS_symlinkat, SYS_linkat,       SYS_unlinkat,   SYS_renameat2, SYS_mkdirat,
+    SYS_truncate,      SYS_fchownat,  SYS_fchmodat,
 #if defined(__x86_64__)
-    SYS_fork, SYS_vfork, SYS_open, SYS_creat, SYS_link, SYS_unlink, SYS_rename, SYS_mkdir,
-    SYS_rmdir, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown, SYS_mknod, SYS_inotify_init,
+    SYS_fork,          SYS_vfork,     SYS_open,         SYS_creat,      SYS_link,      SYS_unlink,
+    SYS_rename,        SYS_mkdir,     SYS_rmdir,        SYS_symlink,    SYS_chmod,     SYS_chown,
+    SYS_lchown,        SYS_mknod,     SYS_inotify_init,
 #endif
 };
 

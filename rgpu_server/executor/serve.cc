@@ -1,11 +1,11 @@
 // Development mode: one session without a daemon, on a connected descriptor or a listening address.
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -20,8 +20,8 @@ namespace {
 constexpr int kHandshakeMs = 10'000;
 
 lease::Page* OwnPage() {
-  void* page = mmap(nullptr, lease::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                    -1, 0);
+  void* page =
+      mmap(nullptr, lease::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return nullptr;
   lease::InitPage(static_cast<lease::Page*>(page), 0);
   return static_cast<lease::Page*>(page);
@@ -100,13 +100,13 @@ Session* OpenSession(const Options& options, const Driver& driver,
 void AcceptControl(int listener, Session& session) {
   auto connection = transport::Adopt(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   std::vector<uint8_t> head;
-  if (connection == nullptr ||
-      !ReadHandshake(connection.get(), wire::Handshake::kAttach, &head)) {
+  if (connection == nullptr || !ReadHandshake(connection.get(), wire::Handshake::kAttach, &head)) {
     return;
   }
   wire::Attach attach;
   wire::Reader reader(head.data(), head.size());
-  if (wire::Get(reader, &attach) && session.MayAttach(attach)) session.Attach(std::move(connection));
+  if (wire::Get(reader, &attach) && session.MayAttach(attach))
+    session.Attach(std::move(connection));
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ std::vector<uint16_t> MissingOpcodes(const wire::Hello& hello) {
   std::vector<uint16_t> missing;
   for (const wire::OpcodeHash& theirs : hello.opcodes) {
     const OpcodeInfo* ours = FindOpcode(theirs.opcode);
-    if (ours == nullptr || ours->layout_hash != theirs.layout_hash) missing.push_back(theirs.opcode);
+    if (ours == nullptr || ours->layout_hash != theirs.layout_hash)
+      missing.push_back(theirs.opcode);
   }
   return missing;
 }
@@ -93,7 +94,8 @@ bool Session::ReserveBands(const wire::Hello& hello, Refusal* refusal) {
     setenv("RGPU_EMU_BAND", text, 1);
     return true;
   }
-  refusal->sentence = "none of the client's address bands is free on the server; start the program again";
+  refusal->sentence =
+      "none of the client's address bands is free on the server; start the program again";
   return false;
 }
 

@@ -1,4 +1,5 @@
-// Pinned host memory that bytes pass through between the connection and the device.  One per context.
+// Pinned host memory that bytes pass through between the connection and the device.  One per
+// context.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,10 @@
 
 namespace rgpu::exec {
 
-inline constexpr uint32_t kSlotBytes = 1U << 20;        // the largest bulk of a frame
-inline constexpr uint32_t kSmallBytes = 64U << 10;      // up to here pieces share a slot
-inline constexpr uint64_t kMaxStagingBytes = 1U << 30;  // per context; a client that wants more gets 2
+inline constexpr uint32_t kSlotBytes = 1U << 20;    // the largest bulk of a frame
+inline constexpr uint32_t kSmallBytes = 64U << 10;  // up to here pieces share a slot
+inline constexpr uint64_t kMaxStagingBytes = 1U
+                                             << 30;  // per context; a client that wants more gets 2
 
 // A part of a slot.  `keep` returns the slot when nobody holds any part of it.
 struct Piece {
@@ -31,7 +33,7 @@ class Staging : public std::enable_shared_from_this<Staging> {
   void Abandon();
 
  private:
-  static constexpr size_t kKept = 8;  // free slots that are not given back to the system
+  static constexpr size_t kKept = 16;  // free slots that are not given back to the system
 
   CUresult TakeSlot(std::shared_ptr<uint8_t>* slot);
   void Return(uint8_t* slot);

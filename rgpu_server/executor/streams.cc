@@ -7,8 +7,6 @@ namespace rgpu::exec {
 
 namespace {
 
-// One internal event per so many commands or bytes, never per launch.
-constexpr uint64_t kMarkCommands = 32;
 constexpr uint64_t kMarkBytes = 256U << 10;
 
 void Merge(Frontier* into, const Frontier& from) {
@@ -48,9 +46,8 @@ CUresult Executor::LeaveLast(Stream& next) {
   }
   if (last->fence_pending) {
     last->fence_pending = false;
-    std::erase_if(context.fences, [&](const Fence& fence) {
-      return fence.point->done || fence.source == last;
-    });
+    std::erase_if(context.fences,
+                  [&](const Fence& fence) { return fence.point->done || fence.source == last; });
     context.fences.push_back(
         {last, last->legacy, last->blocking, ++context.fence_epoch, last->last_point});
   }
@@ -63,8 +60,7 @@ CUresult Executor::ApplyFences(Stream& stream) {
   Context& context = *stream.context;
   for (const Fence& fence : context.fences) {
     if (fence.epoch <= stream.fences_seen || fence.source == &stream || fence.point->done) continue;
-    const bool ordered =
-        (fence.legacy && stream.blocking) || (stream.legacy && fence.blocking);
+    const bool ordered = (fence.legacy && stream.blocking) || (stream.legacy && fence.blocking);
     if (ordered) continue;
     const CUresult result = driver_->cuStreamWaitEvent(stream.handle, fence.point->event, 0);
     if (result != CUDA_SUCCESS) return result;

@@ -19,6 +19,8 @@ struct Stream;
 
 inline constexpr uint64_t kLegacyOperand = 1;
 inline constexpr uint64_t kPerThreadOperand = 2;
+// One internal event per so many commands that took a credit, never per launch.
+inline constexpr uint64_t kMarkCommands = 32;
 inline constexpr size_t kMaxStreams = 1024;  // minted, per session
 inline constexpr size_t kMaxThreads = 4096;  // per-thread streams, deferred errors, parked calls
 
@@ -107,7 +109,7 @@ struct Context : std::enable_shared_from_this<Context> {
   std::shared_ptr<EventPool> events;
   std::shared_ptr<Staging> staging;
 
-  uint64_t local_charged = 0;            // local memory of the largest launch so far
+  uint64_t local_charged = 0;             // local memory of the largest launch so far
   std::map<int, uint64_t> limit_charged;  // CUlimit: bytes charged for it
 };
 

@@ -1,4 +1,5 @@
-// Objects by the ids that the client minted, one table per kind, so an id of another kind is not found.
+// Objects by the ids that the client minted, one table per kind, so an id of another kind is not
+// found.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,8 @@ class Table {
   }
   template <typename Predicate>
   void EraseIf(Predicate predicate) {
-    std::erase_if(objects_, [&](const auto& entry) { return entry.second && predicate(*entry.second); });
+    std::erase_if(objects_,
+                  [&](const auto& entry) { return entry.second && predicate(*entry.second); });
   }
   template <typename Function>
   void ForEach(Function function) {

@@ -1,4 +1,5 @@
-// Parked waits: a call that waits does so in its own thread, for what was issued when it was decoded.
+// Parked waits: a call that waits does so in its own thread, for what was issued when it was
+// decoded.
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_server/executor/executor.h"
 
@@ -29,7 +30,7 @@ CUresult Executor::Wait(const std::shared_ptr<Point>& point, uint32_t context) {
   if (point == nullptr) return CUDA_SUCCESS;
   if (!point->done) {
     const CUresult result = Unlocked([&] {
-      const uint64_t until = base::NowNs() + kSpinNs;
+      const uint64_t until = base::NowNs() + (role_.Held() ? kSpinNs : 0);
       CUresult state = CUDA_ERROR_NOT_READY;
       do {
         state = driver_->cuEventQuery(point->event);

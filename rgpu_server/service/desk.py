@@ -88,6 +88,10 @@ class Desk:
         if hello.major != WIRE_MAJOR:
             self._refuse(connection, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, _version_sentence(hello))
             return
+        if hello.resume_session:
+            sentence = "this server cannot resume sessions; start the program again"
+            self._refuse(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
+            return
         session = next(self._numbers)
         tenant = hello.tenant or DEFAULT_TENANT
         self._visitors[session] = Visitor(session, hello, head, peer, tenant, connection)

@@ -29,6 +29,7 @@ share = 0.1
 limit = "70%"
 ttl_seconds = 60
 grace_seconds = 1.5
+settle_seconds = 0.5
 remember_seconds = 10
 
 [sessions]
@@ -73,6 +74,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     policy, limits = config.policy, config.limits
     assert (policy.default_share_request_ppm, policy.default_share_limit_ppm) == (100_000, 700_000)
     assert (policy.ttl_seconds, policy.grace_seconds, policy.memory_seconds) == (60, 1.5, 10)
+    assert policy.settle_seconds == 0.5
     assert (policy.max_sessions, policy.open_seconds, policy.end_seconds) == (100, 5, 1)
     assert (policy.warm_workers, config.sandbox, config.log_bytes) == (4, False, 1024)
     assert (limits.handshake_seconds, limits.handshakes, limits.control_connections) == (3, 8, 9)

@@ -152,6 +152,13 @@ async def test_another_wire_version_is_refused_with_the_remedy(serve: Serve) -> 
         assert "install the same release of rgpu-cuda on both" in sentence
 
 
+async def test_a_session_cannot_be_resumed_yet_and_is_not_quietly_replaced(serve: Serve) -> None:
+    async with serve() as server:
+        status, sentence = await refused(await server.hello(resume_session=7))
+        assert status == 46
+        assert "cannot resume sessions" in sentence
+
+
 async def test_who_says_nothing_is_dropped_after_the_deadline(serve: Serve) -> None:
     async with serve(limits=Limits(handshake_seconds=0.2)) as server:
         silent = await server.lane()
@@ -271,3 +278,21 @@ async def test_a_chatty_worker_neither_blocks_nor_floods_the_log(
     lines = [r.getMessage() for r in caplog.records if r.name == "rgpu.worker"]
     assert sum(map(len, lines)) < 200_000
     assert any("prints too much" in line for line in lines)
+
+
+async def test_a_server_without_descriptors_refuses_and_goes_on(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve() as server:
+
+        def no_page(quota: object) -> None:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("rgpu_server.conductor.LeasePage", no_page)
+            status, sentence = await refused(await server.hello(lease_key="one"))
+            assert status == 999
+            assert "ended before it was open" in sentence
+        lane = await server.hello(lease_key="two")
+        await welcome(lane)
+        await lane.close()

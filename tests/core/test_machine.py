@@ -22,6 +22,7 @@ POLICY = Policy(
     max_sessions=6,
     ttl_seconds=10,
     grace_seconds=3,
+    settle_seconds=0.5,
     memory_seconds=20,
     open_seconds=5,
     end_seconds=2,
@@ -131,7 +132,11 @@ class Server(RuleBasedStateMachine):
         number = self.request()
         self.asked.add(number)
         self.feed(on.SessionRequested(number, tenant, key, "box", wish))
-        assert number in self.refused or self.node.sessions.get(number) is not None
+        assert (
+            number in self.refused
+            or number in self.node.settling
+            or self.node.sessions.get(number) is not None
+        )
 
     @rule(data=st.data())
     def client_leaves(self, data: st.DataObject) -> None:
@@ -187,7 +192,9 @@ class Server(RuleBasedStateMachine):
     def pages_and_sessions_agree(self) -> None:
         assert {lease.id: lease.slots for lease in self.node.leases} == self.pages
         held = {s for page in self.pages.values() for s in page.values()}
-        assert held == {session.id for session in self.node.sessions} == self.asked
+        assert held == {session.id for session in self.node.sessions}
+        assert held | set(self.node.settling) == self.asked
+        assert not held & set(self.node.settling)
 
     @invariant()
     def what_must_end_has_an_end(self) -> None:
@@ -210,6 +217,7 @@ class Server(RuleBasedStateMachine):
             self.feed(on.TimePassed())
         assert list(self.node.leases) == []
         assert list(self.node.sessions) == []
+        assert not self.node.settling
         assert self.pages == {}
         assert not self.asked
 

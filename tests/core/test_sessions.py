@@ -100,7 +100,9 @@ def test_a_page_that_is_full_refuses_the_next_session() -> None:
 def test_a_session_may_not_ask_for_more_than_its_lease() -> None:
     n = started()
     opened(n, 1, 1)
-    assert refusal(n.handle(ask(2, memory_bytes=3 * GIB), 2.0)) == Refusal(
+    assert n.handle(ask(2, memory_bytes=3 * GIB), 2.0) == []
+    assert n.next_wake(2.0) == 3.0  # until then the first one may end
+    assert refusal(n.handle(on.TimePassed(), 3.0)) == Refusal(
         Code.LEASE_TOO_SMALL,
         "lease 'container:box' of tenant 'alice' has a memory of 2 GiB and the session asks for "
         "3 GiB, 1 GiB more; ask for at most 2 GiB or use another lease key",
@@ -110,7 +112,31 @@ def test_a_session_may_not_ask_for_more_than_its_lease() -> None:
 def test_a_session_may_ask_for_less_than_its_lease() -> None:
     n = started()
     opened(n, 1, 1)
-    assert any(isinstance(a, do.AssignWorker) for a in n.handle(ask(2, memory_bytes=GIB), 2.0))
+    assert n.handle(ask(2, memory_bytes=GIB), 2.0) == []
+    assert any(isinstance(a, do.AssignWorker) for a in n.handle(on.TimePassed(), 3.0))
+
+
+def test_a_program_that_follows_another_gets_the_sizes_that_it_asks_for() -> None:
+    n = started()
+    opened(n, 1, 1)
+    assert n.handle(ask(2, memory_bytes=3 * GIB), 2.0) == []
+    actions = n.handle(on.WorkerExited(1, "the client left"), 2.1)
+    assert actions[:4] == [
+        do.ClearSlot("lease-1", 0),
+        do.ForgetSession(1, "the client left"),
+        do.UpdatePage("lease-1", Quota(3 * GIB), PageState.ACTIVE),
+        do.TakeSlot("lease-1", 0, 2),
+    ]
+
+
+def test_a_client_that_leaves_while_its_lease_settles_is_forgotten() -> None:
+    n = started()
+    opened(n, 1, 1)
+    n.handle(ask(2, memory_bytes=3 * GIB), 2.0)
+    assert n.handle(on.ClientLeft(2), 2.1) == [
+        do.ForgetSession(2, "its client left before it was open")
+    ]
+    assert n.next_wake(2.1) is None
 
 
 def test_the_end_of_a_worker_is_the_end_of_its_session() -> None:

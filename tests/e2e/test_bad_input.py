@@ -171,17 +171,9 @@ def test_handles_and_addresses_that_were_never_made(server: Server, transport: s
 
 def test_a_wild_kernel_hurts_nobody_else(server: Server) -> None:
     wild = """
-    PTX = b'''.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry wild(.param .u64 p) {
-  .reg .b64 %rd<2>; .reg .b32 %r<2>;
-  ld.param.u64 %rd1, [p];
-  mov.u32 %r1, 1;
-  st.global.u32 [%rd1], %r1;
-  ret;
-}
-'''
+    PTX = (b".version 7.0\\n.target sm_50\\n.address_size 64\\n"
+           b".visible .entry wild(.param .u64 p) { .reg .b64 %rd<2>; .reg .b32 %r<2>;"
+           b" ld.param.u64 %rd1, [p]; mov.u32 %r1, 1; st.global.u32 [%rd1], %r1; ret; }")
     cuda.open()
     wild = cuda.function(cuda.load(PTX), "wild")
     print("ready")

@@ -140,7 +140,9 @@ def test_what_the_device_says_of_itself(cuda: Device) -> None:
 def test_entry_points_by_name(cuda: Device) -> None:
     def lookup(name: bytes, version: int = 13000, flags: int = 0) -> tuple[int, int, int]:
         pointer, status = ctypes.c_void_p(), ctypes.c_int(-1)
-        result = cuda.result("cuGetProcAddress_v2", name, ctypes.byref(pointer), version, flags, ctypes.byref(status))
+        result = cuda.result(
+            "cuGetProcAddress_v2", name, ctypes.byref(pointer), version, flags, ctypes.byref(status)
+        )
         return result, pointer.value or 0, status.value
 
     result, pointer, status = lookup(b"cuMemAlloc")
@@ -154,7 +156,12 @@ def test_entry_points_by_name(cuda: Device) -> None:
     cuda("cuGetErrorName", 700, ctypes.byref(text))
     assert text.value == b"CUDA_ERROR_ILLEGAL_ADDRESS"
     expect(1, lambda: cuda("cuGetErrorString", 12345, ctypes.byref(text)))
-    for unsupported in ("cuGraphCreate", "cuMemAllocManaged", "cuArrayCreate_v2", "cuIpcGetMemHandle"):
+    for unsupported in (
+        "cuGraphCreate",
+        "cuMemAllocManaged",
+        "cuArrayCreate_v2",
+        "cuIpcGetMemHandle",
+    ):
         assert cuda.result(unsupported, 0, 0, 0, 0) == 801
 
 
@@ -185,6 +192,33 @@ def test_the_band_is_where_it_was_asked_for(cuda: Device) -> None:
 def test_a_bad_band_is_refused(cuda: Device) -> None:
     expect(1, lambda: cuda("cuInit", 0))
     expect(3, lambda: cuda.alloc(4))
+
+
+@on_device(RGPU_EMU_TIMING="sometimes")
+def test_a_bad_timing_is_refused(cuda: Device) -> None:
+    expect(1, lambda: cuda("cuInit", 0))
+
+
+@on_device(RGPU_EMU_MEMORY="8GiB")
+def test_a_bad_memory_size_is_refused(cuda: Device) -> None:
+    expect(1, lambda: cuda("cuInit", 0))
+
+
+@on_device()
+def test_a_signal_does_not_end_a_wait(cuda: Device) -> None:
+    context = cuda.open()
+    stream, flag = cuda.stream(NON_BLOCKING), cuda.pinned(4)
+    cuda("cuStreamWaitValue32_v2", stream, flag, 1, 1)
+    libc = ctypes.CDLL(None)
+
+    def waits() -> None:
+        cuda("cuCtxSetCurrent", context)
+        cuda("cuStreamSynchronize", stream)
+
+    thread = in_thread(waits)
+    libc.pthread_kill(ctypes.c_ulong(thread.ident or 0), 28)  # SIGWINCH
+    cuda("cuStreamWriteValue32_v2", cuda.stream(NON_BLOCKING), flag, 1, 0)
+    finish(thread)
 
 
 def test_error_is_a_value() -> None:

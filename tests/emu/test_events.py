@@ -47,7 +47,7 @@ def test_another_stream_waits_for_an_event(cuda: Device) -> None:
 
 @on_device()
 def test_a_wait_is_bound_to_the_record_in_force(cuda: Device) -> None:
-    """The event is recorded again in a stream that never gets there: earlier waits are not affected."""
+    """The event is recorded again in a stream that is stuck: earlier waits are not affected."""
     context = cuda.open()
     first, second, stuck = (cuda.stream(NON_BLOCKING) for _ in range(3))
     event = cuda.event()

@@ -15,12 +15,23 @@ class Copy2D(ctypes.Structure):
     """CUDA_MEMCPY2D."""
 
     _fields_ = (
-        ("srcXInBytes", ctypes.c_size_t), ("srcY", ctypes.c_size_t), ("srcMemoryType", ctypes.c_uint),
-        ("srcHost", VOID), ("srcDevice", ctypes.c_uint64), ("srcArray", VOID), ("srcPitch", ctypes.c_size_t),
-        ("dstXInBytes", ctypes.c_size_t), ("dstY", ctypes.c_size_t), ("dstMemoryType", ctypes.c_uint),
-        ("dstHost", VOID), ("dstDevice", ctypes.c_uint64), ("dstArray", VOID), ("dstPitch", ctypes.c_size_t),
-        ("WidthInBytes", ctypes.c_size_t), ("Height", ctypes.c_size_t),
-    )  # fmt: skip
+        ("srcXInBytes", ctypes.c_size_t),
+        ("srcY", ctypes.c_size_t),
+        ("srcMemoryType", ctypes.c_uint),
+        ("srcHost", VOID),
+        ("srcDevice", ctypes.c_uint64),
+        ("srcArray", VOID),
+        ("srcPitch", ctypes.c_size_t),
+        ("dstXInBytes", ctypes.c_size_t),
+        ("dstY", ctypes.c_size_t),
+        ("dstMemoryType", ctypes.c_uint),
+        ("dstHost", VOID),
+        ("dstDevice", ctypes.c_uint64),
+        ("dstArray", VOID),
+        ("dstPitch", ctypes.c_size_t),
+        ("WidthInBytes", ctypes.c_size_t),
+        ("Height", ctypes.c_size_t),
+    )
 
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 3, 4
@@ -161,21 +172,39 @@ def test_pitched_memory_and_two_dimensional_copies(cuda: Device) -> None:
     address, pitch = ctypes.c_uint64(), ctypes.c_size_t()
     cuda("cuMemAllocPitch_v2", ctypes.byref(address), ctypes.byref(pitch), 700, 5, 4)
     assert pitch.value == 1024
-    expect(1, lambda: cuda("cuMemAllocPitch_v2", ctypes.byref(address), ctypes.byref(pitch), 700, 5, 3))
+    expect(
+        1, lambda: cuda("cuMemAllocPitch_v2", ctypes.byref(address), ctypes.byref(pitch), 700, 5, 3)
+    )
     data = os.urandom(70 * 5)
     source = ctypes.create_string_buffer(data, len(data))
     up = Copy2D(
-        srcMemoryType=HOST, srcHost=ctypes.addressof(source), srcPitch=70, dstXInBytes=10, dstY=1,
-        dstMemoryType=DEVICE, dstDevice=address.value, dstPitch=pitch.value, WidthInBytes=60, Height=4,
-    )  # fmt: skip
+        srcMemoryType=HOST,
+        srcHost=ctypes.addressof(source),
+        srcPitch=70,
+        dstXInBytes=10,
+        dstY=1,
+        dstMemoryType=DEVICE,
+        dstDevice=address.value,
+        dstPitch=pitch.value,
+        WidthInBytes=60,
+        Height=4,
+    )
     cuda("cuMemcpy2D_v2", ctypes.byref(up))
     row = cuda.read(address.value + pitch.value, 700)
     assert row == bytes(10) + data[:60] + bytes(630)
     back = ctypes.create_string_buffer(b"-" * 400, 400)
     down = Copy2D(
-        srcXInBytes=10, srcY=1, srcMemoryType=UNIFIED, srcDevice=address.value, srcPitch=pitch.value,
-        dstMemoryType=UNIFIED, dstDevice=ctypes.addressof(back), dstPitch=100, WidthInBytes=60, Height=4,
-    )  # fmt: skip
+        srcXInBytes=10,
+        srcY=1,
+        srcMemoryType=UNIFIED,
+        srcDevice=address.value,
+        srcPitch=pitch.value,
+        dstMemoryType=UNIFIED,
+        dstDevice=ctypes.addressof(back),
+        dstPitch=100,
+        WidthInBytes=60,
+        Height=4,
+    )
     cuda("cuMemcpy2D_v2", ctypes.byref(down))
     for y in range(4):
         assert back.raw[100 * y : 100 * y + 100] == data[70 * y : 70 * y + 60] + b"-" * 40
@@ -217,7 +246,9 @@ def test_registered_memory(cuda: Device) -> None:
     expect(712, lambda: cuda("cuMemHostRegister_v2", base - 10, 20, 0))
     expect(713, lambda: cuda("cuMemHostUnregister", base + 1))
     expect(801, lambda: cuda("cuMemHostRegister_v2", base + (1 << 15), 10, 4))
-    expect(1, lambda: cuda("cuMemHostGetDevicePointer_v2", ctypes.byref(ctypes.c_uint64()), base, 0))
+    expect(
+        1, lambda: cuda("cuMemHostGetDevicePointer_v2", ctypes.byref(ctypes.c_uint64()), base, 0)
+    )
     device, stream = cuda.alloc(1 << 15), cuda.stream()
     cuda("cuMemsetD8Async", device, 9, 1 << 15, stream)
     cuda("cuMemcpyDtoHAsync_v2", base, device, 1 << 15, stream)
@@ -247,7 +278,10 @@ def test_pointer_attributes(cuda: Device) -> None:
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     cuda("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), inside)
     assert (base.value, size.value) == (one, 1000)
-    expect(500, lambda: cuda("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), one + 1000))
+    expect(
+        500,
+        lambda: cuda("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), one + 1000),
+    )
 
 
 @on_device()
@@ -293,3 +327,18 @@ def test_sync_memops_makes_sets_wait(cuda: Device) -> None:
     cuda("cuMemsetD8_v2", address, 3, 1 << 20)
     assert cuda.result("cuStreamQuery", 0) == 0
     expect(1, lambda: cuda("cuPointerSetAttribute", ctypes.byref(on), 2, address))
+
+
+@on_device()
+def test_many_small_allocations(cuda: Device) -> None:
+    """More than a process may have mappings."""
+    cuda.open()
+    addresses = [cuda.alloc(100) for _ in range(40_000)]
+    for number in (0, 20_000, 39_999):
+        cuda.write(addresses[number], number.to_bytes(4, "little"))
+    for number in (0, 20_000, 39_999):
+        assert cuda.read(addresses[number], 4) == number.to_bytes(4, "little")
+    for address in addresses:
+        cuda.free(address)
+    free, total = info(cuda)
+    assert free == total

@@ -15,14 +15,21 @@ class PoolProps(ctypes.Structure):
     """CUmemPoolProps."""
 
     _fields_ = (
-        ("allocType", ctypes.c_int), ("handleTypes", ctypes.c_int), ("locationType", ctypes.c_int),
-        ("locationId", ctypes.c_int), ("win32", ctypes.c_void_p), ("maxSize", ctypes.c_size_t),
-        ("usage", ctypes.c_ushort), ("reserved", ctypes.c_ubyte * 54),
-    )  # fmt: skip
+        ("allocType", ctypes.c_int),
+        ("handleTypes", ctypes.c_int),
+        ("locationType", ctypes.c_int),
+        ("locationId", ctypes.c_int),
+        ("win32", ctypes.c_void_p),
+        ("maxSize", ctypes.c_size_t),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 54),
+    )
 
 
 def make_pool(cuda: Device, max_size: int = 0, location: int = 1, handles: int = 0) -> int:
-    props = PoolProps(allocType=1, handleTypes=handles, locationType=location, locationId=0, maxSize=max_size)
+    props = PoolProps(
+        allocType=1, handleTypes=handles, locationType=location, locationId=0, maxSize=max_size
+    )
     handle: int = cuda.out("cuMemPoolCreate", ctypes.byref(props))
     return handle
 
@@ -84,7 +91,9 @@ def test_memory_freed_in_one_stream_is_not_used_early_in_another(cuda: Device) -
     flag = hold(cuda, first)
     cuda("cuMemcpyDtoHAsync_v2", pinned, held, MIB, first)
     cuda("cuMemFreeAsync", held, first)
-    again = cuda.out("cuMemAllocFromPoolAsync", MIB, pool, second)  # all of the pool: follows the free
+    again = cuda.out(
+        "cuMemAllocFromPoolAsync", MIB, pool, second
+    )  # all of the pool: follows the free
     cuda("cuMemsetD8Async", again, 2, MIB, second)
     assert cuda.result("cuStreamQuery", second) == 600
     let_go(cuda, flag)

@@ -138,7 +138,11 @@ def test_conditions_of_waits(cuda: Device) -> None:
         cuda("cuStreamWriteValue32_v2", stream, word, value, 0)
         cuda("cuStreamWaitValue32_v2", stream, word, wanted, flags)
         cuda("cuStreamSynchronize", stream)
-    for flags, wanted, value in ((GEQ, 1 << 40, 1 << 41), (EQ, 1 << 63, 1 << 63), (AND, 1 << 50, 3 << 50)):
+    for flags, wanted, value in (
+        (GEQ, 1 << 40, 1 << 41),
+        (EQ, 1 << 63, 1 << 63),
+        (AND, 1 << 50, 3 << 50),
+    ):
         cuda("cuStreamWriteValue64_v2", stream, word, value, 1)
         cuda("cuStreamWaitValue64_v2", stream, word, wanted, flags)
         cuda("cuStreamSynchronize", stream)

@@ -2,6 +2,10 @@
 // siglongjmp.
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -86,6 +90,32 @@ TEST(faults, other_faults_reach_other_handlers) {
   CHECK_EQ(g_chained.load(), 1);
   CHECK_EQ(Code(device.Run(*store, 4, 1, wild, 0u)), Code(CUDA_ERROR_ILLEGAL_ADDRESS));
   sigaction(SIGSEGV, &before, nullptr);
+}
+
+// A process in which no kernel runs dies as it would without us.
+TEST(faults, other_processes_die_of_their_own_faults) {
+  void* closed = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  for (const bool sent : {false, true}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      for (const int signal : {SIGSEGV, SIGBUS}) {
+        struct sigaction plain{};
+        plain.sa_handler = SIG_DFL;
+        sigaction(signal, &plain, nullptr);
+      }
+      const struct rlimit none = {0, 0};
+      setrlimit(RLIMIT_CORE, &none);
+      InstallFaultHandlers();
+      if (sent) kill(getpid(), SIGSEGV);
+      *static_cast<volatile int*>(closed) = 1;
+      _exit(0);
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFSIGNALED(status));
+    CHECK_EQ(WTERMSIG(status), SIGSEGV);
+  }
+  munmap(closed, 4096);
 }
 
 }  // namespace

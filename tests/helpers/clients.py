@@ -19,7 +19,7 @@ PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = D
 def environment(server: str | None, **extra: str) -> dict[str, str]:
     """What a container image without a wrapper sets: the library path and RGPU_SERVER."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
-    variables["LD_LIBRARY_PATH"] = str(Path(rgpu_client.library_path()).parent)
+    variables["LD_LIBRARY_PATH"] = str(rgpu_client.library_path())
     variables["PYTHONPATH"] = str(TESTS)
     if server is not None:
         variables["RGPU_SERVER"] = server

@@ -5,12 +5,13 @@ hostile timing.  Five seconds each.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.clients import environment
+from helpers import clients
 from helpers.server import Server
 from litmus import programs
 
@@ -18,8 +19,8 @@ from rgpu_common.parts import compiled_part
 
 COMPILER = f"{sys.executable} -m rgpu_emu.compiler"
 HOSTILE_SEEDS = (1, 2)
-# 64 MiB both ways per round; as many as the copies of a small machine do in half the limit.
-ROUNDS = "12"
+# 64 MiB both ways per round: what two busy cores copy well within the limit.
+ROUNDS = "4"
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +49,22 @@ def in_process(cache: Path, timing: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module", params=["normal", "hostile:5"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with Server(device="emulated:1GiB", RGPU_EMU_TIMING=request.param) as running:
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    config = tmp_path_factory.mktemp("config") / "rgpu.toml"
+    text = f'[emulated]\ntiming = "{request.param}"\n[leases]\nmemory = "256MiB"\n'
+    config.write_text(text)
+    with Server("--config", str(config), device="emulated:16GiB") as running:
         yield running
 
 
-def over_the_wire(server: Server, transport: str, **extra: str) -> dict[str, str]:
-    """Two processes of a program share one lease."""
-    return environment(
-        server.address(transport), RGPU_LEASE="litmus", LITMUS_ROUNDS=ROUNDS, **extra
-    )
+def over_the_wire(server: Server, transport: str, name: str, **extra: str) -> dict[str, str]:
+    """A lease for each program, shared by its processes: one that is still ending frees nothing in
+    the next one's.
+    """
+    variables = {"RGPU_LEASE": name, "LITMUS_ROUNDS": ROUNDS, **extra}
+    return clients.environment(server.address(transport), **variables)
 
 
 @pytest.mark.parametrize("timing", ["normal", *(f"hostile:{seed}" for seed in HOSTILE_SEEDS)])
@@ -70,5 +77,78 @@ def test_in_process(name: str, timing: str, binaries: Path, cache: Path) -> None
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
 @pytest.mark.parametrize("name", programs.NAMES)
 def test_over_the_wire(name: str, transport: str, binaries: Path, server: Server) -> None:
-    result = programs.run(binaries / name, over_the_wire(server, transport))
+    result = programs.run(binaries / name, over_the_wire(server, transport, f"{name}-{transport}"))
     assert result.ok, result.text
+
+
+# One multiprocessor's threads need 32 MiB for 16 KiB each.
+SMALL = 24 << 20
+
+
+@pytest.mark.parametrize(("name", "expected"), [("l13", "L13 ok\n"), ("l16", "L16 ok (refused)\n")])
+def test_too_little_memory_in_process(
+    name: str, expected: str, binaries: Path, cache: Path
+) -> None:
+    variables = {**in_process(cache, "normal"), "RGPU_EMU_MEMORY": str(SMALL)}
+    result = programs.run(binaries / name, variables)
+    assert result.ok, result.text
+    assert expected in result.text
+
+
+@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize(("name", "expected"), [("l13", "L13 ok\n"), ("l16", "L16 ok (refused)\n")])
+def test_too_little_memory_over_the_wire(
+    name: str, expected: str, transport: str, binaries: Path, server: Server
+) -> None:
+    variables = over_the_wire(
+        server, transport, f"{name}-{transport}-small", RGPU_MEMORY=str(SMALL)
+    )
+    result = programs.run(binaries / name, variables)
+    assert result.ok, result.text
+    assert expected in result.text
+
+
+def test_a_daemonised_child_keeps_nothing(server: Server) -> None:
+    """A child that never calls CUDA holds its dead parent's sockets; the memory comes back all the
+    same.
+    """
+    parent = clients.start(
+        server.unix,
+        """
+        import os, signal
+        cuda.open()
+        free, total = cuda.memory()
+        cuda.alloc(total // 10 * 6)
+        if os.fork() == 0:
+            os.setsid()
+            print("child", os.getpid(), flush=True)
+            signal.pause()
+        wait_for_line()
+        """,
+        RGPU_LEASE="daemonised",
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline().split()[1])
+    try:
+        parent.kill()
+        parent.wait()
+        code, output, errors = clients.run(
+            server.unix,
+            """
+            import time
+            cuda.open()
+            free, total = cuda.memory()
+            deadline = time.monotonic() + 5
+            while cuda.memory()[0] < total // 10 * 6 and time.monotonic() < deadline:
+                pass
+            cuda.alloc(total // 10 * 6)
+            print("there is room")
+            """,
+            RGPU_LEASE="daemonised",
+        )
+        assert (code, output) == (0, "there is room\n"), errors
+    finally:
+        os.kill(child, signal.SIGKILL)
+        for stream in (parent.stdin, parent.stdout, parent.stderr):
+            if stream is not None:
+                stream.close()

@@ -24,12 +24,64 @@ EDGES = {
     64: [0, 1, 2, 63, 64, 65, 0x7FFFFFFFFFFFFFFF, 0x8000000000000000, 0xFFFFFFFFFFFFFFFF, 1 << 32],
 }
 FLOAT_EDGES = {
-    16: [0.0, -0.0, 1.0, -1.0, 65504.0, 6e-8, -6e-5, float("inf"), -float("inf"), float("nan"), 0.333, 2049.0],
-    32: [0.0, -0.0, 1.0, -1.0, 3.4028235e38, 1e-45, -1.1e-38, float("inf"), -float("inf"), float("nan"), 1 / 3, 0.5, 2.5,
-         -0.5, 1.5, 16777217.0, 1.1754944e-38, 2147483648.0, -2147483648.0, 4294967296.0],
-    64: [0.0, -0.0, 1.0, -1.0, 1.7976931348623157e308, 5e-324, -2.2e-308, float("inf"), -float("inf"), float("nan"), 1 / 3,
-         0.5, 2.5, -0.5, 1.5, 9007199254740993.0, 9.223372036854775807e18, -9.3e18, 1.9e19],
-}  # fmt: skip
+    16: [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        65504.0,
+        6e-8,
+        -6e-5,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+        0.333,
+        2049.0,
+    ],
+    32: [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        3.4028235e38,
+        1e-45,
+        -1.1e-38,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+        1 / 3,
+        0.5,
+        2.5,
+        -0.5,
+        1.5,
+        16777217.0,
+        1.1754944e-38,
+        2147483648.0,
+        -2147483648.0,
+        4294967296.0,
+    ],
+    64: [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        1.7976931348623157e308,
+        5e-324,
+        -2.2e-308,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+        1 / 3,
+        0.5,
+        2.5,
+        -0.5,
+        1.5,
+        9007199254740993.0,
+        9.223372036854775807e18,
+        -9.3e18,
+        1.9e19,
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +107,14 @@ def width(kind: str) -> int:
     if kind == "pred":
         return 1
     double = 2 if kind.endswith("x2") else 1
-    return int(kind.removesuffix("x2").removeprefix("b" if kind.startswith("bf") else "").lstrip("bsuf")) * double
+    return (
+        int(
+            kind.removesuffix("x2")
+            .removeprefix("b" if kind.startswith("bf") else "")
+            .lstrip("bsuf")
+        )
+        * double
+    )
 
 
 def inputs_for(kind: str, seed: int) -> list[int]:
@@ -63,11 +122,14 @@ def inputs_for(kind: str, seed: int) -> list[int]:
     rng = np.random.default_rng(seed)
     bits = width(kind)
     base = kind.removesuffix("x2")
-    if base.startswith("f") or base.startswith("bf"):
+    if base.startswith(("f", "bf")):
         return _float_inputs(base, kind.endswith("x2"), rng)
     edges = EDGES[bits]
     out = [edges[int(rng.integers(len(edges)))] for _ in range(SAMPLES // 2)]
-    out += [int(rng.integers(0, 1 << 63)) * 2 + int(rng.integers(2)) & (1 << bits) - 1 for _ in range(SAMPLES // 4)]
+    out += [
+        int(rng.integers(0, 1 << 63)) * 2 + int(rng.integers(2)) & (1 << bits) - 1
+        for _ in range(SAMPLES // 4)
+    ]
     out += [int(rng.integers(0, min(1 << bits, 80))) for _ in range(SAMPLES - len(out))]
     return out
 
@@ -111,7 +173,12 @@ def decode(raw: int, kind: str) -> float:
     return float(struct.unpack(code, raw.to_bytes(width(kind) // 8, "little"))[0])
 
 
-_FORMAT = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127), "f64": (53, -1022, 1023)}
+_FORMAT = {
+    "f16": (11, -14, 15),
+    "bf16": (8, -126, 127),
+    "f32": (24, -126, 127),
+    "f64": (53, -1022, 1023),
+}
 
 
 def round_exact(value: Fraction, kind: str, mode: str, *, negative_zero: bool = False) -> int:
@@ -126,8 +193,12 @@ def round_exact(value: Fraction, kind: str, mode: str, *, negative_zero: bool = 
     unit = Fraction(2) ** (exponent - precision + 1)
     whole = magnitude // unit
     rest = magnitude - whole * unit
-    up = {"rn": rest * 2 > unit or (rest * 2 == unit and whole & 1), "rz": False, "rm": bool(sign) and rest > 0,
-          "rp": not sign and rest > 0}[mode]  # fmt: skip
+    up = {
+        "rn": rest * 2 > unit or (rest * 2 == unit and whole & 1),
+        "rz": False,
+        "rm": bool(sign) and rest > 0,
+        "rp": not sign and rest > 0,
+    }[mode]
     whole = int(whole) + int(up)
     if whole * unit >= Fraction(2) ** (greatest + 1):
         infinite = mode == "rn" or (mode == "rp" and not sign) or (mode == "rm" and sign)
@@ -148,13 +219,18 @@ def signed(value: int, bits: int) -> int:
 
 def build(cases: Sequence[Case]) -> str:
     """The kernel's PTX."""
-    lines = [HEADER, ".visible .entry forms(.param .u64 in, .param .u64 out)\n{\n",
-             ".reg .b64 %in, %out, %a, %t;\n.reg .b32 %i;\n",
-             "ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nmov.u32 %i, %tid.x;\nmul.wide.u32 %t, %i, 8;\n",
-             "add.u64 %in, %in, %t;\nadd.u64 %out, %out, %t;\n"]  # fmt: skip
+    lines = [
+        HEADER,
+        ".visible .entry forms(.param .u64 in, .param .u64 out)\n{\n",
+        ".reg .b64 %in, %out, %a, %t;\n.reg .b32 %i;\n",
+        "ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nmov.u32 %i, %tid.x;\nmul.wide.u32 %t, %i, 8;\n",
+        "add.u64 %in, %in, %t;\nadd.u64 %out, %out, %t;\n",
+    ]
     slot = 0
     for number, case in enumerate(cases):
-        lines.append("{\n.reg .pred %pd, %px, %p0, %p1, %p2, %p3;\n.reg .b32 %w, %w0, %w1, %w2, %w3;\n")
+        lines.append(
+            "{\n.reg .pred %pd, %px, %p0, %p1, %p2, %p3;\n.reg .b32 %w, %w0, %w1, %w2, %w3;\n"
+        )
         names = []
         for k, kind in enumerate(case.src):
             at = (slot + k) * SAMPLES * 8
@@ -162,7 +238,9 @@ def build(cases: Sequence[Case]) -> str:
                 lines.append(f"ld.global.u32 %w{k}, [%in+{at}];\nsetp.ne.u32 %p{k}, %w{k}, 0;\n")
                 names.append(f"%p{k}")
             else:
-                lines.append(f".reg .b{width(kind)} %s{k};\nld.global.b{width(kind)} %s{k}, [%in+{at}];\n")
+                lines.append(
+                    f".reg .b{width(kind)} %s{k};\nld.global.b{width(kind)} %s{k}, [%in+{at}];\n"
+                )
                 names.append(f"%s{k}")
         slot += len(case.src)
         lines += _execute(case, names, number)
@@ -190,7 +268,11 @@ def _execute(case: Case, names: list[str], number: int) -> list[str]:
 def check(cases: Sequence[Case], seed: int = 0) -> None:
     """Runs all cases and compares each result with its reference."""
     kernel = Kernel(build(cases))
-    data = [inputs_for(kind, seed * 1000 + n * 10 + k) for n, case in enumerate(cases) for k, kind in enumerate(case.src)]
+    data = [
+        inputs_for(kind, seed * 1000 + n * 10 + k)
+        for n, case in enumerate(cases)
+        for k, kind in enumerate(case.src)
+    ]
     source = np.array(data, np.uint64) if data else np.zeros((1, SAMPLES), np.uint64)
     out = np.zeros((len(cases), 2, SAMPLES), np.uint64)
     place = kernel.arena.put(out)
@@ -198,7 +280,9 @@ def check(cases: Sequence[Case], seed: int = 0) -> None:
     got = kernel.arena.get(place, out)
     row = 0
     for case, (first, second) in zip(cases, got, strict=True):
-        columns = list(zip(*data[row : row + len(case.src)], strict=True)) if case.src else [()] * SAMPLES
+        columns = (
+            list(zip(*data[row : row + len(case.src)], strict=True)) if case.src else [()] * SAMPLES
+        )
         row += len(case.src)
         for values, have, extra in zip(columns, first.tolist(), second.tolist(), strict=True):
             _compare(case, values, have, extra)
@@ -217,13 +301,16 @@ def _compare(case: Case, values: tuple[int, ...], have: int, extra: int) -> None
     if have == want or _both_nan(case.dst, have, want):
         return
     distance = abs(signed(have, width(case.dst)) - signed(want, width(case.dst)))
-    assert case.near and distance <= case.near, f"{case.text} ({inputs}): {have:#x}, not {want:#x}"
+    assert distance <= case.near, f"{case.text} ({inputs}): {have:#x}, not {want:#x}"
 
 
 def _both_nan(kind: str, have: int, want: int) -> bool:
     if kind.endswith("x2"):
         base = kind.removesuffix("x2")
-        return all(h == w or _both_nan(base, h, w) for h, w in ((have & 0xFFFF, want & 0xFFFF), (have >> 16, want >> 16)))
+        return all(
+            h == w or _both_nan(base, h, w)
+            for h, w in ((have & 0xFFFF, want & 0xFFFF), (have >> 16, want >> 16))
+        )
     if not kind.startswith(("f", "bf")):
         return False
     return math.isnan(decode(have, kind)) and math.isnan(decode(want, kind))

@@ -39,7 +39,7 @@ class DeadlockError(AssertionError):
 
 
 @dataclass
-class Trap(Exception):  # noqa: N818 - it is what the kernel did
+class Trap(Exception):
     """The kernel ended the launch."""
 
     result: int
@@ -94,7 +94,9 @@ class Kernel:
         self.output: list[tuple[int, int]] = []
 
     def symbol(self, name: str) -> int:
-        return int(self._engine.get_function_address(name) or self._engine.get_global_value_address(name))
+        return int(
+            self._engine.get_function_address(name) or self._engine.get_global_value_address(name)
+        )
 
     def _place_global(self, variable: object) -> int:
         data = np.zeros(max(variable.bytes, 1), np.uint8)  # type: ignore[attr-defined]
@@ -128,11 +130,22 @@ class Kernel:
             out[at : at + size] = raw
         return bytes(out)
 
-    def launch(self, grid: Sequence[int], block: Sequence[int], *arguments: object, dynamic: int = 0, stop: int = 0) -> None:
+    def launch(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        *arguments: object,
+        dynamic: int = 0,
+        stop: int = 0,
+    ) -> None:
         """Runs all blocks, one after another."""
-        Launch(self, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self.pack(arguments), dynamic, stop).run()
+        Launch(
+            self, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self.pack(arguments), dynamic, stop
+        ).run()
 
-    def launch_in_child(self, grid: Sequence[int], block: Sequence[int], *arguments: object, stop: int = 0) -> int:
+    def launch_in_child(
+        self, grid: Sequence[int], block: Sequence[int], *arguments: object, stop: int = 0
+    ) -> int:
         """Runs in a forked process, because a trap does not come back; the CUresult, 0 when it ended well."""
         reader, writer = os.pipe()
         pid = os.fork()
@@ -156,7 +169,15 @@ class Launch:
 
     trap_pipe = -1
 
-    def __init__(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int], params: bytes, dynamic: int, stop: int) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: Sequence[int],
+        block: Sequence[int],
+        params: bytes,
+        dynamic: int,
+        stop: int,
+    ) -> None:
         self.kernel, self.grid, self.block, self.dynamic = kernel, grid, block, dynamic
         self.count = block[0] * block[1] * block[2]
         arena = kernel.arena
@@ -169,8 +190,22 @@ class Launch:
         self.params = ctypes.create_string_buffer(params, len(params))
         self._keep += [stop_word, self.params]
         self.info = ctypes.create_string_buffer(
-            struct.pack("<QQQQQQQ3I3IIIII", arena.base, ARENA_BYTES, globals_, ctypes.addressof(self.params), runtime,
-                        ctypes.addressof(stop_word), functions, *grid, *block, dynamic, 7, 1, 0)  # fmt: skip
+            struct.pack(
+                "<QQQQQQQ3I3IIIII",
+                arena.base,
+                ARENA_BYTES,
+                globals_,
+                ctypes.addressof(self.params),
+                runtime,
+                ctypes.addressof(stop_word),
+                functions,
+                *grid,
+                *block,
+                dynamic,
+                7,
+                1,
+                0,
+            )
         )
         self.threads = ctypes.create_string_buffer(abi.THREAD_BYTES * self.count)
 
@@ -190,7 +225,9 @@ class Launch:
             (lambda: 123456789, u64, []),
             (self._function, u64, [ptr, u64]),
         ]
-        made = [ctypes.CFUNCTYPE(result, *arguments)(function) for function, result, arguments in calls]  # type: ignore[arg-type]
+        made = [
+            ctypes.CFUNCTYPE(result, *arguments)(function) for function, result, arguments in calls
+        ]  # type: ignore[arg-type]
         self._keep += made
         return self._words([ctypes.cast(f, ptr).value or 0 for f in made])
 
@@ -220,13 +257,25 @@ class Launch:
     def _block(self, ctaid: tuple[int, int, int]) -> None:
         lowered, arena = self.kernel.lowered, self.kernel.arena
         info = ctypes.create_string_buffer(
-            struct.pack("<QQIIQQ3IIII", ctypes.addressof(self.info), arena.base + SHARED_AT,
-                        lowered.static_shared + self.dynamic, lowered.local_bytes, arena.base + LOCAL_AT,
-                        ctypes.addressof(self.threads), *ctaid, self.count, 0, 0)  # fmt: skip
+            struct.pack(
+                "<QQIIQQ3IIII",
+                ctypes.addressof(self.info),
+                arena.base + SHARED_AT,
+                lowered.static_shared + self.dynamic,
+                lowered.local_bytes,
+                arena.base + LOCAL_AT,
+                ctypes.addressof(self.threads),
+                *ctaid,
+                self.count,
+                0,
+                0,
+            )
         )
         assert lowered.local_bytes * self.count <= HEAP_AT - LOCAL_AT
         if lowered.kind == abi.KIND_LOOP:
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.kernel.symbol("rgpu_block"))(ctypes.addressof(info))
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.kernel.symbol("rgpu_block"))(
+                ctypes.addressof(info)
+            )
         else:
             Block(self, info).run()
 
@@ -236,12 +285,17 @@ class Block:
 
     def __init__(self, launch: Launch, info: ctypes.Array[ctypes.c_char]) -> None:
         self.launch, self.count = launch, launch.count
+        self.arrived: dict[int, int] = {}
         kernel = launch.kernel
         size = ctypes.c_uint64.from_address(kernel.symbol("rgpu_frame_bytes")).value
-        start = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p)(kernel.symbol("rgpu_thread"))
+        start = ctypes.CFUNCTYPE(
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p
+        )(kernel.symbol("rgpu_thread"))
         self.frames = ctypes.create_string_buffer(size * self.count + 64)
         base = (ctypes.addressof(self.frames) + 63) // 64 * 64
-        self.handles = [start(ctypes.addressof(info), t, base + t * size) for t in range(self.count)]
+        self.handles = [
+            start(ctypes.addressof(info), t, base + t * size) for t in range(self.count)
+        ]
 
     def alive(self, thread: int) -> bool:
         return bool(ctypes.c_uint64.from_address(self.handles[thread]).value)
@@ -254,7 +308,9 @@ class Block:
         return struct.unpack_from("<IIIIQ", self.launch.threads, thread * abi.THREAD_BYTES)  # type: ignore[return-value]
 
     def answer(self, thread: int, value: int) -> None:
-        struct.pack_into("<Q", self.launch.threads, thread * abi.THREAD_BYTES + 24, value & (1 << 64) - 1)
+        struct.pack_into(
+            "<Q", self.launch.threads, thread * abi.THREAD_BYTES + 24, value & (1 << 64) - 1
+        )
 
     def run(self) -> None:
         while True:
@@ -263,7 +319,9 @@ class Block:
                 return
             ready = self._ready(waiting)
             if not ready:
-                raise DeadlockError(f"{len(waiting)} threads wait: {[OP_NAMES[self.state(t)[0]] for t in waiting][:8]}")
+                raise DeadlockError(
+                    f"{len(waiting)} threads wait: {[OP_NAMES[self.state(t)[0]] for t in waiting][:8]}"
+                )
             for thread in ready:
                 self.resume(thread)
 
@@ -287,13 +345,24 @@ class Block:
 
     def _barrier(self, threads: list[int], live: int) -> list[int]:
         want = self.state(threads[0])[3] or live
-        if len(threads) < want:
-            return [t for t in threads if OP_NAMES[self.state(t)[0]] == "bar.arrive" and False]
+        arrived = self.arrived.get(self.state(threads[0])[2], 0)
+        if len(threads) + arrived < want:
+            early = [t for t in threads if OP_NAMES[self.state(t)[0]] == "bar.arrive"]
+            if early:
+                self.arrived[self.state(threads[0])[2]] = arrived + len(early)
+            return early
+        self.arrived.pop(self.state(threads[0])[2], None)
         values = [self.state(t)[4] & 1 for t in threads]
         for t in threads:
             op = OP_NAMES[self.state(t)[0]]
-            self.answer(t, {"bar.red.popc": sum(values), "bar.red.and": int(all(values)),
-                            "bar.red.or": int(any(values))}.get(op, 0))  # fmt: skip
+            self.answer(
+                t,
+                {
+                    "bar.red.popc": sum(values),
+                    "bar.red.and": int(all(values)),
+                    "bar.red.or": int(any(values)),
+                }.get(op, 0),
+            )
         return threads
 
     def _warp(self, threads: list[int]) -> list[int]:
@@ -306,7 +375,11 @@ class Block:
             name = OP_NAMES[op]
             if name == "activemask":
                 continue
-            live = sum(1 << t % 32 for t in range(group[0] // 32 * 32, min(group[0] // 32 * 32 + 32, self.count)) if self.alive(t))
+            live = sum(
+                1 << t % 32
+                for t in range(group[0] // 32 * 32, min(group[0] // 32 * 32 + 32, self.count))
+                if self.alive(t)
+            )
             if sum(1 << t % 32 for t in group) == mask & live:
                 self._resolve(name, {t % 32: self.state(t) for t in group}, group)
                 ready += group
@@ -321,20 +394,30 @@ class Block:
             ready += here
         return ready
 
-    def _resolve(self, name: str, lanes: dict[int, tuple[int, int, int, int, int]], group: list[int]) -> None:
+    def _resolve(
+        self, name: str, lanes: dict[int, tuple[int, int, int, int, int]], group: list[int]
+    ) -> None:
         for t in group:
-            self.answer(t, resolve(name, t % 32, {lane: s[4] for lane, s in lanes.items()}, lanes[t % 32]))
+            self.answer(
+                t, resolve(name, t % 32, {lane: s[4] for lane, s in lanes.items()}, lanes[t % 32])
+            )
 
 
-def resolve(name: str, lane: int, values: dict[int, int], state: tuple[int, int, int, int, int]) -> int:
+def resolve(
+    name: str, lane: int, values: dict[int, int], state: tuple[int, int, int, int, int]
+) -> int:
     """The result of a warp operation for one lane, from the manual's pseudo code."""
     family, _, mode = name.partition(".")
     if family == "shfl":
         return _shuffle(mode, lane, values, state[2], state[3])
     if family == "vote":
         bits = {n: v & 1 for n, v in values.items()}
-        return {"all": int(all(bits.values())), "any": int(any(bits.values())), "uni": int(len(set(bits.values())) == 1),
-                "ballot": sum(b << n for n, b in bits.items())}[mode]  # fmt: skip
+        return {
+            "all": int(all(bits.values())),
+            "any": int(any(bits.values())),
+            "uni": int(len(set(bits.values())) == 1),
+            "ballot": sum(b << n for n, b in bits.items()),
+        }[mode]
     if family == "match":
         if mode == "any":
             return sum(1 << n for n, v in values.items() if v == values[lane])
@@ -365,7 +448,13 @@ def _shuffle(mode: str, lane: int, values: dict[int, int], b: int, c: int) -> in
 
 def _redux(mode: str, values: list[int]) -> int:
     signed = [v - (1 << 32) if v >> 31 else v for v in values]
-    total = {"add": sum(values), "min.s": min(signed), "max.s": max(signed), "min.u": min(values), "max.u": max(values)}
+    total = {
+        "add": sum(values),
+        "min.s": min(signed),
+        "max.s": max(signed),
+        "min.u": min(values),
+        "max.u": max(values),
+    }
     if mode in total:
         return total[mode] & 0xFFFFFFFF
     out = values[0]

@@ -7,9 +7,25 @@ import operator
 
 from ptx.forms import Case, Reference, check, decode, signed
 
-ORDER: dict[str, Reference] = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
-UNSIGNED: dict[str, Reference] = {"lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}
-BOOL: dict[str, Reference] = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b}
+ORDER: dict[str, Reference] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+UNSIGNED: dict[str, Reference] = {
+    "lo": operator.lt,
+    "ls": operator.le,
+    "hi": operator.gt,
+    "hs": operator.ge,
+}
+BOOL: dict[str, Reference] = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+}
 
 
 def integer(cmp: str, kind: str) -> Reference:
@@ -47,24 +63,48 @@ def comparisons() -> list[tuple[str, str, Reference]]:
 
 
 def predicates() -> list[Case]:
-    cases = [Case(f"setp.{c}.{k} {{d}}, {{0}}, {{1}}", "pred", (k, k), f) for c, k, f in comparisons()]
+    cases = [
+        Case(f"setp.{c}.{k} {{d}}, {{0}}, {{1}}", "pred", (k, k), f) for c, k, f in comparisons()
+    ]
     for op, combine in BOOL.items():
         for c, k, f in comparisons():
             if c in ("lt", "geu", "hs"):
                 cases += [
-                    Case(f"setp.{c}.{op}.{k} {{d}}|{{p}}, {{0}}, {{1}}, {{2}}", "pred", (k, k, "pred"),
-                         lambda a, b, p, f=f, g=combine: (g(f(a, b), p), g(1 - f(a, b), p))),
-                    Case(f"setp.{c}.{op}.{k} {{d}}, {{0}}, {{1}}, !{{2}}", "pred", (k, k, "pred"),
-                         lambda a, b, p, f=f, g=combine: g(f(a, b), 1 - p)),
-                ]  # fmt: skip
+                    Case(
+                        f"setp.{c}.{op}.{k} {{d}}|{{p}}, {{0}}, {{1}}, {{2}}",
+                        "pred",
+                        (k, k, "pred"),
+                        lambda a, b, p, f=f, g=combine: (g(f(a, b), p), g(1 - f(a, b), p)),
+                    ),
+                    Case(
+                        f"setp.{c}.{op}.{k} {{d}}, {{0}}, {{1}}, !{{2}}",
+                        "pred",
+                        (k, k, "pred"),
+                        lambda a, b, p, f=f, g=combine: g(f(a, b), 1 - p),
+                    ),
+                ]
     for kind in ("f16", "bf16"):
         one = floating("lt", kind)
-        cases.append(Case(f"setp.lt.{kind}x2 {{d}}|{{p}}, {{0}}, {{1}}", "pred", (f"{kind}x2",) * 2,
-                          lambda a, b, f=one: (f(a & 0xFFFF, b & 0xFFFF), f(a >> 16, b >> 16))))  # fmt: skip
+        cases.append(
+            Case(
+                f"setp.lt.{kind}x2 {{d}}|{{p}}, {{0}}, {{1}}",
+                "pred",
+                (f"{kind}x2",) * 2,
+                lambda a, b, f=one: (f(a & 0xFFFF, b & 0xFFFF), f(a >> 16, b >> 16)),
+            )
+        )
     return cases
 
 
-TRUE = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80, "u16": 0xFFFF, "s16": 0xFFFF}
+TRUE = {
+    "u32": 0xFFFFFFFF,
+    "s32": 0xFFFFFFFF,
+    "f32": 0x3F800000,
+    "f16": 0x3C00,
+    "bf16": 0x3F80,
+    "u16": 0xFFFF,
+    "s16": 0xFFFF,
+}
 
 
 def values() -> list[Case]:
@@ -74,15 +114,44 @@ def values() -> list[Case]:
             continue
         targets = ("f16", "u16", "u32", "s32") if k in ("f16", "bf16") else ("u32", "s32", "f32")
         for d in targets:
-            cases.append(Case(f"set.{c}.{d}.{k} {{d}}, {{0}}, {{1}}", d, (k, k), lambda a, b, f=f, d=d: TRUE[d] * f(a, b)))
-        cases.append(Case(f"set.{c}.xor.u32.{k} {{d}}, {{0}}, {{1}}, {{2}}", "u32", (k, k, "pred"),
-                          lambda a, b, p, f=f: 0xFFFFFFFF * (f(a, b) ^ p)))  # fmt: skip
+            cases.append(
+                Case(
+                    f"set.{c}.{d}.{k} {{d}}, {{0}}, {{1}}",
+                    d,
+                    (k, k),
+                    lambda a, b, f=f, d=d: TRUE[d] * f(a, b),
+                )
+            )
+        cases.append(
+            Case(
+                f"set.{c}.xor.u32.{k} {{d}}, {{0}}, {{1}}, {{2}}",
+                "u32",
+                (k, k, "pred"),
+                lambda a, b, p, f=f: 0xFFFFFFFF * (f(a, b) ^ p),
+            )
+        )
     for kind, one in (("f16", 0x3C00), ("bf16", 0x3F80)):
         f = floating("gt", kind)
-        cases.append(Case(f"set.gt.{kind}x2.{kind}x2 {{d}}, {{0}}, {{1}}", "b32", (f"{kind}x2",) * 2,
-                          lambda a, b, f=f, o=one: f(a & 0xFFFF, b & 0xFFFF) * o | f(a >> 16, b >> 16) * o << 16))  # fmt: skip
-        cases.append(Case(f"set.gt.and.{kind}x2.{kind}x2 {{d}}, {{0}}, {{1}}, {{2}}", "b32", (f"{kind}x2", f"{kind}x2", "pred"),
-                          lambda a, b, p, f=f, o=one: p * (f(a & 0xFFFF, b & 0xFFFF) * o | f(a >> 16, b >> 16) * o << 16)))  # fmt: skip
+        cases.append(
+            Case(
+                f"set.gt.{kind}x2.{kind}x2 {{d}}, {{0}}, {{1}}",
+                "b32",
+                (f"{kind}x2",) * 2,
+                lambda a, b, f=f, o=one: (
+                    f(a & 0xFFFF, b & 0xFFFF) * o | f(a >> 16, b >> 16) * o << 16
+                ),
+            )
+        )
+        cases.append(
+            Case(
+                f"set.gt.and.{kind}x2.{kind}x2 {{d}}, {{0}}, {{1}}, {{2}}",
+                "b32",
+                (f"{kind}x2", f"{kind}x2", "pred"),
+                lambda a, b, p, f=f, o=one: (
+                    p * (f(a & 0xFFFF, b & 0xFFFF) * o | f(a >> 16, b >> 16) * o << 16)
+                ),
+            )
+        )
     return cases
 
 
@@ -90,12 +159,31 @@ def selections() -> list[Case]:
     cases = []
     for k in ("b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"):
         cases += [
-            Case(f"selp.{k} {{d}}, {{0}}, {{1}}, {{2}}", k, (k, k, "pred"), lambda a, b, p: a if p else b),
-            Case(f"slct.{k}.s32 {{d}}, {{0}}, {{1}}, {{2}}", k, (k, k, "b32"), lambda a, b, c: a if c < 1 << 31 else b),
-            Case(f"slct.{k}.f32 {{d}}, {{0}}, {{1}}, {{2}}", k, (k, k, "f32"), lambda a, b, c: a if decode(c, "f32") >= 0 else b),
-            Case(f"slct.ftz.{k}.f32 {{d}}, {{0}}, {{1}}, {{2}}", k, (k, k, "f32"),
-                 lambda a, b, c: a if decode(c, "f32") >= 0 or not c & 0x7F800000 else b),
-        ]  # fmt: skip
+            Case(
+                f"selp.{k} {{d}}, {{0}}, {{1}}, {{2}}",
+                k,
+                (k, k, "pred"),
+                lambda a, b, p: a if p else b,
+            ),
+            Case(
+                f"slct.{k}.s32 {{d}}, {{0}}, {{1}}, {{2}}",
+                k,
+                (k, k, "b32"),
+                lambda a, b, c: a if c < 1 << 31 else b,
+            ),
+            Case(
+                f"slct.{k}.f32 {{d}}, {{0}}, {{1}}, {{2}}",
+                k,
+                (k, k, "f32"),
+                lambda a, b, c: a if decode(c, "f32") >= 0 else b,
+            ),
+            Case(
+                f"slct.ftz.{k}.f32 {{d}}, {{0}}, {{1}}, {{2}}",
+                k,
+                (k, k, "f32"),
+                lambda a, b, c: a if decode(c, "f32") >= 0 or not c & 0x7F800000 else b,
+            ),
+        ]
     return cases
 
 

@@ -17,7 +17,9 @@ from ptx.harness import HEADER as PTX
 
 from rgpu_emu.compile_protocol import HEADER, LINK, LINKED, LOAD, LOADED, LOWER, LOWERED, Reader
 
-KERNEL = PTX + """
+KERNEL = (
+    PTX
+    + """
 .global .align 4 .u32 counter = 7;
 .visible .const .align 8 .b8 table[16] = {1, 2, 3};
 .visible .entry add_one(.param .u64 p, .param .u32 n)
@@ -31,6 +33,7 @@ KERNEL = PTX + """
     ret;
 }
 """
+)
 
 
 class Client:
@@ -118,7 +121,9 @@ def test_lower_gives_an_object(client: Client) -> None:
 
 
 def test_refusals_keep_the_connection(client: Client) -> None:
-    result, log, _, _ = client.load(PTX + ".entry k() { tex.2d.v4.f32.s32 {a,b,c,d}, [t, {x, y}]; ret; }")
+    result, log, _, _ = client.load(
+        PTX + ".entry k() { tex.2d.v4.f32.s32 {a,b,c,d}, [t, {x, y}]; ret; }"
+    )
     assert result == 801
     assert "tex.2d.v4.f32.s32" in log
     result, log, _, _ = client.load(PTX + ".entry k()\n{\n  add.u32 a b;\n}")
@@ -182,7 +187,7 @@ def test_sessions_arrive_by_descriptor_and_do_not_disturb_each_other(tmp_path: P
     assert second.lower(key, "add_one")[0] == 0
     with pytest.raises(ConnectionResetError):
         first.answer()
-    assert sorted(p.name for p in tmp_path.iterdir())[0].startswith("n-")
+    assert min(p.name for p in tmp_path.iterdir()).startswith("n-")
     first.sock.close()
     second.sock.close()
     ours.close()
@@ -196,7 +201,9 @@ def test_a_killed_request_is_answered(tmp_path: Path) -> None:
     theirs.close()
     client = Client(ours)
     client.load(KERNEL)
-    lines = "".join(f"    fma.rn.f64 %d{n % 7}, %d{n % 5}, %d{n % 3}, %d1;\n" for n in range(150_000))
+    lines = "".join(
+        f"    fma.rn.f64 %d{n % 7}, %d{n % 5}, %d{n % 3}, %d1;\n" for n in range(150_000)
+    )
     big = PTX + ".entry k()\n{\n .reg .f64 %d<8>;\n" + lines + " ret;\n}\n"
     body = struct.pack("<II", 1, len(big)) + big.encode()
     ours.sendall(HEADER.pack(LOAD, 0, len(body)) + body)

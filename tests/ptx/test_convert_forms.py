@@ -44,17 +44,35 @@ def integers() -> list[Case]:
     cases = []
     for d in INT:
         for s in INT:
-            cases += [Case(f"cvt.{d}.{s} {{d}}, {{0}}", holder(d), (holder(s),), lambda a, d=d, s=s: wrap(value(a, s), d)),
-                      Case(f"cvt.sat.{d}.{s} {{d}}, {{0}}", holder(d), (holder(s),), lambda a, d=d, s=s: clamp(value(a, s), d))]  # fmt: skip
+            cases += [
+                Case(
+                    f"cvt.{d}.{s} {{d}}, {{0}}",
+                    holder(d),
+                    (holder(s),),
+                    lambda a, d=d, s=s: wrap(value(a, s), d),
+                ),
+                Case(
+                    f"cvt.sat.{d}.{s} {{d}}, {{0}}",
+                    holder(d),
+                    (holder(s),),
+                    lambda a, d=d, s=s: clamp(value(a, s), d),
+                ),
+            ]
     return cases
 
 
 def int_to_float() -> list[Case]:
     return [
-        Case(f"cvt.{mode}.{d}.{s} {{d}}, {{0}}", d, (holder(s),),
-             lambda a, d=d, s=s, m=mode: round_exact(Fraction(value(a, s)), d, m))
-        for d in FLOAT for s in INT for mode in MODES
-    ]  # fmt: skip
+        Case(
+            f"cvt.{mode}.{d}.{s} {{d}}, {{0}}",
+            d,
+            (holder(s),),
+            lambda a, d=d, s=s, m=mode: round_exact(Fraction(value(a, s)), d, m),
+        )
+        for d in FLOAT
+        for s in INT
+        for mode in MODES
+    ]
 
 
 def to_integer(mode: str, d: str, s: str) -> Reference:
@@ -70,8 +88,10 @@ def to_integer(mode: str, d: str, s: str) -> Reference:
 def float_to_int() -> list[Case]:
     return [
         Case(f"cvt.{mode}.{d}.{s} {{d}}, {{0}}", holder(d), (s,), to_integer(mode, d, s))
-        for d in INT for s in FLOAT for mode in ROUND
-    ]  # fmt: skip
+        for d in INT
+        for s in FLOAT
+        for mode in ROUND
+    ]
 
 
 def between(d: str, s: str, mode: str) -> Reference:
@@ -93,20 +113,40 @@ def saturated(d: str, s: str) -> Reference:
 
 
 def floats() -> list[Case]:
-    cases = [Case(f"cvt.{d}.{s} {{d}}, {{0}}", d, (s,), between(d, s, "rn")) for d, s in
-             (("f32", "f16"), ("f32", "bf16"), ("f64", "f16"), ("f64", "bf16"), ("f64", "f32"))]  # fmt: skip
+    cases = [
+        Case(f"cvt.{d}.{s} {{d}}, {{0}}", d, (s,), between(d, s, "rn"))
+        for d, s in (
+            ("f32", "f16"),
+            ("f32", "bf16"),
+            ("f64", "f16"),
+            ("f64", "bf16"),
+            ("f64", "f32"),
+        )
+    ]
     for d, s in (("f32", "f64"), ("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64")):
         cases += [Case(f"cvt.{m}.{d}.{s} {{d}}, {{0}}", d, (s,), between(d, s, m)) for m in MODES]
-    cases += [Case("cvt.sat.f32.f32 {d}, {0}", "f32", ("f32",), saturated("f32", "f32")),
-              Case("cvt.sat.f64.f64 {d}, {0}", "f64", ("f64",), saturated("f64", "f64")),
-              Case("cvt.rn.sat.f32.f64 {d}, {0}", "f32", ("f64",), saturated("f32", "f64")),
-              Case("cvt.rn.relu.f16.f32 {d}, {0}", "f16", ("f32",),
-                   lambda a: 0 if decode(a, "f32") <= 0 else between("f16", "f32", "rn")(a)),
-              Case("cvt.ftz.f32.f32 {d}, {0}", "f32", ("f32",), lambda a: a & 0x80000000 if not a & 0x7F800000 else a),
-              Case("cvt.f16.f16 {d}, {0}", "f16", ("f16",), lambda a: a)]  # fmt: skip
+    cases += [
+        Case("cvt.sat.f32.f32 {d}, {0}", "f32", ("f32",), saturated("f32", "f32")),
+        Case("cvt.sat.f64.f64 {d}, {0}", "f64", ("f64",), saturated("f64", "f64")),
+        Case("cvt.rn.sat.f32.f64 {d}, {0}", "f32", ("f64",), saturated("f32", "f64")),
+        Case(
+            "cvt.rn.relu.f16.f32 {d}, {0}",
+            "f16",
+            ("f32",),
+            lambda a: 0 if decode(a, "f32") <= 0 else between("f16", "f32", "rn")(a),
+        ),
+        Case(
+            "cvt.ftz.f32.f32 {d}, {0}",
+            "f32",
+            ("f32",),
+            lambda a: a & 0x80000000 if not a & 0x7F800000 else a,
+        ),
+        Case("cvt.f16.f16 {d}, {0}", "f16", ("f16",), lambda a: a),
+    ]
     for kind in ("f16", "f32", "f64"):
         for mode, function in ROUND.items():
-            def integral(raw: int, k: str = kind, f: Reference = function) -> int:  # noqa: E306
+
+            def integral(raw: int, k: str = kind, f: Reference = function) -> int:
                 v = decode(raw, k)
                 if not math.isfinite(v):
                     return raw
@@ -121,18 +161,26 @@ def packed() -> list[Case]:
     for kind in ("f16", "bf16"):
         for mode in ("rn", "rz"):
             one = between(kind, "f32", mode)
-            cases.append(Case(f"cvt.{mode}.{kind}x2.f32 {{d}}, {{0}}, {{1}}", f"{kind}x2", ("f32", "f32"),
-                              lambda a, b, f=one: (f(a) & 0xFFFF) << 16 | f(b) & 0xFFFF))  # fmt: skip
+            cases.append(
+                Case(
+                    f"cvt.{mode}.{kind}x2.f32 {{d}}, {{0}}, {{1}}",
+                    f"{kind}x2",
+                    ("f32", "f32"),
+                    lambda a, b, f=one: (f(a) & 0xFFFF) << 16 | f(b) & 0xFFFF,
+                )
+            )
     return cases
 
 
 def wide_registers() -> list[Case]:
     """The source may be in a wider register, the destination is extended to its register."""
-    return [Case("cvt.s32.s8 {d}, {0}", "s32", ("b32",), lambda a: value(a, "s8")),
-            Case("cvt.u32.u16 {d}, {0}", "u32", ("b64",), lambda a: a & 0xFFFF),
-            Case("cvt.s8.s32 {d}, {0}", "b32", ("b32",), lambda a: value(a, "s8")),
-            Case("cvt.u8.u32 {d}, {0}", "b64", ("b32",), lambda a: a & 0xFF),
-            Case("cvt.rzi.s8.f32 {d}, {0}", "b64", ("f32",), to_integer("rzi", "s8", "f32"))]  # fmt: skip
+    return [
+        Case("cvt.s32.s8 {d}, {0}", "s32", ("b32",), lambda a: value(a, "s8")),
+        Case("cvt.u32.u16 {d}, {0}", "u32", ("b64",), lambda a: a & 0xFFFF),
+        Case("cvt.s8.s32 {d}, {0}", "b32", ("b32",), lambda a: value(a, "s8")),
+        Case("cvt.u8.u32 {d}, {0}", "b64", ("b32",), lambda a: a & 0xFF),
+        Case("cvt.rzi.s8.f32 {d}, {0}", "b64", ("f32",), to_integer("rzi", "s8", "f32")),
+    ]
 
 
 CASES = [*integers(), *int_to_float(), *float_to_int(), *floats(), *packed(), *wide_registers()]

@@ -21,14 +21,23 @@ def operate(op: str, kind: str, *raw: int) -> int:
         if op == "fma":
             result = values[0] * values[1] + values[2]
         else:
-            result = {"add": values[0] + values[1], "sub": values[0] - values[1], "mul": values[0] * values[1]}[op]
+            result = {
+                "add": values[0] + values[1],
+                "sub": values[0] - values[1],
+                "mul": values[0] * values[1],
+            }[op]
         return NAN[kind] if math.isnan(result) else encode(result, kind)
     f = [Fraction(v) for v in values]
     negative = math.copysign(1, values[0]) * math.copysign(1, values[1]) < 0
     if op == "mul":
         return round_exact(f[0] * f[1], kind, "rn", negative_zero=negative)
     if op == "fma":
-        return round_exact(f[0] * f[1] + f[2], kind, "rn", negative_zero=negative and math.copysign(1, values[2]) < 0)
+        return round_exact(
+            f[0] * f[1] + f[2],
+            kind,
+            "rn",
+            negative_zero=negative and math.copysign(1, values[2]) < 0,
+        )
     second = -f[1] if op == "sub" else f[1]
     both = math.copysign(1, values[0]) < 0 and (math.copysign(1, values[1]) < 0) != (op == "sub")
     return round_exact(f[0] + second, kind, "rn", negative_zero=both)
@@ -53,14 +62,18 @@ def both(reference: Callable[..., int]) -> Reference:
     return pair
 
 
-def forms(name: str, kinds: tuple[str, ...], count: int, make: Callable[[str], Callable[..., int]]) -> list[Case]:
+def forms(
+    name: str, kinds: tuple[str, ...], count: int, make: Callable[[str], Callable[..., int]]
+) -> list[Case]:
     """A form for each kind and for its pair."""
     operands = ", ".join(f"{{{n}}}" for n in range(count))
     cases = []
     for kind in kinds:
         cases.append(Case(f"{name}.{kind} {{d}}, {operands}", kind, (kind,) * count, make(kind)))
         pair = f"{kind}x2"
-        cases.append(Case(f"{name}.{pair} {{d}}, {operands}", pair, (pair,) * count, both(make(kind))))
+        cases.append(
+            Case(f"{name}.{pair} {{d}}, {operands}", pair, (pair,) * count, both(make(kind)))
+        )
     return cases
 
 
@@ -76,21 +89,45 @@ def arithmetic() -> list[Case]:
     cases = []
     for op in ("add", "sub", "mul"):
         for spelled in (op, f"{op}.rn"):
-            cases += forms(spelled, ("f16", "bf16"), 2, lambda k, o=op: lambda a, b: operate(o, k, a, b))
-        cases += forms(f"{op}.sat", ("f16",), 2, lambda k, o=op: lambda a, b: saturate(operate(o, k, a, b), k))
-        cases += forms(f"{op}.ftz", ("f16",), 2, lambda k, o=op: lambda a, b: flush(operate(o, k, flush(a), flush(b))))
-    cases += forms("fma.rn", ("f16", "bf16"), 3, lambda k: lambda a, b, c: operate("fma", k, a, b, c))
-    cases += forms("fma.rn.relu", ("f16", "bf16"), 3, lambda k: lambda a, b, c: relu(operate("fma", k, a, b, c), k))
-    cases += forms("fma.rn.sat", ("f16",), 3, lambda k: lambda a, b, c: saturate(operate("fma", k, a, b, c), k))
+            cases += forms(
+                spelled, ("f16", "bf16"), 2, lambda k, o=op: lambda a, b: operate(o, k, a, b)
+            )
+        cases += forms(
+            f"{op}.sat", ("f16",), 2, lambda k, o=op: lambda a, b: saturate(operate(o, k, a, b), k)
+        )
+        cases += forms(
+            f"{op}.ftz",
+            ("f16",),
+            2,
+            lambda k, o=op: lambda a, b: flush(operate(o, k, flush(a), flush(b))),
+        )
+    cases += forms(
+        "fma.rn", ("f16", "bf16"), 3, lambda k: lambda a, b, c: operate("fma", k, a, b, c)
+    )
+    cases += forms(
+        "fma.rn.relu",
+        ("f16", "bf16"),
+        3,
+        lambda k: lambda a, b, c: relu(operate("fma", k, a, b, c), k),
+    )
+    cases += forms(
+        "fma.rn.sat", ("f16",), 3, lambda k: lambda a, b, c: saturate(operate("fma", k, a, b, c), k)
+    )
     return cases
 
 
 def rest() -> list[Case]:
-    cases = [*forms("neg", ("f16", "bf16"), 1, lambda _: lambda a: a ^ 0x8000),
-             *forms("abs", ("f16", "bf16"), 1, lambda _: lambda a: a & 0x7FFF)]  # fmt: skip
+    cases = [
+        *forms("neg", ("f16", "bf16"), 1, lambda _: lambda a: a ^ 0x8000),
+        *forms("abs", ("f16", "bf16"), 1, lambda _: lambda a: a & 0x7FFF),
+    ]
     for op in ("min", "max"):
-        cases += forms(op, ("f16", "bf16"), 2, lambda k, o=op: lambda a, b: minmax(o, False, k, a, b))
-        cases += forms(f"{op}.NaN", ("f16", "bf16"), 2, lambda k, o=op: lambda a, b: minmax(o, True, k, a, b))
+        cases += forms(
+            op, ("f16", "bf16"), 2, lambda k, o=op: lambda a, b: minmax(o, False, k, a, b)
+        )
+        cases += forms(
+            f"{op}.NaN", ("f16", "bf16"), 2, lambda k, o=op: lambda a, b: minmax(o, True, k, a, b)
+        )
     return cases
 
 
@@ -109,8 +146,14 @@ def approximations() -> list[Case]:
     cases = []
     for kind in ("f16", "bf16"):
         ex2 = "ex2.approx" if kind == "f16" else "ex2.approx.ftz"
-        cases += [Case(f"{ex2}.{kind} {{d}}, {{0}}", kind, (kind,), approximate(lambda v: 2.0**v, kind), 2),
-                  Case(f"tanh.approx.{kind} {{d}}, {{0}}", kind, (kind,), approximate(math.tanh, kind), 2)]  # fmt: skip
+        cases += [
+            Case(
+                f"{ex2}.{kind} {{d}}, {{0}}", kind, (kind,), approximate(lambda v: 2.0**v, kind), 2
+            ),
+            Case(
+                f"tanh.approx.{kind} {{d}}, {{0}}", kind, (kind,), approximate(math.tanh, kind), 2
+            ),
+        ]
     return cases
 
 

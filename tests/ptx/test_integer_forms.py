@@ -33,7 +33,11 @@ def remainder(a: int, b: int) -> int:
 
 
 def clamp(v: int, kind: str = "s32") -> int:
-    low, high = (-(1 << bits(kind) - 1), (1 << bits(kind) - 1) - 1) if kind[0] == "s" else (0, (1 << bits(kind)) - 1)
+    low, high = (
+        (-(1 << bits(kind) - 1), (1 << bits(kind) - 1) - 1)
+        if kind[0] == "s"
+        else (0, (1 << bits(kind)) - 1)
+    )
     return min(max(v, low), high)
 
 
@@ -45,25 +49,60 @@ def arithmetic() -> list[Case]:
     cases = []
     for t in INT:
         n = bits(t)
-        cases += [three(f"add.{t}", t, lambda a, b: a + b), three(f"sub.{t}", t, lambda a, b: a - b),
-                  three(f"mul.lo.{t}", t, lambda a, b: a * b), three(f"div.{t}", t, divide), three(f"rem.{t}", t, remainder),
-                  three(f"mul.hi.{t}", t, lambda a, b, n=n: a * b >> n),
-                  three(f"min.{t}", t, min), three(f"max.{t}", t, max),
-                  Case(f"sad.{t} {{d}}, {{0}}, {{1}}, {{2}}", t, (t, t, t), typed(t, lambda a, b, c: c + abs(a - b)))]  # fmt: skip
+        cases += [
+            three(f"add.{t}", t, lambda a, b: a + b),
+            three(f"sub.{t}", t, lambda a, b: a - b),
+            three(f"mul.lo.{t}", t, lambda a, b: a * b),
+            three(f"div.{t}", t, divide),
+            three(f"rem.{t}", t, remainder),
+            three(f"mul.hi.{t}", t, lambda a, b, n=n: a * b >> n),
+            three(f"min.{t}", t, min),
+            three(f"max.{t}", t, max),
+            Case(
+                f"sad.{t} {{d}}, {{0}}, {{1}}, {{2}}",
+                t,
+                (t, t, t),
+                typed(t, lambda a, b, c: c + abs(a - b)),
+            ),
+        ]
         for mode in ("lo", "hi"):
-            cases.append(Case(f"mad.{mode}.{t} {{d}}, {{0}}, {{1}}, {{2}}", t, (t, t, t),
-                              typed(t, lambda a, b, c, s=n if mode == "hi" else 0: (a * b >> s) + c)))  # fmt: skip
+            cases.append(
+                Case(
+                    f"mad.{mode}.{t} {{d}}, {{0}}, {{1}}, {{2}}",
+                    t,
+                    (t, t, t),
+                    typed(t, lambda a, b, c, s=n if mode == "hi" else 0: (a * b >> s) + c),
+                )
+            )
         if n < 64:
             wide = f"{t[0]}{2 * n}"
             cases.append(three(f"mul.wide.{t}", t, lambda a, b: a * b, wide))
-            cases.append(Case(f"mad.wide.{t} {{d}}, {{0}}, {{1}}, {{2}}", wide, (t, t, wide),
-                              lambda a, b, c, t=t, w=wide: value(a, t) * value(b, t) + value(c, w)))  # fmt: skip
+            cases.append(
+                Case(
+                    f"mad.wide.{t} {{d}}, {{0}}, {{1}}, {{2}}",
+                    wide,
+                    (t, t, wide),
+                    lambda a, b, c, t=t, w=wide: value(a, t) * value(b, t) + value(c, w),
+                )
+            )
     cases.append(three("mul.s32", "s32", lambda a, b: a * b))
-    cases += [three(f"{op}.sat.s32", "s32", f) for op, f in
-              (("add", lambda a, b: clamp(a + b)), ("sub", lambda a, b: clamp(a - b)))]  # fmt: skip
-    cases.append(Case("mad.hi.sat.s32 {d}, {0}, {1}, {2}", "s32", ("s32",) * 3, typed("s32", lambda a, b, c: clamp((a * b >> 32) + c))))
+    cases += [
+        three(f"{op}.sat.s32", "s32", f)
+        for op, f in (("add", lambda a, b: clamp(a + b)), ("sub", lambda a, b: clamp(a - b)))
+    ]
+    cases.append(
+        Case(
+            "mad.hi.sat.s32 {d}, {0}, {1}, {2}",
+            "s32",
+            ("s32",) * 3,
+            typed("s32", lambda a, b, c: clamp((a * b >> 32) + c)),
+        )
+    )
     for t in ("s16", "s32", "s64"):
-        cases += [Case(f"abs.{t} {{d}}, {{0}}", t, (t,), typed(t, abs)), Case(f"neg.{t} {{d}}, {{0}}", t, (t,), typed(t, lambda a: -a))]
+        cases += [
+            Case(f"abs.{t} {{d}}, {{0}}", t, (t,), typed(t, abs)),
+            Case(f"neg.{t} {{d}}, {{0}}", t, (t,), typed(t, lambda a: -a)),
+        ]
     return cases
 
 
@@ -77,15 +116,46 @@ def small_products() -> list[Case]:
         for mode, shift in (("lo", 0), ("hi", 16)):
             product = lambda a, b, t=t, s=shift: low24(a, t) * low24(b, t) >> s  # noqa: E731
             cases.append(Case(f"mul24.{mode}.{t} {{d}}, {{0}}, {{1}}", t, (t, t), product))
-            cases.append(Case(f"mad24.{mode}.{t} {{d}}, {{0}}, {{1}}, {{2}}", t, (t, t, t), lambda a, b, c, p=product: p(a, b) + c))
-    cases.append(Case("mad24.hi.sat.s32 {d}, {0}, {1}, {2}", "s32", ("s32",) * 3,
-                      lambda a, b, c: clamp(signed((low24(a, "s") * low24(b, "s") >> 16) & 0xFFFFFFFF, 32) + signed(c, 32))))  # fmt: skip
+            cases.append(
+                Case(
+                    f"mad24.{mode}.{t} {{d}}, {{0}}, {{1}}, {{2}}",
+                    t,
+                    (t, t, t),
+                    lambda a, b, c, p=product: p(a, b) + c,
+                )
+            )
+    cases.append(
+        Case(
+            "mad24.hi.sat.s32 {d}, {0}, {1}, {2}",
+            "s32",
+            ("s32",) * 3,
+            lambda a, b, c: clamp(
+                signed((low24(a, "s") * low24(b, "s") >> 16) & 0xFFFFFFFF, 32) + signed(c, 32)
+            ),
+        )
+    )
     for a, b in itertools.product("su", "su"):
-        cases.append(Case(f"dp4a.{a}32.{b}32 {{d}}, {{0}}, {{1}}, {{2}}", "b32", ("b32",) * 3,
-                          lambda x, y, c, a=a, b=b: c + sum(field(x, 8, k, a) * field(y, 8, k, b) for k in range(4))))  # fmt: skip
+        cases.append(
+            Case(
+                f"dp4a.{a}32.{b}32 {{d}}, {{0}}, {{1}}, {{2}}",
+                "b32",
+                ("b32",) * 3,
+                lambda x, y, c, a=a, b=b: (
+                    c + sum(field(x, 8, k, a) * field(y, 8, k, b) for k in range(4))
+                ),
+            )
+        )
         for mode, start in (("lo", 0), ("hi", 2)):
-            cases.append(Case(f"dp2a.{mode}.{a}32.{b}32 {{d}}, {{0}}, {{1}}, {{2}}", "b32", ("b32",) * 3,
-                              lambda x, y, c, a=a, b=b, s=start: c + sum(field(x, 16, k, a) * field(y, 8, k + s, b) for k in range(2))))  # fmt: skip
+            cases.append(
+                Case(
+                    f"dp2a.{mode}.{a}32.{b}32 {{d}}, {{0}}, {{1}}, {{2}}",
+                    "b32",
+                    ("b32",) * 3,
+                    lambda x, y, c, a=a, b=b, s=start: (
+                        c + sum(field(x, 16, k, a) * field(y, 8, k + s, b) for k in range(2))
+                    ),
+                )
+            )
     return cases
 
 
@@ -98,18 +168,28 @@ def pairs() -> list[Case]:
     cases = []
     for name, compute in (("add", lambda a, b: a + b), ("min", min), ("max", max)):
         for t in "su":
-            def reference(a: int, b: int, f: Reference = compute, t: str = t) -> int:  # noqa: E306
+
+            def reference(a: int, b: int, f: Reference = compute, t: str = t) -> int:
                 low, high = (f(field(a, 16, k, t), field(b, 16, k, t)) & 0xFFFF for k in (0, 1))
                 return low | high << 16
 
-            cases.append(Case(f"{name}.{t}16x2 {{d}}, {{0}}, {{1}}", "b32", ("b32", "b32"), reference))
+            cases.append(
+                Case(f"{name}.{t}16x2 {{d}}, {{0}}, {{1}}", "b32", ("b32", "b32"), reference)
+            )
             if name != "add" and t == "s":
-                def relu(a: int, b: int, f: Reference = compute) -> int:  # noqa: E306
-                    low, high = (max(f(field(a, 16, k, "s"), field(b, 16, k, "s")), 0) for k in (0, 1))
+
+                def relu(a: int, b: int, f: Reference = compute) -> int:
+                    low, high = (
+                        max(f(field(a, 16, k, "s"), field(b, 16, k, "s")), 0) for k in (0, 1)
+                    )
                     return low | high << 16
 
-                cases.append(Case(f"{name}.relu.s16x2 {{d}}, {{0}}, {{1}}", "b32", ("b32", "b32"), relu))
-                cases.append(three(f"{name}.relu.s32", "s32", lambda a, b, f=compute: max(f(a, b), 0)))
+                cases.append(
+                    Case(f"{name}.relu.s16x2 {{d}}, {{0}}, {{1}}", "b32", ("b32", "b32"), relu)
+                )
+                cases.append(
+                    three(f"{name}.relu.s32", "s32", lambda a, b, f=compute: max(f(a, b), 0))
+                )
     return cases
 
 
@@ -117,24 +197,56 @@ def logic() -> list[Case]:
     cases = []
     for t in ("pred", "b16", "b32", "b64"):
         n = 1 if t == "pred" else bits(t)
-        for op, compute in (("and", lambda a, b: a & b), ("or", lambda a, b: a | b), ("xor", lambda a, b: a ^ b)):
+        for op, compute in (
+            ("and", lambda a, b: a & b),
+            ("or", lambda a, b: a | b),
+            ("xor", lambda a, b: a ^ b),
+        ):
             cases.append(Case(f"{op}.{t} {{d}}, {{0}}, {{1}}", t, (t, t), compute))
         cases.append(Case(f"not.{t} {{d}}, {{0}}", t, (t,), lambda a, n=n: a ^ (1 << n) - 1))
         if n > 1:
             cases.append(Case(f"cnot.{t} {{d}}, {{0}}", t, (t,), lambda a: int(a == 0)))
-            cases.append(Case(f"shl.{t} {{d}}, {{0}}, {{1}}", t, (t, "b32"), lambda a, b, n=n: a << b if b < n else 0))
+            cases.append(
+                Case(
+                    f"shl.{t} {{d}}, {{0}}, {{1}}",
+                    t,
+                    (t, "b32"),
+                    lambda a, b, n=n: a << b if b < n else 0,
+                )
+            )
     for t in (*INT, "b16", "b32", "b64"):
         kind = t if t[0] == "s" else f"u{t[1:]}"
-        cases.append(Case(f"shr.{t} {{d}}, {{0}}, {{1}}", t, (t, "b32"), lambda a, b, k=kind: value(a, k) >> min(b, 64)))
+        cases.append(
+            Case(
+                f"shr.{t} {{d}}, {{0}}, {{1}}",
+                t,
+                (t, "b32"),
+                lambda a, b, k=kind: value(a, k) >> min(b, 64),
+            )
+        )
         cases.append(Case(f"shr.{t} {{d}}, {{0}}, 5", t, (t,), lambda a, k=kind: value(a, k) >> 5))
-        cases.append(Case(f"shr.{t} {{d}}, {{0}}, 77", t, (t,), lambda a, k=kind: value(a, k) >> 77))
+        cases.append(
+            Case(f"shr.{t} {{d}}, {{0}}, 77", t, (t,), lambda a, k=kind: value(a, k) >> 77)
+        )
     for table in (0x00, 0xFF, 0x96, 0xE8, 0x1B, 0xCA, 0x80):
-        def lop3(a: int, b: int, c: int, table: int = table) -> int:  # noqa: E306
-            return sum((table >> ((a >> k & 1) << 2 | (b >> k & 1) << 1 | c >> k & 1) & 1) << k for k in range(32))
 
-        cases.append(Case(f"lop3.b32 {{d}}, {{0}}, {{1}}, {{2}}, {table}", "b32", ("b32",) * 3, lop3))
-        cases.append(Case(f"lop3.or.b32 {{d}}|{{p}}, {{0}}, {{1}}, {{2}}, {table}, {{3}}", "b32", ("b32",) * 3 + ("pred",),
-                          lambda a, b, c, q, f=lop3: (f(a, b, c), int(f(a, b, c) != 0) | q)))  # fmt: skip
+        def lop3(a: int, b: int, c: int, table: int = table) -> int:
+            return sum(
+                (table >> ((a >> k & 1) << 2 | (b >> k & 1) << 1 | c >> k & 1) & 1) << k
+                for k in range(32)
+            )
+
+        cases.append(
+            Case(f"lop3.b32 {{d}}, {{0}}, {{1}}, {{2}}, {table}", "b32", ("b32",) * 3, lop3)
+        )
+        cases.append(
+            Case(
+                f"lop3.or.b32 {{d}}|{{p}}, {{0}}, {{1}}, {{2}}, {table}, {{3}}",
+                "b32",
+                ("b32",) * 3 + ("pred",),
+                lambda a, b, c, q, f=lop3: (f(a, b, c), int(f(a, b, c) != 0) | q),
+            )
+        )
     return cases
 
 
@@ -192,31 +304,76 @@ def fields() -> list[Case]:
     cases = []
     for t in ("b32", "b64"):
         n = bits(t)
-        cases += [Case(f"popc.{t} {{d}}, {{0}}", "b32", (t,), lambda a: a.bit_count() if hasattr(a, "bit_count") else bin(a).count("1")),
-                  Case(f"clz.{t} {{d}}, {{0}}", "b32", (t,), lambda a, n=n: n - a.bit_length()),
-                  Case(f"brev.{t} {{d}}, {{0}}", t, (t,), lambda a, n=n: int(f"{a:0{n}b}"[::-1], 2)),
-                  Case(f"bfi.{t} {{d}}, {{0}}, {{1}}, {{2}}, {{3}}", t, (t, t, "b32", "b32"),
-                       lambda a, b, c, d, n=n: insert(a, b, c, d, n))]  # fmt: skip
+        cases += [
+            Case(
+                f"popc.{t} {{d}}, {{0}}",
+                "b32",
+                (t,),
+                lambda a: f"{a:b}".count("1"),
+            ),
+            Case(f"clz.{t} {{d}}, {{0}}", "b32", (t,), lambda a, n=n: n - a.bit_length()),
+            Case(f"brev.{t} {{d}}, {{0}}", t, (t,), lambda a, n=n: int(f"{a:0{n}b}"[::-1], 2)),
+            Case(
+                f"bfi.{t} {{d}}, {{0}}, {{1}}, {{2}}, {{3}}",
+                t,
+                (t, t, "b32", "b32"),
+                lambda a, b, c, d, n=n: insert(a, b, c, d, n),
+            ),
+        ]
     for t in ("s32", "u32", "s64", "u64"):
-        cases += [Case(f"bfind.{t} {{d}}, {{0}}", "b32", (t,), lambda a, t=t: find(a, t, False)),
-                  Case(f"bfind.shiftamt.{t} {{d}}, {{0}}", "b32", (t,), lambda a, t=t: find(a, t, True)),
-                  Case(f"bfe.{t} {{d}}, {{0}}, {{1}}, {{2}}", t, (t, "b32", "b32"), lambda a, b, c, t=t: extract(a, b, c, t))]  # fmt: skip
+        cases += [
+            Case(f"bfind.{t} {{d}}, {{0}}", "b32", (t,), lambda a, t=t: find(a, t, False)),
+            Case(f"bfind.shiftamt.{t} {{d}}, {{0}}", "b32", (t,), lambda a, t=t: find(a, t, True)),
+            Case(
+                f"bfe.{t} {{d}}, {{0}}, {{1}}, {{2}}",
+                t,
+                (t, "b32", "b32"),
+                lambda a, b, c, t=t: extract(a, b, c, t),
+            ),
+        ]
     cases.append(Case("fns.b32 {d}, {0}, {1}, {2}", "b32", ("b32",) * 3, nth_set))
     for t in ("s32", "u32"):
-        cases += [Case(f"szext.clamp.{t} {{d}}, {{0}}, {{1}}", t, (t, "u32"), lambda a, b, t=t: sign_extend(a, b, t)),
-                  Case(f"szext.wrap.{t} {{d}}, {{0}}, {{1}}", t, (t, "u32"), lambda a, b, t=t: sign_extend(a, b & 31, t))]  # fmt: skip
-    cases += [Case("bmsk.clamp.b32 {d}, {0}, {1}", "b32", ("b32", "b32"), lambda a, b: mask_of(b) << a if a < 32 else 0),
-              Case("bmsk.wrap.b32 {d}, {0}, {1}", "b32", ("b32", "b32"), lambda a, b: mask_of(b & 31) << (a & 31))]  # fmt: skip
+        cases += [
+            Case(
+                f"szext.clamp.{t} {{d}}, {{0}}, {{1}}",
+                t,
+                (t, "u32"),
+                lambda a, b, t=t: sign_extend(a, b, t),
+            ),
+            Case(
+                f"szext.wrap.{t} {{d}}, {{0}}, {{1}}",
+                t,
+                (t, "u32"),
+                lambda a, b, t=t: sign_extend(a, b & 31, t),
+            ),
+        ]
+    cases += [
+        Case(
+            "bmsk.clamp.b32 {d}, {0}, {1}",
+            "b32",
+            ("b32", "b32"),
+            lambda a, b: mask_of(b) << a if a < 32 else 0,
+        ),
+        Case(
+            "bmsk.wrap.b32 {d}, {0}, {1}",
+            "b32",
+            ("b32", "b32"),
+            lambda a, b: mask_of(b & 31) << (a & 31),
+        ),
+    ]
     for mode in ("clamp", "wrap"):
-        def left(a: int, b: int, c: int, mode: str = mode) -> int:  # noqa: E306
+
+        def left(a: int, b: int, c: int, mode: str = mode) -> int:
             n = c & 31 if mode == "wrap" else min(c, 32)
             return ((b << 32 | a) << n) >> 32
 
         def right(a: int, b: int, c: int, mode: str = mode) -> int:
             return (b << 32 | a) >> (c & 31 if mode == "wrap" else min(c, 32))
 
-        cases += [Case(f"shf.l.{mode}.b32 {{d}}, {{0}}, {{1}}, {{2}}", "b32", ("b32",) * 3, left),
-                  Case(f"shf.r.{mode}.b32 {{d}}, {{0}}, {{1}}, {{2}}", "b32", ("b32",) * 3, right)]  # fmt: skip
+        cases += [
+            Case(f"shf.l.{mode}.b32 {{d}}, {{0}}, {{1}}, {{2}}", "b32", ("b32",) * 3, left),
+            Case(f"shf.r.{mode}.b32 {{d}}, {{0}}, {{1}}, {{2}}", "b32", ("b32",) * 3, right),
+        ]
     return cases
 
 
@@ -231,18 +388,34 @@ def permute(a: int, b: int, c: int) -> int:
 
 # For each mode the source byte of bytes 3, 2, 1, 0 by the two low bits of the control, from the manual's table.
 PRMT = {
-    "f4e": ("3210", "4321", "5432", "6543"), "b4e": ("5670", "6701", "7012", "0123"),
-    "rc8": ("0000", "1111", "2222", "3333"), "ecl": ("3210", "3211", "3222", "3333"),
-    "ecr": ("0000", "1110", "2210", "3210"), "rc16": ("1010", "3232", "1010", "3232"),
-}  # fmt: skip
+    "f4e": ("3210", "4321", "5432", "6543"),
+    "b4e": ("5670", "6701", "7012", "0123"),
+    "rc8": ("0000", "1111", "2222", "3333"),
+    "ecl": ("3210", "3211", "3222", "3333"),
+    "ecr": ("0000", "1110", "2210", "3210"),
+    "rc16": ("1010", "3232", "1010", "3232"),
+}
 
 
 def permutes() -> list[Case]:
-    cases = [Case("prmt.b32 {d}, {0}, {1}, {2}", "b32", ("b32",) * 3, permute),
-             Case("prmt.b32 {d}, {0}, {1}, 0x7531", "b32", ("b32",) * 2, lambda a, b: permute(a, b, 0x7531))]  # fmt: skip
+    cases = [
+        Case("prmt.b32 {d}, {0}, {1}, {2}", "b32", ("b32",) * 3, permute),
+        Case(
+            "prmt.b32 {d}, {0}, {1}, 0x7531",
+            "b32",
+            ("b32",) * 2,
+            lambda a, b: permute(a, b, 0x7531),
+        ),
+    ]
     for mode, table in PRMT.items():
-        cases.append(Case(f"prmt.b32.{mode} {{d}}, {{0}}, {{1}}, {{2}}", "b32", ("b32",) * 3,
-                          lambda a, b, c, t=table: permute(a, b, int(t[c & 3], 16))))  # fmt: skip
+        cases.append(
+            Case(
+                f"prmt.b32.{mode} {{d}}, {{0}}, {{1}}, {{2}}",
+                "b32",
+                ("b32",) * 3,
+                lambda a, b, c, t=table: permute(a, b, int(t[c & 3], 16)),
+            )
+        )
     return cases
 
 
@@ -253,19 +426,49 @@ def carries() -> list[Case]:
         n = bits(t)
         over = lambda a, b, n=n: a + b >> n  # noqa: E731
         cases += [
-            Case(f"add.cc.{t} {{d}}, {{0}}, {{1}}; addc.{t} {{d}}, {{2}}, 0", t, (t,) * 3, lambda a, b, c, f=over: c + f(a, b)),
-            Case(f"add.cc.{t} {{d}}, {{0}}, {{1}}; addc.cc.{t} {{d}}, {{2}}, {{2}}; addc.{t} {{d}}, 0, 0", t, (t,) * 3,
-                 lambda a, b, c, n=n: c + c + (a + b >> n) >> n),
-            Case(f"sub.cc.{t} {{d}}, {{0}}, {{1}}; subc.{t} {{d}}, {{2}}, 0", t, (t,) * 3, lambda a, b, c: c - int(a < b)),
-            Case(f"sub.cc.{t} {{d}}, {{0}}, {{1}}; subc.cc.{t} {{d}}, {{2}}, 0; subc.{t} {{d}}, 0, 0", t, (t,) * 3,
-                 lambda a, b, c: -int(c < int(a < b))),
-            Case(f"mad.lo.cc.{t} {{d}}, {{0}}, {{1}}, {{2}}; addc.{t} {{d}}, 0, 0", t, (t,) * 3,
-                 lambda a, b, c, n=n: (a * b & (1 << n) - 1) + c >> n),
-            Case(f"mad.hi.cc.{t} {{d}}, {{0}}, {{1}}, {{2}}; madc.hi.{t} {{d}}, {{0}}, {{1}}, 0", t, (t,) * 3,
-                 lambda a, b, c, n=n, t=t: _high(a, b, n, t) + (_high(a, b, n, t) + c >> n)),
-            Case(f"add.cc.{t} {{d}}, {{0}}, {{1}}; madc.lo.cc.{t} {{d}}, {{0}}, {{1}}, {{2}}", t, (t,) * 3,
-                 lambda a, b, c, n=n: a * b + c + (a + b >> n)),
-        ]  # fmt: skip
+            Case(
+                f"add.cc.{t} {{d}}, {{0}}, {{1}}; addc.{t} {{d}}, {{2}}, 0",
+                t,
+                (t,) * 3,
+                lambda a, b, c, f=over: c + f(a, b),
+            ),
+            Case(
+                f"add.cc.{t} {{d}}, {{0}}, {{1}}; addc.cc.{t} {{d}}, {{2}}, {{2}}; addc.{t} {{d}}, 0, 0",
+                t,
+                (t,) * 3,
+                lambda a, b, c, n=n: c + c + (a + b >> n) >> n,
+            ),
+            Case(
+                f"sub.cc.{t} {{d}}, {{0}}, {{1}}; subc.{t} {{d}}, {{2}}, 0",
+                t,
+                (t,) * 3,
+                lambda a, b, c: c - int(a < b),
+            ),
+            Case(
+                f"sub.cc.{t} {{d}}, {{0}}, {{1}}; subc.cc.{t} {{d}}, {{2}}, 0; subc.{t} {{d}}, 0, 0",
+                t,
+                (t,) * 3,
+                lambda a, b, c: -int(c < int(a < b)),
+            ),
+            Case(
+                f"mad.lo.cc.{t} {{d}}, {{0}}, {{1}}, {{2}}; addc.{t} {{d}}, 0, 0",
+                t,
+                (t,) * 3,
+                lambda a, b, c, n=n: (a * b & (1 << n) - 1) + c >> n,
+            ),
+            Case(
+                f"mad.hi.cc.{t} {{d}}, {{0}}, {{1}}, {{2}}; madc.hi.{t} {{d}}, {{0}}, {{1}}, 0",
+                t,
+                (t,) * 3,
+                lambda a, b, c, n=n, t=t: _high(a, b, n, t) + (_high(a, b, n, t) + c >> n),
+            ),
+            Case(
+                f"add.cc.{t} {{d}}, {{0}}, {{1}}; madc.lo.cc.{t} {{d}}, {{0}}, {{1}}, {{2}}",
+                t,
+                (t,) * 3,
+                lambda a, b, c, n=n: a * b + c + (a + b >> n),
+            ),
+        ]
     return cases
 
 

@@ -152,7 +152,14 @@ class Client(Connection):
 
     # --- commands
     def post(
-        self, name: str, /, *, bulk: bytes = b"", thread: int = 1, context: int | None = None, **values: Value
+        self,
+        name: str,
+        /,
+        *,
+        bulk: bytes = b"",
+        thread: int = 1,
+        context: int | None = None,
+        **values: Value,
     ) -> int:
         """Sends a command and does not wait; its number."""
         self.seq += 1
@@ -232,10 +239,26 @@ class Client(Connection):
 
     def wait_value(self, stream: int, address: int, value: int, **more: int) -> None:
         """The stream waits until the u32 at `address` is `value`."""
-        self.post("rgpuStreamWaitValue", stream=stream, address=address, value=value, flags=1, width=4, **more)
+        self.post(
+            "rgpuStreamWaitValue",
+            stream=stream,
+            address=address,
+            value=value,
+            flags=1,
+            width=4,
+            **more,
+        )
 
     def write_value(self, stream: int, address: int, value: int, **more: int) -> None:
-        self.post("rgpuStreamWriteValue", stream=stream, address=address, value=value, flags=0, width=4, **more)
+        self.post(
+            "rgpuStreamWriteValue",
+            stream=stream,
+            address=address,
+            value=value,
+            flags=0,
+            width=4,
+            **more,
+        )
 
     def ended(self) -> None:
         """The worker closes the connection and its process ends."""
@@ -257,7 +280,14 @@ def worker(*options: str, **environment: str) -> Iterator[Client]:
     control, their_control = socket.socketpair()
     lanes = (theirs.fileno(), their_control.fileno())
     process = subprocess.Popen(
-        [*worker_command(), "--serve-fd", str(lanes[0]), "--control-lane-fd", str(lanes[1]), *options],
+        [
+            *worker_command(),
+            "--serve-fd",
+            str(lanes[0]),
+            "--control-lane-fd",
+            str(lanes[1]),
+            *options,
+        ],
         pass_fds=lanes,
         env={"RGPU_EMU_MEMORY": str(DEVICE_BYTES), **os.environ, **environment},
     )

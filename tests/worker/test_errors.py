@@ -65,7 +65,9 @@ def test_an_error_waits_for_its_own_thread_and_is_told_once() -> None:
         free = client.call("rgpuMemGetInfo", thread=2)["free"]
         assert client.result("rgpuMemAlloc", bytes=1 << 20, thread=2).status == 0
         assert client.result("rgpuMemAlloc", bytes=1 << 20, thread=1).status == INVALID_VALUE
-        assert client.call("rgpuMemGetInfo", thread=1)["free"] == int(free) - (1 << 20), "nothing leaks"
+        assert client.call("rgpuMemGetInfo", thread=1)["free"] == int(free) - (1 << 20), (
+            "nothing leaks"
+        )
         assert client.result("rgpuMemAlloc", bytes=1 << 20, thread=1).status == 0, "told once"
 
 

@@ -83,7 +83,10 @@ def test_pools_are_charged_by_what_they_hold() -> None:
         held = int(client.call("rgpuPoolGetAttribute", pool=30, attribute=RESERVED)["value"])
         assert held >= 3 << 20
         assert client.call("rgpuMemGetInfo")["free"] == LIMIT - held
-        assert client.result("rgpuPoolAlloc", pool=30, bytes=LIMIT, stream=LEGACY).status == OUT_OF_MEMORY
+        assert (
+            client.result("rgpuPoolAlloc", pool=30, bytes=LIMIT, stream=LEGACY).status
+            == OUT_OF_MEMORY
+        )
         client.post("rgpuPoolFree", dptr=reply["dptr"], stream=LEGACY)
         assert client.result("rgpuContextSynchronize", ctx=10).status == 0
         assert client.alloc(LIMIT - (1 << 20)), "what the pool holds unused goes to who needs it"
@@ -95,7 +98,10 @@ def test_the_default_pool_is_a_capped_one() -> None:
         reply = client.call("rgpuPoolAlloc", pool=default, bytes=1 << 20, stream=LEGACY)
         client.upload(int(reply["dptr"]), b"pooled")
         assert client.download(int(reply["dptr"]), 6) == b"pooled"
-        assert client.result("rgpuPoolAlloc", pool=default, bytes=LIMIT, stream=LEGACY).status == OUT_OF_MEMORY
+        assert (
+            client.result("rgpuPoolAlloc", pool=default, bytes=LIMIT, stream=LEGACY).status
+            == OUT_OF_MEMORY
+        )
         client.post("rgpuPoolDestroy", pool=default)
         assert client.result("rgpuMemGetInfo").status == 1
 

@@ -34,7 +34,27 @@ def test_attributes_promise_only_what_holds_over_the_wire() -> None:
     with worker() as client:
         welcome = client.open()
         assert isinstance(welcome, Welcome)
-        zero = (19, 83, 88, 89, 91, 96, 100, 101, 102, 119, 124, 125, 127, 129, 132, 136, 20, 133, 18)
+        zero = (
+            19,
+            83,
+            88,
+            89,
+            91,
+            96,
+            100,
+            101,
+            102,
+            119,
+            124,
+            125,
+            127,
+            129,
+            132,
+            136,
+            20,
+            133,
+            18,
+        )
         attributes = dict(welcome.devices[0].attributes)
         assert [n for n in zero if attributes.get(n, 0) != 0] == []
         assert attribute(welcome, 41) == 1

@@ -94,8 +94,8 @@ CUresult SynchronizeContext(const Here& here) {
   const uint64_t upto = here.channel().last_posted();
   if (here.context->synced_seq.load() >= upto) return here.channel().sticky();
   rgpuContextSynchronize_Reply reply;
-  const CUresult status = here.channel().Call<op_rgpuContextSynchronize>(
-      here.issuer(), {here.context->id}, &reply);
+  const CUresult status =
+      here.channel().Call<op_rgpuContextSynchronize>(here.issuer(), {here.context->id}, &reply);
   if (status != CUDA_SUCCESS) return status;
   MarkSynced(here.context->synced_seq, upto);
   uint64_t pending = here.session->host_order_seq.load();
@@ -162,8 +162,8 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* acti
 
 CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
                         CUdevice dev) {
-  if (ctxCreateParams != nullptr && (ctxCreateParams->numExecAffinityParams != 0 ||
-                                     ctxCreateParams->cigParams != nullptr)) {
+  if (ctxCreateParams != nullptr &&
+      (ctxCreateParams->numExecAffinityParams != 0 || ctxCreateParams->cigParams != nullptr)) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   return CreateAndPush(pctx, flags, dev, 13000);
@@ -246,7 +246,8 @@ CUresult cuCtxSynchronize() {
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   Here here = AnyHere();
-  if (const CUresult status = Named(ctx, true, &here.context); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = Named(ctx, true, &here.context); status != CUDA_SUCCESS)
+    return status;
   return SynchronizeContext(here);
 }
 

@@ -39,8 +39,8 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     here.context->limits.erase(limit);
   }
   rgpuContextSetLimit_Reply reply;
-  return here.channel().Call<op_rgpuContextSetLimit>(
-      here.issuer(), {static_cast<int32_t>(limit), value}, &reply);
+  return here.channel().Call<op_rgpuContextSetLimit>(here.issuer(),
+                                                     {static_cast<int32_t>(limit), value}, &reply);
 }
 
 CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {

@@ -84,7 +84,8 @@ CUresult HostToDevice(const Here& here, const Copy& copy) {
     const CUresult sent = here.channel().Post<op_rgpuCopyHtoD>(
         here.issuer(),
         {to, copy.to.pitch, part.width, part.rows, here.stream->wire, copy.synchronous}, options);
-    // Memory that cannot be read went out as zeros: the copy goes on, so that the worker sees its end.
+    // Memory that cannot be read went out as zeros: the copy goes on, so that the worker sees its
+    // end.
     if (sent == CUDA_ERROR_INVALID_VALUE) worst = sent;
     return sent == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : sent;
   });
@@ -95,8 +96,7 @@ CUresult HostToDevice(const Here& here, const Copy& copy) {
 CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
   const uint64_t bytes = copy.width * copy.height;
   const CUresult status = here.channel().PostDelivered<op_rgpuCopyHtoDPull>(
-      here.issuer(),
-      {copy.to.address, copy.to.pitch, copy.width, copy.height, here.stream->wire},
+      here.issuer(), {copy.to.address, copy.to.pitch, copy.width, copy.height, here.stream->wire},
       CountedWork(here, bytes), Region(copy.from, copy), true);
   if (status == CUDA_SUCCESS) Pump::Need(&here.channel());
   return status;
@@ -171,7 +171,8 @@ CUresult HostToHost(const Here& here, const Copy& copy) {
   return CUDA_SUCCESS;
 }
 
-// True if the host side is memory that the program pinned, so that the copy may go on after the call.
+// True if the host side is memory that the program pinned, so that the copy may go on after the
+// call.
 bool IsPinned(const Here& here, const HostRegion& region) {
   const auto range = here.session->addresses().Find(reinterpret_cast<uint64_t>(region.base),
                                                     std::max<uint64_t>(1, region.span()));

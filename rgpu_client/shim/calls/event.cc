@@ -135,7 +135,8 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
     return here.channel().sticky();
   }
   rgpuEventElapsedTime_Reply reply;
-  status = here.channel().Call<op_rgpuEventElapsedTime>(here.issuer(), {start->id, end->id}, &reply);
+  status =
+      here.channel().Call<op_rgpuEventElapsedTime>(here.issuer(), {start->id, end->id}, &reply);
   if (status == CUDA_SUCCESS) *pMilliseconds = reply.milliseconds;
   return status;
 }

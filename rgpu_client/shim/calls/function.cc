@@ -28,12 +28,11 @@ CUresult GetAttribute(const Function* function, CUfunction_attribute attribute, 
 
 // Programs probe with values that may be too large, so the limits are checked here.
 CUresult CheckAttribute(const Here& here, const Function& function, int attribute, int value) {
-  const Device* device = here.session->devices().Find(
-      here.context == nullptr ? 0 : here.context->device);
+  const Device* device =
+      here.session->devices().Find(here.context == nullptr ? 0 : here.context->device);
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
-      const int most =
-          device->Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+      const int most = device->Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
       const int fixed = function.attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES].load();
       return value >= 0 && value <= most - fixed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
@@ -162,7 +161,8 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
     if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return shim::cuLibraryGetModule(hmod, MakeHandle<CUlibrary>(kernel->owner));
   }
-  if (function->is_kernel) return shim::cuLibraryGetModule(hmod, MakeHandle<CUlibrary>(function->owner));
+  if (function->is_kernel)
+    return shim::cuLibraryGetModule(hmod, MakeHandle<CUlibrary>(function->owner));
   *hmod = MakeHandle<CUmodule>(function->owner);
   return CUDA_SUCCESS;
 }
@@ -189,8 +189,8 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
     if (made.id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     made.function->kernel = found->id;
     rgpuKernelGetFunction_Reply reply;
-    CUresult status = here.channel().Call<op_rgpuKernelGetFunction>(
-        here.issuer(), {found->id, made.id}, &reply);
+    CUresult status =
+        here.channel().Call<op_rgpuKernelGetFunction>(here.issuer(), {found->id, made.id}, &reply);
     if (status == CUDA_SUCCESS &&
         !DescribeFunction(*made.function, reply.params, reply.attributes)) {
       status = CUDA_ERROR_UNKNOWN;

@@ -19,7 +19,8 @@ inline uint64_t KernelOperand(const Function& function) {
   return function.is_kernel ? function.id : 0;
 }
 
-// Blocks of `block_size` threads that one multiprocessor holds; asked once per function and arguments.
+// Blocks of `block_size` threads that one multiprocessor holds; asked once per function and
+// arguments.
 CUresult MaxActiveBlocks(const Here& here, Function& function, int block_size, uint64_t dynamic,
                          uint32_t flags, int* blocks);
 

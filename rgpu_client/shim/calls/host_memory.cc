@@ -7,8 +7,8 @@ namespace {
 
 constexpr unsigned kAllocFlags =
     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
-                                    CU_MEMHOSTREGISTER_READ_ONLY;
+constexpr unsigned kRegisterFlags =
+    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
 
 Range HostRange(const Here& here, const void* address, uint64_t bytes, RangeKind kind,
                 unsigned flags) {
@@ -32,7 +32,8 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   void* const memory = here.session->pinned().Allocate(bytesize);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!here.session->addresses().Add(HostRange(here, memory, bytesize, RangeKind::kPinned, Flags))) {
+  if (!here.session->addresses().Add(
+          HostRange(here, memory, bytesize, RangeKind::kPinned, Flags))) {
     here.session->pinned().Free(memory, bytesize);
     return CUDA_ERROR_UNKNOWN;
   }
@@ -40,7 +41,9 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return shim::cuMemHostAlloc(pp, bytesize, 0); }
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
+  return shim::cuMemHostAlloc(pp, bytesize, 0);
+}
 
 CUresult cuMemFreeHost(void* p) {
   const Here here = AnyHere();

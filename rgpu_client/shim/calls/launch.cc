@@ -18,7 +18,8 @@ LaunchLimits LimitsOf(const Device& device) {
   LaunchLimits limits;
   limits.grid = {get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X), get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
                  get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)};
-  limits.block = {get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X), get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+  limits.block = {get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+                  get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
                   get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)};
   limits.threads = get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   limits.shared_bytes = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
@@ -31,11 +32,12 @@ CUresult CheckCooperative(const Here& here, Function& function, const Geometry& 
   if (device.Attribute(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) == 0) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  const auto product = [](const std::array<unsigned, 3>& d) { return uint64_t{d[0]} * d[1] * d[2]; };
+  const auto product = [](const std::array<unsigned, 3>& d) {
+    return uint64_t{d[0]} * d[1] * d[2];
+  };
   int blocks = 0;
-  const CUresult status =
-      MaxActiveBlocks(here, function, static_cast<int>(product(geometry.block)),
-                      geometry.shared_bytes, 0, &blocks);
+  const CUresult status = MaxActiveBlocks(here, function, static_cast<int>(product(geometry.block)),
+                                          geometry.shared_bytes, 0, &blocks);
   if (status != CUDA_SUCCESS) return status;
   const auto places = static_cast<uint64_t>(blocks) *
                       static_cast<uint64_t>(device.Attribute(
@@ -137,8 +139,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         void** kernelParams, void** extra) {
   Launch launch;
   launch.function = f;
-  launch.geometry = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ},
-                     sharedMemBytes};
+  launch.geometry = {
+      {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
   launch.stream = hStream;
   launch.params = kernelParams;
   launch.extra = extra;
@@ -167,8 +169,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    void** kernelParams) {
   Launch launch;
   launch.function = f;
-  launch.geometry = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ},
-                     sharedMemBytes};
+  launch.geometry = {
+      {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
   launch.stream = hStream;
   launch.flags = kCooperative;
   launch.params = kernelParams;

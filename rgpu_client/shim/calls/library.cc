@@ -23,8 +23,8 @@ CUresult Load(const Here& here, const Image& image, const JitOptions& options, C
   rgpuLibraryLoad_Reply reply;
   const uint64_t start = base::NowNs();
   const CUresult status = here.channel().Call<op_rgpuLibraryLoad>(
-      here.issuer(),
-      {id, image_id, options.encoded(), options.info_bytes(), options.error_bytes()}, &reply);
+      here.issuer(), {id, image_id, options.encoded(), options.info_bytes(), options.error_bytes()},
+      &reply);
   options.WriteBack(reply.info_log, reply.error_log, base::NowNs() - start);
   if (status != CUDA_SUCCESS) {
     here.session->handles().Remove(id);
@@ -114,7 +114,8 @@ CUresult cuLibraryUnload(CUlibrary library) {
     const std::lock_guard lock(found->mutex);
     for (const auto& [name, kernel] : found->kernels) {
       if (const Function* function = here.session->handles().Find<Function>(kernel)) {
-        for (const auto& [context, view] : function->functions) here.session->handles().Remove(view);
+        for (const auto& [context, view] : function->functions)
+          here.session->handles().Remove(view);
       }
       here.session->handles().Remove(kernel);
     }

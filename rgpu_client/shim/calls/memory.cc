@@ -20,7 +20,8 @@ CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kin
   if (here.session->IsDeviceAddress(base) && here.session->addresses().Add(range)) {
     return CUDA_SUCCESS;
   }
-  here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, "the server gave an address out of its band");
+  here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,
+                           "the server gave an address out of its band");
   return CUDA_ERROR_EXTERNAL_DEVICE;
 }
 
@@ -129,8 +130,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   if (dptr == 0) return CUDA_SUCCESS;
   const auto range = here.session->addresses().Take(dptr, RangeKind::kPool, RangeKind::kDevice);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
-  return here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire},
-                                              Work(here));
+  return here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire}, Work(here));
 }
 
 }  // namespace rgpu::shim

@@ -32,11 +32,11 @@ CUresult Run(CUstream stream, const Fill& fill, bool synchronous) {
   }
   const uint64_t pitch = fill.height == 1 ? row_bytes : fill.pitch;
   TraceBytes(row_bytes * fill.height);
-  const CUresult status = here.channel().Post<op_rgpuMemset>(
-      here.issuer(),
-      {fill.to, pitch, fill.element_bytes, fill.value, fill.width, fill.height, here.stream->wire,
-       synchronous},
-      CountedWork(here, 0));
+  const CUresult status =
+      here.channel().Post<op_rgpuMemset>(here.issuer(),
+                                         {fill.to, pitch, fill.element_bytes, fill.value,
+                                          fill.width, fill.height, here.stream->wire, synchronous},
+                                         CountedWork(here, 0));
   if (status != CUDA_SUCCESS || !synchronous) return status;
   return here.session->addresses().Find(fill.to)->sync_memops ? SynchronizeContext(here)
                                                               : CUDA_SUCCESS;

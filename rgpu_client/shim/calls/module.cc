@@ -18,8 +18,8 @@ CUresult Load(const Here& here, const Image& image, const JitOptions& options, C
   rgpuModuleLoad_Reply reply;
   const uint64_t start = base::NowNs();
   const CUresult status = here.channel().Call<op_rgpuModuleLoad>(
-      here.issuer(),
-      {id, image_id, options.encoded(), options.info_bytes(), options.error_bytes()}, &reply);
+      here.issuer(), {id, image_id, options.encoded(), options.info_bytes(), options.error_bytes()},
+      &reply);
   options.WriteBack(reply.info_log, reply.error_log, base::NowNs() - start);
   if (status != CUDA_SUCCESS) {
     here.session->handles().Remove(id);
@@ -158,7 +158,8 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
   }
   const std::lock_guard lock(module->mutex);
   CUresult status = LearnNames(here, *module);
-  for (unsigned i = 0; status == CUDA_SUCCESS && i < numFunctions && i < module->names.size(); ++i) {
+  for (unsigned i = 0; status == CUDA_SUCCESS && i < numFunctions && i < module->names.size();
+       ++i) {
     status = FindFunction(here, *module, module->names[i], &functions[i]);
   }
   return status;

@@ -75,8 +75,7 @@ CUresult MaxActiveBlocks(const Here& here, Function& function, int block_size, u
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
-                                                              int blockSize,
-                                                              size_t dynamicSMemSize,
+                                                              int blockSize, size_t dynamicSMemSize,
                                                               unsigned int flags) {
   Here here;
   Function* function = nullptr;
@@ -89,7 +88,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func, int blockSize,
                                                      size_t dynamicSMemSize) {
   return shim::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
-                                                              dynamicSMemSize, 0);
+                                                                    dynamicSMemSize, 0);
 }
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
@@ -126,8 +125,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
   CUresult status = FunctionHere(func, &here, &function);
   if (status != CUDA_SUCCESS) return status;
   const Device& device = *here.session->devices().Find(here.context->device);
-  const int threads =
-      device.Attribute(static_cast<int>(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
+  const int threads = device.Attribute(static_cast<int>(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
   const int limit = blockSizeLimit == 0 ? threads : std::min(blockSizeLimit, threads);
   std::vector<uint8_t> table;
   if (blockSizeToDynamicSMemSize != nullptr) {
@@ -157,9 +155,8 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
 CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
                                           CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                           size_t dynamicSMemSize, int blockSizeLimit) {
-  return shim::cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func,
-                                                   blockSizeToDynamicSMemSize, dynamicSMemSize,
-                                                   blockSizeLimit, 0);
+  return shim::cuOccupancyMaxPotentialBlockSizeWithFlags(
+      minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
 }
 
 }  // namespace rgpu::shim

@@ -13,71 +13,59 @@ CUresult Store(void* data, T value) {
   return CUDA_SUCCESS;
 }
 
-CUresult ContextOf(const Range& range, void* data) {
-  return Store(data, MakeHandle<CUcontext>(range.context));
-}
-
-CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t ptr, void* data) {
+// The attributes whose value is an unsigned int.  False: another one.
+bool NumberOf(const Range& range, CUpointer_attribute attribute, unsigned* value) {
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return ContextOf(range, data);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      return Store<unsigned>(data, range.is_device() ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      if (!range.is_device()) return CUDA_ERROR_INVALID_VALUE;
-      return Store<CUdeviceptr>(data, ptr);
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!range.is_host()) return CUDA_ERROR_INVALID_VALUE;
-      return Store<void*>(data, reinterpret_cast<void*>(ptr));
+      *value = range.is_device() ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      return true;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return Store<unsigned>(data, range.sync_memops ? 1U : 0U);
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      return Store<unsigned long long>(data, range.buffer_id);
+      *value = range.sync_memops ? 1U : 0U;
+      return true;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return Store<unsigned>(data, 0U);
+      *value = 0;
+      return true;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return Store<int>(data, range.device);
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      return Store<CUdeviceptr>(data, range.base);
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      return Store<size_t>(data, range.bytes);
+      *value = static_cast<unsigned>(range.device);
+      return true;
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      return Store<unsigned>(data, 1U);
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return Store<unsigned long long>(data, 0ULL);
+      *value = 1;
+      return true;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      return Store<unsigned>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return Store(data, MakeHandle<CUmemoryPool>(range.pool));
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return Store<size_t>(data, range.bytes);
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-      return Store<void*>(data, reinterpret_cast<void*>(range.base));
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return Store<unsigned long long>(data, range.buffer_id);
+      *value = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+      return true;
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;  // P2P tokens: memory of another machine has none
+      return false;
   }
 }
 
-// Bytes of an attribute's value, for the zeros of memory that CUDA does not know.
-size_t ValueBytes(CUpointer_attribute attribute) {
+CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t ptr, void* data) {
+  if (unsigned number = 0; NumberOf(range, attribute, &number)) return Store(data, number);
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      return 4;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return Store<uint64_t>(data, range.context);
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return range.is_device() ? Store(data, ptr) : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      return range.is_host() ? Store(data, ptr) : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return Store(data, range.buffer_id);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return Store(data, range.base);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return Store(data, range.bytes);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return Store<uint64_t>(data, 0);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return Store(data, range.pool);
     default:
-      return 8;
+      return CUDA_ERROR_NOT_SUPPORTED;  // P2P tokens: memory of another machine has none
   }
 }
 
@@ -104,7 +92,9 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
     if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const bool known = range && AttributeOf(*range, attributes[i], ptr, data[i]) == CUDA_SUCCESS;
     if (known) continue;
-    memset(data[i], 0, ValueBytes(attributes[i]));
+    unsigned number = 0;
+    const bool is_number = NumberOf(Range{}, attributes[i], &number);
+    memset(data[i], 0, is_number ? sizeof(unsigned) : sizeof(uint64_t));
     if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) Store<int>(data[i], -2);
   }
   return CUDA_SUCCESS;

@@ -148,8 +148,8 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
   const Pool* found = FindPool(pool);
   if (found == nullptr || (map == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
-    const bool own = map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                     map[i].location.id == found->device;
+    const bool own =
+        map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id == found->device;
     if (own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
     if (!own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
   }
@@ -160,8 +160,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool,
                             CUmemLocation* location) {
   const Pool* found = FindPool(memPool);
   if (flags == nullptr || found == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool own =
-      location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == found->device;
+  const bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == found->device;
   *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   return CUDA_SUCCESS;
 }

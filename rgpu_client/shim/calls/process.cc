@@ -47,7 +47,7 @@ CUresult cuInit(unsigned int Flags) {
 CUresult cuDriverGetVersion(int* driverVersion) {
   if (driverVersion == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *driverVersion = kDriverVersion;
-  // The toolkit makes PTX for the version it hears here, so it must not pass the server's driver.  A
+  // The toolkit makes PTX for the version it hears here, so it must not pass the server's driver. A
   // server that cannot be reached is cuInit's to report.
   if (CurrentSession() == nullptr && ServerConfigured()) OpenSession();
   if (const Session* session = CurrentSession()) {

@@ -29,8 +29,7 @@ CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int 
   made->context = here.context_id();
   made->flags = flags;
   // The greatest priority is the lowest number.
-  made->priority =
-      std::clamp(priority, device.info.greatest_priority, device.info.least_priority);
+  made->priority = std::clamp(priority, device.info.greatest_priority, device.info.least_priority);
   const int clamped = made->priority;
   Stream* stream = made.get();
   const uint64_t id = here.session->handles().Add(std::move(made));

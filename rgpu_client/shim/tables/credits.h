@@ -52,8 +52,8 @@ class Credits {
   std::atomic<uint64_t> issued_{0};
   std::atomic<uint64_t> completed_{0};
   std::atomic<uint64_t> total_bytes_{0};
-  // cumulative_[n % ring_]: bytes of the first n commands.  Holds because the ring is twice what may
-  // be outstanding.
+  // cumulative_[n % ring_]: bytes of the first n commands.  Holds because the ring is twice what
+  // may be outstanding.
   std::unique_ptr<uint64_t[]> cumulative_;
   uint64_t ring_ = 0;
 };

@@ -1,5 +1,5 @@
-// The objects that handles stand for: what the client knows of each, so that questions about it need
-// no round trip.
+// The objects that handles stand for: what the client knows of each, so that questions about it
+// need no round trip.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ struct Stream : Object {
   unsigned flags = 0;
   int priority = 0;
   Credits credits;
-  Progress progress;  // versions are sequence numbers of the last work
+  Progress progress;                // versions are sequence numbers of the last work
   std::atomic<int> sync_policy{0};  // CUsynchronizationPolicy
   std::atomic<uint64_t> synced_seq{0};
 };
@@ -120,7 +120,7 @@ struct Function : Object {
   uint32_t param_bytes = 0;
   std::array<std::atomic<int>, kAttributes> attributes{};
   std::mutex mutex;
-  std::map<uint32_t, uint64_t> functions;              // of a kernel, by context
+  std::map<uint32_t, uint64_t> functions;               // of a kernel, by context
   std::map<std::array<uint64_t, 5>, uint64_t> answers;  // occupancy, by what was asked
   // Old launch interface: cuFuncSetBlockShape, cuParamSetv ...
   std::array<uint32_t, 3> block{1, 1, 1};
@@ -143,7 +143,7 @@ struct Link : Object {
   static constexpr Kind kKind = Kind::kLink;
   Link() : Object(kKind) {}
 
-  JitOptions options;  // with the program's log buffers
+  JitOptions options;          // with the program's log buffers
   std::vector<uint8_t> image;  // cubinOut: owned until cuLinkDestroy
 };
 

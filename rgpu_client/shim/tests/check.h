@@ -19,10 +19,9 @@ struct Registration {
 
 }  // namespace rgpu::test
 
-#define TEST(name)                                                   \
-  static void name();                                                \
+#define TEST(name)                                                        \
+  static void name();                                                     \
   static const rgpu::test::Registration registration_##name(#name, name); \
   static void name()
 
-#define CHECK(condition) \
-  ((condition) ? (void)0 : rgpu::test::Fail(__FILE__, __LINE__, #condition))
+#define CHECK(condition) ((condition) ? (void)0 : rgpu::test::Fail(__FILE__, __LINE__, #condition))

@@ -43,7 +43,8 @@ TEST(HandlesAreNeverUsedTwice) {
 TEST(AddressesResolveInside) {
   AddressMap map;
   CHECK(map.Add(MakeRange(1000, 100)) && map.Add(MakeRange(1100, 50)));
-  CHECK(!map.Add(MakeRange(1149, 10)) && !map.Add(MakeRange(900, 101)) && !map.Add(MakeRange(1, 0)));
+  CHECK(!map.Add(MakeRange(1149, 10)) && !map.Add(MakeRange(900, 101)) &&
+        !map.Add(MakeRange(1, 0)));
   CHECK(map.Find(1099)->base == 1000 && map.Find(1100)->base == 1100);
   CHECK(!map.Find(999) && !map.Find(1150));
   CHECK(map.Find(1000, 100) && !map.Find(1000, 101) && !map.Find(1050, ~0ULL));

@@ -30,10 +30,12 @@ thread_local ThreadGuard t_guard;
 struct sigaction g_previous[NSIG];
 std::mutex g_install_mutex;
 
-void EndByDefault(int signal) {
+// The faulting instruction runs again and ends the process; a signal that was sent is sent again.
+void EndByDefault(int signal, bool sent) {
   struct sigaction action{};
   action.sa_handler = SIG_DFL;
-  sigaction(signal, &action, nullptr);  // the instruction runs again and ends the process
+  sigaction(signal, &action, nullptr);
+  if (sent) raise(signal);
 }
 
 // A fault that is not a kernel's: the handler that was there before ours gets it.
@@ -41,7 +43,7 @@ void Chain(int signal, siginfo_t* info, void* context) {
   const struct sigaction& previous = g_previous[signal];
   const bool has_function = (previous.sa_flags & SA_SIGINFO) != 0 ||
                             (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN);
-  if (!has_function || t_guard.chaining != 0) return EndByDefault(signal);
+  if (!has_function || t_guard.chaining != 0) return EndByDefault(signal, info->si_code <= 0);
   ++t_guard.chaining;
   if ((previous.sa_flags & SA_SIGINFO) != 0) {
     previous.sa_sigaction(signal, info, context);

@@ -32,10 +32,7 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
   context->legacy = LegacyStream(context.get());
   context->streams.push_back(context->legacy);
   executor.contexts().Add(id, context);
-  // The driver may have made another one current while it created this one.
-  return executor.driver()->cuCtxSetCurrent(context->handle) == CUDA_SUCCESS
-             ? executor.MakeCurrent(*context)
-             : CUDA_ERROR_INVALID_CONTEXT;
+  return executor.MakeCurrent(*context);
 }
 
 // Device memory that a limit makes the driver set aside.
@@ -76,7 +73,11 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextCreate_Request
   if (request.device != 0) return CUDA_ERROR_INVALID_DEVICE;
   const Driver& driver = executor.driver();
   return AddContext(executor, request.ctx, false, [&](CUcontext* handle) {
-    return driver->cuCtxCreate_v2(handle, 0, executor.device());
+    const CUresult created = driver->cuCtxCreate_v2(handle, 0, executor.device());
+    // It was pushed as well; which one is current here is decided per command.
+    CUcontext pushed = nullptr;
+    if (created == CUDA_SUCCESS) driver->cuCtxPopCurrent_v2(&pushed);
+    return created;
   });
 }
 
@@ -96,10 +97,15 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   if (executor.contexts().Take(request.ctx, &taken) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;  // another thread was faster
   }
+  std::vector<std::shared_ptr<Pool>> pools;  // they lie in the device, not in the context
+  executor.pools().ForEach([&](const std::shared_ptr<Pool>& pool) {
+    if (pool->context == context) pools.push_back(pool);
+  });
   const uint64_t charged = executor.DropContext(context);
   const Driver& driver = executor.driver();
   const CUresult result = executor.Unlocked([&] {
     executor.role().Yield();
+    for (const auto& pool : pools) driver->cuMemPoolDestroy(pool->handle);
     context->staging->Abandon();
     context->events->Abandon();
     return context->primary ? driver->cuDevicePrimaryCtxRelease_v2(context->device)
@@ -125,12 +131,14 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextSynchronize_Re
   return result;
 }
 
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuContextSetLimit_Request& request, rgpuContextSetLimit_Reply*) {
+CUresult Run(Executor& executor, const Command& command, const rgpuContextSetLimit_Request& request,
+             rgpuContextSetLimit_Reply*) {
   std::shared_ptr<Context> context;
   if (const CUresult result = executor.Enter(command, &context); result != CUDA_SUCCESS) {
     return result;
   }
+  if (request.limit < 0 || request.limit >= static_cast<int32_t>(CU_LIMIT_MAX))
+    return CUDA_ERROR_INVALID_VALUE;
   uint64_t bytes = 0;
   CUresult result = LimitBytes(executor, request.limit, request.value, &bytes);
   if (result != CUDA_SUCCESS) return result;
@@ -150,8 +158,8 @@ CUresult Run(Executor& executor, const Command& command,
   return result;
 }
 
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuContextGetLimit_Request& request, rgpuContextGetLimit_Reply* reply) {
+CUresult Run(Executor& executor, const Command& command, const rgpuContextGetLimit_Request& request,
+             rgpuContextGetLimit_Reply* reply) {
   std::shared_ptr<Context> context;
   if (const CUresult result = executor.Enter(command, &context); result != CUDA_SUCCESS) {
     return result;
@@ -175,7 +183,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuContextHint_R
       return driver->cuCtxSetCacheConfig(static_cast<CUfunc_cache>(request.value));
     case kSharedMemConfig:
     case kFlags:
-      return CUDA_SUCCESS;  // the first is without effect on every supported device; see above for flags
+      return CUDA_SUCCESS;  // the first is without effect on every supported device; see above for
+                            // flags
     case kResetPersistingL2:
       return driver->cuCtxResetPersistingL2Cache();
     default:

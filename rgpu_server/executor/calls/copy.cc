@@ -1,5 +1,5 @@
-// Copies from the host and within the device, and sets.  All are asynchronous here: the decoder never
-// waits in a synchronous copy of the driver's, a fence stands for its promise.
+// Copies from the host and within the device, and sets.  All are asynchronous here: the decoder
+// never waits in a synchronous copy of the driver's, a fence stands for its promise.
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/copies.h"
 #include "rgpu_server/executor/executor.h"
@@ -72,8 +72,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoD_Requ
   CUresult result = executor.FindCredited(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   uint64_t total = 0;
-  result = CheckRows(executor, {request.dst, request.dst_pitch, request.width, request.height},
-                     &total);
+  result =
+      CheckRows(executor, {request.dst, request.dst_pitch, request.width, request.height}, &total);
   if (result == CUDA_SUCCESS) {
     result = CheckRows(executor, {request.src, request.src_pitch, request.width, request.height},
                        &total);
@@ -139,9 +139,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemset_Reques
   }
   result = CheckRows(executor, {request.dst, request.pitch, width, request.height}, &total);
   if (result != CUDA_SUCCESS || total == 0) return result;
-  result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
-    return Set(executor.driver(), request, stream);
-  });
+  result = executor.Issue(*target.stream, {},
+                          [&](CUstream stream) { return Set(executor.driver(), request, stream); });
   if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
   return result;
 }

@@ -9,7 +9,7 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr size_t kInFlight = 4;             // portions between the device and the connection
+constexpr size_t kInFlight = 6;               // portions between the device and the connection
 constexpr uint32_t kInlineBytes = 64U << 10;  // these go out in one write with the reply
 constexpr int kPeerTimeoutMs = 30'000;
 
@@ -140,9 +140,8 @@ CUresult Deliver(Executor& executor, const Command& command,
     return CUDA_SUCCESS;
   }
   // Deliveries of one stream go out in order, so the last one stands for those before it.
-  std::erase_if(stream.frontier, [&](const auto& other) {
-    return other->done || other->stream == &stream;
-  });
+  std::erase_if(stream.frontier,
+                [&](const auto& other) { return other->done || other->stream == &stream; });
   stream.frontier.push_back(delivery);
   stream.deliveries.push_back(std::move(delivery));
   ++stream.issued;  // so that the next point in the stream comes behind the delivery

@@ -65,8 +65,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventQuery_Re
   if (result != CUDA_SUCCESS) return result;
   result = executor.Query(*event->current);
   if (result == CUDA_ERROR_NOT_READY && request.notify != 0) {
-    executor.poller().Watch(
-        {request.event, event->version, 0, event->context, event->current});
+    executor.poller().Watch({request.event, event->version, 0, event->context, event->current});
   }
   return result;
 }

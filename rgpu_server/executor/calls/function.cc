@@ -21,7 +21,8 @@ CUresult AddFunction(Executor& executor, Table<Function>& table, uint64_t id,
   const CUresult result = ReadFacts(executor, function.get(), &facts);
   if (result != CUDA_SUCCESS) return result;
   reply->params = wire::Bytes(facts.params.data(), facts.params.size() * sizeof(uint32_t));
-  reply->attributes = wire::Bytes(facts.attributes.data(), facts.attributes.size() * sizeof(int32_t));
+  reply->attributes =
+      wire::Bytes(facts.attributes.data(), facts.attributes.size() * sizeof(int32_t));
   table.Add(id, std::move(function));
   return CUDA_SUCCESS;
 }
@@ -56,8 +57,8 @@ CUresult Run(Executor& executor, const Command& command,
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
   kernel->context = context->id;
-  result = executor.driver()->cuLibraryGetKernel(&kernel->kernel, kernel->code->library,
-                                                 name.c_str());
+  result =
+      executor.driver()->cuLibraryGetKernel(&kernel->kernel, kernel->code->library, name.c_str());
   if (result != CUDA_SUCCESS) return result;
   return AddFunction(executor, executor.kernels(), request.kernel, std::move(kernel), reply);
 }
@@ -131,8 +132,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
     return result;
   }
   uint64_t charged = 0;
-  result = LoadCharged(executor, 0, [&] { return driver->cuFuncLoad(function->function); }, [] {},
-                       &charged);
+  result = LoadCharged(
+      executor, 0, [&] { return driver->cuFuncLoad(function->function); }, [] {}, &charged);
   // It stays loaded until its module goes, and so does the charge.
   if (result == CUDA_SUCCESS) function->code->charged_bytes += charged;
   return result;
@@ -165,7 +166,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuOccupancy_Req
 
 namespace {
 
-// The client's callback, evaluated there for block sizes 1, 32, 64, ...; set around the driver's call.
+// The client's callback, evaluated there for block sizes 1, 32, 64, ...; set around the driver's
+// call.
 thread_local wire::ByteView t_dynamic;
 
 size_t DynamicForBlock(int block_size) {

@@ -1,4 +1,5 @@
-// Images on their way: assembled here, checked against their own headers, consumed by a load or link.
+// Images on their way: assembled here, checked against their own headers, consumed by a load or
+// link.
 #include <cstring>
 
 #include "gen/dispatch.gen.h"

@@ -37,7 +37,8 @@ bool IsPlain(int32_t id) {
   }
 }
 
-CUresult ReadAttributes(wire::ByteView bytes, std::array<CUlaunchAttribute, kMaxAttributes + 1>* out,
+CUresult ReadAttributes(wire::ByteView bytes,
+                        std::array<CUlaunchAttribute, kMaxAttributes + 1>* out,
                         unsigned int* count) {
   static_assert(sizeof(CUlaunchAttribute::value) == 64);
   const size_t entries = bytes.size / kAttributeBytes;

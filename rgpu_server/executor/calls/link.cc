@@ -31,8 +31,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkCreate_Re
   CUresult result = executor.Enter(command, &link->context);
   if (result == CUDA_SUCCESS) result = executor.links().CanAdd(request.link);
   if (result == CUDA_SUCCESS) {
-    result =
-        link->options.Read(request.options, request.info_log_bytes, request.error_log_bytes);
+    result = link->options.Read(request.options, request.info_log_bytes, request.error_log_bytes);
   }
   if (result != CUDA_SUCCESS) return result;
   result = executor.driver()->cuLinkCreate_v2(link->options.count(), link->options.ids(),

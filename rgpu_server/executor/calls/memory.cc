@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint64_t kGranule = 512;  // of a plain allocation
 
-// Charges `bytes`, runs `allocate(CUdeviceptr*)`, and tries once more when what is being freed is gone.
+// Charges `bytes`, runs `allocate(CUdeviceptr*)`, and tries once more when what is being freed is
+// gone.
 template <typename Allocate>
 CUresult AllocateCharged(Executor& executor, uint64_t bytes, CUdeviceptr* dptr, Allocate allocate) {
   if (executor.Charge(bytes) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -42,12 +43,12 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemAlloc_Requ
   });
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
-  return executor.ranges().Add(
-      dptr, {request.bytes, charge, Range::Kind::kPlain, context->id, nullptr});
+  return executor.ranges().Add(dptr,
+                               {request.bytes, charge, Range::Kind::kPlain, context->id, nullptr});
 }
 
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuMemAllocPitch_Request& request, rgpuMemAllocPitch_Reply* reply) {
+CUresult Run(Executor& executor, const Command& command, const rgpuMemAllocPitch_Request& request,
+             rgpuMemAllocPitch_Reply* reply) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;

@@ -30,8 +30,9 @@ CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Cod
   JitOptions options;
   result = options.Read(request.options, request.info_log_bytes, request.error_log_bytes);
   if (result != CUDA_SUCCESS) return result;
-  result = LoadCharged(executor, image->total, [&] { return load(options, image->bytes.data()); },
-                       undo, &code->charged_bytes);
+  result = LoadCharged(
+      executor, image->total, [&] { return load(options, image->bytes.data()); }, undo,
+      &code->charged_bytes);
   reply->info_log = KeepLog(options.info_log());
   reply->error_log = KeepLog(options.error_log());
   return result;
@@ -42,16 +43,14 @@ void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function
   const auto of_code = [&](const Function& function) { return function.code == code; };
   executor.functions().EraseIf(of_code);
   executor.kernels().EraseIf(of_code);
-  executor.reaper().Add(code->context, std::move(destroy), [&executor, code] {
-    executor.ledger().Release(code->charged_bytes);
-  });
+  executor.reaper().Add(code->context, std::move(destroy),
+                        [&executor, code] { executor.ledger().Release(code->charged_bytes); });
 }
 
 // A module that is a library's, and the functions of its kernels, go with the library.
 void UnloadModulesOf(Executor& executor, const Code& library) {
-  executor.modules().EraseIf([&](const Code& module) {
-    return !module.owned && module.library == library.library;
-  });
+  executor.modules().EraseIf(
+      [&](const Code& module) { return !module.owned && module.library == library.library; });
 }
 
 }  // namespace
@@ -137,8 +136,8 @@ CUresult Run(Executor& executor, const Command& command,
   return result;
 }
 
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuModuleGetGlobal_Request& request, rgpuModuleGetGlobal_Reply* reply) {
+CUresult Run(Executor& executor, const Command& command, const rgpuModuleGetGlobal_Request& request,
+             rgpuModuleGetGlobal_Reply* reply) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   Code* code = nullptr;

@@ -1,5 +1,5 @@
-// Memory pools.  A pool's charge is what it holds from the device: an upper bound before the driver is
-// asked, reconciled with the driver's own counter afterwards.
+// Memory pools.  A pool's charge is what it holds from the device: an upper bound before the driver
+// is asked, reconciled with the driver's own counter afterwards.
 #include <algorithm>
 
 #include "gen/dispatch.gen.h"
@@ -40,7 +40,8 @@ CUresult FindPool(Executor& executor, const std::shared_ptr<Context>& context, u
 CUresult PoolCounter(Executor& executor, const Pool& pool, CUmemPool_attribute attribute,
                      uint64_t* value) {
   cuuint64_t counter = 0;
-  const CUresult result = executor.driver()->cuMemPoolGetAttribute(pool.handle, attribute, &counter);
+  const CUresult result =
+      executor.driver()->cuMemPoolGetAttribute(pool.handle, attribute, &counter);
   *value = counter;
   return result;
 }

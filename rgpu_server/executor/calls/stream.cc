@@ -4,8 +4,8 @@
 
 namespace rgpu::exec {
 
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuStreamCreate_Request& request, rgpuStreamCreate_Reply*) {
+CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_Request& request,
+             rgpuStreamCreate_Reply*) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
@@ -25,8 +25,8 @@ CUresult Run(Executor& executor, const Command& command,
   return result;
 }
 
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuStreamDestroy_Request& request, rgpuStreamDestroy_Reply*) {
+CUresult Run(Executor& executor, const Command& command, const rgpuStreamDestroy_Request& request,
+             rgpuStreamDestroy_Reply*) {
   Target target;
   if (request.stream < kFirstHandle) return CUDA_ERROR_INVALID_HANDLE;
   const CUresult result = executor.Find(command, request.stream, &target);
@@ -42,7 +42,8 @@ CUresult Run(Executor& executor, const Command& command,
   std::vector<std::shared_ptr<Point>> fences;
   if (rest != nullptr) fences.push_back(std::move(rest));
   executor.reaper().AddBehind(std::move(fences), target.context,
-                              [&driver, stream] { driver->cuStreamDestroy_v2(stream->handle); }, {});
+                              [&driver, stream] { driver->cuStreamDestroy_v2(stream->handle); },
+                              {});
   return CUDA_SUCCESS;
 }
 
@@ -74,8 +75,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamQuery_R
   return result;
 }
 
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuStreamWaitEvent_Request& request, rgpuStreamWaitEvent_Reply*) {
+CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitEvent_Request& request,
+             rgpuStreamWaitEvent_Reply*) {
   Target target;
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
@@ -94,8 +95,8 @@ CUresult Run(Executor& executor, const Command& command,
   return result;
 }
 
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuStreamWaitValue_Request& request, rgpuStreamWaitValue_Reply*) {
+CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitValue_Request& request,
+             rgpuStreamWaitValue_Reply*) {
   Target target;
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
@@ -105,8 +106,8 @@ CUresult Run(Executor& executor, const Command& command,
   const Driver& driver = executor.driver();
   return executor.Issue(*target.stream, {}, [&](CUstream stream) {
     return request.width == 4
-               ? driver->cuStreamWaitValue32_v2(stream, request.address,
-                                                static_cast<cuuint32_t>(request.value), request.flags)
+               ? driver->cuStreamWaitValue32_v2(
+                     stream, request.address, static_cast<cuuint32_t>(request.value), request.flags)
                : driver->cuStreamWaitValue64_v2(stream, request.address, request.value,
                                                 request.flags);
   });

@@ -1,0 +1,178 @@
+"""The client's commands against a real server: run, trace, ps, devices, connect, the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.server import Server
+
+RGPU = str(Path(sys.executable).parent / "rgpu")
+MIB = 1 << 20
+
+# A program that uses the driver API and nothing of ours.
+PROGRAM = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+def check(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    if result:
+        sys.exit(f"{name} gave {result}")
+check("cuInit", 0)
+context, total, free = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+check("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+check("cuCtxSetCurrent", context)
+check("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+address, back = ctypes.c_uint64(), ctypes.create_string_buffer(5)
+check("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(1 << 20))
+check("cuMemcpyHtoD_v2", address, b"hello", ctypes.c_size_t(5))
+check("cuMemcpyDtoH_v2", back, address, ctypes.c_size_t(5))
+print(total.value, back.raw.decode(), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(device="emulated:1GiB") as running:
+        yield running
+
+
+def rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    return subprocess.run(
+        [RGPU, *arguments],
+        env={**clean, **environment},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+def test_run(server: Server, transport: str) -> None:
+    options = (
+        "--server",
+        server.address(transport),
+        "--memory",
+        "64MiB",
+        "--lease",
+        f"run-{transport}",
+    )
+    done = rgpu("run", *options, "--", sys.executable, "-c", PROGRAM)
+    assert (done.returncode, done.stdout) == (0, f"{64 * MIB} hello\n"), done.stderr
+
+
+def test_the_variables_alone_are_enough(server: Server) -> None:
+    from rgpu_client import library_path
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": str(library_path()),
+            "RGPU_SERVER": server.tcp,
+            "RGPU_MEMORY": "32MiB",
+            "RGPU_LEASE": "variables",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"{32 * MIB} hello\n"), done.stderr
+
+
+def test_connect_serves_later_imports(server: Server) -> None:
+    script = (
+        "import rgpu_client; rgpu_client.connect(sys.argv[1], memory='16MiB', lease='connect')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys\n" + script + PROGRAM, server.tcp],
+        env={k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"{16 * MIB} hello\n"), done.stderr
+
+
+def test_connect_comes_too_late_when_another_driver_is_loaded(tmp_path: Path) -> None:
+    from rgpu_client import library_path
+
+    other = tmp_path / "libcuda.so.1"
+    other.write_bytes((library_path() / "libcuda.so.1").read_bytes())
+    script = (
+        f"import ctypes; ctypes.CDLL({str(other)!r}); import rgpu_client; rgpu_client.connect()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "is already loaded: call rgpu_client.connect() before the first import" in done.stderr
+
+
+def test_trace_shows_what_was_called(server: Server) -> None:
+    done = rgpu(
+        "trace", "--server", server.tcp, "--lease", "trace", "--", sys.executable, "-c", PROGRAM
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line}
+    assert rows["cuMemcpyHtoD_v2"][1:4] == ["1", "5", "B"]
+    assert "calls in" in done.stdout
+    assert "per write" in done.stdout
+
+
+def test_trace_gives_the_exit_code_of_the_program(server: Server) -> None:
+    script = PROGRAM + "sys.exit(9)"
+    done = rgpu("trace", "--server", server.tcp, "--", sys.executable, "-c", script)
+    assert done.returncode == 9
+    assert "cuInit" in done.stdout
+
+
+def test_hold_grants_a_lease_for_the_run_and_revokes_it(server: Server) -> None:
+    script = PROGRAM + (
+        "import os, subprocess\n"
+        "ps = [sys.argv[1], 'ps', '--json']\n"
+        "print(subprocess.run(ps, capture_output=True, text=True, check=True).stdout)\n"
+    )
+    options = ("--server", server.tcp, "--memory", "48MiB", "--share", "0.25", "--hold")
+    done = rgpu("run", *options, "--", sys.executable, "-c", script, RGPU)
+    assert done.returncode == 0, done.stderr
+    first, _, rest = done.stdout.partition("\n")
+    assert first == f"{48 * MIB} hello"
+    during = json.loads(rest)
+    held = next(entry for entry in during["leases"] if entry["memory_limit_bytes"] == str(48 * MIB))
+    assert held["share_request_ppm"] == 250_000
+    assert held["usage"]["memory_used_bytes"] == str(MIB)
+    session = next(s for s in during["sessions"] if s["lease_id"] == held["lease_id"])
+    assert session["state"] == "SESSION_STATE_OPEN"
+    after = json.loads(rgpu("ps", "--json", "--server", server.tcp).stdout)
+    assert held["lease_id"] not in [entry["lease_id"] for entry in after["leases"]]
+
+
+def test_hold_passes_signals_and_exit_codes_on(server: Server) -> None:
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    done = rgpu("run", "--hold", "--server", server.tcp, "--", sys.executable, "-c", script)
+    assert done.returncode == 128 + 15
+
+
+def test_tables_for_people(server: Server) -> None:
+    devices = rgpu("devices", RGPU_SERVER=server.tcp)
+    assert devices.stdout.splitlines()[0].split()[:3] == ["device", "name", "memory"]
+    assert "rgpu emulated device" in devices.stdout
+    ps = rgpu("ps", RGPU_SERVER=server.tcp)
+    assert ps.returncode == 0
+    assert ps.stdout.startswith("lease")
+    probe = rgpu("probe", "--count", "3", server.unix)
+    assert probe.returncode == 0
+    assert "over unix, 3 measurements each" in probe.stdout

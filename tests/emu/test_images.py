@@ -1,0 +1,177 @@
+"""PTX, fat binaries, linked images, machine code; logs."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+from emu.device import Device, expect, on_device
+from emu.kernels import CALLEE, CALLER, PTX, U64, VOID
+
+
+def link(cuda: Device, *texts: bytes, kind: int = 1) -> bytes:
+    state, out, size = VOID(), VOID(), ctypes.c_size_t()
+    cuda("cuLinkCreate_v2", 0, None, None, ctypes.byref(state))
+    for text in texts:
+        cuda("cuLinkAddData_v2", state, kind, text, len(text), b"part", 0, None, None)
+    cuda("cuLinkComplete", state, ctypes.byref(out), ctypes.byref(size))
+    image = ctypes.string_at(out.value or 0, size.value)
+    cuda("cuLinkDestroy", state)
+    expect(400, lambda: cuda("cuLinkDestroy", state))
+    return image
+
+
+@on_device()
+def test_the_linker_resolves_between_texts(cuda: Device) -> None:
+    cuda.open()
+    image = link(cuda, CALLER.encode(), CALLEE.encode() + b"\0")
+    assert image[:8] == b"RGPUIMG1"
+    assert struct.unpack_from("<Q", image, 8)[0] == len(image)
+    module = cuda.out("cuModuleLoadData", image)
+    data = cuda.alloc(4)
+    cuda("cuMemsetD32_v2", data, 21, 1)
+    cuda.launch(cuda.function(module, "use"), [U64(data)])
+    assert cuda.read(data, 4) == struct.pack("<I", 42)
+    for wrong in (image[:-1] + b"!", image[:8] + b"\xff" * 8 + image[16:]):
+        assert (
+            cuda.result("cuModuleLoadData", ctypes.byref(VOID()), wrong) != 0
+            or wrong[:-1] == image[:-1]
+        )
+
+
+class Logs:
+    """JIT options with both logs and the time."""
+
+    def __init__(self) -> None:
+        self.info, self.error = ctypes.create_string_buffer(4096), ctypes.create_string_buffer(4096)
+        self.options = (ctypes.c_int * 5)(2, 3, 4, 5, 6)
+        self.values = (VOID * 5)(
+            0, ctypes.addressof(self.info), 4096, ctypes.addressof(self.error), 4096
+        )
+
+
+@on_device()
+def test_damaged_ptx_is_refused_with_a_log(cuda: Device) -> None:
+    cuda.open()
+    logs = Logs()
+    text = PTX.replace("mov.u32 %r2, %tid.x;", "mov.u32 %r2, %nothing;")
+    out = VOID()
+    result = cuda.result(
+        "cuModuleLoadDataEx", ctypes.byref(out), text.encode(), 5, logs.options, logs.values
+    )
+    assert result == 218
+    assert b"line" in logs.error.value
+    assert logs.values[4] == len(logs.error.value) + 1
+    state = VOID()
+    cuda("cuLinkCreate_v2", 5, logs.options, logs.values, ctypes.byref(state))
+    cuda("cuLinkAddData_v2", state, 1, text.encode(), len(text), b"x", 0, None, None)
+    size = ctypes.c_size_t()
+    assert cuda.result("cuLinkComplete", state, ctypes.byref(out), ctypes.byref(size)) == 218
+
+
+@on_device()
+def test_an_unknown_instruction_is_refused_by_name_at_load(cuda: Device) -> None:
+    cuda.open()
+    logs = Logs()
+    text = PTX.replace("atom.add.u32 %r1, [%rd1], 1;", "frobnicate.sync.b32 %r1, %r1;")
+    out = VOID()
+    result = cuda.result(
+        "cuModuleLoadDataEx", ctypes.byref(out), text.encode(), 5, logs.options, logs.values
+    )
+    assert result in (218, 801)
+    assert b"frobnicate.sync.b32" in logs.error.value
+
+
+@on_device()
+def test_machine_code_is_refused_with_what_to_set(cuda: Device) -> None:
+    cuda.open()
+    logs, out = Logs(), VOID()
+    elf = b"\x7fELF" + bytes(100)
+    result = cuda.result("cuModuleLoadDataEx", ctypes.byref(out), elf, 5, logs.options, logs.values)
+    assert result == 209
+    assert b"CUPY_COMPILE_WITH_PTX=1" in logs.error.value
+    assert b"nvidia-nvjitlink" in logs.error.value
+    expect(209, lambda: link(cuda, elf, kind=0))
+    expect(200, lambda: cuda.out("cuModuleLoadData", b"hello"))
+    expect(200, lambda: cuda.out("cuModuleLoadData", b""))
+    expect(1, lambda: cuda("cuModuleLoadData", ctypes.byref(out), None))
+    expect(301, lambda: cuda.out("cuModuleLoad", b"/nothing/here.ptx"))
+
+
+def fatbin(*entries: tuple[int, int, int, bytes, int]) -> bytes:
+    """Entries are (kind, target, flags, stored bytes, plain bytes)."""
+    body = b""
+    for kind, target, flags, stored, plain in entries:
+        padded = stored + bytes(-len(stored) % 8)
+        body += (
+            struct.pack(
+                "<HHIQIIIIIIQQQ",
+                kind,
+                0x101,
+                64,
+                len(padded),
+                len(stored),
+                0,
+                0,
+                target,
+                64,
+                0,
+                flags,
+                0,
+                plain,
+            )
+            + padded
+        )
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+def lz4(data: bytes) -> bytes:
+    """A small LZ4 encoder: every four bytes seen before become a match."""
+    out, literals, at = b"", b"", 0
+    seen: dict[bytes, int] = {}
+    while at < len(data) - 12:
+        key, before = data[at : at + 4], seen.get(data[at : at + 4])
+        seen[key] = at
+        if before is None or at - before > 65535:
+            literals += data[at : at + 1]
+            at += 1
+            continue
+        count = 4
+        while at + count < len(data) - 5 and data[before + count] == data[at + count]:
+            count += 1
+        out += sequence(literals, count - 4) + struct.pack("<H", at - before) + longer(count - 4)
+        literals, at = b"", at + count
+    return out + sequence(literals + data[at:], 0)
+
+
+def sequence(literals: bytes, match: int) -> bytes:
+    """A token and its literals."""
+    return bytes([min(len(literals), 15) << 4 | min(match, 15)]) + longer(len(literals)) + literals
+
+
+def longer(count: int) -> bytes:
+    return b"" if count < 15 else b"\xff" * ((count - 15) // 255) + bytes([(count - 15) % 255])
+
+
+@on_device()
+def test_fat_binaries(cuda: Device) -> None:
+    cuda.open()
+    text = PTX.encode() + b"\0"
+    old, new = text, text.replace(b"counter = 5", b"counter = 9")
+    image = fatbin(
+        (2, 90, 0, b"\x7fELF" + bytes(60), 0),
+        (1, 52, 0, old, 0),
+        (1, 80, 0x2000, lz4(new), len(new)),
+        (1, 90, 0, old, 0),
+    )
+    buffer = ctypes.create_string_buffer(image, len(image))
+    wrapper = struct.pack("<IIQQ", 0x466243B1, 1, ctypes.addressof(buffer), 0)
+    for given in (image, wrapper):
+        module = cuda.out("cuModuleLoadData", given)
+        place = cuda.out("cuModuleGetGlobal_v2", None, module, b"counter")
+        assert cuda.read(place, 4) == struct.pack("<I", 9)
+    expect(209, lambda: cuda.out("cuModuleLoadData", fatbin((2, 80, 0, bytes(64), 0))))
+    expect(209, lambda: cuda.out("cuModuleLoadData", fatbin((1, 80, 0x8000, bytes(64), 100))))
+    damaged = fatbin((1, 80, 0x2000, lz4(new), len(new) + 1))
+    expect(200, lambda: cuda.out("cuModuleLoadData", damaged))
+    expect(200, lambda: cuda.out("cuModuleLoadData", image[:16] + b"\xff" * 64 + image[80:]))

@@ -1,0 +1,70 @@
+"""Compiles C++ of the repository for tests, with sanitizers where the compiler has them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread"]
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+DEADLINE_SECONDS = 120
+
+
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end; no exception when it fails."""
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd="/",
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+def checked(*command: str | Path) -> None:
+    """Runs a command, which must succeed."""
+    done = run(*command)
+    assert done.returncode == 0, " ".join(map(str, command)) + "\n" + done.stdout + done.stderr
+
+
+class Builder:
+    """Compiles sources once each and links them."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+        assert compiler, "no C++ compiler: install g++ ('apt-get install g++')"
+        self.folder = folder
+        self.compiler = compiler
+        self._flags = [*FLAGS, *self._sanitizers(), f"-I{ROOT}", f"-I{folder}", *flags]
+
+    def _sanitizers(self) -> list[str]:
+        probe = self.folder / "probe.cc"
+        probe.write_text("int main() { return 0; }\n")
+        linked = run(self.compiler, *SANITIZE, probe, "-o", self.folder / "probe")
+        # Some distributions ship the compiler without the sanitizers' libraries.
+        return SANITIZE if linked.returncode == 0 else []
+
+    def objects(self, sources: list[Path]) -> list[Path]:
+        """Compiles each source, several at a time; the object files."""
+        outputs = [
+            self.folder / (str(s.relative_to(ROOT)).replace("/", "_") + ".o") for s in sources
+        ]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            list(pool.map(self._compile, sources, outputs))
+        return outputs
+
+    def _compile(self, source: Path, output: Path) -> None:
+        checked(self.compiler, *self._flags, "-c", source, "-o", output)
+
+    def link(self, name: str, objects: list[Path]) -> Path:
+        """Links a program and returns it."""
+        program = self.folder / name
+        checked(self.compiler, *self._flags, *objects, "-o", program)
+        return program

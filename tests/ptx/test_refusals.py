@@ -1,0 +1,179 @@
+"""What is not executed is refused by name when the module loads, and wrong text with its line."""
+
+from __future__ import annotations
+
+import pytest
+from ptx.harness import HEADER, Kernel
+from ptx.program import source
+
+from rgpu_emu.lower.entry import lower_entry
+from rgpu_emu.ptx.errors import PtxError
+from rgpu_emu.ptx.link import link
+
+UNSUPPORTED = [
+    "tex.2d.v4.f32.s32",
+    "tex.1d.v4.s32.f32",
+    "suld.b.1d.b32.trap",
+    "sust.b.2d.v4.b32.trap",
+    "txq.width.b32",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "wmma.load.a.sync.aligned.m16n16k16.global.row.f16",
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
+    "cp.async.bulk.commit_group",
+    "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
+    "mbarrier.init.shared.b64",
+    "barrier.cluster.arrive",
+    "mapa.u64",
+    "setmaxnreg.inc.sync.aligned.u32",
+    "vadd.s32.s32.s32",
+    "tcgen05.alloc.cta_group::1.sync.aligned.b32",
+    "frobnicate.u32",
+    "add.u8",
+    "add.s32.wrong",
+    "add.rn.s32",
+    "ld.texture.u32",
+    "ld.global.u33",
+    "cvt.rn.f32.q8",
+    "mul.wide.u64",
+    "setp.eq.nand.u32",
+    "atom.global.add.u16",
+    "atom.global.cas.b128",
+    "cvt.rn.satfinite.e4m3x2.f32",
+    "shfl.up.b32",
+    "div.f32",
+    "add.f32x2",
+    "red.async.relaxed.cluster.global.add.u32",
+    "multimem.ld_reduce.global.add.u32",
+    "st.async.shared::cluster.u32",
+]
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unknown_forms_are_refused_by_their_full_name(name: str) -> None:
+    with pytest.raises(PtxError) as caught:
+        link([source(f"{name} %r1, %r2, %r3;")])
+    assert caught.value.result == 801
+    assert f"'{name}'" in str(caught.value)
+    assert caught.value.line > 4
+
+
+def test_the_modifier_is_named() -> None:
+    with pytest.raises(PtxError, match=r"no form of add has \.wrong"):
+        link([source("add.s32.wrong %r1, %r2, %r3;")])
+
+
+def test_the_line_is_told() -> None:
+    text = (
+        HEADER
+        + "\n// a comment\n/* two\nlines */\n.entry k()\n{\n  .reg .b32 %r<3>;\n\n  add.u32 %r1, %r2, %r9;\n}"
+    )
+    with pytest.raises(PtxError, match=r"^line 12: the register %r9 is not declared"):
+        link([text])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("add.u32 %r1, %r2;", "takes 3 operands, not 2"),
+        ("add.u32 %r1, %r2, ;", "no operand"),
+        ("add.u32 5, %r2, %r3;", "no destination"),
+        ("ld.u32 %r1, %r2;", "no .address. there"),
+        ("bra nowhere;", "label nowhere is not defined"),
+        ("here: here: ret;", "defined twice"),
+        ("@%r1 bra x; x:", "no predicate register"),
+        ("{ add.u32 %r1, %r1, 1;", "not closed"),
+        (".reg .b32 %one, %one;", "declared twice"),
+        ("mov.u32 %r1, %nothing;", "%nothing is not declared"),
+        ("mov.u32 %r1, unheard_of;", "neither declared nor defined"),
+        ("call unheard_of, ();", "not defined in any input"),
+        ("add.u32 %r1, %r2, 99999999999999999999999;", "64 bits"),
+        ("add u32 %r1;", "add"),
+        ("%%% ;", "cannot read"),
+        ("mov.b32 {%r1, [%r2]}, %r3;", "a vector holds registers"),
+        (".local .b8 big[0];", "no size"),
+    ],
+)
+def test_wrong_text(body: str, words: str) -> None:
+    with pytest.raises(PtxError, match=words) as caught:
+        link([source(body)])
+    assert caught.value.result in (218, 801)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("add.u32 %rd1, %r2, %r3;", r"%rd1 \(.b64\) does not fit"),
+        ("add.u64 %rd1, %r2, %rd3;", r"%r2 \(.b32\) does not fit"),
+        ("ld.u64 %r1, [%in];", "too narrow"),
+        ("ld.v2.u32 %r1, [%in];", "needs 2 registers"),
+        ("lop3.b32 %r1, %r1, %r2, %r3, %r4;", "no literal"),
+        ("cp.async.ca.shared.global [%r1], [%in], 5;", "4, 8 or 16"),
+        (".local .b8 big[600000]; mov.u64 %rd1, big;", "more than 524288"),
+        ("bar.red.and.pred %p1, 0, 64;", "predicate as its last operand"),
+        ("ld.param.u64 %rd1, [in+8];", "outside the parameter"),
+    ],
+)
+def test_wrong_operands_are_found_when_lowering(body: str, words: str) -> None:
+    with pytest.raises(PtxError, match=words) as caught:
+        Kernel(source(body))
+    assert caught.value.result == 218
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "words"),
+    [
+        ("", 209, "no PTX"),
+        (".version 10.0\n.target sm_80\n.address_size 64\n", 222, "newer than 9.x"),
+        (".version 9.9\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }", 0, ""),
+        (".target sm_80\n", 218, "does not begin with .version"),
+        (HEADER.replace("64", "32"), 801, "64-bit addresses"),
+        (HEADER + ".entry k() { ret; ", 218, "not closed"),
+        (HEADER + ".entry k() { ret; }\n.entry k() { ret; }", 218, "defined twice"),
+        (HEADER + ".global .texref t;", 801, ".texref"),
+        (HEADER + ".global .b32 x[99999999999];", 218, "array size"),
+        (HEADER + ".global .b32 x[2] = {1,2,3};", 218, "too many initial values"),
+        (HEADER + ".extern .global .b32 x;\n.entry k() { ret; }", 218, "not defined"),
+        (HEADER + ".global .u64 x = missing;", 218, "neither declared nor defined"),
+        (HEADER + ".entry k() .reqnctapercluster 2 { ret; }", 801, "clusters"),
+        (HEADER + ".entry k() .maxntid 2048 { ret; }", 218, "1024"),
+        (
+            HEADER + ".shared .b8 x[50000];\n.entry k() { .reg .b64 %r; mov.u64 %r, x; ret; }",
+            218,
+            "static shared",
+        ),
+        (HEADER + "what is this", 218, "cannot read 'what'"),
+    ],
+)
+def test_wrong_modules(text: str, result: int, words: str) -> None:
+    if not result:
+        link([text])
+        return
+    with pytest.raises(PtxError, match=words) as caught:
+        lower_entry(link([text]), "k")
+    assert caught.value.result == result
+
+
+def test_functions_that_suspend_are_refused_where_they_cannot_be_inlined() -> None:
+    recursive = (
+        HEADER
+        + ".func again(.param .b32 n) { .param .b32 m; bar.sync 0; st.param.b32 [m], 1; call again, (m); ret; }\n"
+    )
+    entry = ".visible .entry k() { .param .b32 m; st.param.b32 [m], 1; call again, (m); ret; }"
+    with pytest.raises(PtxError, match="'again' calls itself and holds a barrier") as caught:
+        lower_entry(link([recursive + entry]), "k")
+    assert caught.value.result == 801
+    pointer = (
+        HEADER
+        + """.func waits() { bar.sync 0; ret; }
+    .visible .entry k() { .reg .b64 %f; mov.u64 %f, waits; p: .callprototype _ (); call %f, (), p; ret; }"""
+    )
+    with pytest.raises(PtxError, match="'waits' is called by pointer and holds a barrier"):
+        lower_entry(link([pointer]), "k")
+
+
+def test_two_inputs_with_one_name() -> None:
+    text = HEADER + ".visible .func twice() { ret; }"
+    with pytest.raises(PtxError, match="twice is defined in two inputs"):
+        link([text, text])

@@ -1,0 +1,335 @@
+"""The worker as the daemon starts it: control socket, lease page, sandbox."""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rgpu_common.wire.handshake import Welcome, decode_welcome, put_hello
+
+from worker.client import (
+    BAND,
+    LEGACY,
+    SECONDS,
+    Client,
+    Connection,
+    Gone,
+    hello,
+    part,
+    worker_command,
+)
+
+LIMIT = 64 << 20
+ASSIGN, ATTACH, END = 1, 2, 3
+READY, OPENED, REFUSED, ENDED = 16, 17, 18, 19
+PAGE_BYTES = 4096
+
+
+def sized(data: bytes) -> bytes:
+    return struct.pack("<I", len(data)) + data
+
+
+class LeasePage:
+    """A page as the daemon makes it; the layout is page.h's, written by its own C functions."""
+
+    def __init__(self, limit: int) -> None:
+        self.native = ctypes.CDLL(str(part("rgpu_common/lib/librgpu_native.so")))
+        self.native.rgpu_lease_used.restype = ctypes.c_uint64
+        self.fd = os.memfd_create("lease")
+        os.ftruncate(self.fd, PAGE_BYTES)
+        self.memory = mmap.mmap(self.fd, PAGE_BYTES)
+        self.address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.memory)))
+        self.native.rgpu_lease_page_init(self.address, ctypes.c_uint64(limit))
+
+    def used(self) -> int:
+        return int(self.native.rgpu_lease_used(self.address))
+
+    def set_limit(self, limit: int) -> None:
+        self.native.rgpu_lease_set_limit(self.address, ctypes.c_uint64(limit))
+
+
+class Pooled:
+    """A warm worker on its control socket."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self.process = process
+        self.control = control
+        self.clients: list[Client] = []
+        control.settimeout(SECONDS)
+
+    def hear(self) -> tuple[int, bytes]:
+        data = self.control.recv(1 << 18)
+        if not data:
+            raise Gone
+        return struct.unpack_from("<I", data)[0], data[4:]
+
+    def assign(
+        self,
+        page: LeasePage,
+        slot: int = 0,
+        head: bytes | None = None,
+        attach: bool = True,
+        compiler: int = -1,
+    ) -> Client:
+        """Gives it a session; the client's side of it."""
+        ours, theirs = socket.socketpair()
+        mine, control = socket.socketpair()
+        environment = f"RGPU_EMU_MEMORY={1 << 30}\0".encode()
+        if head is None:
+            head = put_hello(hello())
+        message = (
+            struct.pack("<IQ", ASSIGN, 77)
+            + sized(b"s" * 32)
+            + struct.pack("<IQIQi", slot, LIMIT, 256, 8 << 20, 0)
+        )
+        message += sized(b"tenant") + sized(environment) + sized(head)
+        passed = [theirs.fileno(), page.fd, *([compiler] if compiler >= 0 else [])]
+        socket.send_fds(self.control, [message], passed)
+        if attach:
+            socket.send_fds(self.control, [struct.pack("<I", ATTACH)], [control.fileno()])
+        theirs.close()
+        control.close()
+        self.clients.append(Client(ours, Connection(mine), self.process))
+        return self.clients[-1]
+
+    def close(self) -> None:
+        """Everything of it, by force."""
+        self.control.close()
+        for client in self.clients:
+            client.socket.close()
+            client.control.socket.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def pooled(*options: str) -> Iterator[Pooled]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = subprocess.Popen(
+        [*worker_command(), "--control-fd", str(theirs.fileno()), *options],
+        pass_fds=(theirs.fileno(),), env={}, cwd="/", start_new_session=True,
+    )  # fmt: skip
+    theirs.close()
+    warm = Pooled(process, ours)
+    try:
+        yield warm
+    finally:
+        warm.close()
+
+
+def open_session(warm: Pooled, page: LeasePage, slot: int = 0, compiler: int = -1) -> Client:
+    client = warm.assign(page, slot, compiler=compiler)
+    frame = client.frame()
+    assert frame.header.opcode == 2
+    assert client.control.frame().header.opcode == 5
+    client.call("rgpuPrimaryRetain", ctx=10, device=0, flags=0)
+    client.context = 10
+    return client
+
+
+def status(process: subprocess.Popen[bytes]) -> dict[str, str]:
+    """What the system says of the process."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def test_a_warm_worker_gets_one_session_and_ends_with_it() -> None:
+    page = LeasePage(LIMIT)
+    with pooled() as warm:
+        kind, report = warm.hear()
+        assert kind == READY
+        assert sized(report[4:]) == report
+        client = warm.assign(page)
+        kind, body = warm.hear()
+        assert (kind, body) == (OPENED, struct.pack("<QQ", *BAND))
+        welcome: Welcome = decode_welcome(client.frame().head)
+        assert (welcome.session, welcome.secret) == (77, b"s" * 32)
+        assert (welcome.stream_credits, welcome.stream_credit_bytes) == (256, 8 << 20)
+        assert welcome.memory_limit_bytes == LIMIT
+        assert client.control.frame().header.opcode == 5
+        client.bye()
+        assert warm.hear()[0] == ENDED
+        assert warm.process.wait(SECONDS) == 0
+
+
+def test_it_is_made_small_before_a_client_is_heard() -> None:
+    with pooled() as warm:
+        warm.hear()
+        state = status(warm.process)
+        assert state["NoNewPrivs"] == "1"
+        assert state["Seccomp"] == "2"
+        assert state["CoreDumping"] == "0"
+        if os.geteuid() == 0:
+            assert int(state["Uid"].split()[0]) >= 0x60000000
+        assert int(state["CapEff"], 16) == int(state["CapPrm"], 16) == 0
+        limits = Path(f"/proc/{warm.process.pid}/limits").read_text()
+        assert "Max core file size        0                    0" in limits
+        held = sorted(int(n) for n in os.listdir(f"/proc/{warm.process.pid}/fd"))
+        assert len(held) <= 5, (
+            "stdin, stdout, stderr, the control socket, the pipe of what is printed"
+        )
+
+
+def test_a_session_works_inside_the_sandbox() -> None:
+    page = LeasePage(LIMIT)
+    with pooled() as warm:
+        warm.hear()
+        client = open_session(warm, page)
+        address = client.alloc(1 << 20)
+        assert page.used() == 1 << 20
+        client.upload(address, b"data" * 1000)
+        assert client.download(address, 4000) == b"data" * 1000
+        client.post("rgpuStreamCreate", stream=20, flags=1, priority=0)
+        client.post("rgpuMemFree", dptr=address)
+        assert client.result("rgpuContextSynchronize", ctx=10).status == 0
+        assert page.used() == 0
+        client.bye()
+        assert warm.process.wait(SECONDS) == 0
+
+
+PTX = b""".version 7.8
+.target sm_80
+.address_size 64
+.visible .entry set(.param .u64 out)
+{
+    .reg .b64 %d<2>;
+    ld.param.u64 %d0, [out];
+    st.global.u32 [%d0], 11;
+    ret;
+}
+"""
+
+
+def test_kernels_run_inside_the_sandbox_on_the_tenants_compiler() -> None:
+    page = LeasePage(LIMIT)
+    ours, theirs = socket.socketpair()
+    compiler = subprocess.Popen(
+        [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(theirs.fileno())],
+        pass_fds=(theirs.fileno(),),
+    )
+    theirs.close()
+    with pooled() as warm:
+        warm.hear()
+        client = open_session(warm, page, compiler=ours.fileno())
+        ours.close()
+        client.post("rgpuImagePut", image=39, offset=0, total=len(PTX), bulk=PTX)
+        client.call(
+            "rgpuModuleLoad", module=40, image=39, options=b"", info_log_bytes=0, error_log_bytes=0
+        )
+        client.call("rgpuModuleGetFunction", module=40, name=b"set", function=41)
+        out = client.alloc(512)
+        client.post(
+            "rgpuLaunch", function=41, kernel=0, grid_x=1, grid_y=1, grid_z=1, block_x=1, block_y=1, block_z=1,
+            shared_bytes=0, stream=LEGACY, flags=0, attributes=b"", params=struct.pack("<Q", out),
+        )  # fmt: skip
+        assert client.download(out, 4) == struct.pack("<I", 11)
+        client.bye()
+        assert warm.process.wait(SECONDS) == 0
+    assert compiler.wait(SECONDS) == 0
+
+
+def test_two_workers_share_the_limit_of_their_lease() -> None:
+    """L15: what one frees the other can have."""
+    page = LeasePage(LIMIT)
+    with pooled() as one, pooled() as two:
+        one.hear()
+        two.hear()
+        first, second = open_session(one, page, 0), open_session(two, page, 1)
+        block = first.alloc(LIMIT * 6 // 10)
+        assert second.result("rgpuMemAlloc", bytes=LIMIT * 6 // 10).status == 2
+        assert second.call("rgpuMemGetInfo")["free"] == LIMIT - page.used()
+        first.post("rgpuMemFree", dptr=block)
+        assert first.result("rgpuContextSynchronize", ctx=10).status == 0
+        assert second.result("rgpuMemAlloc", bytes=LIMIT * 6 // 10).status == 0
+
+
+def test_a_resize_is_seen_at_once() -> None:
+    page = LeasePage(LIMIT)
+    with pooled() as warm:
+        warm.hear()
+        client = open_session(warm, page)
+        page.set_limit(LIMIT * 2)
+        assert client.call("rgpuMemGetInfo")["total"] == LIMIT * 2
+        assert client.alloc(LIMIT + 4096)
+
+
+def test_the_daemon_ends_a_session_with_its_reason() -> None:
+    page = LeasePage(LIMIT)
+    with pooled() as warm:
+        warm.hear()
+        client = open_session(warm, page)
+        warm.control.send(
+            struct.pack("<Ii", END, 46) + sized(b"the lease expired; ask for a longer one")
+        )
+        assert client.sticky() == "the lease expired; ask for a longer one"
+        client.ended()
+        assert warm.process.returncode == 0
+
+
+def test_a_session_outlives_the_daemon() -> None:
+    page = LeasePage(LIMIT)
+    with pooled() as warm:
+        warm.hear()
+        client = open_session(warm, page)
+        warm.control.close()
+        assert client.call("rgpuPing", echo=4)["echo"] == 4
+        assert client.alloc(4096)
+        client.bye()
+        assert warm.process.wait(SECONDS) == 0
+
+
+def test_a_warm_worker_ends_with_its_daemon() -> None:
+    with pooled() as warm:
+        warm.hear()
+        warm.control.close()
+        assert warm.process.wait(SECONDS) == 0
+
+
+def test_a_hello_that_does_not_fit_is_refused_to_both() -> None:
+    page = LeasePage(LIMIT)
+    with pooled() as warm:
+        warm.hear()
+        client = warm.assign(page, head=put_hello(hello(major=7)), attach=False)
+        kind, body = warm.hear()
+        assert kind == REFUSED
+        assert struct.unpack_from("<i", body)[0] == 803
+        assert client.frame().header.status == 803
+        assert warm.process.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "usage"),
+        (["--library", "/nowhere/libcuda.so.1", "--control-fd", "0"], "cannot load"),
+        (["--library", "x", "--control-fd", "no number"], "usage"),
+    ],
+)
+def test_bad_arguments_are_told(arguments: list[str], sentence: str) -> None:
+    program = worker_command()[0]
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_our_own_client_library_is_refused() -> None:
+    """A worker on the shim would serve itself."""
+    shim = part("rgpu_client/lib/libcuda.so.1")
+    done = subprocess.run(
+        [worker_command()[0], "--library", str(shim), "--control-fd", "0"],
+        capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "serve itself" in done.stderr
