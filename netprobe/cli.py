@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from netprobe.estimate import RoundTrips, summarise
 from rgpu_common.command import OK, Command
 from rgpu_common.endpoints import DEFAULT_PORT, Endpoint, TcpEndpoint, UnixEndpoint, parse_endpoint
-from rgpu_common.errors import ServerError
+from rgpu_common.errors import ServerError, UsageError
 from rgpu_common.units import format_seconds
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 _TIMEOUT_SECONDS = 10.0
+_MAX_COUNT = 1_000_000
 _DEFAULT = f"127.0.0.1:{DEFAULT_PORT}"
 
 
@@ -77,15 +78,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "server", nargs="?", help=f"HOST:PORT or unix:/PATH (default: RGPU_SERVER, then {_DEFAULT})"
     )
-    parser.add_argument("--count", type=int, default=50, help="measurements (default 50)")
+    parser.add_argument(
+        "--count", type=int, default=50, metavar="N", help="measurements (default 50)"
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
     server = parse_endpoint(arguments.server or os.environ.get("RGPU_SERVER") or _DEFAULT)
-    count = max(arguments.count, 1)
+    count: int = arguments.count
+    if not 1 <= count <= _MAX_COUNT:
+        raise UsageError(f"{count} measurements make no sense: 1 to {_MAX_COUNT} do")
     connects, calls = measure_connects(server, count), measure_calls(server, count)
     kind = "unix" if isinstance(server, UnixEndpoint) else "tcp"
-    print(f"{server} over {kind}, {count} measurements each")
+    each = "1 measurement" if count == 1 else f"{count} measurements"
+    print(f"{server} over {kind}, {each} each")
     for name, times in (("connect", connects), ("API call", calls)):
         print(
             f"  {name:<9} min {format_seconds(times.minimum):>9}  "

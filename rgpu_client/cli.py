@@ -22,7 +22,7 @@ from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.units import format_bytes, format_seconds, format_share, parse_bytes, parse_share
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rgpu_client.control import ControlClient, LeaseRequest
 
@@ -39,7 +39,12 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="FRACTION", help="cap on that share: 0.7")
     parser.add_argument("--tenant", metavar="NAME", help="who is billed")
     parser.add_argument("--lease", metavar="KEY", help="processes with one key share one lease")
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
+    parser.add_argument(
+        "program",
+        nargs=argparse.REMAINDER,
+        metavar="-- PROGRAM ...",
+        help="the program and its arguments",
+    )
 
 
 def _settings(arguments: argparse.Namespace) -> ClientSettings:
@@ -54,16 +59,26 @@ def _settings(arguments: argparse.Namespace) -> ClientSettings:
     )
 
 
-def _program(arguments: argparse.Namespace) -> list[str]:
+def _program(arguments: argparse.Namespace, usage: str) -> list[str]:
     words: list[str] = list(arguments.program)
     if words and words[0] == "--":
         words = words[1:]
     if not words:
-        raise UsageError("say which program to run: rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
+        raise UsageError(f"say which program to run: {usage}")
     found = shutil.which(words[0])
     if found is None:
-        raise RgpuError(f"there is no program {words[0]!r} on the PATH")
+        raise RgpuError(_why_no_program(words[0]))
     return [found, *words[1:]]
+
+
+def _why_no_program(name: str) -> str:
+    if "/" not in name:
+        return f"there is no program {name!r} on the PATH"
+    if not os.path.exists(name):
+        return f"there is no file {name!r}"
+    if os.path.isdir(name):
+        return f"{name!r} is a folder, not a program"
+    return f"{name!r} is not executable: `chmod +x` it, or name its interpreter before it"
 
 
 # rgpu run
@@ -80,7 +95,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     variables = _settings(arguments).variables()
-    command = _program(arguments)
+    command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
     environment = client_environment(os.environ, variables, library_path())
     if arguments.hold:
         from rgpu_client.control import ControlClient
@@ -98,15 +113,30 @@ def _run(arguments: argparse.Namespace) -> int:
 def _lease_request(environment: dict[str, str]) -> LeaseRequest:
     from rgpu_client.control import LeaseRequest
 
-    device = environment.get("RGPU_DEVICE")
     return LeaseRequest(
         tenant=environment.get("RGPU_TENANT", ""),
         key=environment.get("RGPU_LEASE", ""),
-        device=int(device) if device else None,
-        memory_bytes=parse_bytes(environment.get("RGPU_MEMORY", "0")),
-        share_request_ppm=parse_share(environment.get("RGPU_SHARE", "0")),
-        share_limit_ppm=parse_share(environment.get("RGPU_LIMIT", "0")),
+        device=_variable(environment, "RGPU_DEVICE", _ordinal),
+        memory_bytes=_variable(environment, "RGPU_MEMORY", parse_bytes) or 0,
+        share_request_ppm=_variable(environment, "RGPU_SHARE", parse_share) or 0,
+        share_limit_ppm=_variable(environment, "RGPU_LIMIT", parse_share) or 0,
     )
+
+
+def _variable(environment: dict[str, str], name: str, parse: Callable[[str], int]) -> int | None:
+    text = environment.get(name)
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _ordinal(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{text!r} is not a device: they are numbered from 0")
+    return int(text)
 
 
 # rgpu devices, rgpu ps
@@ -191,13 +221,23 @@ def _ps(arguments: argparse.Namespace) -> int:
 
 
 def _print_json(groups: dict[str, Any]) -> None:
-    from google.protobuf.json_format import MessageToDict
-
-    plain = {
-        name: [MessageToDict(m, preserving_proto_field_name=True) for m in messages]
-        for name, messages in groups.items()
-    }
+    plain = {name: [_plain(message) for message in group] for name, group in groups.items()}
     print(json.dumps(plain, indent=2))
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """Every field by its name, also those that are 0, and numbers as numbers."""
+    plain: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.message_type is not None:
+            plain[field.name] = _plain(value)
+        elif field.enum_type is not None:
+            named = field.enum_type.values_by_number.get(value)
+            plain[field.name] = value if named is None else named.name
+        else:
+            plain[field.name] = value
+    return plain
 
 
 # rgpu trace
@@ -205,15 +245,15 @@ def _print_json(groups: dict[str, Any]) -> None:
 
 def _trace(arguments: argparse.Namespace) -> int:
     variables = _settings(arguments).variables()
-    command = _program(arguments)
+    command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
     environment = client_environment(os.environ, variables, library_path())
     with tempfile.TemporaryDirectory(prefix="rgpu-trace-") as folder:
         path = Path(folder) / "trace.tsv"
         status = _call(command, {**environment, "RGPU_TRACE": str(path)})
         if not path.exists():
-            raise RgpuError(
-                "the program made no CUDA call, or was killed before it could say which"
-            )
+            complaint = "the program made no CUDA call, or was killed before it could say which"
+            print(f"rgpu: {complaint} (exit code {status})", file=sys.stderr)
+            return status or FAILED
         text = path.read_text(encoding="utf-8")
     print(format_trace(parse_trace(text)))
     return status

@@ -14,6 +14,7 @@ from rgpu_common.parts import compiled_part
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED: cuInit was not called
 _loaded: list[ctypes.CDLL] = []
 
 
@@ -38,19 +39,23 @@ def connect(
 ) -> None:
     """Serves every later CUDA import of this process, and of its children, from `server`.
 
-    The session itself is opened by the first CUDA call.  Call it once, before anything that loads
-    CUDA.
+    The session itself is opened by the first CUDA call.  Call it before anything that loads CUDA;
+    to call it again, as a notebook cell does, changes nothing once the session is open.
 
     Raises:
-        UsageError: a value is not accepted, or CUDA is already loaded in this process.
+        UsageError: a value is not accepted, CUDA is already loaded in this process, or a session
+            with other values is already open.
         MissingPartError: the package was not built.
     """
     settings = ClientSettings(server, memory, device, share, limit, tenant, lease)
     variables = settings.variables()
     folder = library_path()
     _check_loaded(folder)
-    for name, value in client_environment(os.environ, variables, folder).items():
-        os.environ[name] = value
+    environment = client_environment(os.environ, variables, folder)
+    changed = [name for name, value in environment.items() if os.environ.get(name) != value]
+    _check_session(folder, [name for name in changed if name.startswith("RGPU_")])
+    for name in changed:
+        os.environ[name] = environment[name]
     if not _loaded:
         # Both names: later dlopen calls of either find what is loaded already.
         paths = (folder / "libcuda.so.1", folder / "libcuda.so")
@@ -82,9 +87,22 @@ def _check_loaded(folder: Path) -> None:
         if path.parent != folder.resolve() and path.parent != folder:
             raise UsageError(
                 f"{path} is already loaded: call rgpu_client.connect() before the first import of "
-                "a CUDA "
-                "package, or start the program with `rgpu run`"
+                "a CUDA package, or start the program with `rgpu run`"
             )
+
+
+def _check_session(folder: Path, changed: list[str]) -> None:
+    """A session keeps the server and the sizes that it was opened with."""
+    path = folder / "libcuda.so.1"
+    if not changed or not {path, path.resolve()} & _mapped_drivers():
+        return
+    context = ctypes.c_void_p()
+    if _load(path).cuCtxGetCurrent(ctypes.byref(context)) != _NOT_INITIALIZED:
+        raise UsageError(
+            f"this process has opened its session already, so {', '.join(sorted(changed))} cannot "
+            "change any more; restart it (in a notebook: the kernel) and call "
+            "rgpu_client.connect() before the first CUDA call"
+        )
 
 
 def _mapped_drivers() -> set[Path]:

@@ -46,8 +46,8 @@ class ClientSettings:
         if self.memory is not None:
             found["RGPU_MEMORY"] = str(_positive("memory", parse_bytes(str(self.memory))))
         if self.device is not None:
-            if self.device < 0:
-                raise UsageError(f"{self.device} is not a device: they are numbered from 0")
+            if not isinstance(self.device, int) or self.device < 0:
+                raise UsageError(f"{self.device!r} is not a device: they are numbered from 0")
             found["RGPU_DEVICE"] = str(self.device)
         for name, value in (("SHARE", self.share), ("LIMIT", self.limit)):
             if value is not None:

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import ConfigError, UsageError
-from rgpu_common.units import parse_bytes, parse_share
+from rgpu_common.units import MAX_BYTES, parse_bytes, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +30,8 @@ def read_toml(path: Path) -> Table:
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not TOML: {error}") from None
     return Table(data, str(path))
@@ -95,6 +96,16 @@ class Table:
         if not isinstance(value, str):
             raise self._bad(key, value, 'bytes, such as 1000 or "512MiB"')
         return self._quantity(key, lambda: parse_bytes(value, whole_bytes))
+
+    def size_text(self, key: str, default: str) -> str:
+        """As `size` where the whole is not known yet: returns the text, such as "2GiB" or "25%"."""
+        value = self._take(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return str(value)
+        if not isinstance(value, str):
+            raise self._bad(key, value, 'bytes, such as 1000 or "512MiB", or a part such as "25%"')
+        self._quantity(key, lambda: parse_bytes(value, MAX_BYTES))
+        return value
 
     def optional_size(self, key: str) -> int | None:
         """As `size`, None if the key is absent."""

@@ -43,6 +43,8 @@ def parse_bytes(text: str, whole_bytes: int | None = None) -> int:
         if not whole_bytes or number > 100:
             raise UnitError(f"{text!r} is not {accepted}")
         return int(number * whole_bytes / 100)
+    if unit in ("", "b") and number % 1:
+        raise UnitError(f"{text!r} is not a whole number of bytes: write {accepted}")
     if unit not in _FACTORS:
         raise UnitError(f"{text!r} has the unit {match[2]!r}; write {accepted}")
     result = int(number * _FACTORS[unit])

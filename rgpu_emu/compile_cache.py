@@ -1,5 +1,5 @@
-"""Replies on disk: one folder per cache namespace, bounded in bytes, files written whole or not at
-all."""
+"""What the compiler remembers: replies on disk (a folder per cache namespace, bounded in bytes,
+files written whole or not at all) and loaded inputs in memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import hashlib
 import os
 import re
 import tempfile
+from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
 DEFAULT_LIMIT_BYTES: Final = 1 << 30
+MAX_REMEMBERED_BYTES: Final = 512 << 20
 _DIGEST_BYTES: Final = 32
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -82,3 +84,26 @@ class ObjectCache:
                 break
             os.unlink(path)
             self._used -= size
+
+
+class ModuleStore:
+    """Inputs by key, the least recently used forgotten first."""
+
+    def __init__(self, limit_bytes: int = MAX_REMEMBERED_BYTES) -> None:
+        self._limit, self._used = limit_bytes, 0
+        self._modules: OrderedDict[bytes, list[bytes]] = OrderedDict()
+
+    def put(self, key: bytes, inputs: list[bytes]) -> None:
+        if key in self._modules:
+            self._modules.move_to_end(key)
+            return
+        self._modules[key] = inputs
+        self._used += sum(map(len, inputs))
+        while self._used > self._limit and len(self._modules) > 1:
+            _, old = self._modules.popitem(last=False)
+            self._used -= sum(map(len, old))
+
+    def get(self, key: bytes) -> list[bytes] | None:
+        if key in self._modules:
+            self._modules.move_to_end(key)
+        return self._modules.get(key)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_emu.compile_protocol import Writer
 from rgpu_emu.lower import abi
-from rgpu_emu.lower.analyse import reach, shared_layout
+from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, reach, shared_layout
 from rgpu_emu.lower.entry import lower_entry
 from rgpu_emu.ptx.declare import layout
 from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, PtxError
@@ -71,6 +71,10 @@ def _entry(out: Writer, program: Program, name: str, function: Function, const: 
         found = reach(program, function)
         _, shared = shared_layout(program, found)
         local = sum(v.bytes for f in found.functions for v in f.body().local)
+        if local > MAX_LOCAL_BYTES:
+            raise PtxError(
+                f"the entry {name} uses {local} bytes of local memory, more than {MAX_LOCAL_BYTES}"
+            )
         registers = min(255, max(16, function.body().registers // 4))
     out.text(name).data(b"".join(struct.pack("<II", *place) for place in places))
     out.scalars(

@@ -16,14 +16,14 @@ import signal
 import socket
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from rgpu_emu import __version__, compile_job
-from rgpu_emu.compile_cache import DEFAULT_LIMIT_BYTES, ObjectCache
+from rgpu_emu.compile_cache import DEFAULT_LIMIT_BYTES, ModuleStore, ObjectCache
 from rgpu_emu.compile_protocol import (
     HEADER,
     LINK,
@@ -48,8 +48,8 @@ from rgpu_emu.ptx.errors import (
     PtxError,
 )
 
-EMITTER_VERSION: Final = f"{__version__}-1"
-MAX_REMEMBERED_BYTES: Final = 512 << 20
+# Children at work at a time, each with memory and a CPU of its own; further requests wait.
+MAX_CHILDREN: Final = max(2, min(os.cpu_count() or 2, 8))
 _CHUNK: Final = 1 << 20
 _EXIT_MEMORY: Final = 12
 Failure = Callable[[PtxError], bytes]
@@ -79,32 +79,18 @@ class Connection:
     request: Request | None = None
 
 
-class ModuleStore:
-    """Inputs by key, the least recently used forgotten first."""
-
-    def __init__(self, limit_bytes: int = MAX_REMEMBERED_BYTES) -> None:
-        self._limit, self._used = limit_bytes, 0
-        self._modules: OrderedDict[bytes, list[bytes]] = OrderedDict()
-
-    def put(self, key: bytes, inputs: list[bytes]) -> None:
-        if key in self._modules:
-            self._modules.move_to_end(key)
-            return
-        self._modules[key] = inputs
-        self._used += sum(map(len, inputs))
-        while self._used > self._limit and len(self._modules) > 1:
-            _, old = self._modules.popitem(last=False)
-            self._used -= sum(map(len, old))
-
-    def get(self, key: bytes) -> list[bytes] | None:
-        if key in self._modules:
-            self._modules.move_to_end(key)
-        return self._modules.get(key)
+@lru_cache(maxsize=1)
+def emitter_version() -> str:
+    """Names this compiler: its release and its own text, so that no object of another is used."""
+    digest = hashlib.sha256(__version__.encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def module_key(inputs: list[bytes]) -> bytes:
     """Names a list of inputs, for this emitter on this machine."""
-    digest = hashlib.sha256(f"{EMITTER_VERSION} {KERNEL_ABI} {host().fingerprint()}".encode())
+    digest = hashlib.sha256(f"{emitter_version()} {KERNEL_ABI} {host().fingerprint()}".encode())
     for data in inputs:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
@@ -145,6 +131,7 @@ class Compiler:
                 elif isinstance(key.data, Connection) and key.data in self._connections:
                     self._on_socket(key.data, events, is_child=key.fileobj is not key.data.sock)
             self._end_overdue()
+            self._work_on_waiting()
 
     def _timeout(self) -> float | None:
         deadlines = [c.request.deadline for c in self._connections if c.request is not None]
@@ -194,8 +181,12 @@ class Compiler:
             raise ProtocolError("a message is too large")
 
     def _work(self, connection: Connection) -> None:
-        """Starts the next request if one is there and none is being worked on."""
-        while connection.request is None and len(connection.incoming) >= HEADER.size:
+        """Starts the next request if one is there, none is being worked on and a child is free."""
+        while (
+            connection.request is None
+            and len(connection.incoming) >= HEADER.size
+            and sum(c.request is not None for c in self._connections) < MAX_CHILDREN
+        ):
             kind, zero, size = HEADER.unpack_from(connection.incoming)
             if zero or size > MAX_BODY_BYTES:
                 raise ProtocolError("a message header is wrong")
@@ -308,6 +299,14 @@ class Compiler:
                 body = request.fail(PtxError(sentence, result=CUDA_ERROR_NOT_SUPPORTED))
                 try:
                     self._send(connection, request.reply, body)
+                except (ProtocolError, OSError):
+                    self._close(connection)
+
+    def _work_on_waiting(self) -> None:
+        """Starts what found no free child when it came."""
+        for connection in list(self._connections):
+            if connection.request is None and connection.incoming:
+                try:
                     self._work(connection)
                 except (ProtocolError, OSError):
                     self._close(connection)
@@ -373,6 +372,7 @@ def main(arguments: list[str] | None = None) -> int:
     limit = int(os.environ.get("RGPU_EMU_CACHE_BYTES") or DEFAULT_LIMIT_BYTES)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host()
+    emitter_version()
     enter_sandbox()
     gc.collect()
     gc.freeze()

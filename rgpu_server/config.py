@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.config import Table, read_toml
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, parse_endpoint
 from rgpu_common.errors import ConfigError, UsageError
-from rgpu_common.units import parse_bytes
+from rgpu_common.units import MAX_BYTES, parse_bytes
 from rgpu_server.core.model import Policy, TenantPolicy
 
 if TYPE_CHECKING:
@@ -19,8 +19,11 @@ DEFAULT_LISTEN = "127.0.0.1:7700"
 DEFAULT_DEVICE = "emulated"
 EMULATED_BYTES = 8 << 30
 MAX_DEVICES = 16
+# A copy travels in frames of at most this much: with less in flight none could be sent.
+MIN_CREDIT_BYTES = 1 << 20
 
 _CUDA = re.compile(r"cuda(?::([0-9]{1,3}))?")
+_TIMING = re.compile(r"normal|hostile(?::[0-9]{1,18})?")
 _DEVICES = "emulated, emulated:8GiB, cuda or cuda:0"
 
 
@@ -47,6 +50,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Emulated:
+    """How emulated devices run.  cache: a folder, "" for one that ends with the server."""
+
+    timing: str = "normal"
+    cache: str = ""
+    launch_seconds: int = 60
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
     """Everything the daemon needs to start."""
 
@@ -57,8 +69,7 @@ class ServerConfig:
     sandbox: bool = True
     log_bytes: int = 64 << 10
     default_memory: str = "25%"
-    timing: str = "normal"
-    cache: str = ""
+    emulated: Emulated = field(default_factory=lambda: Emulated())
     policy: Policy = field(default_factory=Policy)
     limits: Limits = field(default_factory=Limits)
     tenants: dict[str, TenantPolicy] = field(default_factory=dict)
@@ -88,17 +99,16 @@ def load_config(path: Path | None, overrides: Overrides) -> ServerConfig:
     leases, sessions = root.table("leases"), root.table("sessions")
     workers, emulated = root.table("workers"), root.table("emulated")
     config = ServerConfig(
-        listen=tuple(parse_endpoint(text) for text in overrides.listen or listen),
-        devices=parse_devices(overrides.devices or devices),
+        listen=_listen(root, overrides.listen, listen),
+        devices=_asked_devices(root, overrides.devices, devices),
         insecure=insecure if overrides.insecure is None else overrides.insecure,
         metrics=_metrics(metrics if overrides.metrics is None else overrides.metrics),
-        default_memory=leases.text("memory", "25%"),
+        default_memory=_default_memory(leases),
         policy=_policy(leases, sessions, workers),
         limits=_limits(sessions),
         sandbox=workers.flag("sandbox", True),
         log_bytes=workers.size("log", "64KiB"),
-        timing=emulated.text("timing", "normal"),
-        cache=emulated.text("cache", ""),
+        emulated=_emulated(emulated),
         tenants={name: _tenant(table) for name, table in root.table("tenants").tables()},
     )
     for table in (leases, sessions, workers, emulated, root):
@@ -125,10 +135,51 @@ def default_memory_bytes(config: ServerConfig, device_bytes: int) -> int:
     return min(asked, device_bytes)
 
 
+def _listen(
+    root: Table, said: tuple[str, ...] | None, written: tuple[str, ...]
+) -> tuple[Endpoint, ...]:
+    if said:
+        return tuple(parse_endpoint(text) for text in said)
+    try:
+        return tuple(parse_endpoint(text) for text in written)
+    except UsageError as error:
+        raise root.refuse("listen", str(error)) from None
+
+
+def _asked_devices(
+    root: Table, said: tuple[str, ...] | None, written: tuple[str, ...]
+) -> tuple[DeviceSpec, ...]:
+    if said:
+        return parse_devices(said)
+    try:
+        return parse_devices(written)
+    except UsageError as error:
+        raise root.refuse("devices", str(error)) from None
+
+
+def _default_memory(leases: Table) -> str:
+    text = leases.size_text("memory", "25%")
+    if parse_bytes(text, MAX_BYTES) == 0:
+        raise leases.refuse("memory", f"{text!r} is nothing: a lease needs some memory")
+    return text
+
+
+def _emulated(table: Table) -> Emulated:
+    low = Emulated()
+    timing = table.text("timing", low.timing)
+    if not _TIMING.fullmatch(timing):
+        raise table.refuse("timing", f"{timing!r} is not normal, hostile or hostile:SEED")
+    return Emulated(
+        timing=timing,
+        cache=table.text("cache", low.cache),
+        launch_seconds=table.integer("launch_seconds", low.launch_seconds, 1, 7 * 86400),
+    )
+
+
 def _device(text: str) -> DeviceSpec:
     kind, colon, size = text.partition(":")
     if kind == "emulated":
-        memory = parse_bytes(size) if colon else EMULATED_BYTES
+        memory = _emulated_bytes(text, size) if colon else EMULATED_BYTES
         if memory < 1 << 20:
             raise UsageError(f"{text!r}: an emulated device needs at least 1MiB")
         return DeviceSpec("emulated", memory_bytes=memory)
@@ -136,6 +187,13 @@ def _device(text: str) -> DeviceSpec:
     if match is None:
         raise UsageError(f"{text!r} is not a device: write {_DEVICES}")
     return DeviceSpec("cuda", ordinal=int(match[1] or 0))
+
+
+def _emulated_bytes(text: str, size: str) -> int:
+    try:
+        return parse_bytes(size)
+    except UsageError as error:
+        raise UsageError(f"{text!r} is not a device: {error}") from None
 
 
 def _policy(leases: Table, sessions: Table, workers: Table) -> Policy:
@@ -160,12 +218,15 @@ def _policy(leases: Table, sessions: Table, workers: Table) -> Policy:
 
 def _limits(sessions: Table) -> Limits:
     low = Limits()
+    credit_bytes = sessions.size("stream_credit_bytes", low.stream_credit_bytes)
+    if credit_bytes < MIN_CREDIT_BYTES:
+        raise sessions.refuse("stream_credit_bytes", "must be at least 1MiB, the size of a frame")
     return Limits(
         handshake_seconds=sessions.seconds("handshake_seconds", low.handshake_seconds, 0.1, 60),
         handshakes=sessions.integer("handshakes", low.handshakes, 1, 10_000),
         control_connections=sessions.integer("api_connections", low.control_connections, 1, 10_000),
         stream_credits=sessions.integer("stream_credits", low.stream_credits, 1, 1 << 20),
-        stream_credit_bytes=sessions.size("stream_credit_bytes", low.stream_credit_bytes),
+        stream_credit_bytes=credit_bytes,
     )
 
 
@@ -182,7 +243,8 @@ def _metrics(text: str) -> TcpEndpoint | None:
     if not text:
         return None
     endpoint = parse_endpoint(text)
-    if not isinstance(endpoint, TcpEndpoint):
+    if not isinstance(endpoint, TcpEndpoint) or not text.endswith(f":{endpoint.port}"):
+        # Without a port it would be the one that sessions use.
         raise UsageError(f"metrics: {text!r} is not HOST:PORT")
     return endpoint
 

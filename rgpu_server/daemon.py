@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.clock import MonotonicClock
+from rgpu_common.errors import ConfigError
 from rgpu_server.conductor import Conductor, Equipment
 from rgpu_server.core.events import Started, StopRequested
 from rgpu_server.core.node import Node
@@ -47,7 +48,8 @@ class Daemon:
         warm_up()
         emulated = any(served.emulated for served in inventory.served.values())
         # A cache of its own unless one is named: it dies with the daemon and is never out of date.
-        cache = Path(config.cache) if config.cache else self._folder / "cache"
+        named = config.emulated.cache
+        cache = Path(named) if named else self._folder / "cache"
         self._compilers = Compilers(cache) if emulated else None
         node = Node(inventory.devices, config.policy, config.tenants)
         equipment = Equipment(inventory.options, inventory.served, config.limits, self._compilers)
@@ -126,8 +128,23 @@ class Daemon:
         self.conductor.kill_idle()
 
 
+def _check_cache(text: str) -> None:
+    """A folder that cannot be used would only be noticed by the first kernel."""
+    folder = Path(text)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"emulated.cache: {text!r} is not a folder that can be written to ({error.strerror})"
+        ) from None
+
+
 def serve(config: ServerConfig) -> None:
     """Runs a server in this process until a signal; errors as `Daemon.run`."""
+    if config.emulated.cache:
+        _check_cache(config.emulated.cache)
     inventory = take_inventory(config)
     # Each session holds a handful of descriptors here.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -80,7 +80,8 @@ def _served(spec: DeviceSpec, config: ServerConfig) -> Served:
         return Served(spec.ordinal, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, emulated=False)
     environment = {
         "RGPU_EMU_MEMORY": str(spec.memory_bytes),
-        "RGPU_EMU_TIMING": config.timing,
+        "RGPU_EMU_TIMING": config.emulated.timing,
+        "RGPU_EMU_LAUNCH_TIMEOUT": str(config.emulated.launch_seconds),
         "RGPU_EMU_THREADS": str(len(os.sched_getaffinity(0))),
     }
     return Served(0, environment, emulated=True)

@@ -57,7 +57,7 @@ bool Channel::ReadBuffered() {
 // The leader leaves: someone else who waits must read.  With receive_mutex_.
 void Channel::HandOver() {
   for (Waiter* waiter : waiters_) {
-    if (waiter->done) continue;
+    if (IsAnswered(*waiter)) continue;
     waiter->wake.notify_one();
     return;
   }
@@ -85,7 +85,7 @@ bool Channel::ReadWithoutBlocking() {
 void Channel::Poll() { ReadWithoutBlocking(); }
 
 CUresult Channel::WaitForReply(Waiter& waiter) {
-  ReadUntil(waiter.wake, [&] { return waiter.done && landed_ >= waiter.watermark; });
+  ReadUntil(waiter.wake, [&] { return IsAnswered(waiter); });
   const std::lock_guard lock(receive_mutex_);
   std::erase(waiters_, &waiter);
   return waiter.done ? static_cast<CUresult>(waiter.status) : sticky();
@@ -213,7 +213,13 @@ void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
   const auto it = expected_.find(seq);
   if (it == expected_.end()) return;
   Expected& expected = it->second;
-  if (!expected.pulled) ++landed_;
+  if (!expected.pulled) {
+    ++landed_;
+    for (Waiter* waiter : waiters_) {
+      // Its reply came first and waits for these bytes.
+      if (waiter->done && waiter->watermark == landed_) waiter->wake.notify_one();
+    }
+  }
   expected.pulled_bytes += pulled;
   if (last || (expected.pulled && expected.pulled_bytes >= expected.region.bytes())) {
     expected_.erase(it);

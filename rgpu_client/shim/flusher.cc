@@ -24,9 +24,8 @@ std::atomic<uint32_t> g_awake{0};
 
 bool Flusher::Arm(Channel* channel) {
   g_channel.store(channel, std::memory_order_relaxed);
-  // Pairs with the thread's last look before it sleeps.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (g_awake.load(std::memory_order_relaxed) != 0 || g_awake.exchange(1) != 0) return true;
+  // In one order with the thread's last look before it sleeps: a mere load could miss its going.
+  if (g_awake.exchange(1) != 0) return true;
   if (g_started.exchange(true)) {
     g_awake.notify_one();
     return true;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "rgpu_client/shim/say.h"
+
 namespace rgpu::shim {
 namespace {
 
@@ -80,6 +82,12 @@ void JitOptions::WriteBack(wire::ByteView info_log, wire::ByteView error_log, ui
   uint32_t bits = 0;
   memcpy(&bits, &milliseconds, sizeof(bits));
   *wall_time_out_ = reinterpret_cast<void*>(uint64_t{bits});
+}
+
+void JitOptions::SayWhy(wire::ByteView error_log) const {
+  if (error_log_ != nullptr || error_log.size == 0) return;
+  Say("the server did not load an image: %.*s", static_cast<int>(error_log.size),
+      reinterpret_cast<const char*>(error_log.data));
 }
 
 }  // namespace rgpu::shim

@@ -1,6 +1,7 @@
 // Options of the compiler and linker: what travels, and what is written back to the program.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -16,13 +17,19 @@ class JitOptions {
 
   wire::ByteView encoded() const { return wire::Bytes(encoded_.data(), encoded_.size()); }
   uint32_t info_bytes() const { return info_bytes_; }
-  uint32_t error_bytes() const { return error_bytes_; }
+  // At least enough for SayWhy.
+  uint32_t error_bytes() const { return std::max(error_bytes_, kReasonBytes); }
 
   // Copies the logs into the program's buffers and their lengths, and the time taken, into the
   // option values, which are both input and output.
   void WriteBack(wire::ByteView info_log, wire::ByteView error_log, uint64_t ns) const;
+  // A program that gave no buffer for the error log would never learn why its image was refused:
+  // the log goes to stderr then.
+  void SayWhy(wire::ByteView error_log) const;
 
  private:
+  static constexpr uint32_t kReasonBytes = 4096;
+
   CUresult ReadOne(CUjit_option option, void** value);
   void Encode(CUjit_option option, uint64_t value);
 

@@ -33,7 +33,7 @@ WIDTH: Final = {
 }
 FLOATS: Final = frozenset(("half", "float", "double"))
 FRAME_SIZE: Final = "$FRAME$"  # stands for the function's final local frame size until finish()
-MAX_STACK_BYTES: Final = 1 << 20  # registers and call parameters of one function, before optimisation
+MAX_STACK_BYTES: Final = 1 << 20  # registers and call parameters of a function, not optimised
 ZERO: Final = {"half": "0xH0000", "float": "0.0", "double": "0.0", "ptr": "null"}
 
 

@@ -210,6 +210,12 @@ def copy_async(e: FunctionEmitter, i: Instr) -> None:
     e.line(f"store i{size.value * 8} {value}, ptr {target}, align 1")
 
 
+@lowers("policy")
+def policy(e: FunctionEmitter, i: Instr) -> None:
+    """A cache policy is an opaque number that only cache hints use."""
+    e.write(i.operands[0], "0", "i64")
+
+
 @lowers("nothing")
 def nothing(e: FunctionEmitter, i: Instr) -> None:
     """Hints, and waits for what has already happened."""

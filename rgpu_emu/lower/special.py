@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rgpu_emu.lower.codegen import host
+
 if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
 
@@ -47,7 +49,8 @@ def special(e: FunctionEmitter, name: str) -> tuple[str, str]:
     if name in ("%ntid.w", "%nctaid.w"):
         return "1", "i32"
     if name.startswith("%clock"):
-        cycles = e.intrinsic("i64", "llvm.readcyclecounter")
+        counter = "cycle" if host().triple.startswith("x86_64") else "steady"  # others trap
+        cycles = e.intrinsic("i64", f"llvm.read{counter}counter")
         if name == "%clock64":
             return cycles, "i64"
         return _half(e, cycles, high=name == "%clock_hi")

@@ -58,15 +58,10 @@ def _qualifiers(text: str) -> tuple[Type, int, int, str]:
                 f"variable type '{word}'",
                 "is not supported by the emulated device (textures and surfaces)",
             )
-        elif word not in (
-            ".ptr",
-            ".global",
-            ".const",
-            ".local",
-            ".shared",
-            ".attribute",
-            ".managed",
-        ):
+        elif word == ".attribute":
+            what = f"'{text.strip()[:60]}'"
+            raise unsupported(what, "is managed or unified, which is not supported")
+        elif word not in (".ptr", ".global", ".const", ".local", ".shared"):
             raise PtxError(f"'{word}' is not known in the declaration '{text.strip()[:60]}'")
     if kind is None:
         raise PtxError(f"no type in the declaration '{text.strip()[:60]}'")

@@ -26,8 +26,7 @@ CONTROL: Final[tuple[Row, ...]] = (
 
 _ATOM: Final = (
     "sem?=relaxed|acquire|release|acq_rel scope?=cta|cluster|gpu|sys "
-    "space?=global|shared|shared::cta "
-    "scope?=cta|gpu|sys"
+    "space?=global|shared|shared::cta"
 )
 _RMW: Final = (
     "op=and|or|xor|exch hint?=L2::cache_hint t=b32|b64",

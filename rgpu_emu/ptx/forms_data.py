@@ -80,6 +80,11 @@ _EVICT: Final = (
 )
 _VEC: Final = "vec?=v2|v4|v8"
 
+_POLICY: Final = (
+    "first=L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged "
+    "second?=L2::evict_first|L2::evict_unchanged"
+)
+
 MEMORY: Final[tuple[Row, ...]] = (
     Row(
         "mov",
@@ -126,6 +131,15 @@ MEMORY: Final[tuple[Row, ...]] = (
         D_ + "prefetch-prefetchu",
     ),
     Row("prefetchu", "level=L1", "m", "nothing", D_ + "prefetch-prefetchu"),
+    Row("discard", "space?=global level=L2", "m s", "nothing", D_ + "discard"),
+    Row("createpolicy", f"fractional {_POLICY} t=b64", "d s?", "policy", D_ + "createpolicy"),
+    Row(
+        "createpolicy",
+        f"range space?=global {_POLICY} t=b64",
+        "d m s s",
+        "policy",
+        D_ + "createpolicy",
+    ),
     Row(
         "applypriority",
         "space?=global level=L2::evict_normal",

@@ -171,7 +171,10 @@ def _item(module: Module, match: re.Match[str]) -> int:
                 "is not supported: the emulated device has 64-bit addresses",
             )
     elif match.group(6):
-        return _matching_brace(module.text, module.text.index("{", match.end()) + 1)
+        start = module.text.find("{", match.end())
+        if start < 0:
+            raise PtxError("the .section has no body")
+        return _matching_brace(module.text, start + 1)
     elif match.group(10):
         _module_variables(module, match)
     elif match.group(12):

@@ -107,6 +107,28 @@ def _match(slots: tuple[Slot, ...], parts: list[str], at: int, found: dict[str, 
     return slot.optional and _match(rest, parts, at, found)
 
 
+_ATOMIC_RANKS: Final = {
+    word: rank
+    for rank, words in enumerate(
+        (
+            "relaxed acquire release acq_rel",
+            "cta cluster gpu sys",
+            "global shared shared::cta",
+            "and or xor exch cas add min max inc dec",
+            "noftz",
+            "L2::cache_hint",
+        )
+    )
+    for word in words.split()
+}
+
+
+def _atomic_rank(part: str) -> int:
+    """The manual's place of a modifier of atom and red: assemblers take any order, and libraries
+    write `atom.add.acq_rel.gpu.s32`."""
+    return _ATOMIC_RANKS.get(part, len(_ATOMIC_RANKS))
+
+
 class Table:
     """All rows, indexed by opcode; remembers the answers."""
 
@@ -130,6 +152,8 @@ class Table:
 
     def _find(self, name: str) -> Form:
         op, *parts = name.split(".")
+        if op in ("atom", "red"):
+            parts.sort(key=_atomic_rank)
         rows = self._by_op.get(op)
         if rows is None:
             if not op.isidentifier():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.endpoints import TcpEndpoint
@@ -62,7 +63,9 @@ class Metrics:
         try:
             self._server = await asyncio.start_server(self._serve, endpoint.host, endpoint.port)
         except OSError as error:
-            raise ServerError(f"cannot serve metrics on {endpoint}: {error}") from None
+            number = error.errno or 0  # below 0: of the name service
+            reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+            raise ServerError(f"cannot serve metrics on {endpoint}: {reason}") from None
         return TcpEndpoint(endpoint.host, self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARACTERS = 256
 
+_HANDSHAKE_MS = 10_000
+_IDLE_MS = 60_000
 _STATUS = {
     Code.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
     Code.NO_SUCH_DEVICE: grpc.StatusCode.NOT_FOUND,
@@ -173,7 +175,13 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
 async def start_api(observer: Observer, address: str) -> grpc.aio.Server:
     """Serves the API on `address` ("unix:/path") and returns the running server."""
     server = grpc.aio.server(
-        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 1 << 20)]
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", 1 << 20),
+            # Places are few: who begins no call, or none any more, makes room and connects again.
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+            ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ]
     )
     device_pb2_grpc.add_DeviceServiceServicer_to_server(DeviceService(observer), server)
     lease_pb2_grpc.add_LeaseServiceServicer_to_server(LeaseService(observer), server)

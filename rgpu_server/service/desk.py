@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.session")
 
 DEFAULT_TENANT = "default"
+# Refused clients that are waited for until they have read why; more are closed at once.
+MAX_LEAVING = 64
 # What the client may have done about it is nothing: the server's fault, not the lease's.
 _SERVER_FAULTS = (Code.NO_WORKER,)
 
@@ -71,6 +73,7 @@ class Desk:
         self._spawn = spawn
         self._numbers = itertools.count(1)
         self._visitors: dict[int, Visitor] = {}
+        self._leaving = 0
 
     def get(self, session: int) -> Visitor | None:
         """Returns who opened a session, or None."""
@@ -83,14 +86,14 @@ class Desk:
         try:
             hello = decode_hello(head)
         except WireError as error:
-            self._refuse(connection, CUDA_ERROR_UNKNOWN, f"the greeting makes no sense: {error}")
+            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the greeting makes no sense: {error}")
             return
         if hello.major != WIRE_MAJOR:
-            self._refuse(connection, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, _version_sentence(hello))
+            self.turn_away(connection, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, _version_sentence(hello))
             return
         if hello.resume_session:
             sentence = "this server cannot resume sessions; start the program again"
-            self._refuse(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
             return
         session = next(self._numbers)
         tenant = hello.tenant or DEFAULT_TENANT
@@ -109,13 +112,13 @@ class Desk:
         try:
             attach = decode_attach(head)
         except WireError as error:
-            self._refuse(connection, CUDA_ERROR_UNKNOWN, f"the ATTACH makes no sense: {error}")
+            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the ATTACH makes no sense: {error}")
             return
         visitor = self._visitors.get(attach.session)
         expected = visitor.secret if visitor is not None else bytes(SECRET_BYTES)
         right = hmac.compare_digest(attach.secret, expected)
         if visitor is None or not right or visitor.attached:
-            self._refuse(
+            self.turn_away(
                 connection,
                 CUDA_ERROR_DEVICE_UNAVAILABLE,
                 "there is no such session, or its secret is wrong or already used; start the "
@@ -126,7 +129,7 @@ class Desk:
         if self._pass_control(attach.session, connection):
             connection.close()
         else:
-            self._refuse(
+            self.turn_away(
                 connection, CUDA_ERROR_DEVICE_UNAVAILABLE, "the session's worker is ending"
             )
 
@@ -153,7 +156,7 @@ class Desk:
         log.info("session %d of %s refused: %s", session, visitor.tenant, refusal.sentence)
         if visitor.connection is not None:
             self._unwatch(visitor)
-            self._refuse(visitor.connection, cuda_result(refusal.code), refusal.sentence)
+            self.turn_away(visitor.connection, cuda_result(refusal.code), refusal.sentence)
 
     def forget(self, session: int) -> Visitor | None:
         """The session is over; returns who it was."""
@@ -165,8 +168,17 @@ class Desk:
         for session in list(self._visitors):
             self.forget(session)
 
-    def _refuse(self, connection: socket.socket, status: int, sentence: str) -> None:
-        self._spawn(say_and_close(connection, encode_refused(status, sentence)))
+    def turn_away(self, connection: socket.socket, status: int, sentence: str) -> None:
+        """Answers REFUSED and closes; a flood of strangers gets less time to read it."""
+        patient = self._leaving < MAX_LEAVING
+        self._spawn(self._say_and_close(connection, encode_refused(status, sentence), patient))
+
+    async def _say_and_close(self, connection: socket.socket, frame: bytes, patient: bool) -> None:
+        self._leaving += 1
+        try:
+            await say_and_close(connection, frame, patient)
+        finally:
+            self._leaving -= 1
 
     def _watch(self, visitor: Visitor) -> None:
         """While nobody reads the connection: notices when its client goes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint
 from rgpu_common.errors import ServerError
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
-from rgpu_common.wire.handshake import CUDA_ERROR_UNKNOWN, Handshake, encode_refused
+from rgpu_common.wire.handshake import CUDA_ERROR_UNKNOWN, Handshake
 from rgpu_server.service.desk import Desk, peer_name
-from rgpu_server.service.sockets import receive_exactly, say_and_close, tunnel
+from rgpu_server.service.sockets import receive_exactly, tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,14 @@ class DoorCounters:
     late: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first frame of a session's lane."""
+
+    opcode: Handshake
+    head: bytes
+
+
 class FrontDoor:
     """Accepts connections on all endpoints and sorts them."""
 
@@ -51,7 +60,8 @@ class FrontDoor:
         self._paths: list[tuple[str, int]] = []
         self._acceptors: list[asyncio.Task[None]] = []
         self._guests: set[asyncio.Task[None]] = set()
-        self._greeting = 0
+        # Who has not said who it is, the longest there first.
+        self._greeting: dict[int, asyncio.Task[None]] = {}
         self._tunnels = 0
         self.counters = DoorCounters()
 
@@ -111,22 +121,24 @@ class FrontDoor:
             await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
             return
         self.counters.connections += 1
-        if self._greeting >= self._limits.handshakes:
+        if len(self._greeting) >= self._limits.handshakes:
+            # Who has said nothing for longest makes room: a client says its first word at once.
             self.counters.dropped += 1
-            connection.close()
-            return
-        self._greeting += 1
-        task = asyncio.ensure_future(self._greet(connection, peer_name(connection, address)))
+            self._greeting.pop(next(iter(self._greeting))).cancel()
+        number = self.counters.connections
+        task = asyncio.ensure_future(
+            self._greet(number, connection, peer_name(connection, address))
+        )
+        self._greeting[number] = task
         self._guests.add(task)
         task.add_done_callback(self._guests.discard)
 
-    async def _greet(self, connection: socket.socket, peer: str) -> None:
+    async def _greet(self, number: int, connection: socket.socket, peer: str) -> None:
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            sorting = self._sort(connection, peer)
-            api = await asyncio.wait_for(sorting, self._limits.handshake_seconds)
+            first = await asyncio.wait_for(_first(connection), self._limits.handshake_seconds)
         except asyncio.TimeoutError:  # before OSError: from Python 3.11 on it is one
             self.counters.late += 1
             connection.close()
@@ -137,36 +149,22 @@ class FrontDoor:
         except asyncio.CancelledError:
             connection.close()
             raise
-        finally:
-            self._greeting -= 1
-        if api:
-            await self._serve_api(connection)
-
-    async def _sort(self, connection: socket.socket, peer: str) -> bool:
-        """Reads the first frame and gives the connection away; True: it is the API's."""
-        first = await receive_exactly(connection, len(_HTTP2))
-        if first == _HTTP2:
-            return True
-        rest = await receive_exactly(connection, HEADER_BYTES - len(first))
-        try:
-            header = parse_header(first + rest)
-            if header.kind is not Kind.HANDSHAKE or header.bulk_bytes:
-                raise WireError("the first frame is no handshake")
-            if header.opcode not in (Handshake.HELLO, Handshake.ATTACH):
-                raise WireError(f"a client does not begin with handshake message {header.opcode}")
         except WireError as error:
-            await self._turn_away(connection, f"this port serves rgpu: {error}")
-            return False
-        head = await receive_exactly(connection, header.payload_bytes)
-        if header.opcode == Handshake.HELLO:
-            self._desk.hello(connection, head, peer)
+            self._turn_away(connection, f"this port serves rgpu: {error}")
+            return
+        finally:
+            self._greeting.pop(number, None)
+        # From here on the connection belongs to somebody else.
+        if first is None:
+            await self._serve_api(connection)
+        elif first.opcode is Handshake.HELLO:
+            self._desk.hello(connection, first.head, peer)
         else:
-            self._desk.attach(connection, head)
-        return False
+            self._desk.attach(connection, first.head)
 
-    async def _turn_away(self, connection: socket.socket, sentence: str) -> None:
+    def _turn_away(self, connection: socket.socket, sentence: str) -> None:
         self.counters.refused += 1
-        await say_and_close(connection, encode_refused(CUDA_ERROR_UNKNOWN, sentence))
+        self._desk.turn_away(connection, CUDA_ERROR_UNKNOWN, sentence)
 
     async def _serve_api(self, connection: socket.socket) -> None:
         if self._tunnels >= self._limits.control_connections:
@@ -185,6 +183,26 @@ class FrontDoor:
             self._tunnels -= 1
             inner.close()
             connection.close()
+
+
+async def _first(connection: socket.socket) -> _First | None:
+    """Reads the first frame; None: it is the API's.
+
+    Raises:
+        WireError: it is nothing that a client begins with.
+        EOFError, OSError: the client went away.
+    """
+    first = await receive_exactly(connection, len(_HTTP2))
+    if first == _HTTP2:
+        return None
+    rest = await receive_exactly(connection, HEADER_BYTES - len(first))
+    header = parse_header(first + rest)
+    if header.kind is not Kind.HANDSHAKE or header.bulk_bytes:
+        raise WireError("the first frame is no handshake")
+    if header.opcode not in (Handshake.HELLO, Handshake.ATTACH):
+        raise WireError(f"a client does not begin with handshake message {header.opcode}")
+    head = await receive_exactly(connection, header.payload_bytes)
+    return _First(Handshake(header.opcode), head)
 
 
 def _bind_tcp(endpoint: TcpEndpoint) -> socket.socket:
@@ -208,7 +226,9 @@ def _bind_unix(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.stat(path).st_mode) and not _answers(path):
+            if not stat.S_ISSOCK(os.stat(path).st_mode):
+                raise FileExistsError(errno.EEXIST, "something else than a socket lies there")
+            if not _answers(path):
                 os.unlink(path)
         listener.bind(path)
         os.chmod(path, 0o600)

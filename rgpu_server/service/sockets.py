@@ -23,13 +23,18 @@ async def receive_exactly(connection: socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
-async def say_and_close(connection: socket.socket, frame: bytes) -> None:
+async def say_and_close(connection: socket.socket, frame: bytes, patient: bool = True) -> None:
     """Sends the last frame and closes in such a way that the peer can still read it.
 
     A close with unread bytes would reset the connection, and the frame could be lost with it.
+    Without patience the frame goes if there is room for it and nothing is waited for.
     """
     loop = asyncio.get_running_loop()
     try:
+        if not patient:
+            with contextlib.suppress(OSError):
+                connection.send(frame, socket.MSG_DONTWAIT)
+            return
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(loop.sock_sendall(connection, frame), _LINGER_SECONDS)
             connection.shutdown(socket.SHUT_WR)
@@ -49,7 +54,7 @@ async def _drain(connection: socket.socket) -> None:
 
 
 async def tunnel(client: socket.socket, inner: socket.socket, first: bytes) -> None:
-    """Carries bytes both ways until both ends have closed, beginning with `first` inwards."""
+    """Carries bytes both ways until an end has closed, beginning with `first` inwards."""
     loop = asyncio.get_running_loop()
     try:
         await loop.sock_sendall(inner, first)
@@ -58,7 +63,10 @@ async def tunnel(client: socket.socket, inner: socket.socket, first: bytes) -> N
             asyncio.ensure_future(_carry(inner, client)),
         ]
         try:
-            await asyncio.wait(ways)
+            # HTTP/2 is over when either end is; the other gets time to say its last words.
+            _, left = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            if left:
+                await asyncio.wait(left, timeout=_LINGER_SECONDS)
         finally:
             for way in ways:
                 way.cancel()

@@ -29,7 +29,7 @@ int main(void) {
   litmus_function("add_one");
   litmus_thread(&thread, recorder, NULL);
   while (atomic_load(&recorded) < 3) sched_yield();
-  for (int i = 0; i < 5; i++) OK(cuEventSynchronize, event);
+  for (int i = 0; i < 3; i++) OK(cuEventSynchronize, event);
   atomic_store(&waited, 1);
   pthread_join(thread, NULL);
   OK(cuStreamSynchronize, stream);

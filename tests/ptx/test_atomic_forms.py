@@ -123,7 +123,8 @@ def test_compare_and_swap_in_all_widths_and_orders() -> None:
     atom.relaxed.gpu.global.cas.b64 %rd2, [%out+8], %rd3, 10;
     atom.global.cas.b16 %h1, [%out+18], 0, %h3;
     atom.global.cas.b16 %h2, [%out+18], 4, 1;
-    atom.global.cta.add.u64 %rd4, [%out+24], 3;
+    atom.global.cta.add.u64 %rd4, [%out+24], 2;
+    atom.add.acq_rel.gpu.u64 %rd4, [%out+24], 1;
     st.v2.u32 [%out+32], {%r1, %r2}; st.v2.u64 [%out+48], {%rd1, %rd2}; st.v2.b16 [%out+64], {%h1, %h2};
     """
     out = run(body, np.zeros(1), np.zeros(72, np.uint8), threads=1)

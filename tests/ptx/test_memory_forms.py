@@ -126,7 +126,10 @@ def test_store_spellings(how: str) -> None:
 def test_vectors_and_cache_hints() -> None:
     body = """
     .reg .b64 %policy;
-    mov.b64 %policy, 0;
+    createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %policy, 1.0;
+    createpolicy.range.global.L2::evict_last.b64 %policy, [%in], 64, 128;
+    createpolicy.fractional.L2::evict_first.b64 %policy;
+    discard.global.L2 [%in], 128;
     ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%in];
     st.global.v4.u32 [%out], {%r4, %r3, %r2, %r1};
     ld.v2.f64 {%fd1, _}, [%in+16];
@@ -321,6 +324,9 @@ FORMS = [
     "mov.u32",
     "mov.v2.u32",
     "isspacep.shared",
+    "discard.global.L2",
+    "createpolicy.fractional.L2::evict_first.b64",
+    "createpolicy.range.L2::evict_last.b64",
     "cvta.to.shared.u64",
     "cp.async.ca.shared.global",
     "cp.async.commit_group",

@@ -132,6 +132,8 @@ def test_wrong_operands_are_found_when_lowering(body: str, words: str) -> None:
         (HEADER + ".entry k() { ret; ", 218, "not closed"),
         (HEADER + ".entry k() { ret; }\n.entry k() { ret; }", 218, "defined twice"),
         (HEADER + ".global .texref t;", 801, ".texref"),
+        (HEADER + ".global .attribute(.managed) .align 4 .u32 x;", 801, "managed"),
+        (HEADER + ".entry k(.param .b8 x[40000]) { ret; }", 218, "larger than 32764"),
         (HEADER + ".global .b32 x[99999999999];", 218, "array size"),
         (HEADER + ".global .b32 x[2] = {1,2,3};", 218, "too many initial values"),
         (HEADER + ".extern .global .b32 x;\n.entry k() { ret; }", 218, "not defined"),

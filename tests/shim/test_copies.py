@@ -57,7 +57,8 @@ def test_planes_touch_only_their_rows(server: str) -> None:
     check(
         server,
         """
-for width, height, host_pitch, pitch in ((1000, 70, 1024, 2048), ((1 << 20) + 100, 3, (1 << 20) + 164, 2 << 20)):
+shapes = (1000, 70, 1024, 2048), ((1 << 20) + 100, 3, (1 << 20) + 164, 2 << 20)
+for width, height, host_pitch, pitch in shapes:
     place = cuda.alloc(pitch * (height + 1))
     source = bytearray(os.urandom(host_pitch * height))
     back = bytearray(b"\\xee" * len(source))
@@ -175,13 +176,15 @@ def test_direction_follows_from_the_addresses(server: str) -> None:
     check(
         server,
         """
-there, here, also = cuda.alloc(64), ctypes.create_string_buffer(b"x" * 64, 64), ctypes.create_string_buffer(64)
-for to, source in ((there, address(here).value), (address(also).value, there), (address(here).value, address(also).value)):
+there = cuda.alloc(64)
+here, also = ctypes.create_string_buffer(b"x" * 64, 64), ctypes.create_string_buffer(64)
+first, second = address(here).value, address(also).value
+for to, source in ((there, first), (second, there), (first, second)):
     cuda("cuMemcpy", c_uint64(to), c_uint64(source), c_size_t(64))
 assert also.raw == b"x" * 64
 kind = ctypes.c_uint()
 cuda("cuPointerGetAttribute", byref(kind), 2, c_uint64(there + 5))
 assert kind.value == 2
-assert cuda.result("cuPointerGetAttribute", byref(kind), 2, c_uint64(address(also).value)) == 1
+assert cuda.result("cuPointerGetAttribute", byref(kind), 2, c_uint64(second)) == 1
 """,
     )

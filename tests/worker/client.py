@@ -37,7 +37,7 @@ DEVICE_BYTES = 1 << 30
 
 
 def part(name: str) -> Path:
-    """A compiled part by its path inside its package: the installed one, or that of RGPU_BUILD_DIR."""
+    """A compiled part by its path in its package: the installed one, or RGPU_BUILD_DIR's."""
     build = os.environ.get("RGPU_BUILD_DIR")
     package, _, relative = name.partition("/")
     if build is None:
@@ -228,16 +228,22 @@ class Client(Connection):
         for at in range(0, len(data), 1 << 20):
             piece = data[at : at + (1 << 20)]
             self.post(
-                "rgpuCopyHtoD", dst=dst + at, pitch=0, width=len(piece), height=1, stream=stream,
-                synchronous=synchronous, bulk=piece,
-            )  # fmt: skip
+                "rgpuCopyHtoD",
+                dst=dst + at,
+                pitch=0,
+                width=len(piece),
+                height=1,
+                stream=stream,
+                synchronous=synchronous,
+                bulk=piece,
+            )
 
     def download(self, src: int, count: int, *, stream: int = LEGACY) -> bytes:
         answer = self.result("rgpuCopyDtoH", src=src, pitch=0, width=count, height=1, stream=stream)
         assert answer.status == 0, f"rgpuCopyDtoH gave {answer.status}"
         return answer.data
 
-    def wait_value(self, stream: int, address: int, value: int, **more: int) -> None:
+    def wait_value(self, stream: int, address: int, value: int, thread: int = 1) -> None:
         """The stream waits until the u32 at `address` is `value`."""
         self.post(
             "rgpuStreamWaitValue",
@@ -246,10 +252,10 @@ class Client(Connection):
             value=value,
             flags=1,
             width=4,
-            **more,
+            thread=thread,
         )
 
-    def write_value(self, stream: int, address: int, value: int, **more: int) -> None:
+    def write_value(self, stream: int, address: int, value: int, thread: int = 1) -> None:
         self.post(
             "rgpuStreamWriteValue",
             stream=stream,
@@ -257,7 +263,7 @@ class Client(Connection):
             value=value,
             flags=0,
             width=4,
-            **more,
+            thread=thread,
         )
 
     def ended(self) -> None:

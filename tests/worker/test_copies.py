@@ -5,9 +5,9 @@ import random
 import struct
 
 import pytest
+
 from rgpu_common.wire.frame import Flags
 from rgpu_common.wire.messages import Control, Notice, encode_message
-
 from worker.client import LEGACY, PER_THREAD, Client, session
 
 MIB = 1 << 20
@@ -42,9 +42,15 @@ def test_rows_are_packed_and_the_gaps_are_left_alone(width: int, height: int) ->
                 client.upload(row, packed)
             else:
                 client.post(
-                    "rgpuCopyHtoD", dst=address + first * pitch, pitch=pitch, width=width,
-                    height=len(packed) // width, stream=LEGACY, synchronous=1, bulk=packed,
-                )  # fmt: skip
+                    "rgpuCopyHtoD",
+                    dst=address + first * pitch,
+                    pitch=pitch,
+                    width=width,
+                    height=len(packed) // width,
+                    stream=LEGACY,
+                    synchronous=1,
+                    bulk=packed,
+                )
         packed = client.result(
             "rgpuCopyDtoH", src=address, pitch=pitch, width=width, height=height, stream=LEGACY
         )
@@ -68,14 +74,29 @@ def test_within_the_device_and_sets() -> None:
         )
         for element in (1, 2, 4):
             client.post(
-                "rgpuMemset", dst=one, pitch=0, element_bytes=element, value=0x01020304, width=10, height=1,
-                stream=LEGACY, synchronous=1,
-            )  # fmt: skip
+                "rgpuMemset",
+                dst=one,
+                pitch=0,
+                element_bytes=element,
+                value=0x01020304,
+                width=10,
+                height=1,
+                stream=LEGACY,
+                synchronous=1,
+            )
             wanted = (0x01020304).to_bytes(4, "little")[:element] * 10
             assert client.download(one, element * 10) == wanted
         client.post(
-            "rgpuMemset", dst=one, pitch=64, element_bytes=4, value=7, width=3, height=5, stream=LEGACY, synchronous=1,
-        )  # fmt: skip
+            "rgpuMemset",
+            dst=one,
+            pitch=64,
+            element_bytes=4,
+            value=7,
+            width=3,
+            height=5,
+            stream=LEGACY,
+            synchronous=1,
+        )
         assert struct.unpack_from("<3I", client.download(one, 1024), 64 * 4) == (7, 7, 7)
 
 
@@ -92,7 +113,7 @@ def test_nothing_is_copied_by_empty_copies() -> None:
 
 
 def test_a_synchronous_copy_is_there_for_streams_that_wait_for_nobody() -> None:
-    """L5: the stream is not ordered behind the copy's stream, the worker's fence is what orders it."""
+    """L5: nothing orders the stream behind the copy's stream but the worker's fence."""
     with session() as client:
         big = 16 * MIB
         source, target = client.alloc(big), client.alloc(big)
@@ -101,9 +122,16 @@ def test_a_synchronous_copy_is_there_for_streams_that_wait_for_nobody() -> None:
             data = noise(big + turn)[:big]
             client.upload(source, data)
             client.post(
-                "rgpuCopyDtoD", dst=target, dst_pitch=0, src=source, src_pitch=0, width=big, height=1, stream=20,
+                "rgpuCopyDtoD",
+                dst=target,
+                dst_pitch=0,
+                src=source,
+                src_pitch=0,
+                width=big,
+                height=1,
+                stream=20,
                 synchronous=0,
-            )  # fmt: skip
+            )
             assert client.result("rgpuStreamSynchronize", stream=20).status == 0
             got = client.download(target, big, stream=20)
             assert hashlib.sha256(got).digest() == hashlib.sha256(data).digest()
@@ -116,9 +144,17 @@ def test_a_synchronous_copy_on_a_per_thread_stream_is_fenced_too() -> None:
         data = noise(big)
         client.upload(source, data, stream=PER_THREAD)
         client.post(
-            "rgpuCopyDtoD", dst=target, dst_pitch=0, src=source, src_pitch=0, width=big, height=1, stream=PER_THREAD,
-            synchronous=0, thread=2,
-        )  # fmt: skip
+            "rgpuCopyDtoD",
+            dst=target,
+            dst_pitch=0,
+            src=source,
+            src_pitch=0,
+            width=big,
+            height=1,
+            stream=PER_THREAD,
+            synchronous=0,
+            thread=2,
+        )
         rows = {"pitch": 0, "width": big, "height": 1}
         assert (
             client.result("rgpuCopyDtoH", src=target, stream=PER_THREAD, thread=2, **rows).data
@@ -132,7 +168,7 @@ def deliver(client: Client, src: int, count: int, stream: int) -> int:
 
 @pytest.mark.parametrize("how", ["stream", "context", "event", "query", "other stream"])
 def test_a_wait_that_reports_completion_comes_behind_the_delivery(how: str) -> None:
-    """L8: the watermark of the answer is at least the deliveries in front of it, and they have come."""
+    """L8: the deliveries have come before the answer, and its watermark counts them."""
     with session() as client:
         count = 5 * MIB + 3
         address, flag = client.alloc(count), client.alloc(512)

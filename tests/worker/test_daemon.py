@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from rgpu_common.wire.handshake import Welcome, decode_welcome, put_hello
 
+from rgpu_common.wire.handshake import Welcome, decode_welcome, put_hello
 from worker.client import (
     BAND,
     LEGACY,
@@ -117,8 +117,11 @@ def pooled(*options: str) -> Iterator[Pooled]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen(
         [*worker_command(), "--control-fd", str(theirs.fileno()), *options],
-        pass_fds=(theirs.fileno(),), env={}, cwd="/", start_new_session=True,
-    )  # fmt: skip
+        pass_fds=(theirs.fileno(),),
+        env={},
+        cwd="/",
+        start_new_session=True,
+    )
     theirs.close()
     warm = Pooled(process, ours)
     try:
@@ -229,9 +232,21 @@ def test_kernels_run_inside_the_sandbox_on_the_tenants_compiler() -> None:
         client.call("rgpuModuleGetFunction", module=40, name=b"set", function=41)
         out = client.alloc(512)
         client.post(
-            "rgpuLaunch", function=41, kernel=0, grid_x=1, grid_y=1, grid_z=1, block_x=1, block_y=1, block_z=1,
-            shared_bytes=0, stream=LEGACY, flags=0, attributes=b"", params=struct.pack("<Q", out),
-        )  # fmt: skip
+            "rgpuLaunch",
+            function=41,
+            kernel=0,
+            grid_x=1,
+            grid_y=1,
+            grid_z=1,
+            block_x=1,
+            block_y=1,
+            block_z=1,
+            shared_bytes=0,
+            stream=LEGACY,
+            flags=0,
+            attributes=b"",
+            params=struct.pack("<Q", out),
+        )
         assert client.download(out, 4) == struct.pack("<I", 11)
         client.bye()
         assert warm.process.wait(SECONDS) == 0
@@ -329,7 +344,10 @@ def test_our_own_client_library_is_refused() -> None:
     shim = part("rgpu_client/lib/libcuda.so.1")
     done = subprocess.run(
         [worker_command()[0], "--library", str(shim), "--control-fd", "0"],
-        capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert done.returncode == 2
     assert "serve itself" in done.stderr

@@ -1,8 +1,8 @@
 """Handles that do not exist, and errors of posted commands: each reaches who caused it, once."""
 
 import pytest
-from rgpu_common.wire.codec import Value
 
+from rgpu_common.wire.codec import Value
 from worker.client import LEGACY, session
 
 OUT_OF_MEMORY = 2

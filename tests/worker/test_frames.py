@@ -1,13 +1,13 @@
-"""Bytes that break the rules end their own session, with a sentence, and nothing of them has an effect."""
+"""Bytes that break the rules end their own session, with a sentence and without effect."""
 
 import struct
 from collections.abc import Callable
 
 import pytest
+
 from rgpu_common.wire.codec import encode_command
 from rgpu_common.wire.frame import Flags, Kind, encode_frame
 from rgpu_common.wire.messages import Control, Notice, encode_message
-
 from worker.client import Client, session
 
 PING = 0x0109
@@ -16,17 +16,29 @@ PING = 0x0109
 def frame(client: Client, **changes: object) -> bytes:
     """A PING with something changed."""
     values = {
-        "kind": Kind.COMMAND, "opcode": PING, "head": struct.pack("<Q", 7), "bulk": b"",
-        "flags": Flags.WANTS_REPLY, "seq": client.seq + 1, "thread": 1, **changes,
-    }  # fmt: skip
+        "kind": Kind.COMMAND,
+        "opcode": PING,
+        "head": struct.pack("<Q", 7),
+        "bulk": b"",
+        "flags": Flags.WANTS_REPLY,
+        "seq": client.seq + 1,
+        "thread": 1,
+        **changes,
+    }
     return encode_frame(**values)  # type: ignore[arg-type]
 
 
 BROKEN: dict[str, Callable[[Client], bytes]] = {
     "garbage": lambda c: b"\xff" * 4096,
-    "a head that is too long": lambda c: struct.pack("<IIHBBiQQII", 1 << 20, 0, PING, 1, 1, 0, 2, 0, 1, 0),
-    "bulk above the limit": lambda c: struct.pack("<IIHBBiQQII", 2 << 20, 2 << 20, PING, 1, 1, 0, 2, 0, 1, 0),
-    "more bulk than payload": lambda c: struct.pack("<IIHBBiQQII", 8, 16, PING, 1, 1, 0, 2, 0, 1, 0),
+    "a head that is too long": lambda c: struct.pack(
+        "<IIHBBiQQII", 1 << 20, 0, PING, 1, 1, 0, 2, 0, 1, 0
+    ),
+    "bulk above the limit": lambda c: struct.pack(
+        "<IIHBBiQQII", 2 << 20, 2 << 20, PING, 1, 1, 0, 2, 0, 1, 0
+    ),
+    "more bulk than payload": lambda c: struct.pack(
+        "<IIHBBiQQII", 8, 16, PING, 1, 1, 0, 2, 0, 1, 0
+    ),
     "an unknown kind": lambda c: struct.pack("<IIHBBiQQII", 0, 0, PING, 9, 1, 0, 2, 0, 1, 0),
     "a reply from the client": lambda c: frame(c, kind=Kind.REPLY),
     "an unknown opcode": lambda c: frame(c, opcode=0x7777),
@@ -38,10 +50,15 @@ BROKEN: dict[str, Callable[[Client], bytes]] = {
     "thread 0": lambda c: frame(c, thread=0),
     "bulk where none belongs": lambda c: frame(c, bulk=b"x"),
     "a byte count past the head": lambda c: encode_frame(
-        Kind.COMMAND, 0x0206, struct.pack("<QI", 5, 1000) + b"name", flags=Flags.WANTS_REPLY,
-        seq=c.seq + 1, thread=1, context=10,
+        Kind.COMMAND,
+        0x0206,
+        struct.pack("<QI", 5, 1000) + b"name",
+        flags=Flags.WANTS_REPLY,
+        seq=c.seq + 1,
+        thread=1,
+        context=10,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BROKEN)

@@ -1,4 +1,4 @@
-"""Memory: charged before, released after, refused past the limit, and what the program reads is the quota."""
+"""Memory: charged before, released after, refused past the limit; the program reads its quota."""
 
 import struct
 

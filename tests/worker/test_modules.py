@@ -4,8 +4,8 @@ import struct
 import sys
 
 import pytest
-from rgpu_common.wire.messages import Notice
 
+from rgpu_common.wire.messages import Notice
 from worker.client import LEGACY, Client, session
 
 LIMIT = 256 << 20
@@ -68,9 +68,21 @@ def launch(
     client: Client, params: bytes, *, function: int = 41, kernel: int = 0, stream: int = LEGACY
 ) -> None:
     client.post(
-        "rgpuLaunch", function=function, kernel=kernel, grid_x=1, grid_y=1, grid_z=1, block_x=32, block_y=1, block_z=1,
-        shared_bytes=0, stream=stream, flags=0, attributes=b"", params=params,
-    )  # fmt: skip
+        "rgpuLaunch",
+        function=function,
+        kernel=kernel,
+        grid_x=1,
+        grid_y=1,
+        grid_z=1,
+        block_x=32,
+        block_y=1,
+        block_z=1,
+        shared_bytes=0,
+        stream=stream,
+        flags=0,
+        attributes=b"",
+        params=params,
+    )
 
 
 def test_a_module_is_loaded_asked_and_run() -> None:
@@ -133,7 +145,8 @@ def test_unloading_gives_back_what_loading_took() -> None:
         free = client.call("rgpuMemGetInfo")["free"]
         big = PTX.replace(
             b".visible .global .align 4 .u32 step = 5;",
-            b".visible .global .align 4 .u32 step = 5;\n.visible .global .align 16 .b8 table[67108864];",
+            b".visible .global .align 4 .u32 step = 5;\n"
+            b".visible .global .align 16 .b8 table[67108864];",
         )
         load(client, data=big)
         assert int(client.call("rgpuMemGetInfo")["free"]) <= int(free) - (64 << 20), (

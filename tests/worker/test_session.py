@@ -1,12 +1,11 @@
-"""A session opens, is refused with a sentence, and ends with its process, however its client goes."""
+"""A session opens, is refused with a sentence, and its process ends with its client."""
 
 import struct
 
 import pytest
+
 from rgpu_common.wire.handshake import Band, OpcodeHash, Refused, Welcome
-
 from worker.client import BAND, DEVICE_BYTES, Gone, hello, session, worker
-
 
 EVERYTHING = Band(1 << 16, (1 << 47) - (1 << 20))  # the worker itself lies in it
 
@@ -74,7 +73,8 @@ def test_another_wire_major_is_refused() -> None:
     with worker() as client:
         answer = client.open(hello(major=99))
         assert isinstance(answer, Refused)
-        assert "99" in answer.sentence and "same rgpu release" in answer.sentence
+        assert "99" in answer.sentence
+        assert "same rgpu release" in answer.sentence
         client.ended()
 
 

@@ -1,9 +1,8 @@
-"""Waits, polls, credits and threads: nothing blocks the decoder, and a wait is for what was there."""
+"""Waits, polls, credits, threads: nothing blocks the decoder; a wait is for what was there."""
 
 import struct
 
 from rgpu_common.wire.messages import Notice
-
 from worker.client import LEGACY, PER_THREAD, Client, session
 
 NOT_READY = 600
@@ -101,9 +100,16 @@ def test_credits_come_back_in_batches() -> None:
         client.post("rgpuStreamCreate", stream=20, flags=1, priority=0)
         for _ in range(320):
             client.post(
-                "rgpuMemset", dst=block, pitch=0, element_bytes=1, value=0, width=4096, height=1, stream=20,
+                "rgpuMemset",
+                dst=block,
+                pitch=0,
+                element_bytes=1,
+                value=0,
+                width=4096,
+                height=1,
+                stream=20,
                 synchronous=0,
-            )  # fmt: skip
+            )
         counts = []
         while not counts or counts[-1] < 320:
             fields, frame = client.notice(Notice.CREDIT)
@@ -119,9 +125,16 @@ def test_commands_that_fail_give_their_credits_back_as_well() -> None:
         client.post("rgpuStreamCreate", stream=20, flags=1, priority=0)
         for _ in range(65):
             client.post(
-                "rgpuMemset", dst=0x1000, pitch=0, element_bytes=1, value=0, width=1, height=1, stream=20,
+                "rgpuMemset",
+                dst=0x1000,
+                pitch=0,
+                element_bytes=1,
+                value=0,
+                width=1,
+                height=1,
+                stream=20,
                 synchronous=0,
-            )  # fmt: skip
+            )
         while int(client.notice(Notice.CREDIT)[0]["completed"]) < 64:
             pass
         assert client.result("rgpuMemGetInfo").status == 1
@@ -156,8 +169,16 @@ def test_a_destroyed_stream_finishes_its_work() -> None:
         flag = blocked(client, 20)
         block = client.alloc(512)
         client.post(
-            "rgpuMemset", dst=block, pitch=0, element_bytes=1, value=7, width=512, height=1, stream=20, synchronous=0,
-        )  # fmt: skip
+            "rgpuMemset",
+            dst=block,
+            pitch=0,
+            element_bytes=1,
+            value=7,
+            width=512,
+            height=1,
+            stream=20,
+            synchronous=0,
+        )
         later = client.post("rgpuCopyDtoHLater", src=block, pitch=0, width=512, height=1, stream=20)
         client.post("rgpuStreamDestroy", stream=20)
         assert client.result("rgpuStreamSynchronize", stream=20).status == 400

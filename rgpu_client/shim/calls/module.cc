@@ -22,6 +22,7 @@ CUresult Load(const Here& here, const Image& image, const JitOptions& options, C
       &reply);
   options.WriteBack(reply.info_log, reply.error_log, base::NowNs() - start);
   if (status != CUDA_SUCCESS) {
+    options.SayWhy(reply.error_log);
     here.session->handles().Remove(id);
     return status;
   }

@@ -1,5 +1,6 @@
 #include "rgpu_emu/device/exec/fault_guard.h"
 
+#include <fenv.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -131,6 +132,7 @@ bool RunGuarded(void (*function)(void*), void* argument, Fault* fault) {
     return true;
   }
   t_guard.active = nullptr;
+  fesetround(FE_TONEAREST);  // the kernel may have been about to set it back itself
   *fault = guard.fault;
   return false;
 }

@@ -1,0 +1,52 @@
+"""`make gpu-check` itself: what it says without a GPU, and its table, with the emulated device in
+the place of NVIDIA's driver.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from rgpu_common.parts import compiled_part
+
+CHECK = Path(__file__).resolve().parent / "check.py"
+
+
+def check(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(CHECK), *arguments],
+        cwd="/",
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_without_a_gpu_it_says_so_in_a_sentence() -> None:
+    done = check("--driver", "libno-such-driver.so.1")
+    assert done.returncode == 0
+    assert done.stdout.startswith("There is no GPU to check on: ")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_our_own_library_is_not_the_driver() -> None:
+    done = check("--driver", str(compiled_part("rgpu_client", "lib/libcuda.so.1")))
+    assert "is rgpu's own library" in done.stdout
+
+
+def test_the_table(tmp_path: Path) -> None:
+    done = check(
+        *("--driver", str(compiled_part("rgpu_emu", "lib/librgpu_emu.so")), "l01", "l12", "l15"),
+        RGPU_EMU_COMPILER=f"{sys.executable} -m rgpu_emu.compiler",
+        RGPU_EMU_CACHE=str(tmp_path),
+        RGPU_EMU_MEMORY=str(1 << 30),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()}
+    assert rows["l01"].count(" s") == 2
+    assert rows["l15"].rstrip().endswith("-")
+    assert {"open", "synchronous_call", "launch_issue", "alloc_free", "to_device"} <= rows.keys()
