@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILD ?= build/dev
-CXX_FILES := $(shell git ls-files '*.cc' '*.h' 2>/dev/null)
+CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
 .PHONY: dev gen check test bench native sanitize fuzz compat gpu-check format clean
 
@@ -44,6 +44,14 @@ sanitize: ## C++ tests under ASan and UBSan
 
 bench: ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks.calls --json build/calls.json
+
+fuzz: ## a minute of libFuzzer on everything that reads bytes from the wire (needs clang)
+	$(BIN)/python fuzz/seeds.py build/seeds
+	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake --build build/fuzz -j2 --target fuzz_frame_reader fuzz_handshake fuzz_commands
+	build/fuzz/fuzz/fuzz_frame_reader -max_total_time=20 build/seeds/frame_reader
+	build/fuzz/fuzz/fuzz_handshake -max_total_time=20 build/seeds/handshake
+	build/fuzz/fuzz/fuzz_commands -max_total_time=20 build/seeds/commands
 
 compat: ## programs too heavy for every run
 	$(BIN)/python -m pip install '.[compat]'

@@ -79,12 +79,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "server", nargs="?", help=f"HOST:PORT or unix:/PATH (default: RGPU_SERVER, then {_DEFAULT})"
     )
     parser.add_argument(
+        "--server", dest="option", metavar="ADDRESS", help="the same, as other commands have it"
+    )
+    parser.add_argument(
         "--count", type=int, default=50, metavar="N", help="measurements (default 50)"
     )
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    server = parse_endpoint(arguments.server or os.environ.get("RGPU_SERVER") or _DEFAULT)
+    if arguments.server and arguments.option:
+        raise UsageError("name the server once: as SERVER or with --server")
+    named = arguments.server or arguments.option
+    server = parse_endpoint(named or os.environ.get("RGPU_SERVER") or _DEFAULT)
     count: int = arguments.count
     if not 1 <= count <= _MAX_COUNT:
         raise UsageError(f"{count} measurements make no sense: 1 to {_MAX_COUNT} do")

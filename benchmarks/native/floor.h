@@ -9,15 +9,15 @@
 #define FLOOR_MESSAGE 64
 
 /* Starts both children on `kind` ("unix" or "tcp"); returns connected descriptors. */
-int floor_start(const char *kind, int *echo_fd, int *copy_fd);
+int floor_start(const char* kind, int* echo_fd, int* copy_fd);
 /* Nanoseconds of one 64-byte ping-pong. */
 uint64_t floor_ping(int fd);
 /* Nanoseconds to send `bytes` to the child (until it has acknowledged the last one). */
-uint64_t floor_send(int fd, const void *data, size_t bytes);
+uint64_t floor_send(int fd, const void* data, size_t bytes);
 /* Nanoseconds to receive `bytes` from the child into `data`. */
-uint64_t floor_receive(int fd, void *data, size_t bytes);
+uint64_t floor_receive(int fd, void* data, size_t bytes);
 uint64_t now_ns(void);
-int compare_u64(const void *a, const void *b);
-uint64_t median(uint64_t *values, size_t count);
+int compare_u64(const void* a, const void* b);
+uint64_t median(uint64_t* values, size_t count);
 
 #endif

@@ -97,4 +97,14 @@ void PinnedMemory::Free(void* address, uint64_t bytes) {
   free_[base] = size;
 }
 
+// Granules stay claimed: several allocations may share one, and the driver gives them again.
+void ClaimedAddresses::Add(uint64_t base, uint64_t bytes) {
+  constexpr uint64_t kGranule = 2U << 20;
+  if (bytes == 0 || base + bytes < base) return;
+  const std::lock_guard lock(mutex_);
+  for (uint64_t at = base / kGranule; at <= (base + bytes - 1) / kGranule; ++at) {
+    if (claimed_.insert(at).second) Reserve(at * kGranule, kGranule);
+  }
+}
+
 }  // namespace rgpu::shim

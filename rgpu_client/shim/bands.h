@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "rgpu_common/native/wire/handshake.h"
@@ -29,6 +30,18 @@ class PinnedMemory {
  private:
   std::mutex mutex_;
   std::map<uint64_t, uint64_t> free_;  // base -> bytes, no two adjacent
+};
+
+// Without a band the driver on the other side chooses addresses as it likes.  What it chose is set
+// aside here too, without access, so that no host memory gets the same number afterwards.  Where
+// host memory was first, a copy that names no direction takes the number for the device's.
+class ClaimedAddresses {
+ public:
+  void Add(uint64_t base, uint64_t bytes);
+
+ private:
+  std::mutex mutex_;
+  std::set<uint64_t> claimed_;  // granules
 };
 
 }  // namespace rgpu::shim

@@ -236,9 +236,7 @@ class Channel {
   void Finish(uint64_t seq, uint64_t pulled, bool last);
   void Acknowledge(uint64_t seq);
   // The reply is here, and all bytes that it says are complete.  With receive_mutex_.
-  bool IsAnswered(const Waiter& waiter) const {
-    return waiter.done && landed_ >= waiter.watermark;
-  }
+  bool IsAnswered(const Waiter& waiter) const { return waiter.done && landed_ >= waiter.watermark; }
   void HandOver();
   void Lost(std::string_view sentence);
   void StopWaiting();

@@ -88,7 +88,7 @@ CUresult Channel::WaitForReply(Waiter& waiter) {
   ReadUntil(waiter.wake, [&] { return IsAnswered(waiter); });
   const std::lock_guard lock(receive_mutex_);
   std::erase(waiters_, &waiter);
-  return waiter.done ? static_cast<CUresult>(waiter.status) : sticky();
+  return IsAnswered(waiter) ? static_cast<CUresult>(waiter.status) : sticky();
 }
 
 void Channel::WaitForCredit(Stream& stream, uint64_t bytes) {

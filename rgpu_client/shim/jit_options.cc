@@ -9,9 +9,6 @@
 namespace rgpu::shim {
 namespace {
 
-// What the server sends back of a log at most: a frame's head holds both.
-constexpr uint32_t kMaxLogBytes = 24U << 10;
-
 uint32_t Number(void* value) { return static_cast<uint32_t>(reinterpret_cast<uint64_t>(value)); }
 
 void CopyLog(wire::ByteView log, char* to, uint32_t room, void** size_out) {
@@ -75,8 +72,8 @@ void JitOptions::Encode(CUjit_option option, uint64_t value) {
 }
 
 void JitOptions::WriteBack(wire::ByteView info_log, wire::ByteView error_log, uint64_t ns) const {
-  CopyLog(info_log, info_log_, std::min(info_bytes_, kMaxLogBytes), info_size_out_);
-  CopyLog(error_log, error_log_, std::min(error_bytes_, kMaxLogBytes), error_size_out_);
+  CopyLog(info_log, info_log_, info_bytes_, info_size_out_);
+  CopyLog(error_log, error_log_, error_bytes_, error_size_out_);
   if (wall_time_out_ == nullptr) return;
   const float milliseconds = static_cast<float>(ns) / 1e6F;
   uint32_t bits = 0;

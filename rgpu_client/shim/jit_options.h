@@ -16,9 +16,11 @@ class JitOptions {
   CUresult Read(unsigned count, CUjit_option* options, void** values);
 
   wire::ByteView encoded() const { return wire::Bytes(encoded_.data(), encoded_.size()); }
-  uint32_t info_bytes() const { return info_bytes_; }
+  // What the server may send of each log: a frame holds both.
+  static constexpr uint32_t kMaxLogBytes = 24U << 10;
+  uint32_t info_bytes() const { return std::min(info_bytes_, kMaxLogBytes); }
   // At least enough for SayWhy.
-  uint32_t error_bytes() const { return std::max(error_bytes_, kReasonBytes); }
+  uint32_t error_bytes() const { return std::clamp(error_bytes_, kReasonBytes, kMaxLogBytes); }
 
   // Copies the logs into the program's buffers and their lengths, and the time taken, into the
   // option values, which are both input and output.

@@ -129,8 +129,11 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
 
 CUresult Session::Adopt(const Settings& settings, const wire::Welcome& welcome,
                         std::string* sentence) {
+  // A server on NVIDIA's driver names no device band: see ClaimedAddresses.
+  const bool device = welcome.band.size != 0;
   const bool pinned = welcome.pinned.size != 0;
-  if (!Holds(device_bands_, welcome.band) || (pinned && !Holds(pinned_bands_, welcome.pinned))) {
+  if ((device && !Holds(device_bands_, welcome.band)) ||
+      (pinned && !Holds(pinned_bands_, welcome.pinned))) {
     *sentence =
         "the server chose addresses that this program did not offer; install the same "
         "release on both sides";
@@ -175,6 +178,18 @@ void Session::AddDefaultPools() {
     device.default_pool = pool.get();
     device.current_pool = handles_.Add(std::move(pool));
   }
+}
+
+bool Session::IsDeviceAddress(uint64_t address) const {
+  if (band_.size != 0) return address - band_.base < band_.size;
+  const auto range = addresses_.Find(address);
+  return range && range->is_device();
+}
+
+bool Session::AcceptAddresses(uint64_t base, uint64_t bytes) {
+  if (band_.size != 0) return base - band_.base < band_.size && bytes <= band_.size;
+  claimed_.Add(base, bytes);
+  return true;
 }
 
 Stream* Session::PerThreadStream(Context& context, uint32_t thread) {

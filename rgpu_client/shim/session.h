@@ -30,8 +30,10 @@ class Session final : public NoticeHandler {
   PinnedMemory& pinned() { return pinned_; }
   const wire::Band& band() const { return band_; }
   int driver_version() const { return driver_version_; }
-  // True for an address that can only be the device's.
-  bool IsDeviceAddress(uint64_t address) const { return address - band_.base < band_.size; }
+  // True for an address of the device: one in the band, or in an allocation where there is no band.
+  bool IsDeviceAddress(uint64_t address) const;
+  // A new allocation lies here.  False: outside the band, which no honest server does.
+  bool AcceptAddresses(uint64_t base, uint64_t bytes);
 
   Context* FindContext(CUcontext handle) {
     return handles_.Find<Context>(reinterpret_cast<uint64_t>(handle));
@@ -75,6 +77,7 @@ class Session final : public NoticeHandler {
   AddressMap addresses_;
   DeviceTable devices_;
   PinnedMemory pinned_;
+  ClaimedAddresses claimed_;
   std::mutex thread_streams_mutex_;
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Stream>> thread_streams_;
 };

@@ -1,6 +1,6 @@
 // The contract between compiled kernels (rgpu_emu/lower emits them) and the launch runtime
-// (rgpu_emu/device/exec runs them).  C layout, fixed offsets: the compiler writes these offsets into IR.
-// Change it only together with rgpu_emu/lower/abi.py and kKernelAbi.
+// (rgpu_emu/device/exec runs them).  C layout, fixed offsets: the compiler writes these offsets
+// into IR. Change it only together with rgpu_emu/lower/abi.py and kKernelAbi.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@ struct BlockInfo;
 // `mask` in the warp has come to the same operation (bar: until enough threads have come).
 enum ThreadOp : uint32_t {
   kOpRunning = 0,
-  kOpBarSync = 1,      // a: barrier id, b: thread count (0 = whole block)
-  kOpBarArrive = 2,    // same operands; does not wait
-  kOpBarRedPopc = 3,   // value: predicate; result: number of true predicates
-  kOpBarRedAnd = 4,    // result 0/1
+  kOpBarSync = 1,     // a: barrier id, b: thread count (0 = whole block)
+  kOpBarArrive = 2,   // same operands; does not wait
+  kOpBarRedPopc = 3,  // value: predicate; result: number of true predicates
+  kOpBarRedAnd = 4,   // result 0/1
   kOpBarRedOr = 5,
-  kOpShflIdx = 6,      // value: 32-bit source, a: lane operand b, b: operand c; result: value | pred << 32
+  kOpShflIdx =
+      6,  // value: 32-bit source, a: lane operand b, b: operand c; result: value | pred << 32
   kOpShflUp = 7,
   kOpShflDown = 8,
   kOpShflBfly = 9,
-  kOpVoteAll = 10,     // value: predicate; result 0/1
+  kOpVoteAll = 10,  // value: predicate; result 0/1
   kOpVoteAny = 11,
   kOpVoteUni = 12,
   kOpVoteBallot = 13,  // result: 32-bit mask
@@ -45,12 +46,12 @@ enum ThreadOp : uint32_t {
 
 // One per thread of the block, written by the kernel before it suspends.  64 bytes.
 struct ThreadState {
-  uint32_t op;        // 0
-  uint32_t mask;      // 4: membermask of warp operations
-  uint32_t a;         // 8
-  uint32_t b;         // 12
-  uint64_t value;     // 16
-  uint64_t result;    // 24: written by the scheduler before it resumes the thread
+  uint32_t op;      // 0
+  uint32_t mask;    // 4: membermask of warp operations
+  uint32_t a;       // 8
+  uint32_t b;       // 12
+  uint64_t value;   // 16
+  uint64_t result;  // 24: written by the scheduler before it resumes the thread
   uint64_t reserved[4];
 };
 static_assert(sizeof(ThreadState) == 64);
@@ -58,61 +59,70 @@ static_assert(sizeof(ThreadState) == 64);
 // Functions that kernels may call.  None returns to the kernel unless it says so.
 struct KernelRuntime {
   void (*trap)(BlockInfo*, uint32_t result);  // 0: ends the launch with this CUresult
-  // 8: __assertfail(message, file, line, function, charSize): arena addresses; ends with CUDA_ERROR_ASSERT
-  void (*assertfail)(BlockInfo*, uint64_t message, uint64_t file, uint32_t line, uint64_t function, uint64_t char_bytes);
+  // 8: __assertfail(message, file, line, function, charSize): arena addresses; ends with
+  // CUDA_ERROR_ASSERT
+  void (*assertfail)(BlockInfo*, uint64_t message, uint64_t file, uint32_t line, uint64_t function,
+                     uint64_t char_bytes);
   int32_t (*vprintf)(BlockInfo*, uint64_t format, uint64_t arguments);  // 16: returns
   uint64_t (*malloc)(BlockInfo*, uint64_t bytes);                       // 24: returns; 0 = none
   void (*free)(BlockInfo*, uint64_t address);                           // 32: returns
   uint64_t (*globaltimer)(void);                                        // 40: returns ns
-  uint64_t (*function_address)(BlockInfo*, uint64_t token);             // 48: checks a function-pointer token, traps if bad
+  uint64_t (*function_address)(
+      BlockInfo*, uint64_t token);  // 48: checks a function-pointer token, traps if bad
 };
 
 // One per launch, read-only for kernels.
 struct LaunchInfo {
-  uint64_t band_base;            // 0: first address of the arena band (the emulated device is mapped here)
-  uint64_t band_bytes;           // 8: an access outside [base, base+bytes) is clamped onto the guard page at the end
+  uint64_t band_base;   // 0: first address of the arena band (the emulated device is mapped here)
+  uint64_t band_bytes;  // 8: an access outside [base, base+bytes) is clamped onto the guard page at
+                        // the end
   const uint64_t* globals;       // 16: device address of each module global, by ordinal
   const uint8_t* params;         // 24: parameter bytes, padded with 64 zero bytes
   const KernelRuntime* runtime;  // 32
-  const uint32_t* stop;          // 40: polled on back-edges; not 0 = trap(CUDA_ERROR_LAUNCH_TIMEOUT)
-  const uint64_t* functions;     // 48: host address of each address-taken device function, by ordinal
-  uint32_t grid[3];              // 56
-  uint32_t block[3];             // 68
-  uint32_t dynamic_shared;       // 80: bytes
-  uint32_t grid_id;              // 84
-  uint32_t sm_count;             // 88: %nsmid; BlockInfo::smid is below it
-  uint32_t reserved;             // 92
+  const uint32_t* stop;       // 40: polled on back-edges; not 0 = trap(CUDA_ERROR_LAUNCH_TIMEOUT)
+  const uint64_t* functions;  // 48: host address of each address-taken device function, by ordinal
+  uint32_t grid[3];           // 56
+  uint32_t block[3];          // 68
+  uint32_t dynamic_shared;    // 80: bytes
+  uint32_t grid_id;           // 84
+  uint32_t sm_count;          // 88: %nsmid; BlockInfo::smid is below it
+  uint32_t reserved;          // 92
 };
 static_assert(sizeof(LaunchInfo) == 96);
 
-// A function pointer, as kernels and module data see it: kFunctionToken | ordinal.  The ordinal is its place in the
-// LOADED reply; KernelRuntime::function_address checks tag and ordinal and answers LaunchInfo::functions[ordinal].
-// rgpu_fn_<ordinal> has the fixed signature
-//   void(BlockInfo*, uint32_t tid_x, uint32_t tid_y, uint32_t tid_z, uint64_t local_stack, uint8_t* arguments, uint64_t signature)
+// A function pointer, as kernels and module data see it: kFunctionToken | ordinal.  The ordinal is
+// its place in the LOADED reply; KernelRuntime::function_address checks tag and ordinal and answers
+// LaunchInfo::functions[ordinal]. rgpu_fn_<ordinal> has the fixed signature
+//   void(BlockInfo*, uint32_t tid_x, uint32_t tid_y, uint32_t tid_z, uint64_t local_stack, uint8_t*
+//   arguments, uint64_t signature)
 // and is called by kernels only; it traps when `signature` is not its own.
 inline constexpr uint64_t kFunctionToken = 0x7267'0000'0000'0000;
 
 // One per block being run.
 struct BlockInfo {
   const LaunchInfo* launch;  // 0
-  uint64_t shared_base;      // 8: arena address of the block's shared window (static first, then dynamic)
-  uint32_t shared_bytes;     // 16: static + dynamic; a .shared access is clamped below it + guard
-  uint32_t local_bytes;      // 20: per thread
-  uint64_t local_base;       // 24: arena address of thread 0's local depot; thread t's is + t * local_bytes
-  ThreadState* threads;      // 32
-  uint32_t ctaid[3];         // 40
-  uint32_t thread_count;     // 52
-  uint32_t smid;             // 56
-  uint32_t reserved;         // 60
+  uint64_t
+      shared_base;  // 8: arena address of the block's shared window (static first, then dynamic)
+  uint32_t shared_bytes;  // 16: static + dynamic; a .shared access is clamped below it + guard
+  uint32_t local_bytes;   // 20: per thread
+  uint64_t
+      local_base;  // 24: arena address of thread 0's local depot; thread t's is + t * local_bytes
+  ThreadState* threads;   // 32
+  uint32_t ctaid[3];      // 40
+  uint32_t thread_count;  // 52
+  uint32_t smid;          // 56
+  uint32_t reserved;      // 60
 };
 static_assert(sizeof(BlockInfo) == 64);
 
 // Symbols of an object, by kind (LOWER reply):
-//   kKernelLoop       void rgpu_block(BlockInfo*)                       runs all threads of the block itself
-//   kKernelCoroutine  void* rgpu_thread(BlockInfo*, uint32_t tid, void* frame)   runs to the first suspend point;
-//                     the handle's first word is the resume function, or null when the thread has ended;
-//                     uint64_t rgpu_frame_bytes: size of one frame (16-byte aligned)
-// kKernelFlagBarOnly: every suspend point is a whole-block bar.sync 0 (a plain resume loop is enough).
+//   kKernelLoop       void rgpu_block(BlockInfo*)                       runs all threads of the
+//   block itself kKernelCoroutine  void* rgpu_thread(BlockInfo*, uint32_t tid, void* frame)   runs
+//   to the first suspend point;
+//                     the handle's first word is the resume function, or null when the thread has
+//                     ended; uint64_t rgpu_frame_bytes: size of one frame (16-byte aligned)
+// kKernelFlagBarOnly: every suspend point is a whole-block bar.sync 0 (a plain resume loop is
+// enough).
 enum KernelKind : uint32_t { kKernelLoop = 0, kKernelCoroutine = 1 };
 enum KernelFlags : uint32_t { kKernelFlagBarOnly = 1 };
 

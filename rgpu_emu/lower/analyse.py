@@ -178,8 +178,11 @@ def _refuse(program: Program, found: Reach) -> None:
             f"the function '{function.name}'",
             "calls itself and holds a barrier, warp operation, exit or spin loop",
         )
-    if found.entry in found.recursive:
-        raise PtxError(f"the entry {found.entry.name} is called")
+    # An entry's parameters lie in the launch, not with its caller: called, it would read past them.
+    for function in found.functions:
+        called = function is not found.entry or function in found.recursive
+        if function.kind == "entry" and called:
+            raise PtxError(f"the entry {function.name} is called; entries are launched")
 
 
 def shared_layout(program: Program, found: Reach) -> tuple[dict[int, int], int]:

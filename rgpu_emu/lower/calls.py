@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower.emit import FRAME_SIZE
 from rgpu_emu.lower.registry import lowers
-from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError, unsupported
 from rgpu_emu.ptx.operands import Call, Operand, Reg, Sink, Sym, Variable
 
 if TYPE_CHECKING:
@@ -115,7 +114,8 @@ def _finish(
     else:
         store_result(e, found.results[0], e.op(text), result)
     if prototype.noreturn:
-        e.line("unreachable")
+        # The callee's word is not to be trusted: it may return all the same.
+        e.line(f"br label %{e.trap_block(CUDA_ERROR_LAUNCH_FAILED)}")
         e.dead()
 
 
@@ -230,7 +230,7 @@ def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
     e.line(
         f"call void {e.op(f'inttoptr i64 {address} to ptr')}"
         f"(ptr %bi, i32 %tx, i32 %ty, i32 %tz, i64 {local}, ptr {block}, "
-        f"i64 {signature_id(prototype)})"
+        f"i64 {e.unit.signature_number(prototype)})"
     )
     for operand, variable, place in zip(
         found.results, prototype.results, places[count:], strict=True
@@ -240,9 +240,3 @@ def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
         elif not isinstance(operand, Sink):
             kind = passed(variable)
             e.write(operand, e.op(f"load {kind}, ptr {place}"), kind)
-
-
-def signature_id(prototype: Prototype) -> int:
-    """A number that differs between prototypes whose argument blocks differ."""
-    digest = hashlib.sha256(prototype.signature().encode()).digest()
-    return int.from_bytes(digest[:7], "little")

@@ -175,11 +175,21 @@ def load(e: FunctionEmitter, i: Instr) -> None:
         e.write(part, value, kind.llvm, relaxed=True, signed=kind.kind == "s")
 
 
+def _refuse_own_parameter(e: FunctionEmitter, operand: Operand) -> None:
+    """An entry's parameters are shared by all its threads, and its loads of them are invariant."""
+    base = operand.base if isinstance(operand, Addr) else operand
+    scratch = isinstance(base, Sym) and id(base.variable) not in e.frame.param_offsets
+    if e.frame.is_entry and not scratch:
+        raise PtxError("st.param writes a parameter of the entry; parameters are read-only")
+
+
 @lowers("store")
 def store(e: FunctionEmitter, i: Instr) -> None:
     kind, space = i.form.type, space_of(i.form.get("space"))
     parts = _parts(i.operands[1], i.form.get("vec"))
     values = [e.read(part, kind.llvm, relaxed=True) for part in parts]
+    if space == "param":
+        _refuse_own_parameter(e, i.operands[0])
     base = pointer(e, i.operands[0], space, kind.bytes * len(parts))
     before, after = _access(e, i, kind, store=True)
     for n, value in enumerate(values):

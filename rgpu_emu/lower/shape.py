@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower import abi
-from rgpu_emu.lower.calls import block_layout, passed, returned, signature_id
+from rgpu_emu.lower.calls import block_layout, passed, returned
 from rgpu_emu.lower.control import emit_body
 from rgpu_emu.lower.emit import FunctionEmitter
 from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED
@@ -199,7 +199,7 @@ def _by_pointer(unit: Unit, function: Function, ordinal: int) -> None:
     prototype = function.prototype
     offsets, _ = block_layout(prototype)
     lines = [
-        f"%fits = icmp eq i64 %signature, {signature_id(prototype)}",
+        f"%fits = icmp eq i64 %signature, {unit.signature_number(prototype)}",
         "br i1 %fits, label %good, label %bad",
         "bad:",
         "%launch = load ptr, ptr %bi",

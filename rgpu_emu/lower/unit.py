@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.link import Program
     from rgpu_emu.ptx.module import Function
-    from rgpu_emu.ptx.operands import Sym, Variable
+    from rgpu_emu.ptx.operands import Prototype, Sym, Variable
 
 _CALLED: Final = re.compile(r"@(rgpu\.[\w.]+)\(")
 _DECLARED: Final = re.compile(r"@(llvm\.[\w.]+)\(")
@@ -43,6 +43,7 @@ class Unit:
         self._names: dict[int, str] = {}
         self._helpers: dict[str, str] = {}
         self.local_frames: dict[Function, int] = {}
+        self._signatures: dict[str, int] = {}
 
     # --- names ------------------------------------------------------------------------------------
     def declare(self, result: str, name: str, types: list[str]) -> None:
@@ -64,6 +65,11 @@ class Unit:
             name = self._names[id(function)] = f"@fn.{len(self._names)}"
             self.queue.append(function)
         return name
+
+    def signature_number(self, prototype: Prototype) -> int:
+        """A number that differs between prototypes whose argument blocks differ.  Tokens are only
+        called from the object that defines their functions, so it need not be known elsewhere."""
+        return self._signatures.setdefault(prototype.signature(), len(self._signatures) + 1)
 
     # --- values -----------------------------------------------------------------------------------
     def special(self, e: FunctionEmitter, name: str) -> tuple[str, str]:

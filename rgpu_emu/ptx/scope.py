@@ -29,6 +29,7 @@ MAX_REGISTERS: Final = 1 << 20
 _ADDRESS: Final = re.compile(
     r"\[\s*([A-Za-z_$%][\w$.]*)?\s*([+-]?\s*\w+)?\s*(?:\+\s*([+-]?\w+))?\s*\]"
 )
+_SYM_INDEX: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\[\s*(\w+)\s*\]")
 _SYM_OFFSET: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\+\s*(\w+)")
 _RANGE: Final = re.compile(r"([A-Za-z_$%][\w$]*?)(0|[1-9]\d*)")
 _DOTTED: Final = frozenset(f"%{n}.{c}" for n in ("tid", "ntid", "ctaid", "nctaid") for c in "xyzw")
@@ -197,6 +198,11 @@ class Scope:
             offset = literal(match.group(2))
             if offset is not None and not offset.float_bits:
                 return Sym(match.group(1), offset.value, self.variable(match.group(1)))
+        indexed = _SYM_INDEX.fullmatch(text)
+        if indexed and (variable := self.variable(indexed.group(1))) is not None:
+            index = literal(indexed.group(2))
+            if index is not None and not index.float_bits:
+                return Sym(indexed.group(1), index.value * variable.type.bytes, variable)
         if text.startswith("%"):
             self._refuse_special(text)
         raise PtxError(f"'{text[:60]}' is no operand")

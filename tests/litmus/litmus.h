@@ -1,5 +1,5 @@
-/* What the litmus programs share.  Each is a small program on the driver API that must end within five
- * seconds with the result that NVIDIA's driver gives natively.  The library is opened by name
+/* What the litmus programs share.  Each is a small program on the driver API that must end within
+ * five seconds with the result that NVIDIA's driver gives natively.  The library is opened by name
  * (RGPU_LIBCUDA, else libcuda.so.1), so one binary runs in process, over the wire and on a GPU. */
 #ifndef RGPU_LITMUS_H
 #define RGPU_LITMUS_H
@@ -24,31 +24,31 @@
 /* The same, and the result must be success. */
 #define OK(name, ...) litmus_expect(CU(name, __VA_ARGS__), CUDA_SUCCESS, #name, __LINE__)
 #define EXPECT(result, name, ...) litmus_expect(CU(name, __VA_ARGS__), result, #name, __LINE__)
-#define REQUIRE(condition) \
-  do { \
+#define REQUIRE(condition)                               \
+  do {                                                   \
     if (!(condition)) litmus_fail(#condition, __LINE__); \
   } while (0)
 
-static inline void litmus_fail(const char *what, int line) {
+static inline void litmus_fail(const char* what, int line) {
   fprintf(stderr, "line %d: not so: %s\n", line, what);
   _exit(1);
 }
 
-static inline void litmus_expect(CUresult got, CUresult wanted, const char *name, int line) {
+static inline void litmus_expect(CUresult got, CUresult wanted, const char* name, int line) {
   if (got == wanted) return;
   fprintf(stderr, "line %d: %s gave CUresult %d, expected %d\n", line, name, (int)got, (int)wanted);
   _exit(1);
 }
 
-static inline void *litmus_symbol(const char *name) {
-  static void *library;
-  const char *path = getenv("RGPU_LIBCUDA");
+static inline void* litmus_symbol(const char* name) {
+  static void* library;
+  const char* path = getenv("RGPU_LIBCUDA");
   if (!library) library = dlopen(path && *path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     fprintf(stderr, "%s\n", dlerror());
     _exit(1);
   }
-  void *symbol = dlsym(library, name);
+  void* symbol = dlsym(library, name);
   if (!symbol) {
     fprintf(stderr, "%s\n", dlerror());
     _exit(1);
@@ -107,7 +107,7 @@ static const char kKernels[] =
     "  ret;\n"
     "}\n";
 
-static inline CUfunction litmus_function(const char *name) {
+static inline CUfunction litmus_function(const char* name) {
   static CUmodule module;
   CUfunction function;
   if (!module) OK(cuModuleLoadData, &module, kKernels);
@@ -115,7 +115,7 @@ static inline CUfunction litmus_function(const char *name) {
   return function;
 }
 
-static inline void litmus_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
+static inline void litmus_thread(pthread_t* thread, void* (*body)(void*), void* argument) {
   if (pthread_create(thread, NULL, body, argument) != 0) litmus_fail("pthread_create", __LINE__);
 }
 

@@ -104,7 +104,7 @@ void AddGlobal(const Here& here, uint64_t owner, uint64_t address, uint64_t byte
   range.context = here.context_id();
   range.device = here.context->device;
   range.owner = owner;
-  here.session->addresses().Add(range);
+  if (here.session->AcceptAddresses(address, bytes)) here.session->addresses().Add(range);
 }
 
 std::vector<std::string> SplitNames(wire::ByteView names) {

@@ -17,7 +17,7 @@ CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kin
   range.device = here.context->device;
   range.pool = pool;
   // A server that gives an address outside the band, or twice, cannot be trusted with another call.
-  if (here.session->IsDeviceAddress(base) && here.session->addresses().Add(range)) {
+  if (here.session->AcceptAddresses(base, bytes) && here.session->addresses().Add(range)) {
     return CUDA_SUCCESS;
   }
   here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,

@@ -1,4 +1,6 @@
 // Handles, addresses, credits, devices.
+#include <sys/mman.h>
+
 #include "rgpu_client/shim/bands.h"
 #include "rgpu_client/shim/host_region.h"
 #include "rgpu_client/shim/jit_options.h"
@@ -124,6 +126,22 @@ TEST(PinnedMemoryIsReused) {
   for (const auto& band : bands) GiveBack(band);
 }
 
+TEST(ClaimedAddressesStayFreeOfHostMemory) {
+  const auto bands = ReserveDeviceBands();
+  CHECK(!bands.empty());
+  for (const auto& band : bands) GiveBack(band);
+  const uint64_t base = bands.front().base + 5 * 4096;
+  ClaimedAddresses claimed;
+  claimed.Add(base, 3U << 20);
+  claimed.Add(base + 100, 1);
+  void* const there = reinterpret_cast<void*>(base);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  CHECK(mmap(there, 4096, PROT_READ, flags, -1, 0) == MAP_FAILED);
+  GiveBack({bands.front().base, 4U << 20});
+  CHECK(mmap(there, 4096, PROT_READ, flags, -1, 0) == there);
+  munmap(there, 4096);
+}
+
 TEST(LogsGoBackIntoTheProgramsBuffers) {
   char log[8] = "before";
   CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
@@ -131,7 +149,8 @@ TEST(LogsGoBackIntoTheProgramsBuffers) {
   void* values[] = {log, reinterpret_cast<void*>(8), reinterpret_cast<void*>(3)};
   JitOptions jit;
   CHECK(jit.Read(3, options, values) == CUDA_SUCCESS);
-  CHECK(jit.info_bytes() == 8 && jit.error_bytes() == 0 && jit.encoded().size == 12);
+  CHECK(jit.info_bytes() == 8 && jit.encoded().size == 12);
+  CHECK(jit.error_bytes() >= 1024);  // for the reason, though the program gave no buffer
   jit.WriteBack(rgpu::wire::Bytes(std::string_view("0123456789")), {}, 0);
   CHECK(std::string(log) == "0123456" && values[1] == reinterpret_cast<void*>(7));
   CUjit_option wrong[] = {static_cast<CUjit_option>(999)};

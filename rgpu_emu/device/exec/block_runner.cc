@@ -13,6 +13,9 @@ namespace {
 
 constexpr uint64_t kPage = 65536;  // growth step, a multiple of every page size
 constexpr uint64_t kFrameAlign = 16;
+// Frames are host memory that no lease is charged for: 64 KiB for each of 1,024 threads is far above
+// what programs need, and bounds what a tenant can make a runner hold.
+constexpr uint64_t kMaxFramesBytes = 64U << 20;
 // Codes of LeaveGuarded beside CUresults.
 constexpr int kDeadlock = -1;
 constexpr int kBadWarpOp = -2;
@@ -66,6 +69,7 @@ bool BlockRunner::Grow(Window* window, uint64_t bytes) {
 
 bool BlockRunner::GrowFrames(uint64_t bytes) {
   if (bytes <= frames_bytes_) return true;
+  if (bytes > kMaxFramesBytes) return false;
   if (frames_ != nullptr) munmap(frames_, frames_bytes_);
   frames_ = nullptr;
   frames_bytes_ = 0;

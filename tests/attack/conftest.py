@@ -1,0 +1,19 @@
+"""A server with an emulated device, shared by the tests of a module: it must outlive all attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from helpers import clients
+from helpers.server import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+        assert running.process is not None
+        assert running.process.poll() is None, "the daemon ended"
+        code, output, errors = clients.run(running.tcp, "cuda.open()\nprint('served')")
+        assert (code, output) == (0, "served\n"), errors

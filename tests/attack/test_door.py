@@ -1,0 +1,158 @@
+"""Strangers at the front door: silence, floods, nonsense, stolen sessions."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import pytest
+from helpers import clients
+from helpers.server import Server
+from helpers.waiting import wait_until
+from rgpu_common.wire.frame import Kind, encode_frame
+from rgpu_common.wire.handshake import Attach, Handshake, Welcome, encode_attach, encode_hello, Hello
+
+from attack.door import BAND, Lane
+
+INIT = 'print(cuda.result("cuInit", 0))'
+NONSENSE = encode_frame(Kind.HANDSHAKE, Handshake.HELLO, b"\xff" * 100)
+
+
+def descriptors(server: Server) -> int:
+    assert server.process is not None
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def served(server: Server) -> None:
+    code, output, errors = clients.run(server.tcp, INIT)
+    assert (code, output) == (0, "0\n"), errors
+
+
+def test_silent_connections_keep_nobody_out(server: Server) -> None:
+    lanes = [Lane(server.tcp) for _ in range(200)]
+    served(server)
+    for lane in lanes:
+        lane.close()
+
+
+def test_a_connection_that_dribbles_keeps_nobody_out(server: Server) -> None:
+    whole = encode_hello(Hello())
+    lanes = [Lane(server.tcp) for _ in range(150)]
+    for lane in lanes:
+        lane.send(whole[: len(whole) // 2])
+    served(server)
+    for lane in lanes:
+        lane.close()
+
+
+def test_a_flood_of_nonsense_that_nobody_reads_leaves_nothing(server: Server) -> None:
+    served(server)
+    before = descriptors(server)
+    lanes = [Lane(server.tcp) for _ in range(300)]
+    for lane in lanes:
+        lane.send(NONSENSE)
+    served(server)
+    for lane in lanes:
+        lane.close()
+    wait_until(lambda: descriptors(server) <= before + 8)
+
+
+def test_idle_api_connections_do_not_keep_sessions_out(server: Server) -> None:
+    lanes = [Lane(server.tcp) for _ in range(280)]
+    for lane in lanes:
+        lane.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    served(server)
+    for lane in lanes:
+        lane.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"memory_bytes": (1 << 64) - 1},
+        {"memory_bytes": 1 << 63},
+        {"device": 0x7FFFFFFF},
+        {"device": 15},
+        {"share_request_ppm": 0xFFFFFFFF},
+        {"share_request_ppm": 900_000, "share_limit_ppm": 1},
+        {"resume_session": (1 << 64) - 1, "resume_seq": (1 << 64) - 1},
+        {"major": 0xFFFF},
+        {"device_bands": (type(BAND)(0, 1 << 63),)},
+        {"device_bands": (type(BAND)(0x1234, 4096),)},
+        {"device_bands": (type(BAND)(1 << 62, 1 << 62),) * 64},
+    ],
+    ids=lambda fields: " ".join(fields),
+)
+def test_an_absurd_wish_is_refused_with_a_sentence(
+    server: Server, fields: dict[str, object]
+) -> None:
+    with Lane(server.tcp) as lane:
+        answer = lane.hello(**fields)
+        assert isinstance(answer, tuple), answer
+        status, refused = answer
+        assert status in (46, 803, 999)
+        assert len(refused.sentence) > 20
+        assert refused.sentence.isprintable()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tenant": "ten\u202eant \u2028 \U0001f600" * 8},
+        {"lease_key": "../../../../etc/passwd"},
+        {"container": "a'; DROP TABLE leases; --", "program": "%s%n{0}" * 500},
+    ],
+    ids=lambda fields: " ".join(fields),
+)
+def test_odd_names_open_sessions_of_their_own(server: Server, fields: dict[str, object]) -> None:
+    with Lane(server.tcp) as lane:
+        assert isinstance(lane.hello(memory_bytes=1 << 20, **fields), Welcome)
+    assert "\u2028" not in "".join(server.log)
+
+
+@pytest.mark.parametrize("text", [b"\xed\xa0\x80", b"\xff\xfe", b"a\nb", b"a\x1b[2J", b"a\0b"])
+def test_a_greeting_with_a_string_that_is_none_is_refused(server: Server, text: bytes) -> None:
+    good = encode_hello(Hello(tenant="TENANT"))[40:]
+    old = struct.pack("<I", 6) + b"TENANT"
+    assert good.count(old) == 1
+    head = good.replace(old, struct.pack("<I", len(text)) + text)
+    with Lane(server.tcp) as lane:
+        lane.send(encode_frame(Kind.HANDSHAKE, Handshake.HELLO, head))
+        answer = lane.answer()
+        assert isinstance(answer, tuple)
+        assert answer[0] == 999
+
+
+def test_a_control_lane_is_not_stolen(server: Server) -> None:
+    with Lane(server.tcp) as lane, Lane(server.tcp) as other:
+        mine, theirs = lane.hello(memory_bytes=1 << 20), other.hello(memory_bytes=1 << 20)
+        assert isinstance(mine, Welcome)
+        assert isinstance(theirs, Welcome)
+        for session, secret in (
+            (theirs.session, mine.secret),
+            (mine.session, bytes(32)),
+            ((1 << 64) - 1, bytes(32)),
+            (0, mine.secret),
+        ):
+            with Lane(server.tcp) as thief:
+                thief.send(encode_attach(Attach(session, secret)))
+                answer = thief.answer()
+                assert isinstance(answer, tuple)
+                assert answer[0] == 46
+                assert len(answer[1].sentence) > 20
+        with Lane(server.tcp) as control, Lane(server.tcp) as second:
+            control.send(encode_attach(Attach(mine.session, mine.secret)))
+            attached = control.frame()
+            assert attached is not None
+            assert attached.header.opcode == Handshake.ATTACHED
+            second.send(encode_attach(Attach(mine.session, mine.secret)))
+            assert isinstance(second.answer(), tuple)
+
+
+def test_greetings_that_hang_up_at_once_leave_no_session(server: Server) -> None:
+    greeting = encode_hello(Hello(device_bands=(BAND,), memory_bytes=1 << 20))
+    for _ in range(12):
+        with Lane(server.tcp) as lane:
+            lane.send(greeting)
+    wait_until(lambda: len(server.children()) <= 2)
+    served(server)
