@@ -15,11 +15,16 @@ import os
 import platform
 import resource
 import struct
+import sys
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REQUEST_SECONDS: Final = 60
 REQUEST_BYTES: Final = 4 << 30
+EXIT_MEMORY: Final = 12  # exit status of a child that ran out of memory
 # Above what systems give to people, services and containers; the workers have the same range.
 FIRST_UID: Final = 0x60000000
 _UID_RANGE: Final = 0x10000000
@@ -149,3 +154,36 @@ def _filter_calls() -> None:
     text = b"".join(struct.pack("<HBBI", *line) for line in program)
     filters = _Program(len(program), text)
     _libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filters), 0, 0)
+
+
+def spawn(job: Callable[[], bytes]) -> tuple[int, int]:
+    """A child at work: the pipe that its answer comes through, and its process id."""
+    reader, writer = os.pipe()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _child(job, writer)
+        os.set_blocking(reader, False)
+    except OSError:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    return reader, pid
+
+
+def _child(job: Callable[[], bytes], writer: int) -> None:
+    """Works on one request and never returns."""
+    code = 1
+    try:
+        limit_request(writer)
+        body = memoryview(job())
+        while body:
+            body = body[os.write(writer, body) :]
+        code = 0
+    except (MemoryError, RecursionError):
+        code = EXIT_MEMORY
+    finally:
+        if code == 1:
+            sys.excepthook(*sys.exc_info())
+        os._exit(code)

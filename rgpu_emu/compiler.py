@@ -38,7 +38,7 @@ from rgpu_emu.compile_protocol import (
     parse_inputs,
     parse_lower,
 )
-from rgpu_emu.compile_sandbox import REQUEST_SECONDS, enter_sandbox, limit_request
+from rgpu_emu.compile_sandbox import EXIT_MEMORY, REQUEST_SECONDS, enter_sandbox, spawn
 from rgpu_emu.lower.abi import KERNEL_ABI
 from rgpu_emu.lower.codegen import host
 from rgpu_emu.ptx.errors import (
@@ -51,7 +51,6 @@ from rgpu_emu.ptx.errors import (
 # Children at work at a time, each with memory and a CPU of its own; further requests wait.
 MAX_CHILDREN: Final = max(2, min(os.cpu_count() or 2, 8))
 _CHUNK: Final = 1 << 20
-_EXIT_MEMORY: Final = 12
 Failure = Callable[[PtxError], bytes]
 
 
@@ -248,12 +247,13 @@ class Compiler:
         if cached is not None:
             self._send(connection, reply, cached)
             return
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            _child(job, writer)
-        os.close(writer)
-        os.set_blocking(reader, False)
+        try:
+            reader, pid = spawn(job)
+        except OSError as error:
+            sentence = f"the machine has no process for the compiler ({error}): try again"
+            body = fail(PtxError(sentence, result=CUDA_ERROR_OUT_OF_MEMORY))
+            self._send(connection, reply, body)
+            return
         deadline = time.monotonic() + REQUEST_SECONDS
         connection.request = Request(reader, pid, deadline, reply, fail, cache_key)
         self._selector.register(reader, selectors.EVENT_READ, connection)
@@ -275,7 +275,7 @@ class Compiler:
             body = bytes(request.output)
             if request.cache_key and body[:4] == b"\0\0\0\0":
                 connection.cache.put(request.cache_key, body)
-        elif code == _EXIT_MEMORY:
+        elif code == EXIT_MEMORY:
             body = request.fail(
                 PtxError("the compiler ran out of memory", result=CUDA_ERROR_OUT_OF_MEMORY)
             )
@@ -340,23 +340,6 @@ class Compiler:
         self._selector.unregister(connection.sock)
         connection.sock.close()
         self._connections.discard(connection)
-
-
-def _child(job: Callable[[], bytes], writer: int) -> None:
-    """Works on one request and never returns."""
-    code = 1
-    try:
-        limit_request(writer)
-        body = memoryview(job())
-        while body:
-            body = body[os.write(writer, body) :]
-        code = 0
-    except (MemoryError, RecursionError):
-        code = _EXIT_MEMORY
-    finally:
-        if code == 1:
-            sys.excepthook(*sys.exc_info())
-        os._exit(code)
 
 
 def main(arguments: list[str] | None = None) -> int:

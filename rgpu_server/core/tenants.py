@@ -11,7 +11,7 @@ def check_sessions(tenant: str, policy: TenantPolicy, running: int) -> None:
     if policy.sessions is not None and running >= policy.sessions:
         raise RefusedError(
             Code.TENANT_LIMIT,
-            f"tenant {tenant!r} has {running} sessions and may have {policy.sessions}; "
+            f"tenant {tenant!r} has all of its sessions ({running} of {policy.sessions}); "
             "end one or ask the operator for more",
         )
 
@@ -21,10 +21,9 @@ def check_memory(tenant: str, policy: TenantPolicy, held_bytes: int, more_bytes:
     if policy.memory_bytes is None or held_bytes + more_bytes <= policy.memory_bytes:
         return
     free = max(policy.memory_bytes - held_bytes, 0)
+    ceiling, left, asked = (format_bytes(n) for n in (policy.memory_bytes, free, more_bytes))
     raise RefusedError(
         Code.TENANT_LIMIT,
-        f"tenant {tenant!r} may lease {format_bytes(policy.memory_bytes)} and {format_bytes(free)} "
-        "of it "
-        f"are free, {format_bytes(more_bytes - free)} too little for {format_bytes(more_bytes)} "
-        "more",
+        f"tenant {tenant!r} may lease {ceiling}, and {left} of it is free: "
+        f"{format_bytes(more_bytes - free)} too little for {asked} more",
     )

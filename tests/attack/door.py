@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from typing_extensions import Self
+
 from rgpu_common.wire.frame import HEADER_BYTES, Frame, Kind, parse_header
 from rgpu_common.wire.handshake import (
     Band,
@@ -27,7 +29,7 @@ class Lane:
         host, port = address.removeprefix("tcp:").rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), SECONDS)
 
-    def __enter__(self) -> Lane:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,10 +9,17 @@ import pytest
 from helpers import clients
 from helpers.server import Server
 from helpers.waiting import wait_until
-from rgpu_common.wire.frame import Kind, encode_frame
-from rgpu_common.wire.handshake import Attach, Handshake, Welcome, encode_attach, encode_hello, Hello
 
 from attack.door import BAND, Lane
+from rgpu_common.wire.frame import Kind, encode_frame
+from rgpu_common.wire.handshake import (
+    Attach,
+    Handshake,
+    Hello,
+    Welcome,
+    encode_attach,
+    encode_hello,
+)
 
 INIT = 'print(cuda.result("cuInit", 0))'
 NONSENSE = encode_frame(Kind.HANDSHAKE, Handshake.HELLO, b"\xff" * 100)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import select
+import sys
 
 import pytest
+from worker.client import Client, worker
+
 from cudaspec.load import Field, load
 from rgpu_common.wire.codec import Value, command_row, encode_command
 from rgpu_common.wire.frame import MAX_HEAD_BYTES
-
-from worker.client import Client, worker
 
 COMMANDS = 1500
 WORDS = (0, 1, 2, 3, 4, 7, 8, 255, 512, 4096, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40,
@@ -79,7 +80,8 @@ class Fuzzer:
 @pytest.mark.parametrize("seed", range(4))
 def test_no_command_crashes_a_worker(seed: int) -> None:
     names = [name for name in load().commands if name not in NEVER]
-    with worker(RGPU_EMU_LAUNCH_TIMEOUT="2") as client:
+    compiler = f"{sys.executable} -m rgpu_emu.compiler"
+    with worker(RGPU_EMU_LAUNCH_TIMEOUT="2", RGPU_EMU_COMPILER=compiler) as client:
         client.start()
         fuzzer = Fuzzer(client, seed)
         for _ in range(COMMANDS):

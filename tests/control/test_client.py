@@ -106,6 +106,42 @@ def test_connect_serves_later_imports(server: Server) -> None:
     assert (done.returncode, done.stdout) == (0, f"{16 * MIB} hello\n"), done.stderr
 
 
+def test_connect_again_in_a_notebook(server: Server) -> None:
+    code = (
+        "import ctypes, rgpu_client, sys\n"
+        "from rgpu_common.errors import UsageError\n"
+        "first = dict(server=sys.argv[1], memory='32MiB', lease='again')\n"
+        "rgpu_client.connect(**{**first, 'memory': '16MiB'})\n"
+        "rgpu_client.connect(**first)\n"
+        "assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\n"
+        "rgpu_client.connect(**first)\n"
+        "try:\n"
+        "    rgpu_client.connect(sys.argv[1], memory='64MiB')\n"
+        "except UsageError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, server.tcp],
+        env={k: v for k, v in os.environ.items() if not k.startswith("RGPU_")},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    sentence = "this process has opened its session already, so RGPU_MEMORY cannot change any more"
+    assert done.stdout.startswith(sentence)
+
+
+def test_devices_as_json_name_every_field(server: Server) -> None:
+    done = rgpu("devices", "--json", "--server", server.tcp)
+    (device,) = json.loads(done.stdout)["devices"]
+    assert (device["ordinal"], device["kind"]) == (0, "DEVICE_KIND_EMULATED")
+    assert device["memory_bytes"] == 1024 * MIB
+    assert device["sessions"] >= 0
+
+
 def test_connect_comes_too_late_when_another_driver_is_loaded(tmp_path: Path) -> None:
     from rgpu_client import library_path
 
@@ -151,9 +187,9 @@ def test_hold_grants_a_lease_for_the_run_and_revokes_it(server: Server) -> None:
     first, _, rest = done.stdout.partition("\n")
     assert first == f"{48 * MIB} hello"
     during = json.loads(rest)
-    held = next(entry for entry in during["leases"] if entry["memory_limit_bytes"] == str(48 * MIB))
+    held = next(entry for entry in during["leases"] if entry["memory_limit_bytes"] == 48 * MIB)
     assert held["share_request_ppm"] == 250_000
-    assert held["usage"]["memory_used_bytes"] == str(MIB)
+    assert held["usage"]["memory_used_bytes"] == MIB
     session = next(s for s in during["sessions"] if s["lease_id"] == held["lease_id"])
     assert session["state"] == "SESSION_STATE_OPEN"
     after = json.loads(rgpu("ps", "--json", "--server", server.tcp).stdout)

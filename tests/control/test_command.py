@@ -67,7 +67,17 @@ def test_each_command_explains_itself(command: str) -> None:
         (("run", "--share", "2", "--", "true"), 2, "'2' is not a share"),
         (("run", "--", "no-such-program-here"), 1, "there is no program 'no-such-program-here'"),
         (("run", "--hold", "--server", "127.0.0.1:1", "--", "true"), 1, "no rgpu server answers"),
+        (("trace",), 2, "say which program to run: rgpu trace"),
         (("trace", "--", "true"), 1, "the program made no CUDA call"),
+        (("run", "--", "/"), 1, "'/' is a folder, not a program"),
+        (("run", "--", "/etc/passwd"), 1, "'/etc/passwd' is not executable"),
+        (("run", "--", "/no/such"), 1, "there is no file '/no/such'"),
+        (("run", "--memory", "3.5", "--", "true"), 2, "'3.5' is not a whole number of bytes"),
+        (("probe", "--count", "0"), 2, "0 measurements make no sense"),
+        (("probe", "--server", "127.0.0.1:1"), 1, "127.0.0.1:1 cannot be reached"),
+        (("probe", "--server", "a:1", "b:1"), 2, "name the server once"),
+        (("serve", "--metrics", "127.0.0.1"), 2, "'127.0.0.1' is not HOST:PORT"),
+        (("serve", "--listen", "unix:/etc"), 1, "something else than a socket lies there"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], status: int, sentence: str) -> None:
@@ -87,6 +97,21 @@ def test_a_port_that_somebody_else_has() -> None:
         done = rgpu("serve", "--listen", f"127.0.0.1:{port}", "--device", "emulated:1GiB")
     assert done.returncode == 1
     assert f"rgpu: cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+
+
+def test_a_cache_that_cannot_be_written_to(tmp_path: Path) -> None:
+    config = tmp_path / "rgpu.toml"
+    config.write_text("[emulated]\ncache = '/proc/rgpu'\n")
+    done = rgpu("serve", "--config", str(config), "--listen", "127.0.0.1:0")
+    assert done.returncode == 2
+    assert "emulated.cache: '/proc/rgpu' is not a folder that can be written to" in done.stderr
+
+
+def test_a_variable_that_makes_no_sense() -> None:
+    for name, text in (("DEVICE", "one"), ("MEMORY", "2XB"), ("SHARE", "3")):
+        done = rgpu("run", "--hold", "--", "true", **{f"RGPU_{name}": text})
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"rgpu: RGPU_{name}: '{text}' ")
 
 
 def test_a_driver_that_is_not_there(tmp_path: Path) -> None:

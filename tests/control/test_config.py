@@ -10,6 +10,7 @@ from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint
 from rgpu_common.errors import ConfigError, UsageError
 from rgpu_server.config import (
     DeviceSpec,
+    Emulated,
     Overrides,
     ServerConfig,
     default_memory_bytes,
@@ -50,6 +51,7 @@ log = "1KiB"
 [emulated]
 timing = "hostile:7"
 cache = "/var/cache/rgpu"
+launch_seconds = 90
 
 [tenants.alice]
 sessions = 3
@@ -79,7 +81,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (policy.warm_workers, config.sandbox, config.log_bytes) == (4, False, 1024)
     assert (limits.handshake_seconds, limits.handshakes, limits.control_connections) == (3, 8, 9)
     assert (limits.stream_credits, limits.stream_credit_bytes) == (64, 1 << 20)
-    assert (config.timing, config.cache) == ("hostile:7", "/var/cache/rgpu")
+    assert config.emulated == Emulated("hostile:7", "/var/cache/rgpu", 90)
     assert config.tenants == {
         "alice": TenantPolicy(3, 4 * GIB),
         "*": TenantPolicy(None, 1000),
@@ -135,6 +137,17 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
             "[sessions]\nstream_credit_bytes = '1 foo'",
             "sessions.stream_credit_bytes: '1 foo' has the",
         ),
+        ("[sessions]\nstream_credit_bytes = 9", "sessions.stream_credit_bytes: must be at least"),
+        ("[leases]\nmemory = 'x'", "leases.memory: 'x' is not a number of bytes"),
+        ("[leases]\nmemory = '120%'", "leases.memory: '120%' is not a number of bytes"),
+        ("[leases]\nmemory = 0", "leases.memory: '0' is nothing: a lease needs some memory"),
+        ("[leases]\nmemory = true", "leases.memory is True, which is not bytes"),
+        ("[emulated]\ntiming = 'fast'", "emulated.timing: 'fast' is not normal, hostile or"),
+        ("[emulated]\ntiming = 'hostile:x'", "emulated.timing: 'hostile:x' is not normal"),
+        ("[emulated]\nlaunch_seconds = 0", "emulated.launch_seconds is 0, which is not a whole"),
+        ("devices = ['emulated:3Gi']", "rgpu.toml: devices: 'emulated:3Gi' is not a device: '3Gi'"),
+        ("listen = ['a:b']", "rgpu.toml: listen: 'a:b' is not an address"),
+        ("metrics = '127.0.0.1'", "metrics: '127.0.0.1' is not HOST:PORT"),
         ("[workers]\nlog = -5", "workers.log is -5, which is not bytes"),
         ("metrics = 'unix:/x'", "metrics: 'unix:/x' is not HOST:PORT"),
         ("metrics = '0.0.0.0:1'", "0.0.0.0:1 can be reached from other machines"),
@@ -154,8 +167,23 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_config(tmp_path / "nothing.toml", Overrides())
 
 
-@pytest.mark.parametrize("memory", ["0", "x", "120%"])
-def test_a_default_memory_that_makes_no_sense(tmp_path: Path, memory: str) -> None:
-    config = load(tmp_path, f"[leases]\nmemory = '{memory}'")
+def test_a_default_memory_in_bytes_or_as_a_part(tmp_path: Path) -> None:
+    assert default_memory_bytes(load(tmp_path, "[leases]\nmemory = 4096"), GIB) == 4096
+    assert default_memory_bytes(load(tmp_path, "[leases]\nmemory = '50%'"), GIB) == GIB // 2
+
+
+def test_a_default_memory_that_comes_to_nothing(tmp_path: Path) -> None:
+    config = load(tmp_path, "[leases]\nmemory = '0.0001%'")
     with pytest.raises(ConfigError, match=r"leases\.memory"):
-        default_memory_bytes(config, GIB)
+        default_memory_bytes(config, 1 << 10)
+
+
+@pytest.mark.parametrize(("content", "reason"), [(b"\xff", "it is not UTF-8 text"), (None, "Is a")])
+def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    path = tmp_path / "rgpu.toml"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"cannot be read: {reason}"):
+        load_config(path, Overrides())

@@ -184,7 +184,7 @@ def test_a_tenant_may_not_lease_more_than_its_ceiling() -> None:
     n.handle(grant(memory=2 * GIB), 0.0)
     code, text = sentence(n.handle(grant("other", 2 * GIB), 0.0))
     assert code is Code.TENANT_LIMIT
-    assert "may lease 3 GiB and 1 GiB of it are free, 1 GiB too little for 2 GiB more" in text
+    assert "may lease 3 GiB, and 1 GiB of it is free: 1 GiB too little for 2 GiB more" in text
 
 
 def test_a_ceiling_for_everybody_else_is_written_with_a_star() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import resource
 import signal
 import socket
 import struct
@@ -214,5 +215,23 @@ def test_a_killed_request_is_answered(tmp_path: Path) -> None:
     kind, reader = client.answer()
     assert (kind, reader.u32()) == (LOADED, 801)
     assert client.load(KERNEL)[0] == 0
+    ours.close()
+    assert process.wait(30) == 0
+
+
+def test_a_machine_without_processes_is_a_refusal() -> None:
+    """fork fails: the request is refused with a sentence, the connection stays."""
+    ours, theirs = socket.socketpair()
+    process = start(None, "--fd", theirs)
+    theirs.close()
+    client = Client(ours)
+    assert client.load(KERNEL)[0] == 0
+    limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (0, 4096))
+    result, log, _, _ = client.load(KERNEL + "\n")
+    assert (result, "no process for the compiler" in log) == (2, True)
+    resource.prlimit(
+        process.pid, resource.RLIMIT_NOFILE, limits if limits[1] <= 4096 else (4096, 4096)
+    )
+    assert client.load(KERNEL + "\n\n")[0] == 0
     ours.close()
     assert process.wait(30) == 0

@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint64_t kPage = 65536;  // growth step, a multiple of every page size
 constexpr uint64_t kFrameAlign = 16;
-// Frames are host memory that no lease is charged for: 64 KiB for each of 1,024 threads is far above
-// what programs need, and bounds what a tenant can make a runner hold.
+// Frames are host memory that no lease is charged for: 64 KiB for each of 1,024 threads is far
+// above what programs need, and bounds what a tenant can make a runner hold.
 constexpr uint64_t kMaxFramesBytes = 64U << 20;
 // Codes of LeaveGuarded beside CUresults.
 constexpr int kDeadlock = -1;
