@@ -21,7 +21,7 @@ check: ## everything that reads the code without running it
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	@echo clang-format; $(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format:
 	$(BIN)/ruff check --fix .

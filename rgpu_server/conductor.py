@@ -85,6 +85,8 @@ class Conductor:
         self._starts: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reports_seen: set[str] = set()
+        # Session -> the tenant whose compiler it was connected to.
+        self._compiling: dict[int, str] = {}
         # One row per action type: the method that carries it out.
         self._doers: dict[type[Any], Callable[[Any], None]] = {
             do.StartWorker: self._start_worker,
@@ -246,6 +248,7 @@ class Conductor:
         descriptors = [visitor.connection.fileno(), page.fd]
         compiler = self._connect_compiler(served, action.tenant)
         if compiler is not None:
+            self._compiling[action.session] = action.tenant
             descriptors.append(compiler.fileno())
         self.desk.hand_over(visitor)
         if not worker.send(encode_assign(message), descriptors):
@@ -285,11 +288,12 @@ class Conductor:
         self.desk.refuse(action.session, action.refusal)
 
     def _forget_session(self, action: do.ForgetSession) -> None:
+        tenant = self._compiling.pop(action.session, None)
+        if tenant is not None and self._equipment.compilers is not None:
+            self._equipment.compilers.release(tenant)
         visitor = self.desk.forget(action.session)
         if visitor is None:
             return
-        if self._equipment.compilers is not None:
-            self._equipment.compilers.release(visitor.tenant)
         audit("session_ended", session=action.session, tenant=visitor.tenant, reason=action.reason)
 
     def _make_page(self, action: do.MakePage) -> None:

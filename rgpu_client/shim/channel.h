@@ -94,7 +94,7 @@ class Channel {
                 const PostOptions& options = {}) {
     static_assert(!Op::kIsCall);
     if (const CUresult status = Ready(Op::kOpcode); status != CUDA_SUCCESS) return status;
-    if (options.counted) WaitForCredit(*options.stream, options.credit_bytes);
+    if (const CUresult status = WaitForCredit(options); status != CUDA_SUCCESS) return status;
     const bool direct = options.bulk_bytes >= kDirectBulkBytes;
     std::unique_lock wire(wire_mutex_, std::defer_lock);
     if (direct) wire.lock();
@@ -144,7 +144,7 @@ class Channel {
   CUresult PostDelivered(const Issuer& issuer, const typename Op::Request& request,
                          const PostOptions& options, const HostRegion& region, bool pulled) {
     if (const CUresult status = Ready(Op::kOpcode); status != CUDA_SUCCESS) return status;
-    if (options.counted) WaitForCredit(*options.stream, options.credit_bytes);
+    if (const CUresult status = WaitForCredit(options); status != CUDA_SUCCESS) return status;
     std::unique_lock append(append_mutex_);
     wire::Writer head = Begin(issuer, Op::kOpcode, 0);
     Put(head, request);
@@ -216,7 +216,7 @@ class Channel {
   CUresult SendDirect(std::unique_lock<std::mutex>& append, const PostOptions& options);
   void WriteBuffer(int idle_timeout_ms);
   CUresult Write(iovec* parts, int count, int idle_timeout_ms);
-  void WaitForCredit(Stream& stream, uint64_t bytes);
+  CUresult WaitForCredit(const PostOptions& options);
   CUresult Broken(std::string_view sentence);
 
   // channel_receive.cc

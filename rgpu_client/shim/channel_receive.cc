@@ -91,16 +91,21 @@ CUresult Channel::WaitForReply(Waiter& waiter) {
   return IsAnswered(waiter) ? static_cast<CUresult>(waiter.status) : sticky();
 }
 
-void Channel::WaitForCredit(Stream& stream, uint64_t bytes) {
-  if (stream.credits.Has(bytes, limits_)) return;
+CUresult Channel::WaitForCredit(const PostOptions& options) {
+  if (!options.counted) return CUDA_SUCCESS;
+  const Credits& credits = options.stream->credits;
+  if (credits.Has(options.credit_bytes, limits_)) return CUDA_SUCCESS;
   Flush();
   {
     const std::lock_guard lock(receive_mutex_);
     ++watchers_;
   }
-  ReadUntil(progress_, [&] { return stream.credits.Has(bytes, limits_); });
+  // A session with a fatal error may never give credits back.
+  ReadUntil(progress_,
+            [&] { return credits.Has(options.credit_bytes, limits_) || sticky_.load() != 0; });
   const std::lock_guard lock(receive_mutex_);
   --watchers_;
+  return sticky();
 }
 
 // With receive_mutex_.
@@ -122,7 +127,7 @@ CUresult Channel::WaitForDeliveries(uint64_t address, uint64_t bytes) {
     const std::lock_guard lock(receive_mutex_);
     ++watchers_;
   }
-  ReadUntil(progress_, [&] { return !ExpectedMeets(address, bytes); });
+  ReadUntil(progress_, [&] { return !ExpectedMeets(address, bytes) || sticky_.load() != 0; });
   const std::lock_guard lock(receive_mutex_);
   --watchers_;
   return sticky();
@@ -305,6 +310,8 @@ void Channel::SetSticky(CUresult status, std::string_view sentence) {
   if (status == CUDA_SUCCESS) return;
   if (sticky_.compare_exchange_strong(none, static_cast<int>(status))) {
     handler_->OnSticky(status, sentence);
+    const std::lock_guard lock(receive_mutex_);
+    progress_.notify_all();
   }
 }
 

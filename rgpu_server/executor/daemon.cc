@@ -76,6 +76,38 @@ void ReadRest(int socket) {
   }
 }
 
+// The session that an ASSIGN describes; null: it describes none.
+Session* MakeSession(const Driver& driver, Incoming& message) {
+  Assignment assignment;
+  wire::Reader body = message.body();
+  if (message.type() != Message::kAssign || message.fds.size() < 2 ||
+      !ReadAssignment(body, &assignment)) {
+    base::Log(base::Level::kError,
+              "the daemon's first message is no ASSIGN that this worker knows");
+    return nullptr;
+  }
+  auto lane = transport::Adopt(message.fds[0].release());
+  lease::Page* page = MapPage(message.fds[1].get());
+  if (lane == nullptr || page == nullptr || assignment.slot >= lease::kSlots) {
+    base::Log(base::Level::kError, "the daemon's ASSIGN lacks a connection or a lease page");
+    return nullptr;
+  }
+  if (message.fds.size() > 2) {
+    assignment.environment.push_back("RGPU_EMU_COMPILER_FD=" +
+                                     std::to_string(message.fds[2].release()));
+  }
+  return new Session(driver, std::move(assignment), page, std::move(lane));
+}
+
+[[noreturn]] void Refused(int socket, const Refusal& refusal) {
+  Say(socket, Message::kRefused, [&](wire::Writer& w) {
+    w.Put(static_cast<int32_t>(refusal.status));
+    w.Put(wire::Bytes(refusal.sentence));
+  });
+  ReadRest(socket);
+  _exit(0);
+}
+
 }  // namespace
 
 int RunForDaemon(const Options& options, const Driver& driver, const std::string& report) {
@@ -83,36 +115,12 @@ int RunForDaemon(const Options& options, const Driver& driver, const std::string
   Say(socket, Message::kReady, [&](wire::Writer& w) { w.Put(wire::Bytes(report)); });
   Incoming message;
   if (!message.Receive(socket)) return 0;  // the daemon has no use for us any more
-  Assignment assignment;
-  wire::Reader body = message.body();
-  if (message.type() != Message::kAssign || message.fds.size() < 2 ||
-      !ReadAssignment(body, &assignment)) {
-    base::Log(base::Level::kError,
-              "the daemon's first message is no ASSIGN that this worker knows");
-    return 2;
-  }
-  auto lane = transport::Adopt(message.fds[0].release());
-  lease::Page* page = MapPage(message.fds[1].get());
-  if (lane == nullptr || page == nullptr || assignment.slot >= lease::kSlots) {
-    base::Log(base::Level::kError, "the daemon's ASSIGN lacks a connection or a lease page");
-    return 2;
-  }
-  if (message.fds.size() > 2) {
-    assignment.environment.push_back("RGPU_EMU_COMPILER_FD=" +
-                                     std::to_string(message.fds[2].release()));
-  }
+  Session* made = MakeSession(driver, message);
+  if (made == nullptr) return 2;
   message.fds.clear();
-  // The sessions's threads may outlive this frame: nothing of it is ever destroyed.
-  auto& session = *new Session(driver, std::move(assignment), page, std::move(lane));
+  Session& session = *made;  // its threads outlive this function: it is never destroyed
   Refusal refusal;
-  if (!session.Open(&refusal)) {
-    Say(socket, Message::kRefused, [&](wire::Writer& w) {
-      w.Put(static_cast<int32_t>(refusal.status));
-      w.Put(wire::Bytes(refusal.sentence));
-    });
-    ReadRest(socket);
-    _exit(0);
-  }
+  if (!session.Open(&refusal)) Refused(socket, refusal);
   Say(socket, Message::kOpened, [&](wire::Writer& w) {
     w.Put(session.band().base);
     w.Put(session.band().size);

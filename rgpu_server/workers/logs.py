@@ -9,6 +9,7 @@ import os
 log = logging.getLogger("rgpu.worker")
 
 _MAX_LINE_BYTES = 1000
+_LAST_READS = 64
 
 
 class LogPipe:
@@ -38,8 +39,10 @@ class LogPipe:
         self.close_write_end()
         if self._read_fd < 0:
             return
-        while self._read_fd >= 0 and self._readable():
-            pass
+        # Bounded: somebody may still hold the other end and write.
+        for _ in range(_LAST_READS):
+            if self._read_fd < 0 or not self._readable():
+                break
         self._stop()
 
     def _readable(self) -> bool:

@@ -100,6 +100,35 @@ ATTACKS = {
         (719,),
         ".func F(.param .b64 a) { ret; }",
     ),
+    "a function that returns although it said it never does": Attack(
+        CALL + " st.u64 [%d1], %d1;", (719,), ".func .noreturn F(.param .b64 a) { ret; }"
+    ),
+    "such a function by pointer": Attack(
+        "mov.u64 %d2, F; { .param .b64 a; st.param.b64 [a], %d1;"
+        " P: .callprototype _ (.param .b64 _) .noreturn; call %d2, (a), P; } st.u64 [%d1], %d1;",
+        (0, 719),
+        ".func F(.param .b64 a) { ret; }",
+    ),
+    "parameters far behind the last": Attack(
+        "mov.u64 %d2, p; add.u64 %d2, %d2, 100000; ld.param.u64 %d3, [%d2]; st.u64 [%d1], %d3;",
+        (0,),
+    ),
+    "a jump table that ends earlier": Attack(
+        "mov.u32 %r1, 77; T: .branchtargets A, B; brx.idx %r1, T; A: ret; B: ret;", (719,)
+    ),
+    "an atomic on an odd address": Attack(
+        "add.u64 %d2, %d1, 3; atom.add.u64 %d3, [%d2], 1;", (716,)
+    ),
+    "infinity as an offset": Attack(
+        "mov.f64 %f1, 0d7FF0000000000000; cvt.rzi.u64.f64 %d2, %f1; add.u64 %d3, %d1, %d2;"
+        " st.u64 [%d3], %d2;",
+        (700,),
+    ),
+    "an address outside in a variable": Attack(
+        "ld.u64 %d2, [t]; st.u64 [%d2], %d1;",
+        (700,),
+        ".visible .global .u64 x;\n.visible .global .u64 t[1] = {x-8589934592};",
+    ),
     "printf of a wild format": Attack(
         "mov.u64 %d2, 0x500000; { .param .b64 a; .param .b64 b; .param .b32 c; st.param.b64 [a], %d2;"
         " st.param.b64 [b], %d2; call (c), vprintf, (a, b); }",
@@ -120,7 +149,8 @@ def ptx(attack: Attack) -> str:
         outside, inside = "", attack.before
     return (
         f"{HEADER}{outside}\n.visible .entry k(.param .u64 p) {{\n"
-        ".reg .b64 %d<6>; .reg .b32 %r<4>; .reg .b32 %t<2>; .reg .pred %p<2>;\n"
+        ".reg .b64 %d<6>; .reg .b32 %r<4>; .reg .b32 %t<2>; .reg .pred %p<2>;"
+        " .reg .f64 %f<2>;\n"
         f"{inside}ld.param.u64 %d1, [p]; mov.u32 %t1, %tid.x;\n{attack.body}\nret; }}\n"
     )
 

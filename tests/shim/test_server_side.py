@@ -175,6 +175,36 @@ cuda("cuStreamSynchronize", stream)
     assert (most, done) == (4, 40)
 
 
+def test_a_fatal_error_ends_the_wait_for_credit() -> None:
+    sent = 0
+
+    def script(name: str, values: dict[str, Value], frame: Frame) -> Iterator[Answer]:
+        nonlocal sent
+        sent += name == "rgpuMemset"
+        if name == "rgpuMemAlloc":
+            yield reply(frame, name, dptr=OUTSIDE)
+        elif name == "rgpuMemset" and sent == 4:
+            values = {"context": 0, "sentence": "a kernel went astray"}
+            yield encode_message(Notice.STICKY, values, status=700)
+        elif frame.header.flags & 1:
+            yield reply(frame, name)
+
+    with FakeServer(script, with_band=False, credits=4) as server:
+        code, output, errors = clients.run(
+            server.address,
+            START
+            + """
+place = cuda.alloc(4096)
+for _ in range(40):
+    result = cuda.result("cuMemsetD8Async", c_uint64(place), 1, c_size_t(64), stream)
+print(result, cuda.result("cuCtxSynchronize"))
+""",
+        )
+    assert (code, output) == (0, "700 700\n"), errors
+    assert sent == 4
+    assert "a kernel went astray" in errors
+
+
 def nonsense(kind: str, frame: Frame) -> bytes:
     """A frame that no honest server sends."""
     seq = frame.header.seq

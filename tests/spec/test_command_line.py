@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cudaspec import generate
+from cudaspec import generate, load
+from cudaspec.gen import docs
 
 
 def _run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -26,6 +27,12 @@ def test_writes_the_coverage_page_and_the_dictionary(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "| `cuLaunchKernel` | posted | `rgpuLaunch` |" in page.read_text()
     assert 'rgpuLaunch="\\x01\\x06"' in words.read_text()
+
+
+def test_the_coverage_page_in_docs_is_fresh(spec: load.Spec) -> None:
+    """`make gen` writes it."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "cuda.md"
+    assert page.read_text(encoding="utf-8") == docs.coverage_md(spec)
 
 
 def test_says_what_to_give(tmp_path: Path) -> None:
