@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -264,12 +263,11 @@ def _call(command: Sequence[str], environment: dict[str, str]) -> int:
         process = subprocess.Popen(command, env=environment)
     except OSError as error:
         raise RgpuError(f"{command[0]} cannot be started: {error.strerror}") from None
-    # Ctrl-C goes to the program as well; what it counted is shown all the same.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    from rgpu_client.session.agent import forwarded_signals
+
+    # What the program counted is shown also when Ctrl-C has ended it.
+    with forwarded_signals(process):
         status = process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
     return 128 - status if status < 0 else status
 
 

@@ -331,8 +331,13 @@ class Conductor:
 
     def _take_slot(self, action: do.TakeSlot) -> None:
         page = self.pages.get(action.lease)
-        if page is not None:
+        if page is None:
+            return
+        try:
             page.take(action.slot, action.session)
+        except WorkerError as error:
+            # A worker of this lease wrote where it must not: nothing that others wait for stops.
+            log.error("lease %s: %s", action.lease, error)
 
     def _clear_slot(self, action: do.ClearSlot) -> None:
         page = self.pages.get(action.lease)

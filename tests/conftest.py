@@ -3,5 +3,18 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-compat", action="store_true", help="also run what `make compat` needs")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves tests/compat out unless asked for: its programs are not in the [test] extra."""
+    if "compat" in collection_path.relative_to(ROOT).parts and not config.getoption("--run-compat"):
+        return True
+    return None

@@ -7,6 +7,7 @@ sessions.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.errors import RgpuError, ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
     from rgpu_client.control import ControlClient, LeaseRequest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # Keep-alives per life of the lease: two may be lost.
 _KEEP_ALIVES = 3
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1)
+_FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 
 
 def run_under_lease(
@@ -59,20 +61,45 @@ def _run(
     except OSError as error:
         raise RgpuError(f"{command[0]} cannot be started: {error.strerror}") from None
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
     pidfd = os.pidfd_open(process.pid)
     try:
-        while not select.select([pidfd], [], [], request.ttl_seconds / _KEEP_ALIVES)[0]:
-            _keep_alive(client, lease_id)
+        with forwarded_signals(process):
+            while not select.select([pidfd], [], [], request.ttl_seconds / _KEEP_ALIVES)[0]:
+                _keep_alive(client, lease_id)
     finally:
         os.close(pidfd)
-        for number, handler in before.items():
-            signal.signal(number, handler)
     status = process.wait()
     return 128 - status if status < 0 else status
+
+
+@contextlib.contextmanager
+def forwarded_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """What is sent to us meanwhile is for the program, and ends us only with it."""
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        if number not in _FROM_KEYBOARD or not _in_foreground():
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """The terminal sends Ctrl-C to the program as well: forwarded, it would come twice."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _keep_alive(client: ControlClient, lease_id: str) -> None:

@@ -257,6 +257,7 @@ class Channel {
   std::atomic<uint64_t> last_posted_{0};        // written with append_mutex_
   std::atomic<uint64_t> acknowledged_{0};       // written by readers
   std::atomic<uint64_t> buffered_since_ns_{0};  // first frame in buffer_, 0: empty
+  std::atomic<bool> buffer_full_{false};        // a batch: the flusher need not wait for its age
   uint64_t last_append_ns_ = 0;                 // append_mutex_
   std::atomic<uint64_t> commands_sent_{0};
   std::atomic<uint64_t> writes_{0};

@@ -87,13 +87,15 @@ CUresult Channel::AfterAppend(std::unique_lock<std::mutex>& append) {
   const uint64_t now = base::NowNs();
   const bool first = buffer_.frames() == 1;
   const bool full = buffer_.frames() >= kBatchCommands || buffer_.size() >= kBatchBytes;
+  const bool most = buffer_.frames() >= 4 * kBatchCommands || buffer_.size() >= 4 * kBatchBytes;
   const uint64_t seq = seq_.load(std::memory_order_relaxed);
   const bool idle = first && (acknowledged_.load(std::memory_order_relaxed) + 1 >= seq ||
                               now - last_append_ns_ > kIdleNs);
   last_append_ns_ = now;
   if (first) buffered_since_ns_.store(now, std::memory_order_relaxed);
   append.unlock();
-  if (full || idle || (first && !Flusher::Arm(this))) Flush();
+  if (full) buffer_full_.store(true, std::memory_order_relaxed);
+  if (most || idle || ((first || full) && !Flusher::Arm(this))) Flush();
   return CUDA_SUCCESS;
 }
 
@@ -104,6 +106,7 @@ CUresult Channel::SendDirect(std::unique_lock<std::mutex>& append, const PostOpt
   sending_.clear();
   sending_.swap(buffer_);
   buffered_since_ns_.store(0, std::memory_order_relaxed);
+  buffer_full_.store(false, std::memory_order_relaxed);
   append.unlock();
   std::array<iovec, 2> parts = {sending_.part(),
                                 iovec{const_cast<void*>(options.bulk), options.bulk_bytes}};
@@ -122,6 +125,7 @@ void Channel::WriteBuffer(int idle_timeout_ms) {
     sending_.clear();
     sending_.swap(buffer_);
     buffered_since_ns_.store(0, std::memory_order_relaxed);
+    buffer_full_.store(false, std::memory_order_relaxed);
   }
   iovec part = sending_.part();
   Write(&part, 1, idle_timeout_ms);

@@ -46,7 +46,8 @@ void Flusher::Forget() {
 bool Flusher::FlushOld(Channel* channel) {
   const uint64_t since = channel->buffered_since_ns_.load(std::memory_order_relaxed);
   if (since == 0) return false;
-  if (base::NowNs() - since >= static_cast<uint64_t>(kDelayNs)) channel->Flush();
+  const bool full = channel->buffer_full_.load(std::memory_order_relaxed);
+  if (full || base::NowNs() - since >= static_cast<uint64_t>(kDelayNs)) channel->Flush();
   return true;
 }
 

@@ -12,6 +12,8 @@ namespace {
 
 // Pageable sources up to this size are captured at the call; for larger ones the call waits.
 constexpr uint64_t kStageBytes = uint64_t{4} << 20;
+// Async copies up to this size are done on the calling thread if the stream is idle.
+constexpr uint64_t kAtOnceBytes = uint64_t{1} << 20;
 
 bool IsHost(PointerKind kind) {
   return kind == PointerKind::kPageable || kind == PointerKind::kPinned;
@@ -141,6 +143,15 @@ CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& s
         !__builtin_mul_overflow(plan.width, plan.height, &bytes) && bytes <= kStageBytes;
     // Both are legal: to stage and return, or to wait until the stream has come to the copy.
     return fits && !HostileChance(3) ? Captured(plan, stream) : SynchronousCopy(plan, stream);
+  }
+  // A short copy costs less than waking the stream's thread, and its bytes are still in the cache.
+  const bool host_side = IsHost(plan.dst_kind) || IsHost(plan.src_kind);
+  if (host_side && plan.height == 1 && plan.width <= kAtOnceBytes && stream->NothingBefore()) {
+    CUresult status = stream->context()->Status();
+    if (status != CUDA_SUCCESS) return status;
+    status = MoveLater(plan);
+    if (status != CUDA_SUCCESS) stream->context()->Fail(status);
+    return CUDA_SUCCESS;
   }
   Command command;
   command.run = [plan] { return MoveLater(plan); };

@@ -72,16 +72,17 @@ CUresult Stream::Push(Command command, Fence* place) {
   }
 }
 
+bool Stream::NothingBefore() {
+  if (Hostile()) return false;
+  const auto order =
+      Barrier() ? std::unique_lock(context_->order()) : std::unique_lock<std::mutex>();
+  Fences after;
+  Gather(&after);
+  return Idle() && after.empty();
+}
+
 CUresult Stream::PushAndWait(std::function<CUresult()> run) {
-  bool inline_ok = false;
-  if (!Hostile()) {
-    const auto order =
-        Barrier() ? std::unique_lock(context_->order()) : std::unique_lock<std::mutex>();
-    Fences after;
-    Gather(&after);
-    inline_ok = Idle() && after.empty();
-  }
-  if (inline_ok) {
+  if (NothingBefore()) {
     const CUresult status = context_->Status();
     return status == CUDA_SUCCESS ? run() : status;
   }
@@ -138,8 +139,13 @@ bool Stream::StartThread() {
   sigfillset(&all);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  // Kernels run on this stack: a guard that no frame of ours can step over.
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setguardsize(&attributes, size_t{1} << 20);
   pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, &Stream::Entry, self);
+  const int error = pthread_create(&thread, &attributes, &Stream::Entry, self);
+  pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
     delete self;

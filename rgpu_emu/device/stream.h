@@ -48,6 +48,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Appends; blocks while the queue is full.  `place` (may be null) gets the command's fence.
   CUresult Push(Command command, Fence* place = nullptr);
+  // Nothing is pending that a command pushed now would have to follow.  Never so in hostile timing.
+  bool NothingBefore();
   // Runs at once on the calling thread when nothing that it would have to follow is pending, else
   // appends and waits.  Returns the command's own result.
   CUresult PushAndWait(std::function<CUresult()> run);

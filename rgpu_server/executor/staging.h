@@ -13,8 +13,8 @@ namespace rgpu::exec {
 
 inline constexpr uint32_t kSlotBytes = 1U << 20;    // the largest bulk of a frame
 inline constexpr uint32_t kSmallBytes = 64U << 10;  // up to here pieces share a slot
-inline constexpr uint64_t kMaxStagingBytes = 1U
-                                             << 30;  // per context; a client that wants more gets 2
+// Per context: host memory that no lease is charged for.  A client that wants more gets 2.
+inline constexpr uint64_t kMaxStagingBytes = 256U << 20;
 
 // A part of a slot.  `keep` returns the slot when nobody holds any part of it.
 struct Piece {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 
 import pytest
@@ -11,6 +12,7 @@ from helpers.server import Server
 from helpers.waiting import wait_until
 
 from attack.door import BAND, Lane
+from rgpu_common.wire.codec import encode_command
 from rgpu_common.wire.frame import Kind, encode_frame
 from rgpu_common.wire.handshake import (
     Attach,
@@ -163,3 +165,39 @@ def test_greetings_that_hang_up_at_once_leave_no_session(server: Server) -> None
             lane.send(greeting)
     wait_until(lambda: len(server.children()) <= 2)
     served(server)
+
+
+@pytest.mark.parametrize("end", ["half closed", "reset", "no control lane"])
+def test_a_session_ends_however_its_connection_does(server: Server, end: str) -> None:
+    with Lane(server.tcp) as lane, Lane(server.tcp) as control:
+        welcome = lane.hello(memory_bytes=1 << 20, lease_key=end)
+        assert isinstance(welcome, Welcome)
+        if end != "no control lane":
+            control.send(encode_attach(Attach(welcome.session, welcome.secret)))
+            assert control.frame() is not None
+        if end == "half closed":
+            lane.socket.shutdown(socket.SHUT_WR)
+            assert lane.frame() is None
+        else:
+            hard = struct.pack("ii", end == "reset", 0)
+            lane.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, hard)
+            lane.close()
+        wait_until(lambda: not any(serving(pid) for pid in server.children()), 2)
+
+
+def test_what_rides_behind_the_greeting_is_held_to_the_rules(server: Server) -> None:
+    greeting = encode_hello(Hello(device_bands=(BAND,), memory_bytes=1 << 20))
+    with Lane(server.tcp) as lane:
+        lane.send(greeting + encode_command("rgpuPing", {"echo": 4}, seq=1) + b"\xff" * 4000)
+        frames = [lane.frame() for _ in range(3)]
+        kinds = [frame.header.kind for frame in frames if frame is not None]
+        assert kinds == [Kind.HANDSHAKE, Kind.REPLY, Kind.NOTICE]
+        assert lane.frame() is None
+
+
+def serving(pid: int) -> bool:
+    """Whether a worker has a session: then it has threads."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -194,6 +195,33 @@ def test_hold_grants_a_lease_for_the_run_and_revokes_it(server: Server) -> None:
     assert session["state"] == "SESSION_STATE_OPEN"
     after = json.loads(rgpu("ps", "--json", "--server", server.tcp).stdout)
     assert held["lease_id"] not in [entry["lease_id"] for entry in after["leases"]]
+
+
+@pytest.mark.parametrize("command", [("trace",), ("run", "--hold")])
+def test_a_signal_is_passed_on_once(server: Server, command: tuple[str, ...]) -> None:
+    script = (
+        "import signal\n"
+        "waited = {signal.SIGTERM, signal.SIGINT}\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, waited)\n"
+        "print('ready', flush=True)\n"
+        "print(signal.sigwait(waited).name, signal.sigpending() & waited, flush=True)\n"
+        "raise SystemExit(7)\n"
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen(
+            [RGPU, *command, "--server", server.tcp, "--", sys.executable, "-c", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        with process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(number)
+            assert process.stdout.readline() == f"{number.name} set()\n"
+            assert process.wait(timeout=30) == 7
 
 
 def test_hold_passes_signals_and_exit_codes_on(server: Server) -> None:

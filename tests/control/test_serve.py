@@ -214,7 +214,7 @@ def test_a_worker_that_is_killed_ends_its_session_only(daemon: Daemon) -> None:
         check=True,
     ).stdout
     sessions = json.loads(listed)["sessions"]
-    victim = next(s for s in sessions if s["session_id"] == "1")
+    victim = next(s for s in sessions if s["session_id"] == 1)
     os.kill(int(victim["worker_pid"]), signal.SIGKILL)
     assert first.closed()
     second.command.setblocking(False)
