@@ -33,12 +33,12 @@ test: ## the tests, against what is installed
 	$(BIN)/pytest
 
 native: ## C++ alone, with its tests
-	cmake -S . -B $(BUILD) -DRGPU_TESTS=ON -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake -S . -B $(BUILD) -DRGPU_TESTS=ON -DRGPU_WERROR=ON -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build $(BUILD) -j2
 	ctest --test-dir $(BUILD) --output-on-failure
 
 sanitize: ## C++ tests under ASan and UBSan
-	cmake -S . -B build/asan -DRGPU_TESTS=ON -DRGPU_SANITIZE=address,undefined -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake -S . -B build/asan -DRGPU_TESTS=ON -DRGPU_WERROR=ON -DRGPU_SANITIZE=address,undefined -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build build/asan -j2
 	ctest --test-dir build/asan --output-on-failure
 

@@ -9,15 +9,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "rgpu_common/native/base/fd.h"
 
 namespace rgpu::shim {
 namespace {
 
-constexpr uint32_t kWrapperMagic = 0x466243b1;
-constexpr uint32_t kFatbinMagic = 0xba55ed50;
-constexpr char kLinkedMagic[] = "RGPUIMG1";
+// The first bytes of each kind, as they lie in memory.
+constexpr std::string_view kWrapperMagic = "\xb1\x43\x62\x46";
+constexpr std::string_view kFatbinMagic = "\x50\xed\x55\xba";
+constexpr std::string_view kElfMagic =
+    "\x7f"
+    "ELF";
+constexpr std::string_view kLinkedMagic = "RGPUIMG1";
 constexpr uint64_t kPage = 4096;
 // Headers of one image: far more sections than any compiler makes.
 constexpr uint64_t kMaxHeaders = 1U << 16;
@@ -111,13 +116,25 @@ std::optional<Image> MeasureText(const uint8_t* data) {
   return std::nullopt;
 }
 
+// True if `data` begins with `magic`.  Reads no byte behind the first that differs: a short text
+// may end where something else begins.
+bool BeginsWith(const uint8_t* data, std::string_view magic) {
+  for (size_t i = 0; i < magic.size(); ++i) {
+    if (!CanRead(data + i) || data[i] != static_cast<uint8_t>(magic[i])) return false;
+  }
+  return true;
+}
+
+std::optional<Image> MeasureLinked(const uint8_t* data) {
+  uint64_t total = 0;
+  return Load(data + kLinkedMagic.size(), &total) ? Checked(data, total) : std::nullopt;
+}
+
 std::optional<Image> MeasureWrapped(const uint8_t* data) {
   uint64_t pointer = 0;
-  uint32_t magic = 0;
   if (!Load(data + 8, &pointer)) return std::nullopt;
   const auto* fatbin = reinterpret_cast<const uint8_t*>(pointer);
-  if (!Load(fatbin, &magic) || magic != kFatbinMagic) return std::nullopt;
-  return MeasureFatbin(fatbin);
+  return BeginsWith(fatbin, kFatbinMagic) ? MeasureFatbin(fatbin) : std::nullopt;
 }
 
 }  // namespace
@@ -134,17 +151,10 @@ uint64_t ReadableBytes(const void* address, uint64_t bytes) {
 
 std::optional<Image> MeasureImage(const void* image) {
   const auto* data = static_cast<const uint8_t*>(image);
-  uint32_t magic = 0;
-  if (!Load(data, &magic)) return MeasureText(data);  // shorter than a magic number
-  if (magic == kWrapperMagic) return MeasureWrapped(data);
-  if (magic == kFatbinMagic) return MeasureFatbin(data);
-  if (memcmp(&magic, ELFMAG, SELFMAG) == 0) return MeasureElf(data);
-  if (memcmp(&magic, kLinkedMagic, 4) == 0 && ReadableBytes(data, 16) == 16 &&
-      memcmp(data, kLinkedMagic, 8) == 0) {
-    uint64_t total = 0;
-    memcpy(&total, data + 8, sizeof(total));
-    return Checked(data, total);
-  }
+  if (BeginsWith(data, kWrapperMagic)) return MeasureWrapped(data);
+  if (BeginsWith(data, kFatbinMagic)) return MeasureFatbin(data);
+  if (BeginsWith(data, kElfMagic)) return MeasureElf(data);
+  if (BeginsWith(data, kLinkedMagic)) return MeasureLinked(data);
   return MeasureText(data);
 }
 

@@ -24,7 +24,7 @@ Range MakeRange(uint64_t base, uint64_t bytes, RangeKind kind = RangeKind::kDevi
 }  // namespace
 
 TEST(HandlesAreNeverUsedTwice) {
-  auto& table = *new HandleTable;
+  static auto& table = *new HandleTable;  // never deleted, as in a session
   const uint64_t first = table.Add(std::make_unique<Event>());
   CHECK(first > 2);
   CHECK(table.Find<Event>(first) != nullptr && table.Find<Stream>(first) == nullptr);
@@ -33,7 +33,7 @@ TEST(HandlesAreNeverUsedTwice) {
   const uint64_t second = table.Add(std::make_unique<Stream>());
   CHECK(second > first);
   // A table of a later session goes on counting, and does not know the handles of the one before.
-  auto& later = *new HandleTable;
+  static auto& later = *new HandleTable;
   CHECK(later.Add(std::make_unique<Stream>()) > second);
   CHECK(later.Find<Stream>(second) == nullptr);
   CHECK(table.Find<Stream>(~0ULL) == nullptr && table.Find<Stream>(0) == nullptr);
