@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -67,7 +68,11 @@ class Daemon:
     def children(self) -> dict[int, str]:
         """Process id -> name of every child."""
         listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return {int(pid): Path(f"/proc/{pid}/comm").read_text().strip() for pid in listed.split()}
+        names = {}
+        for pid in listed.split():
+            with contextlib.suppress(FileNotFoundError):  # it has ended since it was listed
+                names[int(pid)] = Path(f"/proc/{pid}/comm").read_text().strip()
+        return names
 
 
 class Client:
