@@ -151,6 +151,7 @@ CUresult Channel::Write(iovec* parts, int count, int idle_timeout_ms) {
     case transport::SendState::kFault:
       return CUDA_ERROR_INVALID_VALUE;
     default:
+      ReadWithoutBlocking();  // the worker may have said why before it went
       Lost("the server closed the connection");
       return sticky();
   }
