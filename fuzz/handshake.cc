@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/resume.h"
 
 namespace {
 
@@ -25,12 +26,14 @@ void RoundTrip(const uint8_t* data, size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const uint8_t which = data[0] % 4;
+  const uint8_t which = data[0] % 6;
   ++data;
   --size;
   if (which == 0) RoundTrip<rgpu::wire::Hello>(data, size);
   if (which == 1) RoundTrip<rgpu::wire::Welcome>(data, size);
   if (which == 2) RoundTrip<rgpu::wire::Refused>(data, size);
   if (which == 3) RoundTrip<rgpu::wire::Attach>(data, size);
+  if (which == 4) RoundTrip<rgpu::wire::Shm>(data, size);
+  if (which == 5) RoundTrip<rgpu::wire::Resume>(data, size);
   return 0;
 }

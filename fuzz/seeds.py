@@ -1,4 +1,6 @@
-"""Writes a seed per message of the wire: `python fuzz/seeds.py OUT` makes OUT/<target>/*."""
+"""Writes a seed per message of the wire and kind of image: `python fuzz/seeds.py OUT` makes
+OUT/<target>/*.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudaspec.load import Field, load
+from netprobe.native import Offer, put_offer
 from rgpu_common.wire import handshake as hs
+from rgpu_common.wire import resume as rs
 from rgpu_common.wire.codec import Value, put_fields
-from rgpu_common.wire.frame import Kind, encode_frame
+from rgpu_common.wire.frame import MAGIC, Flags, Kind, encode_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,12 +42,17 @@ def handshakes() -> Iterator[tuple[str, bytes]]:
         release="0.1", token="token", lease_key="lease", tenant="tenant", container="container",
         program="python", pid=1, device_bands=(hs.Band(1 << 45, 1 << 40),),
         pinned_bands=(hs.Band(1 << 46, 1 << 30),), opcodes=(hs.OpcodeHash(0x301, 5),),
+        wishes=(hs.Wish(1, 250_000),),
     )  # fmt: skip
     device = hs.DeviceInfo(name="device", attributes=(hs.Attribute(1, 1024),))
     yield "hello", b"\0" + hs.put_hello(hello)
     yield "welcome", b"\1" + hs.put_welcome(hs.Welcome(missing=(1, 2), devices=(device, device)))
     yield "refused", b"\2" + hs.put_refused(hs.Refused("no lease"))
     yield "attach", b"\3" + hs.put_attach(hs.Attach(session=1))
+    yield "resume", b"\5" + rs.put_resume(rs.Resume(session=1, received=1 << 40))
+    yield "shm", b"\4" + hs.put_shm(hs.Shm(reason="no memory"))
+    granted = hs.Welcome(devices=(device,), grants=(hs.Wish(6, 1),))
+    yield "granted", b"\1" + hs.put_welcome(granted)
 
 
 def streams() -> Iterator[tuple[str, bytes]]:
@@ -58,7 +67,75 @@ def streams() -> Iterator[tuple[str, bytes]]:
     yield "big", bytes((255, 2)) + big
 
 
-TARGETS = {"commands": commands, "handshake": handshakes, "frame_reader": streams}
+def fatbin(kind: int, flags: int, stored: bytes, plain_bytes: int) -> bytes:
+    """A fatbin of one entry for sm_80."""
+    padded = stored + bytes(-len(stored) % 8)
+    sizes = (len(padded), len(stored), 0, 0, 80, 64, 0, flags, 0, plain_bytes)
+    body = struct.pack("<HHIQIIIIIIQQQ", kind, 0x101, 64, *sizes) + padded
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+def images() -> Iterator[tuple[str, bytes]]:
+    """One of each kind that a program may load."""
+    text = b".version 8.0\n.target sm_80\n.address_size 64\n"
+    # 15 + 29 literals and a match of 4; one literal and a match of 100; five literals.
+    packed = b"\xf0\x1d" + text[:44] + b"\x2c\0\x1f;\x01\0\x51\x50" + text[:5]
+    yield "text", text
+    yield "sass", b"\x7fELF" + bytes(60)
+    yield "plain", fatbin(1, 0, text, 0)
+    yield "cubin", fatbin(2, 0, bytes(64), 0)
+    yield "lz4", fatbin(1, 0x2000, packed, 44 + 4 + 1 + 100 + 5)
+    yield "zstd", fatbin(1, 0x8000, bytes(64), 100)
+    linked = struct.pack("<I", len(text)) + text
+    yield "linked", struct.pack("<8sQI", b"RGPUIMG1", 20 + 2 * len(linked), 2) + 2 * linked
+
+
+def rings() -> Iterator[tuple[str, bytes]]:
+    """Steps of fuzz/ring.cc: a peer in good order, and positions that make no sense."""
+
+    def steps(*all_steps: tuple[int, int]) -> bytes:
+        return b"".join(struct.pack("<BQ", *step) for step in all_steps)
+
+    yield "order", steps((5, 100), (6, 99), (5, 4096), (7, 0), (6, 4095), (5, 4000), (6, 8191))
+    yield "sleeps", steps((2, 1 << 32 | 1), (5, 4096), (6, 4096), (2, 1), (5, 1))
+    yield "behind", steps((5, 100), (0, 101), (5, 1), (0, 0), (5, 5000))
+    yield "ahead", steps((1, 4097), (6, 10), (1, 4096), (6, 8000), (1, (1 << 64) - 1), (6, 1))
+    yield (
+        "creeps",
+        steps((3, 1), (6, 0), (4, 1), (5, 8191), (3, 4096), (6, 5000), (4, 4095), (5, 9)),
+    )
+
+
+def probe_order(verb: int, piece: int = 0, size: int = 0) -> bytes:
+    """The frame of an order to a probe responder."""
+    head = struct.pack("<IIQII", verb, piece, size, 0, 7)
+    return encode_frame(Kind.HANDSHAKE, hs.Handshake.PROBE, head)
+
+
+def probes() -> Iterator[tuple[str, bytes]]:
+    """How a probe goes, to the responder, and what the messages alone are."""
+    request = struct.pack("<IHH", MAGIC, 1, 0)
+    opening = encode_frame(Kind.HANDSHAKE, hs.Handshake.PROBE, request)
+    data = encode_frame(Kind.HANDSHAKE, hs.Handshake.PROBE, b"", bytes(4096), flags=Flags.MORE)
+    last = encode_frame(Kind.HANDSHAKE, hs.Handshake.PROBE, b"", bytes(904))
+    yield "echo", b"\0" + opening + 3 * probe_order(1)
+    yield "up", b"\0" + opening + probe_order(2, 4096, 5000) + data + last + probe_order(1)
+    yield "down", b"\0" + opening + probe_order(3, 4096, 50_000) + probe_order(1)
+    yield "count", b"\0" + opening + probe_order(4, 0, 3) + 3 * probe_order(5)
+    yield "request", b"\1" + request
+    yield "offer", b"\2" + put_offer(Offer(endpoints=("tcp:0.0.0.0:7700", "unix:/run/rgpu")))
+    yield "order", b"\3" + struct.pack("<IIQII", 3, 4096, 50_000, 9, 7)
+    yield "arrivals", b"\4" + struct.pack("<IQQ", 16, 1000, 2000)
+
+
+TARGETS = {
+    "probe": probes,
+    "commands": commands,
+    "handshake": handshakes,
+    "frame_reader": streams,
+    "image": images,
+    "ring": rings,
+}
 
 
 def main(out: Path) -> None:

@@ -1,9 +1,14 @@
 #include "rgpu_common/native/native_abi.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "rgpu_common/native/lease/page.h"
+#include "rgpu_common/native/lease/token.h"
+#include "rgpu_common/native/probe/message.h"
 #include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/preface.h"
+#include "rgpu_common/native/wire/resume.h"
 
 namespace {
 
@@ -16,10 +21,10 @@ template <typename T>
 int64_t RoundTrip(const uint8_t* head, size_t bytes, uint8_t* out, size_t capacity) {
   T message{};
   rgpu::wire::Reader reader(head, bytes);
-  if (!rgpu::wire::Get(reader, &message)) return -1;
+  if (!Get(reader, &message)) return -1;
   std::vector<uint8_t> encoded;
   rgpu::wire::Writer writer(&encoded);
-  rgpu::wire::Put(writer, message);
+  Put(writer, message);
   if (encoded.size() > capacity) return -3;
   if (!encoded.empty()) std::memcpy(out, encoded.data(), encoded.size());
   return static_cast<int64_t>(encoded.size());
@@ -56,14 +61,65 @@ void rgpu_lease_set_shares(void* page, uint32_t request_ppm, uint32_t limit_ppm)
 }
 void rgpu_lease_set_state(void* page, uint32_t state) { AsPage(page)->state = state; }
 
-int rgpu_lease_read_slot(const void* page, uint32_t slot, uint64_t values[7]) {
+int rgpu_lease_read_slot(const void* page, uint32_t slot, uint64_t values[9]) {
   if (slot >= rgpu::lease::kSlots) return 0;
   const rgpu::lease::Slot& s = AsPage(page)->slots[slot];
-  const std::atomic<uint64_t>* fields[] = {&s.session,    &s.used_bytes, &s.peak_bytes, &s.launches,
-                                           &s.copy_bytes, &s.busy_ns,    &s.refused};
+  const std::atomic<uint64_t>* fields[] = {&s.session,  &s.used_bytes, &s.peak_bytes,
+                                           &s.launches, &s.copy_bytes, &s.busy_ns,
+                                           &s.refused,  &s.copies,     &s.gate.held_back_ns};
   for (size_t i = 0; i < std::size(fields); ++i) values[i] = fields[i]->load();
   return 1;
 }
+
+void rgpu_token_write(void* page, uint32_t phase, uint64_t generation, uint64_t start_ns,
+                      uint64_t slice_ns) {
+  rgpu::lease::WriteGrant(
+      AsPage(page), {generation, static_cast<rgpu::lease::Phase>(phase), start_ns, slice_ns, 0});
+}
+void rgpu_token_read(const void* page, uint64_t values[4]) {
+  const rgpu::lease::Grant grant = rgpu::lease::ReadGrant(AsPage(page));
+  values[0] = static_cast<uint64_t>(grant.phase);
+  values[1] = grant.generation;
+  values[2] = grant.start_ns;
+  values[3] = grant.slice_ns;
+}
+void rgpu_token_heartbeat(void* page, uint64_t now_ns) {
+  AsPage(page)->token.heartbeat_ns = now_ns;
+}
+void rgpu_token_demand(const void* page, uint64_t generation, uint64_t values[11]) {
+  const rgpu::lease::Demand d = rgpu::lease::ReadDemand(AsPage(page), generation);
+  const uint64_t all[] = {d.workers,      d.active,          d.wanting,      d.near_end,
+                          d.spent,        d.kernel_us,       d.in_flight_ns, d.busy_ns,
+                          d.held_back_ns, d.oldest_alive_ns, d.drained_ns};
+  std::copy(std::begin(all), std::end(all), values);
+}
+void rgpu_token_write_slot(void* page, uint32_t slot, const uint64_t values[9]) {
+  if (slot >= rgpu::lease::kSlots) return;
+  rgpu::lease::SlotGate& gate = AsPage(page)->slots[slot].gate;
+  gate.near_end_gen = values[1];
+  gate.spent_gen = values[2];
+  gate.wants = static_cast<uint32_t>(values[3]);
+  gate.kernel_us = static_cast<uint32_t>(values[4]);
+  gate.in_flight_ns = values[5];
+  gate.alive_ns = values[6];
+  gate.held_back_ns = values[7];
+  gate.drained_ns = values[8];
+  gate.active_gen = values[0];
+}
+int rgpu_token_read_slot(const void* page, uint32_t slot, uint64_t values[10]) {
+  if (slot >= rgpu::lease::kSlots) return 0;
+  const rgpu::lease::Slot& from = AsPage(page)->slots[slot];
+  const rgpu::lease::SlotGate& gate = from.gate;
+  const uint64_t all[10] = {from.session,      gate.active_gen, gate.near_end_gen, gate.spent_gen,
+                            gate.wants,        gate.kernel_us,  gate.in_flight_ns, gate.alive_ns,
+                            gate.held_back_ns, gate.drained_ns};
+  std::copy(std::begin(all), std::end(all), values);
+  return 1;
+}
+void rgpu_token_wait(const void* page, uint32_t futex, uint64_t timeout_ns) {
+  rgpu::lease::WaitGrant(AsPage(page), futex, timeout_ns);
+}
+uint32_t rgpu_token_futex(const void* page) { return rgpu::lease::ReadGrant(AsPage(page)).futex; }
 
 int64_t rgpu_wire_handshake(uint16_t opcode, const uint8_t* head, size_t bytes, uint8_t* out,
                             size_t capacity) {
@@ -79,6 +135,16 @@ int64_t rgpu_wire_handshake(uint16_t opcode, const uint8_t* head, size_t bytes, 
       return RoundTrip<rgpu::wire::Attach>(head, bytes, out, capacity);
     case Handshake::kAttached:
       return bytes == 0 ? 0 : -1;
+    case Handshake::kProbe:
+      return RoundTrip<rgpu::probe::Offer>(head, bytes, out, capacity);
+    case Handshake::kResume:
+      return RoundTrip<rgpu::wire::Resume>(head, bytes, out, capacity);
+    case Handshake::kResumed:
+      return RoundTrip<rgpu::wire::Resumed>(head, bytes, out, capacity);
+    case Handshake::kPreface:
+      return RoundTrip<rgpu::wire::Preface>(head, bytes, out, capacity);
+    case Handshake::kShm:
+      return RoundTrip<rgpu::wire::Shm>(head, bytes, out, capacity);
   }
   return -2;
 }

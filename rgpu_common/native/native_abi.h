@@ -1,5 +1,5 @@
-// The C functions of librgpu_native.so, called from Python by ctypes.  Pages are 4096 bytes of
-// mapped shared memory; a slot is an index below rgpu_lease_slots().
+// The C functions of librgpu_native.so, called from Python by ctypes.  Pages are
+// rgpu_lease_page_bytes() of mapped shared memory; a slot is an index below rgpu_lease_slots().
 #pragma once
 
 #include <stddef.h>
@@ -25,8 +25,50 @@ RGPU_ABI void rgpu_lease_set_limit(void* page, uint64_t memory_limit_bytes);
 RGPU_ABI uint64_t rgpu_lease_limit(const void* page);
 RGPU_ABI void rgpu_lease_set_shares(void* page, uint32_t request_ppm, uint32_t limit_ppm);
 RGPU_ABI void rgpu_lease_set_state(void* page, uint32_t state);  // 1 active, 2 paused, 3 ended
-// session, used_bytes, peak_bytes, launches, copy_bytes, busy_ns, refused.  0: no such slot.
-RGPU_ABI int rgpu_lease_read_slot(const void* page, uint32_t slot, uint64_t values[7]);
+// session, used_bytes, peak_bytes, launches, copy_bytes, busy_ns, refused, copies, held_back_ns.
+// 0: no such slot.
+RGPU_ABI int rgpu_lease_read_slot(const void* page, uint32_t slot, uint64_t values[9]);
+
+// --- the token in it (lease/token.h) ---
+// phase: 0 off, 1 none, 2 prepare, 3 slice, 4 open, 5 recalled.  Times are CLOCK_MONOTONIC, in ns.
+RGPU_ABI void rgpu_token_write(void* page, uint32_t phase, uint64_t generation, uint64_t start_ns,
+                               uint64_t slice_ns);
+// phase, generation, start_ns, slice_ns.
+RGPU_ABI void rgpu_token_read(const void* page, uint64_t values[4]);
+RGPU_ABI void rgpu_token_heartbeat(void* page, uint64_t now_ns);
+// workers, active, wanting, near_end, spent, kernel_us, in_flight_ns, busy_ns, held_back_ns,
+// oldest_alive_ns, drained_ns.
+RGPU_ABI void rgpu_token_demand(const void* page, uint64_t generation, uint64_t values[11]);
+// A worker's side, for tests: writes slot `slot`: active_gen, near_end_gen, spent_gen, wants,
+// kernel_us, in_flight_ns, alive_ns, held_back_ns, drained_ns.
+RGPU_ABI void rgpu_token_write_slot(void* page, uint32_t slot, const uint64_t values[9]);
+// session, then what rgpu_token_write_slot writes.  0: no such slot.
+RGPU_ABI int rgpu_token_read_slot(const void* page, uint32_t slot, uint64_t values[10]);
+// Sleeps until the token is written again, or for timeout_ns.  `futex` as of rgpu_token_futex.
+RGPU_ABI void rgpu_token_wait(const void* page, uint32_t futex, uint64_t timeout_ns);
+RGPU_ABI uint32_t rgpu_token_futex(const void* page);
+
+// --- the measuring end of a probe (probe/line.h) ---
+// The URI schemes that this library connects to, with spaces between them.
+RGPU_ABI void rgpu_probe_schemes(char* names, size_t names_bytes);
+// Connects and says PROBE.  times_ns: until connected, until the offer was here.  `*offer_bytes` is
+// the capacity of `offer` before and its length after.  Null: `why` is a sentence.
+RGPU_ABI void* rgpu_probe_open(const char* uri, int timeout_ms, uint64_t times_ns[2],
+                               uint8_t* offer, size_t* offer_bytes, char* why, size_t why_bytes);
+RGPU_ABI void rgpu_probe_close(void* line);
+RGPU_ABI void rgpu_probe_error(const void* line, char* why, size_t why_bytes);
+RGPU_ABI void rgpu_probe_kind(const void* line, char* kind, size_t kind_bytes);
+// Round trips of 64 bytes: `ns` has room for `count`.  Returns how many there are.  Here and below
+// -1: the line is broken, rgpu_probe_error says why.
+RGPU_ABI int64_t rgpu_probe_ping(void* line, uint32_t count, int time_ms, uint64_t* ns);
+// Moves at most `bytes`, and begins no piece after `time_ms` (0: no limit).  `values`: total_ns,
+// bytes, then pairs of bytes and ns as they arrived; returns how many values.
+RGPU_ABI int64_t rgpu_probe_train(void* line, int down, uint64_t bytes, uint32_t piece, int time_ms,
+                                  uint64_t* values, size_t capacity);
+// `count` messages of 64 bytes in batches, and one answer; `values` as above, with messages for
+// bytes.
+RGPU_ABI int64_t rgpu_probe_count(void* line, uint32_t count, uint32_t batch, uint64_t* values,
+                                  size_t capacity);
 
 // --- codec hooks for the tests of the wire ---
 // Decodes the head of a command's request or reply and encodes what came out.  Returns the number

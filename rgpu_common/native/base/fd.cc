@@ -43,9 +43,8 @@ bool SendMessage(int socket, const void* data, size_t bytes, const std::vector<i
   return sent == static_cast<ssize_t>(bytes);
 }
 
-namespace {
-
-void TakeDescriptors(msghdr* message, std::vector<UniqueFd>* fds) {
+std::vector<UniqueFd> TakeDescriptors(msghdr* message) {
+  std::vector<UniqueFd> fds;
   for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
        header = CMSG_NXTHDR(message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -53,12 +52,11 @@ void TakeDescriptors(msghdr* message, std::vector<UniqueFd>* fds) {
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      fds->emplace_back(fd);
+      fds.emplace_back(fd);
     }
   }
+  return fds;
 }
-
-}  // namespace
 
 ssize_t RecvMessage(int socket, void* data, size_t capacity, std::vector<UniqueFd>* fds) {
   iovec part{data, capacity};
@@ -73,8 +71,7 @@ ssize_t RecvMessage(int socket, void* data, size_t capacity, std::vector<UniqueF
     got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
   if (got < 0) return -1;
-  std::vector<UniqueFd> taken;
-  TakeDescriptors(&message, &taken);
+  std::vector<UniqueFd> taken = TakeDescriptors(&message);
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     errno = EMSGSIZE;
     return -1;

@@ -1,6 +1,7 @@
 // Descriptors: owning one, passing some to another process, small sockets.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -35,12 +36,16 @@ class UniqueFd {
 
 inline constexpr size_t kMaxPassedFds = 8;
 
-// Sends one message with descriptors over a SOCK_SEQPACKET socket.  False: errno says why.
+// Sends one message with descriptors over a Unix socket: on one that keeps messages whole, or a
+// single byte on a stream.  False: errno says why.
 bool SendMessage(int socket, const void* data, size_t bytes, const std::vector<int>& fds = {});
 
 // Receives one message.  Returns its length, 0 when the peer is gone, -1 with errno (EAGAIN,
 // EMSGSIZE: longer than `capacity`, nothing of it is kept).  Descriptors come with CLOEXEC.
 ssize_t RecvMessage(int socket, void* data, size_t capacity, std::vector<UniqueFd>* fds);
+
+// The descriptors that came with a message.
+std::vector<UniqueFd> TakeDescriptors(msghdr* message);
 
 bool SetNonBlocking(int fd, bool on);
 bool SetCloexec(int fd);

@@ -1,28 +1,39 @@
 #include "rgpu_common/native/lease/page.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
 #include <new>
+
+#include "rgpu_common/native/base/clock.h"
 
 namespace rgpu::lease {
 namespace {
 
 // A holder needs microseconds.  One that was stopped inside must not stop its lease for ever: the
 // others are refused memory until it goes on or dies.
-constexpr time_t kLockSeconds = 2;
+constexpr uint64_t kLockNs = 2'000'000'000;
+constexpr int kSpins = 64;
+constexpr int kSteadyReads = 100;
+constexpr timespec kPause = {0, 50'000};
 
 class Lock {
  public:
   explicit Lock(Page* page) : mutex_(&page->mutex) {
-    timespec until{};
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += kLockSeconds;
-    const int error = pthread_mutex_timedlock(mutex_, &until);
-    // Its owner died.  Nothing is half done: every slot changes by one atomic store.
-    if (error == EOWNERDEAD) pthread_mutex_consistent(mutex_);
-    held_ = error == 0 || error == EOWNERDEAD;
+    // No timed lock: its deadline is of a clock that may be set.
+    uint64_t until = 0;
+    for (int spins = 0; !Try(); ++spins) {
+      if (spins < kSpins) {
+        sched_yield();
+        continue;
+      }
+      const uint64_t now = base::NowNs();
+      if (until == 0) until = now + kLockNs;
+      if (now >= until) return;
+      nanosleep(&kPause, nullptr);
+    }
   }
   ~Lock() {
     if (held_) pthread_mutex_unlock(mutex_);
@@ -32,9 +43,40 @@ class Lock {
   bool held() const { return held_; }
 
  private:
+  bool Try() {
+    const int error = pthread_mutex_trylock(mutex_);
+    // Its owner died.  Nothing is half done: every slot changes by one atomic store.
+    if (error == EOWNERDEAD) pthread_mutex_consistent(mutex_);
+    held_ = error == 0 || error == EOWNERDEAD;
+    return held_ || error != EBUSY;
+  }
+
   pthread_mutex_t* mutex_;
   bool held_ = false;
 };
+
+uint64_t SaturatingSum(uint64_t sum, uint64_t more) {
+  return more > UINT64_MAX - sum ? UINT64_MAX : sum + more;
+}
+
+// What is given back while it adds up counts still: never less than what is held.
+uint64_t Sum(const Page* page) {
+  uint64_t sum = 0;
+  for (const Slot& slot : page->slots) {
+    sum = SaturatingSum(sum, slot.used_bytes.load());
+  }
+  return sum;
+}
+
+bool Reads(const Page* page, uint64_t (&held)[kSlots]) {
+  bool same = true;
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    const uint64_t now = page->slots[i].used_bytes.load();
+    same = same && held[i] == now;
+    held[i] = now;
+  }
+  return same;
+}
 
 void RaisePeak(Slot* slot, uint64_t used) {
   uint64_t peak = slot->peak_bytes.load(std::memory_order_relaxed);
@@ -59,18 +101,27 @@ void InitPage(Page* page, uint64_t memory_limit_bytes) {
 
 bool IsPage(const Page* page) { return page->magic == kPageMagic; }
 
-bool Charge(Page* page, uint32_t slot, uint64_t bytes) {
+bool TryCharge(Page* page, uint32_t slot, uint64_t bytes) {
   if (slot >= kSlots) return false;
-  Slot* own = &page->slots[slot];
   const Lock lock(page);
+  if (!lock.held()) return false;
   const uint64_t limit = page->memory_limit_bytes.load();
-  const uint64_t used = UsedBytes(page);
-  if (!lock.held() || used > limit || bytes > limit - used) {
-    own->refused.fetch_add(1, std::memory_order_relaxed);
-    return false;
-  }
-  RaisePeak(own, own->used_bytes.fetch_add(bytes) + bytes);
+  const uint64_t used = Sum(page);
+  if (used > limit || bytes > limit - used) return false;
+  Count(page, slot, bytes);
   return true;
+}
+
+bool Charge(Page* page, uint32_t slot, uint64_t bytes) {
+  if (TryCharge(page, slot, bytes)) return true;
+  if (slot < kSlots) page->slots[slot].refused.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+void Count(Page* page, uint32_t slot, uint64_t bytes) {
+  if (slot >= kSlots) return;
+  Slot* own = &page->slots[slot];
+  RaisePeak(own, own->used_bytes.fetch_add(bytes) + bytes);
 }
 
 void Release(Page* page, uint32_t slot, uint64_t bytes) {
@@ -81,12 +132,25 @@ void Release(Page* page, uint32_t slot, uint64_t bytes) {
   }
 }
 
-uint64_t UsedBytes(const Page* page) {
+void SetFreeing(Page* page, uint32_t slot, uint64_t bytes) {
+  if (slot < kSlots) page->freeing_bytes[slot].store(bytes);
+}
+
+uint64_t FreeingByOthers(const Page* page, uint32_t slot) {
   uint64_t sum = 0;
-  for (const Slot& slot : page->slots) {
-    const uint64_t used = slot.used_bytes.load();
-    sum = used > UINT64_MAX - sum ? UINT64_MAX : sum + used;
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    if (i != slot) sum = SaturatingSum(sum, page->freeing_bytes[i].load());
   }
+  return sum;
+}
+
+uint64_t UsedBytes(const Page* page) {
+  // Bytes that one worker gives back and another takes between two reads would count twice.
+  uint64_t held[kSlots] = {};
+  for (int reads = 0; !Reads(page, held) && reads < kSteadyReads; ++reads) {
+  }
+  uint64_t sum = 0;
+  for (const uint64_t used : held) sum = SaturatingSum(sum, used);
   return sum;
 }
 
@@ -101,9 +165,14 @@ int ClaimSlot(Page* page, uint64_t session) {
 void ClearSlot(Page* page, uint32_t slot) {
   if (slot >= kSlots) return;
   Slot* own = &page->slots[slot];
+  page->freeing_bytes[slot].store(0);
+  own->gate.wants = 0;
+  own->gate.kernel_us = 0;
   for (std::atomic<uint64_t>* field :
-       {&own->used_bytes, &own->peak_bytes, &own->launches, &own->copy_bytes, &own->busy_ns,
-        &own->refused, &own->reserved, &own->session}) {
+       {&own->gate.active_gen, &own->gate.near_end_gen, &own->gate.spent_gen,
+        &own->gate.in_flight_ns, &own->gate.alive_ns, &own->gate.held_back_ns,
+        &own->gate.drained_ns, &own->used_bytes, &own->peak_bytes, &own->launches, &own->copy_bytes,
+        &own->busy_ns, &own->refused, &own->copies, &own->session}) {
     field->store(0);  // the session last: it makes the slot free
   }
 }

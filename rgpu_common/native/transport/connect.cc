@@ -12,7 +12,11 @@
 
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/base/fd.h"
+#include "rgpu_common/native/transport/address.h"
+#include "rgpu_common/native/transport/shm/shm_connection.h"
 #include "rgpu_common/native/transport/socket_connection.h"
+#include "rgpu_common/native/transport/tls/tls_connection.h"
+#include "rgpu_common/native/transport/ucx/ucx_connection.h"
 
 namespace rgpu::transport {
 namespace {
@@ -28,8 +32,8 @@ std::unique_ptr<Connection> Fail(ConnectError* why, int error, std::string sente
 std::unique_ptr<Connection> NoAddress(ConnectError* why, const std::string& text) {
   return Fail(why, 0,
               "'" + text +
-                  "' is no server address: write HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT or "
-                  "unix:/PATH");
+                  "' is no server address: write HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT, "
+                  "tls:HOST:PORT, ucx:HOST:PORT, unix:/PATH or shm:/PATH");
 }
 
 struct HostPort {
@@ -38,7 +42,7 @@ struct HostPort {
 };
 
 // `host:port` or `[v6]:port`.
-bool Split(const std::string& address, HostPort* out) {
+bool Split(const std::string& address, bool may_be_zero, HostPort* out) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return false;
   out->host = address.substr(0, colon);
@@ -55,7 +59,7 @@ bool Split(const std::string& address, HostPort* out) {
     return false;
   }
   const int number = std::stoi(out->port);
-  return number >= 1 && number <= 65535;
+  return number >= (may_be_zero ? 0 : 1) && number <= 65535;
 }
 
 std::string TcpSentence(int error, const std::string& address, int timeout_ms) {
@@ -63,7 +67,7 @@ std::string TcpSentence(int error, const std::string& address, int timeout_ms) {
   switch (error) {
     case ECONNREFUSED:
       return "nothing listens at " + address + ": start 'rgpu serve --listen " + address +
-             "' there, or correct the address in RGPU_SERVER";
+             "' there, or correct the address (--server or RGPU_SERVER)";
     case ETIMEDOUT:
       return at + " did not answer within " + std::to_string(timeout_ms / 1000) +
              " s: check the address, and that firewalls let this port through";
@@ -123,21 +127,34 @@ std::unique_ptr<Connection> Own(UniqueFd fd, const ConnectOptions& options, Conn
 
 }  // namespace
 
-std::unique_ptr<Connection> ConnectTcp(const std::string& address, const ConnectOptions& options,
-                                       ConnectError* why) {
+std::unique_ptr<addrinfo, void (*)(addrinfo*)> Resolve(const std::string& address,
+                                                       ConnectError* why, bool may_be_zero) {
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(nullptr, &freeaddrinfo);
   HostPort parts;
-  if (!Split(address, &parts)) return NoAddress(why, address);
+  if (!Split(address, may_be_zero, &parts)) {
+    NoAddress(why, address);
+    return list;
+  }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const int code = getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &found);
-  if (code != 0) {
-    return Fail(why, EHOSTUNREACH,
-                "the host name '" + parts.host + "' cannot be resolved (" + gai_strerror(code) +
-                    "): correct the address in RGPU_SERVER or the name service");
+  if (code == 0) {
+    list.reset(found);
+  } else {
+    Fail(why, EHOSTUNREACH,
+         "the host name '" + parts.host + "' cannot be resolved (" + gai_strerror(code) +
+             "): correct the address (--server or RGPU_SERVER) or the name service");
   }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, &freeaddrinfo);
+  return list;
+}
+
+std::unique_ptr<Connection> ConnectTcp(const std::string& address, const ConnectOptions& options,
+                                       ConnectError* why) {
+  const auto list = Resolve(address, why);
+  const addrinfo* found = list.get();
+  if (found == nullptr) return nullptr;
   const Deadline all(options.timeout_ms);
   int left = 0;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) ++left;
@@ -191,10 +208,20 @@ std::unique_ptr<Connection> ConnectUnix(const std::string& address, const Connec
                   "): check that the server there is alive");
 }
 
+std::unique_ptr<Connection> NeedsAgent(const std::string& address, const ConnectOptions&,
+                                       ConnectError* why) {
+  return Fail(why, EPROTONOSUPPORT,
+              "a program reaches grpc: and grpcs: through an agent: start it with 'rgpu run', call "
+              "rgpu_client.connect(), or run 'rgpu agent --server grpc:" +
+                  address + " --listen unix:/PATH' and set RGPU_SERVER=unix:/PATH");
+}
+
 const std::vector<Scheme>& Schemes() {
-  static const std::vector<Scheme> schemes = {
-      {"unix", &ConnectUnix}, {"tcp", &ConnectTcp}, {"shm", nullptr},
-      {"ucx", nullptr},       {"grpc", nullptr},
+  // Never destroyed: threads of the shim connect while the process ends.
+  static const auto& schemes = *new std::vector<Scheme>{
+      {"unix", &ConnectUnix},    {"shm", &ConnectShm},      {"tcp", &ConnectTcp},
+      {"tls", &tls::ConnectTls}, {"ucx", &ucx::ConnectUcx}, {"grpc", &NeedsAgent},
+      {"grpcs", &NeedsAgent},
   };
   return schemes;
 }
@@ -207,7 +234,8 @@ std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions
     if (scheme.connect != nullptr) return scheme.connect(uri.substr(prefix.size()), options, why);
     return Fail(why, EPROTONOSUPPORT,
                 "the transport " + prefix +
-                    " is not in this release: use unix:/PATH on one host, HOST:PORT between hosts");
+                    " is not in this release: use unix:/PATH on one host, HOST:PORT or "
+                    "tls:HOST:PORT between hosts");
   }
   return ConnectTcp(uri, options, why);
 }

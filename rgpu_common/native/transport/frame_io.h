@@ -50,21 +50,26 @@ class FrameReader {
   // Throws away what is left of the bulk.
   BulkState SkipBulk(int idle_timeout_ms);
   // The destinations of ReadBulk are addresses that somebody else chose (the application, in the
-  // shim): buffered bytes are then copied by the kernel, which costs about a microsecond and turns
-  // a bad address into kFault instead of a crash.  Off at first.
+  // shim): they are looked at first, or buffered bytes are copied by the kernel, which costs about
+  // a microsecond and turns a bad address into kFault instead of a crash.  Off at first.
   void set_guarded(bool guarded) { guarded_ = guarded; }
 
   uint32_t bulk_left() const { return bulk_left_; }
   // True if a Next(..., 0) can make progress without a byte from the connection: ask before Wait.
-  bool has_buffered() const { return begin_ != end_; }
+  bool has_buffered() const { return begin_ != end_ || connection_->HasInput(); }
+  // What was read behind the last frame; for another reader, which goes on with it.
+  wire::ByteView ahead() const {
+    return {buffer_.get() + begin_, static_cast<uint32_t>(buffered())};
+  }
   Connection* connection() const { return connection_; }
 
  private:
-  // Moves what is there into the buffer, at most `limit` bytes.
-  IoState Refill(size_t limit);
+  // Moves what is there into the buffer, at most `limit` bytes.  timeout_ms: how long it may wait
+  // for the first of them.
+  IoState Refill(size_t limit, int timeout_ms = 0);
   // kTimeout: more bytes are needed.
   ReadState Parse(wire::FrameHeader* header, wire::ByteView* head);
-  bool TakeBuffered(void* to, size_t bytes);
+  bool TakeBuffered(void* to, size_t bytes, bool good);
   BulkState ReceiveSome(uint8_t* to, size_t bytes, int idle_timeout_ms, size_t* got);
   BulkState Drain(size_t bytes, int idle_timeout_ms, BulkState answer);
   size_t buffered() const { return end_ - begin_; }
@@ -128,7 +133,8 @@ class ReadHook {
   ~ReadHook() = default;
 };
 
-// Sends all parts.  Advances the parts themselves.  `hook` may be null where another thread always
+// Sends all parts.  Parts of at least 4 KiB may be anybody's memory; smaller ones are this
+// process's own.  Advances the parts themselves.  `hook` may be null where another thread always
 // reads.  idle_timeout_ms: how long the peer may take nothing (-1: no limit).
 SendState SendAll(Connection& connection, iovec* parts, int count, ReadHook* hook,
                   int idle_timeout_ms);

@@ -1,11 +1,9 @@
-#include <errno.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/memory.h"
+#include "rgpu_common/native/base/probe.h"
 #include "rgpu_common/native/transport/frame_io.h"
 
 namespace rgpu::transport {
@@ -13,32 +11,12 @@ namespace {
 
 // Shorter rests of bulk are read together with what follows them.
 constexpr size_t kDirectBytes = 4096;
-// Behind large bulk comes more of it as a rule: read little ahead, so that it need not be copied.
-constexpr size_t kReadAheadBytes = 4096;
+// Frames are read ahead by this much: a batch of commands, and little bulk, since what is read
+// ahead of bulk is copied once more.
+constexpr size_t kReadAheadBytes = 32U << 10;
+// Behind large bulk comes another frame of its kind as a rule: no more than its head is read ahead.
 constexpr uint32_t kLargeBulkBytes = 64U << 10;
 constexpr size_t kLeastCapacity = 2 * (wire::kHeaderBytes + wire::kMaxHeadBytes);
-
-// memcpy that the kernel carries out: false if `to` cannot be written.
-bool GuardedCopy(void* to, const void* from, size_t bytes) {
-  auto* at = static_cast<uint8_t*>(to);
-  const auto* source = static_cast<const uint8_t*>(from);
-  while (bytes > 0) {
-    const iovec local{const_cast<uint8_t*>(source), bytes};
-    const iovec remote{at, bytes};
-    const ssize_t done = process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
-    if (done <= 0) {
-      if (done < 0 && errno != EFAULT) {  // not allowed here: as the application would do it
-        std::memcpy(at, source, bytes);
-        return true;
-      }
-      return false;
-    }
-    at += done;
-    source += done;
-    bytes -= static_cast<size_t>(done);
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -47,9 +25,9 @@ FrameReader::FrameReader(Connection* connection, size_t buffer_bytes)
       capacity_(std::max(buffer_bytes, kLeastCapacity)),
       buffer_(std::make_unique_for_overwrite<uint8_t[]>(capacity_)),
       head_(std::make_unique_for_overwrite<uint8_t[]>(wire::kMaxHeadBytes)),
-      refill_limit_(capacity_) {}
+      refill_limit_(kReadAheadBytes) {}
 
-IoState FrameReader::Refill(size_t limit) {
+IoState FrameReader::Refill(size_t limit, int timeout_ms) {
   if (begin_ == end_) {
     begin_ = end_ = 0;
   } else if (capacity_ - end_ < capacity_ / 4) {
@@ -57,8 +35,10 @@ IoState FrameReader::Refill(size_t limit) {
     end_ = buffered();
     begin_ = 0;
   }
+  uint8_t* to = buffer_.get() + end_;
+  const size_t bytes = std::min(capacity_ - end_, limit);
   const IoResult result =
-      connection_->TryRecv(buffer_.get() + end_, std::min(capacity_ - end_, limit));
+      timeout_ms == 0 ? connection_->TryRecv(to, bytes) : connection_->Recv(to, bytes, timeout_ms);
   if (result.ok()) end_ += result.bytes;
   return result.state;
 }
@@ -75,7 +55,7 @@ ReadState FrameReader::Parse(wire::FrameHeader* header, wire::ByteView* head) {
   begin_ += wire::kHeaderBytes + head_bytes;
   *head = {head_.get(), head_bytes};
   bulk_left_ = header->bulk_bytes;
-  refill_limit_ = bulk_left_ >= kLargeBulkBytes ? kReadAheadBytes : capacity_;
+  refill_limit_ = bulk_left_ >= kLargeBulkBytes ? wire::kHeaderBytes + head_bytes : kReadAheadBytes;
   return ReadState::kFrame;
 }
 
@@ -83,26 +63,29 @@ ReadState FrameReader::Next(wire::FrameHeader* header, wire::ByteView* head, int
                             bool wakeable) {
   if (final_ != ReadState::kFrame) return final_;
   const base::Deadline deadline(timeout_ms > 0 ? timeout_ms : -1);
-  const int events = kReadable | (wakeable ? kWoken : 0);
   for (;;) {
     const ReadState parsed = Parse(header, head);
     if (parsed == ReadState::kMalformed) final_ = parsed;
     if (parsed != ReadState::kTimeout) return parsed;
-    const IoState received = Refill(refill_limit_);
+    // Who may be woken has to wait for more than bytes.
+    const int left = timeout_ms < 0 ? -1 : timeout_ms == 0 ? 0 : deadline.left_ms();
+    const IoState received = Refill(refill_limit_, wakeable ? 0 : left);
     if (received == IoState::kDone) continue;
     if (received != IoState::kWouldBlock) return final_ = ReadState::kClosed;
-    if (timeout_ms == 0) return ReadState::kTimeout;
-    const int ready = connection_->Wait(events, timeout_ms < 0 ? -1 : deadline.left_ms());
+    if (timeout_ms == 0 || (!wakeable && timeout_ms > 0)) return ReadState::kTimeout;
+    if (!wakeable) continue;
+    const int ready = connection_->Wait(kReadable | kWoken, left);
     if (ready == 0) return ReadState::kTimeout;
     if ((ready & kWoken) != 0) return ReadState::kWoken;
   }
 }
 
-bool FrameReader::TakeBuffered(void* to, size_t bytes) {
+// `good`: the memory is known to be there.
+bool FrameReader::TakeBuffered(void* to, size_t bytes, bool good) {
   const uint8_t* from = buffer_.get() + begin_;
   begin_ += bytes;
   bulk_left_ -= static_cast<uint32_t>(bytes);
-  if (guarded_) return GuardedCopy(to, from, bytes);
+  if (guarded_ && !good) return base::GuardedCopy(to, from, bytes);
   std::memcpy(to, from, bytes);
   return true;
 }
@@ -115,7 +98,7 @@ BulkState FrameReader::ReceiveSome(uint8_t* to, size_t bytes, int idle_timeout_m
     const bool direct = bytes >= kDirectBytes;
     IoResult result;
     if (direct) {
-      result = connection_->TryRecv(to, bytes);
+      result = guarded_ ? connection_->TryRecvGuarded(to, bytes) : connection_->TryRecv(to, bytes);
     } else {
       result.state = Refill(refill_limit_);
     }
@@ -141,10 +124,12 @@ BulkState FrameReader::ReceiveSome(uint8_t* to, size_t bytes, int idle_timeout_m
 BulkState FrameReader::ReadBulk(void* to, size_t bytes, int idle_timeout_ms) {
   bytes = std::min<size_t>(bytes, bulk_left_);
   auto* at = static_cast<uint8_t*>(to);
+  const bool look = guarded_ && !connection_->checks_memory();
+  if (look && !base::CanWrite(to, bytes)) return Drain(bytes, idle_timeout_ms, BulkState::kFault);
   while (bytes > 0) {
     const size_t here = std::min(bytes, buffered());
     if (here > 0) {
-      const bool written = TakeBuffered(at, here);
+      const bool written = TakeBuffered(at, here, look);
       at += here;
       bytes -= here;
       if (!written) return Drain(bytes, idle_timeout_ms, BulkState::kFault);

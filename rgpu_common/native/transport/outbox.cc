@@ -39,7 +39,10 @@ bool Outbox::Post(const FrameBuffer& frames, bool hold) {
       data += result.bytes;
       size -= result.bytes;
     }
-    if (size == 0) return true;
+    if (size == 0) {
+      if (connection_->HasOutput()) WriteNow();
+      return true;
+    }
   }
   Item item;
   item.bytes.assign(data, data + size);
@@ -48,18 +51,68 @@ bool Outbox::Post(const FrameBuffer& frames, bool hold) {
 
 bool Outbox::PostBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk,
                       std::shared_ptr<const void> keep) {
-  if (head.size > wire::kMaxHeadBytes || bulk.size > wire::kMaxBulkBytes) return false;
-  wire::FrameHeader whole = header;
-  whole.payload_bytes = head.size + bulk.size;
-  whole.bulk_bytes = bulk.size;
   Item item;
-  wire::Writer writer(&item.bytes);
-  writer.PutRaw(&whole, sizeof whole);
-  writer.PutRaw(head.data, head.size);
-  item.bulk = bulk;
+  if (!item.Fill(header, head, bulk)) return false;
   item.keep = std::move(keep);
   const std::lock_guard lock(mutex_);
   return Append(std::move(item), false);
+}
+
+bool Outbox::SendBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk) {
+  Item item;
+  if (!item.Fill(header, head, bulk)) return false;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return closed_ || queued_ < limits_.soft_bytes; });
+  if (closed_) return false;
+  Enqueue(std::move(item));
+  WriteQueued(lock);
+  return !closed_;
+}
+
+// The frame but for its bulk, which is not copied.  False: a length is above its limit.
+bool Outbox::Item::Fill(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView data) {
+  if (head.size > wire::kMaxHeadBytes || data.size > wire::kMaxBulkBytes) return false;
+  wire::FrameHeader whole = header;
+  whole.payload_bytes = head.size + data.size;
+  whole.bulk_bytes = data.size;
+  bytes.reserve(sizeof whole + head.size);
+  wire::Writer writer(&bytes);
+  writer.PutRaw(&whole, sizeof whole);
+  writer.PutRaw(head.data, head.size);
+  bulk = data;
+  return true;
+}
+
+void Outbox::Enqueue(Item item) {
+  queued_ += item.size();
+  appended_ += item.size();
+  queue_.push_back(std::move(item));
+}
+
+void Outbox::WriteQueued(std::unique_lock<std::mutex>& lock) {
+  const uint64_t target = appended_;
+  while (!Sent(target)) {
+    if (helped_) {
+      changed_.wait(lock, [&] { return Sent(target) || !helped_; });
+    } else {
+      Help(lock, target);
+    }
+  }
+}
+
+void Outbox::Help(std::unique_lock<std::mutex>& lock, uint64_t target) {
+  base::Deadline idle(limits_.idle_timeout_ms);
+  helped_ = true;
+  for (WriteNow(); !Sent(target); WriteNow()) {
+    lock.unlock();
+    const int ready = connection_->Wait(kWritable, kLookMs);
+    lock.lock();
+    if (ready != 0) idle = base::Deadline(limits_.idle_timeout_ms);
+    if (idle.passed()) CloseLocked();
+  }
+  helped_ = false;
+  if (slow_) StartWriter();
+  changed_.notify_all();
 }
 
 bool Outbox::Append(Item item, bool hold) {
@@ -68,8 +121,7 @@ bool Outbox::Append(Item item, bool hold) {
     CloseLocked();
     return false;
   }
-  queued_ += item.size();
-  queue_.push_back(std::move(item));
+  Enqueue(std::move(item));
   if (!hold && !slow_) WriteNow();
   return !closed_;
 }
@@ -108,6 +160,7 @@ void Outbox::Consume(size_t bytes) {
 
 void Outbox::WriteNow() {
   const size_t before = queued_;
+  const bool was_slow = slow_;
   while (!queue_.empty() && !closed_) {
     iovec parts[kParts];
     const IoResult result = connection_->TrySend(parts, Gather(parts, kParts));
@@ -115,17 +168,19 @@ void Outbox::WriteNow() {
       Consume(result.bytes);
     } else if (result.state == IoState::kWouldBlock) {
       slow_ = true;
-      StartWriter();
       break;
     } else {
       CloseLocked();
     }
   }
-  if (queue_.empty()) slow_ = false;
-  if (queued_ != before || slow_) changed_.notify_all();
+  // What the connection took and could not send yet needs somebody who waits, too.
+  if (queue_.empty()) slow_ = connection_->HasOutput();
+  if (slow_ && !helped_ && !closed_) StartWriter();
+  if (queued_ != before || slow_ || was_slow) changed_.notify_all();
 }
 
 void Outbox::StartWriter() {
+  work_.notify_one();
   if (writer_.joinable()) return;
   sigset_t all;
   sigset_t old;
@@ -139,15 +194,15 @@ void Outbox::Run() {
   std::unique_lock lock(mutex_);
   base::Deadline idle(limits_.idle_timeout_ms);
   while (!closed_) {
-    if (!slow_) {
-      changed_.wait(lock, [this] { return slow_ || closed_; });
+    if (!slow_ || helped_) {
+      work_.wait(lock, [this] { return (slow_ && !helped_) || closed_; });
       idle = base::Deadline(limits_.idle_timeout_ms);
       continue;
     }
     lock.unlock();
     const int ready = connection_->Wait(kWritable, kLookMs);
     lock.lock();
-    if (ready != 0 && !closed_) {
+    if (ready != 0 && slow_ && !helped_) {
       WriteNow();
       idle = base::Deadline(limits_.idle_timeout_ms);
     } else if (idle.passed()) {
@@ -170,7 +225,7 @@ bool Outbox::WaitRoom(int timeout_ms) {
 bool Outbox::Drain(int timeout_ms) {
   std::unique_lock lock(mutex_);
   if (!closed_ && !slow_) WriteNow();
-  const auto sent = [this] { return closed_ || queue_.empty(); };
+  const auto sent = [this] { return closed_ || (queue_.empty() && !slow_); };
   if (timeout_ms < 0) {
     changed_.wait(lock, sent);
   } else if (!changed_.wait_for(lock, Ms(timeout_ms), sent)) {
@@ -187,11 +242,12 @@ void Outbox::Close() {
 void Outbox::CloseLocked() {
   closed_ = true;
   slow_ = false;
-  if (!queue_.empty()) connection_->Shutdown();
+  if (!queue_.empty() || connection_->HasOutput()) connection_->Shutdown();
   queue_.clear();
   queued_ = 0;
   sent_of_front_ = 0;
   changed_.notify_all();
+  work_.notify_all();
 }
 
 bool Outbox::closed() const {

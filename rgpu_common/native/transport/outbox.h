@@ -1,6 +1,6 @@
 // Outbox: what many threads have to say on one connection, in order, without any of them blocking
-// in a write.  Writes at once, in the caller's thread, while the peer keeps up; its own thread
-// takes over what the peer is too slow for.
+// in a write.  Writes at once, in the caller's thread, while the peer keeps up; a
+// producer of bulk, or else a thread of its own, takes over what the peer is too slow for.
 #pragma once
 
 #include <condition_variable>
@@ -39,6 +39,9 @@ class Outbox {
   // One frame with bulk that is not copied: `keep` owns it until it is sent or dropped.
   bool PostBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk,
                 std::shared_ptr<const void> keep);
+  // One frame with bulk, and blocks until it is handed to the connection: the calling thread itself
+  // writes what the peer is too slow for.  For producers of bulk, never for a decoder.
+  bool SendBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk);
   void Flush();
   // Blocks until fewer than soft_bytes are queued.  For producers of bulk, never for a decoder.
   bool WaitRoom(int timeout_ms);
@@ -57,9 +60,15 @@ class Outbox {
     wire::ByteView bulk;
     std::shared_ptr<const void> keep;
     size_t size() const { return bytes.size() + bulk.size; }
+    bool Fill(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView data);
   };
   // All below with the lock.
   bool Append(Item item, bool hold);
+  void Enqueue(Item item);
+  bool Sent(uint64_t target) const { return closed_ || appended_ - queued_ >= target; }
+  // Writes, in the calling thread, until all that is queued now is sent.
+  void WriteQueued(std::unique_lock<std::mutex>& lock);
+  void Help(std::unique_lock<std::mutex>& lock, uint64_t target);
   void WriteNow();  // sends what fits
   int Gather(iovec* parts, int limit) const;
   void Consume(size_t bytes);
@@ -70,11 +79,14 @@ class Outbox {
   Connection* connection_;
   const Limits limits_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // something was sent, or nobody helps any more
+  std::condition_variable work_;     // the writer is in charge
   std::deque<Item> queue_;
   size_t queued_ = 0;         // bytes not sent yet
   size_t sent_of_front_ = 0;  // of the first item
-  bool slow_ = false;         // the writer thread is in charge until the queue is empty
+  uint64_t appended_ = 0;     // bytes ever queued
+  bool slow_ = false;         // the connection was full: one thread writes until all is sent
+  bool helped_ = false;       // that thread is in SendBulk; else it is the writer
   bool closed_ = false;
   std::thread writer_;
 };

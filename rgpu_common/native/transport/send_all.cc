@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/probe.h"
 #include "rgpu_common/native/transport/frame_io.h"
 
 namespace rgpu::transport {
@@ -11,6 +12,8 @@ namespace {
 // How long to wait for room alone after the hook could not read: its reader may go away meanwhile.
 constexpr int kAskAgainMs = 5;
 constexpr size_t kZeroBytes = 4096;
+// Parts from this size on may be memory of the application.
+constexpr size_t kForeignBytes = 4U << 10;
 
 class Sender {
  public:
@@ -76,6 +79,10 @@ SendState Sender::SendZeros(size_t bytes) {
   return SendState::kSent;
 }
 
+bool IsThere(const iovec& part) {
+  return part.iov_len < kForeignBytes || base::CanRead(part.iov_base, part.iov_len);
+}
+
 void Advance(iovec*& parts, int& count, size_t bytes) {
   while (count > 0 && bytes >= parts->iov_len) {
     bytes -= parts->iov_len;
@@ -89,12 +96,16 @@ void Advance(iovec*& parts, int& count, size_t bytes) {
 }
 
 SendState Sender::Send(iovec* parts, int count) {
-  bool faulty = false;  // one of the parts is: send them one by one to find out which
+  const bool look = !connection_.checks_memory();
+  bool faulty = look;  // one of the parts is, or may be: send them one by one to find out which
   bool zeroed = false;
   Advance(parts, count, 0);
+  const iovec* looked_at = nullptr;
   while (count > 0) {
     size_t sent = 0;
-    SendState state = Step(parts, faulty ? 1 : count, &sent);
+    const bool bad = look && looked_at != parts && !IsThere(*parts);
+    looked_at = parts;
+    SendState state = bad ? SendState::kFault : Step(parts, faulty ? 1 : count, &sent);
     if (state == SendState::kFault) {
       if (!faulty && count > 1) {
         faulty = true;
@@ -106,6 +117,9 @@ SendState Sender::Send(iovec* parts, int count) {
     }
     if (state != SendState::kSent) return state;
     Advance(parts, count, sent);
+  }
+  while (connection_.HasOutput()) {
+    if (const SendState state = WaitForRoom(); state != SendState::kSent) return state;
   }
   return zeroed ? SendState::kFault : SendState::kSent;
 }

@@ -47,6 +47,11 @@ void ChooseCongestionControl(int fd) {
   }
 }
 
+// How long one receive blocks: between two looks after the peer.
+int SliceMs(int dead_peer_ms) {
+  return dead_peer_ms > 0 ? std::min(kRecvSliceMs, dead_peer_ms / 2 + 1) : kRecvSliceMs;
+}
+
 }  // namespace
 
 void TuneTcp(int fd, const ConnectOptions& options) {
@@ -90,10 +95,32 @@ IoResult SocketConnection::TrySend(const iovec* parts, int count) {
 }
 
 IoResult SocketConnection::TryRecv(void* to, size_t bytes) {
+  return Receive(to, bytes, MSG_DONTWAIT);
+}
+
+// A receive that blocks is one system call; to try, to poll and to try again are three.
+IoResult SocketConnection::Recv(void* to, size_t bytes, int timeout_ms) {
+  if (timeout_ms < 0) return RecvForSlice(to, bytes);
+  const base::Deadline deadline(timeout_ms);
+  while (deadline.left_ms() >= SliceMs(dead_peer_ms_)) {
+    const IoResult result = RecvForSlice(to, bytes);
+    if (result.state != IoState::kWouldBlock) return result;
+  }
+  return Connection::Recv(to, bytes, deadline.left_ms());
+}
+
+IoResult SocketConnection::RecvForSlice(void* to, size_t bytes) {
+  const IoResult result = Receive(to, bytes, 0);
+  // The socket's own time is up: look after the peer.
+  if (result.state == IoState::kWouldBlock && dead_peer_ms_ > 0 && !CheckPeer()) return Gone();
+  return result;
+}
+
+IoResult SocketConnection::Receive(void* to, size_t bytes, int flags) {
   if (closed_.load(std::memory_order_relaxed)) return Gone();
   ssize_t got = 0;
   do {
-    got = recv(socket_, to, bytes, MSG_DONTWAIT);
+    got = recv(socket_, to, bytes, flags);
   } while (got < 0 && errno == EINTR);
   if (got < 0) return Failure();
   if (got == 0) return {IoState::kClosed, 0, 0};
@@ -117,7 +144,7 @@ bool SocketConnection::CheckPeer() {
 }
 
 int SocketConnection::Wait(int events, int timeout_ms) {
-  const int data = events & (kReadable | kWritable);
+  const int data = events & (kReadable | kWritable | kHangup);
   if (closed_.load(std::memory_order_relaxed) && data != 0) return data;
   const base::Deadline deadline(timeout_ms > 0 ? timeout_ms : -1);
   pollfd fds[2] = {{data != 0 ? socket_ : -1, static_cast<int16_t>(data), 0}, {wake_, POLLIN, 0}};
@@ -151,6 +178,8 @@ void SocketConnection::Wake() {
   } while (written < 0 && errno == EINTR);
 }
 
+void SocketConnection::EndSending() { shutdown(socket_, SHUT_WR); }
+
 void SocketConnection::Shutdown() {
   closed_ = true;
   shutdown(socket_, SHUT_RDWR);
@@ -176,9 +205,14 @@ std::unique_ptr<Connection> Adopt(int fd, const ConnectOptions& options) {
   base::UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return nullptr;
   base::SetCloexec(fd);
+  base::SetNonBlocking(fd, false);  // but for Recv every call says that it does not block
   if (tcp) TuneTcp(fd, options);
+  const int dead_peer_ms = tcp ? options.dead_peer_ms : 0;
+  const int slice_ms = SliceMs(dead_peer_ms);
+  const timeval slice{slice_ms / 1000, slice_ms % 1000 * 1000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
   return std::make_unique<SocketConnection>(std::move(socket), std::move(wake),
-                                            tcp ? "tcp" : "unix", tcp ? options.dead_peer_ms : 0);
+                                            tcp ? "tcp" : "unix", dead_peer_ms);
 }
 
 }  // namespace rgpu::transport

@@ -18,13 +18,21 @@ class SocketConnection final : public Connection {
 
   IoResult TrySend(const iovec* parts, int count) override;
   IoResult TryRecv(void* to, size_t bytes) override;
+  IoResult Recv(void* to, size_t bytes, int timeout_ms) override;
   int Wait(int events, int timeout_ms) override;
   void Wake() override;
+  void EndSending() override;
   void Shutdown() override;
   void Abandon() override;
   const char* kind() const override { return kind_; }
 
+  // For who puts something of its own beside the stream; -1 after Abandon.
+  int socket() const { return socket_; }
+  int wake() const { return wake_; }
+
  private:
+  IoResult RecvForSlice(void* to, size_t bytes);
+  IoResult Receive(void* to, size_t bytes, int flags);
   bool CheckPeer();
   IoResult Gone() const;
 

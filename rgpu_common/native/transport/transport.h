@@ -37,7 +37,11 @@ struct IoResult {
 // What Wait waits for and returns, as a set of bits.
 inline constexpr int kReadable = POLLIN;
 inline constexpr int kWritable = POLLOUT;
+// The peer will send nothing more.  What it sent before may still be there to be read.
+inline constexpr int kHangup = POLLRDHUP;
 inline constexpr int kWoken = 0x10000;  // asked for: Wake() ends this Wait; returned: it did
+
+inline constexpr int kRecvSliceMs = 1000;
 
 class Connection {
  public:
@@ -47,8 +51,14 @@ class Connection {
 
   // Sends what fits now, in order, from up to `count` parts.  Never blocks.
   virtual IoResult TrySend(const iovec* parts, int count) = 0;
+  // TrySend has taken bytes that wait for room: who waits for kWritable sends them on.
+  virtual bool HasOutput() const { return false; }
   // Receives what is there now, at most `bytes` (> 0).  Never blocks.
   virtual IoResult TryRecv(void* to, size_t bytes) = 0;
+  // The same into memory that perhaps cannot be written: then kFault, and no crash.
+  virtual IoResult TryRecvGuarded(void* to, size_t bytes) { return TryRecv(to, bytes); }
+  // Bytes are here already, which TryRecv gives without asking anybody.
+  virtual bool HasInput() const { return false; }
   // Blocks until one of `events` holds or `timeout_ms` has passed (-1: no limit, 0: only looks).
   // Returns those that hold, 0 after the time.  A lost connection counts as readable and writable:
   // the next TryRecv or TrySend says why.  A Wake() nobody waited for ends the next Wait with
@@ -56,16 +66,30 @@ class Connection {
   virtual int Wait(int events, int timeout_ms) = 0;
   // Ends one Wait for kWoken, in whatever thread.
   virtual void Wake() = 0;
+  // For connections that keep what they sent: what is sent of [memory, memory + bytes) from now on,
+  // until another range is lent, does not change before TakeBack and need not be copied.
+  virtual void Lend(const void* /*memory*/, size_t /*bytes*/) {}
+  // The memory is its owner's again.
+  virtual void TakeBack(const void* /*memory*/, size_t /*bytes*/) {}
+  // Ends our direction, where the transport can: the peer reads what was sent, then kClosed.
+  virtual void EndSending() {}
   // Ends both directions: the peer and every local thread see kClosed.  Frees nothing.
   virtual void Shutdown() = 0;
   // In a forked child: gives up this process's copy without a word to the peer.  Everything fails
   // with kClosed afterwards.  Only async-signal-safe calls.
   virtual void Abandon() = 0;
-  // The URI scheme: "unix", "tcp".
+  // Why the connection failed, if it knows more than an errno: a sentence, else empty.
+  virtual std::string LostReason() const { return {}; }
+  // The URI scheme: "unix", "shm", "tcp", "tls", "ucx".
   virtual const char* kind() const = 0;
+  // Whether memory that is not there gives kFault.  If not, whoever passes addresses that somebody
+  // else chose looks first (base/probe.h), or the process dies of them.
+  virtual bool checks_memory() const { return true; }
 
-  // Tries, then blocks: the short way for a thread that waits for its answer.
-  IoResult Recv(void* to, size_t bytes, int timeout_ms);
+  // Receives, and waits for the first byte if none is there: the short way for a thread that waits
+  // for its answer.  kWouldBlock after the time; with -1 about every kRecvSliceMs, for callers that
+  // have something to look after besides.  Wake does not end it.
+  virtual IoResult Recv(void* to, size_t bytes, int timeout_ms);
 
  protected:
   Connection() = default;
@@ -86,8 +110,8 @@ struct ConnectError {
   std::string sentence;
 };
 
-// Connects to `unix:/path`, `tcp:host:port`, or `host:port`; IPv6 as `[::1]:7700`.  Null on
-// failure, then `*why` is filled.
+// Connects to `unix:/path`, `shm:/path`, `tcp:host:port`, `tls:host:port`, `ucx:host:port`, or
+// `host:port`; IPv6 as `[::1]:7700`. Null on failure, then `*why` is filled.
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why);
 
@@ -95,7 +119,7 @@ std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions
 // owns it from now on.  Null, with the descriptor closed, if it is none.
 std::unique_ptr<Connection> Adopt(int fd, const ConnectOptions& options = {});
 
-// The URI schemes: "unix" and "tcp", and the names that are reserved for later releases.
+// The URI schemes, and the names that are reserved for later releases.
 struct Scheme {
   const char* name;
   // Null: reserved, not in this release.

@@ -9,12 +9,14 @@ namespace rgpu::wire {
 // WIRE_MAJOR changes when the header, the kinds or the handshake change.  A new or changed opcode
 // changes only that opcode's layout hash.
 inline constexpr uint16_t kWireMajor = 1;
-inline constexpr uint16_t kWireMinor = 0;
+inline constexpr uint16_t kWireMinor = 2;
 inline constexpr uint32_t kMagic = 0x55504752;  // "RGPU" read as little-endian bytes
 
 inline constexpr uint32_t kHeaderBytes = 40;
 inline constexpr uint32_t kMaxHeadBytes = 64U << 10;
 inline constexpr uint32_t kMaxBulkBytes = 1U << 20;
+// What copies are cut into: a piece stays in a core's cache between the connection and the device.
+inline constexpr uint32_t kPieceBytes = 256U << 10;
 inline constexpr uint32_t kSecretBytes = 32;
 
 enum class Kind : uint8_t {
@@ -44,6 +46,7 @@ enum class Control : uint16_t {
   kPullData = 3,
   kCallbackDone = 4,
   kKeepAlive = 5,
+  kCopyDone = 6,
 };
 enum class Handshake : uint16_t {
   kHello = 1,
@@ -51,6 +54,11 @@ enum class Handshake : uint16_t {
   kRefused = 3,
   kAttach = 4,
   kAttached = 5,
+  kResume = 6,
+  kResumed = 7,
+  kPreface = 8,
+  kShm = 9,
+  kProbe = 10,  // probe/message.h
 };
 
 struct FrameHeader {

@@ -16,6 +16,10 @@ void PutRow(Writer& w, const std::pair<int32_t, int32_t>& row) {
   w.Put(row.first);
   w.Put(row.second);
 }
+void PutRow(Writer& w, const Wish& row) {
+  w.Put(row.key);
+  w.Put(row.value);
+}
 void PutRow(Writer& w, uint16_t row) { w.Put(row); }
 
 void GetRow(Reader& r, Band* band) {
@@ -29,6 +33,10 @@ void GetRow(Reader& r, OpcodeHash* row) {
 void GetRow(Reader& r, std::pair<int32_t, int32_t>* row) {
   r.Get(&row->first);
   r.Get(&row->second);
+}
+void GetRow(Reader& r, Wish* row) {
+  r.Get(&row->key);
+  r.Get(&row->value);
 }
 void GetRow(Reader& r, uint16_t* row) { r.Get(row); }
 
@@ -54,6 +62,7 @@ constexpr size_t kBandBytes = 16;
 constexpr size_t kOpcodeHashBytes = 6;
 constexpr size_t kAttributeBytes = 8;
 constexpr size_t kOpcodeBytes = 2;
+constexpr size_t kWishBytes = 10;
 
 void PutText(Writer& w, std::string_view text) { w.Put(Bytes(text)); }
 
@@ -137,6 +146,7 @@ void Put(Writer& w, const Hello& m) {
   PutRows(w, m.device_bands, kBandBytes);
   PutRows(w, m.pinned_bands, kBandBytes);
   PutRows(w, m.opcodes, kOpcodeHashBytes);
+  if (m.minor >= kWishesMinor) PutRows(w, m.wishes, kWishBytes);
 }
 
 bool Get(Reader& r, Hello* m) {
@@ -158,8 +168,12 @@ bool Get(Reader& r, Hello* m) {
   r.Get(&m->share_limit_ppm);
   r.Get(&m->resume_session);
   r.Get(&m->resume_seq);
-  return GetBands(r, &m->device_bands) && GetBands(r, &m->pinned_bands) &&
-         GetRows(r, &m->opcodes, kOpcodeHashBytes, kMaxOpcodes) && r.done();
+  if (!GetBands(r, &m->device_bands) || !GetBands(r, &m->pinned_bands) ||
+      !GetRows(r, &m->opcodes, kOpcodeHashBytes, kMaxOpcodes)) {
+    return false;
+  }
+  if (m->minor >= kWishesMinor && !GetRows(r, &m->wishes, kWishBytes, kMaxWishes)) return false;
+  return r.done();
 }
 
 void Put(Writer& w, const Welcome& m) {
@@ -176,6 +190,7 @@ void Put(Writer& w, const Welcome& m) {
   w.Put(static_cast<uint32_t>(m.devices.size()));
   for (const DeviceInfo& device : m.devices) PutDevice(w, device);
   PutText(w, m.note);
+  if (!m.grants.empty()) PutRows(w, m.grants, kWishBytes);
 }
 
 bool Get(Reader& r, Welcome* m) {
@@ -194,7 +209,18 @@ bool Get(Reader& r, Welcome* m) {
   for (DeviceInfo& device : m->devices) {
     if (!GetDevice(r, &device)) return false;
   }
-  return GetText(r, &m->note, kMaxSentenceBytes) && r.done();
+  if (!GetText(r, &m->note, kMaxSentenceBytes)) return false;
+  m->grants.clear();
+  if (r.done()) return true;
+  // What is accepted has one form only: no grants are no bytes.
+  return GetRows(r, &m->grants, kWishBytes, kMaxWishes) && !m->grants.empty() && r.done();
+}
+
+uint64_t Welcome::Granted(WishKey key) const {
+  for (const Wish& grant : grants) {
+    if (grant.key == static_cast<uint16_t>(key)) return grant.value;
+  }
+  return 0;
 }
 
 void Put(Writer& w, const Refused& m) { PutText(w, CleanText(m.sentence, kMaxSentenceBytes)); }
@@ -211,6 +237,16 @@ bool Get(Reader& r, Attach* m) {
   if (!GetMagic(r)) return false;
   r.Get(&m->session);
   return GetExactly(r, &m->secret) && r.done();
+}
+
+void Put(Writer& w, const Shm& m) {
+  w.Put(m.accepted);
+  PutText(w, CleanText(m.reason, kMaxSentenceBytes));
+}
+
+bool Get(Reader& r, Shm* m) {
+  r.Get(&m->accepted);
+  return m->accepted <= 1 && GetText(r, &m->reason, kMaxSentenceBytes) && r.done();
 }
 
 bool SameSecret(const std::array<uint8_t, kSecretBytes>& a,

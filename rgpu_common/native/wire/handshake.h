@@ -21,6 +21,10 @@ inline constexpr uint32_t kMaxBands = 64;
 inline constexpr uint32_t kMaxOpcodes = 4096;
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxAttributes = 400;
+inline constexpr uint32_t kMaxWishes = 32;
+inline constexpr uint16_t kWishesMinor = 1;  // from this minor on a HELLO ends with wishes
+// From this minor of a HELLO on its WELCOME may end with grants.
+inline constexpr uint16_t kGrantsMinor = 2;
 
 struct Band {
   uint64_t base = 0;
@@ -32,6 +36,23 @@ struct OpcodeHash {
   uint16_t opcode = 0;
   uint32_t layout_hash = 0;
   bool operator==(const OpcodeHash&) const = default;
+};
+
+// What a client asks for beside the sizes.  A server ignores keys that it does not know.
+enum class WishKey : uint16_t {
+  kMemoryPpm = 1,
+  kPolicy = 2,
+  kPriority = 3,
+  kWeight = 4,
+  kResumable = 5,
+  kShm = 6,
+};
+
+// A wish, or what a server grants of one, under the same key.
+struct Wish {
+  uint16_t key = 0;
+  uint64_t value = 0;
+  bool operator==(const Wish&) const = default;
 };
 
 struct Hello {
@@ -53,7 +74,14 @@ struct Hello {
   std::vector<Band> device_bands;
   std::vector<Band> pinned_bands;
   std::vector<OpcodeHash> opcodes;
+  std::vector<Wish> wishes;  // only with a `minor` of at least kWishesMinor
 };
+
+// The grant of kShm: the rings came with WELCOME; behind them the device's memory; or, above these
+// bits, the errno with which the server failed to make them.
+inline constexpr uint64_t kRingGranted = 1;
+inline constexpr uint64_t kDeviceMemoryGranted = 2;
+inline constexpr unsigned kRingErrnoShift = 8;
 
 struct DeviceInfo {
   std::string name;
@@ -78,7 +106,11 @@ struct Welcome {
   int32_t driver_version = 0;
   std::vector<uint16_t> missing;
   std::vector<DeviceInfo> devices;
-  std::string note;  // one sentence about the device library, for the client's log
+  std::string note;          // one sentence about the device library, for the client's log
+  std::vector<Wish> grants;  // only to a HELLO of at least kGrantsMinor
+
+  // The value of a grant, 0 if there is none.
+  uint64_t Granted(WishKey key) const;
 };
 
 struct Refused {
@@ -88,6 +120,12 @@ struct Refused {
 struct Attach {
   uint64_t session = 0;
   std::array<uint8_t, kSecretBytes> secret{};
+};
+
+// The client's answer to a ring that came with WELCOME.  The CUresult of the header is 0.
+struct Shm {
+  uint8_t accepted = 0;  // 0: both ends stay on the socket
+  std::string reason;    // why not
 };
 
 // Get checks everything and leaves nothing over; false: refuse the peer.
@@ -101,6 +139,8 @@ void Put(Writer& w, const Refused& m);
 bool Get(Reader& r, Refused* m);
 void Put(Writer& w, const Attach& m);
 bool Get(Reader& r, Attach* m);
+void Put(Writer& w, const Shm& m);
+bool Get(Reader& r, Shm* m);
 
 // Makes text fit for the handshake: cuts it to `max_bytes` and replaces control characters and what
 // is not UTF-8 by '?'.

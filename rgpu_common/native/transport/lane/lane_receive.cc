@@ -1,0 +1,256 @@
+// The receiving half of a lane.
+#include <algorithm>
+#include <cstring>
+
+#include "rgpu_common/native/base/probe.h"
+#include "rgpu_common/native/transport/lane/lane.h"
+
+namespace rgpu::transport {
+namespace {
+
+// Less is not worth a look at the link when something can be given already.
+constexpr size_t kDirectBytes = 4096;
+// Behind a record of this size comes another one as a rule; what is read ahead of it is copied once
+// more.
+constexpr uint32_t kLargeRecordBytes = 64U << 10;
+constexpr size_t kSpareStashBytes = 1U << 20;
+
+bool Copy(uint8_t* to, const uint8_t* from, size_t bytes, bool guarded) {
+  if (guarded && !base::CanWrite(to, bytes)) return false;
+  std::memcpy(to, from, bytes);
+  return true;
+}
+
+}  // namespace
+
+// A receive that blocks is one system call; to try, to wait and to try again are three.
+IoResult Lane::Recv(void* to, size_t bytes, int timeout_ms) {
+  if (!records_) return receive_link_->Recv(to, bytes, timeout_ms);
+  if (timeout_ms >= 0) return Connection::Recv(to, bytes, timeout_ms);
+  for (;;) {
+    const bool block = BeginBlocking();
+    const IoResult result = Receive(to, bytes, block ? How::kBlock : How::kTry);
+    if (block) EndBlocking();
+    if (result.state != IoState::kWouldBlock) return result;
+    if (!block) Wait(kReadable, -1);
+  }
+}
+
+// False: there is something to look after besides the bytes.
+bool Lane::BeginBlocking() {
+  ++readers_;
+  if (may_block()) return true;
+  EndBlocking();
+  return false;
+}
+
+// Whoever changes one of these looks at readers_ afterwards, or ends the link.  What comes due
+// while a reader blocks waits for the end of its slice at most (kRecvSliceMs).
+bool Lane::may_block() const { return up() && !reading_acks_ && !output_due_ && !displacing_; }
+
+void Lane::EndBlocking() {
+  if (--readers_ != 0 || full_waiters_ == 0) return;
+  const std::lock_guard state(state_mutex_);
+  changed_.notify_all();
+}
+
+IoResult Lane::Receive(void* to, size_t bytes, How how) {
+  if (!records_) return receive_link_->TryRecv(to, bytes);
+  IoResult result;
+  std::shared_ptr<Connection> link;
+  {
+    const std::lock_guard receive(receive_mutex_);
+    // Another link may have come since it was looked at, and something be due on it.
+    if (how == How::kBlock && !may_block()) how = How::kTry;
+    auto* at = static_cast<uint8_t*>(to);
+    result = stash_bytes() > 0 ? TakeStash(at, bytes, how) : Take(at, bytes, how);
+    if (result.ok()) Taken(result.bytes);
+    NoteInput();
+    if (result.lost()) link = receive_link_;
+  }
+  if (link != nullptr) OnReceiveFailure(link);
+  if (ack_due_) Flush();
+  return result.ok() || result.state == IoState::kFault ? result : Verdict();
+}
+
+// With the receive lock, as all below but PumpInput and OnReceiveFailure.
+IoResult Lane::TakeStash(uint8_t* to, size_t bytes, How how) {
+  const size_t here = std::min(bytes, stash_bytes());
+  if (!Copy(to, stash_.data() + stash_begin_, here, how == How::kGuarded)) {
+    return {IoState::kFault, 0, 0};
+  }
+  stash_begin_ += here;
+  if (stash_begin_ == stash_.size()) {
+    stash_.clear();
+    stash_begin_ = 0;
+    if (stash_.capacity() > kSpareStashBytes) stash_.shrink_to_fit();
+  }
+  return {IoState::kDone, here, 0};
+}
+
+IoResult Lane::ReadLink(uint8_t* to, size_t bytes, How how) {
+  switch (how) {
+    case How::kGuarded:
+      return receive_link_->TryRecvGuarded(to, bytes);
+    case How::kBlock:
+      return receive_link_->Recv(to, bytes, -1);
+    default:
+      return receive_link_->TryRecv(to, bytes);
+  }
+}
+
+IoResult Lane::Take(uint8_t* to, size_t bytes, How how) {
+  size_t got = 0;
+  IoResult result{IoState::kWouldBlock, 0, 0};
+  while (got < bytes) {
+    if (in_left_ == 0 || skip_ > 0) {
+      result.state = NextRecord(bytes, got == 0, how);
+      if (result.state != IoState::kDone) break;
+    }
+    const size_t here = std::min({in_left_, uint64_t{bytes - got}, uint64_t{raw_bytes()}});
+    if (here == 0) {
+      result.state = IoState::kWouldBlock;
+      if (!up() || (got > 0 && bytes - got < kDirectBytes)) break;
+      if (got > 0 && how == How::kBlock) break;
+      result = ReadLink(to + got, std::min<uint64_t>(in_left_, bytes - got), how);
+      if (result.ok()) {
+        in_left_ -= result.bytes;
+        got += result.bytes;
+      }
+      break;
+    }
+    if (!Copy(to + got, raw_.get() + raw_begin_, here, how == How::kGuarded)) {
+      result.state = IoState::kFault;
+      break;
+    }
+    raw_begin_ += here;
+    in_left_ -= here;
+    got += here;
+  }
+  if (got > 0) return {IoState::kDone, got, 0};
+  return result;
+}
+
+// Goes on to the next byte that is new.  kDone: there is a record with some left.
+IoState Lane::NextRecord(size_t hint, bool may_read, How how) {
+  while (in_left_ == 0 || skip_ > 0) {
+    size_t wanted = kReadAheadBytes;
+    if (skip_ > 0) {
+      const size_t here = std::min<uint64_t>(skip_, raw_bytes());
+      raw_begin_ += here;
+      skip_ -= here;
+      in_left_ -= here;
+      if (here > 0) continue;
+      wanted = std::min<uint64_t>(skip_, kReadAheadBytes);
+    } else if (end_seen_) {
+      return IoState::kClosed;
+    } else if (raw_bytes() >= kRecordHeaderBytes) {
+      RecordHeader header;
+      std::memcpy(&header, raw_.get() + raw_begin_, sizeof header);
+      raw_begin_ += sizeof header;
+      broken_ = broken_ || !Accept(header);
+      if (broken_) return IoState::kFailed;
+      continue;
+    } else if (large_) {
+      wanted = kRecordHeaderBytes - raw_bytes() + std::min(hint, kDirectBytes);
+    }
+    if (!may_read || !up()) return IoState::kWouldBlock;
+    const IoState state = Refill(wanted, how);
+    if (state != IoState::kDone) return state;
+  }
+  return IoState::kDone;
+}
+
+IoState Lane::Refill(size_t limit, How how) {
+  if (raw_begin_ == raw_end_) {
+    raw_begin_ = raw_end_ = 0;
+  } else if (raw_begin_ > 0) {
+    std::memmove(raw_.get(), raw_.get() + raw_begin_, raw_bytes());
+    raw_end_ -= raw_begin_;
+    raw_begin_ = 0;
+  }
+  const size_t bytes = std::min(limit, kReadAheadBytes - raw_end_);
+  const IoResult result =
+      ReadLink(raw_.get() + raw_end_, bytes, how == How::kGuarded ? How::kTry : how);
+  if (result.ok()) raw_end_ += result.bytes;
+  return result.state;
+}
+
+// False: no honest peer sends this.
+bool Lane::Accept(const RecordHeader& header) {
+  if (header.length > kMaxRecordBytes || header.flags > kEndOfStream || header.offset > next_ ||
+      header.received > promised_) {
+    return false;
+  }
+  if (header.received > acked_) {
+    acked_ = header.received;
+    if (awaiting_acks_) receive_link_->Wake();
+    if (full_waiters_ > 0) {
+      const std::lock_guard state(state_mutex_);
+      changed_.notify_all();
+    }
+  }
+  in_left_ = header.length;
+  skip_ = std::min<uint64_t>(header.length, next_ - header.offset);
+  next_ = std::max(next_, header.offset + header.length);
+  if ((header.flags & kEndOfStream) != 0) end_seen_ = header.length == 0;
+  if (header.length > 0) large_ = header.length >= kLargeRecordBytes;
+  return next_ - received_ <= options_.window_bytes;
+}
+
+void Lane::Taken(size_t bytes) {
+  // Only the reader counts.
+  received_.store(received_.load(std::memory_order_relaxed) + bytes, std::memory_order_release);
+  if (received_ - told_ >= options_.ack_bytes) ack_due_ = true;
+}
+
+void Lane::Stash(const uint8_t* data, size_t bytes) {
+  if (options_.discard) return Taken(bytes);
+  stash_.insert(stash_.end(), data, data + bytes);
+}
+
+// Moves what is of the stream out of what was read ahead.
+void Lane::DrainRaw() {
+  while (NextRecord(0, false, How::kTry) == IoState::kDone) {
+    const size_t here = std::min<uint64_t>(in_left_, raw_bytes());
+    if (here == 0) return;
+    Stash(raw_.get() + raw_begin_, here);
+    raw_begin_ += here;
+    in_left_ -= here;
+  }
+}
+
+void Lane::NoteInput() {
+  const bool has =
+      stash_bytes() > 0 || raw_bytes() >= kRecordHeaderBytes || (in_left_ > 0 && raw_bytes() > 0);
+  if (has != has_input_.load(std::memory_order_relaxed)) has_input_ = has;
+}
+
+// Takes all that has come out of the link, for the acknowledgements in it.  What the reader has not
+// taken is never more than the window.
+void Lane::PumpInput() {
+  std::shared_ptr<Connection> lost;
+  {
+    // Who holds it may block in the link, also in one that came meanwhile; it reads for us.
+    const std::unique_lock receive(receive_mutex_, std::try_to_lock);
+    if (!receive.owns_lock()) return;
+    IoState state = IoState::kDone;
+    while (up() && state == IoState::kDone) {
+      DrainRaw();
+      state = broken_ || end_seen_ ? IoState::kClosed : Refill(kReadAheadBytes, How::kTry);
+    }
+    DrainRaw();
+    NoteInput();
+    if (state != IoState::kDone && state != IoState::kWouldBlock) lost = receive_link_;
+  }
+  if (lost != nullptr) OnReceiveFailure(lost);
+}
+
+void Lane::OnReceiveFailure(const std::shared_ptr<Connection>& link) {
+  if (broken_) return Fail("the peer sent bytes that are no record; use the same release of rgpu");
+  if (!end_seen_) return LinkLost(link);
+  const std::lock_guard state(state_mutex_);
+  SetPhase(Phase::kEnded, "");
+}
+
+}  // namespace rgpu::transport

@@ -1,0 +1,46 @@
+// The memory of a ring pair: a memfd that the server makes and seals and the client checks and
+// maps.
+#pragma once
+
+#include <string>
+
+#include "rgpu_common/native/base/fd.h"
+#include "rgpu_common/native/transport/shm/ring.h"
+
+namespace rgpu::transport {
+
+// Of each direction.  Larger ones fall out of a core's cache, which costs more than waiting for
+// room.
+inline constexpr size_t kRingBytes = 2U << 20;
+inline constexpr size_t kLeastRingBytes = 4096;
+inline constexpr size_t kMostRingBytes = 64U << 20;
+
+// A mapped segment; forked children do not have it.
+class Segment {
+ public:
+  Segment() = default;
+  Segment(Segment&& other) noexcept;
+  Segment& operator=(Segment&&) = delete;
+  ~Segment();
+
+  // A new one, sealed so that nobody can shrink it under the other's feet.  False: `*error` is an
+  // errno.
+  static bool Make(size_t ring_bytes, Segment* segment, base::UniqueFd* fd, int* error);
+  // What the server sent.  False: `*why` says what is wrong with it.
+  static bool Map(const base::UniqueFd& fd, Segment* segment, std::string* why);
+
+  bool mapped() const { return base_ != nullptr; }
+  size_t ring_bytes() const { return ring_bytes_; }
+  RingControl* control(int ring) const;
+  uint8_t* data(int ring) const;
+  // In a forked child, where the place may be taken by something else already.
+  void Forget() { base_ = nullptr; }
+
+ private:
+  bool MapFd(int fd, size_t ring_bytes, int* error);
+
+  uint8_t* base_ = nullptr;
+  size_t ring_bytes_ = 0;
+};
+
+}  // namespace rgpu::transport

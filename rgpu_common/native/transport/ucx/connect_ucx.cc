@@ -1,0 +1,63 @@
+// The client's end of `ucx:`: addresses and sentences.
+#include <errno.h>
+#include <netdb.h>
+
+#include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/transport/address.h"
+#include "rgpu_common/native/transport/ucx/ucx_connection.h"
+
+namespace rgpu::transport::ucx {
+namespace {
+
+std::unique_ptr<Connection> Fail(ConnectError* why, int error, std::string sentence) {
+  if (why != nullptr) *why = {error, std::move(sentence)};
+  return nullptr;
+}
+
+std::string Sentence(const UcxConnection& connection, const std::string& address, int timeout_ms) {
+  switch (connection.status()) {
+    case kOk:
+    case kTimedOut:
+      return "the server at ucx:" + address + " did not answer within " +
+             std::to_string(timeout_ms / 1000) +
+             " s: check the address, and that both ends have a UCX transport in common (UCX_TLS)";
+    case kUnreachable:
+    case kRejected:
+    case kNotConnected:
+    case kConnectionReset:
+      return "nothing that speaks UCX answers at " + address + " (" + connection.LostReason() +
+             "): start 'rgpu serve --listen ucx:" + address +
+             "' there, or correct the address (--server or RGPU_SERVER)";
+    default:
+      return "the server at ucx:" + address + " cannot be reached (" + connection.LostReason() +
+             "): check the address, the network and UCX's variables";
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Connection> ConnectUcx(const std::string& address, const ConnectOptions& options,
+                                       ConnectError* why) {
+  std::string sentence;
+  const Engine* engine = LoadUcx(&sentence);
+  if (engine == nullptr) return Fail(why, ENOSYS, sentence);
+  const base::Deadline deadline(options.timeout_ms);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> found = Resolve(address, why);
+  int left = 0;
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) ++left;
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next, --left) {
+    auto connection = UcxConnection::Make(*engine, /*guarded=*/true, &sentence);
+    if (connection == nullptr) return Fail(why, EMFILE, sentence);
+    // A dead address of several must not use up the others' time.
+    const int rest = deadline.left_ms();
+    if (connection->Reach(at->ai_addr, at->ai_addrlen) &&
+        connection->Agree(rest < 0 ? -1 : rest / left)) {
+      return connection;
+    }
+    const int error = connection->status() == kOk ? ETIMEDOUT : ECONNREFUSED;
+    Fail(why, error, Sentence(*connection, address, options.timeout_ms));
+  }
+  return nullptr;
+}
+
+}  // namespace rgpu::transport::ucx

@@ -1,0 +1,201 @@
+#include "rgpu_common/native/transport/ucx/ucp.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+namespace rgpu::transport::ucx {
+namespace {
+
+constexpr unsigned int kMajor = 1, kMinor = 13;
+
+// What UCX's variables leave open.  Its shared memory needs one user and one /dev/shm, fails
+// without, and shm: is there for that; device memory never comes here, and looking for it would
+// call the CUDA driver, which in a program is this library.  Segments of 1 MiB make tcp three
+// times as fast.  A peer that is gone is found within ten seconds.  A gateway
+// that takes the place of another one listens at the same port.
+constexpr const char* kSettings[][2] = {
+    {"TLS", "^shm,cuda,rocm,ze"}, {"TCP_TX_SEG_SIZE", "1m"}, {"TCP_RX_SEG_SIZE", "1m"},
+    {"TCP_KEEPIDLE", "3s"},       {"TCP_KEEPINTVL", "1s"},   {"TCP_KEEPCNT", "4"},
+    {"KEEPALIVE_INTERVAL", "3s"}, {"CM_REUSEADDR", "y"},
+};
+// Of the library as a whole, unless the program uses it as well.  It would log to stdout.
+constexpr const char* kGlobalSettings[][2] = {
+    {"LOG_LEVEL", "fatal"},
+    {"MODULES", "^cuda,rocm,ze"},
+    {"VFS_ENABLE", "n"},
+};
+constexpr int kFatalSignals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
+
+struct Loaded {
+  Api api{};
+  Engine* engine = nullptr;
+  pid_t process = 0;
+  std::string why;
+};
+
+// UCX takes the handlers of fatal signals when it is loaded; they are the program's.
+class KeepHandlers {
+ public:
+  KeepHandlers() {
+    for (int i = 0; i < 4; ++i) sigaction(kFatalSignals[i], nullptr, &old_[i]);
+  }
+  ~KeepHandlers() {
+    for (int i = 0; i < 4; ++i) sigaction(kFatalSignals[i], &old_[i], nullptr);
+  }
+  KeepHandlers(const KeepHandlers&) = delete;
+  KeepHandlers& operator=(const KeepHandlers&) = delete;
+
+ private:
+  struct sigaction old_[4];
+};
+
+// The wheels of libucx put the library beside the folder that ours is in.
+void* OpenWheel() {
+  Dl_info here{};
+  char path[PATH_MAX];
+  if (dladdr(reinterpret_cast<const void*>(&LoadUcx), &here) == 0) return nullptr;
+  if (realpath(here.dli_fname, path) == nullptr) return nullptr;
+  std::string folder = path;
+  for (int up = 0; up < 4; ++up) {
+    folder.resize(folder.find_last_of('/') == std::string::npos ? 0 : folder.find_last_of('/'));
+    if (folder.empty()) return nullptr;
+    const std::string there = folder + "/libucx/lib/libucp.so.0";
+    if (access(there.c_str(), R_OK) == 0) return dlopen(there.c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+  return nullptr;
+}
+
+// `shared`: the program has loaded it itself.
+void* Open(bool* shared, std::string* why) {
+  const char* named = std::getenv("RGPU_LIBUCP");
+  const bool is_named = named != nullptr && *named != '\0';
+  const char* name = is_named ? named : "libucp.so.0";
+  const KeepHandlers keep;
+  void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  *shared = library != nullptr;
+  if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) *why = dlerror();
+  if (library == nullptr && !is_named) library = OpenWheel();
+  return library;
+}
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* to, std::string* why) {
+  *to = reinterpret_cast<Function>(dlsym(library, name));
+  if (*to == nullptr) *why = std::string("it has no ") + name;
+  return *to != nullptr;
+}
+
+bool FindAll(void* library, Api* api, std::string* why) {
+#define RGPU_FIND(name) \
+  if (!Find(library, #name, &api->name, why)) return false
+  RGPU_FIND(ucp_get_version);
+  RGPU_FIND(ucp_get_version_string);
+  RGPU_FIND(ucs_status_string);
+  RGPU_FIND(ucs_global_opts_set_value);
+  RGPU_FIND(ucp_config_read);
+  RGPU_FIND(ucp_config_modify);
+  RGPU_FIND(ucp_config_release);
+  RGPU_FIND(ucp_init_version);
+  RGPU_FIND(ucp_worker_create);
+  RGPU_FIND(ucp_worker_destroy);
+  RGPU_FIND(ucp_worker_progress);
+  RGPU_FIND(ucp_worker_get_efd);
+  RGPU_FIND(ucp_worker_arm);
+  RGPU_FIND(ucp_listener_create);
+  RGPU_FIND(ucp_listener_destroy);
+  RGPU_FIND(ucp_listener_query);
+  RGPU_FIND(ucp_listener_reject);
+  RGPU_FIND(ucp_conn_request_query);
+  RGPU_FIND(ucp_ep_create);
+  RGPU_FIND(ucp_ep_close_nbx);
+  RGPU_FIND(ucp_stream_send_nbx);
+  RGPU_FIND(ucp_stream_recv_nbx);
+  RGPU_FIND(ucp_request_check_status);
+  RGPU_FIND(ucp_request_free);
+#undef RGPU_FIND
+  unsigned int major = 0, minor = 0, release = 0;
+  api->ucp_get_version(&major, &minor, &release);
+  if (major == kMajor && minor >= kMinor) return true;
+  *why = std::string("it is UCX ") + api->ucp_get_version_string();
+  return false;
+}
+
+bool SetOutside(const char* name) {
+  return std::getenv((std::string("UCX_") + name).c_str()) != nullptr;
+}
+
+// Settings that a release does not know are its own business.
+Config* Configure(const Api& api, bool shared) {
+  for (const auto& [name, value] : kGlobalSettings) {
+    if (!shared && !SetOutside(name)) api.ucs_global_opts_set_value(name, value);
+  }
+  Config* config = nullptr;
+  if (api.ucp_config_read(nullptr, nullptr, &config) != kOk) return nullptr;
+  for (const auto& [name, value] : kSettings) {
+    if (!SetOutside(name)) api.ucp_config_modify(config, name, value);
+  }
+  return config;
+}
+
+bool Start(Loaded* loaded, bool shared, std::string* why) {
+  const Api& api = loaded->api;
+  const KeepHandlers keep;
+  Config* config = Configure(api, shared);
+  if (config == nullptr) {
+    *why = "it cannot read its configuration";
+    return false;
+  }
+  Params params{};
+  params.field_mask = Params::kFeatures | Params::kSharedWorkers;
+  params.features = kFeatureStream | kFeatureWakeup;
+  params.mt_workers_shared = 1;
+  Context* context = nullptr;
+  const Status status = api.ucp_init_version(kMajor, kMinor, &params, config, &context);
+  api.ucp_config_release(config);
+  if (status != kOk) {
+    *why = api.ucs_status_string(status);
+    return false;
+  }
+  loaded->engine = new Engine{api, context};
+  loaded->process = getpid();
+  return true;
+}
+
+// Once: what did not work is not tried again.
+Loaded* Load() {
+  auto* loaded = new Loaded;
+  std::string reason;
+  bool shared = false;
+  // It stays loaded: what it holds is used until the process ends.
+  void* library = Open(&shared, &reason);
+  if (library == nullptr || !FindAll(library, &loaded->api, &reason)) {
+    loaded->why = "ucx: needs UCX 1.13 or later, which cannot be loaded (" + reason +
+                  "): install libucx0 (Debian, Ubuntu) or ucx (Fedora), or name libucp.so.0 in "
+                  "RGPU_LIBUCP";
+  } else if (!Start(loaded, shared, &reason)) {
+    loaded->why = "ucx: does not start (" + reason + "): see UCX_TLS and UCX_NET_DEVICES";
+  }
+  return loaded;
+}
+
+}  // namespace
+
+const Engine* LoadUcx(std::string* why) {
+  static const Loaded* loaded = Load();
+  if (loaded->engine == nullptr) {
+    *why = loaded->why;
+  } else if (loaded->process != getpid()) {
+    *why =
+        "a child of a program that uses ucx: cannot use it: start it anew (multiprocessing's "
+        "'spawn')";
+    return nullptr;
+  }
+  return loaded->engine;
+}
+
+}  // namespace rgpu::transport::ucx
