@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _COMMAND_NAME = re.compile(r"rgpu[A-Z][A-Za-z0-9]*")
-# A command of such a name uses the device or its memory, so it says which meter pays.
-_WORK = re.compile(r"Alloc|Launch|Copy|Memset|Load|Retain|ContextCreate|PoolCreate|SetLimit")
+# A command of such a name takes device memory or keeps the device busy: it says which meter pays.
+_MEMORY = re.compile(
+    r"Alloc|Load|Retain|ContextCreate|PoolCreate|SetLimit|Array\w*Create|Managed|Mem(Create|Map|Import)"
+    r"|Prefetch|Graph\w*(Instantiate|Upload|Update)"
+)
+_TIME = re.compile(r"Launch|Copy|Memset|Prefetch")
 # Words of C++ that a field of lower-case letters could be.
 _CPP_WORDS = re.compile(
     "and|auto|bool|break|case|catch|char|class|const|continue|default|delete|do|double|else|enum|"
@@ -99,8 +103,13 @@ def _command_flags(command: CommandRow) -> str:
         return f"bulk is 'request' or 'reply', not '{row.bulk}'."
     if row.drains and row.mode is not Mode.PARKED:
         return "what drains the slots of all threads waits for them, so its class is PARKED."
-    if _WORK.search(command.name) and not row.charges:
+    takes, works = _MEMORY.search(command.name), _TIME.search(command.name)
+    if (takes or works) and not row.charges:
         return "it allocates, copies or launches, so it names the meter that pays for it (charges)."
+    if takes and model.DEVICE_MEMORY.isdisjoint(row.charges):
+        return "it takes device memory, so one of its meters is one of memory (charges)."
+    if works and model.DEVICE_TIME.isdisjoint(row.charges):
+        return "it keeps the device busy, so one of its meters is one of time (charges)."
     return ""
 
 

@@ -35,8 +35,20 @@ class Meter(enum.Enum):
     MODULE = "module"
     CONTEXT = "context"
     LOCAL_MEMORY = "local_memory"
+    ARRAY = "array"
+    VMM = "vmm"
+    MANAGED = "managed"
+    GRAPH_MEMORY = "graph_memory"
     LAUNCH = "launch"
     COPY = "copy"
+
+
+DEVICE_TIME = frozenset({Meter.LAUNCH, Meter.COPY})
+"""The meters of time: a command that names one waits for its lease's turn on the device."""
+
+DEVICE_MEMORY = frozenset(set(Meter) - DEVICE_TIME)
+"""The meters of memory: a command that names one is charged to its lease before or right after the
+driver is asked (docs/quotas-memory.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +157,7 @@ class Command:
     charges: meters; a command that allocates or runs device work without one does not generate.
     reaped: takes effect in order in the tables, carried out by the reaper when its fences are
         complete.
+    passes_gate: only asks, so it need not stay behind device work that waits for its turn.
     """
 
     opcode: int
@@ -158,6 +171,7 @@ class Command:
     drains: bool = False
     charges: tuple[Meter, ...] = ()
     reaped: bool = False
+    passes_gate: bool = False
     since: int = 1
 
 

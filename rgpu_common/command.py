@@ -6,6 +6,7 @@ An entry point of the group `rgpu.commands` is named like the sub-command and lo
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ from rgpu_common import release
 from rgpu_common.errors import RgpuError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 GROUP = "rgpu.commands"
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,51 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `rgpu`; returns its exit code.  Errors are sentences on stderr, never tracebacks."""
+    return _guarded("rgpu", _dispatch, argv)
+
+
+def run_alone(
+    name: str, about: str, commands: Mapping[str, Command], argv: Sequence[str] | None = None
+) -> int:
+    """Runs a program of its own that has these commands; returns its exit code."""
+
+    def dispatch(arguments: list[str]) -> int:
+        parser = _Parser(prog=name, description=about, allow_abbrev=False)
+        verbs = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+        for command in commands.values():
+            command.configure(verbs.add_parser(command.name, help=command.summary))
+        parsed = parser.parse_args(arguments)
+        return commands[parsed.command].run(parsed)
+
+    return _guarded(name, dispatch, argv)
+
+
+def _guarded(name: str, dispatch: Callable[[list[str]], int], argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(arguments)
+        code = dispatch(arguments)
+        sys.stdout.flush()  # here what goes wrong is said, at the interpreter's end it is not
+        return code
     except UsageError as error:
-        return _complain(error, USAGE)
+        return _complain(name, error, USAGE)
     except RgpuError as error:
-        return _complain(error, FAILED)
+        return _complain(name, error, FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone; nothing can be said to it any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _mute()
         return FAILED
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _mute()
+        return _complain(name, RgpuError(f"the output cannot be written: {error.strerror}"), FAILED)
+
+
+def _mute() -> None:
+    """What is still buffered for the output goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -92,7 +126,7 @@ def _print_help(found: dict[str, EntryPoint]) -> None:
     print("\n`rgpu COMMAND --help` says more; `rgpu --version` prints the version.")
 
 
-def _complain(error: Exception, code: int) -> int:
+def _complain(name: str, error: Exception, code: int) -> int:
     sys.stdout.flush()
-    print(f"rgpu: {error}", file=sys.stderr)
+    print(f"{name}: {error}", file=sys.stderr)
     return code

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import ConfigError, UsageError
-from rgpu_common.units import MAX_BYTES, parse_bytes, parse_share
+from rgpu_common.units import MAX_BYTES, parse_bytes, parse_share, parse_total_share, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,11 +116,52 @@ class Table:
         return None
 
     def share(self, key: str, default: float) -> int:
-        """A fraction of a device (0.4 or "40%"), returned in millionths."""
+        """A part of a device (0.4, "40%" or "40vcore"), returned in millionths."""
         value = self._take(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise self._bad(key, value, 'a fraction such as 0.4, or "40%"')
-        return self._quantity(key, lambda: parse_share(str(value)))
+        return self._quantity(key, lambda: parse_share(plain(value)))
+
+    def optional_total_share(self, key: str) -> int | None:
+        """A number of devices (2.5, "250%" or "250vcore") in millionths; None if it is absent."""
+        if key not in self._data:
+            self._known.append(key)
+            return None
+        value = self._take(key, 0)
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise self._bad(key, value, "a number of devices such as 2.5")
+        return self._quantity(key, lambda: parse_total_share(plain(value)))
+
+    def integers(self, key: str) -> list[int]:
+        """A list of whole numbers from 0 on; empty if the key is absent."""
+        value = self._take(key, [])
+        good = isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+        if good:
+            return list(value)
+        raise self._bad(key, value, "a list of whole numbers")
+
+    def optional_texts(self, key: str) -> list[str] | None:
+        """As `texts`, None if the key is absent."""
+        if key in self._data:
+            return self.texts(key, [])
+        self._known.append(key)
+        return None
+
+    def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
+        """One of `choices`."""
+        value = self._take(key, default)
+        if value in choices:
+            return str(value)
+        raise self._bad(key, value, "one of " + ", ".join(choices))
+
+    def has(self, key: str) -> bool:
+        """True if the key is there."""
+        self._known.append(key)
+        return key in self._data
+
+    def is_table(self, key: str) -> bool:
+        """True if the key is there and is a table."""
+        return isinstance(self._data.get(key), dict)
 
     def table(self, key: str) -> Table:
         """A table; an empty one if the key is absent."""
@@ -127,6 +169,26 @@ class Table:
         if not isinstance(value, dict):
             raise self._bad(key, value, f"a table [{self._name(key)}]")
         return Table(value, self._source, self._name(key))
+
+    def rows(self, key: str) -> list[Table]:
+        """A list of tables [[key]]; empty if the key is absent."""
+        value = self._take(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self._bad(key, value, f"a list of tables [[{self._name(key)}]]")
+        return [Table(item, self._source, self._name(key)) for item in value]
+
+    def instant(self, key: str) -> float | None:
+        """A date with time and zone, in seconds since 1970; None if the key is absent."""
+        value = self._take(key, None)
+        if value is None:
+            return None
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            return value.timestamp()
+        raise self._bad(key, value, "a time such as 2030-01-31T12:00:00Z")
+
+    def names(self) -> list[str]:
+        """All keys that are left."""
+        return list(self._data)
 
     def tables(self) -> Iterator[tuple[str, Table]]:
         """All keys of this table, each a table of its own."""

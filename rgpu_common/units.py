@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from dataclasses import dataclass
+from decimal import Decimal
 
 from rgpu_common.errors import UnitError
 
 PPM = 1_000_000
 MAX_BYTES = 1 << 62
+# A number of devices that no sum over a server passes.
+MAX_DEVICES = 100_000
 
-_BYTES = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*|%)\s*", re.ASCII)
+# Blanks, and no other white space: so does the driver library (rgpu_client/shim/units.cc).
+_NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?) *([A-Za-z-]*|%) *", re.ASCII)
+# One unit of GPUManager's vcuda-memory.
+VMEM_BYTES = 256 << 20
 _FACTORS = {
     "": 1,
     "b": 1,
@@ -22,9 +28,41 @@ _FACTORS = {
     "mib": 1 << 20,
     "gib": 1 << 30,
     "tib": 1 << 40,
+    "vmem": VMEM_BYTES,
+    "vcuda-memory": VMEM_BYTES,
 }
+_WHOLE = ("", "b", "vmem", "vcuda-memory")
+_CORES = ("vcore", "vcuda-core")
 _BINARY = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-_ACCEPTED_BYTES = "a number of bytes such as 1000, 512MiB, 2GiB or 1.5GB"
+_ACCEPTED_BYTES = (
+    "a number of bytes such as 1000, 512MiB, 2GiB or 1.5GB, or 8vmem (units of 256 MiB)"
+)
+_ACCEPTED_SHARES = (
+    "a fraction from 0 to 1, 0% to 100%, or 1vcore to 100vcore (hundredths of a device)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A size as asked for: bytes, or millionths of a device that is not known yet; both 0: none."""
+
+    bytes: int = 0
+    ppm: int = 0
+
+    def of(self, whole_bytes: int) -> int:
+        """Returns the bytes that it means on a device of this size."""
+        return self.bytes or self.ppm * whole_bytes // PPM
+
+
+def parse_memory(text: str) -> Memory:
+    """Returns the size that `text` means; a percentage stays one until the device is known.
+
+    Raises:
+        UnitError: with the text and what is accepted.
+    """
+    if text.rstrip().endswith("%"):
+        return Memory(ppm=parse_bytes(text, PPM))
+    return Memory(bytes=parse_bytes(text))
 
 
 def parse_bytes(text: str, whole_bytes: int | None = None) -> int:
@@ -34,19 +72,22 @@ def parse_bytes(text: str, whole_bytes: int | None = None) -> int:
     Raises:
         UnitError: with the text and what is accepted.
     """
-    match = _BYTES.fullmatch(text)
+    match = _NUMBER.fullmatch(text)
     accepted = _ACCEPTED_BYTES + (", or a percentage such as 25%" if whole_bytes else "")
     if match is None:
         raise UnitError(f"{text!r} is not {accepted}")
     number, unit = Decimal(match[1]), match[2].lower()
     if unit == "%":
-        if not whole_bytes or number > 100:
+        if not whole_bytes:
             raise UnitError(f"{text!r} is not {accepted}")
+        if number > 100:
+            raise UnitError(f"{text!r} is more than the whole: write at most 100%")
         return int(number * whole_bytes / 100)
-    if unit in ("", "b") and number % 1:
-        raise UnitError(f"{text!r} is not a whole number of bytes: write {accepted}")
     if unit not in _FACTORS:
         raise UnitError(f"{text!r} has the unit {match[2]!r}; write {accepted}")
+    if unit in _WHOLE and number % 1:
+        what = "units of 256 MiB" if unit.startswith("v") else "bytes"
+        raise UnitError(f"{text!r} is not a whole number of {what}: write {accepted}")
     result = int(number * _FACTORS[unit])
     if result > MAX_BYTES:
         raise UnitError(f"{text!r} is more than the {format_bytes(MAX_BYTES)} that can be said")
@@ -54,21 +95,54 @@ def parse_bytes(text: str, whole_bytes: int | None = None) -> int:
 
 
 def parse_share(text: str) -> int:
-    """Returns a fraction (0.4) or percentage (40%) of a device in millionths, 0 to 1,000,000.
+    """Returns a part of a device in millionths, 0 to 1,000,000: a fraction (0.4), a percentage
+    (40%) or GPUManager's vcuda-core (40vcore).
 
     Raises:
         UnitError: with the text and what is accepted.
     """
-    stripped = text.strip()
-    percent = stripped.endswith("%")
-    try:
-        number = Decimal(stripped.removesuffix("%").strip())
-    except InvalidOperation:
-        number = Decimal(-1)
-    ppm = number * (PPM // 100 if percent else PPM)
-    if not (number.is_finite() and 0 <= ppm <= PPM):
-        raise UnitError(f"{text!r} is not a share: write a fraction from 0 to 1, or 0% to 100%")
+    match = _NUMBER.fullmatch(text)
+    unit = match[2].lower() if match is not None else "?"
+    if match is None or unit not in ("", "%", *_CORES):
+        raise UnitError(f"{text!r} is not a share: write {_ACCEPTED_SHARES}")
+    number = Decimal(match[1])
+    if unit in _CORES:
+        return _cores(text, number)
+    ppm = number * (PPM // 100 if unit == "%" else PPM)
+    if ppm > PPM:
+        raise UnitError(f"{text!r} is not a share: write {_ACCEPTED_SHARES}")
     return int(ppm)
+
+
+def parse_total_share(text: str) -> int:
+    """As `parse_share` for a sum over several devices, so that it may be above 1: 2.5, 250%,
+    250vcore.
+    """
+    match = _NUMBER.fullmatch(text)
+    unit = match[2].lower() if match is not None else "?"
+    if match is None or unit not in ("", "%", *_CORES) or Decimal(match[1]) > MAX_DEVICES * 100:
+        raise UnitError(f"{text!r} is not a number of devices: write 2.5, 250% or 250vcore")
+    return int(Decimal(match[1]) * (PPM if unit == "" else PPM // 100))
+
+
+def plain(value: str | float) -> str:
+    """Returns a number as its digits, never as 1e-05; text as it is."""
+    return value if isinstance(value, str) else format(Decimal(str(value)), "f")
+
+
+def _cores(text: str, number: Decimal) -> int:
+    """GPUManager: 1 to 100 is a part of one card, a multiple of 100 that many whole cards."""
+    if 1 <= number <= 100 and number % 1 == 0:
+        return int(number) * (PPM // 100)
+    if number > 100 and number % 100 == 0:
+        raise UnitError(
+            f"{text!r} is {number / 100:g} whole devices, and a session has one: write at most "
+            "100vcore and start one program for each device"
+        )
+    raise UnitError(
+        f"{text!r} is not a share: vcuda-core counts hundredths of a device, so write a whole "
+        "number from 1vcore to 100vcore"
+    )
 
 
 def format_bytes(count: int) -> str:

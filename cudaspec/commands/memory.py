@@ -13,7 +13,7 @@ COMMANDS = [
             request=("u64 width", "u64 height", "u32 element_bytes"), reply=("address dptr", "u64 pitch"),
             reports=True, charges=(Meter.VRAM,)),
     Command(0x0303, "rgpuMemFree", Mode.POSTED, request=("address dptr",), destroys=True, reaped=True),
-    Command(0x0304, "rgpuMemGetInfo", Mode.CALL, reply=("u64 free", "u64 total"), reports=True),
+    Command(0x0304, "rgpuMemGetInfo", Mode.CALL, reply=("u64 free", "u64 total"), reports=True, passes_gate=True),
     # max_bytes 0: up to the lease's limit.
     Command(0x0305, "rgpuPoolCreate", Mode.CALL,
             request=("new pool pool", "i32 device", "u64 max_bytes"), reports=True, charges=(Meter.POOL,)),
@@ -49,4 +49,11 @@ COMMANDS = [
             request=("address dst", "u64 pitch", "u32 element_bytes", "u32 value", "u64 width", "u64 height",
                      "stream stream", "u8 synchronous"),
             charges=(Meter.COPY,)),
+    # The client copies by itself, in device memory that it shares: the reply says that the stream has come to the copy, and the stream
+    # waits there for COPY_DONE on the control lane.
+    Command(0x0407, "rgpuCopyInDirect", Mode.PARKED,
+            request=("address dst", "u64 bytes", "stream stream"), reply=("u64 ticket",), charges=(Meter.COPY,)),
+    Command(0x0408, "rgpuCopyOutDirect", Mode.PARKED,
+            request=("address src", "u64 bytes", "stream stream"), reply=("u64 ticket",),
+            reports=True, charges=(Meter.COPY,)),
 ]

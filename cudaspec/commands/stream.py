@@ -20,8 +20,9 @@ COMMANDS = [
     Command(0x0510, "rgpuEventCreate", Mode.POSTED, request=("new event event", "u32 flags")),
     Command(0x0511, "rgpuEventDestroy", Mode.POSTED, request=("event event",), destroys=True),
     Command(0x0512, "rgpuEventRecord", Mode.POSTED, request=("event event", "stream stream", "u64 version", "u32 flags")),
-    Command(0x0513, "rgpuEventQuery", Mode.CALL, request=("event event", "u64 version", "u8 notify"), reports=True),
-    Command(0x0514, "rgpuEventSynchronize", Mode.PARKED, request=("event event",), reports=True),
+    Command(0x0513, "rgpuEventQuery", Mode.CALL, request=("event event", "u64 version", "u8 notify"), reports=True,
+            passes_gate=True),
+    Command(0x0514, "rgpuEventSynchronize", Mode.PARKED, request=("event event",), reports=True, passes_gate=True),
     Command(0x0515, "rgpuEventElapsedTime", Mode.CALL,
             request=("event start", "event end"), reply=("f32 milliseconds",)),
     # function or kernel: the other is 0.  flags: 1 cooperative.  attributes: n x {i32 id, 64 value bytes}.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudaspec.gen.source import c_bool, header, source
-from cudaspec.model import Mode
+from cudaspec.model import DEVICE_TIME, Mode
 
 if TYPE_CHECKING:
     from cudaspec.load import CommandRow, Spec
@@ -57,6 +57,8 @@ def opcodes_h(spec: Spec) -> str:
             "  bool destroys;         // is executed all the same when it gets one",
             "  bool drains;           // gets the slots of all threads of the context",
             "  bool reaped;           // carried out by the reaper",
+            "  bool gated;            // device work: waits for the token",
+            "  bool passes_gate;      // need not stay behind work that waits for it",
             "",
             "  constexpr bool is_call() const { return mode >= CommandMode::kCall; }",
             "};",
@@ -78,7 +80,9 @@ def opcodes_h(spec: Spec) -> str:
 
 def _info(c: CommandRow) -> str:
     row = c.row
-    flags = ", ".join(c_bool(flag) for flag in (row.reports, row.destroys, row.drains, row.reaped))
+    gated = any(meter in DEVICE_TIME for meter in row.charges)
+    values = (row.reports, row.destroys, row.drains, row.reaped, gated, row.passes_gate)
+    flags = ", ".join(c_bool(flag) for flag in values)
     return (
         f'    {{Opcode::{c.name}, "{c.name}", {_MODES[row.mode]}, {_BULK[row.bulk]}, '
         f"0x{c.layout_hash:08x}, {flags}}},"

@@ -301,5 +301,5 @@ MANY = [
 # Symbols that are not of the driver API, by library.
 EXTRA: dict[str, tuple[str, ...]] = {
     "shim": ("rgpu_shim_version",),
-    "emu": (),
+    "emu": ("rgpu_emu_heap",),
 }

@@ -85,6 +85,7 @@ class Device(google.protobuf.message.Message):
     LEASED_SHARE_PPM_FIELD_NUMBER: builtins.int
     LEASES_FIELD_NUMBER: builtins.int
     SESSIONS_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     """The number that a client gives as --device."""
     kind: global___DeviceKind.ValueType
@@ -99,6 +100,7 @@ class Device(google.protobuf.message.Message):
     """Sum of the guaranteed shares, in millionths of the device."""
     leases: builtins.int
     sessions: builtins.int
+    pool: builtins.str
     def __init__(
         self,
         *,
@@ -112,7 +114,8 @@ class Device(google.protobuf.message.Message):
         leased_share_ppm: builtins.int = ...,
         leases: builtins.int = ...,
         sessions: builtins.int = ...,
+        pool: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["kind", b"kind", "leased_memory_bytes", b"leased_memory_bytes", "leased_share_ppm", b"leased_share_ppm", "leases", b"leases", "memory_bytes", b"memory_bytes", "name", b"name", "ordinal", b"ordinal", "sessions", b"sessions", "used_memory_bytes", b"used_memory_bytes", "uuid", b"uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "leased_memory_bytes", b"leased_memory_bytes", "leased_share_ppm", b"leased_share_ppm", "leases", b"leases", "memory_bytes", b"memory_bytes", "name", b"name", "ordinal", b"ordinal", "pool", b"pool", "sessions", b"sessions", "used_memory_bytes", b"used_memory_bytes", "uuid", b"uuid"]) -> None: ...
 
 global___Device = Device

@@ -29,6 +29,11 @@ class _LeaseStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     LEASE_STATE_ACTIVE: _LeaseState.ValueType  # 1
     LEASE_STATE_REVOKED: _LeaseState.ValueType  # 2
     LEASE_STATE_EXPIRED: _LeaseState.ValueType  # 3
+    LEASE_STATE_PAUSED: _LeaseState.ValueType  # 4
+    """Active, but its device work is stopped."""
+    LEASE_STATE_RECLAIMED: _LeaseState.ValueType  # 5
+    """The memory that it had borrowed went back to its owner."""
+    LEASE_STATE_DRAINED: _LeaseState.ValueType  # 6
 
 class LeaseState(_LeaseState, metaclass=_LeaseStateEnumTypeWrapper): ...
 
@@ -36,7 +41,44 @@ LEASE_STATE_UNSPECIFIED: LeaseState.ValueType  # 0
 LEASE_STATE_ACTIVE: LeaseState.ValueType  # 1
 LEASE_STATE_REVOKED: LeaseState.ValueType  # 2
 LEASE_STATE_EXPIRED: LeaseState.ValueType  # 3
+LEASE_STATE_PAUSED: LeaseState.ValueType  # 4
+"""Active, but its device work is stopped."""
+LEASE_STATE_RECLAIMED: LeaseState.ValueType  # 5
+"""The memory that it had borrowed went back to its owner."""
+LEASE_STATE_DRAINED: LeaseState.ValueType  # 6
 global___LeaseState = LeaseState
+
+class _SharePolicy:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _SharePolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_SharePolicy.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    SHARE_POLICY_UNSPECIFIED: _SharePolicy.ValueType  # 0
+    """The server's default."""
+    SHARE_POLICY_NONE: _SharePolicy.ValueType  # 1
+    """As they are given."""
+    SHARE_POLICY_FIXED: _SharePolicy.ValueType  # 2
+    """The limit is the request."""
+    SHARE_POLICY_BURST: _SharePolicy.ValueType  # 3
+    """The limit is the whole device."""
+    SHARE_POLICY_BEST_EFFORT: _SharePolicy.ValueType  # 4
+    """The request is 0."""
+
+class SharePolicy(_SharePolicy, metaclass=_SharePolicyEnumTypeWrapper):
+    """What request and limit of a share are to each other."""
+
+SHARE_POLICY_UNSPECIFIED: SharePolicy.ValueType  # 0
+"""The server's default."""
+SHARE_POLICY_NONE: SharePolicy.ValueType  # 1
+"""As they are given."""
+SHARE_POLICY_FIXED: SharePolicy.ValueType  # 2
+"""The limit is the request."""
+SHARE_POLICY_BURST: SharePolicy.ValueType  # 3
+"""The limit is the whole device."""
+SHARE_POLICY_BEST_EFFORT: SharePolicy.ValueType  # 4
+"""The request is 0."""
+global___SharePolicy = SharePolicy
 
 @typing.final
 class Quota(google.protobuf.message.Message):
@@ -47,20 +89,40 @@ class Quota(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     SHARE_REQUEST_PPM_FIELD_NUMBER: builtins.int
     SHARE_LIMIT_PPM_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    WEIGHT_FIELD_NUMBER: builtins.int
+    MEMORY_PPM_FIELD_NUMBER: builtins.int
     memory_bytes: builtins.int
     """0: the server's default."""
     share_request_ppm: builtins.int
     """Guaranteed fraction of device time, in millionths."""
     share_limit_ppm: builtins.int
     """Cap on device time, in millionths; 0: the whole device."""
+    policy: global___SharePolicy.ValueType
+    priority: builtins.int
+    """0 to 100: who gets idle device time first."""
+    weight: builtins.int
+    """1 to 1000: how much of it, among equals."""
+    memory_ppm: builtins.int
+    """In a request, where memory_bytes is 0: millionths of the device's memory."""
     def __init__(
         self,
         *,
         memory_bytes: builtins.int = ...,
         share_request_ppm: builtins.int = ...,
         share_limit_ppm: builtins.int = ...,
+        policy: global___SharePolicy.ValueType = ...,
+        priority: builtins.int | None = ...,
+        weight: builtins.int | None = ...,
+        memory_ppm: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["memory_bytes", b"memory_bytes", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_priority", b"_priority", "_weight", b"_weight", "priority", b"priority", "weight", b"weight"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_priority", b"_priority", "_weight", b"_weight", "memory_bytes", b"memory_bytes", "memory_ppm", b"memory_ppm", "policy", b"policy", "priority", b"priority", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "weight", b"weight"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_priority", b"_priority"]) -> typing.Literal["priority"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_weight", b"_weight"]) -> typing.Literal["weight"] | None: ...
 
 global___Quota = Quota
 
@@ -79,6 +141,10 @@ class Lease(google.protobuf.message.Message):
     SESSION_IDS_FIELD_NUMBER: builtins.int
     USED_MEMORY_BYTES_FIELD_NUMBER: builtins.int
     REFUSED_ALLOCATIONS_FIELD_NUMBER: builtins.int
+    ASKED_SHARE_REQUEST_PPM_FIELD_NUMBER: builtins.int
+    BORROWED_SHARE_FIELD_NUMBER: builtins.int
+    BORROWED_MEMORY_FIELD_NUMBER: builtins.int
+    RECLAIM_SECONDS_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     tenant: builtins.str
     key: builtins.str
@@ -91,6 +157,13 @@ class Lease(google.protobuf.message.Message):
     """Until it expires, if nothing keeps it alive; 0 while sessions hold an implicit lease."""
     used_memory_bytes: builtins.int
     refused_allocations: builtins.int
+    asked_share_request_ppm: builtins.int
+    """The request as asked for; quota has less while an owner needs what was borrowed."""
+    borrowed_share: builtins.bool
+    """Its share, its memory, is more than its tenant owns."""
+    borrowed_memory: builtins.bool
+    reclaim_seconds: builtins.float
+    """Until it ends because its memory is needed by the owner; absent: it is not."""
     @property
     def quota(self) -> global___Quota: ...
     @property
@@ -109,9 +182,14 @@ class Lease(google.protobuf.message.Message):
         session_ids: collections.abc.Iterable[builtins.int] | None = ...,
         used_memory_bytes: builtins.int = ...,
         refused_allocations: builtins.int = ...,
+        asked_share_request_ppm: builtins.int = ...,
+        borrowed_share: builtins.bool = ...,
+        borrowed_memory: builtins.bool = ...,
+        reclaim_seconds: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["device", b"device", "explicit", b"explicit", "key", b"key", "lease_id", b"lease_id", "quota", b"quota", "refused_allocations", b"refused_allocations", "remaining_seconds", b"remaining_seconds", "session_ids", b"session_ids", "state", b"state", "tenant", b"tenant", "used_memory_bytes", b"used_memory_bytes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_reclaim_seconds", b"_reclaim_seconds", "quota", b"quota", "reclaim_seconds", b"reclaim_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_reclaim_seconds", b"_reclaim_seconds", "asked_share_request_ppm", b"asked_share_request_ppm", "borrowed_memory", b"borrowed_memory", "borrowed_share", b"borrowed_share", "device", b"device", "explicit", b"explicit", "key", b"key", "lease_id", b"lease_id", "quota", b"quota", "reclaim_seconds", b"reclaim_seconds", "refused_allocations", b"refused_allocations", "remaining_seconds", b"remaining_seconds", "session_ids", b"session_ids", "state", b"state", "tenant", b"tenant", "used_memory_bytes", b"used_memory_bytes"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_reclaim_seconds", b"_reclaim_seconds"]) -> typing.Literal["reclaim_seconds"] | None: ...
 
 global___Lease = Lease
 
@@ -203,11 +281,22 @@ class ResizeLeaseRequest(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     SHARE_REQUEST_PPM_FIELD_NUMBER: builtins.int
     SHARE_LIMIT_PPM_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    WEIGHT_FIELD_NUMBER: builtins.int
+    MEMORY_PPM_FIELD_NUMBER: builtins.int
+    KILL_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     memory_bytes: builtins.int
     """A field that is absent stays as it is."""
     share_request_ppm: builtins.int
     share_limit_ppm: builtins.int
+    policy: global___SharePolicy.ValueType
+    priority: builtins.int
+    weight: builtins.int
+    memory_ppm: builtins.int
+    kill: builtins.bool
+    """End sessions, the largest first, if the lease holds more than it has afterwards."""
     def __init__(
         self,
         *,
@@ -215,20 +304,68 @@ class ResizeLeaseRequest(google.protobuf.message.Message):
         memory_bytes: builtins.int | None = ...,
         share_request_ppm: builtins.int | None = ...,
         share_limit_ppm: builtins.int | None = ...,
+        policy: global___SharePolicy.ValueType | None = ...,
+        priority: builtins.int | None = ...,
+        weight: builtins.int | None = ...,
+        memory_ppm: builtins.int | None = ...,
+        kill: builtins.bool = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_memory_bytes", b"_memory_bytes", "_share_limit_ppm", b"_share_limit_ppm", "_share_request_ppm", b"_share_request_ppm", "memory_bytes", b"memory_bytes", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_memory_bytes", b"_memory_bytes", "_share_limit_ppm", b"_share_limit_ppm", "_share_request_ppm", b"_share_request_ppm", "lease_id", b"lease_id", "memory_bytes", b"memory_bytes", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_memory_bytes", b"_memory_bytes", "_memory_ppm", b"_memory_ppm", "_policy", b"_policy", "_priority", b"_priority", "_share_limit_ppm", b"_share_limit_ppm", "_share_request_ppm", b"_share_request_ppm", "_weight", b"_weight", "memory_bytes", b"memory_bytes", "memory_ppm", b"memory_ppm", "policy", b"policy", "priority", b"priority", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "weight", b"weight"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_memory_bytes", b"_memory_bytes", "_memory_ppm", b"_memory_ppm", "_policy", b"_policy", "_priority", b"_priority", "_share_limit_ppm", b"_share_limit_ppm", "_share_request_ppm", b"_share_request_ppm", "_weight", b"_weight", "kill", b"kill", "lease_id", b"lease_id", "memory_bytes", b"memory_bytes", "memory_ppm", b"memory_ppm", "policy", b"policy", "priority", b"priority", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "weight", b"weight"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_memory_bytes", b"_memory_bytes"]) -> typing.Literal["memory_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_ppm", b"_memory_ppm"]) -> typing.Literal["memory_ppm"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_policy", b"_policy"]) -> typing.Literal["policy"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_priority", b"_priority"]) -> typing.Literal["priority"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_share_limit_ppm", b"_share_limit_ppm"]) -> typing.Literal["share_limit_ppm"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_share_request_ppm", b"_share_request_ppm"]) -> typing.Literal["share_request_ppm"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_weight", b"_weight"]) -> typing.Literal["weight"] | None: ...
 
 global___ResizeLeaseRequest = ResizeLeaseRequest
 
 @typing.final
 class ResizeLeaseResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: builtins.int
+    ENDED_SESSIONS_FIELD_NUMBER: builtins.int
+    ended_sessions: builtins.int
+    @property
+    def lease(self) -> global___Lease: ...
+    def __init__(
+        self,
+        *,
+        lease: global___Lease | None = ...,
+        ended_sessions: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ended_sessions", b"ended_sessions", "lease", b"lease"]) -> None: ...
+
+global___ResizeLeaseResponse = ResizeLeaseResponse
+
+@typing.final
+class PauseLeaseRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: builtins.int
+    lease_id: builtins.str
+    def __init__(
+        self,
+        *,
+        lease_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease_id", b"lease_id"]) -> None: ...
+
+global___PauseLeaseRequest = PauseLeaseRequest
+
+@typing.final
+class PauseLeaseResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     LEASE_FIELD_NUMBER: builtins.int
@@ -242,7 +379,39 @@ class ResizeLeaseResponse(google.protobuf.message.Message):
     def HasField(self, field_name: typing.Literal["lease", b"lease"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["lease", b"lease"]) -> None: ...
 
-global___ResizeLeaseResponse = ResizeLeaseResponse
+global___PauseLeaseResponse = PauseLeaseResponse
+
+@typing.final
+class ResumeLeaseRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: builtins.int
+    lease_id: builtins.str
+    def __init__(
+        self,
+        *,
+        lease_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease_id", b"lease_id"]) -> None: ...
+
+global___ResumeLeaseRequest = ResumeLeaseRequest
+
+@typing.final
+class ResumeLeaseResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: builtins.int
+    @property
+    def lease(self) -> global___Lease: ...
+    def __init__(
+        self,
+        *,
+        lease: global___Lease | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease"]) -> None: ...
+
+global___ResumeLeaseResponse = ResumeLeaseResponse
 
 @typing.final
 class RevokeLeaseRequest(google.protobuf.message.Message):

@@ -49,6 +49,16 @@ class LeaseServiceStub(object):
                 request_serializer=rgpu__common_dot_v1_dot_lease__pb2.ResizeLeaseRequest.SerializeToString,
                 response_deserializer=rgpu__common_dot_v1_dot_lease__pb2.ResizeLeaseResponse.FromString,
                 _registered_method=True)
+        self.PauseLease = channel.unary_unary(
+                '/rgpu.v1.LeaseService/PauseLease',
+                request_serializer=rgpu__common_dot_v1_dot_lease__pb2.PauseLeaseRequest.SerializeToString,
+                response_deserializer=rgpu__common_dot_v1_dot_lease__pb2.PauseLeaseResponse.FromString,
+                _registered_method=True)
+        self.ResumeLease = channel.unary_unary(
+                '/rgpu.v1.LeaseService/ResumeLease',
+                request_serializer=rgpu__common_dot_v1_dot_lease__pb2.ResumeLeaseRequest.SerializeToString,
+                response_deserializer=rgpu__common_dot_v1_dot_lease__pb2.ResumeLeaseResponse.FromString,
+                _registered_method=True)
         self.RevokeLease = channel.unary_unary(
                 '/rgpu.v1.LeaseService/RevokeLease',
                 request_serializer=rgpu__common_dot_v1_dot_lease__pb2.RevokeLeaseRequest.SerializeToString,
@@ -81,8 +91,21 @@ class LeaseServiceServicer(object):
 
     def ResizeLease(self, request, context):
         """Changes the sizes of a running lease.  A memory limit below what is held now refuses new allocations until
-        enough is freed; nothing is ended.
+        enough is freed; nothing is ended, unless `kill` is set.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseLease(self, request, context):
+        """Stops the device work of a lease; its memory and its place stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeLease(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -117,6 +140,16 @@ def add_LeaseServiceServicer_to_server(servicer, server):
                     servicer.ResizeLease,
                     request_deserializer=rgpu__common_dot_v1_dot_lease__pb2.ResizeLeaseRequest.FromString,
                     response_serializer=rgpu__common_dot_v1_dot_lease__pb2.ResizeLeaseResponse.SerializeToString,
+            ),
+            'PauseLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseLease,
+                    request_deserializer=rgpu__common_dot_v1_dot_lease__pb2.PauseLeaseRequest.FromString,
+                    response_serializer=rgpu__common_dot_v1_dot_lease__pb2.PauseLeaseResponse.SerializeToString,
+            ),
+            'ResumeLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeLease,
+                    request_deserializer=rgpu__common_dot_v1_dot_lease__pb2.ResumeLeaseRequest.FromString,
+                    response_serializer=rgpu__common_dot_v1_dot_lease__pb2.ResumeLeaseResponse.SerializeToString,
             ),
             'RevokeLease': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeLease,
@@ -210,6 +243,60 @@ class LeaseService(object):
             '/rgpu.v1.LeaseService/ResizeLease',
             rgpu__common_dot_v1_dot_lease__pb2.ResizeLeaseRequest.SerializeToString,
             rgpu__common_dot_v1_dot_lease__pb2.ResizeLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rgpu.v1.LeaseService/PauseLease',
+            rgpu__common_dot_v1_dot_lease__pb2.PauseLeaseRequest.SerializeToString,
+            rgpu__common_dot_v1_dot_lease__pb2.PauseLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rgpu.v1.LeaseService/ResumeLease',
+            rgpu__common_dot_v1_dot_lease__pb2.ResumeLeaseRequest.SerializeToString,
+            rgpu__common_dot_v1_dot_lease__pb2.ResumeLeaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,8 +38,19 @@ class LeaseServiceStub:
         rgpu_common.v1.lease_pb2.ResizeLeaseResponse,
     ]
     """Changes the sizes of a running lease.  A memory limit below what is held now refuses new allocations until
-    enough is freed; nothing is ended.
+    enough is freed; nothing is ended, unless `kill` is set.
     """
+
+    PauseLease: grpc.UnaryUnaryMultiCallable[
+        rgpu_common.v1.lease_pb2.PauseLeaseRequest,
+        rgpu_common.v1.lease_pb2.PauseLeaseResponse,
+    ]
+    """Stops the device work of a lease; its memory and its place stay."""
+
+    ResumeLease: grpc.UnaryUnaryMultiCallable[
+        rgpu_common.v1.lease_pb2.ResumeLeaseRequest,
+        rgpu_common.v1.lease_pb2.ResumeLeaseResponse,
+    ]
 
     RevokeLease: grpc.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.RevokeLeaseRequest,
@@ -72,8 +83,19 @@ class LeaseServiceAsyncStub:
         rgpu_common.v1.lease_pb2.ResizeLeaseResponse,
     ]
     """Changes the sizes of a running lease.  A memory limit below what is held now refuses new allocations until
-    enough is freed; nothing is ended.
+    enough is freed; nothing is ended, unless `kill` is set.
     """
+
+    PauseLease: grpc.aio.UnaryUnaryMultiCallable[
+        rgpu_common.v1.lease_pb2.PauseLeaseRequest,
+        rgpu_common.v1.lease_pb2.PauseLeaseResponse,
+    ]
+    """Stops the device work of a lease; its memory and its place stay."""
+
+    ResumeLease: grpc.aio.UnaryUnaryMultiCallable[
+        rgpu_common.v1.lease_pb2.ResumeLeaseRequest,
+        rgpu_common.v1.lease_pb2.ResumeLeaseResponse,
+    ]
 
     RevokeLease: grpc.aio.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.RevokeLeaseRequest,
@@ -112,8 +134,23 @@ class LeaseServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.lease_pb2.ResizeLeaseResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.ResizeLeaseResponse]]:
         """Changes the sizes of a running lease.  A memory limit below what is held now refuses new allocations until
-        enough is freed; nothing is ended.
+        enough is freed; nothing is ended, unless `kill` is set.
         """
+
+    @abc.abstractmethod
+    def PauseLease(
+        self,
+        request: rgpu_common.v1.lease_pb2.PauseLeaseRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rgpu_common.v1.lease_pb2.PauseLeaseResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.PauseLeaseResponse]]:
+        """Stops the device work of a lease; its memory and its place stay."""
+
+    @abc.abstractmethod
+    def ResumeLease(
+        self,
+        request: rgpu_common.v1.lease_pb2.ResumeLeaseRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rgpu_common.v1.lease_pb2.ResumeLeaseResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.ResumeLeaseResponse]]: ...
 
     @abc.abstractmethod
     def RevokeLease(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WIRE_MAJOR: Final = 1
-WIRE_MINOR: Final = 0
+WIRE_MINOR: Final = 2
 MAGIC: Final = 0x55504752
 HEADER_BYTES: Final = 40
 MAX_HEAD_BYTES: Final = 64 << 10

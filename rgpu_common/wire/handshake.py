@@ -7,7 +7,7 @@ whole frame.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -22,8 +22,12 @@ MAX_BANDS: Final = 64
 MAX_OPCODES: Final = 4096
 MAX_DEVICES: Final = 16
 MAX_ATTRIBUTES: Final = 400
+MAX_WISHES: Final = 32
+# From this minor on a HELLO ends with wishes.
+WISHES_MINOR: Final = 1
 
 CUDA_ERROR_DEVICE_UNAVAILABLE: Final = 46
+CUDA_ERROR_LAUNCH_TIMEOUT: Final = 702
 CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: Final = 803
 CUDA_ERROR_UNKNOWN: Final = 999
 
@@ -36,6 +40,29 @@ class Handshake(IntEnum):
     REFUSED = 3
     ATTACH = 4
     ATTACHED = 5
+    RESUME = 6
+    RESUMED = 7
+    PREFACE = 8
+    SHM = 9
+    PROBE = 10
+
+
+class WishKey(IntEnum):
+    """What a wish is about; a server ignores keys that it does not know."""
+
+    MEMORY_PPM = 1
+    POLICY = 2
+    PRIORITY = 3
+    WEIGHT = 4
+    RESUMABLE = 5
+    SHM = 6
+
+
+class Wish(NamedTuple):
+    """Something that a client asks for beside the sizes, or what a server grants of it."""
+
+    key: int
+    value: int
 
 
 class Band(NamedTuple):
@@ -66,13 +93,14 @@ class Attribute(NamedTuple):
 class Hello:
     """What a client says first.
 
-    Sizes in bytes, shares in millionths of a device; 0 is the server's default.
+    Sizes in bytes, shares in millionths of a device; 0 is the server's default.  `wishes` need
+    a `minor` of at least WISHES_MINOR.
     """
 
     major: int = WIRE_MAJOR
     minor: int = WIRE_MINOR
     release: str = ""
-    token: str = ""
+    token: str = field(default="", repr=False)
     lease_key: str = ""
     tenant: str = ""
     container: str = ""
@@ -87,6 +115,7 @@ class Hello:
     device_bands: tuple[Band, ...] = ()
     pinned_bands: tuple[Band, ...] = ()
     opcodes: tuple[OpcodeHash, ...] = ()
+    wishes: tuple[Wish, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +137,7 @@ class Welcome:
     """The worker's answer to HELLO."""
 
     session: int = 0
-    secret: bytes = bytes(SECRET_BYTES)
+    secret: bytes = field(default=bytes(SECRET_BYTES), repr=False)
     release: str = ""
     band: Band = NO_BAND
     pinned: Band = NO_BAND
@@ -119,6 +148,7 @@ class Welcome:
     missing: tuple[int, ...] = ()
     devices: tuple[DeviceInfo, ...] = ()
     note: str = ""
+    grants: tuple[Wish, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +163,15 @@ class Attach:
     """Makes a connection the control lane of `session`."""
 
     session: int = 0
-    secret: bytes = bytes(SECRET_BYTES)
+    secret: bytes = field(default=bytes(SECRET_BYTES), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Shm:
+    """The client's answer to a ring that came with WELCOME; `reason` says why it declined."""
+
+    accepted: int = 0
+    reason: str = ""
 
 
 def clean_text(text: str, max_bytes: int) -> str:
@@ -166,6 +204,10 @@ def _check_band(band: Band, what: str) -> None:
         raise WireError(f"{what}: {band.base:#x} + {band.size:#x} passes the address space")
 
 
+def _wishes(r: Reader) -> tuple[Wish, ...]:
+    return tuple(Wish(*row) for row in _rows(r, "<HQ", MAX_WISHES, "wishes"))
+
+
 def _magic(r: Reader) -> None:
     if r.integer("u32") != MAGIC:
         raise WireError("the magic number is missing: the peer does not speak rgpu")
@@ -189,6 +231,10 @@ def put_hello(m: Hello) -> bytes:
     _put_rows(w, "<QQ", m.device_bands)
     _put_rows(w, "<QQ", m.pinned_bands)
     _put_rows(w, "<HI", m.opcodes)
+    if m.minor >= WISHES_MINOR:
+        _put_rows(w, "<HQ", m.wishes)
+    elif m.wishes:
+        raise WireError(f"a HELLO of minor {m.minor} has no place for wishes")
     return w.take()
 
 
@@ -224,6 +270,7 @@ def decode_hello(head: bytes) -> Hello:
         device_bands=_bands(r, "device bands"),
         pinned_bands=_bands(r, "pinned bands"),
         opcodes=tuple(OpcodeHash(*row) for row in _rows(r, "<HI", MAX_OPCODES, "opcodes")),
+        wishes=_wishes(r) if minor >= WISHES_MINOR else (),
     )
     r.end()
     return hello
@@ -251,6 +298,8 @@ def put_welcome(m: Welcome) -> bytes:
     for device in m.devices:
         _put_device(w, device)
     w.put_text(m.note)
+    if m.grants:
+        _put_rows(w, "<HQ", m.grants)
     return w.take()
 
 
@@ -318,9 +367,20 @@ def decode_welcome(head: bytes) -> Welcome:
         missing=tuple(row[0] for row in _rows(r, "<H", MAX_OPCODES, "missing opcodes")),
         devices=_devices(r),
         note=r.text(MAX_SENTENCE_BYTES),
+        grants=_grants(r),
     )
     r.end()
     return welcome
+
+
+def _grants(r: Reader) -> tuple[Wish, ...]:
+    """What is accepted has one form only: no grants are no bytes."""
+    if not r.left:
+        return ()
+    grants = _wishes(r)
+    if not grants:
+        raise WireError("a WELCOME without grants ends before them")
+    return grants
 
 
 def encode_welcome(m: Welcome) -> bytes:
@@ -380,3 +440,25 @@ def encode_attach(m: Attach) -> bytes:
 def encode_attached() -> bytes:
     """The answer to an ATTACH that was accepted."""
     return encode_frame(Kind.HANDSHAKE, Handshake.ATTACHED)
+
+
+def put_shm(m: Shm) -> bytes:
+    """The head of a SHM frame."""
+    w = Writer()
+    w.put("u8", m.accepted)
+    w.put_text(clean_text(m.reason, MAX_SENTENCE_BYTES))
+    return w.take()
+
+
+def decode_shm(head: bytes) -> Shm:
+    """Reads the head of a SHM frame.
+
+    Raises:
+        WireError: it is none.
+    """
+    r = Reader(head)
+    shm = Shm(r.integer("u8"), r.text(MAX_SENTENCE_BYTES))
+    if shm.accepted > 1:
+        raise WireError(f"a ring is accepted (1) or not (0), never {shm.accepted}")
+    r.end()
+    return shm

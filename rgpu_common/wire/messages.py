@@ -35,6 +35,7 @@ class Control(IntEnum):
     PULL_DATA = 3
     CALLBACK_DONE = 4
     KEEP_ALIVE = 5
+    COPY_DONE = 6
 
 
 # By name: notices and control messages share numbers, so as keys they would be the same.
@@ -51,6 +52,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     Control.PULL_DATA.name: ("u64 pull", "u64 offset"),
     Control.CALLBACK_DONE.name: ("u64 callback",),
     Control.KEEP_ALIVE.name: (),
+    Control.COPY_DONE.name: ("u64 ticket",),
 }
 
 

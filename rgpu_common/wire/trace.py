@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_common.wire import codec, handshake, messages
+from rgpu_common.wire import codec, handshake, messages, resume
 from rgpu_common.wire.frame import Flags, Frame, Kind, WireError, decode_frames
 
 if TYPE_CHECKING:
@@ -75,6 +75,17 @@ def _greeting(frame: Frame) -> str:
         return f"ATTACH session={handshake.decode_attach(frame.head).session}"
     if which == handshake.Handshake.ATTACHED:
         return "ATTACHED"
+    if which == handshake.Handshake.SHM:
+        shm = handshake.decode_shm(frame.head)
+        return f"SHM accepted={shm.accepted} {shm.reason!r}"
+    if which == handshake.Handshake.RESUME:
+        again = resume.decode_resume(frame.head)
+        return (
+            f"RESUME session={again.session} lane={again.lane.name} link={again.link} "
+            f"epoch={again.epoch} received={again.received}"
+        )
+    if which == handshake.Handshake.RESUMED:
+        return f"RESUMED received={resume.decode_resumed(frame.head).received}"
     raise WireError(f"unknown handshake message {which}")
 
 

@@ -1,0 +1,66 @@
+"""Channels to the control-plane API of a server, with and without TLS."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+# gRPC would print its own lines about a server that is not there.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+
+from rgpu_common.endpoints import speaks_tls
+from rgpu_common.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rgpu_common.endpoints import Endpoint
+
+_OPTIONS = [("grpc.enable_http_proxy", 0)]
+# Where systems keep whom they trust; gRPC brings a list of its own otherwise.
+_SYSTEM_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+
+
+def open_channel(server: Endpoint, environment: Mapping[str, str]) -> grpc.Channel:
+    """Returns a channel.  For `tls:` and `grpcs:` the variables are those that the driver library
+    reads: RGPU_TLS_CA, RGPU_TLS_CERT, RGPU_TLS_KEY.
+
+    Raises:
+        UsageError: a file that one of them names cannot be read.
+    """
+    if not speaks_tls(server):
+        return grpc.insecure_channel(server.grpc_target, options=_OPTIONS)
+    return grpc.secure_channel(server.grpc_target, tls_credentials(environment), options=_OPTIONS)
+
+
+def tls_credentials(environment: Mapping[str, str]) -> grpc.ChannelCredentials:
+    """Returns whom the environment trusts and what it shows; errors as `open_channel`."""
+    certificate = environment.get("RGPU_TLS_CERT", "")
+    key = environment.get("RGPU_TLS_KEY", "") or certificate
+    return grpc.ssl_channel_credentials(
+        root_certificates=_authorities(environment),
+        private_key=_read("RGPU_TLS_KEY", key) if certificate else None,
+        certificate_chain=_read("RGPU_TLS_CERT", certificate) if certificate else None,
+    )
+
+
+def _authorities(environment: Mapping[str, str]) -> bytes | None:
+    named = environment.get("RGPU_TLS_CA", "")
+    if named and Path(named).is_dir():
+        files = sorted(path for path in Path(named).iterdir() if path.is_file())
+        return b"\n".join(_read("RGPU_TLS_CA", str(path)) for path in files)
+    if named:
+        return _read("RGPU_TLS_CA", named)
+    stores = [environment.get("SSL_CERT_FILE", ""), *_SYSTEM_STORES]
+    store = next((path for path in stores if path and Path(path).is_file()), None)
+    return None if store is None else _read("SSL_CERT_FILE", store)
+
+
+def _read(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} ({name}) cannot be read: {error.strerror}") from None

@@ -1,0 +1,47 @@
+"""What a client shows of itself: the token of RGPU_TOKEN or RGPU_TOKEN_FILE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgpu_common.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_TOKEN_BYTES = 8192
+
+
+def configured_token(environment: Mapping[str, str]) -> str:
+    """Returns the token, as the driver library reads it; "" for none.
+
+    Raises:
+        UsageError: the file that RGPU_TOKEN_FILE names cannot be read or holds no token.
+    """
+    token = environment.get("RGPU_TOKEN", "")
+    path = environment.get("RGPU_TOKEN_FILE", "")
+    if token or not path:
+        return _checked(token, "RGPU_TOKEN")
+    try:
+        with open(path, encoding="utf-8") as file:
+            token = file.readline(MAX_TOKEN_BYTES + 2)
+    except OSError as error:
+        raise UsageError(
+            f"the token file {path} (RGPU_TOKEN_FILE) cannot be read: {error.strerror}"
+        ) from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the token file {path} (RGPU_TOKEN_FILE) holds no text") from None
+    return _checked(token.rstrip("\r\n"), f"the token file {path} (RGPU_TOKEN_FILE)")
+
+
+def call_metadata(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Returns what goes with each call of the control-plane API; errors as `configured_token`."""
+    token = configured_token(environment)
+    return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+def _checked(token: str, source: str) -> str:
+    """The sentence never shows the token."""
+    if len(token) > MAX_TOKEN_BYTES or not token.isascii() or not token.isprintable():
+        raise UsageError(f"{source} is no token: at most {MAX_TOKEN_BYTES} printable characters")
+    return token.strip()

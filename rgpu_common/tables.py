@@ -1,0 +1,57 @@
+"""Plain tables for terminals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns lines with aligned columns; a title that ends in ">" aligns its column to the
+    right.
+    """
+    right = [title.endswith(">") for title in titles]
+    cells = [[title.removesuffix(">") for title in titles], *[list(row) for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(titles))]
+    lines = []
+    for row in cells:
+        padded = (
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(row, widths, right, strict=True)
+        )
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def as_json(groups: Mapping[str, Iterable[Any]]) -> str:
+    """Returns groups of messages as one JSON object."""
+    plain = {name: [_plain(message) for message in group] for name, group in groups.items()}
+    return json.dumps(plain, indent=2)
+
+
+def message_json(message: Any) -> str:
+    """Returns a message as a JSON object."""
+    return json.dumps(_plain(message), indent=2)
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """Every field by its name, also those that are 0, and numbers as numbers; absent is null."""
+    plain: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.has_presence and not message.HasField(field.name):
+            plain[field.name] = None
+        elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            plain[field.name] = [v if field.message_type is None else _plain(v) for v in value]
+        elif field.message_type is not None:
+            plain[field.name] = _plain(value)
+        elif field.enum_type is not None:
+            named = field.enum_type.values_by_number.get(value)
+            plain[field.name] = value if named is None else named.name
+        else:
+            plain[field.name] = value
+    return plain

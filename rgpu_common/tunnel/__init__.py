@@ -1,0 +1,1 @@
+"""Connections inside gRPC streams: what the client's agent and the server's gateway share."""

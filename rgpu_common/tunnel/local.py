@@ -1,0 +1,150 @@
+"""The end of a tunnel that is a socket of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import select
+import socket
+
+from rgpu_common.tunnel.chunk import MAX_DATA_BYTES, PREFIX_BYTES, write_prefix
+
+_BUFFER_BYTES = 1 << 20
+# Who has written so much at once goes on writing: reading on saves a message.
+_STREAMING_BYTES = 64 << 10
+
+
+class LocalEnd:
+    """A connected, non-blocking stream socket.
+
+    What it says is read as it comes, at most MAX_DATA_BYTES ahead, so that everything that was
+    written while a message was on its way travels in the next one.  It is read to where the message
+    is made, and copied once more, into the message.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection
+        self._fd = connection.fileno()
+        connection.setblocking(False)
+        # As much as the system allows: a full buffer costs a wake-up at both ends.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+        # Pages that nothing is read to take no memory.
+        self._view = memoryview(mmap.mmap(-1, PREFIX_BYTES + MAX_DATA_BYTES))
+        self._held = 0
+        self._ended = False
+        self._reading = False
+        self._taker: asyncio.Future[None] | None = None
+        self._putter: asyncio.Future[None] | None = None
+        self._read_on()
+
+    async def take(self) -> bytes:
+        """Returns what the socket has said as a message; b"" once it has said all."""
+        while not self._held and not self._ended:
+            self._taker = self._loop.create_future()
+            try:
+                await self._taker
+            finally:
+                self._taker = None
+        if not self._held:
+            return b""
+        write_prefix(self._view, self._held)
+        message = bytes(self._view[: PREFIX_BYTES + self._held])
+        self._held = 0
+        self._read_on()
+        return message
+
+    async def put(self, data: memoryview | bytes) -> None:
+        """Hands all of `data` to the socket; OSError if it is closed."""
+        left = memoryview(data)[self._send(data) :]
+        while left:
+            await self._writable()
+            left = left[self._send(left) :]
+
+    def _send(self, data: memoryview | bytes) -> int:
+        try:
+            return self._connection.send(data)
+        except BlockingIOError:
+            return 0
+
+    def finish(self) -> None:
+        """Tells the socket that nothing more comes."""
+        try:
+            self._connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def gone(self) -> bool:
+        """True if the socket is closed both ways, so that nobody reads it any more."""
+        if self._fd < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._fd, 0)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """Closes the socket; what was put is still delivered."""
+        if self._fd < 0:
+            return
+        self._stop_reading()
+        self._loop.remove_writer(self._fd)
+        self._fd = -1
+        self._connection.close()
+        self._end()
+
+    async def _writable(self) -> None:
+        if self._fd < 0:
+            raise BrokenPipeError("the connection is closed")
+        self._putter = self._loop.create_future()
+        self._loop.add_writer(self._fd, self._wake_putter)
+        try:
+            await self._putter
+        finally:
+            self._putter = None
+            if self._fd >= 0:
+                self._loop.remove_writer(self._fd)
+
+    def _wake_putter(self) -> None:
+        if self._putter is not None and not self._putter.done():
+            self._putter.set_result(None)
+
+    def _readable(self) -> None:
+        while (count := self._receive()) > 0:
+            self._held += count
+            if self._held >= MAX_DATA_BYTES:
+                self._stop_reading()
+            if count < _STREAMING_BYTES or not self._reading:
+                break
+        if count == 0:
+            self._end()
+        elif self._held:
+            self._wake_taker()
+
+    def _receive(self) -> int:
+        """How many bytes came; 0: there will be no more, -1: there are none now."""
+        try:
+            return self._connection.recv_into(self._view[PREFIX_BYTES + self._held :])
+        except (BlockingIOError, InterruptedError):
+            return -1
+        except OSError:
+            return 0
+
+    def _end(self) -> None:
+        self._ended = True
+        self._stop_reading()
+        self._wake_taker()
+        self._wake_putter()
+
+    def _wake_taker(self) -> None:
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
+
+    def _read_on(self) -> None:
+        if not self._reading and not self._ended:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)

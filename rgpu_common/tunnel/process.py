@@ -1,0 +1,46 @@
+"""How the processes that carry tunnels run."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+# <malloc.h>
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_KEPT_BYTES = 32 << 20
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` in an event loop; uvloop's, where that is installed."""
+    keep_memory()
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+        return
+    if sys.version_info >= (3, 11):
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work)
+    else:
+        uvloop.install()
+        asyncio.run(work)
+
+
+def keep_memory() -> None:
+    """Lets the allocator keep what messages of 1 MiB need.
+
+    glibc would give it back to the system and take it again, zeroed page by page, for each message:
+    that took about as long as all the rest.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return  # another C library
+    mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    mallopt(_M_TOP_PAD, _KEPT_BYTES // 8)
