@@ -47,8 +47,10 @@ bool Arena::Open(const Settings& settings, std::string* why) {
 // A file in memory, so that the heap can be shared with a client on the same host.
 bool Arena::MapHeap(std::string* why) {
   const uint64_t heap = windows_base_ - base_;
-  memfd_ = memfd_create("rgpu-emu-heap", MFD_CLOEXEC);
-  if (memfd_ < 0 || ftruncate(memfd_, static_cast<off_t>(heap)) != 0) {
+  memfd_ = memfd_create("rgpu-emu-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  // Sealed: a client that shares it could else cut it off under the feet of running kernels.
+  if (memfd_ < 0 || ftruncate(memfd_, static_cast<off_t>(heap)) != 0 ||
+      fcntl(memfd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     *why = std::string("cannot create the device memory (") + std::strerror(errno) +
            "); allow memfd_create and file sizes up to the band (ulimit -f unlimited)";
     return false;

@@ -79,6 +79,9 @@ class Arena {
   uint64_t windows_base() const { return windows_base_; }
   uint64_t windows_bytes() const { return bytes_ - (windows_base_ - base_); }
   uint64_t capacity() const { return capacity_; }
+  // The heap as a file, [base, windows_base); the arena's own.  It holds allocations and nothing
+  // else: windows, frames and code are private memory.
+  int heap_fd() const { return memfd_; }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
 
  private:

@@ -65,8 +65,6 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<unsigned> flags;
   std::atomic<int> cache_config{0};
   std::array<std::atomic<uint64_t>, 16> limits{};
-  std::mutex local_mutex;
-  uint64_t local_bytes = 0;  // local memory that launches have needed; under local_mutex
 
  private:
   void Drain();

@@ -3,6 +3,7 @@
 
 #include <strings.h>
 #include <cstring>
+#include <string>
 
 #include "rgpu_emu/device/attributes.h"
 #include "rgpu_emu/device/device.h"
@@ -25,13 +26,15 @@ CUresult CopyText(const char* text, char* out, int len) {
   return CUDA_SUCCESS;
 }
 
-// FNV-1a of the host's name: the same on every start, another one on another host.
-uint64_t HostHash() {
+// FNV-1a of HOST/ORDINAL: the same on every start, another one for another device.  The server's
+// devices.py says the same.
+uint64_t PlaceHash() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   uint64_t hash = 0xCBF29CE484222325;
-  for (const char* c = name; *c != '\0'; ++c)
-    hash = (hash ^ static_cast<uint8_t>(*c)) * 0x100000001B3;
+  for (const char c : std::string(name) + '/' + std::to_string(TheDevice().settings.ordinal)) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3;
+  }
   return hash;
 }
 
@@ -62,9 +65,9 @@ CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
   if (const CUresult bad = Check(dev, uuid); bad != CUDA_SUCCESS) return bad;
-  const uint64_t host = HostHash();
+  const uint64_t place = PlaceHash();
   std::memcpy(uuid->bytes, "rgpu-emu", 8);
-  std::memcpy(uuid->bytes + 8, &host, sizeof(host));
+  std::memcpy(uuid->bytes + 8, &place, sizeof(place));
   return CUDA_SUCCESS;
 }
 

@@ -12,6 +12,7 @@ constexpr uint16_t kKindPtx = 1;
 constexpr uint64_t kFlagLz4 = 0x2000;
 constexpr uint64_t kFlagZstd = 0x8000;
 constexpr uint64_t kLargestText = uint64_t{1} << 30;
+constexpr uint64_t kLz4LargestRatio = 255;  // a byte of a match's length
 constexpr uint32_t kOwnTarget = 80;
 constexpr size_t kEntryHeader = 64;
 
@@ -72,6 +73,10 @@ Outcome TextOf(const Entry& entry, std::vector<std::string>* ptx) {
   std::string text;
   if ((entry.flags & kFlagLz4) != 0) {
     if (entry.plain_bytes > kLargestText) return Bad("a fatbin entry larger than 1 GiB");
+    // A few bytes must not make the worker allocate a GiB.
+    if (entry.plain_bytes / kLz4LargestRatio > entry.payload.size()) {
+      return Bad("a fatbin entry larger than its LZ4 data can give");
+    }
     text.resize(entry.plain_bytes);
     const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(text.data()), text.size());
     if (!Lz4Decode(entry.payload, out)) return Bad("a fatbin entry whose LZ4 data is damaged");

@@ -15,11 +15,9 @@ constexpr uint32_t kWrapperMagic = 0x466243B1;
 
 constexpr char kSendPtx[] =
     "the emulated device runs PTX, and this image holds only machine code (SASS) for NVIDIA GPUs. "
-    "Make the program "
-    "send PTX: numba-cuda: uninstall nvidia-nvjitlink (pip uninstall nvidia-nvjitlink-cu12 "
-    "nvidia-nvjitlink) ; "
-    "CuPy: set CUPY_COMPILE_WITH_PTX=1 ; cuda.core: Program.compile(\"ptx\") ; nvcc: "
-    "-arch=compute_80";
+    "Make the program send PTX: numba-cuda: set RGPU_HIDE_NVJITLINK=1 before `rgpu run`, or "
+    "uninstall nvidia-nvjitlink ; CuPy: set CUPY_COMPILE_WITH_PTX=1 ; cuda.core: "
+    "Program.compile(\"ptx\") ; nvcc: -arch=compute_80";
 
 template <class T>
 T Read(const uint8_t* at) {
@@ -87,6 +85,7 @@ Outcome ReadImage(const void* image, std::vector<std::string>* ptx) {
 }
 
 Outcome ReadSizedImage(std::span<const uint8_t> image, std::vector<std::string>* ptx) {
+  if (image.empty()) return Bad("an empty image");
   if (image.size() >= 4 && Read<uint32_t>(image.data()) == kElfMagic)
     return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
   if (image.size() >= 4 && Read<uint32_t>(image.data()) == kFatbinMagic) {

@@ -54,24 +54,6 @@ CUresult RunLaunch(const PendingLaunch& pending) {
   return result;
 }
 
-// As a driver does, the first launch that needs local memory beyond the default stack provides it
-// for every thread that can be resident, and it stays until the context ends.
-CUresult ProvideLocalMemory(Context& context, uint32_t bytes_per_thread) {
-  constexpr uint32_t kDefaultStackBytes = 1024;
-  if (bytes_per_thread <= kDefaultStackBytes) return CUDA_SUCCESS;
-  const uint64_t wanted =
-      uint64_t{bytes_per_thread} * static_cast<uint64_t>(SmCount()) * kThreadsPerSm;
-  const std::lock_guard lock(context.local_mutex);
-  if (wanted <= context.local_bytes) return CUDA_SUCCESS;
-  Device& device = TheDevice();
-  if (device.arena.Allocate(wanted - context.local_bytes, MemoryKind::kDevice, context.handle) ==
-      nullptr) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  context.local_bytes = wanted;
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
 CUresult PackParams(const EntryInfo& entry, void** kernel_params, void** extra,
@@ -124,8 +106,8 @@ CUresult PushLaunch(const std::shared_ptr<Function>& function,
               lowered.message.c_str());
     return lowered.result;
   }
-  const CUresult local = ProvideLocalMemory(*stream->context(), pending->kernel->local_bytes());
-  if (local != CUDA_SUCCESS) return local;
+  // As a driver does, the first launch that needs more local memory than the default stack provides
+  // it for every thread that can be resident, and it stays.
   if (!stream->context()->ReserveLocal(pending->kernel->local_bytes()))
     return CUDA_ERROR_OUT_OF_MEMORY;
   pending->module = function->module();

@@ -3,6 +3,7 @@
 
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/host_memory.h"
+#include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
 namespace {
@@ -61,7 +62,8 @@ CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return facts.reachable ? Give<uint64_t>(data, address) : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return facts.host ? Give<uint64_t>(data, address) : CUDA_ERROR_INVALID_VALUE;
+      // The host reaches all of the arena.  Hostile timing says no, as discrete devices do.
+      return facts.host || !Hostile() ? Give<uint64_t>(data, address) : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Give<uint64_t>(data, facts.base);

@@ -54,6 +54,15 @@ bool ReadMemory(Settings* out, std::string* why) {
   return true;
 }
 
+bool ReadOrdinal(Settings* out, std::string* why) {
+  const char* text = std::getenv("RGPU_EMU_ORDINAL");
+  if (text == nullptr || *text == '\0') return true;
+  const char* end = text;
+  if (ParseNumber(text, &out->ordinal, &end) && *end == '\0') return true;
+  *why = std::string("RGPU_EMU_ORDINAL must be the device's number; it is ") + text;
+  return false;
+}
+
 bool ReadTiming(Settings* out, std::string* why) {
   const char* text = std::getenv("RGPU_EMU_TIMING");
   if (text == nullptr || *text == '\0' || std::strcmp(text, "normal") == 0) return true;
@@ -74,7 +83,8 @@ bool ReadTiming(Settings* out, std::string* why) {
 }  // namespace
 
 bool ReadSettings(Settings* out, std::string* why) {
-  return ReadBand(out, why) && ReadMemory(out, why) && ReadTiming(out, why);
+  return ReadBand(out, why) && ReadMemory(out, why) && ReadOrdinal(out, why) &&
+         ReadTiming(out, why);
 }
 
 }  // namespace rgpu::emu

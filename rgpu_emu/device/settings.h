@@ -10,6 +10,7 @@ struct Settings {
   uint64_t band_base = 0x200000000000;
   uint64_t band_bytes = 0x4000000000;
   uint64_t memory_bytes = uint64_t{8} << 30;
+  uint64_t ordinal = 0;  // number of the device on its server
   bool hostile = false;
   uint64_t hostile_seed = 1;
 };

@@ -68,7 +68,9 @@ CUresult Stream::Push(Command command, Fence* place) {
       }
     }
     std::unique_lock lock(mutex_);
+    ++pushing_;
     done_.wait(lock, [&] { return queue_.size() < QueueLimit() || closed_; });
+    --pushing_;
   }
 }
 
@@ -116,7 +118,9 @@ Fences Stream::Snapshot() {
 void Stream::WaitFor(uint64_t seq) {
   if (Completed(seq)) return;
   std::unique_lock lock(mutex_);
+  const auto mine = waited_for_.insert(seq);
   done_.wait(lock, [&] { return Completed(seq); });
+  waited_for_.erase(mine);
 }
 
 void Stream::Close() {
@@ -178,8 +182,10 @@ void Stream::Main() {
     HostilePause();
     const std::lock_guard lock(mutex_);
     queue_.pop_front();
-    completed_.fetch_add(1, std::memory_order_acq_rel);
-    done_.notify_all();
+    const uint64_t completed = completed_.fetch_add(1, std::memory_order_acq_rel) + 1;
+    // Nobody is woken for a command that it does not wait for: that would cost each of them time.
+    const bool awaited = !waited_for_.empty() && *waited_for_.begin() <= completed;
+    if (awaited || pushing_ > 0) done_.notify_all();
   }
   context_->Forget(this);
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "gen/cuda_abi.gen.h"
@@ -86,6 +87,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::condition_variable work_;
   std::condition_variable done_;
   std::deque<Command> queue_;
+  std::multiset<uint64_t> waited_for_;
+  uint32_t pushing_ = 0;  // that wait for room in the queue
   std::atomic<uint64_t> issued_{0};
   std::atomic<uint64_t> completed_{0};
   bool started_ = false;

@@ -20,6 +20,7 @@ bool ReadAssignment(wire::Reader& reader, Assignment* assignment) {
   reader.Get(&tenant);
   reader.Get(&environment);
   reader.Get(&hello);
+  reader.Get(&assignment->resume_grace_ms);
   if (!reader.done() || secret.size != wire::kSecretBytes) return false;
   std::memcpy(assignment->secret.data(), secret.data, secret.size);
   assignment->tenant = std::string(tenant.text());

@@ -18,10 +18,12 @@ enum class Message : uint32_t {
   kAssign = 1,
   kAttach = 2,
   kEnd = 3,
+  kResume = 4,
   kReady = 16,
   kOpened = 17,
   kRefused = 18,
   kEnded = 19,
+  kResumed = 20,
 };
 
 struct Assignment {
@@ -36,6 +38,9 @@ struct Assignment {
   std::string tenant;
   std::vector<std::string> environment;  // K=V
   std::vector<uint8_t> hello;            // the head as received
+  // How long the session may be without a connection; 0: not at all.
+  uint32_t resume_grace_ms = 0;
+  base::UniqueFd signal;  // the lease's eventfd, for the token loop; invalid in development mode
 };
 
 // False: the message does not decode.

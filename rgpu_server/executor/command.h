@@ -25,6 +25,7 @@ struct Command {
   wire::ByteView bulk;               // valid while the handler runs, and as long as `keep` is held
   std::shared_ptr<const void> keep;  // null: the bulk is not in staging memory
   transport::FrameBuffer* out = nullptr;  // of calls: frames that go out in front of the reply
+  bool in_place = false;                  // the bulk lies where the copy brings it
 };
 
 }  // namespace rgpu::exec

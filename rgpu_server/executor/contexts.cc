@@ -72,6 +72,13 @@ CUresult Executor::FindCredited(const Command& command, uint64_t operand, Target
   return kDropped;
 }
 
+bool Executor::has_streams() const {
+  if (streams_.size() > 0) return true;
+  bool found = false;
+  contexts_.ForEach([&](const auto& context) { found |= !context->per_thread.empty(); });
+  return found;
+}
+
 // The worker's threads are not the client's, so the driver's own per-thread stream is of no use.
 CUresult Executor::PerThreadStream(Context& context, uint32_t thread,
                                    std::shared_ptr<Stream>* stream) {
@@ -114,6 +121,7 @@ void Executor::DropThread(uint32_t thread) {
     if (found == context.per_thread.end() || MakeCurrent(context) != CUDA_SUCCESS) return;
     const std::shared_ptr<Stream> stream = found->second;
     context.per_thread.erase(found);
+    if (!stream->unmarked_load.empty()) MarkNow(*stream);
     DropStream(*stream);
     // The driver lets its work finish; nothing is waited for.
     driver_->cuStreamDestroy_v2(stream->handle);
@@ -121,8 +129,8 @@ void Executor::DropThread(uint32_t thread) {
 }
 
 uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
-  uint64_t charged = context->local_charged;
-  for (const auto& [limit, bytes] : context->limit_charged) charged += bytes;
+  uint64_t charged = context->own_charged + context->local_charged + context->printf_charged +
+                     context->heap_charged;
   const uint32_t id = context->id;
   const auto lies_in = [&](const auto& object) {
     if (object.context != context) return false;
@@ -138,12 +146,14 @@ uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
   kernels_.EraseIf(belongs);
   events_.EraseIf(belongs);
   streams_.EraseIf([&](const Stream& stream) { return stream.context == context.get(); });
-  ranges_.EraseIf([&](const Range& range) {
+  ranges_.EraseIf([&](uint64_t base, const Range& range) {
     if (range.context != id) return false;
-    charged += range.charged_bytes;
+    if (range.kind == Range::Kind::kPlain) charged += granules_.Remove(base, range.bytes);
+    if (range.pool != nullptr) --range.pool->allocations;
     return true;
   });
   poller_.Remove(*context);
+  for (const auto& stream : context->streams) gate_.Forget(*stream);
   deferred_.DropContext(id);
   if (last_entered_ == context) last_entered_ = nullptr;
   context->dead = true;

@@ -38,6 +38,26 @@ lease::Page* MapPage(int fd) {
   return lease::IsPage(mapped) ? mapped : nullptr;
 }
 
+// A new connection for a lane, with what the client said on it.
+void OnResume(int socket, Session& session, Incoming& message) {
+  wire::Reader body = message.body();
+  wire::ByteView head;
+  body.Get(&head);
+  wire::Reader fields(head.data, head.size);
+  wire::Resume resume;
+  if (!body.done() || message.fds.empty() || !wire::Get(fields, &resume)) return;
+  auto link = transport::Adopt(message.fds[0].release());
+  if (link == nullptr) return;
+  const auto report = session.Resume(resume, std::move(link));
+  if (!report) return;
+  Say(socket, Message::kResumed, [&](wire::Writer& w) {
+    w.Put(static_cast<uint8_t>(report->lane));
+    w.Put(report->epoch);
+    w.Put(static_cast<uint8_t>(report->moved ? 1 : 0));
+    w.Put(report->resent_bytes);
+  });
+}
+
 // False: no more messages come.
 bool OnMessage(int socket, Session& session) {
   Incoming message;
@@ -50,6 +70,9 @@ bool OnMessage(int socket, Session& session) {
         auto control = transport::Adopt(message.fds[0].release());
         if (control != nullptr) session.Attach(std::move(control));
       }
+      return true;
+    case Message::kResume:
+      OnResume(socket, session, message);
       return true;
     case Message::kEnd: {
       int32_t status = 0;
@@ -80,7 +103,7 @@ void ReadRest(int socket) {
 Session* MakeSession(const Driver& driver, Incoming& message) {
   Assignment assignment;
   wire::Reader body = message.body();
-  if (message.type() != Message::kAssign || message.fds.size() < 2 ||
+  if (message.type() != Message::kAssign || message.fds.size() < 3 ||
       !ReadAssignment(body, &assignment)) {
     base::Log(base::Level::kError,
               "the daemon's first message is no ASSIGN that this worker knows");
@@ -92,9 +115,10 @@ Session* MakeSession(const Driver& driver, Incoming& message) {
     base::Log(base::Level::kError, "the daemon's ASSIGN lacks a connection or a lease page");
     return nullptr;
   }
-  if (message.fds.size() > 2) {
+  assignment.signal = std::move(message.fds[2]);
+  if (message.fds.size() > 3) {
     assignment.environment.push_back("RGPU_EMU_COMPILER_FD=" +
-                                     std::to_string(message.fds[2].release()));
+                                     std::to_string(message.fds[3].release()));
   }
   return new Session(driver, std::move(assignment), page, std::move(lane));
 }

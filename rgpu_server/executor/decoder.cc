@@ -1,8 +1,10 @@
 #include "rgpu_server/executor/decoder.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/in_place.h"
 #include "rgpu_server/executor/printed.h"
 
 namespace rgpu::exec {
@@ -11,6 +13,9 @@ namespace {
 
 // A client that stops in the middle of a frame for this long is gone.
 constexpr int kFrameTimeoutMs = 60'000;
+// Nothing is missed for it: the gate wakes the connection.
+constexpr int kHeldLookMs = 100;
+constexpr int kRestMs = 1;
 
 }  // namespace
 
@@ -27,16 +32,36 @@ void Decoder::ThreadMain() {
   }
 }
 
+transport::ReadState Decoder::Read(Scratch& scratch, wire::FrameHeader* header,
+                                   wire::ByteView* head) {
+  const bool wakeable = !held_.empty();
+  transport::ReadState state = transport::ReadState::kTimeout;
+  if (reader_.has_buffered() || acked_seq_ != last_seq_) state = reader_.Next(header, head, 0);
+  if (state != transport::ReadState::kTimeout) return state;
+  if (!more_follow_) Idle(scratch);
+  if (rest_) {
+    // Alone on the device one marks when nothing more comes: most programs soon wait, which marks.
+    state = reader_.Next(header, head, kRestMs, wakeable);
+    if (state != transport::ReadState::kTimeout) return state;
+    rest_ = false;
+    std::lock_guard lock(executor_.mutex());
+    executor_.gate().MarkRest();
+  }
+  return reader_.Next(header, head, -1, wakeable);
+}
+
 bool Decoder::Step(Scratch& scratch) {
+  bool go_on = true;
+  if (!held_.empty() && TryHeld(scratch, &go_on)) return go_on;
+  if (held_.full()) {
+    // The client waits, as it would for a full launch queue.  Its death shows on the control lane.
+    Idle(scratch);
+    reader_.connection()->Wait(transport::kWoken, kHeldLookMs);
+    return true;
+  }
   wire::FrameHeader header;
   wire::ByteView head;
-  transport::ReadState state = transport::ReadState::kTimeout;
-  if (reader_.has_buffered() || acked_seq_ != last_seq_) state = reader_.Next(&header, &head, 0);
-  if (state == transport::ReadState::kTimeout) {
-    Idle(scratch);
-    state = reader_.Next(&header, &head, -1);
-  }
-  switch (state) {
+  switch (Read(scratch, &header, &head)) {
     case transport::ReadState::kFrame:
       return Handle(scratch, header, head);
     case transport::ReadState::kMalformed:
@@ -69,38 +94,88 @@ bool Decoder::Handle(Scratch& scratch, const wire::FrameHeader& header, wire::By
                   "the client sent %s with a header that does not fit it", info->name);
   } else {
     last_seq_ = header.seq;
+    more_follow_ = (header.flags & wire::kMore) != 0;
     Command command{header, head, {}, nullptr, &scratch.out};
     if (!ReceiveBulk(scratch, *info, &command)) return false;
-    if (info->is_call()) return HandleCall(scratch, *info, command);
-    HandlePosted(*info, command);
-    return !over_;
+    if (!MustHold(*info, command)) return Execute(scratch, *info, command);
+    Hold(scratch, *info, command);
+    return true;
   }
   Malformed(header, sentence);
   return false;
+}
+
+bool Decoder::Execute(Scratch& scratch, const OpcodeInfo& info, Command& command) {
+  if (info.is_call()) return HandleCall(scratch, info, command);
+  HandlePosted(info, command);
+  return !over_;
+}
+
+bool Decoder::MustHold(const OpcodeInfo& info, const Command& command) {
+  if (command.in_place) return false;  // done already
+  if (!held_.empty()) return !held_.MayPass(info, command);
+  Gate& gate = executor_.gate();
+  if (!info.gated || gate.AdmitsAll() || (!gate.on() && !gate.suspended())) return false;
+  std::lock_guard lock(executor_.mutex());
+  return !executor_.gate().Admits(executor_.Predict(command));
+}
+
+void Decoder::Hold(Scratch& scratch, const OpcodeInfo& info, const Command& command) {
+  held_.Add(info, command, &scratch.bulk);
+  std::lock_guard lock(executor_.mutex());
+  executor_.gate().SetHolding(true);
+}
+
+bool Decoder::TryHeld(Scratch& scratch, bool* go_on) {
+  const OpcodeInfo& info = held_.front_info();
+  Command command = held_.front();
+  command.out = &scratch.out;
+  if (info.gated) {
+    std::lock_guard lock(executor_.mutex());
+    if (!executor_.gate().Admits(executor_.Predict(command))) return false;
+  }
+  const Held::Entry entry = held_.Take();  // holds what the command points to
+  if (held_.empty()) {
+    std::lock_guard lock(executor_.mutex());
+    executor_.gate().SetHolding(false);
+  }
+  *go_on = Execute(scratch, info, command);
+  return true;
 }
 
 bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* command) {
   const uint32_t bytes = command->header.bulk_bytes;
   if (bytes == 0) return true;
   Piece piece;
-  if (info.opcode == Opcode::rgpuCopyHtoD) {
-    std::lock_guard lock(executor_.mutex());
-    std::shared_ptr<Context> context;
-    if (executor_.sticky() == CUDA_SUCCESS && executor_.Enter(*command, &context) == CUDA_SUCCESS) {
-      context->staging->Take(bytes, &piece);  // without a piece the handler refuses the copy
-    }
-  }
-  if (piece.keep == nullptr) {
+  if (info.opcode == Opcode::rgpuCopyHtoD) FindPlace(command, &piece);
+  if (piece.data == nullptr) {
     scratch.bulk.resize(bytes);
     piece.data = scratch.bulk.data();
   }
-  if (reader_.ReadBulk(piece.data, bytes, kFrameTimeoutMs) != transport::BulkState::kDone) {
+  // Memory of the device may go meanwhile, with its context.
+  reader_.set_guarded(command->in_place);
+  const transport::BulkState state = reader_.ReadBulk(piece.data, bytes, kFrameTimeoutMs);
+  if (state == transport::BulkState::kTimeout || state == transport::BulkState::kClosed) {
     End("the client went away in the middle of a frame");
     return false;
   }
   command->bulk = {piece.data, bytes};
   command->keep = std::move(piece.keep);
   return true;
+}
+
+// Where the bulk of a copy to the device is received; nowhere: the handler refuses the copy.
+void Decoder::FindPlace(Command* command, Piece* piece) {
+  std::lock_guard lock(executor_.mutex());
+  std::shared_ptr<Context> context;
+  if (executor_.sticky() != CUDA_SUCCESS) return;
+  if (executor_.Enter(*command, &context) != CUDA_SUCCESS) return;
+  // A ring is no help against memory that goes while it is written.
+  if (held_.empty() && reader_.connection()->checks_memory()) {
+    piece->data = PlaceOfArrival(executor_, *command);
+  }
+  command->in_place = piece->data != nullptr;
+  if (!command->in_place) context->staging->Take(command->header.bulk_bytes, piece);
 }
 
 void Decoder::HandlePosted(const OpcodeInfo& info, Command& command) {
@@ -128,7 +203,7 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
   // Another thread may read the next frame while this call waits.
   scratch.head.assign(command.head.data, command.head.data + command.head.size);
   command.head = wire::Bytes(scratch.head.data(), scratch.head.size());
-  acked_seq_ = command.header.seq;
+  acked_seq_ = std::max(acked_seq_, command.header.seq);
   scratch.out.clear();
   scratch.reply.clear();
   wire::Writer writer(&scratch.reply);
@@ -177,6 +252,11 @@ void Decoder::Idle(Scratch& scratch) {
   scratch.out.clear();
   {
     std::lock_guard lock(executor_.mutex());
+    rest_ = executor_.gate().has_rest();
+    if (rest_ && (!held_.empty() || !executor_.gate().alone())) {
+      executor_.gate().MarkRest();
+      rest_ = false;
+    }
     TakeNotices();
   }
   if (acked_seq_ != last_seq_ && executor_.outbox().queued_bytes() == 0) {

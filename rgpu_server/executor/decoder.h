@@ -10,6 +10,7 @@
 #include "gen/opcodes.gen.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/held.h"
 
 namespace rgpu::exec {
 
@@ -34,9 +35,19 @@ class Decoder {
   // False: the role is gone or the lane has ended.
   bool Step(Scratch& scratch);
   bool Handle(Scratch& scratch, const wire::FrameHeader& header, wire::ByteView head);
+  bool Execute(Scratch& scratch, const OpcodeInfo& info, Command& command);
+  // Whether the command has to stay behind what is held back, or is device work whose turn it is
+  // not.
+  bool MustHold(const OpcodeInfo& info, const Command& command);
+  void Hold(Scratch& scratch, const OpcodeInfo& info, const Command& command);
+  // Executes the oldest command that is held back, if it may go.  False: it may not.
+  bool TryHeld(Scratch& scratch, bool* go_on);
+  // What is to be read next, or kWoken: what is held back may go.
+  transport::ReadState Read(Scratch& scratch, wire::FrameHeader* header, wire::ByteView* head);
   bool HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command);
   void HandlePosted(const OpcodeInfo& info, Command& command);
   bool ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* command);
+  void FindPlace(Command* command, Piece* piece);
   // The thread's deferred error, if the call reports it.
   CUresult Deferred(const OpcodeInfo& info, const Command& command);
   void Reply(Scratch& scratch, const Command& command, CUresult status);
@@ -52,6 +63,9 @@ class Decoder {
   std::function<void(const std::string&)> ended_;
   uint64_t last_seq_ = 0;
   uint64_t acked_seq_ = 0;
+  bool more_follow_ = false;  // in the middle of a copy: an ACK would only wake the client
+  bool rest_ = false;         // work is on the device that no marker stands behind
+  Held held_;
   std::atomic<bool> over_{false};
 };
 

@@ -24,6 +24,7 @@ bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence) 
                 " of the CUDA driver API: install a newer driver";
     return false;
   }
+  driver->heap = reinterpret_cast<int (*)(uint64_t*, uint64_t*)>(dlsym(library, "rgpu_emu_heap"));
   driver->emulated = dlsym(library, "rgpu_emu_version") != nullptr ||
                      path.find("librgpu_emu") != std::string::npos;
   return true;

@@ -12,6 +12,9 @@ struct Driver {
   DriverTable table{};
   // Memory lies in the worker's own process, at an address that the worker chooses.
   bool emulated = false;
+  // Of the emulated device: its memory as a file (the library's own descriptor) and where that is
+  // mapped; null or -1: it has none to share.
+  int (*heap)(uint64_t* base, uint64_t* bytes) = nullptr;
 
   const DriverTable* operator->() const { return &table; }
 };

@@ -2,16 +2,57 @@
 
 #include <time.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "gen/opcodes.gen.h"
+#include "rgpu_common/native/base/clock.h"
+
 namespace rgpu::exec {
 
-Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outbox, CUdevice device)
+namespace {
+
+// The emulated device has pages of its own for every allocation.  NVIDIA's driver cuts small
+// allocations from pieces of 2 MiB.
+constexpr uint64_t kEmulatedGranule = 4096;
+constexpr uint64_t kDeviceGranule = 2U << 20;
+
+// What a client asks for may be any number.
+constexpr uint64_t kMostPredictedBytes = 64U << 20;
+
+}  // namespace
+
+Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outbox, CUdevice device,
+                   Lease lease)
     : driver_(driver),
       ledger_(ledger),
       outbox_(outbox),
       device_(device),
+      granules_(driver.emulated ? kEmulatedGranule : kDeviceGranule),
       poller_(*this),
       reaper_(*this),
-      pulls_(*this) {}
+      pulls_(*this),
+      directs_(*this),
+      gate_(*this, lease.page, lease.slot, std::move(lease.signal)) {}
+
+uint64_t Executor::Predict(const Command& command) const {
+  const auto opcode = static_cast<Opcode>(command.header.opcode);
+  if (opcode == Opcode::rgpuCopyInDirect || opcode == Opcode::rgpuCopyOutDirect) {
+    uint64_t fields[2] = {};  // address, bytes
+    if (command.head.size >= sizeof fields) std::memcpy(fields, command.head.data, sizeof fields);
+    return copies_.in->Predict(std::clamp<uint64_t>(fields[1], 1, kMostPredictedBytes));
+  }
+  if (opcode != Opcode::rgpuLaunch) {
+    return copies_.in->Predict(std::max<uint64_t>(command.header.bulk_bytes, 1));
+  }
+  uint64_t ids[2] = {};  // function, kernel: the first fields
+  if (command.head.size >= sizeof ids) std::memcpy(ids, command.head.data, sizeof ids);
+  Function* function = nullptr;
+  const CUresult found =
+      ids[0] != 0 ? functions_.Find(ids[0], &function) : kernels_.Find(ids[1], &function);
+  return found == CUDA_SUCCESS ? function->estimate->Predict(1)
+                               : static_cast<uint64_t>(kFirstKernelNs);
+}
 
 void Executor::SetSticky(CUresult error, uint32_t context, const std::string& sentence) {
   CUresult none = CUDA_SUCCESS;
@@ -59,30 +100,68 @@ uint64_t Executor::resident_threads() {
 }
 
 CUresult Executor::Charge(uint64_t bytes) {
-  if (ledger_.Charge(bytes)) return CUDA_SUCCESS;
-  if (bytes > ledger_.limit()) return CUDA_ERROR_OUT_OF_MEMORY;
-  reaper_.WaitAll();
-  ReconcilePools();
-  return ChargeAfterOthers(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  if (ledger_.TryCharge(bytes)) return CUDA_SUCCESS;
+  if (bytes <= ledger_.limit()) {
+    reaper_.WaitAll();
+    ReconcilePools();
+    if (ChargeAfterOthers(bytes)) return CUDA_SUCCESS;
+  }
+  return ledger_.Charge(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Another process of the lease may have freed memory and told this one, while its posted free is
-// still on its way.
+CUresult Executor::ChargeNow(uint64_t bytes) {
+  if (ledger_.TryCharge(bytes)) return CUDA_SUCCESS;
+  if (bytes <= ledger_.limit() && !measuring_) TrimPools();
+  return ledger_.Charge(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// Another process of the lease may have freed memory and told this one.  Its posted free is on the
+// way to its worker, which takes less than the grace, or there and behind work on the device.
 bool Executor::ChargeAfterOthers(uint64_t bytes) {
-  constexpr int kTries = 200;
-  const struct timespec pause = {0, 500'000};
-  for (int i = 0; i < kTries; ++i) {
-    if (ledger_.Charge(bytes)) return true;
-    if (ledger_.used() == ledger_.own()) return false;
+  constexpr uint64_t kGraceNs = 20'000'000;  // on a busy machine, too
+  constexpr uint64_t kMostNs = 100'000'000;
+  const struct timespec pause = {0, 250'000};
+  const uint64_t started = base::NowNs();
+  for (;;) {
+    // Looked at first: what was freed between the two is charged, then.
+    const bool freeing = ledger_.OthersFree();
+    if (ledger_.TryCharge(bytes)) return true;
+    const uint64_t waited = base::NowNs() - started;
+    if (!ledger_.OthersHold() || waited >= (freeing ? kMostNs : kGraceNs)) return false;
     Unlocked([&] { return nanosleep(&pause, nullptr); });
   }
-  return false;
+}
+
+// What was freed in streams is the device's again when they get there.  Not waited for without an
+// end: a stream may wait for something that this client does next.
+void Executor::WaitForPoolFrees() {
+  constexpr uint64_t kMostNs = 100'000'000;
+  const struct timespec pause = {0, 250'000};
+  std::vector<std::shared_ptr<Point>> points;
+  pools_.ForEach([&](const std::shared_ptr<Pool>& pool) {
+    if (!pool->freed || pool->context->dead || MakeCurrent(*pool->context) != CUDA_SUCCESS) return;
+    pool->freed = false;
+    EverythingIn(*pool->context, true, &points);
+  });
+  const uint64_t until = base::NowNs() + kMostNs;
+  for (const auto& point : points) {
+    while (Query(*point) == CUDA_ERROR_NOT_READY && base::NowNs() < until) {
+      Unlocked([&] { return nanosleep(&pause, nullptr); });
+    }
+  }
 }
 
 void Executor::ReconcilePools() {
+  WaitForPoolFrees();
+  TrimPools();
+}
+
+void Executor::TrimPools() {
   std::vector<std::shared_ptr<Pool>> pools;
   pools_.ForEach([&](const std::shared_ptr<Pool>& pool) { pools.push_back(pool); });
   for (const auto& pool : pools) {
+    const Change change(*this);
+    if (pool->context->dead) continue;
     Unlocked([&] { return driver_->cuMemPoolTrimTo(pool->handle, 0); });
     ReconcilePool(*pool);
   }
@@ -92,10 +171,50 @@ void Executor::ReconcilePool(Pool& pool) {
   cuuint64_t reserved = 0;
   const CUresult result =
       driver_->cuMemPoolGetAttribute(pool.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
-  // Growth that the lease refuses stays uncounted; the pool's own cap bounds it.
-  if (result == CUDA_SUCCESS && ledger_.Adjust(pool.charged_bytes, reserved)) {
-    pool.charged_bytes = reserved;
-  }
+  if (result != CUDA_SUCCESS) return;
+  ledger_.Correct(pool.charged_bytes, reserved);
+  pool.charged_bytes = reserved;
+}
+
+void Executor::TrimAfterWait(bool all) {
+  if (pools_.size() == 0 || measuring_) return;
+  pools_.ForEach([&](const std::shared_ptr<Pool>& pool) {
+    if (!pool->freed) return;
+    cuuint64_t threshold = 0;
+    driver_->cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+    if (pool->charged_bytes > threshold) driver_->cuMemPoolTrimTo(pool->handle, threshold);
+    ReconcilePool(*pool);
+    if (all) pool->freed = false;
+  });
+}
+
+template <typename Condition>
+void Executor::WaitUntil(Condition condition) {
+  if (condition()) return;
+  role_.Yield();
+  std::unique_lock lock(mutex_, std::adopt_lock);
+  changed_.wait(lock, condition);
+  lock.release();
+}
+
+Executor::Change::Change(Executor& executor) : executor_(executor) {
+  executor_.WaitUntil([&] { return !executor_.measuring_; });
+  ++executor_.changing_;
+}
+
+Executor::Change::~Change() {
+  if (--executor_.changing_ == 0) executor_.changed_.notify_all();
+}
+
+Executor::Measure::Measure(Executor& executor) : executor_(executor) {
+  executor_.WaitUntil([&] { return !executor_.measuring_; });
+  executor_.measuring_ = true;
+  executor_.WaitUntil([&] { return executor_.changing_ == 0; });
+}
+
+Executor::Measure::~Measure() {
+  executor_.measuring_ = false;
+  executor_.changed_.notify_all();
 }
 
 }  // namespace rgpu::exec

@@ -17,8 +17,11 @@
 
 #include "rgpu_common/native/transport/outbox.h"
 #include "rgpu_server/executor/command.h"
+#include "rgpu_server/executor/directs.h"
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/errors.h"
+#include "rgpu_server/executor/gate.h"
+#include "rgpu_server/executor/granules.h"
 #include "rgpu_server/executor/images.h"
 #include "rgpu_server/executor/ledger.h"
 #include "rgpu_server/executor/objects.h"
@@ -36,6 +39,8 @@ inline constexpr size_t kMaxImages = 64;
 
 // The pool that cuDeviceGetDefaultMemPool answers with: not an id that a client mints.
 inline constexpr uint64_t kDefaultPool = 1ULL << 63;
+// Pools that the client has destroyed and that still have allocations are found behind this.
+inline constexpr uint64_t kDestroyedPools = 1ULL << 62;
 
 // Where a command goes.
 struct Target {
@@ -47,11 +52,27 @@ struct Target {
 struct Work {
   uint64_t bytes = 0;  // staged
   std::shared_ptr<const void> keep;
+  const std::shared_ptr<Estimate>* kind = nullptr;  // of device work, and how much of it
+  uint64_t units = 0;
+};
+
+// What is known of how long copies and sets take, in ns per byte.
+struct CopyEstimates {
+  std::shared_ptr<Estimate> in = std::make_shared<Estimate>(0.1);
+  std::shared_ptr<Estimate> out = std::make_shared<Estimate>(0.1);
+  std::shared_ptr<Estimate> within = std::make_shared<Estimate>(0.02);
+  std::shared_ptr<Estimate> set = std::make_shared<Estimate>(0.02);
 };
 
 class Executor {
  public:
-  Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outbox, CUdevice device);
+  struct Lease {
+    lease::Page* page;
+    uint32_t slot;
+    base::UniqueFd signal;
+  };
+  Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outbox, CUdevice device,
+           Lease lease);
 
   const Driver& driver() const { return driver_; }
   Ledger& ledger() { return ledger_; }
@@ -111,8 +132,12 @@ class Executor {
   CUresult WaitAll(const std::vector<std::shared_ptr<Point>>& points, uint32_t context);
   // CUDA_ERROR_NOT_READY, or what the work ended with.
   CUresult Query(Point& point);
+  // Returns the credits of commands that put nothing into the stream, or with those before them.
+  void ReturnCreditsOf(Stream& stream);
   // Finds out what is complete, lets go of what it kept, collects credit notices.
   void Advance(Stream& stream);
+  // Lets go of what complete work kept, and leaves the rest of Advance to whoever comes by.
+  void Reclaim(Stream& stream);
 
   // --- notices, which wait for the next write
   transport::FrameBuffer& notices() { return notices_; }
@@ -123,11 +148,42 @@ class Executor {
   std::condition_variable& changed() { return changed_; }
 
   // --- memory
-  // Charges; if the lease is full, first waits for frees that are on their way.
+  // Charges; if the lease is full, first waits for frees that are on their way.  May let go of the
+  // lock.  CUDA_ERROR_OUT_OF_MEMORY: refused, and counted as such.
   CUresult Charge(uint64_t bytes);
-  // Makes the charges of pools what the driver says.
+  // The same without waiting for the device: what is complete is taken back.
+  CUresult ChargeNow(uint64_t bytes);
+  // Makes the charges of pools what the driver says; the first lets them give back what they can,
+  // after a short wait for what is being freed to them.
   void ReconcilePools();
   void ReconcilePool(Pool& pool);
+  // As the driver does when its user synchronises, which the worker does not: pools give back what
+  // they hold above their threshold.  `all`: nothing is left that could be freed.
+  void TrimAfterWait(bool all);
+  Granules& granules() { return granules_; }
+  // What is done to the device's memory while it lives is not mistaken for a module's: a Measure
+  // waits for all Changes, and Changes wait for it.  Both may let go of the lock.
+  class Change {
+   public:
+    explicit Change(Executor& executor);
+    ~Change();
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    Executor& executor_;
+  };
+  class Measure {
+   public:
+    explicit Measure(Executor& executor);
+    ~Measure();
+    Measure(const Measure&) = delete;
+    Measure& operator=(const Measure&) = delete;
+
+   private:
+    Executor& executor_;
+  };
+  bool measuring() const { return measuring_; }
 
   Table<Context>& contexts() { return contexts_; }
   Table<Stream>& streams() { return streams_; }
@@ -143,6 +199,15 @@ class Executor {
   Reaper& reaper() { return reaper_; }
   Poller& poller() { return poller_; }
   Pulls& pulls() { return pulls_; }
+  Directs& directs() { return directs_; }
+  Gate& gate() { return gate_; }
+  // Whether the client has any besides the legacy stream.
+  bool has_streams() const;
+  CopyEstimates& copies() { return copies_; }
+  // How long a command that is about to be dispatched will keep the device, roughly.
+  uint64_t Predict(const Command& command) const;
+  // Marks what `stream` has not marked yet.
+  void MarkNow(Stream& stream) { Mark(stream, !gate_.alone()); }
   uint64_t& image_bytes() { return image_bytes_; }
 
   // Threads that the device can run at once: what local memory is provided for.
@@ -150,6 +215,10 @@ class Executor {
 
  private:
   bool ChargeAfterOthers(uint64_t bytes);
+  void WaitForPoolFrees();
+  void TrimPools();
+  template <typename Condition>
+  void WaitUntil(Condition condition);
   CUresult FindStream(const Command& command, uint64_t operand, Target* target);
   CUresult PerThreadStream(Context& context, uint32_t thread, std::shared_ptr<Stream>* stream);
   CUresult Prepare(Stream& stream);
@@ -184,12 +253,18 @@ class Executor {
   Table<Image> images_{kMaxImages};
   Ranges ranges_;
   uint64_t image_bytes_ = 0;
+  Granules granules_;
+  uint32_t changing_ = 0;
+  bool measuring_ = false;
   uint64_t resident_threads_ = 0;
   std::shared_ptr<Context> last_entered_;
 
   Poller poller_;
   Reaper reaper_;
   Pulls pulls_;
+  Directs directs_;
+  CopyEstimates copies_;
+  Gate gate_;
 };
 
 }  // namespace rgpu::exec

@@ -48,6 +48,7 @@ struct Link {
   std::shared_ptr<Context> context;
   CUlinkState state = nullptr;
   JitOptions options;
+  uint64_t held_bytes = 0;  // inputs and output: the driver keeps them, and they count as images
 };
 
 }  // namespace rgpu::exec

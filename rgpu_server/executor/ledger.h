@@ -13,16 +13,27 @@ class Ledger {
   Ledger(lease::Page* page, uint32_t slot) : page_(page), slot_(slot) {}
 
   // False: over the limit; nothing was charged.
+  bool TryCharge(uint64_t bytes) { return bytes == 0 || lease::TryCharge(page_, slot_, bytes); }
+  // The same; a refusal is counted: it is the program's.
   bool Charge(uint64_t bytes) { return bytes == 0 || lease::Charge(page_, slot_, bytes); }
+  // What the device holds already is counted, also above the limit: nothing new is given until it
+  // is below again.
+  void Count(uint64_t bytes) { lease::Count(page_, slot_, bytes); }
+  // Moves what is charged for something that the device holds from `before` to `after`.
+  void Correct(uint64_t before, uint64_t after) {
+    if (after > before) Count(after - before);
+    if (after < before) Release(before - after);
+  }
   void Release(uint64_t bytes) {
     if (bytes != 0) lease::Release(page_, slot_, bytes);
   }
-  // Moves what is charged for something from `before` to `after`.  False: the growth was refused.
-  bool Adjust(uint64_t before, uint64_t after) {
-    if (after > before) return Charge(after - before);
-    Release(before - after);
-    return true;
-  }
+  // `bytes` of what is charged are on their way to be free (or no longer); with the executor's lock
+  // held.
+  void AddFreeing(uint64_t bytes) { lease::SetFreeing(page_, slot_, freeing_ += bytes); }
+  void SubFreeing(uint64_t bytes) { lease::SetFreeing(page_, slot_, freeing_ -= bytes); }
+  // In other processes of the lease.
+  bool OthersHold() const { return used() > own(); }
+  bool OthersFree() const { return lease::FreeingByOthers(page_, slot_) != 0; }
   uint64_t limit() const { return page_->memory_limit_bytes.load(std::memory_order_relaxed); }
   // Charged to this session.
   uint64_t own() const { return page_->slots[slot_].used_bytes.load(std::memory_order_relaxed); }
@@ -30,8 +41,12 @@ class Ledger {
   uint64_t used() const { return lease::UsedBytes(page_); }
   bool active() const { return page_->state.load(std::memory_order_relaxed) == 1; }
 
+  void CountRefused() { Add(&slot().refused, 1); }
   void CountLaunch() { Add(&slot().launches, 1); }
-  void CountCopy(uint64_t bytes) { Add(&slot().copy_bytes, bytes); }
+  void CountCopy(uint64_t bytes) {
+    Add(&slot().copies, 1);
+    Add(&slot().copy_bytes, bytes);
+  }
 
  private:
   lease::Slot& slot() { return page_->slots[slot_]; }
@@ -42,6 +57,7 @@ class Ledger {
 
   lease::Page* page_;
   uint32_t slot_;
+  uint64_t freeing_ = 0;
 };
 
 }  // namespace rgpu::exec

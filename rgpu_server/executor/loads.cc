@@ -11,49 +11,97 @@ namespace {
 
 constexpr uint32_t kMaxParams = 4096;
 constexpr int kAttributes = 16;
-constexpr uint64_t kGranule = 512;
+constexpr uint64_t kGranule = 4096;
 
-uint64_t FreeBytes(const Driver& driver) {
+// What the device has free, and what pools hold of it: they may give that back at any time.
+// `pools_first`: in the order in which a change between the two looks makes what was taken too
+// much, never too little.
+struct Held {
+  uint64_t free = 0;
+  uint64_t pools = 0;
+};
+
+Held Look(Executor& executor, bool pools_first) {
+  const Driver& driver = executor.driver();
+  Held held;
+  const auto look_at_pools = [&] {
+    executor.pools().ForEach([&](const std::shared_ptr<Pool>& pool) {
+      cuuint64_t bytes = 0;
+      driver->cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+      held.pools += bytes;
+    });
+  };
   size_t free = 0;
   size_t total = 0;
-  return driver->cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? free : 0;
+  if (pools_first) look_at_pools();
+  if (driver->cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS) held.free = free;
+  if (!pools_first) look_at_pools();
+  return held;
+}
+
+// Runs `load`, alone with the device's memory in this process.  `taken`: what it took of that.
+CUresult LoadMeasured(Executor& executor, const std::function<CUresult()>& load, uint64_t* taken) {
+  const Executor::Measure measure(executor);
+  const Held before = Look(executor, true);
+  const CUresult result = executor.Unlocked([&] {
+    executor.role().Yield();
+    return load();
+  });
+  const Held after = Look(executor, false);
+  const uint64_t had = before.free + before.pools;
+  *taken = had - std::min(had, after.free + after.pools);
+  return result;
 }
 
 }  // namespace
 
 CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
                      const std::function<CUresult()>& load, const std::function<void()>& undo,
-                     uint64_t* charged) {
-  const Driver& driver = executor.driver();
+                     Charged* charged) {
   Ledger& ledger = executor.ledger();
-  if (executor.Charge(image_bytes) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t others_before = ledger.own();
-  const CUresult result = executor.Unlocked([&] {
-    executor.role().Yield();
-    const uint64_t free_before = FreeBytes(driver);
-    const CUresult loaded = load();
-    *charged = free_before - std::min(free_before, FreeBytes(driver));
-    return loaded;
-  });
-  if (result != CUDA_SUCCESS) {
-    ledger.Release(image_bytes);
-    return result;
-  }
-  // What other threads allocated meanwhile is theirs.
-  const uint64_t others = ledger.own() - std::min(ledger.own(), others_before);
-  uint64_t exact = *charged - std::min(*charged, others);
-  if (!driver.emulated) exact = std::max(exact, image_bytes);  // code is in device memory as well
-  RoundUp(exact, kGranule, &exact);
-  if (!ledger.Adjust(image_bytes, exact)) {
+  uint64_t bound = 0;
+  if (!RoundUp(image_bytes, kGranule, &bound)) return CUDA_ERROR_OUT_OF_MEMORY;
+  for (bool again : {true, false}) {
+    if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t taken = 0;
+    const CUresult result = LoadMeasured(executor, load, &taken);
+    if (result != CUDA_SUCCESS) {
+      ledger.Release(bound);
+      if (result != CUDA_ERROR_OUT_OF_MEMORY || !again) return result;
+      executor.reaper().WaitAll();
+      executor.ReconcilePools();
+      continue;
+    }
+    // The code is somewhere: in device memory or, on the emulated device, in the host's.
+    uint64_t exact =
+        executor.driver().emulated ? image_bytes + taken : std::max(image_bytes, taken);
+    RoundUp(exact, kGranule, &exact);
+    if (exact <= bound || ledger.TryCharge(exact - bound)) {
+      if (exact < bound) ledger.Release(bound - exact);
+      *charged = {exact, taken};
+      return CUDA_SUCCESS;
+    }
     executor.Unlocked([&] {
       undo();
       return 0;
     });
-    ledger.Release(image_bytes);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    ledger.Release(bound);
+    bound = exact;  // it is known now, and charged first if frees make room for it
   }
-  *charged = exact;
-  return CUDA_SUCCESS;
+  ledger.CountRefused();
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult PlaceLibrary(Executor& executor, const Context& context, Code& library) {
+  if (library.library == nullptr || !library.owned) return CUDA_SUCCESS;
+  if (!library.placed.insert(context.id).second) return CUDA_SUCCESS;
+  const CUresult result = executor.ChargeNow(library.placed_bytes);
+  if (result == CUDA_SUCCESS) {
+    library.charged_bytes += library.placed_bytes;
+  } else {
+    library.placed.erase(context.id);
+  }
+  return result;
 }
 
 bool ToName(wire::ByteView bytes, std::string* name) {

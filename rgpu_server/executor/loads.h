@@ -10,12 +10,23 @@
 
 namespace rgpu::exec {
 
-// Runs `load`, which may take long, and charges the lease for what it took from the device: an
-// upper bound (`image_bytes`) first, what was measured afterwards.  `undo` is run if the lease
-// refuses that.
+inline constexpr uint64_t kDefaultStackBytes = 1024;  // per thread, part of every context
+
+// What a load is charged: in all, and for what it takes from the device's memory.
+struct Charged {
+  uint64_t bytes = 0;
+  uint64_t placed_bytes = 0;
+};
+
+// Runs `load`, which may take long, and charges the lease for what it took from the device: the
+// image first, what was measured afterwards.  If the lease refuses that, `undo` is run and, once
+// what is being freed is gone, all of it tried again, charged before.
 CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
                      const std::function<CUresult()>& load, const std::function<void()>& undo,
-                     uint64_t* charged);
+                     Charged* charged);
+
+// A library's data is placed in every context that uses it: charges for it before the first use.
+CUresult PlaceLibrary(Executor& executor, const Context& context, Code& library);
 
 // A C string of wire bytes.  False: it has a zero byte inside.
 bool ToName(wire::ByteView bytes, std::string* name);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "rgpu_common/native/base/cpus.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_server/executor/modes.h"
 #include "rgpu_server/executor/printed.h"
@@ -88,6 +89,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   rgpu::exec::CapturePrinted();
+  rgpu::base::UsableCpus();  // while files can be read
   if (options.control_fd < 0) return rgpu::exec::RunForDevelopment(options, driver);
   std::string report = "the sandbox is switched off";
   if (options.sandbox) report = rgpu::exec::EnterSandbox({.needs_driver_files = !driver.emulated});

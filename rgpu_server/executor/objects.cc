@@ -1,12 +1,9 @@
 #include "rgpu_server/executor/objects.h"
 
-#include "rgpu_server/executor/table.h"
-
 namespace rgpu::exec {
 
 CUresult Ranges::Add(uint64_t base, Range range) {
-  if (ranges_.size() >= kMaxHandles) return CUDA_ERROR_OUT_OF_MEMORY;
-  ranges_[base] = std::move(range);
+  g_handles += ranges_.insert_or_assign(base, std::move(range)).second ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
@@ -41,6 +38,7 @@ bool Ranges::Take(uint64_t base, Range* range) {
   if (it == ranges_.end()) return false;
   *range = std::move(it->second);
   ranges_.erase(it);
+  --g_handles;
   return true;
 }
 

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "rgpu_server/executor/streams.h"
+#include "rgpu_server/executor/table.h"
 
 namespace rgpu::exec {
 
@@ -24,8 +26,14 @@ struct Code {
   CUmodule module = nullptr;
   CUlibrary library = nullptr;
   uint64_t charged_bytes = 0;
-  bool owned = true;  // false: a library's module, which goes with the library
+  uint64_t placed_bytes = 0;  // what the data of a library takes in each context
+  std::set<uint32_t> placed;  // a library: contexts that have it
+  bool owned = true;          // false: a library's module, which goes with the library
 };
+
+// Of a kernel that was never measured.  More than most take, so that few of them go to the device
+// before one is: a queue of kernels that turn out to be long could not be taken back.
+inline constexpr double kFirstKernelNs = 2'500'000;
 
 // A function or a kernel.
 struct Function {
@@ -34,6 +42,8 @@ struct Function {
   CUfunction function = nullptr;
   CUkernel kernel = nullptr;
   uint64_t local_bytes = 0;  // per thread
+  // Before it has run: long enough that it is measured by itself.
+  std::shared_ptr<Estimate> estimate = std::make_shared<Estimate>(kFirstKernelNs);
 
   CUfunction launchable() const {
     return function != nullptr ? function : reinterpret_cast<CUfunction>(kernel);
@@ -43,7 +53,11 @@ struct Function {
 struct Pool {
   std::shared_ptr<Context> context;
   CUmemoryPool handle = nullptr;
+  uint64_t id = 0;
   uint64_t charged_bytes = 0;
+  uint64_t allocations = 0;  // in the table of ranges
+  bool destroyed = false;    // by the client: goes with its last allocation
+  bool freed = false;        // memory was freed to it in a stream, and may be waited for
 };
 
 // An image on its way.  One byte longer than told and zeroed, so that text has an end.
@@ -57,10 +71,10 @@ struct Image {
 struct Range {
   enum class Kind : uint8_t { kPlain, kPool, kGlobal };
   uint64_t bytes = 0;
-  uint64_t charged_bytes = 0;
   Kind kind = Kind::kPlain;
   uint32_t context = 0;
-  std::shared_ptr<Pool> pool;
+  std::shared_ptr<Pool> pool = nullptr;
+  const Code* code = nullptr;  // of a global; compared, never followed
 };
 
 // Ordered by base; ranges do not overlap.
@@ -73,10 +87,14 @@ class Ranges {
   CUresult CheckRows(uint64_t address, uint64_t pitch, uint64_t width, uint64_t height) const;
   Range* Find(uint64_t base);
   bool Take(uint64_t base, Range* range);
+  // `predicate(base, range)`
   template <typename Predicate>
   void EraseIf(Predicate predicate) {
-    std::erase_if(ranges_, [&](const auto& entry) { return predicate(entry.second); });
+    g_handles -= std::erase_if(
+        ranges_, [&](const auto& entry) { return predicate(entry.first, entry.second); });
   }
+  // One more would be one too many.
+  static bool full() { return g_handles >= kMaxHandles; }
 
  private:
   std::map<uint64_t, Range> ranges_;

@@ -45,14 +45,24 @@ struct Point {
   Point(const Point&) = delete;
   Point& operator=(const Point&) = delete;
 
+  void Finish(uint64_t now_ns, bool was_awaited) {
+    if (done) return;
+    done = true;
+    done_ns = now_ns;
+    awaited = was_awaited;
+  }
+
   std::shared_ptr<EventPool> pool;
   unsigned int flags;
   CUevent event = nullptr;  // null: complete from the start
   bool done = false;        // the event is known to be complete; guarded by the executor's lock
+  uint64_t done_ns = 0;     // when that was learnt
+  bool awaited = false;     // by somebody who waited for it: at once
   Frontier frontier;
 };
 
 // What our own events are made with: no timing, and a waiter that sleeps instead of spinning.
 inline constexpr unsigned int kInternalEvent = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;
+inline constexpr unsigned int kTimedEvent = CU_EVENT_BLOCKING_SYNC;
 
 }  // namespace rgpu::exec

@@ -56,7 +56,18 @@ void Poller::Hurry() {
   wakes_.notify_one();
 }
 
+void Poller::AdvanceAll() {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const std::shared_ptr<Stream> stream = streams_[i];
+    if (stream->context->dead) continue;
+    if (executor_.MakeCurrent(*stream->context) == CUDA_SUCCESS) executor_.Advance(*stream);
+  }
+}
+
 void Poller::Remove(const Context& context) {
+  for (const auto& stream : streams_) {
+    if (stream->context == &context) executor_.gate().Forget(*stream);
+  }
   std::erase_if(streams_, [&](const auto& stream) { return stream->context == &context; });
   std::erase_if(watched_, [&](const Watched& watched) { return watched.context == context.id; });
 }
@@ -106,6 +117,7 @@ bool Poller::Tick(std::unique_lock<std::mutex>& lock) {
   });
   progress |= TickWatches();
   executor_.reaper().Settle();
+  executor_.gate().Alive();
   return progress;
 }
 

@@ -37,6 +37,8 @@ class Poller {
   void Watch(const Watched& watched);
   // Something that somebody waits for is under way: look often.
   void Hurry();
+  // Finds out what is complete in all streams that have something outstanding.
+  void AdvanceAll();
   // The context is gone.
   void Remove(const Context& context);
 

@@ -1,5 +1,7 @@
 #include "rgpu_server/executor/pulls.h"
 
+#include <algorithm>
+
 #include "rgpu_server/executor/executor.h"
 
 namespace rgpu::exec {
@@ -9,15 +11,17 @@ std::shared_ptr<Pull> Pulls::Add(const std::shared_ptr<Pull>& pull) {
   pull->executor = &executor_;
   pull->id = ++last_id_;
   pull->received.resize(pull->pieces.size());
-  for (const Piece& piece : pull->pieces) pull->missing_bytes += piece.size;
+  for (const Piece& piece : pull->pieces) {
+    pull->offsets.push_back(pull->missing_bytes);
+    pull->missing_bytes += piece.size;
+  }
   pulls_[pull->id] = pull;
   return pull;
 }
 
 void Pulls::Fetch(Pull* pull) {
   transport::FrameBuffer frames;
-  uint64_t offset = 0;
-  for (const Piece& piece : pull->pieces) {
+  for (size_t i = 0; i < pull->pieces.size(); ++i) {
     wire::FrameHeader header;
     header.kind = wire::Kind::kNotice;
     header.opcode = static_cast<uint16_t>(wire::Notice::kPull);
@@ -27,10 +31,9 @@ void Pulls::Fetch(Pull* pull) {
     header.context = pull->context;
     wire::Writer writer = frames.Begin(header);
     writer.Put(pull->id);
-    writer.Put(offset);
-    writer.Put(uint64_t{piece.size});
+    writer.Put(pull->offsets[i]);
+    writer.Put(uint64_t{pull->pieces[i].size});
     frames.End();
-    offset += piece.size;
   }
   {
     std::lock_guard lock(mutex_);
@@ -45,13 +48,15 @@ void Pulls::Fetch(Pull* pull) {
 // One PULL_DATA answers one PULL: the same offset and length, once.
 bool Pulls::OnData(transport::FrameReader& reader, uint64_t id, uint64_t offset, uint32_t bytes) {
   std::shared_ptr<Pull> pull;
-  const uint64_t index = offset / kSlotBytes;
+  size_t index = 0;
   {
     std::lock_guard lock(mutex_);
     const auto found = pulls_.find(id);
     if (found == pulls_.end() || !found->second->asked) return false;
     pull = found->second;
-    if (offset % kSlotBytes != 0 || index >= pull->pieces.size()) return false;
+    const auto at = std::ranges::lower_bound(pull->offsets, offset);
+    if (at == pull->offsets.end() || *at != offset) return false;
+    index = static_cast<size_t>(at - pull->offsets.begin());
     if (pull->pieces[index].size != bytes || pull->received[index]) return false;
     pull->received[index] = true;
   }

@@ -21,8 +21,9 @@ struct Pull {
   uint64_t seq = 0;
   uint32_t thread = 0;
   uint32_t context = 0;
-  std::vector<Piece> pieces;   // kSlotBytes each but the last
-  std::vector<bool> received;  // by piece
+  std::vector<Piece> pieces;
+  std::vector<uint64_t> offsets;  // of the pieces in the copy
+  std::vector<bool> received;     // by piece
   uint64_t missing_bytes = 0;
   bool asked = false;
 };

@@ -11,27 +11,30 @@ void Reaper::Start() {
 }
 
 void Reaper::Add(const std::shared_ptr<Context>& context, std::function<void()> destroy,
-                 std::function<void()> release) {
+                 std::function<void()> release, uint64_t frees) {
   std::vector<std::shared_ptr<Point>> fences;
   // A failed record means that the session is spent or that there is nothing to wait for.
   executor_.EverythingIn(*context, false, &fences);
-  AddBehind(std::move(fences), context, std::move(destroy), std::move(release));
+  AddBehind(std::move(fences), context, std::move(destroy), std::move(release), frees);
 }
 
 void Reaper::AddBehind(std::vector<std::shared_ptr<Point>> fences,
                        const std::shared_ptr<Context>& context, std::function<void()> destroy,
-                       std::function<void()> release) {
+                       std::function<void()> release, uint64_t frees) {
+  executor_.ledger().AddFreeing(frees);
   std::erase_if(fences,
                 [this](const auto& fence) { return executor_.Query(*fence) == CUDA_SUCCESS; });
-  if (fences.empty() && pending_.empty()) {
+  // While a load is measured, nothing is given back.
+  const bool at_once = fences.empty() && pending_.empty() && !executor_.measuring();
+  Item item{++added_, context, std::move(fences), std::move(destroy), std::move(release), frees};
+  if (at_once) {
+    const Executor::Change change(executor_);
     executor_.Unlocked([&] {
-      destroy();
+      item.destroy();
       return 0;
     });
-    if (release) release();
-    return;
+    return Finish(item);
   }
-  Item item{++added_, context, std::move(fences), std::move(destroy), std::move(release)};
   pending_.insert(item.number);
   waiting_.push_back(std::move(item));
   Settle();
@@ -61,17 +64,33 @@ void Reaper::WaitAll() {
   lock.release();
 }
 
+// Gone in any case: destroyed, or with its context.
+void Reaper::Finish(const Item& item) {
+  if (item.release) item.release();
+  executor_.ledger().SubFreeing(item.frees);
+}
+
+void Reaper::Destroy(const Item& item) {
+  const Executor::Change change(executor_);
+  const bool alive = !item.context->dead && executor_.MakeCurrent(*item.context) == CUDA_SUCCESS;
+  if (alive) {
+    executor_.Unlocked([&] {
+      item.destroy();
+      return 0;
+    });
+  }
+  Finish(item);
+}
+
 void Reaper::Run() {
   std::unique_lock lock(executor_.mutex());
   for (;;) {
     ready_changed_.wait(lock, [this] { return !ready_.empty(); });
     const Item item = std::move(ready_.front());
     ready_.pop_front();
-    const bool alive = !item.context->dead && executor_.MakeCurrent(*item.context) == CUDA_SUCCESS;
-    lock.unlock();
-    if (alive) item.destroy();
-    lock.lock();
-    if (item.release) item.release();  // gone in any case: destroyed, or with its context
+    lock.release();
+    Destroy(item);
+    lock = std::unique_lock(executor_.mutex(), std::adopt_lock);
     pending_.erase(item.number);
     executor_.changed().notify_all();
   }

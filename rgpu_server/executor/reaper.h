@@ -24,13 +24,14 @@ class Reaper {
 
   // All with the executor's lock held.
   // `destroy` is run without the lock, in `context`, when everything issued so far in the context
-  // is complete; then `release` with the lock.
+  // is complete; then `release` with the lock.  `frees`: the bytes that this gives back to the
+  // lease, about; other processes that need memory wait for them.
   void Add(const std::shared_ptr<Context>& context, std::function<void()> destroy,
-           std::function<void()> release);
+           std::function<void()> release, uint64_t frees = 0);
   // The same behind `fences` only.
   void AddBehind(std::vector<std::shared_ptr<Point>> fences,
                  const std::shared_ptr<Context>& context, std::function<void()> destroy,
-                 std::function<void()> release);
+                 std::function<void()> release, uint64_t frees = 0);
   // Moves on what has become possible.
   void Settle();
   // Waits, without the lock, until everything added before is gone.
@@ -43,8 +44,11 @@ class Reaper {
     std::vector<std::shared_ptr<Point>> fences;
     std::function<void()> destroy;
     std::function<void()> release;
+    uint64_t frees = 0;
   };
   void Run();
+  void Destroy(const Item& item);
+  void Finish(const Item& item);
 
   Executor& executor_;
   std::condition_variable ready_changed_;

@@ -1,10 +1,10 @@
-// Rows of device memory in portions that fit a staging slot.
+// Rows of device memory in portions of at most a piece.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "rgpu_server/executor/staging.h"
+#include "rgpu_common/native/wire/frame.h"
 
 namespace rgpu::exec {
 
@@ -34,11 +34,11 @@ inline Portion PortionAt(const Rows& rows, uint64_t offset) {
   const uint64_t row = offset / rows.width;
   const uint64_t column = offset % rows.width;
   const uint64_t address = rows.address + (rows.height > 1 ? row * rows.pitch : 0) + column;
-  if (column == 0 && rows.width <= kSlotBytes && rows.height > 1) {
-    const uint64_t count = std::min(rows.height - row, kSlotBytes / rows.width);
+  if (column == 0 && rows.width <= wire::kPieceBytes && rows.height > 1) {
+    const uint64_t count = std::min(rows.height - row, wire::kPieceBytes / rows.width);
     return {address, offset, rows.width, count};
   }
-  return {address, offset, std::min<uint64_t>(rows.width - column, kSlotBytes), 1};
+  return {address, offset, std::min<uint64_t>(rows.width - column, wire::kPieceBytes), 1};
 }
 
 }  // namespace rgpu::exec

@@ -80,11 +80,15 @@ void DropCapabilities(Report* report) {
   if (syscall(SYS_capset, &header, none) != 0) report->Lacks("capabilities are kept", errno);
 }
 
-// From here on no file can be opened by its path.
-void ForbidFiles(Report* report) {
+// From here on no file can be opened by its path, or only to be read.
+void ForbidFiles(bool may_read, Report* report) {
 #ifdef SYS_landlock_create_ruleset
   landlock_ruleset_attr rules{};
   rules.handled_access_fs = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1;  // all of the first version
+  if (may_read) {
+    rules.handled_access_fs &=
+        ~uint64_t{LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR};
+  }
   const long ruleset = syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
   if (ruleset < 0) return report->Lacks("the file system can be read (no Landlock)", errno);
   if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0) {
@@ -118,8 +122,21 @@ std::string EnterSandbox(const SandboxOptions& options) {
   DropCapabilities(&report);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) report.Lacks("privileges can be gained", errno);
   if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) report.Lacks("memory can be inspected", errno);
-  if (!options.needs_driver_files) ForbidFiles(&report);
-  if (!InstallSeccomp(options.needs_driver_files)) report.Lacks("no system call filter", errno);
+  if (!options.needs_driver_files) ForbidFiles(false, &report);
+  const Calls calls = options.needs_driver_files ? Calls::kDriver : Calls::kWorker;
+  if (!InstallSeccomp(calls)) report.Lacks("no system call filter", errno);
+  return report.text();
+}
+
+std::string EnterGatewaySandbox(bool opens_devices) {
+  Report report;
+  Limit(RLIMIT_CORE, 0, "core dumps stay on", &report);
+  DropCapabilities(&report);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) report.Lacks("privileges can be gained", errno);
+  if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) report.Lacks("memory can be inspected", errno);
+  if (!opens_devices) ForbidFiles(/*may_read=*/true, &report);
+  if (!InstallSeccomp(opens_devices ? Calls::kDriver : Calls::kGateway))
+    report.Lacks("no system call filter", errno);
   return report.text();
 }
 

@@ -19,7 +19,15 @@ void CloseOtherDescriptors(std::vector<int> keep);
 // did not allow, as one line ("" = everything).
 std::string EnterSandbox(const SandboxOptions& options);
 
+// For rgpu-gateway, which runs no tenant's code: it keeps its user, its network and the files that
+// it reads its keys from again; it starts nothing, writes nothing and looks into no other process.
+// opens_devices: UCX's needs devices, ports and shared memory whenever somebody comes.
+std::string EnterGatewaySandbox(bool opens_devices);
+
+// What a process is refused.  kGateway: sockets are its work.
+enum class Calls { kWorker, kDriver, kGateway };
+
 // The list of refused system calls.  False: the kernel has no seccomp filters.
-bool InstallSeccomp(bool needs_driver_files);
+bool InstallSeccomp(Calls profile);
 
 }  // namespace rgpu::exec

@@ -3,6 +3,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -21,7 +22,7 @@ constexpr unsigned int kArchitecture = AUDIT_ARCH_X86_64;
 #elif defined(__aarch64__)
 constexpr unsigned int kArchitecture = AUDIT_ARCH_AARCH64;
 #else
-#error "rgpu-worker runs on x86-64 and aarch64"
+#error "rgpu runs on x86-64 and aarch64"
 #endif
 
 // No worker has a use for these, whatever it drives.
@@ -100,13 +101,9 @@ constexpr int kRefused[] = {
 constexpr int kRefusedWithoutDriver[] = {
     SYS_execve,
     SYS_execveat,
-    SYS_socket,
     SYS_socketpair,
-    SYS_connect,
     SYS_bind,
     SYS_listen,
-    SYS_accept,
-    SYS_accept4,
     SYS_kill,
     SYS_tkill,
     SYS_setuid,
@@ -134,6 +131,7 @@ constexpr int kRefusedWithoutDriver[] = {
     SYS_rt_sigqueueinfo,
     SYS_rt_tgsigqueueinfo,
     SYS_pidfd_send_signal,
+    SYS_setrlimit,
 #if defined(__x86_64__)
     SYS_fork,
     SYS_vfork,
@@ -153,6 +151,14 @@ constexpr int kRefusedWithoutDriver[] = {
 #endif
 };
 
+// The work of a gateway.
+constexpr int kRefusedToWorkers[] = {
+    SYS_socket,
+    SYS_connect,
+    SYS_accept,
+    SYS_accept4,
+};
+
 constexpr sock_filter Statement(unsigned short code, unsigned int value) {
   return {code, 0, 0, value};
 }
@@ -165,9 +171,46 @@ void Refuse(std::vector<sock_filter>* program, int call) {
   program->push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
 }
 
+// Loads half of an argument of the call: both architectures are little-endian.
+sock_filter Argument(unsigned int index, bool upper_half = false) {
+  const unsigned int at = index * 8 + (upper_half ? 4 : 0);
+  return Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + at);
+}
+
+// Threads only: the emulated device has them, and nothing in a worker has children.
+void RefuseProcesses(std::vector<sock_filter>* program) {
+  program->insert(
+      program->end(),
+      {
+          Jump(SYS_clone, 0, 4),
+          Argument(0),
+          {BPF_JMP | BPF_JSET | BPF_K, 1, 0, CLONE_THREAD},
+          Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+          Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+          // Its flags lie in memory, where a filter cannot look; the C library then uses clone.
+          Jump(SYS_clone3, 0, 1),
+          Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      });
+}
+
+// Only to read the limits of this process.
+void RefuseNewLimits(std::vector<sock_filter>* program) {
+  program->insert(program->end(), {
+                                      Jump(SYS_prlimit64, 0, 8),
+                                      Argument(0),
+                                      Jump(0, 0, 4),
+                                      Argument(2),
+                                      Jump(0, 0, 2),
+                                      Argument(2, true),
+                                      Jump(0, 1, 0),
+                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+                                  });
+}
+
 }  // namespace
 
-bool InstallSeccomp(bool needs_driver_files) {
+bool InstallSeccomp(Calls profile) {
   std::vector<sock_filter> program = {
       Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
       Jump(kArchitecture, 1, 0),
@@ -180,8 +223,13 @@ bool InstallSeccomp(bool needs_driver_files) {
   program.push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
 #endif
   for (const int call : kRefused) Refuse(&program, call);
-  if (!needs_driver_files) {
+  if (profile == Calls::kWorker) {
+    for (const int call : kRefusedToWorkers) Refuse(&program, call);
+  }
+  if (profile != Calls::kDriver) {
     for (const int call : kRefusedWithoutDriver) Refuse(&program, call);
+    RefuseProcesses(&program);
+    RefuseNewLimits(&program);
   }
   program.push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};

@@ -64,12 +64,27 @@ void SendRefused(transport::Outbox& outbox, const Refusal& refusal) {
   outbox.Drain(kFinishMs);
 }
 
+// A client that wishes a ring gets a connection that can become one.
+std::unique_ptr<transport::Connection> Session::Prepare(
+    std::unique_ptr<transport::Connection> lane) {
+  wire::Hello hello;
+  wire::Reader head(assignment_.hello.data(), assignment_.hello.size());
+  if (!wire::Get(head, &hello) || hello.minor < wire::kGrantsMinor) return lane;
+  const bool wishes = std::ranges::any_of(hello.wishes, [](const wire::Wish& wish) {
+    return wish.key == static_cast<uint16_t>(wire::WishKey::kShm) && wish.value == 1;
+  });
+  if (wishes) lane = transport::MayShare(std::move(lane));
+  shared_ = dynamic_cast<transport::ShmConnection*>(lane.get());
+  return links_.Wrap(wire::LaneName::kCommand, std::move(lane));
+}
+
 Session::Session(const Driver& driver, Assignment assignment, lease::Page* page,
                  std::unique_ptr<transport::Connection> lane)
     : driver_(driver),
       assignment_(std::move(assignment)),
       page_(page),
-      lane_(std::move(lane)),
+      links_(assignment_),
+      lane_(Prepare(std::move(lane))),
       reader_(lane_.get()),
       outbox_(lane_.get()),
       ledger_(page, assignment_.slot),
@@ -120,7 +135,8 @@ bool Session::StartDevice(Refusal* refusal) {
     return false;
   }
   welcome_.devices.push_back(std::move(info));
-  executor_ = std::make_unique<Executor>(driver_, ledger_, outbox_, device);
+  Executor::Lease lease{page_, assignment_.slot, std::move(assignment_.signal)};
+  executor_ = std::make_unique<Executor>(driver_, ledger_, outbox_, device, std::move(lease));
   return true;
 }
 
@@ -154,10 +170,7 @@ bool Session::Open(Refusal* refusal) {
     welcome_.memory_limit_bytes = ledger_.limit();
     welcome_.missing = MissingOpcodes(hello);
     welcome_.note = driver_.emulated ? "rgpu emulated device" : "NVIDIA driver";
-    transport::FrameBuffer frame;
-    wire::Writer writer = frame.Begin(HandshakeHeader(wire::Handshake::kWelcome));
-    wire::Put(writer, welcome_);
-    if (frame.End() && outbox_.Post(frame)) return true;
+    if (SayWelcome()) return true;
     refusal->sentence = "the client went away while its session was opened";
   }
   SendRefused(outbox_, *refusal);
@@ -166,9 +179,11 @@ bool Session::Open(Refusal* refusal) {
 
 void Session::Serve() {
   decoder_ = std::make_unique<Decoder>(*executor_, reader_,
-                                       [this](const std::string& reason) { End(reason); });
+                                       [this](const std::string& reason) { EndLost(reason); });
   executor_->poller().Start();
   executor_->reaper().Start();
+  executor_->gate().Start(lane_.get(), &links_);
+  links_.OnBack([this] { executor_->gate().LinkIsBack(); });
   decoder_->Start();
 }
 
@@ -179,7 +194,8 @@ bool Session::MayAttach(const wire::Attach& attach) const {
 
 void Session::Attach(std::unique_ptr<transport::Connection> control) {
   if (control_ != nullptr) return;  // one per session; the second connection closes
-  control_ = std::move(control);
+  control_ = links_.Wrap(wire::LaneName::kControl, std::move(control));
+  links_.StartRecords(wire::LaneName::kControl, nullptr);
   transport::FrameBuffer frame;
   frame.Begin(HandshakeHeader(wire::Handshake::kAttached));
   frame.End();
@@ -198,7 +214,7 @@ void Session::ReadControl() {
         if (!OnControl(reader, header, head)) return;
         break;
       case transport::ReadState::kClosed:
-        return End("the client's process is gone");
+        return EndLost("the client's process is gone");
       case transport::ReadState::kMalformed:
         return EndWith(CUDA_ERROR_EXTERNAL_DEVICE, "the client sent bytes that are no frame");
       default:
@@ -224,6 +240,10 @@ bool Session::OnControl(transport::FrameReader& reader, const wire::FrameHeader&
         break;
       case wire::Control::kKeepAlive:
         return true;
+      case wire::Control::kCopyDone:
+        fields.Get(&id);
+        if (fields.done() && executor_->directs().Done(id)) return true;
+        break;
       case wire::Control::kPullData:
         fields.Get(&id);
         fields.Get(&offset);
@@ -249,6 +269,26 @@ void Session::End(const std::string& reason) {
   if (write(ended_.get(), &one, sizeof one) < 0) std::abort();
 }
 
+// A lane has ended.
+void Session::EndLost(const std::string& reason) {
+  const std::string better = links_.Reason();
+  End(better.empty() ? reason : better);
+}
+
+std::optional<Links::Report> Session::Resume(const wire::Resume& resume,
+                                             std::unique_ptr<transport::Connection> link) {
+  if (!links_.Knows(resume) || resume.link != 0) {
+    RefuseResume(*link, CUDA_ERROR_DEVICE_UNAVAILABLE, "this is not the session's secret");
+    return std::nullopt;
+  }
+  if (links_.lane(resume.lane) == nullptr) {
+    // The connection with ATTACH was cut before it came here: the lane begins with this one.
+    RefuseResume(*link, wire::kTryAgain, "the control lane is not attached yet");
+    return std::nullopt;
+  }
+  return links_.Resume(resume, std::move(link));
+}
+
 void Session::EndWith(CUresult status, const std::string& sentence) {
   executor_->SetSticky(status, 0, sentence);
   End(sentence);
@@ -263,6 +303,8 @@ void Session::Finish() {
   outbox_.Flush();
   outbox_.Drain(kFinishMs);
   lane_->Shutdown();
+  // Said in good order, so that the client does not look for another connection.
+  if (control_ != nullptr) control_->Shutdown();
 }
 
 }  // namespace rgpu::exec

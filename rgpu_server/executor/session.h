@@ -4,13 +4,16 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/outbox.h"
+#include "rgpu_common/native/transport/shm/shm_connection.h"
 #include "rgpu_server/executor/assignment.h"
 #include "rgpu_server/executor/decoder.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/links.h"
 
 namespace rgpu::exec {
 
@@ -32,6 +35,9 @@ class Session {
   void Serve();
   // Takes the control lane and answers ATTACHED.
   void Attach(std::unique_ptr<transport::Connection> control);
+  // Gives a lane a new connection, or refuses it.
+  std::optional<Links::Report> Resume(const wire::Resume& resume,
+                                      std::unique_ptr<transport::Connection> link);
   // Checks what an ATTACH says (development mode; else the daemon has done so).
   bool MayAttach(const wire::Attach& attach) const;
 
@@ -52,6 +58,11 @@ class Session {
  private:
   bool ReserveBands(const wire::Hello& hello, Refusal* refusal);
   bool StartDevice(Refusal* refusal);
+  bool SayWelcome();
+  std::vector<int> SharedMemory() const;
+  bool AwaitAnswer();
+  std::unique_ptr<transport::Connection> Prepare(std::unique_ptr<transport::Connection> lane);
+  void EndLost(const std::string& reason);
   bool Admit(const wire::Hello& hello, Refusal* refusal);
   void ReadControl();
   bool OnControl(transport::FrameReader& reader, const wire::FrameHeader& header,
@@ -60,6 +71,8 @@ class Session {
   const Driver& driver_;
   Assignment assignment_;
   lease::Page* page_;
+  Links links_;
+  transport::ShmConnection* shared_ = nullptr;  // in lane_, if the client wishes a ring
   std::unique_ptr<transport::Connection> lane_;
   std::unique_ptr<transport::Connection> control_;
   transport::FrameReader reader_;

@@ -5,14 +5,14 @@ namespace rgpu::exec {
 CUresult Staging::Take(uint32_t bytes, Piece* piece) {
   if (bytes > kSmallBytes) {
     std::shared_ptr<uint8_t> slot;
-    const CUresult result = TakeSlot(&slot);
+    const CUresult result = TakeSlot(bytes, &slot);
     if (result == CUDA_SUCCESS) *piece = {slot.get(), bytes, slot};
     return result;
   }
   const uint32_t rounded = (bytes + 255U) & ~255U;
-  if (shared_ == nullptr || shared_used_ + rounded > kSlotBytes) {
+  if (shared_ == nullptr || shared_used_ + rounded > wire::kPieceBytes) {
     std::shared_ptr<uint8_t> slot;
-    if (const CUresult result = TakeSlot(&slot); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = TakeSlot(bytes, &slot); result != CUDA_SUCCESS) return result;
     shared_ = std::move(slot);
     shared_used_ = 0;
   }
@@ -21,52 +21,60 @@ CUresult Staging::Take(uint32_t bytes, Piece* piece) {
   return CUDA_SUCCESS;
 }
 
-CUresult Staging::TakeSlot(std::shared_ptr<uint8_t>* slot) {
+CUresult Staging::TakeSlot(uint32_t bytes, std::shared_ptr<uint8_t>* slot) {
+  Slots& slots = sizes_[bytes <= wire::kPieceBytes ? 0 : 1];
   uint8_t* base = nullptr;
   {
     std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      base = free_.back();
-      free_.pop_back();
-    } else if (total_bytes_ + kSlotBytes > kMaxStagingBytes) {
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
-      total_bytes_ += kSlotBytes;
+    if (!slots.free.empty()) {
+      base = slots.free.back();
+      slots.free.pop_back();
     }
+  }
+  if (base == nullptr && (total_bytes_ += slots.bytes) > kMaxStagingBytes) {
+    total_bytes_ -= slots.bytes;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (base == nullptr) {
     void* memory = nullptr;
-    const CUresult result = driver_->cuMemHostAlloc(&memory, kSlotBytes, CU_MEMHOSTALLOC_PORTABLE);
+    const CUresult result = driver_->cuMemHostAlloc(&memory, slots.bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (result != CUDA_SUCCESS) {
-      std::lock_guard lock(mutex_);
-      total_bytes_ -= kSlotBytes;
+      total_bytes_ -= slots.bytes;
       return result;
     }
     base = static_cast<uint8_t*>(memory);
   }
-  *slot = {base, [self = shared_from_this()](uint8_t* returned) { self->Return(returned); }};
+  *slot = {base, [self = shared_from_this(), &slots](uint8_t* returned) {
+             self->Return(slots, returned);
+           }};
   return CUDA_SUCCESS;
 }
 
-void Staging::Return(uint8_t* slot) {
+void Staging::Return(Slots& slots, uint8_t* slot) {
   {
     std::lock_guard lock(mutex_);
-    if (abandoned_) return;  // went with its context
-    if (free_.size() < kKept) {
-      free_.push_back(slot);
+    if (abandoned_) {  // went with its context
+      total_bytes_ -= slots.bytes;
       return;
     }
-    total_bytes_ -= kSlotBytes;
+    if (slots.free.size() < kKeptBytes / slots.bytes) {
+      slots.free.push_back(slot);
+      return;
+    }
   }
   driver_->cuMemFreeHost(slot);
+  total_bytes_ -= slots.bytes;
 }
 
 void Staging::Abandon() {
   shared_.reset();
   std::lock_guard lock(mutex_);
   abandoned_ = true;
-  for (uint8_t* slot : free_) driver_->cuMemFreeHost(slot);
-  free_.clear();
+  for (Slots& slots : sizes_) {
+    for (uint8_t* slot : slots.free) driver_->cuMemFreeHost(slot);
+    total_bytes_ -= slots.free.size() * slots.bytes;
+    slots.free.clear();
+  }
 }
 
 }  // namespace rgpu::exec

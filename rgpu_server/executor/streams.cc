@@ -1,5 +1,6 @@
 // Work goes into streams here: fences before it, markers behind it.
 #include <algorithm>
+#include <utility>
 
 #include "rgpu_server/executor/executor.h"
 
@@ -8,6 +9,8 @@ namespace rgpu::exec {
 namespace {
 
 constexpr uint64_t kMarkBytes = 256U << 10;
+constexpr size_t kMostOwnMarkers = 32;
+constexpr uint64_t kMarkNs = 1'000'000;  // of predicted device time
 
 void Merge(Frontier* into, const Frontier& from) {
   std::erase_if(*into, [](const auto& delivery) { return delivery->done; });
@@ -86,9 +89,16 @@ CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
   if (result != CUDA_SUCCESS) return result;
   ++stream.issued;
   stream.unmarked_bytes += work.bytes;
+  if (work.kind != nullptr) gate_.Issued(stream, *work.kind, work.units);
   if (work.keep != nullptr &&
       (stream.unmarked_keep.empty() || stream.unmarked_keep.back() != work.keep)) {
     stream.unmarked_keep.push_back(std::move(work.keep));
+  }
+  // What takes long, and what nobody knows how long it takes, is measured by itself; but a queue
+  // that does not move must not fill up with markers.
+  const Load& load = stream.unmarked_load;
+  if ((load.ns() >= kMarkNs || !load.known()) && stream.outstanding.size() < kMostOwnMarkers) {
+    return Mark(stream, !gate_.alone());
   }
   if (stream.credited - stream.marked_credited < kMarkCommands &&
       stream.unmarked_bytes < kMarkBytes) {
@@ -109,15 +119,19 @@ CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Po
 
 CUresult Executor::Mark(Stream& stream, bool quiet) {
   std::shared_ptr<Point> point;
-  if (const CUresult result = Record(stream, kInternalEvent, &point); result != CUDA_SUCCESS) {
+  // Work that is metered is timed, so that it does not matter when somebody looks.
+  const unsigned int flags = stream.unmarked_load.empty() ? kInternalEvent : kTimedEvent;
+  if (const CUresult result = Record(stream, flags, &point); result != CUDA_SUCCESS) {
     return result;
   }
   stream.last_point = point;
   stream.marked = stream.issued;
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
-  stream.outstanding.push_back(
-      {std::move(point), stream.issued, stream.credited, std::move(stream.unmarked_keep)});
+  if (!stream.unmarked_load.empty()) gate_.Marked(point);
+  stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
+                                std::move(stream.unmarked_keep),
+                                std::exchange(stream.unmarked_load, {}), stream.unmarked_since_ns});
   stream.unmarked_keep.clear();
   poller_.Add(stream.shared_from_this(), quiet);
   return CUDA_SUCCESS;
@@ -158,14 +172,31 @@ void Executor::ReturnCredits(Stream& stream, uint64_t credited) {
   notices_.End();
 }
 
+void Executor::ReturnCreditsOf(Stream& stream) {
+  if (!stream.idle() || !stream.outstanding.empty()) {
+    Mark(stream, false);
+    return;
+  }
+  stream.marked_credited = stream.credited;
+  ReturnCredits(stream, stream.credited);
+}
+
+void Executor::Reclaim(Stream& stream) {
+  for (Marker& marker : stream.outstanding) {
+    if (Query(*marker.point) != CUDA_SUCCESS) return;
+    marker.keep.clear();
+  }
+}
+
 void Executor::Advance(Stream& stream) {
   uint64_t credited = stream.returned;
   while (!stream.outstanding.empty()) {
-    Marker& marker = stream.outstanding.front();
-    if (Query(*marker.point) != CUDA_SUCCESS) break;
+    if (Query(*stream.outstanding.front().point) != CUDA_SUCCESS) break;
+    const Marker marker = std::move(stream.outstanding.front());
+    stream.outstanding.pop_front();
     stream.completed = marker.issued;
     credited = std::max(credited, marker.credited);
-    stream.outstanding.pop_front();
+    gate_.Completed(marker);
   }
   if (credited > stream.returned) ReturnCredits(stream, credited);
 }

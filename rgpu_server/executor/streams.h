@@ -4,11 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "rgpu_server/executor/load.h"
 #include "rgpu_server/executor/points.h"
 #include "rgpu_server/executor/staging.h"
 
@@ -45,6 +45,8 @@ struct Marker {
   uint64_t issued = 0;
   uint64_t credited = 0;
   std::vector<std::shared_ptr<const void>> keep;
+  Load load;              // the device work since the marker before
+  uint64_t since_ns = 0;  // when the first of it was issued
 };
 
 // A synchronous copy of one stream that others must not overtake.
@@ -72,7 +74,10 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t marked_credited = 0;
   uint64_t returned = 0;
   uint64_t unmarked_bytes = 0;
+  uint64_t arrived_bytes = 0;  // received in place since credits were returned
   std::vector<std::shared_ptr<const void>> unmarked_keep;
+  Load unmarked_load;
+  uint64_t unmarked_since_ns = 0;
   std::deque<Marker> outstanding;
   std::shared_ptr<Point> last_point;
 
@@ -109,8 +114,12 @@ struct Context : std::enable_shared_from_this<Context> {
   std::shared_ptr<EventPool> events;
   std::shared_ptr<Staging> staging;
 
-  uint64_t local_charged = 0;             // local memory of the largest launch so far
-  std::map<int, uint64_t> limit_charged;  // CUlimit: bytes charged for it
+  // Bytes charged for the context itself, for local memory (stack limit or largest launch), and for
+  // its limits.
+  uint64_t own_charged = 0;
+  uint64_t local_charged = 0;
+  uint64_t printf_charged = 0;
+  uint64_t heap_charged = 0;
 };
 
 }  // namespace rgpu::exec

@@ -10,8 +10,12 @@
 
 namespace rgpu::exec {
 
-inline constexpr size_t kMaxHandles = 1U << 20;  // per kind
-inline constexpr uint64_t kFirstHandle = 3;      // 0 is null, 1 and 2 are the default streams
+// Of all kinds together, with allocations, per session: host memory of the worker that no lease is
+// charged for, below 1 KiB each.
+inline constexpr size_t kMaxHandles = 256U << 10;
+// How many there are.  A worker process serves one session; guarded by the executor's lock.
+inline size_t g_handles = 0;
+inline constexpr uint64_t kFirstHandle = 3;  // 0 is null, 1 and 2 are the default streams
 
 template <typename T>
 class Table {
@@ -22,11 +26,22 @@ class Table {
   // use, CUDA_ERROR_OUT_OF_MEMORY if the session has too many.
   CUresult CanAdd(uint64_t id) const {
     if (id < kFirstHandle || objects_.contains(id)) return CUDA_ERROR_INVALID_HANDLE;
-    return objects_.size() < limit_ ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    const bool room = objects_.size() < limit_ && g_handles < kMaxHandles;
+    return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   }
-  void Add(uint64_t id, std::shared_ptr<T> object) { objects_[id] = std::move(object); }
-  // The creation failed and its error is kept: commands that name it are nothing.
-  void AddFailed(uint64_t id) { objects_[id] = nullptr; }
+  void Add(uint64_t id, std::shared_ptr<T> object) {
+    const size_t before = objects_.size();
+    objects_[id] = std::move(object);
+    g_handles += objects_.size() - before;
+  }
+  // The creation failed and its error is kept: commands that name it are nothing.  False: there are
+  // too many, and nothing is kept.
+  bool AddFailed(uint64_t id) {
+    if (!CanFail()) return false;
+    Add(id, nullptr);
+    return true;
+  }
+  static bool CanFail() { return g_handles < kMaxHandles + kMaxHandles / 4; }
 
   CUresult Find(uint64_t id, T** object) const {
     const auto it = objects_.find(id);
@@ -45,16 +60,23 @@ class Table {
     if (it == objects_.end()) return CUDA_ERROR_INVALID_HANDLE;
     *object = std::move(it->second);
     objects_.erase(it);
+    --g_handles;
     return *object == nullptr ? kDropped : CUDA_SUCCESS;
   }
   template <typename Predicate>
   void EraseIf(Predicate predicate) {
-    std::erase_if(objects_,
-                  [&](const auto& entry) { return entry.second && predicate(*entry.second); });
+    g_handles -= std::erase_if(
+        objects_, [&](const auto& entry) { return entry.second && predicate(*entry.second); });
   }
   template <typename Function>
   void ForEach(Function function) {
     for (auto& [id, object] : objects_) {
+      if (object) function(object);
+    }
+  }
+  template <typename Function>
+  void ForEach(Function function) const {
+    for (const auto& [id, object] : objects_) {
       if (object) function(object);
     }
   }

@@ -21,7 +21,7 @@ CUresult Executor::Query(Point& point) {
   if (!point.done) {
     const CUresult result = driver_->cuEventQuery(point.event);
     if (result != CUDA_SUCCESS) return result;
-    point.done = true;
+    point.Finish(base::NowNs(), false);
   }
   return FrontierDone(&point.frontier) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -29,21 +29,25 @@ CUresult Executor::Query(Point& point) {
 CUresult Executor::Wait(const std::shared_ptr<Point>& point, uint32_t context) {
   if (point == nullptr) return CUDA_SUCCESS;
   if (!point->done) {
+    uint64_t done_ns = 0;
     const CUresult result = Unlocked([&] {
       const uint64_t until = base::NowNs() + (role_.Held() ? kSpinNs : 0);
       CUresult state = CUDA_ERROR_NOT_READY;
       do {
         state = driver_->cuEventQuery(point->event);
       } while (state == CUDA_ERROR_NOT_READY && base::NowNs() < until);
-      if (state != CUDA_ERROR_NOT_READY) return state;
-      role_.Yield();
-      return driver_->cuEventSynchronize(point->event);
+      if (state == CUDA_ERROR_NOT_READY) {
+        role_.Yield();
+        state = driver_->cuEventSynchronize(point->event);
+      }
+      done_ns = base::NowNs();
+      return state;
     });
     if (result != CUDA_SUCCESS) {
       Check(result, context);
       return result;
     }
-    point->done = true;
+    point->Finish(done_ns, true);
   }
   if (!FrontierDone(&point->frontier)) {
     role_.Yield();

@@ -1,6 +1,7 @@
 #include "rgpu_emu/device/exec/block_scheduler.h"
 
 #include <sched.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include <algorithm>
@@ -21,13 +22,23 @@ inline bool Stopped(const BlockInfo* block) {
   return __atomic_load_n(block->launch->stop, __ATOMIC_RELAXED) != 0;
 }
 
+// Timers may be late by 50 us, so that others wake together with them: more than nanosleep allows
+// where it is asked for less.
+void SleepExactly() {
+  thread_local bool exact = false;
+  if (exact) return;
+  exact = true;
+  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+}
+
 // Nobody in the block does anything but wait for other blocks or the host: let them.
 void Idle(uint64_t ns) {
-  constexpr uint64_t kMostNs = 200'000;
+  constexpr uint64_t kMostNs = 1'000'000;  // the most that nanosleep takes
   if (ns == 0) {
     sched_yield();
     return;
   }
+  SleepExactly();
   const struct timespec time = {0, static_cast<long>(std::min(ns, kMostNs))};
   nanosleep(&time, nullptr);
 }

@@ -1,12 +1,16 @@
 // Contexts, limits, client threads.
+#include <algorithm>
+
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/loads.h"
 
 namespace rgpu::exec {
 
 namespace {
 
-constexpr uint64_t kDefaultStackBytes = 1024;  // per thread, part of every context
+// What a context takes at most on NVIDIA's driver; the emulated device's take nothing.
+constexpr uint64_t kContextBytes = 512U << 20;
 
 enum Hint : int32_t { kCacheConfig = 0, kSharedMemConfig = 1, kResetPersistingL2 = 2, kFlags = 3 };
 
@@ -19,6 +23,35 @@ std::shared_ptr<Stream> LegacyStream(Context* context) {
   return stream;
 }
 
+// What the whole device has in use; in the context that is current.
+uint64_t DeviceUse(const Driver& driver) {
+  size_t free = 0;
+  size_t total = 0;
+  return driver->cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? total - free : UINT64_MAX;
+}
+
+// Makes the driver's context and charges for what it takes from the device: the most first, then
+// what it is, as well as can be told.  There is no counter before the first context of a process;
+// what others use of a shared device is then in the figure, which the bound cuts.
+template <typename Create>
+CUresult MakeCharged(Executor& executor, Context& context, Create create) {
+  const Driver& driver = executor.driver();
+  const uint64_t bound = driver.emulated ? 0 : kContextBytes;
+  if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  const Executor::Measure measure(executor);
+  uint64_t before = 0;
+  executor.contexts().ForEach([&](const std::shared_ptr<Context>& other) {
+    if (before == 0 && executor.MakeCurrent(*other) == CUDA_SUCCESS) before = DeviceUse(driver);
+  });
+  const CUresult result = executor.Unlocked([&] { return create(&context.handle); });
+  if (result == CUDA_SUCCESS && executor.MakeCurrent(context) == CUDA_SUCCESS) {
+    const uint64_t after = DeviceUse(driver);
+    context.own_charged = std::min(after - std::min(after, before), bound);
+  }
+  executor.ledger().Release(bound - context.own_charged);
+  return result;
+}
+
 // `create` makes the driver's context.
 template <typename Create>
 CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create) {
@@ -27,7 +60,7 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
   auto context = std::make_shared<Context>(executor.driver(), static_cast<uint32_t>(id));
   context->device = executor.device();
   context->primary = primary;
-  const CUresult result = executor.Unlocked([&] { return create(&context->handle); });
+  const CUresult result = MakeCharged(executor, *context, create);
   if (result != CUDA_SUCCESS) return result;
   context->legacy = LegacyStream(context.get());
   context->streams.push_back(context->legacy);
@@ -35,25 +68,65 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
   return executor.MakeCurrent(*context);
 }
 
-// Device memory that a limit makes the driver set aside.
-CUresult LimitBytes(Executor& executor, int32_t limit, uint64_t value, uint64_t* bytes) {
+// Where the charge for a limit stands; null: it takes no device memory, or what it takes is
+// measured.  The stack is for all threads that can be resident, in one with what kernels need.
+uint64_t* ChargeOf(Context& context, int32_t limit) {
   switch (limit) {
     case CU_LIMIT_STACK_SIZE:
-      if (value <= kDefaultStackBytes) {
-        *bytes = 0;
-        return CUDA_SUCCESS;
-      }
-      return __builtin_mul_overflow(value, executor.resident_threads(), bytes)
-                 ? CUDA_ERROR_INVALID_VALUE
-                 : CUDA_SUCCESS;
+      return &context.local_charged;
     case CU_LIMIT_PRINTF_FIFO_SIZE:
+      return &context.printf_charged;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-      *bytes = value;
-      return CUDA_SUCCESS;
+      return &context.heap_charged;
     default:
-      *bytes = 0;
-      return CUDA_SUCCESS;
+      return nullptr;
   }
+}
+
+// Device memory that a limit makes the driver set aside.
+CUresult LimitBytes(Executor& executor, int32_t limit, uint64_t value, uint64_t* bytes) {
+  *bytes = value;
+  if (limit != CU_LIMIT_STACK_SIZE) return CUDA_SUCCESS;
+  if (value <= kDefaultStackBytes) value = 0;
+  return __builtin_mul_overflow(value, executor.resident_threads(), bytes)
+             ? CUDA_ERROR_INVALID_VALUE
+             : CUDA_SUCCESS;
+}
+
+CUresult SetLimit(Executor& executor, CUlimit limit, uint64_t value) {
+  const Driver& driver = executor.driver();
+  const Executor::Change change(executor);
+  return executor.Unlocked([&] {
+    executor.role().Yield();
+    return driver->cuCtxSetLimit(limit, value);
+  });
+}
+
+// A limit whose charge is known before.
+CUresult SetCharged(Executor& executor, const std::shared_ptr<Context>& context, CUlimit limit,
+                    uint64_t value, uint64_t* charged) {
+  uint64_t bytes = 0;
+  CUresult result = LimitBytes(executor, limit, value, &bytes);
+  if (result != CUDA_SUCCESS) return result;
+  const uint64_t more = bytes - std::min(bytes, *charged);
+  if (executor.Charge(more) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  *charged += more;
+  result = SetLimit(executor, limit, value);
+  if (context->dead) return CUDA_ERROR_INVALID_CONTEXT;
+  if (result != CUDA_SUCCESS) {
+    executor.ledger().Release(more);
+    *charged -= more;
+    return result;
+  }
+  // The driver may have set another value than was asked for.  Only of the emulated device is it
+  // known that it gives local memory back at once.
+  size_t actual = 0;
+  if (executor.driver()->cuCtxGetLimit(&actual, limit) == CUDA_SUCCESS) value = actual;
+  if (LimitBytes(executor, limit, value, &bytes) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  if (!executor.driver().emulated) bytes = std::max(bytes, *charged - more);
+  executor.ledger().Correct(*charged, bytes);
+  *charged = bytes;
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -81,6 +154,33 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextCreate_Request
   });
 }
 
+namespace {
+
+// What was made in a context and lies in the device, or in the driver: it does not go by itself.
+struct Leftovers {
+  std::vector<CUmemoryPool> pools;
+  std::vector<CUlibrary> libraries;
+  std::vector<std::shared_ptr<Link>> links;  // with the logs that the driver writes into
+};
+
+Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& context) {
+  Leftovers left;
+  executor.pools().ForEach([&](const std::shared_ptr<Pool>& pool) {
+    if (pool->context == context) left.pools.push_back(pool->handle);
+  });
+  executor.libraries().ForEach([&](const std::shared_ptr<Code>& code) {
+    if (code->context == context) left.libraries.push_back(code->library);
+  });
+  executor.links().ForEach([&](const std::shared_ptr<Link>& link) {
+    if (link->context != context) return;
+    executor.image_bytes() -= link->held_bytes;
+    left.links.push_back(link);
+  });
+  return left;
+}
+
+}  // namespace
+
 CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Request& request,
              rgpuContextDestroy_Reply*) {
   std::shared_ptr<Context> context;
@@ -97,15 +197,15 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   if (executor.contexts().Take(request.ctx, &taken) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;  // another thread was faster
   }
-  std::vector<std::shared_ptr<Pool>> pools;  // they lie in the device, not in the context
-  executor.pools().ForEach([&](const std::shared_ptr<Pool>& pool) {
-    if (pool->context == context) pools.push_back(pool);
-  });
+  const Leftovers left = TakeLeftovers(executor, context);
   const uint64_t charged = executor.DropContext(context);
   const Driver& driver = executor.driver();
+  const Executor::Change change(executor);
   const CUresult result = executor.Unlocked([&] {
     executor.role().Yield();
-    for (const auto& pool : pools) driver->cuMemPoolDestroy(pool->handle);
+    for (const auto& link : left.links) driver->cuLinkDestroy(link->state);
+    for (const CUlibrary library : left.libraries) driver->cuLibraryUnload(library);
+    for (const CUmemoryPool pool : left.pools) driver->cuMemPoolDestroy(pool);
     context->staging->Abandon();
     context->events->Abandon();
     return context->primary ? driver->cuDevicePrimaryCtxRelease_v2(context->device)
@@ -127,6 +227,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextSynchronize_Re
   if (result == CUDA_SUCCESS) result = executor.WaitAll(points, context->id);
   if (!context->dead) {
     for (const auto& stream : context->streams) executor.Advance(*stream);
+    if (result == CUDA_SUCCESS) executor.TrimAfterWait(true);
   }
   return result;
 }
@@ -139,22 +240,22 @@ CUresult Run(Executor& executor, const Command& command, const rgpuContextSetLim
   }
   if (request.limit < 0 || request.limit >= static_cast<int32_t>(CU_LIMIT_MAX))
     return CUDA_ERROR_INVALID_VALUE;
-  uint64_t bytes = 0;
-  CUresult result = LimitBytes(executor, request.limit, request.value, &bytes);
-  if (result != CUDA_SUCCESS) return result;
-  uint64_t& charged = context->limit_charged[request.limit];
-  const uint64_t before = charged;
-  if (bytes > before && executor.Charge(bytes - before) != CUDA_SUCCESS) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto limit = static_cast<CUlimit>(request.limit);
+  if (uint64_t* charged = ChargeOf(*context, limit); charged != nullptr) {
+    return SetCharged(executor, context, limit, request.value, charged);
   }
+  // Those of launches by the device take memory that only the driver knows.
   const Driver& driver = executor.driver();
-  result = executor.Unlocked([&] {
-    executor.role().Yield();
-    return driver->cuCtxSetLimit(static_cast<CUlimit>(request.limit), request.value);
-  });
-  const uint64_t after = result == CUDA_SUCCESS ? bytes : before;
-  executor.ledger().Release((bytes > before ? bytes : before) - after);
-  charged = after;
+  size_t before = 0;
+  const CUresult known = driver->cuCtxGetLimit(&before, limit);
+  Charged charged;
+  const CUresult result = LoadCharged(
+      executor, 0, [&] { return driver->cuCtxSetLimit(limit, request.value); },
+      [&] {
+        if (known == CUDA_SUCCESS) driver->cuCtxSetLimit(limit, before);
+      },
+      &charged);
+  if (result == CUDA_SUCCESS) context->own_charged += charged.bytes;
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/copies.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/in_place.h"
 
 namespace rgpu::exec {
 
@@ -56,12 +57,20 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Requ
   if (result != CUDA_SUCCESS) return result;
   if (total != command.bulk.size) return CUDA_ERROR_INVALID_VALUE;
   if (total == 0) return CUDA_SUCCESS;
+  if (command.in_place) {
+    executor.ledger().CountCopy(total);
+    CountArrival(executor, command, *target.stream);
+    return CUDA_SUCCESS;
+  }
   if (command.keep == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // no staging memory was to be had
   executor.ledger().CountCopy(total);
-  result = executor.Issue(*target.stream, {total, command.keep}, [&](CUstream stream) {
-    const Portion all{request.dst, 0, request.width, request.height};
-    return CopyIn(executor.driver(), all, request.pitch, command.bulk.data, stream);
-  });
+  result = executor.Issue(
+      *target.stream, {total, command.keep, &executor.copies().in, total}, [&](CUstream stream) {
+        const Portion all{request.dst, 0, request.width, request.height};
+        return CopyIn(executor.driver(), all, request.pitch, command.bulk.data, stream);
+      });
+  // The next piece comes into the same memory if the device has taken this one already.
+  if (total > kSmallBytes) executor.Reclaim(*target.stream);
   if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
   return result;
 }
@@ -81,21 +90,22 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoD_Requ
   if (result != CUDA_SUCCESS || total == 0) return result;
   executor.ledger().CountCopy(total);
   const Driver& driver = executor.driver();
-  result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
-    if (request.height == 1) {
-      return driver->cuMemcpyDtoDAsync_v2(request.dst, request.src, request.width, stream);
-    }
-    CUDA_MEMCPY2D copy{};
-    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.srcDevice = request.src;
-    copy.srcPitch = request.src_pitch;
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = request.dst;
-    copy.dstPitch = request.dst_pitch;
-    copy.WidthInBytes = request.width;
-    copy.Height = request.height;
-    return driver->cuMemcpy2DAsync_v2(&copy, stream);
-  });
+  result = executor.Issue(
+      *target.stream, {0, nullptr, &executor.copies().within, total}, [&](CUstream stream) {
+        if (request.height == 1) {
+          return driver->cuMemcpyDtoDAsync_v2(request.dst, request.src, request.width, stream);
+        }
+        CUDA_MEMCPY2D copy{};
+        copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.srcDevice = request.src;
+        copy.srcPitch = request.src_pitch;
+        copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.dstDevice = request.dst;
+        copy.dstPitch = request.dst_pitch;
+        copy.WidthInBytes = request.width;
+        copy.Height = request.height;
+        return driver->cuMemcpy2DAsync_v2(&copy, stream);
+      });
   if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
   return result;
 }
@@ -139,7 +149,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemset_Reques
   }
   result = CheckRows(executor, {request.dst, request.pitch, width, request.height}, &total);
   if (result != CUDA_SUCCESS || total == 0) return result;
-  result = executor.Issue(*target.stream, {},
+  result = executor.Issue(*target.stream, {0, nullptr, &executor.copies().set, total},
                           [&](CUstream stream) { return Set(executor.driver(), request, stream); });
   if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
   return result;
@@ -183,9 +193,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoDPull_
     return driver->cuLaunchHostFunc(stream, FetchPull, pull.get());
   });
   for (size_t i = 0; i < portions.size() && result == CUDA_SUCCESS; ++i) {
-    result = executor.Issue(*target.stream, {portions[i].bytes(), pull}, [&](CUstream stream) {
-      return CopyIn(driver, portions[i], request.pitch, pull->pieces[i].data, stream);
-    });
+    result = executor.Issue(
+        *target.stream, {portions[i].bytes(), pull, &executor.copies().in, portions[i].bytes()},
+        [&](CUstream stream) {
+          return CopyIn(driver, portions[i], request.pitch, pull->pieces[i].data, stream);
+        });
   }
   return result;
 }

@@ -1,17 +1,21 @@
 // Copies to the host: parked ones answer with DATA frames, posted ones with DELIVERY frames later.
+#include <algorithm>
 #include <deque>
 
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/copies.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/in_place.h"
 
 namespace rgpu::exec {
 
 namespace {
 
-constexpr size_t kInFlight = 6;               // portions between the device and the connection
+constexpr size_t kInFlight = 6;  // portions between the device and the connection
+// So many are on their way even if the device is done with the first: it works while that is sent.
+constexpr size_t kLeastInFlight = 2;
+constexpr uint64_t kInPlaceBytes = 1U << 20;  // below, waking the stream costs more than it saves
 constexpr uint32_t kInlineBytes = 64U << 10;  // these go out in one write with the reply
-constexpr int kPeerTimeoutMs = 30'000;
 
 // One portion on its way.
 struct Portioned {
@@ -25,11 +29,16 @@ CUresult Start(Executor& executor, const Target& target, const Rows& rows, uint6
   started->portion = PortionAt(rows, offset);
   CUresult result = target.context->staging->Take(started->portion.bytes(), &started->piece);
   if (result != CUDA_SUCCESS) return result;
-  result = executor.Issue(*target.stream, {0, started->piece.keep}, [&](CUstream stream) {
+  const Work work{0, started->piece.keep, &executor.copies().out, started->portion.bytes()};
+  result = executor.Issue(*target.stream, work, [&](CUstream stream) {
     return CopyOut(executor.driver(), started->portion, rows.pitch, started->piece.data, stream);
   });
   if (result != CUDA_SUCCESS) return result;
   return executor.EverythingIn(*target.stream, true, &started->point);
+}
+
+bool IsDone(Executor& executor, const Portioned& part) {
+  return part.point == nullptr || executor.Query(*part.point) == CUDA_SUCCESS;
 }
 
 wire::FrameHeader DataHeader(const Command& command) {
@@ -52,10 +61,93 @@ bool SendData(Executor& executor, const Command& command, const Portioned& part,
     return command.out->EndWithBulk(part.piece.data, part.piece.size);
   }
   return executor.Unlocked([&] {
-    return executor.outbox().WaitRoom(kPeerTimeoutMs) &&
-           executor.outbox().PostBulk(header, wire::Bytes(&offset, sizeof offset),
-                                      {part.piece.data, part.piece.size}, part.piece.keep);
+    return executor.outbox().SendBulk(header, wire::Bytes(&offset, sizeof offset),
+                                      {part.piece.data, part.piece.size});
   });
+}
+
+// A copy that reads the memory where it lies.
+struct InPlace {
+  Executor* executor = nullptr;
+  wire::FrameHeader header;
+  const uint8_t* from = nullptr;
+  uint64_t bytes = 0;
+  bool sent = false;
+};
+
+bool GoesInPlace(const Driver& driver, const Rows& rows, uint64_t total) {
+  return rows.height == 1 && total >= kInPlaceBytes && HostReaches(driver, rows.address);
+}
+
+// Stands for the stream: what comes behind the copy waits until the bytes are with the connection.
+void SendInPlace(void* argument) {
+  const std::unique_ptr<std::shared_ptr<InPlace>> own(
+      static_cast<std::shared_ptr<InPlace>*>(argument));
+  InPlace& copy = **own;
+  for (uint64_t offset = 0; offset < copy.bytes;) {
+    const uint64_t bytes = std::min<uint64_t>(wire::kMaxBulkBytes, copy.bytes - offset);
+    const wire::ByteView bulk = wire::Bytes(copy.from + offset, bytes);
+    copy.executor->gate().AwaitInStream(copy.executor->copies().out->Predict(bytes));
+    if (!copy.executor->outbox().SendBulk(copy.header, wire::Bytes(&offset, sizeof offset), bulk)) {
+      return;
+    }
+    offset += bytes;
+  }
+  copy.sent = true;
+}
+
+CUresult CopyInPlace(Executor& executor, const Command& command, const Target& target,
+                     const Rows& rows) {
+  auto copy = std::make_shared<InPlace>();
+  copy->executor = &executor;
+  copy->header = DataHeader(command);
+  copy->header.watermark = executor.deliveries_sent();
+  copy->from = reinterpret_cast<const uint8_t*>(rows.address);
+  copy->bytes = rows.width;
+  CUresult result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
+    // Its own hold: if the context dies, nobody waits for the function.  A device that has failed
+    // does not call it; then the session is over.
+    auto own = std::make_unique<std::shared_ptr<InPlace>>(copy);
+    const CUresult issued = executor.driver()->cuLaunchHostFunc(stream, SendInPlace, own.get());
+    if (issued == CUDA_SUCCESS) (void)own.release();
+    return issued;
+  });
+  std::shared_ptr<Point> point;
+  if (result == CUDA_SUCCESS) result = executor.EverythingIn(*target.stream, true, &point);
+  if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
+  if (result != CUDA_SUCCESS) return result;
+  if (!target.context->dead) executor.Advance(*target.stream);
+  return copy->sent ? CUDA_SUCCESS : CUDA_ERROR_EXTERNAL_DEVICE;  // the client reads no more
+}
+
+CUresult CopyStaged(Executor& executor, const Command& command, const Target& target,
+                    const Rows& rows, uint64_t total) {
+  std::deque<Portioned> parts;
+  uint64_t started = 0;
+  while (started < total || !parts.empty()) {
+    while (started < total && parts.size() < kInFlight) {
+      if (parts.size() >= kLeastInFlight && IsDone(executor, parts.front())) break;
+      // The command passed the gate for its first piece.
+      if (started > 0) {
+        const uint64_t next_ns = executor.copies().out->Predict(wire::kPieceBytes);
+        if (const CUresult gone = executor.gate().Await(next_ns); gone != CUDA_SUCCESS) return gone;
+      }
+      if (target.context->dead) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+      parts.emplace_back();
+      const CUresult result = Start(executor, target, rows, started, &parts.back());
+      if (result != CUDA_SUCCESS) return result;
+      started += parts.back().portion.bytes();
+    }
+    const CUresult result = executor.Wait(parts.front().point, target.context->id);
+    if (result != CUDA_SUCCESS) return result;
+    executor.Reclaim(*target.stream);
+    if (!SendData(executor, command, parts.front(), parts.front().piece.size == total)) {
+      return CUDA_ERROR_EXTERNAL_DEVICE;  // the client reads no more
+    }
+    parts.pop_front();
+  }
+  if (!target.context->dead) executor.Advance(*target.stream);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -70,25 +162,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoH_Requ
   result = CheckRows(executor, rows, &total);
   if (result != CUDA_SUCCESS || total == 0) return result;
   executor.ledger().CountCopy(total);
-  std::deque<Portioned> parts;
-  uint64_t started = 0;
-  while (started < total || !parts.empty()) {
-    while (started < total && parts.size() < kInFlight) {
-      if (target.context->dead) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-      parts.emplace_back();
-      result = Start(executor, target, rows, started, &parts.back());
-      if (result != CUDA_SUCCESS) return result;
-      started += parts.back().portion.bytes();
-    }
-    result = executor.Wait(parts.front().point, target.context->id);
-    if (result != CUDA_SUCCESS) return result;
-    if (!SendData(executor, command, parts.front(), parts.front().piece.size == total)) {
-      return CUDA_ERROR_EXTERNAL_DEVICE;  // the client reads no more
-    }
-    parts.pop_front();
-  }
-  if (!target.context->dead) executor.Advance(*target.stream);
-  return CUDA_SUCCESS;
+  return GoesInPlace(executor.driver(), rows, total)
+             ? CopyInPlace(executor, command, target, rows)
+             : CopyStaged(executor, command, target, rows, total);
 }
 
 namespace {

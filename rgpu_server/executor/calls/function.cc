@@ -70,6 +70,7 @@ CUresult Run(Executor& executor, const Command& command,
   Function* kernel = nullptr;
   if (result == CUDA_SUCCESS) result = executor.kernels().Find(request.kernel, &kernel);
   if (result == CUDA_SUCCESS) result = executor.functions().CanAdd(request.function);
+  if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *kernel->code);
   if (result != CUDA_SUCCESS) return result;
   auto function = std::make_shared<Function>();
   function->code = kernel->code;
@@ -131,11 +132,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
     reply->state = static_cast<int32_t>(state);
     return result;
   }
-  uint64_t charged = 0;
+  Charged charged;
   result = LoadCharged(
       executor, 0, [&] { return driver->cuFuncLoad(function->function); }, [] {}, &charged);
   // It stays loaded until its module goes, and so does the charge.
-  if (result == CUDA_SUCCESS) function->code->charged_bytes += charged;
+  if (result == CUDA_SUCCESS) function->code->charged_bytes += charged.bytes;
   return result;
 }
 

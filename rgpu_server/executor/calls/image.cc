@@ -1,5 +1,6 @@
 // Images on their way: assembled here, checked against their own headers, consumed by a load or
 // link.
+#include <algorithm>
 #include <cstring>
 
 #include "gen/dispatch.gen.h"
@@ -58,7 +59,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuImagePut_Requ
   if (request.offset == 0 && image == nullptr) {
     result = executor.images().CanAdd(request.image);
     if (result == CUDA_ERROR_INVALID_HANDLE) return result;
-    if (result == CUDA_SUCCESS && request.total > kMaxImageBytes - executor.image_bytes()) {
+    if (result == CUDA_SUCCESS &&
+        request.total > kMaxImageBytes - std::min(kMaxImageBytes, executor.image_bytes())) {
       result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {

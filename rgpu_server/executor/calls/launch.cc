@@ -12,7 +12,6 @@ namespace rgpu::exec {
 namespace {
 
 constexpr uint32_t kCooperative = 1;
-constexpr uint64_t kDefaultStackBytes = 1024;  // per thread, part of every context
 constexpr size_t kAttributeBytes = 4 + 64;
 constexpr size_t kMaxAttributes = 16;
 
@@ -58,15 +57,19 @@ CUresult ReadAttributes(wire::ByteView bytes,
   return CUDA_SUCCESS;
 }
 
-// The driver provides stack and spills for all threads that can be resident, and keeps them.
-CUresult ChargeLocalMemory(Executor& executor, Context& context, const Function& function) {
+// The driver provides stack and spills for all threads that can be resident, and keeps them.  A
+// posted command does not wait for frees: the program gets its error, as it does natively.
+CUresult ChargeLaunch(Executor& executor, Context& context, const Function& function) {
+  if (function.function == nullptr) {
+    const CUresult result = PlaceLibrary(executor, context, *function.code);
+    if (result != CUDA_SUCCESS) return result;
+  }
   if (function.local_bytes <= kDefaultStackBytes) return CUDA_SUCCESS;
   const uint64_t bytes = function.local_bytes * executor.resident_threads();
   if (bytes <= context.local_charged) return CUDA_SUCCESS;
-  // A posted command does not wait for frees: the program gets its error, as it does natively.
-  if (!executor.ledger().Charge(bytes - context.local_charged)) return CUDA_ERROR_OUT_OF_MEMORY;
-  context.local_charged = bytes;
-  return CUDA_SUCCESS;
+  const CUresult result = executor.ChargeNow(bytes - context.local_charged);
+  if (result == CUDA_SUCCESS) context.local_charged = bytes;
+  return result;
 }
 
 CUresult LaunchOn(const Driver& driver, const rgpuLaunch_Request& request, CUfunction function,
@@ -117,10 +120,10 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLaunch_Reques
   if (function->function != nullptr && function->context != target.context->id) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  result = ChargeLocalMemory(executor, *target.context, *function);
+  result = ChargeLaunch(executor, *target.context, *function);
   if (result != CUDA_SUCCESS) return result;
   executor.ledger().CountLaunch();
-  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  return executor.Issue(*target.stream, {0, nullptr, &function->estimate, 1}, [&](CUstream stream) {
     return LaunchOn(executor.driver(), request, function->launchable(), stream);
   });
 }

@@ -58,6 +58,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkAddData_R
   const bool text = type == CU_JIT_INPUT_PTX;
   const bool closed = image->total > 0 && image->bytes[image->total - 1] == 0;
   const Driver& driver = executor.driver();
+  executor.image_bytes() += image->total;
+  link->held_bytes += image->total;
   result = executor.Unlocked([&] {
     executor.role().Yield();
     return driver->cuLinkAddData_v2(link->state, type, image->bytes.data(),
@@ -85,6 +87,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
   PutLogs(*link, reply);
   if (result != CUDA_SUCCESS) return result;
   reply->size = size;
+  executor.image_bytes() += size;
+  link->held_bytes += size;
   if (size > request.limit) return CUDA_ERROR_OUT_OF_MEMORY;
   // The bytes are the driver's until the link is destroyed: they are copied out.
   auto image = std::make_shared<std::vector<uint8_t>>(static_cast<uint8_t*>(linked),
@@ -111,6 +115,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuLinkDestroy_Request& 
   std::shared_ptr<Link> link;
   const CUresult result = executor.links().Take(request.link, &link);
   if (result != CUDA_SUCCESS) return result;
+  executor.image_bytes() -= link->held_bytes;
   const CUresult current = executor.MakeCurrent(*link->context);
   return current == CUDA_SUCCESS ? executor.driver()->cuLinkDestroy(link->state) : current;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/allocations.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/round.h"
 
@@ -9,21 +10,34 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr uint64_t kGranule = 512;  // of a plain allocation
+constexpr uint64_t kWidestPitch = 1024;  // no device pitches rows to a larger multiple
 
-// Charges `bytes`, runs `allocate(CUdeviceptr*)`, and tries once more when what is being freed is
-// gone.
+// Charges the most that an allocation of `bytes` can take, runs `allocate(CUdeviceptr*)`, which
+// tells what it took, and tries once more when what is being freed is gone.
 template <typename Allocate>
-CUresult AllocateCharged(Executor& executor, uint64_t bytes, CUdeviceptr* dptr, Allocate allocate) {
-  if (executor.Charge(bytes) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = executor.Unlocked([&] { return allocate(dptr); });
+CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t bytes,
+                         CUdeviceptr* dptr, Allocate allocate) {
+  uint64_t bound = 0;
+  if (!RoundUp(bytes, executor.granules().bytes(), &bound)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  uint64_t taken = 0;
+  const auto run = [&] {
+    const Executor::Change change(executor);
+    return executor.Unlocked([&] { return allocate(dptr, &taken); });
+  };
+  CUresult result = run();
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     executor.reaper().WaitAll();
     executor.ReconcilePools();
-    result = executor.Unlocked([&] { return allocate(dptr); });
+    result = run();
   }
-  if (result != CUDA_SUCCESS) executor.ledger().Release(bytes);
-  return result;
+  if (result != CUDA_SUCCESS) {
+    executor.ledger().Release(bound);
+    return result;
+  }
+  executor.ledger().Correct(bound, executor.granules().Add(*dptr, taken));
+  return executor.ranges().Add(*dptr, {taken, Range::Kind::kPlain, context.id});
 }
 
 }  // namespace
@@ -33,18 +47,16 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemAlloc_Requ
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t charge = 0;
   if (request.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (!RoundUp(request.bytes, kGranule, &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
   const Driver& driver = executor.driver();
   CUdeviceptr dptr = 0;
-  result = AllocateCharged(executor, charge, &dptr, [&](CUdeviceptr* out) {
-    return driver->cuMemAlloc_v2(out, request.bytes);
-  });
-  if (result != CUDA_SUCCESS) return result;
+  result = AllocateCharged(executor, *context, request.bytes, &dptr,
+                           [&](CUdeviceptr* out, uint64_t* taken) {
+                             *taken = request.bytes;
+                             return driver->cuMemAlloc_v2(out, request.bytes);
+                           });
   reply->dptr = dptr;
-  return executor.ranges().Add(dptr,
-                               {request.bytes, charge, Range::Kind::kPlain, context->id, nullptr});
+  return result;
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuMemAllocPitch_Request& request,
@@ -52,31 +64,36 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemAllocPitch
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
-  // No device pitches rows wider than to a multiple of this; what is too much is given back below.
-  uint64_t pitch_bound = 0;
-  uint64_t charge = 0;
   if (request.width == 0 || request.height == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (!RoundUp(request.width, 2 * kGranule, &pitch_bound) ||
-      __builtin_mul_overflow(pitch_bound, request.height, &charge)) {
+  uint64_t bound = 0;
+  if (!RoundUp(request.width, kWidestPitch, &bound) ||
+      __builtin_mul_overflow(bound, request.height, &bound)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const Driver& driver = executor.driver();
   CUdeviceptr dptr = 0;
   size_t pitch = 0;
-  result = AllocateCharged(executor, charge, &dptr, [&](CUdeviceptr* out) {
-    return driver->cuMemAllocPitch_v2(out, &pitch, request.width, request.height,
-                                      request.element_bytes);
-  });
-  if (result != CUDA_SUCCESS) return result;
-  uint64_t exact = charge;
-  if (RoundUp(pitch * request.height, kGranule, &exact) && exact < charge) {
-    executor.ledger().Release(charge - exact);
-    charge = exact;
-  }
+  result =
+      AllocateCharged(executor, *context, bound, &dptr, [&](CUdeviceptr* out, uint64_t* taken) {
+        const CUresult made = driver->cuMemAllocPitch_v2(out, &pitch, request.width, request.height,
+                                                         request.element_bytes);
+        *taken = pitch * request.height;
+        return made;
+      });
   reply->dptr = dptr;
   reply->pitch = pitch;
-  return executor.ranges().Add(
-      dptr, {pitch * request.height, charge, Range::Kind::kPlain, context->id, nullptr});
+  return result;
+}
+
+void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
+               uint64_t bytes) {
+  const Driver& driver = executor.driver();
+  executor.reaper().Add(
+      context, [&driver, base] { driver->cuMemFree_v2(base); },
+      [&executor, base, bytes] {
+        executor.ledger().Release(executor.granules().Remove(base, bytes));
+      },
+      bytes);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Request& request,
@@ -88,10 +105,17 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Reque
   if (found == nullptr || found->kind == Range::Kind::kGlobal) return CUDA_ERROR_INVALID_VALUE;
   Range range;
   executor.ranges().Take(request.dptr, &range);
+  if (range.kind == Range::Kind::kPlain) {
+    FreePlain(executor, context, request.dptr, range.bytes);
+    return CUDA_SUCCESS;
+  }
   const Driver& driver = executor.driver();
   executor.reaper().Add(
       context, [&driver, dptr = request.dptr] { driver->cuMemFree_v2(dptr); },
-      [&executor, charged = range.charged_bytes] { executor.ledger().Release(charged); });
+      [&executor, pool = range.pool] {
+        executor.ReconcilePool(*pool);
+        LeavePool(executor, pool);
+      });
   return CUDA_SUCCESS;
 }
 
@@ -105,10 +129,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Re
   size_t total = 0;
   result = executor.driver()->cuMemGetInfo_v2(&free, &total);
   if (result != CUDA_SUCCESS) return result;
-  const uint64_t limit = executor.ledger().limit();
-  const uint64_t used = std::min(executor.ledger().used(), limit);
-  reply->total = limit;
-  reply->free = std::min<uint64_t>(limit - used, free);
+  executor.pools().ForEach([&](const auto& pool) { executor.ReconcilePool(*pool); });
+  // One look at the limit: it may be changed at any time.  A lease above its limit has none free.
+  reply->total = std::min<uint64_t>(executor.ledger().limit(), total);
+  const uint64_t used = std::min(executor.ledger().used(), reply->total);
+  reply->free = std::min<uint64_t>(reply->total - used, free);
   return CUDA_SUCCESS;
 }
 

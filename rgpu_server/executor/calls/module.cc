@@ -30,9 +30,11 @@ CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Cod
   JitOptions options;
   result = options.Read(request.options, request.info_log_bytes, request.error_log_bytes);
   if (result != CUDA_SUCCESS) return result;
+  Charged charged;
   result = LoadCharged(
-      executor, image->total, [&] { return load(options, image->bytes.data()); }, undo,
-      &code->charged_bytes);
+      executor, image->total, [&] { return load(options, image->bytes.data()); }, undo, &charged);
+  code->charged_bytes = charged.bytes;
+  code->placed_bytes = charged.placed_bytes;
   reply->info_log = KeepLog(options.info_log());
   reply->error_log = KeepLog(options.error_log());
   return result;
@@ -43,14 +45,19 @@ void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function
   const auto of_code = [&](const Function& function) { return function.code == code; };
   executor.functions().EraseIf(of_code);
   executor.kernels().EraseIf(of_code);
-  executor.reaper().Add(code->context, std::move(destroy),
-                        [&executor, code] { executor.ledger().Release(code->charged_bytes); });
+  executor.ranges().EraseIf([&](uint64_t, const Range& range) { return range.code == code.get(); });
+  executor.reaper().Add(
+      code->context, std::move(destroy),
+      [&executor, code] { executor.ledger().Release(code->charged_bytes); }, code->charged_bytes);
 }
 
 // A module that is a library's, and the functions of its kernels, go with the library.
 void UnloadModulesOf(Executor& executor, const Code& library) {
-  executor.modules().EraseIf(
-      [&](const Code& module) { return !module.owned && module.library == library.library; });
+  executor.modules().EraseIf([&](const Code& module) {
+    if (module.owned || module.library != library.library) return false;
+    executor.ranges().EraseIf([&](uint64_t, const Range& range) { return range.code == &module; });
+    return true;
+  });
 }
 
 }  // namespace
@@ -100,10 +107,18 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLibraryLoad_R
   result = LoadImage(
       executor, request, reply, code.get(),
       [&](JitOptions& options, const void* image) {
-        return driver->cuLibraryLoadData(&code->library, image, options.ids(), options.values(),
-                                         options.count(), nullptr, nullptr, 0);
+        const CUresult loaded =
+            driver->cuLibraryLoadData(&code->library, image, options.ids(), options.values(),
+                                      options.count(), nullptr, nullptr, 0);
+        if (loaded != CUDA_SUCCESS) return loaded;
+        // Its data is placed when it is first used: now, while it is measured.
+        CUmodule module = nullptr;
+        const CUresult placed = driver->cuLibraryGetModule(&module, code->library);
+        if (placed != CUDA_SUCCESS) driver->cuLibraryUnload(code->library);
+        return placed;
       },
       [&] { driver->cuLibraryUnload(code->library); });
+  code->placed.insert(context->id);
   if (result == CUDA_SUCCESS) executor.libraries().Add(request.library, std::move(code));
   return result;
 }
@@ -126,6 +141,7 @@ CUresult Run(Executor& executor, const Command& command,
   Code* library = nullptr;
   if (result == CUDA_SUCCESS) result = executor.libraries().Find(request.library, &library);
   if (result == CUDA_SUCCESS) result = executor.modules().CanAdd(request.module);
+  if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *library);
   if (result != CUDA_SUCCESS) return result;
   auto code = std::make_shared<Code>();
   code->context = context;
@@ -151,7 +167,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleGetGlob
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
   reply->size = size;
-  return executor.ranges().Add(dptr, {size, 0, Range::Kind::kGlobal, context->id, nullptr});
+  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  return executor.ranges().Add(dptr, {size, Range::Kind::kGlobal, context->id, nullptr, code});
 }
 
 CUresult Run(Executor& executor, const Command& command,
@@ -160,6 +177,7 @@ CUresult Run(Executor& executor, const Command& command,
   CUresult result = executor.Enter(command, &context);
   Code* code = nullptr;
   if (result == CUDA_SUCCESS) result = executor.libraries().Find(request.library, &code);
+  if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *code);
   if (result != CUDA_SUCCESS) return result;
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
@@ -169,40 +187,24 @@ CUresult Run(Executor& executor, const Command& command,
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
   reply->size = size;
-  return executor.ranges().Add(dptr, {size, 0, Range::Kind::kGlobal, context->id, nullptr});
+  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  return executor.ranges().Add(dptr, {size, Range::Kind::kGlobal, context->id, nullptr, code});
 }
 
 namespace {
 
-CUresult ModuleNames(const Driver& driver, CUmodule module, std::string* names) {
-  if (driver->cuModuleEnumerateFunctions == nullptr || driver->cuFuncGetName == nullptr) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+// The names of all functions of a module, or kernels of a library, each ended by a zero byte.
+template <class Function, class Owner, class Count, class List, class Name>
+CUresult Names(Owner owner, Count get_count, List list, Name get_name, std::string* names) {
+  if (list == nullptr || get_name == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   unsigned int count = 0;
-  CUresult result = driver->cuModuleGetFunctionCount(&count, module);
+  CUresult result = get_count(&count, owner);
   if (result != CUDA_SUCCESS) return result;
-  std::vector<CUfunction> functions(count);
-  result = driver->cuModuleEnumerateFunctions(functions.data(), count, module);
+  std::vector<Function> functions(count);
+  result = list(functions.data(), count, owner);
   for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
     const char* name = "";
-    result = driver->cuFuncGetName(&name, functions[i]);
-    if (result == CUDA_SUCCESS) names->append(name).push_back('\0');
-  }
-  return result;
-}
-
-CUresult LibraryNames(const Driver& driver, CUlibrary library, std::string* names) {
-  if (driver->cuLibraryEnumerateKernels == nullptr || driver->cuKernelGetName == nullptr) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  unsigned int count = 0;
-  CUresult result = driver->cuLibraryGetKernelCount(&count, library);
-  if (result != CUDA_SUCCESS) return result;
-  std::vector<CUkernel> kernels(count);
-  result = driver->cuLibraryEnumerateKernels(kernels.data(), count, library);
-  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-    const char* name = "";
-    result = driver->cuKernelGetName(&name, kernels[i]);
+    result = get_name(&name, functions[i]);
     if (result == CUDA_SUCCESS) names->append(name).push_back('\0');
   }
   return result;
@@ -222,8 +224,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionNames
   if (result != CUDA_SUCCESS) return result;
   thread_local std::string names;
   names.clear();
-  result = request.module != 0 ? ModuleNames(executor.driver(), code->module, &names)
-                               : LibraryNames(executor.driver(), code->library, &names);
+  const Driver& driver = executor.driver();
+  result =
+      request.module != 0
+          ? Names<CUfunction>(code->module, driver->cuModuleGetFunctionCount,
+                              driver->cuModuleEnumerateFunctions, driver->cuFuncGetName, &names)
+          : Names<CUkernel>(code->library, driver->cuLibraryGetKernelCount,
+                            driver->cuLibraryEnumerateKernels, driver->cuKernelGetName, &names);
   if (result == CUDA_SUCCESS && names.size() > kMaxNamesBytes) return CUDA_ERROR_NOT_SUPPORTED;
   if (result == CUDA_SUCCESS) reply->names = wire::Bytes(names);
   return result;

@@ -1,8 +1,7 @@
 // Memory pools.  A pool's charge is what it holds from the device: an upper bound before the driver
 // is asked, reconciled with the driver's own counter afterwards.
-#include <algorithm>
-
 #include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/allocations.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/round.h"
 
@@ -12,27 +11,29 @@ namespace {
 
 constexpr uint64_t kPoolGranule = 2U << 20;  // of what a pool takes from the device
 
-CUresult MakePool(Executor& executor, const std::shared_ptr<Context>& context, uint64_t max_bytes,
-                  std::shared_ptr<Pool>* made) {
+// Its own cap is the program's, if it asked for one: the lease's may change at any time.
+CUresult MakePool(Executor& executor, const std::shared_ptr<Context>& context, uint64_t id,
+                  uint64_t max_bytes, std::shared_ptr<Pool>* made) {
   CUmemPoolProps props{};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   props.location.id = context->device;
-  const uint64_t limit = executor.ledger().limit();
-  props.maxSize = max_bytes == 0 ? limit : std::min(max_bytes, limit);
+  props.maxSize = max_bytes;
   auto pool = std::make_shared<Pool>();
   pool->context = context;
+  pool->id = id;
   const CUresult result = executor.driver()->cuMemPoolCreate(&pool->handle, &props);
   if (result == CUDA_SUCCESS) *made = std::move(pool);
   return result;
 }
 
-// The default pool is a capped one of ours, made when it is first used.
+// The default pool is one of ours, made when it is first used.
 CUresult FindPool(Executor& executor, const std::shared_ptr<Context>& context, uint64_t id,
                   std::shared_ptr<Pool>* pool) {
   const CUresult result = executor.pools().Share(id, pool);
+  if (result == CUDA_SUCCESS && (*pool)->destroyed) return CUDA_ERROR_INVALID_HANDLE;
   if (result != CUDA_ERROR_INVALID_HANDLE || id != kDefaultPool) return result;
-  const CUresult made = MakePool(executor, context, 0, pool);
+  const CUresult made = MakePool(executor, context, id, 0, pool);
   if (made == CUDA_SUCCESS) executor.pools().Add(kDefaultPool, *pool);
   return made;
 }
@@ -46,27 +47,71 @@ CUresult PoolCounter(Executor& executor, const Pool& pool, CUmemPool_attribute a
   return result;
 }
 
-// Charges the most that an allocation of `bytes` can make the pool take from the device.
-CUresult ChargePool(Executor& executor, Pool& pool, uint64_t bytes) {
-  uint64_t reserved = 0;
-  uint64_t used = 0;
-  CUresult result = PoolCounter(executor, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
-  if (result == CUDA_SUCCESS) {
-    result = PoolCounter(executor, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
-  }
+CUresult TakeFrom(Executor& executor, const Target& target, Pool& pool, uint64_t bytes,
+                  CUdeviceptr* dptr) {
+  const Driver& driver = executor.driver();
+  // Stream-ordered: it does not wait for the device, so the lock stays.
+  const Executor::Change change(executor);
+  if (target.context->dead) return CUDA_ERROR_INVALID_CONTEXT;  // while this waited
+  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+    return driver->cuMemAllocFromPoolAsync(dptr, bytes, pool.handle, stream);
+  });
+}
+
+// An allocation from what the pool holds already.  Only the driver knows whether that will do; if
+// the pool grew past the limit, the allocation is undone.
+CUresult Reuse(Executor& executor, const Target& target, const std::shared_ptr<Pool>& pool,
+               uint64_t bytes, CUdeviceptr* dptr) {
+  Ledger& ledger = executor.ledger();
+  executor.ReconcilePool(*pool);
+  const uint64_t before = pool->charged_bytes;
+  if (bytes > before || ledger.used() > ledger.limit()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = TakeFrom(executor, target, *pool, bytes, dptr);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t growth = 0;
-  if (used + bytes > reserved && !RoundUp(bytes, kPoolGranule, &growth)) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  uint64_t bound = 0;
-  if (__builtin_add_overflow(std::max(reserved, pool.charged_bytes), growth, &bound)) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  result = executor.Charge(bound - pool.charged_bytes);
-  // Charge may have waited, and pools may have shrunk meanwhile: the bound holds all the more.
-  if (result == CUDA_SUCCESS) pool.charged_bytes += bound - std::min(bound, pool.charged_bytes);
+  executor.ReconcilePool(*pool);
+  if (pool->charged_bytes <= before || ledger.used() <= ledger.limit()) return CUDA_SUCCESS;
+  const Driver& driver = executor.driver();
+  executor.Issue(*target.stream, {},
+                 [&](CUstream stream) { return driver->cuMemFreeAsync(*dptr, stream); });
+  executor.reaper().Add(
+      target.context, [&driver, pool] { driver->cuMemPoolTrimTo(pool->handle, 0); },
+      [&executor, pool] { executor.ReconcilePool(*pool); }, pool->charged_bytes - before);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// An allocation that the pool may have to grow for, by no more than `growth`.
+CUresult Grow(Executor& executor, const Target& target, Pool& pool, uint64_t bytes, uint64_t growth,
+              CUdeviceptr* dptr) {
+  pool.charged_bytes += growth;  // charged by the caller
+  const CUresult result = TakeFrom(executor, target, pool, bytes, dptr);
+  executor.ReconcilePool(pool);
   return result;
+}
+
+CUresult Allocate(Executor& executor, const Target& target, const std::shared_ptr<Pool>& pool,
+                  uint64_t bytes, CUdeviceptr* dptr) {
+  uint64_t growth = 0;
+  if (!RoundUp(bytes, kPoolGranule, &growth)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (growth > executor.ledger().limit()) return executor.Charge(growth);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.ledger().TryCharge(growth)) {
+    result = Grow(executor, target, *pool, bytes, growth, dptr);
+  } else {
+    result = Reuse(executor, target, pool, bytes, dptr);
+  }
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  // The lease or the device is full: once more when what is being freed is gone.
+  executor.reaper().WaitAll();
+  executor.ReconcilePools();
+  if (const CUresult charged = executor.Charge(growth); charged != CUDA_SUCCESS) return charged;
+  return Grow(executor, target, *pool, bytes, growth, dptr);
+}
+
+void DestroyPool(Executor& executor, const std::shared_ptr<Pool>& pool) {
+  const Driver& driver = executor.driver();
+  executor.reaper().Add(
+      pool->context, [&driver, pool] { driver->cuMemPoolDestroy(pool->handle); },
+      [&executor, pool] { executor.ledger().Release(pool->charged_bytes); }, pool->charged_bytes);
 }
 
 }  // namespace
@@ -80,7 +125,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolCreate_Re
   result = executor.pools().CanAdd(request.pool);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Pool> pool;
-  result = MakePool(executor, context, request.max_bytes, &pool);
+  result = MakePool(executor, context, request.pool, request.max_bytes, &pool);
   if (result == CUDA_SUCCESS) executor.pools().Add(request.pool, std::move(pool));
   return result;
 }
@@ -91,12 +136,26 @@ CUresult Run(Executor& executor, const Command&, const rgpuPoolDestroy_Request& 
   std::shared_ptr<Pool> pool;
   const CUresult result = executor.pools().Take(request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
-  executor.ranges().EraseIf([&](const Range& range) { return range.pool == pool; });
-  const Driver& driver = executor.driver();
-  executor.reaper().Add(
-      pool->context, [&driver, pool] { driver->cuMemPoolDestroy(pool->handle); },
-      [&executor, pool] { executor.ledger().Release(pool->charged_bytes); });
+  if (pool->destroyed) {
+    executor.pools().Add(request.pool, std::move(pool));
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (pool->allocations == 0) {
+    DestroyPool(executor, pool);
+    return CUDA_SUCCESS;
+  }
+  // As with the driver: its allocations stay until they are freed, and are charged.
+  static uint64_t last_id = kDestroyedPools;
+  pool->destroyed = true;
+  pool->id = ++last_id;
+  executor.pools().Add(pool->id, pool);
   return CUDA_SUCCESS;
+}
+
+void LeavePool(Executor& executor, const std::shared_ptr<Pool>& pool) {
+  std::shared_ptr<Pool> taken;
+  if (--pool->allocations != 0 || !pool->destroyed || pool->context->dead) return;
+  if (executor.pools().Take(pool->id, &taken) == CUDA_SUCCESS) DestroyPool(executor, pool);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuPoolTrim_Request& request,
@@ -150,19 +209,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolAlloc_Req
   std::shared_ptr<Pool> pool;
   result = FindPool(executor, target.context, request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
-  result = ChargePool(executor, *pool, request.bytes);
-  if (result != CUDA_SUCCESS) return result;
-  const Driver& driver = executor.driver();
+  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUdeviceptr dptr = 0;
-  // Stream-ordered: it does not wait for the device, so the lock stays.
-  result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
-    return driver->cuMemAllocFromPoolAsync(&dptr, request.bytes, pool->handle, stream);
-  });
-  executor.ReconcilePool(*pool);
+  result = Allocate(executor, target, pool, request.bytes, &dptr);
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
+  ++pool->allocations;
   return executor.ranges().Add(
-      dptr, {request.bytes, 0, Range::Kind::kPool, target.context->id, std::move(pool)});
+      dptr, {request.bytes, Range::Kind::kPool, target.context->id, std::move(pool)});
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Request& request,
@@ -176,14 +230,15 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Requ
   executor.ranges().Take(request.dptr, &range);
   const Driver& driver = executor.driver();
   if (range.kind == Range::Kind::kPlain) {
-    executor.reaper().Add(
-        target.context, [&driver, dptr = request.dptr] { driver->cuMemFree_v2(dptr); },
-        [&executor, charged = range.charged_bytes] { executor.ledger().Release(charged); });
+    FreePlain(executor, target.context, request.dptr, range.bytes);
     return CUDA_SUCCESS;
   }
-  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
     return driver->cuMemFreeAsync(request.dptr, stream);
   });
+  range.pool->freed = true;
+  LeavePool(executor, range.pool);
+  return result;
 }
 
 }  // namespace rgpu::exec

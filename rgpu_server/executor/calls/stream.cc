@@ -4,6 +4,12 @@
 
 namespace rgpu::exec {
 
+namespace {
+
+constexpr size_t kMaxFailed = 64U << 10;
+
+}  // namespace
+
 CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_Request& request,
              rgpuStreamCreate_Reply*) {
   std::shared_ptr<Context> context;
@@ -11,6 +17,10 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_
   if (result != CUDA_SUCCESS) return result;
   result = executor.streams().CanAdd(request.stream);
   if (result == CUDA_ERROR_INVALID_HANDLE) return result;
+  // Those that failed give credits back, up to a number that no program reaches.
+  if (!executor.streams().CanFail() || executor.streams().size() >= kMaxStreams + kMaxFailed) {
+    return result;
+  }
   auto stream = std::make_shared<Stream>();
   stream->id = request.stream;
   stream->context = context.get();
@@ -56,6 +66,7 @@ CUresult Run(Executor& executor, const Command& command,
   result = executor.EverythingIn(*target.stream, true, &point);
   if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
   if (!target.context->dead) executor.Advance(*target.stream);
+  if (result == CUDA_SUCCESS) executor.TrimAfterWait(false);
   return result;
 }
 

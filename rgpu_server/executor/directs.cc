@@ -1,0 +1,69 @@
+#include "rgpu_server/executor/directs.h"
+
+#include <chrono>
+
+#include "rgpu_server/executor/executor.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+// How often a call looks whether its stream can still get there.
+constexpr std::chrono::microseconds kLook{50'000};
+// A wait so short is not worth another thread for the decoder.
+constexpr std::chrono::microseconds kShort{200};
+
+}  // namespace
+
+std::shared_ptr<Direct> Directs::Add(uint64_t ns, bool reached) {
+  auto direct = std::make_shared<Direct>();
+  direct->executor = &executor_;
+  direct->ns = ns;
+  direct->reached = reached;
+  const std::lock_guard lock(mutex_);
+  direct->ticket = ++last_ticket_;
+  directs_[direct->ticket] = direct;
+  return direct;
+}
+
+void Directs::Hold(Direct& direct) {
+  executor_.gate().AwaitInStream(direct.ns);
+  std::unique_lock lock(mutex_);
+  direct.reached = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return direct.done; });
+  directs_.erase(direct.ticket);
+}
+
+bool Directs::WaitAWhile(Direct& direct, bool first) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, first ? kShort : kLook, [&] { return direct.reached; });
+}
+
+CUresult Directs::AwaitStream(const std::shared_ptr<Direct>& direct, const Context& context) {
+  for (bool first = true; !executor_.Unlocked([&] { return WaitAWhile(*direct, first); });
+       first = false) {
+    if (first) executor_.role().Yield();
+    // A device that has failed, and a context that is gone, do not get there.
+    CUresult gone = executor_.sticky();
+    if (gone == CUDA_SUCCESS && context.dead) gone = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (gone == CUDA_SUCCESS) continue;
+    const std::lock_guard lock(mutex_);
+    direct->done = true;
+    directs_.erase(direct->ticket);
+    changed_.notify_all();
+    return gone;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool Directs::Done(uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  const auto found = directs_.find(ticket);
+  if (found == directs_.end() || !found->second->reached || found->second->done) return false;
+  found->second->done = true;
+  changed_.notify_all();
+  return true;
+}
+
+}  // namespace rgpu::exec

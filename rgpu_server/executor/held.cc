@@ -1,0 +1,68 @@
+#include "rgpu_server/executor/held.h"
+
+#include <cstring>
+#include <utility>
+
+namespace rgpu::exec {
+
+// The event that a command is about, 0: none.  It is the first field of all of these.
+uint64_t Held::EventOf(const OpcodeInfo& info, wire::ByteView head) {
+  switch (info.opcode) {
+    case Opcode::rgpuEventCreate:
+    case Opcode::rgpuEventDestroy:
+    case Opcode::rgpuEventRecord:
+    case Opcode::rgpuEventQuery:
+    case Opcode::rgpuEventSynchronize: {
+      uint64_t event = 0;
+      if (head.size >= sizeof event) std::memcpy(&event, head.data, sizeof event);
+      return event;
+    }
+    default:
+      return 0;
+  }
+}
+
+void Held::Add(const OpcodeInfo& info, const Command& command, std::vector<uint8_t>* bulk) {
+  Entry entry;
+  entry.info = &info;
+  entry.header = command.header;
+  entry.head.assign(command.head.data, command.head.data + command.head.size);
+  entry.bulk = command.bulk;
+  entry.keep = command.keep;
+  if (command.keep == nullptr && command.bulk.size > 0) {
+    entry.own_bulk.swap(*bulk);
+    entry.bulk = wire::Bytes(entry.own_bulk.data(), command.bulk.size);
+  }
+  bytes_ += entry.head.size() + entry.own_bulk.size();
+  if (const uint64_t event = EventOf(info, command.head); event != 0) ++events_[event];
+  entries_.push_back(std::move(entry));
+}
+
+bool Held::MayPass(const OpcodeInfo& info, const Command& command) const {
+  if (!info.passes_gate) return false;
+  const uint64_t event = EventOf(info, command.head);
+  return event == 0 || !events_.contains(event);
+}
+
+Command Held::front() const {
+  const Entry& entry = entries_.front();
+  Command command;
+  command.header = entry.header;
+  command.head = wire::Bytes(entry.head.data(), entry.head.size());
+  command.bulk = entry.bulk;
+  command.keep = entry.keep;
+  return command;
+}
+
+Held::Entry Held::Take() {
+  Entry entry = std::move(entries_.front());
+  entries_.pop_front();
+  bytes_ -= entry.head.size() + entry.own_bulk.size();
+  const uint64_t event = EventOf(*entry.info, wire::Bytes(entry.head.data(), entry.head.size()));
+  if (const auto found = events_.find(event); found != events_.end() && --found->second == 0) {
+    events_.erase(found);
+  }
+  return entry;
+}
+
+}  // namespace rgpu::exec

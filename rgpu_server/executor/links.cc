@@ -1,0 +1,114 @@
+#include "rgpu_server/executor/links.h"
+
+#include <algorithm>
+
+#include "gen/cuda_abi.gen.h"
+#include "rgpu_common/native/base/log.h"
+
+namespace rgpu::exec {
+
+namespace {
+
+// A connection that has just come takes a few dozen bytes at once.
+constexpr int kAnswerMs = 100;
+
+bool Answer(transport::Connection& link, wire::Handshake opcode, int32_t status,
+            const std::function<void(wire::Writer&)>& put) {
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kHandshake;
+  header.opcode = static_cast<uint16_t>(opcode);
+  header.status = status;
+  transport::FrameBuffer frame;
+  wire::Writer writer = frame.Begin(header);
+  put(writer);
+  frame.End();
+  iovec part = frame.part();
+  return transport::SendAll(link, &part, 1, nullptr, kAnswerMs) == transport::SendState::kSent;
+}
+
+bool Wishes(const Assignment& assignment) {
+  wire::Hello hello;
+  wire::Reader head(assignment.hello.data(), assignment.hello.size());
+  if (!wire::Get(head, &hello) || hello.minor < wire::kGrantsMinor) return false;
+  return std::ranges::any_of(hello.wishes, [](const wire::Wish& wish) {
+    return wish.key == static_cast<uint16_t>(wire::WishKey::kResumable) && wish.value == 1;
+  });
+}
+
+}  // namespace
+
+void RefuseResume(transport::Connection& link, int32_t status, const std::string& sentence) {
+  Answer(link, wire::Handshake::kRefused, status,
+         [&](wire::Writer& writer) { wire::Put(writer, wire::Refused{sentence}); });
+}
+
+Links::Links(const Assignment& assignment)
+    : session_(assignment.session), secret_(assignment.secret) {
+  if (assignment.resume_grace_ms > 0 && Wishes(assignment)) grace_ms_ = assignment.resume_grace_ms;
+}
+
+std::unique_ptr<transport::Connection> Links::Wrap(wire::LaneName name,
+                                                   std::unique_ptr<transport::Connection> link) {
+  if (grace_ms_ == 0) return link;
+  transport::LaneOptions options;
+  options.grace_ms = static_cast<int>(grace_ms_);
+  auto lane = std::make_unique<transport::Lane>(std::move(link), options, this);
+  lanes_[static_cast<size_t>(name)] = lane.get();
+  return lane;
+}
+
+bool Links::StartRecords(wire::LaneName name, const transport::FrameReader* reader) {
+  if (lane(name) == nullptr) return true;
+  if (reader != nullptr && reader->has_buffered()) return false;
+  lane(name)->StartRecords();
+  return true;
+}
+
+std::string Links::Reason() const {
+  for (const auto& lane : lanes_) {
+    if (lane.load() == nullptr) continue;
+    if (std::string reason = lane.load()->LostReason(); !reason.empty()) return reason;
+  }
+  return {};
+}
+
+bool Links::Knows(const wire::Resume& resume) const {
+  return grace_ms_ != 0 && resume.session == session_ && wire::SameSecret(resume.secret, secret_);
+}
+
+std::optional<Links::Report> Links::Resume(const wire::Resume& resume,
+                                           std::unique_ptr<transport::Connection> link) {
+  transport::Lane& lane = *this->lane(resume.lane);
+  const transport::LaneStats before = lane.stats();
+  const auto greet = [](transport::Connection& fresh, uint64_t received) {
+    return Answer(fresh, wire::Handshake::kResumed, 0,
+                  [&](wire::Writer& writer) { wire::Put(writer, wire::Resumed{received}); });
+  };
+  switch (lane.Attach(link, resume.epoch, resume.received, greet)) {
+    case transport::AttachState::kAttached:
+      break;
+    case transport::AttachState::kStale:
+      RefuseResume(*link, wire::kTryAgain, "a newer connection of this session is there already");
+      return std::nullopt;
+    case transport::AttachState::kMismatch:
+      RefuseResume(*link, CUDA_ERROR_EXTERNAL_DEVICE,
+                   "the client says that it received what was never sent; use the same release");
+      return std::nullopt;
+    case transport::AttachState::kGone:
+      RefuseResume(*link, CUDA_ERROR_EXTERNAL_DEVICE, "the session has ended");
+      return std::nullopt;
+  }
+  const transport::LaneStats after = lane.stats();
+  return Report{resume.lane, resume.epoch, after.moves != before.moves,
+                after.resent_bytes - before.resent_bytes};
+}
+
+void Links::OnCut() {
+  base::Log(base::Level::kInfo, "a connection was cut; waiting %u ms for another one", grace_ms_);
+}
+
+void Links::OnLink() {
+  if (back_) back_();
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,101 @@
+// How long a piece of device work takes, as far as one knows before it has run.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace rgpu::exec {
+
+// Device time per unit of one kind of work (a kernel: per launch; copies and sets: per byte),
+// corrected by what was measured.
+struct Estimate {
+  explicit Estimate(double first_guess_ns) : ns_per_unit(first_guess_ns) {}
+
+  uint64_t Predict(uint64_t units) const {
+    return static_cast<uint64_t>(ns_per_unit * static_cast<double>(units));
+  }
+  // What is predicted now took `factor` times as long.  The first measurement counts alone; later
+  // ones move the estimate by a bounded part, because a marker that is seen late makes the one
+  // behind it look short.
+  void Correct(double factor) {
+    if (measured) {
+      ns_per_unit *= 0.5 + 0.5 * std::clamp(factor, 0.25, 4.0);
+    } else {
+      ns_per_unit *= factor;
+    }
+    ns_per_unit = std::clamp(ns_per_unit, 1e-4, 60e9);
+    measured = true;
+  }
+
+  double ns_per_unit;
+  bool measured = false;
+};
+
+// Device work of one or several commands, predicted.
+class Load {
+ public:
+  // One more command, of `units`.  Returns its part, in ns.
+  uint64_t Add(const std::shared_ptr<Estimate>& kind, uint64_t units) {
+    const uint64_t ns = std::max<uint64_t>(kind->Predict(units), 1);
+    ns_ += ns;
+    ++pieces_;
+    if (!Remember(kind, units)) other_ns_ += ns;
+    return ns;
+  }
+  void Add(const Load& other) {
+    ns_ += other.ns_;
+    pieces_ += other.pieces_;
+    other_ns_ += other.other_ns_;
+    for (const Part& part : other.parts_) {
+      if (part.kind == nullptr || Remember(part.kind, part.units)) continue;
+      other_ns_ += part.kind->Predict(part.units);
+    }
+  }
+  // It took `ns`.  Compared with what would be predicted now: loads that were predicted by the same
+  // wrong estimate and are measured one after the other must not each correct it in full.
+  void Measured(uint64_t ns) const {
+    uint64_t predicted = other_ns_;
+    for (const Part& part : parts_) {
+      if (part.kind != nullptr) predicted += std::max<uint64_t>(part.kind->Predict(part.units), 1);
+    }
+    const double factor = static_cast<double>(ns) / static_cast<double>(predicted);
+    for (const Part& part : parts_) {
+      if (part.kind != nullptr) part.kind->Correct(factor);
+    }
+  }
+
+  uint64_t ns() const { return ns_; }
+  uint32_t pieces() const { return pieces_; }
+  bool empty() const { return pieces_ == 0; }
+  bool known() const {
+    return std::ranges::all_of(
+        parts_, [](const Part& part) { return part.kind == nullptr || part.kind->measured; });
+  }
+
+ private:
+  struct Part {
+    std::shared_ptr<Estimate> kind;
+    uint64_t units = 0;
+  };
+
+  // False: there is no room for one more kind.
+  bool Remember(const std::shared_ptr<Estimate>& kind, uint64_t units) {
+    for (Part& part : parts_) {
+      if (part.kind == nullptr) part.kind = kind;
+      if (part.kind != kind) continue;
+      part.units += units;
+      return true;
+    }
+    return false;
+  }
+
+  uint64_t ns_ = 0;
+  uint64_t other_ns_ = 0;  // of kinds that are not corrected by the measurement
+  uint32_t pieces_ = 0;
+  std::array<Part, 4> parts_;
+};
+
+}  // namespace rgpu::exec
