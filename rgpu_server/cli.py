@@ -20,7 +20,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--listen",
         action="append",
         metavar="ADDRESS",
-        help="HOST:PORT or unix:/PATH; may be repeated (default 127.0.0.1:7700)",
+        help="HOST:PORT, tls:HOST:PORT, ucx:HOST:PORT, grpc[s]:HOST:PORT or unix:/PATH; may be "
+        "repeated (default 127.0.0.1:7700)",
     )
     parser.add_argument(
         "--device",
@@ -31,10 +32,21 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration in TOML")
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics there")
     parser.add_argument(
+        "--state-dir",
+        metavar="FOLDER",
+        help="where to keep what a restart needs (default: by port, below /run/rgpu or "
+        "$XDG_RUNTIME_DIR/rgpu)",
+    )
+    parser.add_argument(
+        "--tokens",
+        metavar="FILE",
+        help="clients on other machines show a token of this file; `rgpu token` makes them",
+    )
+    parser.add_argument(
         "--insecure",
         action="store_true",
         default=None,
-        help="allow addresses that other machines can reach, although clients are not identified",
+        help="believe clients on other machines that show neither token nor certificate",
     )
     parser.add_argument(
         "--log-level", choices=_LEVELS, default="info", help="how much to log on stderr"
@@ -49,6 +61,8 @@ def _run(arguments: argparse.Namespace) -> int:
             devices=tuple(arguments.device) if arguments.device else None,
             insecure=arguments.insecure,
             metrics=arguments.metrics,
+            state=arguments.state_dir,
+            tokens=arguments.tokens,
         ),
     )
     logging.basicConfig(

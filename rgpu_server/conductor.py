@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +15,21 @@ from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
+from rgpu_server.identity.gate import Gate
 from rgpu_server.observe.audit import audit
 from rgpu_server.service.desk import Desk
+from rgpu_server.tokens.protocol import UsageIs, no_usage
 from rgpu_server.workers.messages import (
     Assign,
     FromWorker,
     Opened,
     Ready,
     Refused,
+    Resumed,
     encode_assign,
     encode_attach,
     encode_end,
+    encode_resume,
 )
 from rgpu_server.workers.pages import Counters, LeasePage
 from rgpu_server.workers.process import WorkerOptions, WorkerProcess
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from rgpu_common.clock import Clock
     from rgpu_server.core.model import Refusal
     from rgpu_server.core.node import Node
+    from rgpu_server.handover import Handover
+    from rgpu_server.observe.recorder import Recorder
     from rgpu_server.workers.compiler import Compilers
 
 log = logging.getLogger("rgpu.server")
@@ -62,6 +68,7 @@ class Equipment:
     served: Mapping[int, Served]
     limits: Limits = field(default_factory=Limits)
     compilers: Compilers | None = None
+    gate: Gate = field(default_factory=Gate)
 
 
 class Conductor:
@@ -70,12 +77,19 @@ class Conductor:
     def __init__(self, node: Node, clock: Clock, equipment: Equipment) -> None:
         self.node = node
         self.clock = clock
-        self.desk = Desk(self.feed, self._pass_control, self._spawn_task)
+        passing = self._pass_control, self._pass_resume
+        self.desk = Desk(equipment.gate, self.feed, *passing, self._spawn_task)
         self.pages: dict[str, LeasePage] = {}
         self.workers: dict[int, WorkerProcess] = {}
         self.refusals = 0
         self.sessions_opened = 0
+        # By lane: command, control.
+        self.resumes, self.moves = Counter[int](), Counter[int]()
+        self.resent_bytes = 0
         self.changed = asyncio.Event()
+        # Set by the daemon; without it nobody schedules and nothing outlives the daemon.
+        self.handover: Handover | None = None
+        self.recorder: Recorder | None = None
         self._equipment = equipment
         self._requests = itertools.count(1)
         self._answers: dict[int, do.Answer | do.Refuse] = {}
@@ -101,12 +115,17 @@ class Conductor:
             do.TakeSlot: self._take_slot,
             do.ClearSlot: self._clear_slot,
             do.DropPage: self._drop_page,
+            do.AnnounceReclaim: self._announce_reclaim,
             do.Answer: self._keep_answer,
             do.Refuse: self._keep_answer,
         }
 
     def feed(self, event: on.Event) -> None:
         """Handles an event and everything that follows from it at once."""
+        over = self.node.leases.oversize()
+        if over:
+            # What such leases have freed meanwhile is there for whoever asks now.
+            self._events.append(on.MemoryObserved({x: self.usage(x).used_bytes for x in over}))
         self._events.append(event)
         if self._feeding:
             return
@@ -134,6 +153,10 @@ class Conductor:
         """Returns what a lease holds and did; zeros if it is not there."""
         page, lease = self.pages.get(lease_id), self.node.leases.get(lease_id)
         return Counters() if page is None or lease is None else page.total(list(lease.slots))
+
+    def time_used(self, lease_id: str) -> UsageIs:
+        """Returns what a lease used of its device and waited for; zeros if nobody schedules."""
+        return self.handover.usage(lease_id) if self.handover is not None else no_usage(lease_id)
 
     def kill_idle(self) -> None:
         """Kills the workers without a session that are still there."""
@@ -181,6 +204,21 @@ class Conductor:
                 self.desk.opened(session)
                 audit("session_refused", session=session, sentence=message.sentence)
             self.feed(on.SessionRefusedByWorker(worker))
+        elif isinstance(message, Resumed) and session is not None:
+            self._note_resumed(session, message)
+
+    def _note_resumed(self, session: int, message: Resumed) -> None:
+        counts = self.moves if message.moved else self.resumes
+        counts[message.lane] += 1
+        self.resent_bytes += message.resent_bytes
+        log.info(
+            "session %d %s its %s lane: connection %d, %s sent again",
+            session,
+            "moved" if message.moved else "resumed",
+            "control" if message.lane else "command",
+            message.epoch,
+            format_bytes(message.resent_bytes),
+        )
 
     def worker_exited(self, worker: int, reason: str) -> None:
         """Hears of a worker's end (WorkerWatcher)."""
@@ -244,13 +282,16 @@ class Conductor:
             tenant=action.tenant,
             environment=served.environment,
             hello_head=visitor.head,
+            resume_grace_ms=round(limits.resume_grace_seconds * 1000),
         )
-        descriptors = [visitor.connection.fileno(), page.fd]
+        descriptors = [visitor.connection.fileno(), page.fd, page.signal_fd]
         compiler = self._connect_compiler(served, action.tenant)
         if compiler is not None:
             self._compiling[action.session] = action.tenant
             descriptors.append(compiler.fileno())
         self.desk.hand_over(visitor)
+        if self.handover is not None:
+            self.handover.worker_is(action.session)
         if not worker.send(encode_assign(message), descriptors):
             worker.kill()
         if compiler is not None:
@@ -262,6 +303,7 @@ class Conductor:
             lease=action.lease,
             device=action.device,
             memory_bytes=action.memory_bytes,
+            transport=visitor.caller.transport,
             peer=visitor.peer,
             program=visitor.hello.program,
             worker=worker.pid,
@@ -303,8 +345,12 @@ class Conductor:
             # No session of the lease can be assigned then; each is refused.
             log.error("no page for lease %s: %s", action.lease, error)
             return
+        if self.handover is not None:
+            self.handover.page_made(action.lease)
         lease = self.node.leases.get(action.lease)
         if lease is not None:
+            if self.recorder is not None:
+                self.recorder.lease_made(lease)
             audit(
                 "lease_granted",
                 lease=lease.id,
@@ -320,6 +366,8 @@ class Conductor:
         if page is None:
             return
         page.update(action.quota, action.state)
+        if self.handover is not None:
+            self.handover.lease_is(action.lease)
         audit(
             "lease_updated",
             lease=action.lease,
@@ -343,6 +391,8 @@ class Conductor:
         page = self.pages.get(action.lease)
         if page is not None:
             page.clear(action.slot)
+            if self.handover is not None:
+                self.handover.slot_cleared(action.lease, action.session)
 
     def _drop_page(self, action: do.DropPage) -> None:
         page = self.pages.pop(action.lease, None)
@@ -350,6 +400,10 @@ class Conductor:
             return
         total = page.total([])
         page.close()
+        if self.recorder is not None:
+            self.recorder.lease_ended(action.lease, total, self.time_used(action.lease))
+        if self.handover is not None:
+            self.handover.lease_gone(action.lease)
         audit(
             "lease_ended",
             lease=action.lease,
@@ -359,6 +413,14 @@ class Conductor:
             copied_bytes=total.copied_bytes,
         )
         log.info("lease %s ended; peak %s", action.lease, format_bytes(total.peak_bytes))
+
+    def _announce_reclaim(self, action: do.AnnounceReclaim) -> None:
+        audit("lease_reclaim_announced", lease=action.lease, seconds=action.seconds)
+        log.warning(
+            "lease %s ends in %.0f s: its memory was borrowed and the owner needs it",
+            action.lease,
+            action.seconds,
+        )
 
     def _keep_answer(self, action: do.Answer | do.Refuse) -> None:
         self._answers[action.request] = action
@@ -376,6 +438,11 @@ class Conductor:
         session = self.node.sessions.get(session_id)
         worker = self.workers.get(session.worker) if session and session.worker else None
         return worker is not None and worker.send(encode_attach(), [connection.fileno()])
+
+    def _pass_resume(self, session_id: int, connection: socket.socket, head: bytes) -> bool:
+        session = self.node.sessions.get(session_id)
+        worker = self.workers.get(session.worker) if session and session.worker else None
+        return worker is not None and worker.send(encode_resume(head), [connection.fileno()])
 
     def _spawn_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -12,16 +12,30 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from netprobe.identity import HostIdentity, identity_in
 from rgpu_common.clock import MonotonicClock
-from rgpu_common.errors import ConfigError
+from rgpu_common.endpoints import GrpcEndpoint, TlsEndpoint, UcxEndpoint, speaks_tls
+from rgpu_common.errors import ConfigError, ServerError
 from rgpu_server.conductor import Conductor, Equipment
 from rgpu_server.core.events import Started, StopRequested
 from rgpu_server.core.node import Node
-from rgpu_server.devices import Inventory, take_inventory
-from rgpu_server.observe.metrics import Metrics
+from rgpu_server.devices import Inventory, strange_models, take_inventory
+from rgpu_server.gateway.keeper import TlsGateway, UcxGateway
+from rgpu_server.handover import Handover
+from rgpu_server.identity.gate import Gate
+from rgpu_server.identity.guard import Guard
+from rgpu_server.identity.tokens import Tokens
+from rgpu_server.observe.metrics import Metrics, Sources
+from rgpu_server.observe.recorder import Recorder
 from rgpu_server.observe.snapshot import Observer
-from rgpu_server.service.api import start_api
+from rgpu_server.service.api import Services, start_api
 from rgpu_server.service.frontdoor import FrontDoor
+from rgpu_server.service.offers import NetworkService, offered
+from rgpu_server.service.probes import Probes
+from rgpu_server.tokens.home import INNER, open_state, state_path
+from rgpu_server.tokens.link import TokenLink
+from rgpu_server.tokens.protocol import Setup
+from rgpu_server.tunnel.keeper import TunnelGateway
 from rgpu_server.workers.compiler import Compilers
 from rgpu_server.workers.pages import warm_up
 
@@ -43,7 +57,10 @@ class Daemon:
     def __init__(self, config: ServerConfig, inventory: Inventory) -> None:
         self._config = config
         self._inventory = inventory
-        self._folder = Path(tempfile.mkdtemp(prefix="rgpu-"))
+        path = Path(config.state).absolute() if config.state else state_path(config.listen)
+        self._state = open_state(path)
+        self._folder = self._state.own_folder()
+        self.state = path
         self._stop = asyncio.Event()
         warm_up()
         emulated = any(served.emulated for served in inventory.served.values())
@@ -52,12 +69,25 @@ class Daemon:
         cache = Path(named) if named else self._folder / "cache"
         self._compilers = Compilers(cache) if emulated else None
         node = Node(inventory.devices, config.policy, config.tenants)
-        equipment = Equipment(inventory.options, inventory.served, config.limits, self._compilers)
+        self.gate = _gate(config)
+        equipment = Equipment(
+            inventory.options, inventory.served, config.limits, self._compilers, self.gate
+        )
         self.conductor = Conductor(node, MonotonicClock(), equipment)
+        self._link = TokenLink(self._state, _setup(config, inventory))
+        uuids = {ordinal: facts.uuid for ordinal, facts in inventory.facts.items()}
+        self._handover = Handover(self.conductor, self._link, uuids, config.enforcement.enforce)
+        self.conductor.handover = self._handover
         self.observer = Observer(self.conductor, inventory)
+        self.recorder = _recorder(config, self.observer, path)
+        self.conductor.recorder = self.recorder
         api_path = str(self._folder / "api")
-        self.door = FrontDoor(self.conductor.desk, api_path, config.limits)
+        self.probes = Probes(_identity(path))
+        self.door = FrontDoor(self.conductor.desk, self.probes, api_path, config.limits)
         self._api_address = f"unix:{api_path}"
+        self._gateway: TlsGateway | None = None
+        self._ucx: UcxGateway | None = None
+        self._tunnels: TunnelGateway | None = None
         self._end_sessions = False
 
     async def run(self, ready: Callable[[Sequence[Endpoint]], None]) -> None:
@@ -65,19 +95,33 @@ class Daemon:
 
         Raises:
             ServerError: an address cannot be listened on.
-            WorkerError: no compiler can be started.
+            WorkerError: no compiler or token loop can be started.
         """
         metrics = None
         api = None
         try:
-            bound = self.door.listen(self._config.listen)
+            bound = self._listen()
             if self._config.metrics is not None:
-                metrics = Metrics(self.observer, self.door.counters)
+                sources = Sources(
+                    self.observer, self.recorder, self.door.counters, self._link, self.gate
+                )
+                metrics = Metrics(sources, self._config.observing.gpumanager)
                 where = await metrics.start(self._config.metrics)
                 log.info("metrics on http://%s/metrics", where)
             if self._compilers is not None:
                 self._compilers.start()
-            api = await start_api(self.observer, self._api_address)
+            if self._gateway is not None:
+                await self._gateway.start()
+            bound += await self._listen_for_ucx()
+            bound += await self._listen_for_tunnels()
+            self.probes.endpoints = offered(bound)
+            self._handover.adopt(self._link.open())
+            self._link.watch(self._handover)
+            self.recorder.start()
+            guard = Guard(self.gate, self.door.callers)
+            network = NetworkService(self.probes.identity, self.probes.endpoints)
+            services = Services(self.observer, self.recorder, network)
+            api = await start_api(services, self._api_address, guard)
             self._on_signals()
             self.conductor.feed(Started())
             self.door.start()
@@ -85,11 +129,44 @@ class Daemon:
             await self._stop.wait()
         finally:
             await self.door.stop()
+            self.probes.close()
+            for gateway in (self._gateway, self._ucx, self._tunnels):
+                if gateway is not None:
+                    await gateway.close()
             if metrics is not None:
                 await metrics.close()
             if api is not None:
                 await api.stop(_API_GRACE_SECONDS)
             await self._take_down()
+
+    def _listen(self) -> list[Endpoint]:
+        inner = str(self._state.path / INNER)
+        self.door.listen_inside(inner)
+        bound: list[Endpoint] = []
+        for endpoint in self._config.listen:
+            if isinstance(endpoint, GrpcEndpoint | UcxEndpoint):
+                continue  # bound by their gateways
+            if isinstance(endpoint, TlsEndpoint):
+                if self._gateway is None:
+                    self._gateway = TlsGateway(inner, self._config, self.gate)
+                bound.append(self._gateway.listen(endpoint))
+            else:
+                bound += self.door.listen([endpoint])
+        return bound
+
+    async def _listen_for_ucx(self) -> list[Endpoint]:
+        asked = [e for e in self._config.listen if isinstance(e, UcxEndpoint)]
+        if not asked:
+            return []
+        self._ucx = UcxGateway(str(self._state.path / INNER), self._config, self.gate)
+        return [*await self._ucx.open(asked)]
+
+    async def _listen_for_tunnels(self) -> list[Endpoint]:
+        asked = [e for e in self._config.listen if isinstance(e, GrpcEndpoint)]
+        if not asked:
+            return []
+        self._tunnels = TunnelGateway(str(self._state.path / INNER), self._config)
+        return await self._tunnels.start(asked)
 
     def stop(self, end_sessions: bool) -> None:
         """Begins the end.  Sessions that run go on unless they are to be ended."""
@@ -100,14 +177,18 @@ class Daemon:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop, False)
         loop.add_signal_handler(signal.SIGINT, self.stop, True)
+        if self._gateway is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._gateway.reload)
 
     async def _take_down(self) -> None:
         conductor = self.conductor
         conductor.feed(StopRequested(self._end_sessions))
         await self._wait_for_workers()
         left = len(conductor.node.sessions)
+        self.recorder.close()
         await conductor.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        await self._link.close(wait=not left)
         if left:
             log.info("%d sessions go on without the daemon until their clients end", left)
 
@@ -128,16 +209,51 @@ class Daemon:
         self.conductor.kill_idle()
 
 
+def _identity(state: Path) -> HostIdentity:
+    try:
+        return identity_in(state)
+    except OSError as error:
+        raise ServerError(
+            f"the state folder {state} cannot be written to: {error.strerror or error}"
+        ) from None
+
+
+def _setup(config: ServerConfig, inventory: Inventory) -> Setup:
+    enforcement = config.enforcement
+    devices = tuple(inventory.facts) if enforcement.enforce else ()
+    return Setup(devices, round(enforcement.max_kernel_seconds * 1000))
+
+
+def _gate(config: ServerConfig) -> Gate:
+    """ConfigError if the tokens file cannot be used."""
+    identity = config.identity
+    tokens = Tokens(Path(identity.tokens)) if identity.tokens else None
+    rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
+    return Gate(rules, tokens)
+
+
+def _recorder(config: ServerConfig, observer: Observer, state: Path) -> Recorder:
+    """ConfigError if the folder that the operator named cannot be used."""
+    observing = config.observing
+    folder = Path(observing.record).absolute() if observing.record else state
+    if observing.record:
+        _check_folder("record.folder", folder)
+    return Recorder(observer, folder, observing.record_bytes, config.enforcement.enforce)
+
+
 def _check_cache(text: str) -> None:
     """A folder that cannot be used would only be noticed by the first kernel."""
-    folder = Path(text)
+    _check_folder("emulated.cache", Path(text))
+
+
+def _check_folder(key: str, folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ConfigError(
-            f"emulated.cache: {text!r} is not a folder that can be written to ({error.strerror})"
+            f"{key}: {str(folder)!r} is not a folder that can be written to ({error.strerror})"
         ) from None
 
 
@@ -146,10 +262,16 @@ def serve(config: ServerConfig) -> None:
     if config.emulated.cache:
         _check_cache(config.emulated.cache)
     inventory = take_inventory(config)
+    for sentence in strange_models(config, inventory):
+        log.warning("%s", sentence)
     # Each session holds a handful of descriptors here.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    for endpoint in config.listen:
+        if config.identity.tokens and not (endpoint.loopback or speaks_tls(endpoint)):
+            log.warning("tokens come to %s unencrypted: a tls: address keeps them secret", endpoint)
 
     async def main() -> None:
         daemon = Daemon(config, inventory)

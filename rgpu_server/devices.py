@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.errors import DeviceError
 from rgpu_common.units import format_bytes
 from rgpu_server.conductor import Served
-from rgpu_server.config import DeviceSpec, ServerConfig, default_memory_bytes
+from rgpu_server.config import DeviceSpec, ServerConfig, default_memory_bytes, pool_of
 from rgpu_server.core.model import Device
 from rgpu_server.workers.binary import cuda_library, emulated_library, worker_path
 from rgpu_server.workers.process import WorkerOptions
@@ -65,21 +67,40 @@ def take_inventory(config: ServerConfig) -> Inventory:
     for ordinal, spec in enumerate(config.devices):
         fact = _facts(spec, ordinal, libraries[spec.kind])
         default = default_memory_bytes(config, fact.memory_bytes)
-        devices.append(Device(ordinal, spec.kind, fact.memory_bytes, default))
-        served[ordinal] = _served(spec, config)
+        pool = pool_of(config, ordinal)
+        devices.append(
+            Device(ordinal, spec.kind, fact.memory_bytes, default, model=fact.name, pool=pool)
+        )
+        served[ordinal] = _served(spec, ordinal, config)
         facts[ordinal] = fact
     return Inventory(tuple(devices), served, options, facts)
+
+
+def strange_models(config: ServerConfig, inventory: Inventory) -> list[str]:
+    """Returns a sentence for each quota of a model that no device here has.
+
+    It is no error: one configuration may serve several nodes.
+    """
+    there = sorted({device.model for device in inventory.devices})
+    return [
+        f"tenants.{name}.quota: no device of this server is a {model!r}; its models are "
+        f"{', '.join(map(repr, there))}"
+        for name, tenant in config.tenants.items()
+        for model in tenant.quota or ()
+        if model not in there
+    ]
 
 
 def _library(kind: str) -> Path:
     return emulated_library() if kind == "emulated" else cuda_library()
 
 
-def _served(spec: DeviceSpec, config: ServerConfig) -> Served:
+def _served(spec: DeviceSpec, ordinal: int, config: ServerConfig) -> Served:
     if spec.kind == "cuda":
         return Served(spec.ordinal, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, emulated=False)
     environment = {
         "RGPU_EMU_MEMORY": str(spec.memory_bytes),
+        "RGPU_EMU_ORDINAL": str(ordinal),
         "RGPU_EMU_TIMING": config.emulated.timing,
         "RGPU_EMU_LAUNCH_TIMEOUT": str(config.emulated.launch_seconds),
         "RGPU_EMU_THREADS": str(len(os.sched_getaffinity(0))),
@@ -89,10 +110,17 @@ def _served(spec: DeviceSpec, config: ServerConfig) -> Served:
 
 def _facts(spec: DeviceSpec, ordinal: int, library: Path) -> DeviceFacts:
     if spec.kind == "emulated":
-        return DeviceFacts(
-            "emulated", "rgpu emulated device", f"emulated-{ordinal}", spec.memory_bytes
-        )
+        name = "rgpu emulated device"
+        return DeviceFacts("emulated", name, emulated_uuid(ordinal), spec.memory_bytes)
     return _probe(library, spec.ordinal)
+
+
+def emulated_uuid(ordinal: int) -> str:
+    """Returns what cuDeviceGetUuid of the emulated device answers: of this machine and number."""
+    digest = 0xCBF29CE484222325
+    for byte in f"{socket.gethostname()}/{ordinal}".encode():
+        digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)
+    return f"GPU-{uuid.UUID(bytes=b'rgpu-emu' + digest.to_bytes(8, 'little'))}"
 
 
 def _probe(library: Path, ordinal: int) -> DeviceFacts:

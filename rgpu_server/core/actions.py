@@ -95,11 +95,20 @@ class ClearSlot:
 
     lease: str
     slot: int
+    session: int
 
 
 @dataclass(frozen=True, slots=True)
 class DropPage:
     lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceReclaim:
+    """The lease ends after `seconds`, because the owner needs the memory that it borrowed."""
+
+    lease: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,7 @@ Action = (
     | TakeSlot
     | ClearSlot
     | DropPage
+    | AnnounceReclaim
     | Answer
     | Refuse
 )

@@ -5,13 +5,32 @@ time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rgpu_server.core.model import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rgpu_server.core.lease import Lease
+    from rgpu_server.core.sessions import Session
+    from rgpu_server.core.shares import Change
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """The shell is ready to carry out actions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Leases and sessions of an earlier daemon on this machine go on here; each session has a
+    worker, whose number is not used yet, and its slot in its lease.  A lease that has ended has
+    sessions.
+    """
+
+    leases: tuple[Lease, ...]
+    sessions: tuple[Session, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +64,47 @@ class KeepAliveRequested:
 
 @dataclass(frozen=True, slots=True)
 class ResizeRequested:
-    """None leaves a size as it is."""
+    """used: session -> bytes that it holds.  kill: if that is more than the lease has afterwards,
+    sessions are ended, the largest first, until it is not.
+    """
 
     request: int
     lease: str
-    memory_bytes: int | None = None
-    share_request_ppm: int | None = None
-    share_limit_ppm: int | None = None
+    change: Change
+    used: Mapping[int, int] = field(default_factory=dict)
+    kill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """paused False: the lease goes on.  operator: only an operator undoes it."""
+
+    request: int
+    lease: str
+    paused: bool = True
+    operator: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryObserved:
+    """What leases that hold more than they have hold now, in bytes."""
+
+    used: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """No new leases and sessions from now on; after `end_after_seconds` those that there are end,
+    None: they go on.
+    """
+
+    request: int
+    end_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UndrainRequested:
+    request: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +115,17 @@ class RevokeRequested:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequested:
-    """A HELLO that could be read.  An empty key means the lease of tenant and container."""
+    """A HELLO that could be read.  An empty key means the lease of tenant and container.
+
+    address: where it came from, for the bounds on what one client may leave behind.
+    """
 
     session: int
     tenant: str
     key: str = ""
     container: str = ""
     wish: Wish = field(default_factory=Wish)
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +164,16 @@ class WorkerExited:
 
 Event = (
     Started
+    | Adopted
     | TimePassed
     | StopRequested
     | LeaseRequested
     | KeepAliveRequested
     | ResizeRequested
+    | PauseRequested
+    | MemoryObserved
+    | DrainRequested
+    | UndrainRequested
     | RevokeRequested
     | SessionRequested
     | ClientLeft

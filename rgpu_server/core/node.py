@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.leases import Joined, Lease, LeaseBook
+from rgpu_server.core.lease import Joined, Lease
+from rgpu_server.core.leases import LeaseBook
 from rgpu_server.core.model import (
     Code,
     Device,
@@ -27,7 +29,16 @@ from rgpu_server.core.tenants import check_sessions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+MAX_DRAIN_SECONDS = 7 * 86400.0
+
 _LEFT = "its client left before it was open"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """ends_at: when all leases end, None: never."""
+
+    ends_at: float | None
 
 
 class Node:
@@ -50,6 +61,8 @@ class Node:
         self.sessions = SessionTable()
         self.pools = {d.library: WorkerPool(d.library, self.policy) for d in self.devices}
         self.stopping = False
+        # Set while the node is drained; ends_at None: what runs goes on.
+        self.drain: Drain | None = None
         # Session -> its request, which waits for its lease to settle, and until when.
         self.settling: dict[int, tuple[on.SessionRequested, float]] = {}
         self._out: list[do.Action] = []
@@ -58,12 +71,17 @@ class Node:
         # One row per event type: the method that handles it.
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             on.Started: self._nothing,
+            on.Adopted: self._adopted,
             on.TimePassed: self._time_passed,
             on.StopRequested: self._stop_requested,
             on.LeaseRequested: self._lease_requested,
             on.KeepAliveRequested: self._keep_alive_requested,
             on.ResizeRequested: self._resize_requested,
+            on.PauseRequested: self._pause_requested,
             on.RevokeRequested: self._revoke_requested,
+            on.MemoryObserved: self._memory_observed,
+            on.DrainRequested: self._drain_requested,
+            on.UndrainRequested: self._undrain_requested,
             on.SessionRequested: self._session_requested,
             on.ClientLeft: self._client_left,
             on.WorkerReady: self._worker_ready,
@@ -77,6 +95,8 @@ class Node:
         self._out = []
         self._handlers[type(event)](event, now)
         self._settle(now)
+        self.leases.restore(now)
+        self._write_changes()
         self._refill(now)
         out, self._out = self._out, []
         return out
@@ -87,6 +107,8 @@ class Node:
         """
         times = [self.leases.next_end(), self.sessions.next_deadline()]
         times += [until for _, until in self.settling.values()]
+        if self.drain is not None:
+            times.append(self.drain.ends_at)
         if not self.stopping:
             times += [
                 p.next_start(len(self.sessions.waiting(p.library)), now)
@@ -100,7 +122,10 @@ class Node:
         def grant() -> do.Answer:
             self._check_running()
             key = LeaseKey(event.tenant, event.key or self._fresh_key(event.tenant))
+            if not self.leases.has(key):
+                self._check_not_draining()
             lease, new = self.leases.grant(key, event.wish, event.ttl_seconds, now)
+            self._write_changes()
             if new:
                 self._out.append(do.MakePage(lease.id, lease.quota))
             return do.Answer(event.request, lease.id)
@@ -115,13 +140,54 @@ class Node:
 
     def _resize_requested(self, event: on.ResizeRequested, now: float) -> None:
         def resize() -> do.Answer:
-            lease = self.leases.resize(
-                event.lease, event.memory_bytes, event.share_request_ppm, event.share_limit_ppm
-            )
-            self._out.append(do.UpdatePage(lease.id, lease.quota, PageState.ACTIVE))
-            return do.Answer(event.request, lease.id)
+            used = sum(event.used.values())
+            lease = self.leases.resize(event.lease, event.change, used, now)
+            self._write_changes()
+            self._update_page(lease)
+            ended = self._end_largest(lease, event.used, now) if event.kill else 0
+            return do.Answer(event.request, lease.id, ended)
 
         self._answer(event.request, resize)
+
+    def _end_largest(self, lease: Lease, used: Mapping[int, int], now: float) -> int:
+        """Ends sessions until what the others hold is within the lease; returns how many."""
+        over = sum(used.values()) - lease.quota.memory_bytes
+        sentence = f"lease {lease.key} was made smaller than what it held"
+        ended = 0
+        for session_id in sorted(used, key=lambda s: (-used[s], s)):
+            session = self.sessions.get(session_id)
+            if over <= 0:
+                break
+            if session is not None and session.lease == lease.id:
+                self._end(session, Refusal(Code.LEASE_ENDED, sentence), now)
+                over, ended = over - used[session_id], ended + 1
+        return ended
+
+    def _pause_requested(self, event: on.PauseRequested, now: float) -> None:
+        def pause() -> do.Answer:
+            lease = self.leases.pause(event.lease, event.paused, event.operator)
+            self._update_page(lease)
+            return do.Answer(event.request, lease.id)
+
+        self._answer(event.request, pause)
+
+    def _memory_observed(self, event: on.MemoryObserved, now: float) -> None:
+        self.leases.observe(event.used)
+
+    def _update_page(self, lease: Lease) -> None:
+        state = PageState.PAUSED if lease.paused else PageState.ACTIVE
+        self._out.append(do.UpdatePage(lease.id, lease.quota, state))
+
+    def _write_changes(self) -> None:
+        """Leases that gave way for another one, got their share back, or will have to end."""
+        for lease, gone in self.leases.take_changes():
+            if gone:
+                self._out.append(do.DropPage(lease.id))
+            else:
+                self._update_page(lease)
+        for lease in self.leases.take_notices():
+            seconds = self.policy.reclaim_seconds
+            self._out.append(do.AnnounceReclaim(lease.id, seconds))
 
     def _revoke_requested(self, event: on.RevokeRequested, now: float) -> None:
         def revoke() -> do.Answer:
@@ -136,6 +202,7 @@ class Node:
         try:
             self._out.append(decide())
         except RefusedError as error:
+            self._write_changes()
             self._out.append(do.Refuse(request, error.refusal))
 
     def _lease_ended(self, lease: Lease, gone: bool, now: float) -> None:
@@ -182,21 +249,23 @@ class Node:
 
     def _admit(self, event: on.SessionRequested, now: float) -> Session:
         self._check_running()
+        self._check_not_draining()
         if len(self.sessions) + len(self.settling) >= self.policy.max_sessions:
             raise RefusedError(
                 Code.SERVER_FULL,
                 f"the server has {len(self.sessions)} sessions, its maximum; try again when one "
                 "has ended",
             )
-        tenant = self.tenants.get(event.tenant, self.tenants.get("*", TenantPolicy()))
+        tenant = self.leases.quotas.policy_of(event.tenant)
         check_sessions(event.tenant, tenant, self.sessions.of_tenant(event.tenant))
         self._check_pool(event)
-        lease, joined = self.leases.join(_key(event), event.wish, now)
+        lease, joined = self.leases.join(_key(event), event.wish, now, event.address)
         slot = self.leases.attach(lease, event.session)
+        self._write_changes()
         if joined is Joined.NEW:
             self._out.append(do.MakePage(lease.id, lease.quota))
         elif joined is Joined.RESHAPED:
-            self._out.append(do.UpdatePage(lease.id, lease.quota, PageState.ACTIVE))
+            self._update_page(lease)
         self._out.append(do.TakeSlot(lease.id, slot, event.session))
         library = find(self.devices, lease.device).library
         deadline = now + self.policy.open_seconds
@@ -206,6 +275,14 @@ class Node:
         if self.stopping:
             raise RefusedError(
                 Code.STOPPING, "the server is stopping; use another one or wait until it is back"
+            )
+
+    def _check_not_draining(self) -> None:
+        if self.drain is not None:
+            raise RefusedError(
+                Code.DRAINING,
+                "the server is being drained by its operator and takes nothing new; use another "
+                "one or wait until `rgpu undrain`",
             )
 
     def _check_pool(self, event: on.SessionRequested) -> None:
@@ -257,7 +334,7 @@ class Node:
         self.sessions.remove(session)
         lease = self.leases.get(session.lease)
         if lease is not None:
-            self._out.append(do.ClearSlot(lease.id, session.slot))
+            self._out.append(do.ClearSlot(lease.id, session.slot, session.id))
             if self.leases.detach(lease, session.slot, now):
                 self._out.append(do.DropPage(lease.id))
         self._out.append(do.ForgetSession(session.id, reason))
@@ -319,9 +396,28 @@ class Node:
     def _nothing(self, event: on.Started, now: float) -> None:
         pass
 
+    def _adopted(self, event: on.Adopted, now: float) -> None:
+        """What an earlier daemon was ending is ended again: the worker may not have heard it."""
+        for lease in event.leases:
+            self.leases.adopt(lease, now)
+            number = lease.key.name.removeprefix("granted-")
+            self._next_key = max(self._next_key, int(number) + 1 if number.isdecimal() else 0)
+        for session in event.sessions:
+            assert session.worker is not None
+            self.sessions.add(session)
+            self.pools[session.library].adopt(session.worker, session.id)
+            self._next_worker = max(self._next_worker, session.worker + 1)
+        for lease in event.leases:
+            if lease.state is not LeaseState.ACTIVE:
+                self._lease_ended(lease, False, now)
+
     def _time_passed(self, event: on.TimePassed, now: float) -> None:
         for lease, gone in self.leases.expire(now):
             self._lease_ended(lease, gone, now)
+        if self.drain is not None and self.drain.ends_at is not None and self.drain.ends_at <= now:
+            self.drain = Drain(None)
+            for lease, gone in self.leases.end_all(now):
+                self._lease_ended(lease, gone, now)
         for session in self.sessions.late(now):
             self._late(session, now)
 
@@ -336,6 +432,24 @@ class Node:
             f"the session was not open after {seconds:g} s: {what}; the server's log says more"
         )
         self._end(session, Refusal(Code.NO_WORKER, sentence), now)
+
+    def _drain_requested(self, event: on.DrainRequested, now: float) -> None:
+        def drain() -> do.Answer:
+            seconds = event.end_after_seconds
+            if seconds is not None and not 0 <= seconds <= MAX_DRAIN_SECONDS:
+                raise RefusedError(
+                    Code.BAD_REQUEST,
+                    f"leases cannot end after {seconds:g} s: say 0 to {MAX_DRAIN_SECONDS:g} s",
+                )
+            self.drain = Drain(None if seconds is None else now + seconds)
+            return do.Answer(event.request, "")
+
+        self._answer(event.request, drain)
+        self._time_passed(on.TimePassed(), now)
+
+    def _undrain_requested(self, event: on.UndrainRequested, now: float) -> None:
+        self.drain = None
+        self._out.append(do.Answer(event.request, ""))
 
     def _stop_requested(self, event: on.StopRequested, now: float) -> None:
         refusal = Refusal(Code.STOPPING, "the server was stopped by its operator")

@@ -73,6 +73,10 @@ class WorkerPool:
         """Notes a worker that the shell is told to start."""
         self._workers[worker] = Worker(worker, self.library)
 
+    def adopt(self, worker: int, session: int) -> None:
+        """Notes a worker that serves a session already."""
+        self._workers[worker] = Worker(worker, self.library, WorkerState.SERVING, session)
+
     def ready(self, worker: int) -> None:
         """Notes that a worker is warm."""
         known = self._workers.get(worker)

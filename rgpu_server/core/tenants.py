@@ -1,9 +1,13 @@
-"""What one tenant may take over all its leases and sessions."""
+"""How many sessions a tenant may have, and how many tenants there may be."""
 
 from __future__ import annotations
 
-from rgpu_common.units import format_bytes
-from rgpu_server.core.model import Code, RefusedError, TenantPolicy
+from typing import TYPE_CHECKING
+
+from rgpu_server.core.model import DEFAULT_TENANT, Code, RefusedError, TenantPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
 
 
 def check_sessions(tenant: str, policy: TenantPolicy, running: int) -> None:
@@ -16,14 +20,15 @@ def check_sessions(tenant: str, policy: TenantPolicy, running: int) -> None:
         )
 
 
-def check_memory(tenant: str, policy: TenantPolicy, held_bytes: int, more_bytes: int) -> None:
-    """Refuses `more_bytes` beside `held_bytes` if they pass the tenant's ceiling."""
-    if policy.memory_bytes is None or held_bytes + more_bytes <= policy.memory_bytes:
+def check_tenants(tenant: str, named: Container[str], there: Iterable[str], most: int) -> None:
+    """Refuses one more tenant that the configuration does not name: each costs a process."""
+    if tenant in named or tenant == DEFAULT_TENANT:
         return
-    free = max(policy.memory_bytes - held_bytes, 0)
-    ceiling, left, asked = (format_bytes(n) for n in (policy.memory_bytes, free, more_bytes))
-    raise RefusedError(
-        Code.TENANT_LIMIT,
-        f"tenant {tenant!r} may lease {ceiling}, and {left} of it is free: "
-        f"{format_bytes(more_bytes - free)} too little for {asked} more",
-    )
+    others = {name for name in there if name not in named and name != DEFAULT_TENANT}
+    if tenant not in others and len(others) >= most:
+        raise RefusedError(
+            Code.SERVER_FULL,
+            f"the server serves {len(others)} tenants that its configuration does not name, as "
+            "many as it may (quota.max_tenants); use a tenant that it names, leave the name out, "
+            "or try again when one has ended",
+        )

@@ -5,46 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import MissingPartError, ServerError
-from rgpu_server.core.model import PPM
+from rgpu_server.core.identity import Identity
+from rgpu_server.core.model import Code, Refusal
+from rgpu_server.observe.collector import Collector
+from rgpu_server.service.callers import Caller, caller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from prometheus_client.core import Metric
-
-    from rgpu_server.observe.snapshot import LeaseView, Observer
+    from rgpu_server.identity.gate import Gate
+    from rgpu_server.observe.recorder import Recorder
+    from rgpu_server.observe.snapshot import Observer
     from rgpu_server.service.frontdoor import DoorCounters
+    from rgpu_server.tokens.link import TokenLink
 
 _REQUEST_SECONDS = 5.0
 _REQUEST_BYTES = 8192
-_LEASE_LABELS = ("tenant", "lease", "key", "device")
 
-# name, help, value of a lease; a counter's name ends in _total.
-_PER_LEASE: tuple[tuple[str, str, Any], ...] = (
-    ("rgpu_memory_limit_bytes", "Memory limit of a lease.", lambda v: v.lease.quota.memory_bytes),
-    ("rgpu_memory_used_bytes", "Memory that a lease holds.", lambda v: v.counters.used_bytes),
-    ("rgpu_memory_peak_bytes", "Most memory that a lease held.", lambda v: v.counters.peak_bytes),
-    (
-        "rgpu_share_request_ratio",
-        "Share guaranteed.",
-        lambda v: v.lease.quota.share_request_ppm / PPM,
-    ),
-    ("rgpu_share_limit_ratio", "Cap on the share.", lambda v: v.lease.quota.share_limit_ppm / PPM),
-    ("rgpu_memory_refused_total", "Allocations refused.", lambda v: v.counters.refused),
-    ("rgpu_launches_total", "Kernels launched.", lambda v: v.counters.launches),
-    ("rgpu_copied_bytes_total", "Bytes copied.", lambda v: v.counters.copied_bytes),
-    ("rgpu_busy_seconds_total", "Device time used.", lambda v: v.counters.busy_ns / 1e9),
-)
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the values come from."""
+
+    observer: Observer
+    recorder: Recorder
+    door: DoorCounters
+    link: TokenLink
+    gate: Gate
 
 
 class Metrics:
     """Serves `/metrics` and `/health` until it is closed."""
 
-    def __init__(self, observer: Observer, door: DoorCounters) -> None:
+    def __init__(self, sources: Sources, gpumanager: bool = False) -> None:
         try:
             import prometheus_client
         except ImportError:
@@ -54,8 +50,9 @@ class Metrics:
             ) from None
         self._render = prometheus_client.generate_latest
         self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(_Collector(observer, door))
-        self._observer = observer
+        self._registry.register(Collector(sources, gpumanager))
+        self._observer = sources.observer
+        self._gate = sources.gate
         self._server: asyncio.Server | None = None
 
     async def start(self, endpoint: TcpEndpoint) -> TcpEndpoint:
@@ -83,17 +80,21 @@ class Metrics:
                 OSError,
             ):
                 request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _REQUEST_SECONDS)
-                writer.write(self._answer(request[:_REQUEST_BYTES]))
+                address = writer.get_extra_info("peername")
+                caller = caller_of(writer.get_extra_info("socket"), address)
+                writer.write(self._answer(request[:_REQUEST_BYTES], caller))
                 await asyncio.wait_for(writer.drain(), _REQUEST_SECONDS)
         finally:
             writer.close()
 
-    def _answer(self, request: bytes) -> bytes:
+    def _answer(self, request: bytes, caller: Caller) -> bytes:
         method, _, rest = request.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method != b"GET":
             return _http(405, "text/plain", b"only GET is served\n")
         if path == b"/metrics":
+            if not self._may_read(request, caller):
+                return _http(401, "text/plain", b"show the token of an operator\n")
             return _http(200, "text/plain; version=0.0.4", self._render(self._registry))
         if path in (b"/health", b"/healthz"):
             pools = self._observer.conductor.node.pools.values()
@@ -103,72 +104,37 @@ class Metrics:
             return _http(200, "text/plain", b"ok\n")
         return _http(404, "text/plain", b"there are /metrics and /health\n")
 
+    def _may_read(self, request: bytes, caller: Caller) -> bool:
+        """What all tenants use is for operators, and for this machine."""
+        found = self._gate.admit(caller, _bearer(request))
+        if isinstance(found, Identity) and not (found.operator or found.tenant is None):
+            found = Refusal(Code.NOT_ALLOWED, "")
+        if isinstance(found, Refusal):
+            self._gate.answers(caller, "metrics", found)
+            return False
+        return True
 
-class _Collector:
-    def __init__(self, observer: Observer, door: DoorCounters) -> None:
-        self._observer = observer
-        self._door = door
 
-    def collect(self) -> Iterator[Metric]:
-        yield from self._devices()
-        yield from self._leases(self._observer.leases())
-        yield from self._server()
-
-    def _devices(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        size = GaugeMetricFamily(
-            "rgpu_device_memory_bytes", "Memory of a device.", labels=["device"]
-        )
-        leased = GaugeMetricFamily(
-            "rgpu_device_leased_memory_bytes", "Sum of the leases' limits.", labels=["device"]
-        )
-        for view in self._observer.devices():
-            size.add_metric([str(view.ordinal)], view.facts.memory_bytes)
-            leased.add_metric([str(view.ordinal)], view.leased_bytes)
-        yield size
-        yield leased
-
-    def _leases(self, views: list[LeaseView]) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        for name, text, value in _PER_LEASE:
-            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            metric = family(name, text, labels=_LEASE_LABELS)
-            for view in views:
-                key = view.lease.key
-                metric.add_metric(
-                    [key.tenant, view.lease.id, key.name, str(view.lease.device)], value(view)
-                )
-            yield metric
-
-    def _server(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        sessions = GaugeMetricFamily("rgpu_sessions", "Sessions by state.", labels=["state"])
-        for state, count in self._observer.session_states().items():
-            sessions.add_metric([state.value], count)
-        yield sessions
-        workers = GaugeMetricFamily("rgpu_workers", "Worker processes.", labels=["library"])
-        for pool in self._observer.conductor.node.pools.values():
-            workers.add_metric([pool.library], len(pool))
-        yield workers
-        conductor = self._observer.conductor
-        for name, text, value in (
-            ("rgpu_sessions_opened_total", "Sessions opened.", conductor.sessions_opened),
-            ("rgpu_sessions_refused_total", "Sessions refused.", conductor.refusals),
-            ("rgpu_connections_total", "Connections accepted.", self._door.connections),
-            ("rgpu_handshakes_refused_total", "Strangers refused.", self._door.refused),
-            ("rgpu_handshakes_late_total", "Handshakes not in time.", self._door.late),
-            ("rgpu_connections_dropped_total", "Connections over a limit.", self._door.dropped),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
+def _bearer(request: bytes) -> str:
+    for line in request.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        kind, _, token = value.strip().partition(b" ")
+        if name.lower() == b"authorization" and kind.lower() == b"bearer":
+            return token.strip().decode("ascii", "replace")
+    return ""
 
 
 def _http(status: int, kind: str, body: bytes) -> bytes:
-    reason = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+    reason = {
+        200: "OK",
+        401: "Unauthorized",
+        404: "Not Found",
+        405: "Method Not Allowed",
+        503: "Service Unavailable",
+    }[status]
+    more = "WWW-Authenticate: Bearer\r\n" if status == 401 else ""
     head = (
-        f"HTTP/1.1 {status} {reason[status]}\r\nContent-Type: {kind}; charset=utf-8\r\n"
+        f"HTTP/1.1 {status} {reason}\r\n{more}Content-Type: {kind}; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body

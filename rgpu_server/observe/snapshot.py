@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ from rgpu_server.core.model import SessionState
 
 if TYPE_CHECKING:
     from rgpu_server.conductor import Conductor
-    from rgpu_server.core.leases import Lease
+    from rgpu_server.core.lease import Lease
     from rgpu_server.core.sessions import Session
     from rgpu_server.devices import DeviceFacts, Inventory
+    from rgpu_server.tokens.protocol import UsageIs
     from rgpu_server.workers.pages import Counters
 
 
@@ -24,13 +26,18 @@ class DeviceView:
     leased_share_ppm: int
     leases: int
     sessions: int
+    pool: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
     lease: Lease
     counters: Counters
+    time: UsageIs
     remaining_seconds: float
+    borrowed_share: bool = False
+    borrowed_memory: bool = False
+    reclaim_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,7 @@ class SessionView:
     program: str
     client_pid: int
     peer: str
+    transport: str
     worker_pid: int
     age_seconds: float
 
@@ -60,11 +68,16 @@ class Observer:
     def leases(self, tenant: str = "") -> list[LeaseView]:
         """Returns all leases, or those of a tenant."""
         now = self.conductor.clock.now()
+        shares, memories = self.conductor.node.leases.borrowing()
         return [
             LeaseView(
                 lease,
                 self.conductor.usage(lease.id),
+                self.conductor.time_used(lease.id),
                 0.0 if lease.ends_at is None else max(lease.ends_at - now, 0.0),
+                lease.id in shares,
+                lease.id in memories,
+                None if lease.reclaim_at is None else max(lease.reclaim_at - now, 0.0),
             )
             for lease in self.conductor.node.leases
             if not tenant or lease.key.tenant == tenant
@@ -74,10 +87,25 @@ class Observer:
         """Returns one lease, or None."""
         return next((view for view in self.leases() if view.lease.id == lease_id), None)
 
+    def held_bytes(self, lease_id: str) -> dict[int, int]:
+        """Returns session -> bytes that it holds, for one lease; empty if it is not there."""
+        lease = self.conductor.node.leases.get(lease_id)
+        page = self.conductor.pages.get(lease_id)
+        if lease is None or page is None:
+            return {}
+        return {session: page.read(slot).used_bytes for slot, session in lease.slots.items()}
+
     def sessions(self, tenant: str = "") -> list[SessionView]:
         """Returns all sessions, or those of a tenant."""
         views = (self._session(session) for session in self.conductor.node.sessions)
         return [v for v in views if v is not None and (not tenant or v.session.tenant == tenant)]
+
+    def token_silence(self) -> float | None:
+        """Returns the seconds since the token loop last said something; None: it has not yet."""
+        handover = self.conductor.handover
+        if handover is None or handover.heard_at is None:
+            return None
+        return max(self.conductor.clock.now() - handover.heard_at, 0.0)
 
     def session_states(self) -> dict[SessionState, int]:
         """Returns how many sessions are in each state."""
@@ -85,6 +113,11 @@ class Observer:
         for session in self.conductor.node.sessions:
             states[session.state] += 1
         return states
+
+    def session_transports(self) -> Counter[str]:
+        """Returns how many sessions came over each transport."""
+        visitors = (self.conductor.desk.get(s.id) for s in self.conductor.node.sessions)
+        return Counter(v.caller.transport for v in visitors if v is not None)
 
     def _device(self, ordinal: int, leases: list[LeaseView]) -> DeviceView:
         here = [view for view in leases if view.lease.device == ordinal]
@@ -96,6 +129,7 @@ class Observer:
             leased_share_ppm=sum(view.lease.quota.share_request_ppm for view in here),
             leases=len(here),
             sessions=sum(len(view.lease.slots) for view in here),
+            pool=self.conductor.node.devices[ordinal].pool,
         )
 
     def _session(self, session: Session) -> SessionView | None:
@@ -113,6 +147,7 @@ class Observer:
             program=visitor.hello.program,
             client_pid=visitor.hello.pid,
             peer=visitor.peer,
+            transport=visitor.caller.transport,
             worker_pid=worker.pid if worker is not None else 0,
             age_seconds=conductor.clock.now() - session.opened_at,
         )

@@ -4,6 +4,7 @@ here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -14,20 +15,36 @@ from rgpu_common.v1 import (
     device_pb2_grpc,
     lease_pb2,
     lease_pb2_grpc,
+    network_pb2_grpc,
+    node_pb2,
+    node_pb2_grpc,
+    observe_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
 )
 from rgpu_common.wire.frame import WIRE_MAJOR, WIRE_MINOR
 from rgpu_server.core import events as on
-from rgpu_server.core.model import Code, LeaseState, Refusal, SessionState, Wish
-from rgpu_server.service.desk import DEFAULT_TENANT
+from rgpu_server.core.model import Code, Refusal
+from rgpu_server.identity.guard import Guard, known
+from rgpu_server.service.messages import (
+    change_of,
+    device_message,
+    lease_message,
+    lease_usage_message,
+    node_message,
+    session_message,
+    tenant_messages,
+    wish_of,
+)
+from rgpu_server.service.observing import ObserveService
 
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext as Context
 
     from rgpu_server.core.actions import Answer
-    from rgpu_server.observe.snapshot import DeviceView, LeaseView, Observer, SessionView
-    from rgpu_server.workers.pages import Counters
+    from rgpu_server.observe.recorder import Recorder
+    from rgpu_server.observe.snapshot import Observer
+    from rgpu_server.service.offers import NetworkService
 
 MAX_NAME_CHARACTERS = 256
 
@@ -37,6 +54,9 @@ _STATUS = {
     Code.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
     Code.NO_SUCH_DEVICE: grpc.StatusCode.NOT_FOUND,
     Code.NO_MEMORY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Code.NO_SHARE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Code.LENT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Code.DRAINING: grpc.StatusCode.UNAVAILABLE,
     Code.LEASE_UNKNOWN: grpc.StatusCode.NOT_FOUND,
     Code.LEASE_ENDED: grpc.StatusCode.NOT_FOUND,
     Code.LEASE_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
@@ -46,21 +66,8 @@ _STATUS = {
     Code.SERVER_FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.NO_WORKER: grpc.StatusCode.UNAVAILABLE,
     Code.STOPPING: grpc.StatusCode.UNAVAILABLE,
-}
-_KINDS = {
-    "emulated": device_pb2.DEVICE_KIND_EMULATED,
-    "cuda": device_pb2.DEVICE_KIND_CUDA,
-}
-_LEASE_STATES = {
-    LeaseState.ACTIVE: lease_pb2.LEASE_STATE_ACTIVE,
-    LeaseState.REVOKED: lease_pb2.LEASE_STATE_REVOKED,
-    LeaseState.EXPIRED: lease_pb2.LEASE_STATE_EXPIRED,
-}
-_SESSION_STATES = {
-    SessionState.WAITING: session_pb2.SESSION_STATE_WAITING,
-    SessionState.OPENING: session_pb2.SESSION_STATE_OPENING,
-    SessionState.OPEN: session_pb2.SESSION_STATE_OPEN,
-    SessionState.ENDING: session_pb2.SESSION_STATE_ENDING,
+    Code.NOT_IDENTIFIED: grpc.StatusCode.UNAUTHENTICATED,
+    Code.NOT_ALLOWED: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 
@@ -70,7 +77,7 @@ class DeviceService(device_pb2_grpc.DeviceServiceServicer):
 
     async def ListDevices(self, request: Any, context: Context) -> device_pb2.ListDevicesResponse:
         return device_pb2.ListDevicesResponse(
-            devices=[_device(view) for view in self._observer.devices()],
+            devices=[device_message(view) for view in self._observer.devices()],
             server_release=release(),
             wire_major=WIRE_MAJOR,
             wire_minor=WIRE_MINOR,
@@ -86,19 +93,14 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
     ) -> lease_pb2.GrantLeaseResponse:
         for name, text in (("tenant", request.tenant), ("key", request.key)):
             await _check_name(name, text, context)
-        quota = request.quota
-        wish = Wish(
-            request.device if request.HasField("device") else None,
-            quota.memory_bytes,
-            quota.share_request_ppm,
-            quota.share_limit_ppm,
-        )
+        tenant = known().identity.speaks_for(request.tenant)
+        if isinstance(tenant, Refusal):
+            await _abort(tenant, context)
+        wish = wish_of(request)
         number = self._observer.conductor.next_request()
         answer = await self._ask(
             number,
-            on.LeaseRequested(
-                number, request.tenant or DEFAULT_TENANT, request.key, wish, request.ttl_seconds
-            ),
+            on.LeaseRequested(number, tenant, request.key, wish, request.ttl_seconds),
             context,
         )
         return lease_pb2.GrantLeaseResponse(lease=self._lease(answer.lease))
@@ -106,6 +108,7 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
     async def KeepAliveLease(
         self, request: lease_pb2.KeepAliveLeaseRequest, context: Context
     ) -> lease_pb2.KeepAliveLeaseResponse:
+        await self._may_touch(request.lease_id, context)
         number = self._observer.conductor.next_request()
         answer = await self._ask(number, on.KeepAliveRequested(number, request.lease_id), context)
         view = self._observer.lease(answer.lease)
@@ -116,19 +119,38 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
     async def ResizeLease(
         self, request: lease_pb2.ResizeLeaseRequest, context: Context
     ) -> lease_pb2.ResizeLeaseResponse:
+        await self._may_touch(request.lease_id, context)
         number = self._observer.conductor.next_request()
-        sizes = [
-            getattr(request, field) if request.HasField(field) else None
-            for field in ("memory_bytes", "share_request_ppm", "share_limit_ppm")
-        ]
-        answer = await self._ask(
-            number, on.ResizeRequested(number, request.lease_id, *sizes), context
+        used = self._observer.held_bytes(request.lease_id)
+        event = on.ResizeRequested(number, request.lease_id, change_of(request), used, request.kill)
+        answer = await self._ask(number, event, context)
+        return lease_pb2.ResizeLeaseResponse(
+            lease=self._lease(answer.lease), ended_sessions=answer.ended_sessions
         )
-        return lease_pb2.ResizeLeaseResponse(lease=self._lease(answer.lease))
+
+    async def PauseLease(
+        self, request: lease_pb2.PauseLeaseRequest, context: Context
+    ) -> lease_pb2.PauseLeaseResponse:
+        lease = await self._pause(request.lease_id, True, context)
+        return lease_pb2.PauseLeaseResponse(lease=lease)
+
+    async def ResumeLease(
+        self, request: lease_pb2.ResumeLeaseRequest, context: Context
+    ) -> lease_pb2.ResumeLeaseResponse:
+        lease = await self._pause(request.lease_id, False, context)
+        return lease_pb2.ResumeLeaseResponse(lease=lease)
+
+    async def _pause(self, lease_id: str, paused: bool, context: Context) -> lease_pb2.Lease | None:
+        await self._may_touch(lease_id, context)
+        number = self._observer.conductor.next_request()
+        event = on.PauseRequested(number, lease_id, paused, known().identity.operator)
+        answer = await self._ask(number, event, context)
+        return self._lease(answer.lease)
 
     async def RevokeLease(
         self, request: lease_pb2.RevokeLeaseRequest, context: Context
     ) -> lease_pb2.RevokeLeaseResponse:
+        await self._may_touch(request.lease_id, context)
         number = self._observer.conductor.next_request()
         answer = await self._ask(number, on.RevokeRequested(number, request.lease_id), context)
         return lease_pb2.RevokeLeaseResponse(ended_sessions=answer.ended_sessions)
@@ -136,18 +158,24 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
     async def ListLeases(
         self, request: lease_pb2.ListLeasesRequest, context: Context
     ) -> lease_pb2.ListLeasesResponse:
+        await _check_sight(request.tenant, context)
         views = self._observer.leases(request.tenant)
-        return lease_pb2.ListLeasesResponse(leases=[_lease(view) for view in views])
+        views = [view for view in views if known().identity.sees(view.lease.key.tenant)]
+        return lease_pb2.ListLeasesResponse(leases=[lease_message(view) for view in views])
+
+    async def _may_touch(self, lease_id: str, context: Context) -> None:
+        """Another tenant's lease is answered as one that is not there."""
+        lease = self._observer.conductor.node.leases.get(lease_id)
+        if lease is not None and not known().identity.sees(lease.key.tenant):
+            sentence = f"there is no lease {lease_id!r}; it may have expired: grant a new one"
+            await _abort(Refusal(Code.LEASE_UNKNOWN, sentence), context)
 
     async def _ask(self, number: int, event: on.Event, context: Context) -> Answer:
-        answer = self._observer.conductor.ask(number, event)
-        if isinstance(answer, Refusal):
-            await _abort(answer, context)
-        return answer
+        return await _ask(self._observer, number, event, context)
 
     def _lease(self, lease_id: str) -> lease_pb2.Lease | None:
         view = self._observer.lease(lease_id)
-        return None if view is None else _lease(view)
+        return None if view is None else lease_message(view)
 
 
 class SessionService(session_pb2_grpc.SessionServiceServicer):
@@ -157,38 +185,95 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
     async def ListSessions(
         self, request: session_pb2.ListSessionsRequest, context: Context
     ) -> session_pb2.ListSessionsResponse:
+        await _check_sight(request.tenant, context)
         views = self._observer.sessions(request.tenant)
-        return session_pb2.ListSessionsResponse(sessions=[_session(view) for view in views])
+        views = [view for view in views if known().identity.sees(view.session.tenant)]
+        return session_pb2.ListSessionsResponse(sessions=[session_message(view) for view in views])
 
     async def GetUsage(
         self, request: session_pb2.GetUsageRequest, context: Context
     ) -> session_pb2.GetUsageResponse:
         views = self._observer.leases()
+        views = [view for view in views if known().identity.sees(view.lease.key.tenant)]
         if request.lease_id:
             views = [view for view in views if view.lease.id == request.lease_id]
             if not views:
                 sentence = f"there is no lease {request.lease_id!r}; it may have ended"
                 await _abort(Refusal(Code.LEASE_UNKNOWN, sentence), context)
-        return session_pb2.GetUsageResponse(leases=[_lease_usage(view) for view in views])
+        return session_pb2.GetUsageResponse(leases=[lease_usage_message(view) for view in views])
 
 
-async def start_api(observer: Observer, address: str) -> grpc.aio.Server:
+class NodeService(node_pb2_grpc.NodeServiceServicer):
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    async def GetNode(self, request: Any, context: Context) -> node_pb2.GetNodeResponse:
+        return node_pb2.GetNodeResponse(node=self._node())
+
+    async def DrainNode(
+        self, request: node_pb2.DrainNodeRequest, context: Context
+    ) -> node_pb2.DrainNodeResponse:
+        await _check_operator("drain the server", context)
+        seconds = request.end_after_seconds if request.HasField("end_after_seconds") else None
+        number = self._observer.conductor.next_request()
+        await _ask(self._observer, number, on.DrainRequested(number, seconds), context)
+        return node_pb2.DrainNodeResponse(node=self._node())
+
+    async def UndrainNode(self, request: Any, context: Context) -> node_pb2.UndrainNodeResponse:
+        await _check_operator("undrain the server", context)
+        number = self._observer.conductor.next_request()
+        await _ask(self._observer, number, on.UndrainRequested(number), context)
+        return node_pb2.UndrainNodeResponse(node=self._node())
+
+    async def ListTenants(self, request: Any, context: Context) -> node_pb2.ListTenantsResponse:
+        quotas = tenant_messages(self._observer.conductor.node)
+        mine = [quota for quota in quotas if known().identity.sees(quota.tenant)]
+        return node_pb2.ListTenantsResponse(quotas=mine)
+
+    def _node(self) -> node_pb2.Node:
+        conductor = self._observer.conductor
+        return node_message(conductor.node, conductor.clock.now())
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the API shows."""
+
+    observer: Observer
+    recorder: Recorder
+    network: NetworkService
+
+
+async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.Server:
     """Serves the API on `address` ("unix:/path") and returns the running server."""
+    observer, recorder = services.observer, services.recorder
     server = grpc.aio.server(
+        interceptors=[guard],
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", 1 << 20),
             # Places are few: who begins no call, or none any more, makes room and connects again.
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
-        ]
+        ],
     )
     device_pb2_grpc.add_DeviceServiceServicer_to_server(DeviceService(observer), server)
     lease_pb2_grpc.add_LeaseServiceServicer_to_server(LeaseService(observer), server)
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(observer), server)
+    node_pb2_grpc.add_NodeServiceServicer_to_server(NodeService(observer), server)
+    service = ObserveService(observer, recorder)
+    observe_pb2_grpc.add_ObserveServiceServicer_to_server(service, server)
+    network_pb2_grpc.add_NetworkServiceServicer_to_server(services.network, server)
     server.add_insecure_port(address)
     await server.start()
     return server
+
+
+async def _ask(observer: Observer, number: int, event: on.Event, context: Context) -> Answer:
+    answer = observer.conductor.ask(number, event)
+    if isinstance(answer, Refusal):
+        await _abort(answer, context)
+    return answer
 
 
 async def _abort(refusal: Refusal, context: Context) -> NoReturn:
@@ -202,80 +287,17 @@ async def _check_name(name: str, text: str, context: Context) -> None:
         await _abort(Refusal(Code.BAD_REQUEST, sentence), context)
 
 
-def _device(view: DeviceView) -> device_pb2.Device:
-    return device_pb2.Device(
-        ordinal=view.ordinal,
-        kind=_KINDS[view.facts.kind],
-        name=view.facts.name,
-        uuid=view.facts.uuid,
-        memory_bytes=view.facts.memory_bytes,
-        leased_memory_bytes=view.leased_bytes,
-        used_memory_bytes=view.used_bytes,
-        leased_share_ppm=view.leased_share_ppm,
-        leases=view.leases,
-        sessions=view.sessions,
-    )
+async def _check_sight(tenant: str, context: Context) -> None:
+    """A tenant asks for nobody else's."""
+    if tenant and not known().identity.sees(tenant):
+        sentence = f"what is of tenant {tenant!r} is shown to it and to operators"
+        await _abort(Refusal(Code.NOT_ALLOWED, sentence), context)
 
 
-def _lease(view: LeaseView) -> lease_pb2.Lease:
-    lease = view.lease
-    return lease_pb2.Lease(
-        lease_id=lease.id,
-        tenant=lease.key.tenant,
-        key=lease.key.name,
-        device=lease.device,
-        quota=lease_pb2.Quota(
-            memory_bytes=lease.quota.memory_bytes,
-            share_request_ppm=lease.quota.share_request_ppm,
-            share_limit_ppm=lease.quota.share_limit_ppm,
-        ),
-        state=_LEASE_STATES[lease.state],
-        explicit=lease.explicit,
-        remaining_seconds=view.remaining_seconds,
-        session_ids=sorted(lease.slots.values()),
-        used_memory_bytes=view.counters.used_bytes,
-        refused_allocations=view.counters.refused,
-    )
-
-
-def _session(view: SessionView) -> session_pb2.Session:
-    session = view.session
-    return session_pb2.Session(
-        session_id=session.id,
-        tenant=session.tenant,
-        lease_id=view.lease.id,
-        lease_key=view.lease.key.name,
-        device=view.lease.device,
-        state=_SESSION_STATES[session.state],
-        program=view.program,
-        client_pid=view.client_pid,
-        peer=view.peer,
-        worker_pid=view.worker_pid,
-        age_seconds=view.age_seconds,
-        usage=_usage(view.counters),
-    )
-
-
-def _lease_usage(view: LeaseView) -> session_pb2.LeaseUsage:
-    lease = view.lease
-    return session_pb2.LeaseUsage(
-        lease_id=lease.id,
-        lease_key=lease.key.name,
-        tenant=lease.key.tenant,
-        device=lease.device,
-        memory_limit_bytes=lease.quota.memory_bytes,
-        share_request_ppm=lease.quota.share_request_ppm,
-        share_limit_ppm=lease.quota.share_limit_ppm,
-        usage=_usage(view.counters),
-    )
-
-
-def _usage(counters: Counters) -> session_pb2.Usage:
-    return session_pb2.Usage(
-        memory_used_bytes=counters.used_bytes,
-        memory_peak_bytes=counters.peak_bytes,
-        refused_allocations=counters.refused,
-        launches=counters.launches,
-        copied_bytes=counters.copied_bytes,
-        busy_ns=counters.busy_ns,
-    )
+async def _check_operator(what: str, context: Context) -> None:
+    if not known().identity.operator:
+        sentence = (
+            f"only an operator may {what}: use the token of a tenant in identity.operators, or a "
+            "Unix socket as the server's own user"
+        )
+        await _abort(Refusal(Code.NOT_ALLOWED, sentence), context)

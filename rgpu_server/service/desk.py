@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import itertools
 import logging
 import secrets
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common import release
+from rgpu_common.sharing import SharePolicy
 from rgpu_common.wire.frame import WIRE_MAJOR, WireError
 from rgpu_common.wire.handshake import (
     CUDA_ERROR_DEVICE_UNAVAILABLE,
@@ -20,23 +20,29 @@ from rgpu_common.wire.handshake import (
     CUDA_ERROR_UNKNOWN,
     SECRET_BYTES,
     Hello,
+    WishKey,
     decode_attach,
     decode_hello,
     encode_refused,
+    put_hello,
 )
+from rgpu_common.wire.resume import Lane, decode_resume
 from rgpu_server.core.events import ClientLeft, Event, SessionRequested
-from rgpu_server.core.model import Code, Refusal, Wish
+from rgpu_server.core.model import PPM, Code, Refusal, Wish
 from rgpu_server.service.sockets import say_and_close
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from rgpu_server.identity.gate import Gate
+    from rgpu_server.service.callers import Caller
+
 log = logging.getLogger("rgpu.session")
 
-DEFAULT_TENANT = "default"
 # Refused clients that are waited for until they have read why; more are closed at once.
 MAX_LEAVING = 64
 # What the client may have done about it is nothing: the server's fault, not the lease's.
+_ENDED = "the session has ended, or its secret is wrong; start the program again"
 _SERVER_FAULTS = (Code.NO_WORKER,)
 
 
@@ -50,36 +56,61 @@ class Visitor:
     session: int
     hello: Hello
     head: bytes
-    peer: str
+    caller: Caller
     tenant: str
     connection: socket.socket | None
-    secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES))
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
     attached: bool = False
     handed_over: bool = False
     watched: bool = False
 
+    @property
+    def peer(self) -> str:
+        return self.caller.peer
+
 
 class Desk:
-    """Holds the visitors.  `feed` hands events to the node, `pass_control` a lane to a worker."""
+    """Holds the visitors.  `gate` knows who may come in, `feed` hands events to the node,
+    `pass_control` a lane to a worker and `pass_resume` a new connection for one, with the RESUME
+    that came on it.
+    """
 
     def __init__(
         self,
+        gate: Gate,
         feed: Callable[[Event], None],
         pass_control: Callable[[int, socket.socket], bool],
+        pass_resume: Callable[[int, socket.socket, bytes], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
+        self._gate = gate
         self._feed = feed
         self._pass_control = pass_control
+        self._pass_resume = pass_resume
         self._spawn = spawn
         self._numbers = itertools.count(1)
         self._visitors: dict[int, Visitor] = {}
         self._leaving = 0
+        # Connections that wanted to go on with a session that is not there, or not theirs.
+        self.resumes_refused = 0
+
+    def adopt(
+        self, session: int, tenant: str, caller: Caller, hello: Hello, secret: bytes | None
+    ) -> None:
+        """Takes over the client of a session that an earlier daemon opened."""
+        visitor = Visitor(
+            session, hello, b"", caller, tenant, None, attached=True, handed_over=True
+        )
+        if secret is not None:
+            visitor.secret = secret
+        self._visitors[session] = visitor
+        self._numbers = itertools.count(max(session + 1, next(self._numbers)))
 
     def get(self, session: int) -> Visitor | None:
         """Returns who opened a session, or None."""
         return self._visitors.get(session)
 
-    def hello(self, connection: socket.socket, head: bytes, peer: str) -> None:
+    def hello(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
         """Takes over a connection that said HELLO; everything else follows from the node's
         answer.
         """
@@ -92,20 +123,34 @@ class Desk:
             self.turn_away(connection, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, _version_sentence(hello))
             return
         if hello.resume_session:
-            sentence = "this server cannot resume sessions; start the program again"
+            sentence = "sessions are resumed by RESUME and not by HELLO; install the same release"
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
             return
+        tenant = self._tenant_of(hello, caller)
+        if isinstance(tenant, Refusal):
+            self._keep_out(connection, caller, tenant)
+            return
+        if hello.token:
+            # The worker, where the tenant's code runs, has no use for it.
+            hello = replace(hello, token="")
+            head = put_hello(hello)
+        try:
+            wish = _wish(hello)
+        except ValueError as error:
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, str(error))
+            return
         session = next(self._numbers)
-        tenant = hello.tenant or DEFAULT_TENANT
-        self._visitors[session] = Visitor(session, hello, head, peer, tenant, connection)
+        self._visitors[session] = Visitor(session, hello, head, caller, tenant, connection)
         # A container is told by where it connects from as well as by what it says.
+        peer = caller.peer
         container = f"{peer}/{hello.container}" if hello.container else peer
-        self._feed(SessionRequested(session, tenant, hello.lease_key, container, _wish(hello)))
+        key = hello.lease_key
+        self._feed(SessionRequested(session, tenant, key, container, wish, peer))
         visitor = self._visitors.get(session)
         if visitor is not None and not visitor.handed_over:
             self._watch(visitor)
 
-    def attach(self, connection: socket.socket, head: bytes) -> None:
+    def attach(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
         """Takes over a connection that said ATTACH: a session's control lane, if the secret is
         right.
         """
@@ -118,12 +163,11 @@ class Desk:
         expected = visitor.secret if visitor is not None else bytes(SECRET_BYTES)
         right = hmac.compare_digest(attach.secret, expected)
         if visitor is None or not right or visitor.attached:
-            self.turn_away(
-                connection,
-                CUDA_ERROR_DEVICE_UNAVAILABLE,
+            sentence = (
                 "there is no such session, or its secret is wrong or already used; start the "
-                "program again",
+                "program again"
             )
+            self._keep_out(connection, caller, Refusal(Code.NOT_IDENTIFIED, sentence), "lane")
             return
         visitor.attached = True
         if self._pass_control(attach.session, connection):
@@ -132,6 +176,34 @@ class Desk:
             self.turn_away(
                 connection, CUDA_ERROR_DEVICE_UNAVAILABLE, "the session's worker is ending"
             )
+
+    def resume(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
+        """Takes over a connection that said RESUME: a new one for a lane of a session that lives,
+        if the secret is right.  Its worker answers.
+        """
+        try:
+            resume = decode_resume(head)
+        except WireError as error:
+            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the RESUME makes no sense: {error}")
+            return
+        visitor = self._visitors.get(resume.session)
+        expected = visitor.secret if visitor is not None else bytes(SECRET_BYTES)
+        right = hmac.compare_digest(resume.secret, expected)
+        if visitor is not None and not right:
+            self.resumes_refused += 1
+            self._keep_out(connection, caller, Refusal(Code.NOT_IDENTIFIED, _ENDED), "lane")
+            return
+        if visitor is None or not visitor.handed_over:
+            self.resumes_refused += 1
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, _ENDED)
+            return
+        if resume.lane is Lane.CONTROL:
+            visitor.attached = True
+        if self._pass_resume(resume.session, connection, head):
+            connection.close()
+        else:
+            self.resumes_refused += 1
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, _ENDED)
 
     def hand_over(self, visitor: Visitor) -> None:
         """The worker answers from now on; our copy is kept until `opened` in case it dies
@@ -167,6 +239,18 @@ class Desk:
         """Drops our copies of all connections; sessions with a worker go on."""
         for session in list(self._visitors):
             self.forget(session)
+
+    def _tenant_of(self, hello: Hello, caller: Caller) -> str | Refusal:
+        identity = self._gate.admit(caller, hello.token)
+        return identity if isinstance(identity, Refusal) else identity.speaks_for(hello.tenant)
+
+    def _keep_out(
+        self, connection: socket.socket, caller: Caller, refusal: Refusal, what: str = "session"
+    ) -> None:
+        if self._gate.answers(caller, what, refusal):
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, refusal.sentence)
+        else:
+            connection.close()
 
     def turn_away(self, connection: socket.socket, status: int, sentence: str) -> None:
         """Answers REFUSED and closes; a flood of strangers gets less time to read it."""
@@ -213,11 +297,23 @@ def cuda_result(code: Code) -> int:
 
 
 def _wish(hello: Hello) -> Wish:
+    """ValueError with a sentence: a wish has a value that is none."""
+    said = {wish.key: wish.value for wish in hello.wishes}
+    memory_ppm = said.get(WishKey.MEMORY_PPM, 0)
+    if memory_ppm > PPM:
+        raise ValueError("a lease cannot have more than 100% of a device's memory")
+    policy = said.get(WishKey.POLICY)
+    if policy is not None and policy not in set(SharePolicy):
+        raise ValueError(f"the server does not know the policy {policy} that the client asks for")
     return Wish(
         None if hello.device < 0 else hello.device,
         hello.memory_bytes,
         hello.share_request_ppm,
         hello.share_limit_ppm,
+        memory_ppm,
+        None if policy is None else SharePolicy(policy),
+        said.get(WishKey.PRIORITY),
+        said.get(WishKey.WEIGHT),
     )
 
 
@@ -227,14 +323,3 @@ def _version_sentence(hello: Hello) -> str:
         f"{release()}) "
         f"speaks {WIRE_MAJOR}; install the same release of rgpu-cuda on both"
     )
-
-
-def peer_name(connection: socket.socket, address: object) -> str:
-    """Returns where a connection comes from: an IP address, or "local" for this machine."""
-    if connection.family == socket.AF_UNIX:
-        return "local"
-    host = "unknown"
-    with contextlib.suppress(TypeError, IndexError):
-        host = str(address[0])  # type: ignore[index]
-    host = host.removeprefix("::ffff:")
-    return "local" if host.startswith("127.") or host == "::1" else host

@@ -7,28 +7,35 @@ import contextlib
 import errno
 import logging
 import os
+import secrets
 import socket
 import stat
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint
-from rgpu_common.errors import ServerError
+from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, cannot_listen
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import CUDA_ERROR_UNKNOWN, Handshake
-from rgpu_server.service.desk import Desk, peer_name
+from rgpu_common.wire.preface import decode_preface
+from rgpu_server.service.callers import caller_of, carried_by, is_own
 from rgpu_server.service.sockets import receive_exactly, tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rgpu_server.config import Limits
+    from rgpu_server.service.callers import Caller
+    from rgpu_server.service.desk import Desk
+    from rgpu_server.service.probes import Probes
 
 log = logging.getLogger("rgpu.door")
 
 _HTTP2 = b"PRI "
 _BACKLOG = 512
 _ACCEPT_PAUSE_SECONDS = 0.05
+_PREFACE_BYTES = 1024
+_FIRST_WORDS = (Handshake.HELLO, Handshake.ATTACH, Handshake.RESUME, Handshake.PROBE)
 
 
 @dataclass(slots=True)
@@ -39,6 +46,7 @@ class DoorCounters:
     refused: int = 0
     dropped: int = 0
     late: int = 0
+    by_transport: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +60,20 @@ class _First:
 class FrontDoor:
     """Accepts connections on all endpoints and sorts them."""
 
-    def __init__(self, desk: Desk, api_path: str, limits: Limits) -> None:
+    def __init__(self, desk: Desk, probes: Probes, api_path: str, limits: Limits) -> None:
         self._desk = desk
+        self._probes = probes
         self._api_path = api_path
         self._limits = limits
         self._listeners: list[socket.socket] = []
+        self._inner: socket.socket | None = None
         self._paths: list[tuple[str, int]] = []
         self._acceptors: list[asyncio.Task[None]] = []
         self._guests: set[asyncio.Task[None]] = set()
         # Who has not said who it is, the longest there first.
         self._greeting: dict[int, asyncio.Task[None]] = {}
-        self._tunnels = 0
+        # Where the API sees a tunnel come from -> who is at its other end.
+        self.callers: dict[str, Caller] = {}
         self.counters = DoorCounters()
 
     def listen(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
@@ -70,6 +81,11 @@ class FrontDoor:
         that fails.
         """
         return [self._bind(endpoint) for endpoint in endpoints]
+
+    def listen_inside(self, path: str) -> None:
+        """Binds the inner socket, over which gateways bring their clients; errors as `listen`."""
+        self._bind(UnixEndpoint(path))
+        self._inner = self._listeners[-1]
 
     def start(self) -> None:
         """Begins to accept."""
@@ -93,7 +109,7 @@ class FrontDoor:
         try:
             return self._bind_one(endpoint)
         except OSError as error:
-            raise ServerError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
+            raise cannot_listen(endpoint, error) from None
 
     def _bind_one(self, endpoint: Endpoint) -> Endpoint:
         if isinstance(endpoint, UnixEndpoint):
@@ -101,7 +117,7 @@ class FrontDoor:
             self._paths.append((endpoint.path, os.stat(endpoint.path).st_ino))
             bound: Endpoint = endpoint
         else:
-            listener = _bind_tcp(endpoint)
+            listener = bind_tcp(endpoint)
             bound = TcpEndpoint(endpoint.host, listener.getsockname()[1])
         listener.setblocking(False)
         listener.listen(_BACKLOG)
@@ -120,25 +136,31 @@ class FrontDoor:
             log.warning("accept: %s", error)
             await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
             return
+        inner = listener is self._inner
+        if inner and not is_own(connection):
+            self.counters.refused += 1
+            connection.close()
+            return
         self.counters.connections += 1
         if len(self._greeting) >= self._limits.handshakes:
             # Who has said nothing for longest makes room: a client says its first word at once.
             self.counters.dropped += 1
             self._greeting.pop(next(iter(self._greeting))).cancel()
         number = self.counters.connections
-        task = asyncio.ensure_future(
-            self._greet(number, connection, peer_name(connection, address))
-        )
+        caller = None if inner else caller_of(connection, address)
+        task = asyncio.ensure_future(self._greet(number, connection, caller))
         self._greeting[number] = task
         self._guests.add(task)
         task.add_done_callback(self._guests.discard)
 
-    async def _greet(self, number: int, connection: socket.socket, peer: str) -> None:
+    async def _greet(self, number: int, connection: socket.socket, caller: Caller | None) -> None:
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            first = await asyncio.wait_for(_first(connection), self._limits.handshake_seconds)
+            known, first = await asyncio.wait_for(
+                _meet(connection, caller), self._limits.handshake_seconds
+            )
         except asyncio.TimeoutError:  # before OSError: from Python 3.11 on it is one
             self.counters.late += 1
             connection.close()
@@ -154,35 +176,56 @@ class FrontDoor:
             return
         finally:
             self._greeting.pop(number, None)
+        self.counters.by_transport[known.transport] += 1
         # From here on the connection belongs to somebody else.
         if first is None:
-            await self._serve_api(connection)
+            await self._serve_api(connection, known)
         elif first.opcode is Handshake.HELLO:
-            self._desk.hello(connection, first.head, peer)
-        else:
-            self._desk.attach(connection, first.head)
+            self._desk.hello(connection, first.head, known)
+        elif first.opcode is Handshake.RESUME:
+            self._desk.resume(connection, first.head, known)
+        elif first.opcode is Handshake.ATTACH:
+            self._desk.attach(connection, first.head, known)
+        elif sentence := self._probes.take(connection, first.head, known.peer):
+            self._turn_away(connection, sentence)
 
     def _turn_away(self, connection: socket.socket, sentence: str) -> None:
         self.counters.refused += 1
         self._desk.turn_away(connection, CUDA_ERROR_UNKNOWN, sentence)
 
-    async def _serve_api(self, connection: socket.socket) -> None:
-        if self._tunnels >= self._limits.control_connections:
+    async def _serve_api(self, connection: socket.socket, caller: Caller) -> None:
+        if len(self.callers) >= self._limits.control_connections:
             self.counters.dropped += 1
             connection.close()
             return
-        self._tunnels += 1
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # The end of the tunnel has a name that nobody guesses: by it the API knows the caller.
+        name = f"rgpu-{secrets.token_hex(16)}"
         try:
+            inner.bind(f"\0{name}")
             inner.setblocking(False)
+            self.callers[f"unix-abstract:{name}"] = caller
             await asyncio.get_running_loop().sock_connect(inner, self._api_path)
             await tunnel(connection, inner, _HTTP2)
         except OSError as error:
             log.warning("the API does not answer: %s", error)
         finally:
-            self._tunnels -= 1
+            self.callers.pop(f"unix-abstract:{name}", None)
             inner.close()
             connection.close()
+
+
+async def _meet(connection: socket.socket, caller: Caller | None) -> tuple[Caller, _First | None]:
+    """Reads who it is, where a gateway says it (None), and the first frame; errors as `_first`."""
+    if caller is None:
+        header = parse_header(await receive_exactly(connection, HEADER_BYTES))
+        if (header.kind, header.opcode) != (Kind.HANDSHAKE, Handshake.PREFACE):
+            raise WireError("a gateway begins with PREFACE")
+        if header.bulk_bytes or header.payload_bytes > _PREFACE_BYTES:
+            raise WireError("a PREFACE is not that long")
+        head = await receive_exactly(connection, header.payload_bytes)
+        caller = carried_by(decode_preface(head))
+    return caller, await _first(connection)
 
 
 async def _first(connection: socket.socket) -> _First | None:
@@ -199,13 +242,14 @@ async def _first(connection: socket.socket) -> _First | None:
     header = parse_header(first + rest)
     if header.kind is not Kind.HANDSHAKE or header.bulk_bytes:
         raise WireError("the first frame is no handshake")
-    if header.opcode not in (Handshake.HELLO, Handshake.ATTACH):
+    if header.opcode not in _FIRST_WORDS:
         raise WireError(f"a client does not begin with handshake message {header.opcode}")
     head = await receive_exactly(connection, header.payload_bytes)
     return _First(Handshake(header.opcode), head)
 
 
-def _bind_tcp(endpoint: TcpEndpoint) -> socket.socket:
+def bind_tcp(endpoint: TcpEndpoint) -> socket.socket:
+    """Returns a bound socket that does not listen yet; OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -25,6 +25,11 @@ def worker_path() -> Path:
     return compiled_part("rgpu_server", "bin/rgpu-worker")
 
 
+def gateway_path() -> Path:
+    """Returns the rgpu-gateway of the installed package; MissingPartError if it was not built."""
+    return compiled_part("rgpu_server", "bin/rgpu-gateway")
+
+
 def emulated_library() -> Path:
     """Returns the emulated device's driver library; MissingPartError if it was not built."""
     return compiled_part("rgpu_emu", "lib/librgpu_emu.so")

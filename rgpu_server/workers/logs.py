@@ -19,14 +19,15 @@ class LogPipe:
     dropped.
     """
 
-    def __init__(self, name: str, max_bytes: int) -> None:
+    def __init__(self, name: str, max_bytes: int, read_fd: int = -1) -> None:
+        """A new pipe, or the read end of one that an earlier daemon made."""
         self._name = name
         self._left = max_bytes
         self._line = b""
         self._loop = asyncio.get_running_loop()
-        self._read_fd, self.write_fd = os.pipe()
-        os.set_blocking(self._read_fd, False)
-        self._loop.add_reader(self._read_fd, self._readable)
+        self.read_fd, self.write_fd = (read_fd, -1) if read_fd >= 0 else os.pipe()
+        os.set_blocking(self.read_fd, False)
+        self._loop.add_reader(self.read_fd, self._readable)
 
     def close_write_end(self) -> None:
         """The child has its copy; ours would keep the pipe open."""
@@ -37,17 +38,17 @@ class LogPipe:
     def close(self) -> None:
         """Logs what is left and closes."""
         self.close_write_end()
-        if self._read_fd < 0:
+        if self.read_fd < 0:
             return
         # Bounded: somebody may still hold the other end and write.
         for _ in range(_LAST_READS):
-            if self._read_fd < 0 or not self._readable():
+            if self.read_fd < 0 or not self._readable():
                 break
         self._stop()
 
     def _readable(self) -> bool:
         try:
-            data = os.read(self._read_fd, 65536)
+            data = os.read(self.read_fd, 65536)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -64,14 +65,14 @@ class LogPipe:
         return True
 
     def _stop(self) -> None:
-        if self._read_fd < 0:
+        if self.read_fd < 0:
             return
         if self._line:
             self._emit(self._line)
             self._line = b""
-        self._loop.remove_reader(self._read_fd)
-        os.close(self._read_fd)
-        self._read_fd = -1
+        self._loop.remove_reader(self.read_fd)
+        os.close(self.read_fd)
+        self.read_fd = -1
 
     def _emit(self, line: bytes) -> None:
         if self._left <= 0:

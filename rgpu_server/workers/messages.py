@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,12 @@ class MessageType(IntEnum):
     ASSIGN = 1
     ATTACH = 2
     END = 3
+    RESUME = 4
     READY = 16
     OPENED = 17
     REFUSED = 18
     ENDED = 19
+    RESUMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Assign:
     """What a worker needs for its one session.  Sizes in bytes."""
 
     session: int
-    secret: bytes
+    secret: bytes = field(repr=False)
     slot: int
     memory_bytes: int
     stream_credits: int
@@ -42,6 +44,7 @@ class Assign:
     tenant: str
     environment: Mapping[str, str]
     hello_head: bytes
+    resume_grace_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,19 @@ class Ended:
     reason: str
 
 
-FromWorker = Ready | Opened | Refused | Ended
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A lane (0 command, 1 control) has a new connection.  moved: in place of one that worked.
+    resent_bytes: what had to be sent again.
+    """
+
+    lane: int
+    epoch: int
+    moved: bool
+    resent_bytes: int
+
+
+FromWorker = Ready | Opened | Refused | Ended | Resumed
 
 
 def encode_assign(m: Assign) -> bytes:
@@ -91,6 +106,7 @@ def encode_assign(m: Assign) -> bytes:
     w.put_text(m.tenant)
     w.put_bytes(b"".join(f"{k}={v}\0".encode() for k, v in m.environment.items()))
     w.put_bytes(m.hello_head)
+    w.put("u32", m.resume_grace_ms)
     return w.take()
 
 
@@ -98,6 +114,14 @@ def encode_attach() -> bytes:
     """Returns an ATTACH; the control connection travels beside it."""
     w = Writer()
     w.put("u32", MessageType.ATTACH)
+    return w.take()
+
+
+def encode_resume(head: bytes) -> bytes:
+    """Returns a RESUME with the head that the client sent; the connection travels beside it."""
+    w = Writer()
+    w.put("u32", MessageType.RESUME)
+    w.put_bytes(head)
     return w.take()
 
 
@@ -127,6 +151,8 @@ def decode_from_worker(data: bytes) -> FromWorker:
         message = Refused(r.integer("i32"), _text(r))
     elif kind == MessageType.ENDED:
         message = Ended(_text(r))
+    elif kind == MessageType.RESUMED:
+        message = Resumed(r.integer("u8"), r.integer("u32"), r.integer("u8") != 0, r.integer("u64"))
     else:
         raise WireError(f"a worker does not send messages of type {kind}")
     r.end()

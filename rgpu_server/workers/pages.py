@@ -9,14 +9,14 @@ import ctypes
 import fcntl
 import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.parts import native_library
 from rgpu_server.core.model import PageState, Quota
 
-_SLOT_WORDS = 7
+_SLOT_WORDS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,12 @@ class Counters:
     copied_bytes: int = 0
     busy_ns: int = 0
     refused: int = 0
+    copies: int = 0
+    held_back_ns: int = 0
+
+    def numbers(self) -> tuple[int, ...]:
+        """All of them, in order."""
+        return astuple(self)
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(
@@ -38,6 +44,8 @@ class Counters:
             self.copied_bytes + other.copied_bytes,
             self.busy_ns + other.busy_ns,
             self.refused + other.refused,
+            self.copies + other.copies,
+            self.held_back_ns + other.held_back_ns,
         )
 
 
@@ -49,6 +57,7 @@ def _native() -> ctypes.CDLL:
         ("page_bytes", u32, []),
         ("slots", u32, []),
         ("page_init", None, [page, u64]),
+        ("page_valid", ctypes.c_int, [page]),
         ("used", u64, [page]),
         ("claim_slot", ctypes.c_int, [page, u64]),
         ("clear_slot", None, [page, u32]),
@@ -74,57 +83,83 @@ def warm_up() -> None:
 
 
 class LeasePage:
-    """One page, mapped here and passed to workers by its descriptor."""
+    """One page, mapped here and passed to workers by its descriptor.
+
+    signal_fd: the lease's eventfd, by which workers tell the token loop to look at the page.
+    address: where the page lies, for the C functions.
+    ended: the counters of the sessions that have ended.
+    """
 
     def __init__(self, quota: Quota) -> None:
-        native = _native()
-        size = int(native.rgpu_lease_page_bytes())
-        self.fd = os.memfd_create("rgpu-lease", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, size)
-        fcntl.fcntl(
-            self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        )
-        self._map = mmap.mmap(self.fd, size)
-        self._view = (ctypes.c_char * size).from_buffer(self._map)
-        self._page = ctypes.addressof(self._view)
-        native.rgpu_lease_page_init(self._page, quota.memory_bytes)
-        self._ended = Counters()
+        fd = os.memfd_create("rgpu-lease", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, int(_native().rgpu_lease_page_bytes()))
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        self._attach(fd, os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), Counters())
+        _native().rgpu_lease_page_init(self.address, quota.memory_bytes)
         self.update(quota, PageState.ACTIVE)
+
+    @classmethod
+    def existing(cls, fd: int, signal_fd: int, ended: Counters) -> LeasePage:
+        """A page that another process made; takes over its descriptors.  `ended`: the counters of
+        its sessions that have ended.
+
+        Raises:
+            WorkerError: it is none; the descriptors are closed.
+        """
+        page = cls.__new__(cls)
+        if os.fstat(fd).st_size != int(_native().rgpu_lease_page_bytes()):
+            os.close(fd)
+            os.close(signal_fd)
+            raise WorkerError("what was handed over is no lease page")
+        page._attach(fd, signal_fd, ended)
+        if not _native().rgpu_lease_page_valid(page.address):
+            page.close()
+            raise WorkerError("what was handed over is no lease page")
+        return page
+
+    def _attach(self, fd: int, signal_fd: int, ended: Counters) -> None:
+        self.fd, self.signal_fd, self.ended = fd, signal_fd, ended
+        self._map = mmap.mmap(fd, int(_native().rgpu_lease_page_bytes()))
+        self._view = (ctypes.c_char * len(self._map)).from_buffer(self._map)
+        self.address = ctypes.addressof(self._view)
 
     def update(self, quota: Quota, state: PageState) -> None:
         """Writes limits and state; workers see them with their next charge."""
         native = _native()
-        native.rgpu_lease_set_limit(self._page, quota.memory_bytes)
-        native.rgpu_lease_set_shares(self._page, quota.share_request_ppm, quota.share_limit_ppm)
-        native.rgpu_lease_set_state(self._page, state.value)
+        native.rgpu_lease_set_limit(self.address, quota.memory_bytes)
+        native.rgpu_lease_set_shares(self.address, quota.share_request_ppm, quota.share_limit_ppm)
+        native.rgpu_lease_set_state(self.address, state.value)
 
     def take(self, slot: int, session: int) -> None:
         """Marks a slot; WorkerError if it is not the lowest free one, as the book of leases
         says.
         """
-        claimed = int(_native().rgpu_lease_claim_slot(self._page, session))
+        claimed = int(_native().rgpu_lease_claim_slot(self.address, session))
         if claimed != slot:
             raise WorkerError(f"the lease page has slot {claimed} free and not {slot}")
 
     def clear(self, slot: int) -> None:
         """The worker of this slot is gone: keeps its counters, and frees what it held."""
         gone = self.read(slot)
-        peak = max(self._ended.peak_bytes, gone.peak_bytes)
-        self._ended += Counters(
+        peak = max(self.ended.peak_bytes, gone.peak_bytes)
+        self.ended += Counters(
             launches=gone.launches,
             copied_bytes=gone.copied_bytes,
             busy_ns=gone.busy_ns,
             refused=gone.refused,
+            copies=gone.copies,
+            held_back_ns=gone.held_back_ns,
         )
-        self._ended += Counters(peak_bytes=peak - self._ended.peak_bytes)
-        _native().rgpu_lease_clear_slot(self._page, slot)
+        self.ended += Counters(peak_bytes=peak - self.ended.peak_bytes)
+        _native().rgpu_lease_clear_slot(self.address, slot)
 
     def read(self, slot: int) -> Counters:
         """Returns what the session in `slot` holds and did."""
         words = (ctypes.c_uint64 * _SLOT_WORDS)()
-        _native().rgpu_lease_read_slot(self._page, slot, words)
-        _session, used, peak, launches, copied, busy, refused = words
-        return Counters(used, peak, launches, copied, busy, refused)
+        _native().rgpu_lease_read_slot(self.address, slot, words)
+        _session, *counters = words
+        return Counters(*counters)
 
     def total(self, live: list[int]) -> Counters:
         """Returns the lease's counters: the slots in `live` and all sessions that have ended.
@@ -134,12 +169,15 @@ class LeasePage:
         running = Counters()
         for slot in live:
             running += self.read(slot)
-        peak = max(running.peak_bytes, self._ended.peak_bytes)
-        total = running + self._ended
-        return total + Counters(peak_bytes=peak - total.peak_bytes)
+        peak = max(running.peak_bytes, self.ended.peak_bytes)
+        total = running + self.ended
+        # Not the sum of what was read above: one session may have taken what another gave back.
+        used = int(_native().rgpu_lease_used(self.address))
+        return replace(total, peak_bytes=peak, used_bytes=used)
 
     def close(self) -> None:
         """Unmaps the page; workers keep their own mapping."""
         del self._view
         self._map.close()
         os.close(self.fd)
+        os.close(self.signal_fd)

@@ -47,19 +47,27 @@ class WorkerWatcher(Protocol):
     def worker_exited(self, worker: int, reason: str) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """By what a running worker is known: its process, our end of its control socket, the read end
+    of its log (-1: none).
+    """
+
+    pid: int
+    pidfd: int
+    control_fd: int
+    log_fd: int
+
+
 class WorkerProcess:
     """A running worker.  Everything it holds here is closed when it has exited."""
 
     def __init__(self, number: int, options: WorkerOptions, watcher: WorkerWatcher) -> None:
-        self.number = number
-        self._watcher = watcher
-        self._loop = asyncio.get_running_loop()
-        self._last_words = ""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._log = LogPipe(f"worker {number}", options.log_bytes)
         try:
-            self._process = _spawn(options, theirs.fileno(), self._log.write_fd)
-            self._pidfd = os.pidfd_open(self._process.pid)
+            process = _spawn(options, theirs.fileno(), self._log.write_fd)
+            pidfd = os.pidfd_open(process.pid)
         except OSError as error:
             ours.close()
             self._log.close()
@@ -67,14 +75,40 @@ class WorkerProcess:
         finally:
             theirs.close()
             self._log.close_write_end()
-        ours.setblocking(False)
-        self._control: socket.socket | None = ours
-        self._loop.add_reader(ours.fileno(), self._readable)
-        self._loop.add_reader(self._pidfd, self._exited)
+        self._process: subprocess.Popen[bytes] | None = process
+        self._watch(number, watcher, process.pid, pidfd, ours)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    @classmethod
+    def adopted(
+        cls, number: int, handles: Handles, log_bytes: int, watcher: WorkerWatcher
+    ) -> WorkerProcess:
+        """A worker that an earlier daemon started; takes over the descriptors."""
+        worker = cls.__new__(cls)
+        worker._process = None
+        worker._log = LogPipe(f"worker {number}", log_bytes, handles.log_fd)
+        worker._log.close_write_end()
+        control = socket.socket(fileno=handles.control_fd)
+        worker._watch(number, watcher, handles.pid, handles.pidfd, control)
+        return worker
+
+    def _watch(
+        self, number: int, watcher: WorkerWatcher, pid: int, pidfd: int, control: socket.socket
+    ) -> None:
+        self.number, self.pid = number, pid
+        self._watcher = watcher
+        self._loop = asyncio.get_running_loop()
+        self._last_words = ""
+        control.setblocking(False)
+        self._pidfd = pidfd
+        self._control: socket.socket | None = control
+        self._loop.add_reader(control.fileno(), self._readable)
+        self._loop.add_reader(pidfd, self._exited)
+
+    def handles(self) -> Handles | None:
+        """What another process needs to know the worker by; None if it cannot be spoken to."""
+        if self._control is None:
+            return None
+        return Handles(self.pid, self._pidfd, self._control.fileno(), self._log.read_fd)
 
     def send(self, message: bytes, fds: Sequence[int] = ()) -> bool:
         """Sends one message; False if the worker cannot take it, which means that it is ending."""
@@ -107,7 +141,8 @@ class WorkerProcess:
         os.close(self._pidfd)
         self._log.close()
         # It is no longer ours to wait for: init inherits it when the daemon has gone.
-        self._process.returncode = 0
+        if self._process is not None:
+            self._process.returncode = 0
 
     def _readable(self) -> bool:
         """Handles one message; False if there is none."""
@@ -138,7 +173,8 @@ class WorkerProcess:
         while self._readable():  # what it said before it went
             pass
         self.close()
-        status = self._process.wait()
+        # Who is not our child has an exit status only for init.
+        status = self._process.wait() if self._process is not None else 0
         os.close(self._pidfd)
         self._log.close()
         self._watcher.worker_exited(self.number, _reason(status, self._last_words))

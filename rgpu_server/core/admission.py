@@ -1,0 +1,374 @@
+"""Whether a lease fits, where, and who has to give way for it.
+
+A lease fits on a device if the sums of memory and of share requests stay within it and its tenant
+may hold it.  In this order others make room: empty leases that nobody was granted go at once;
+borrowed shares become 0, so that their leases run on with what is idle; borrowed memory is
+announced to be reclaimed, and its owner has to wait.  The last two only for what the asking tenant
+owns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rgpu_common.units import format_bytes, format_share
+from rgpu_server.core.model import PPM, Amount, Code, RefusedError
+from rgpu_server.core.placement import find
+from rgpu_server.core.quota import NOTHING, Holding, Quotas, over, plus, sum_of, total, where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rgpu_server.core.claims import Claim
+    from rgpu_server.core.model import Device, Policy, Quota
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A lease as asked for.
+
+    quota_on: its ceilings on a device.  number: its place in the order of grants.  before: what it
+    has, where it changes.
+    """
+
+    tenant: str
+    ordinal: int | None
+    quota_on: Callable[[Device], Quota]
+    number: int
+    before: Amount = NOTHING
+    may_reclaim: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an ask can be met on a device.
+
+    dropped, weakened, noticed: the leases that give way.  wait: not before the noticed ones are
+    gone.  short: what is missing in spite of all; `within` then tells a full device from a quota.
+    """
+
+    device: Device
+    quota: Quota
+    dropped: tuple[str, ...] = ()
+    weakened: tuple[str, ...] = ()
+    noticed: tuple[str, ...] = ()
+    wait: bool = False
+    free: Amount = NOTHING
+    missing: Amount = NOTHING
+    refusal: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """True if nothing has to be waited for."""
+        return not (self.wait or self.refusal or self.missing != NOTHING)
+
+
+@dataclass(slots=True)
+class _Table:
+    """One try: who is still there, and who has given way."""
+
+    kept: list[Holding]
+    dropped: list[Holding] = field(default_factory=list)
+    weakened: list[Holding] = field(default_factory=list)
+    noticed: list[Holding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Short:
+    """What is missing on the device, and of the quota.  owned: the asker's own, of each."""
+
+    device: Amount
+    quota: Amount
+    owned: tuple[bool, bool]
+
+    def __bool__(self) -> bool:
+        return self.device != NOTHING or self.quota != NOTHING
+
+    @property
+    def refused(self) -> bool:
+        """True if it is more than the tenant may borrow."""
+        return any(short and not own for short, own in zip(self.quota, self.owned, strict=True))
+
+    def only(self, which: int) -> _Short:
+        """Returns what can be reclaimed: of the share (0) or of the memory (1)."""
+        mask = tuple(i == which and own for i, own in enumerate(self.owned))
+        return _Short(where(mask, self.device), where(mask, self.quota), self.owned)
+
+    def less_than(self, other: _Short) -> bool:
+        """True if this is better in something that was missing."""
+        mine, theirs = (*self.device, *self.quota), (*other.device, *other.quota)
+        return any(m < t for m, t in zip(mine, theirs, strict=True))
+
+
+class Admission:
+    """Plans; who carries them out is the book of leases."""
+
+    def __init__(self, devices: Sequence[Device], policy: Policy, quotas: Quotas) -> None:
+        self._devices = devices
+        self._policy = policy
+        self.quotas = quotas
+
+    def plan(self, ask: Ask, holdings: Sequence[Holding], claims: Sequence[Claim]) -> Plan:
+        """Returns the plan that disturbs least; with no device asked for, on the emptiest.
+
+        Raises:
+            RefusedError: it does not fit, not even if all who must have given way; the sentence
+                says by how much and what would fit.
+        """
+        wanted = self._wanted(ask)
+        plans = [self._plan_on(device, ask, holdings, claims) for device in wanted]
+        best = min(plans, key=_disturbance)
+        if best.fits or (best.wait and not best.refusal):
+            return best
+        raise self._refusal(best, ask, holdings, claims)
+
+    def _wanted(self, ask: Ask) -> list[Device]:
+        pools = self.quotas.policy_of(ask.tenant).pools
+        devices = list(self._devices)
+        if ask.ordinal is not None:
+            devices = [find(self._devices, ask.ordinal)]
+        allowed = [device for device in devices if not pools or device.pool in pools]
+        if allowed:
+            return allowed
+        where = f"device {devices[0].ordinal} is in {devices[0].pool!r}"
+        remedy = "leave the device out or ask the operator"
+        if ask.ordinal is None:
+            where = "no device of this server is in one of them"
+            remedy = "ask the operator for another pool, or use another server"
+        raise RefusedError(
+            Code.TENANT_LIMIT,
+            f"tenant {ask.tenant!r} may use devices of the pools {', '.join(pools)}, "
+            f"and {where}; {remedy}",
+        )
+
+    def _plan_on(
+        self, device: Device, ask: Ask, holdings: Sequence[Holding], claims: Sequence[Claim]
+    ) -> Plan:
+        quota = ask.quota_on(device)
+        amount = Amount(quota.share_request_ppm, quota.memory_bytes)
+        there = Holding("", ask.tenant, device.ordinal, amount, ask.number, quota.priority)
+        others = [c for c in claims if c.tenant != ask.tenant and c.model == device.model]
+        mine = {claim.tenant: claim.amount for claim in others}
+
+        def short(kept: list[Holding]) -> _Short:
+            return self._short(device, ask, there, kept, others)
+
+        table = _Table(list(holdings))
+        _give_way(table.kept, table.dropped, _idle(table.kept), _gone, short)
+        if ask.may_reclaim:
+            self._reclaim(table, there, short)
+        verdict = short(table.kept)
+        # An owner does not wait for memory of which the device has enough.
+        late = short(_still(table)).device if table.noticed else NOTHING
+        here = _on(device, table.kept)
+        kept_for_others = _kept_for_others(device, here, others, verdict.owned)
+        refusal = self.quotas.refusal(there, table.kept, mine) if verdict.refused else ""
+        return Plan(
+            device=device,
+            quota=quota,
+            dropped=tuple(h.lease for h in table.dropped),
+            weakened=tuple(h.lease for h in table.weakened),
+            noticed=tuple(h.lease for h in table.noticed if not h.noticed),
+            wait=late != NOTHING and verdict.device == NOTHING,
+            free=over(over(_capacity(device), total(here)), kept_for_others),
+            missing=verdict.device,
+            refusal=refusal,
+        )
+
+    def _short(
+        self,
+        device: Device,
+        ask: Ask,
+        there: Holding,
+        kept: list[Holding],
+        claims: list[Claim],
+    ) -> _Short:
+        grows = (
+            there.amount.share_ppm > ask.before.share_ppm,
+            there.amount.memory_bytes > ask.before.memory_bytes,
+        )
+        claimed = {claim.tenant: claim.amount for claim in claims}
+        verdict = self.quotas.judge(there, grows, kept, claimed)
+        here = _on(device, kept)
+        use = plus(total(here), there.amount)
+        use = plus(use, _kept_for_others(device, here, claims, verdict.owned))
+        missing = over(use, _capacity(device))
+        return _Short(where(grows, missing), verdict.short, verdict.owned)
+
+    def _reclaim(
+        self, table: _Table, there: Holding, short: Callable[[list[Holding]], _Short]
+    ) -> None:
+        if not short(table.kept):
+            return
+        shares, memories = self.quotas.borrowing([*table.kept, there])
+        order = sorted(table.kept, key=lambda h: (h.priority, -h.number))
+        weak = [h for h in order if h.lease in shares and h.amount.share_ppm and h.active]
+        _give_way(table.kept, table.weakened, weak, _weaker, lambda kept: short(kept).only(0))
+        if self._policy.reclaim_memory:
+            # Those that are on their way out already come first.
+            loans = [h for h in order if h.noticed]
+            loans += [h for h in order if h.lease in memories and h.active and not h.noticed]
+            loans = [_current(table.kept, h) for h in loans]
+            _give_way(
+                table.kept, table.noticed, loans, _memoryless, lambda kept: short(kept).only(1)
+            )
+
+    def _refusal(
+        self, plan: Plan, ask: Ask, holdings: Sequence[Holding], claims: Sequence[Claim]
+    ) -> RefusedError:
+        others = [
+            self._plan_on(device, replace(ask, may_reclaim=False), holdings, claims)
+            for device in self._devices
+            if device is not plan.device and self._in_pool(ask.tenant, device)
+        ]
+        if ask.before != NOTHING:
+            others = []  # a running lease stays where it is
+        if plan.refusal:
+            hint = _elsewhere([other for other in others if other.fits])
+            return RefusedError(Code.TENANT_LIMIT, plan.refusal + hint)
+        hint = _elsewhere(others)
+        code = Code.NO_MEMORY if plan.missing.memory_bytes else Code.NO_SHARE
+        return RefusedError(code, _full(plan) + (hint or _wait_hint(plan)))
+
+    def _in_pool(self, tenant: str, device: Device) -> bool:
+        pools = self.quotas.policy_of(tenant).pools
+        return not pools or device.pool in pools
+
+
+def _give_way(
+    kept: list[Holding],
+    given: list[Holding],
+    candidates: list[Holding],
+    after: Callable[[Holding], Holding | None],
+    short: Callable[[list[Holding]], _Short],
+) -> None:
+    """Lets candidates give way, in order, as long as something is missing and it helps.
+
+    `after`: what is left of one.  Who turns out not to have been needed stays.
+    """
+    missing = short(kept)
+    for candidate in candidates:
+        if not missing:
+            break
+        trial = _without(kept, candidate, after)
+        left = short(trial)
+        if left.less_than(missing):
+            kept[:], missing = trial, left
+            given.append(candidate)
+    for spared in list(given[:-1]):
+        trial = [*(h for h in kept if h.lease != spared.lease), spared]
+        left = short(trial)
+        if left.device == missing.device and left.quota == missing.quota:
+            kept[:] = trial
+            given.remove(spared)
+
+
+def _without(
+    kept: list[Holding], candidate: Holding, after: Callable[[Holding], Holding | None]
+) -> list[Holding]:
+    left = after(candidate)
+    rest = [h for h in kept if h.lease != candidate.lease]
+    return rest if left is None else [*rest, left]
+
+
+def _gone(holding: Holding) -> None:
+    return None
+
+
+def _weaker(holding: Holding) -> Holding:
+    return replace(holding, amount=Amount(0, holding.amount.memory_bytes))
+
+
+def _memoryless(holding: Holding) -> Holding:
+    """Until it ends it has its share."""
+    return replace(holding, amount=Amount(holding.amount.share_ppm, 0))
+
+
+def _still(table: _Table) -> list[Holding]:
+    """Who is there before the noticed ones are gone."""
+    going = {h.lease for h in table.noticed}
+    return [*(h for h in table.kept if h.lease not in going), *table.noticed]
+
+
+def _current(kept: list[Holding], holding: Holding) -> Holding:
+    """It may have been weakened meanwhile."""
+    return next(h for h in kept if h.lease == holding.lease)
+
+
+def _idle(holdings: Iterable[Holding]) -> list[Holding]:
+    return sorted((h for h in holdings if h.idle), key=lambda h: h.number)
+
+
+def _on(device: Device, holdings: Iterable[Holding]) -> list[Holding]:
+    return [h for h in holdings if h.device == device.ordinal]
+
+
+def _kept_for_others(
+    device: Device, here: list[Holding], claims: list[Claim], owned: tuple[bool, bool]
+) -> Amount:
+    """Room for those who wait, beyond what is on its way out for them; an owner need not leave
+    it.
+    """
+    waiting = sum_of([claim.amount for claim in claims if claim.device == device.ordinal])
+    room = over(waiting, total(h for h in here if h.noticed))
+    return where((not owned[0], not owned[1]), room)
+
+
+def _capacity(device: Device) -> Amount:
+    return Amount(PPM, device.memory_bytes)
+
+
+def _disturbance(plan: Plan) -> tuple[bool, bool, bool, int, int, int, int, int]:
+    return (
+        bool(plan.refusal),
+        plan.missing != NOTHING,
+        plan.wait,
+        len(plan.noticed),
+        len(plan.weakened),
+        len(plan.dropped),
+        -plan.free.memory_bytes,
+        plan.device.ordinal,
+    )
+
+
+def _full(plan: Plan) -> str:
+    quota, free, missing = plan.quota, plan.free, plan.missing
+    asked, parts = [], []
+    if missing.memory_bytes:
+        asked.append(f"a lease of {format_bytes(quota.memory_bytes)}")
+        parts.append(
+            f"{format_bytes(free.memory_bytes)} of its {format_bytes(plan.device.memory_bytes)} "
+            f"are free, {format_bytes(missing.memory_bytes)} too little"
+        )
+    if missing.share_ppm:
+        asked.append(f"a share of {format_share(quota.share_request_ppm)}")
+        parts.append(
+            f"{format_share(free.share_ppm)} of its time is not promised yet, "
+            f"{format_share(missing.share_ppm)} too little"
+        )
+    return f"{' and '.join(asked)} does not fit on device {plan.device.ordinal}: " + " and ".join(
+        parts
+    )
+
+
+def _wait_hint(plan: Plan) -> str:
+    what = "memory" if plan.missing.memory_bytes else "share"
+    if plan.missing.memory_bytes and plan.missing.share_ppm:
+        what = "of both"
+    return f"; ask for less {what} or wait until a lease ends"
+
+
+def _elsewhere(plans: list[Plan]) -> str:
+    """What other devices could do instead."""
+    if not plans:
+        return ""
+    fitting = [plan for plan in plans if plan.fits]
+    if fitting:
+        best = min(fitting, key=_disturbance)
+        return f"; it fits on device {best.device.ordinal}"
+    most = max(plans, key=lambda p: (p.free.memory_bytes, p.free.share_ppm, -p.device.ordinal))
+    return (
+        f"; device {most.device.ordinal} has {format_bytes(most.free.memory_bytes)} and a share of "
+        f"{format_share(most.free.share_ppm)} free: ask for less or wait until a lease ends"
+    )

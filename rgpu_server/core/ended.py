@@ -1,0 +1,53 @@
+"""Keys of leases that have ended, so that no program silently runs under another lease."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_server.core.model import Code, LeaseKey, LeaseState, RefusedError
+
+if TYPE_CHECKING:
+    from rgpu_server.core.model import Policy
+
+MAX_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    state: LeaseState
+    at: float
+
+
+class EndedKeys:
+    """Remembers keys for a while, the last few thousand of them."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._keys: dict[LeaseKey, _Ended] = {}
+
+    def add(self, key: LeaseKey, state: LeaseState, now: float) -> None:
+        """A lease of this key has ended."""
+        self._keys[key] = _Ended(state, now)
+        while len(self._keys) > MAX_REMEMBERED:
+            del self._keys[next(iter(self._keys))]
+
+    def forget(self, key: LeaseKey) -> None:
+        """The key is in use again."""
+        self._keys.pop(key, None)
+
+    def clean(self, now: float) -> None:
+        """Drops what need not be remembered any longer."""
+        keep = self._policy.memory_seconds
+        for key in [key for key, ended in self._keys.items() if now - ended.at >= keep]:
+            del self._keys[key]
+
+    def check(self, key: LeaseKey, now: float) -> None:
+        """Refuses a key whose lease ended not long ago."""
+        ended = self._keys.get(key)
+        if ended is not None and now - ended.at < self._policy.memory_seconds:
+            raise RefusedError(
+                Code.LEASE_ENDED,
+                f"lease {key} {ended.state.value}, {now - ended.at:.0f} s ago; "
+                "ask for a new grant or use another lease key",
+            )

@@ -1,0 +1,236 @@
+"""Tenants' quotas: who owns how much of a model of device, who borrows, and from what.
+
+All functions look at a list of holdings; nothing here changes anything.  Share and memory are
+counted apart: a lease may borrow its memory and own its share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_common.units import format_bytes, format_share
+from rgpu_server.core.model import Amount, Code, RefusedError, TenantPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rgpu_server.core.model import Device, Policy
+
+NOTHING = Amount()
+EVERYBODY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a lease holds.
+
+    number: in the order of grants.  idle: it is empty and gives way at once.  active: not ended.
+    noticed: its memory is being reclaimed.
+    """
+
+    lease: str
+    tenant: str
+    device: int
+    amount: Amount
+    number: int
+    priority: int = 0
+    idle: bool = False
+    active: bool = True
+    noticed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an amount is within what a tenant may hold, share and memory apart.
+
+    owned: within its own quota, so that what others have borrowed of it comes back.
+    short: by how much it does not fit (where owned: how much others have to give back).
+    """
+
+    owned: tuple[bool, bool]
+    short: Amount = NOTHING
+
+
+class Quotas:
+    """The quotas of all tenants over the devices of a server."""
+
+    def __init__(
+        self, devices: Sequence[Device], policy: Policy, tenants: Mapping[str, TenantPolicy]
+    ) -> None:
+        self._models = {device.ordinal: device.model for device in devices}
+        self._policy = policy
+        self._tenants = tenants
+
+    def policy_of(self, tenant: str) -> TenantPolicy:
+        """Returns the tenant's table, else everybody's, else one without ceilings."""
+        found = self._tenants.get(tenant) or self._tenants.get(EVERYBODY)
+        return found if found is not None else TenantPolicy()
+
+    def owned(self, tenant: str, model: str) -> Amount | None:
+        """Returns what a tenant owns of the devices of a model; None: it has no ceiling there."""
+        quota = self.policy_of(tenant).quota
+        if quota is None:
+            return None if self._policy.absent_tenant_unlimited else NOTHING
+        if model not in quota:
+            return None if self._policy.absent_model_unlimited else NOTHING
+        return quota[model]
+
+    def held(self, tenant: str, model: str, holdings: Iterable[Holding]) -> Amount:
+        """Returns what the leases of a tenant hold on the devices of a model."""
+        return total(h for h in holdings if h.tenant == tenant and self._models[h.device] == model)
+
+    def balance(
+        self, model: str, holdings: Sequence[Holding], claims: Mapping[str, Amount]
+    ) -> tuple[Amount, Amount]:
+        """Returns (what is borrowed, what owners leave idle and lend) of a model.
+
+        Memory that is being reclaimed counts as gone.  `claims`: tenant -> what it has
+        asked back and will soon hold, which it does not lend.
+        """
+        uses: dict[str, Amount] = {}
+        for h in holdings:
+            if self._models[h.device] == model:
+                amount = Amount(h.amount.share_ppm, 0) if h.noticed else h.amount
+                uses[h.tenant] = plus(uses.get(h.tenant, NOTHING), amount)
+        borrowed, lent = NOTHING, NOTHING
+        for tenant, use in uses.items():
+            own = self.owned(tenant, model)
+            if own is not None:
+                borrowed = plus(borrowed, over(use, own))
+        for tenant, policy in self._tenants.items():
+            if tenant != EVERYBODY and policy.lend and policy.quota and model in policy.quota:
+                use = plus(uses.get(tenant, NOTHING), claims.get(tenant, NOTHING))
+                lent = plus(lent, over(policy.quota[model], use))
+        return borrowed, lent
+
+    def judge(
+        self,
+        ask: Holding,
+        grows: tuple[bool, bool],
+        holdings: Sequence[Holding],
+        claims: Mapping[str, Amount],
+    ) -> Verdict:
+        """Returns whether a tenant may hold `ask` beside `holdings`, in the sizes that grow."""
+        model = self._models[ask.device]
+        own = self.owned(ask.tenant, model)
+        others = {tenant: claim for tenant, claim in claims.items() if tenant != ask.tenant}
+        if own is None:
+            return Verdict((False, False))
+        after = [*holdings, ask]
+        more = where(grows, over(self.held(ask.tenant, model, after), own))
+        borrowed, lent = self.balance(model, after, others)
+        short = over(borrowed, lent)
+        owned = (not more.share_ppm, not more.memory_bytes)
+        policy = self.policy_of(ask.tenant)
+        if not policy.borrow:
+            return Verdict(owned, Amount(*map(max, more, where(grows, where(owned, short)))))
+        limits = policy.borrow_limit
+        beyond = [0 if x is None else max(m - x, 0) for m, x in zip(more, limits, strict=True)]
+        return Verdict(owned, Amount(*map(max, beyond, where(grows, short))))
+
+    def borrowing(self, holdings: Sequence[Holding]) -> tuple[set[str], set[str]]:
+        """Returns the leases whose share, and whose memory, is more than their tenant owns.
+
+        In the order of grants a lease is owned as long as it fits into its tenant's quota.
+        """
+        marks: tuple[set[str], set[str]] = (set(), set())
+        taken: dict[tuple[str, str], list[int]] = {}
+        for h in sorted(holdings, key=lambda h: h.number):
+            model = self._models[h.device]
+            own = self.owned(h.tenant, model)
+            if own is None:
+                continue
+            sums = taken.setdefault((h.tenant, model), [0, 0])
+            for which in (0, 1):
+                if sums[which] + h.amount[which] <= own[which]:
+                    sums[which] += h.amount[which]
+                elif h.amount[which]:
+                    marks[which].add(h.lease)
+        return marks
+
+    def check_ceilings(self, ask: Holding, holdings: Iterable[Holding]) -> None:
+        """Refuses what passes the tenant's ceilings over all devices."""
+        policy = self.policy_of(ask.tenant)
+        held = total(h for h in holdings if h.tenant == ask.tenant)
+        rows: tuple[tuple[str, int | None, int, int, Callable[[int], str]], ...] = (
+            ("", policy.memory_bytes, held.memory_bytes, ask.amount.memory_bytes, format_bytes),
+            ("a share of ", policy.share_ppm, held.share_ppm, ask.amount.share_ppm, format_share),
+        )
+        for what, ceiling, has, more, form in rows:
+            if ceiling is None or not more or has + more <= ceiling:
+                continue
+            free = max(ceiling - has, 0)
+            raise RefusedError(
+                Code.TENANT_LIMIT,
+                f"tenant {ask.tenant!r} may lease {what}{form(ceiling)}, and {form(free)} of it is "
+                f"free: {form(more - free)} too little for {form(more)} more",
+            )
+
+    def refusal(
+        self, ask: Holding, holdings: Sequence[Holding], claims: Mapping[str, Amount]
+    ) -> str:
+        """Returns why a tenant may not hold `ask`: by how much, and what would fit."""
+        model = self._models[ask.device]
+        own = self.owned(ask.tenant, model) or NOTHING
+        policy = self.policy_of(ask.tenant)
+        if own == NOTHING and not policy.borrow:
+            return self._no_quota(ask.tenant, model)
+        held = self.held(ask.tenant, model, holdings)
+        borrowed, lent = self.balance(model, holdings, claims)
+        parts = []
+        for which, form in ((0, format_share), (1, format_bytes)):
+            asked = ask.amount[which]
+            if not asked or held[which] + asked <= own[which]:
+                continue
+            free = max(own[which] - held[which], 0)
+            if policy.borrow:
+                idle = max(lent[which] - borrowed[which] - free, 0)
+                limit = policy.borrow_limit[which]
+                if limit is not None:
+                    idle = min(idle, max(limit - max(held[which] - own[which], 0), 0))
+                free += idle
+            if asked > free:
+                parts.append(
+                    f"{form(asked)} is {form(asked - free)} too much: it owns {form(own[which])}, "
+                    f"holds {form(held[which])}, and {form(free)} fits"
+                )
+        why = "; ".join(parts) or "others have borrowed what it asks for"
+        loan = "with what others leave idle" if policy.borrow else "and it may not borrow"
+        return f"tenant {ask.tenant!r} is at its quota of {model!r}: {why}, {loan}"
+
+    def _no_quota(self, tenant: str, model: str) -> str:
+        if self.policy_of(tenant).quota is None:
+            return (
+                f"tenant {tenant!r} has no quota and this server serves only tenants that have one "
+                "(quota.absent_tenant); name another tenant or ask the operator"
+            )
+        return (
+            f"tenant {tenant!r} has no quota of {model!r} (quota.absent_model); "
+            "use another device or ask the operator"
+        )
+
+
+def plus(a: Amount, b: Amount) -> Amount:
+    """Returns the sum."""
+    return Amount(a.share_ppm + b.share_ppm, a.memory_bytes + b.memory_bytes)
+
+
+def over(a: Amount, b: Amount) -> Amount:
+    """Returns by how much `a` is more than `b`, 0 where it is not."""
+    return Amount(max(a.share_ppm - b.share_ppm, 0), max(a.memory_bytes - b.memory_bytes, 0))
+
+
+def total(holdings: Iterable[Holding]) -> Amount:
+    """Returns the sum of what leases hold."""
+    return sum_of([h.amount for h in holdings])
+
+
+def sum_of(amounts: Sequence[Amount]) -> Amount:
+    """Returns the sum."""
+    return Amount(sum(a.share_ppm for a in amounts), sum(a.memory_bytes for a in amounts))
+
+
+def where(mask: Sequence[bool], amount: Amount) -> Amount:
+    """Returns share and memory where `mask` says so, else 0."""
+    return Amount(*(a if m else 0 for a, m in zip(amount, mask, strict=True)))

@@ -1,0 +1,107 @@
+"""What the token loop shall do, in order.  Times are on the clock that it hands in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The lease may release device work for slice_ns; with until_recall, until it is recalled.
+
+    gen: names this holding; it rises with every Grant and stays over an Extend.
+    """
+
+    lease: str
+    gen: int
+    slice_ns: int
+    until_recall: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """The holder, which has just returned, goes on under the same generation for another slice."""
+
+    lease: str
+    gen: int
+    slice_ns: int
+    until_recall: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lengthen:
+    """The holder would be picked again: its slice ends slice_ns later, and it need not return."""
+
+    lease: str
+    gen: int
+    slice_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The holder releases nothing from at_ns on and returns when what it released is done."""
+
+    lease: str
+    gen: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """The lease is probably next: it may get ready, and must not release anything."""
+
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAlive:
+    """The holder is late.  Ask the supervisor and answer `Alive` or `Lost`; no answer is `Lost`."""
+
+    lease: str
+    gen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Make sure that nothing of this generation runs or will run on the device, then say `Fenced`.
+    Nobody gets a Grant before that.
+    """
+
+    lease: str
+    gen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """A token came back that was no longer held: its time has been charged already."""
+
+    lease: str
+    gen: int
+    busy_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerAt:
+    """Hand in `TimePassed` then; it replaces an earlier TimerAt.  `TokenScheduler.next_wake` says
+    the same, and a TimePassed that comes too early is harmless.
+    """
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A join or a resize would guarantee more than the device has; nothing was changed.
+
+    over_ppm: by how much.  fits_ppm: the largest request that fits.
+    """
+
+    lease: str
+    request_ppm: int
+    over_ppm: int
+    fits_ppm: int
+
+
+Action = (
+    Grant | Extend | Lengthen | Recall | Prepare | CheckAlive | Fence | Audit | TimerAt | Refused
+)

@@ -1,0 +1,59 @@
+"""What a lease used and waited for, for metrics and `rgpu top`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_server.core.model import PPM
+from rgpu_server.core.tokens.units import PPB, State
+from rgpu_server.core.tokens.windows import SECOND
+
+if TYPE_CHECKING:
+    from rgpu_server.core.tokens.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Totals are ns since the lease joined, up to the last event or report.
+
+    device_ns: the device worked for it.  held_ns: it had the token.  waiting_ns: it wanted the
+    token and another one had it.  throttled_ns: it wanted the token and was at its cap.
+    owed_ns: device time that its request is short of; negative is a debt that it works off.
+    share_1s_ppm, share_10s_ppm: device time over the last one and ten seconds.
+    """
+
+    lease: str
+    request_ppm: int
+    limit_ppm: int
+    state: str
+    grants: int
+    device_ns: int
+    held_ns: int
+    waiting_ns: int
+    throttled_ns: int
+    owed_ns: int
+    share_1s_ppm: int
+    share_10s_ppm: int
+
+
+def usage_of(unit: Unit, now: int, device_ns: int, sleep_credit_ns: int) -> Usage:
+    """The totals of a unit, with the state that it is in now counted up to now."""
+    lasting = now - unit.since
+    behind = device_ns - unit.tag
+    if unit.state in (State.OFF, State.THROTTLED):
+        behind = min(behind, sleep_credit_ns)
+    return Usage(
+        lease=unit.lease,
+        request_ppm=unit.share.request_ppm,
+        limit_ppm=unit.share.limit_ppm,
+        state=unit.state.value,
+        grants=unit.grants,
+        device_ns=unit.device_ns,
+        held_ns=unit.held_ns,
+        waiting_ns=unit.waiting_ns + (lasting if unit.state is State.READY else 0),
+        throttled_ns=unit.throttled_ns + (lasting if unit.state is State.THROTTLED else 0),
+        owed_ns=behind * unit.rate_ppb // PPB,
+        share_1s_ppm=unit.window.busy(now, SECOND) * PPM // SECOND,
+        share_10s_ppm=unit.window.busy(now, 10 * SECOND) * PPM // (10 * SECOND),
+    )

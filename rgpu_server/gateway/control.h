@@ -1,0 +1,28 @@
+// What gateway and daemon say to each other: a line of words, separated by tabs, in each datagram.
+//
+//   gateway: ready [PORTS] | error TEXT | reloaded | stale TEXT | refused PEER TEXT
+//   daemon:  reload, or it closes its end: take nobody new and end with the last connection
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace rgpu::gateway {
+
+inline constexpr size_t kMaxLineBytes = 1024;
+
+class Control {
+ public:
+  explicit Control(int fd) : fd_(fd) {}
+  int fd() const { return fd_; }
+  // Never blocks: what there is no room for is lost.  Control characters become '?'.
+  void Say(std::initializer_list<std::string_view> words) const;
+  // False: the daemon has closed its end.
+  bool Hear(std::string* line) const;
+
+ private:
+  const int fd_;
+};
+
+}  // namespace rgpu::gateway

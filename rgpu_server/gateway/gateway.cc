@@ -1,0 +1,156 @@
+#include "rgpu_server/gateway/gateway.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/transport/frame_io.h"
+#include "rgpu_common/native/wire/frame.h"
+#include "rgpu_server/gateway/relay.h"
+#include "rgpu_server/gateway/threads.h"
+
+namespace rgpu::gateway {
+namespace {
+
+constexpr int kInnerTimeoutMs = 5000;
+// What a client that has ended its side may still be told.
+constexpr int kLingerMs = 5000;
+constexpr int kEndPollMs = 100;
+
+base::UniqueFd ConnectInner(const std::string& path) {
+  base::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (path.size() >= sizeof to.sun_path) return {};
+  std::memcpy(to.sun_path, path.c_str(), path.size() + 1);
+  // A full backlog blocks connect; the send timeout bounds that.
+  const timeval limit{kInnerTimeoutMs / 1000, 0};
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) return {};
+  return fd;
+}
+
+}  // namespace
+
+Gateway::Gateway(Terminal& terminal, const Control& control, std::string transport,
+                 std::string inner, Limits limits)
+    : terminal_(terminal),
+      control_(control),
+      transport_(std::move(transport)),
+      inner_(std::move(inner)),
+      limits_(limits) {}
+
+void Gateway::Run(std::vector<base::UniqueFd> listeners) {
+  while (Serve(listeners)) {
+  }
+  listeners.clear();
+  terminal_.Close();
+  // Sessions that go on without the daemon go on through here.
+  while (connections_ != 0) poll(nullptr, 0, kEndPollMs);
+}
+
+bool Gateway::Serve(const std::vector<base::UniqueFd>& listeners) {
+  std::vector<pollfd> waits = {{control_.fd(), POLLIN, 0}};
+  for (const base::UniqueFd& listener : listeners) waits.push_back({listener.get(), POLLIN, 0});
+  if (poll(waits.data(), waits.size(), -1) < 0) return errno == EINTR;
+  for (size_t i = 1; i < waits.size(); ++i) {
+    if (waits[i].revents != 0) Accept(waits[i].fd);
+  }
+  return waits[0].revents == 0 || HearDaemon();
+}
+
+bool Gateway::HearDaemon() {
+  std::string line;
+  if (!control_.Hear(&line)) return false;
+  if (line != "reload") return true;
+  std::string why;
+  if (terminal_.Reload(&why)) {
+    control_.Say({"reloaded"});
+  } else {
+    control_.Say({"stale", why});
+  }
+  return true;
+}
+
+void Gateway::Accept(int listener) {
+  std::string peer;
+  const int socket = terminal_.Accept(listener, &peer).release();
+  if (socket < 0) return;
+  if (connections_.fetch_add(1) >= limits_.connections) {
+    control_.Say({"refused", peer, "too many connections"});
+  } else {
+    const uint64_t guest = Enter(base::UniqueFd(dup(socket)));
+    Thread thread;
+    if (thread.Start([this, socket, peer, guest] { Attend(socket, peer, guest); })) {
+      thread.Detach();
+      return;
+    }
+    Leave(guest);
+  }
+  --connections_;
+  close(socket);
+}
+
+uint64_t Gateway::Enter(base::UniqueFd socket) {
+  const std::lock_guard lock(mutex_);
+  if (guests_.size() >= limits_.handshakes) {
+    shutdown(guests_.begin()->second.get(), SHUT_RDWR);
+    guests_.erase(guests_.begin());
+  }
+  guests_.emplace(++arrivals_, std::move(socket));
+  return arrivals_;
+}
+
+void Gateway::Leave(uint64_t guest) {
+  const std::lock_guard lock(mutex_);
+  guests_.erase(guest);
+}
+
+void Gateway::Attend(int socket, const std::string& peer, uint64_t guest) {
+  {
+    wire::Preface preface{transport_, peer, "", false};
+    std::string why;
+    std::unique_ptr<transport::Connection> client =
+        terminal_.Welcome(base::UniqueFd(socket), limits_.handshake_ms, &preface, &why);
+    Leave(guest);
+    if (client != nullptr) {
+      Bring(*client, preface);
+    } else if (!why.empty()) {
+      control_.Say({"refused", peer, why});
+    }
+  }
+  --connections_;
+}
+
+void Gateway::Bring(transport::Connection& client, const wire::Preface& preface) {
+  base::UniqueFd socket = ConnectInner(inner_);
+  if (!socket.valid()) {
+    base::Log(base::Level::kError, "the server does not answer at %s: %s", inner_.c_str(),
+              base::ErrnoText(errno).c_str());
+    client.EndSending();
+    return;
+  }
+  const base::UniqueFd kept(dup(socket.get()));
+  const auto inner = transport::Adopt(socket.release());
+  if (inner == nullptr) return;
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kHandshake;
+  header.opcode = static_cast<uint16_t>(wire::Handshake::kPreface);
+  transport::FrameBuffer frame;
+  wire::Writer head = frame.Begin(header);
+  Put(head, preface);
+  frame.End();
+  iovec part = frame.part();
+  if (transport::SendAll(*inner, &part, 1, nullptr, kInnerTimeoutMs) !=
+      transport::SendState::kSent) {
+    return;
+  }
+  Relay(client, *inner, kept.get(), kLingerMs);
+}
+
+}  // namespace rgpu::gateway

@@ -1,0 +1,55 @@
+// Accepts clients, lets a Terminal agree with them, introduces them to the daemon and relays.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "rgpu_server/gateway/control.h"
+#include "rgpu_server/gateway/terminal.h"
+
+namespace rgpu::gateway {
+
+struct Limits {
+  int handshake_ms = 10000;
+  unsigned int handshakes = 128;  // at once; who is at it for longest makes room
+  unsigned int connections = 1024;
+};
+
+class Gateway {
+ public:
+  Gateway(Terminal& terminal, const Control& control, std::string transport, std::string inner,
+          Limits limits);
+
+  // Accepts on `listeners`, which it owns, until the daemon is gone; then until the last connection
+  // has ended.
+  void Run(std::vector<base::UniqueFd> listeners);
+
+ private:
+  // Returns false when the daemon is gone.
+  bool Serve(const std::vector<base::UniqueFd>& listeners);
+  bool HearDaemon();
+  void Accept(int listener);
+  void Attend(int socket, const std::string& peer, uint64_t guest);
+  void Bring(transport::Connection& client, const wire::Preface& preface);
+
+  // Who is to shake hands enters, with a copy of its socket; who is at it for longest is sent away
+  // to make room.
+  uint64_t Enter(base::UniqueFd socket);
+  void Leave(uint64_t guest);
+
+  Terminal& terminal_;
+  const Control& control_;
+  const std::string transport_;
+  const std::string inner_;
+  const Limits limits_;
+  std::mutex mutex_;
+  std::map<uint64_t, base::UniqueFd> guests_;  // in order of arrival
+  uint64_t arrivals_ = 0;
+  std::atomic<unsigned int> connections_{0};
+};
+
+}  // namespace rgpu::gateway

@@ -1,0 +1,107 @@
+#include "rgpu_server/gateway/relay.h"
+
+#include <poll.h>
+
+#include <atomic>
+#include <memory>
+
+#include "rgpu_common/native/base/clock.h"
+#include "rgpu_server/gateway/threads.h"
+
+namespace rgpu::gateway {
+namespace {
+
+using transport::Connection;
+using transport::IoResult;
+using transport::IoState;
+
+// How often a stalled way looks whether anybody is there whose bytes it carries.
+constexpr int kLookMs = 1000;
+
+struct Way {
+  Connection& from;
+  Connection& to;
+  std::atomic<bool>& ended;  // one of the ways has
+  int from_fd;               // -1: what it carries may always matter
+  int linger_ms;
+};
+
+bool SourceGone(const Way& way) {
+  pollfd source{way.from_fd, 0, 0};
+  return way.from_fd >= 0 && poll(&source, 1, 0) > 0;
+}
+
+// Until there is room.  False: there is none, and nobody is left who waits for these bytes.
+bool WaitForRoom(const Way& way) {
+  base::Deadline deadline(-1);
+  bool leaving = false;
+  for (;;) {
+    if (!leaving && (way.ended || SourceGone(way))) {
+      leaving = true;
+      deadline = base::Deadline(way.linger_ms);
+    }
+    // A peer whose machine is gone is found by the connection itself.
+    if (way.to.Wait(transport::kWritable, kLookMs) != 0) return true;
+    if (leaving && deadline.passed()) return false;
+  }
+}
+
+bool SendAll(const Way& way, const uint8_t* data, size_t bytes) {
+  while (bytes > 0) {
+    const iovec part{const_cast<uint8_t*>(data), bytes};
+    const IoResult sent = way.to.TrySend(&part, 1);
+    if (sent.ok()) {
+      data += sent.bytes;
+      bytes -= sent.bytes;
+    } else if (sent.state == IoState::kWouldBlock) {
+      if (!WaitForRoom(way)) return false;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+// True: the stream ended in order.
+bool Carry(const Way& way, uint8_t* buffer) {
+  for (;;) {
+    const IoResult got = way.from.TryRecv(buffer, kRelayBytes);
+    if (got.ok()) {
+      if (!SendAll(way, buffer, got.bytes)) return false;
+    } else if (got.state == IoState::kWouldBlock) {
+      const int timeout_ms = way.ended ? way.linger_ms : -1;
+      const int events = transport::kReadable | transport::kWoken;
+      if (way.from.Wait(events, timeout_ms) == 0) return false;
+    } else {
+      return got.state == IoState::kClosed;
+    }
+  }
+}
+
+void Run(const Way& way) {
+  const auto buffer = std::make_unique_for_overwrite<uint8_t[]>(kRelayBytes);
+  const bool in_order = Carry(way, buffer.get());
+  way.ended = true;
+  if (in_order) {
+    way.to.EndSending();
+    // The other way reads from `to`, and looks at its time again.
+    way.to.Wake();
+    return;
+  }
+  way.from.Shutdown();
+  way.to.Shutdown();
+}
+
+}  // namespace
+
+void Relay(Connection& client, Connection& inner, int inner_fd, int linger_ms) {
+  std::atomic<bool> ended{false};
+  const Way up{client, inner, ended, -1, linger_ms};
+  const Way down{inner, client, ended, inner_fd, linger_ms};
+  Thread other;
+  if (!other.Start([&down] { Run(down); })) return;
+  Run(up);
+  other.Join();
+}
+
+}  // namespace rgpu::gateway

@@ -1,0 +1,31 @@
+// A transport as the gateway sees it: it makes a Connection and an introduction of what was
+// accepted.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rgpu_common/native/base/fd.h"
+#include "rgpu_common/native/transport/transport.h"
+#include "rgpu_common/native/wire/preface.h"
+
+namespace rgpu::gateway {
+
+class Terminal {
+ public:
+  virtual ~Terminal() = default;
+  // Reads keys and certificates again.  False: `why`, and the old ones stay.
+  virtual bool Reload(std::string* why) = 0;
+  // Takes one of those who wait at `door`.  Invalid: nobody.  The socket stands for the guest;
+  // shutting it down sends the guest away.
+  virtual base::UniqueFd Accept(int door, std::string* peer);
+  // Takes nobody new.
+  virtual void Close() {}
+  // Agrees with the client behind `socket`, within the time.  Null: `why` it did not come about, ""
+  // if that is nobody's business.  `preface` has transport and peer already.
+  virtual std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
+                                                         wire::Preface* preface,
+                                                         std::string* why) = 0;
+};
+
+}  // namespace rgpu::gateway

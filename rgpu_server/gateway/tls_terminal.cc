@@ -1,0 +1,217 @@
+#include "rgpu_server/gateway/tls_terminal.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/transport/frame_io.h"
+#include "rgpu_common/native/wire/handshake.h"
+
+namespace rgpu::gateway {
+namespace {
+
+namespace tls = transport::tls;
+
+constexpr size_t kReadBufferBytes = 64U << 10;
+constexpr uint8_t kTlsHandshakeRecord = 0x16;
+constexpr int kLingerMs = 1000;
+constexpr int32_t kUnknownError = 999;
+constexpr unsigned int kMaxNames = 64;
+
+int NoPassword(char*, int, int, void*) { return 0; }
+
+// The client's list is bytes of length and name; what we speak is told apart behind this door.
+int SelectProtocol(tls::Ssl*, const unsigned char** out, unsigned char* out_bytes,
+                   const unsigned char* in, unsigned int in_bytes, void*) {
+  for (unsigned int at = 0; at < in_bytes;) {
+    const unsigned int bytes = in[at];
+    if (at + 1 + bytes > in_bytes) break;
+    const std::string_view name(reinterpret_cast<const char*>(in) + at + 1, bytes);
+    if (name == "rgpu" || name == "h2") {
+      *out = in + at + 1;
+      *out_bytes = static_cast<unsigned char>(bytes);
+      return tls::kAlpnOk;
+    }
+    at += 1 + bytes;
+  }
+  return tls::kAlpnFatal;
+}
+
+// The first byte, which stays there.  -1: none came.
+int FirstByte(int socket, int timeout_ms) {
+  const base::Deadline deadline(timeout_ms);
+  for (;;) {
+    pollfd wait{socket, POLLIN, 0};
+    const int ready = poll(&wait, 1, deadline.left_ms());
+    if (ready == 0) return -1;
+    uint8_t byte = 0;
+    const ssize_t got = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got == 1) return byte;
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return -1;
+  }
+}
+
+// Says so in the frames that a client without TLS understands.
+void TurnAway(base::UniqueFd socket, const std::string& sentence) {
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kHandshake;
+  header.opcode = static_cast<uint16_t>(wire::Handshake::kRefused);
+  header.status = kUnknownError;
+  transport::FrameBuffer frame;
+  wire::Writer head = frame.Begin(header);
+  wire::Refused refused{sentence};
+  Put(head, refused);
+  frame.End();
+  if (send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
+  shutdown(socket.get(), SHUT_WR);
+  // A close with unread bytes would reset the connection, and the frame be lost with it.
+  const base::Deadline deadline(kLingerMs);
+  uint8_t scratch[4096];
+  for (;;) {
+    pollfd wait{socket.get(), POLLIN, 0};
+    if (poll(&wait, 1, deadline.left_ms()) <= 0) return;
+    if (recv(socket.get(), scratch, sizeof scratch, MSG_DONTWAIT) <= 0) return;
+  }
+}
+
+}  // namespace
+
+TlsTerminal::TlsTerminal(const tls::Api& api, TlsOptions options)
+    : api_(api), options_(std::move(options)) {}
+
+bool TlsTerminal::Configure(tls::Context* context, std::string* why) const {
+  if (api_.SSL_CTX_use_certificate_chain_file(context, options_.certificate.c_str()) != 1) {
+    *why = options_.certificate + " (tls.certificate) holds no certificate that can be read: ";
+  } else if (api_.SSL_CTX_use_PrivateKey_file(context, options_.key.c_str(), tls::kPem) != 1) {
+    *why = options_.key + " (tls.key) is not the key of " + options_.certificate +
+           ", or has a password: ";
+  } else if (options_.client_ca.empty()) {
+    return true;
+  } else if (api_.SSL_CTX_load_verify_locations(context, options_.client_ca.c_str(), nullptr) !=
+             1) {
+    *why = options_.client_ca + " (tls.client_ca) holds no certificates that can be read: ";
+  } else {
+    // Clients learn which of their certificates is asked for.
+    api_.SSL_CTX_set_client_CA_list(context,
+                                    api_.SSL_load_client_CA_file(options_.client_ca.c_str()));
+    api_.SSL_CTX_set_verify(
+        context, options_.require_client_certificate ? tls::kVerifyOrFail : tls::kVerifyPeer,
+        nullptr);
+    return true;
+  }
+  *why += tls::TakeError(api_);
+  return false;
+}
+
+TlsTerminal::Context TlsTerminal::Make(std::string* why) const {
+  api_.ERR_clear_error();
+  const Context context(api_.SSL_CTX_new(api_.TLS_server_method()), api_.SSL_CTX_free);
+  tls::Context* raw = context.get();
+  api_.SSL_CTX_ctrl(raw, tls::kCtrlMinVersion, tls::kTls13, nullptr);
+  api_.SSL_CTX_ctrl(raw, tls::kCtrlMode, tls::kPartialWrite | tls::kMovingBuffer, nullptr);
+  api_.SSL_CTX_ctrl(raw, tls::kCtrlReadAhead, 1, nullptr);
+  api_.SSL_CTX_ctrl(raw, tls::kCtrlCacheMode, 0, nullptr);
+  api_.SSL_CTX_set_default_read_buffer_len(raw, kReadBufferBytes);
+  api_.SSL_CTX_set_num_tickets(raw, 0);
+  api_.SSL_CTX_set_default_passwd_cb(raw, &NoPassword);
+  api_.SSL_CTX_set_alpn_select_cb(raw, &SelectProtocol, nullptr);
+  return Configure(raw, why) ? context : nullptr;
+}
+
+bool TlsTerminal::Reload(std::string* why) {
+  Context made = Make(why);
+  if (made == nullptr) return false;
+  const std::lock_guard lock(mutex_);
+  context_ = std::move(made);
+  return true;
+}
+
+TlsTerminal::Context TlsTerminal::Current() {
+  const std::lock_guard lock(mutex_);
+  return context_;
+}
+
+std::unique_ptr<transport::Connection> TlsTerminal::Welcome(base::UniqueFd socket, int timeout_ms,
+                                                            wire::Preface* preface,
+                                                            std::string* why) {
+  const base::Deadline deadline(timeout_ms);
+  const int first = FirstByte(socket.get(), timeout_ms);
+  if (first < 0) return nullptr;
+  if (first != kTlsHandshakeRecord) {
+    *why = "it does not speak TLS";
+    TurnAway(std::move(socket),
+             "this port speaks TLS: write tls:HOST:PORT (--server or RGPU_SERVER)");
+    return nullptr;
+  }
+  const Context context = Current();
+  tls::Ssl* ssl = api_.SSL_new(context.get());
+  if (ssl == nullptr) return nullptr;
+  api_.SSL_set_accept_state(ssl);
+  auto connection = std::make_unique<tls::TlsConnection>(
+      api_, ssl, transport::Adopt(socket.release()), /*guarded=*/false);
+  bool timed_out = false;
+  if (!connection->Handshake(deadline.left_ms(), &timed_out)) {
+    *why = connection->LostReason();
+    if (const long verdict = connection->verify_result(); verdict != 0) {
+      *why = api_.X509_verify_cert_error_string(verdict);
+    }
+    return nullptr;
+  }
+  Introduce(ssl, preface);
+  return connection;
+}
+
+// Says whom the client's certificate names.  The handshake has verified it.
+void TlsTerminal::Introduce(tls::Ssl* ssl, wire::Preface* preface) const {
+  const std::unique_ptr<tls::Certificate, void (*)(tls::Certificate*)> certificate(
+      api_.SSL_get1_peer_certificate(ssl), api_.X509_free);
+  if (certificate == nullptr) return;
+  preface->authenticated = true;
+  std::string name =
+      options_.tenant_is_uri ? Uri(certificate.get()) : CommonName(certificate.get());
+  if (name.size() <= wire::kMaxNameBytes && wire::IsCleanText(name)) {
+    preface->tenant = std::move(name);
+  }
+}
+
+std::string TlsTerminal::CommonName(tls::Certificate* certificate) const {
+  tls::Name* subject = api_.X509_get_subject_name(certificate);
+  const int at = api_.X509_NAME_get_index_by_NID(subject, tls::kNidCommonName, -1);
+  // Two names are none: nobody knows which of them was checked by whom.
+  if (at < 0 || api_.X509_NAME_get_index_by_NID(subject, tls::kNidCommonName, at) >= 0) return {};
+  unsigned char* text = nullptr;
+  const tls::Asn1String* data =
+      api_.X509_NAME_ENTRY_get_data(api_.X509_NAME_get_entry(subject, at));
+  const int bytes = api_.ASN1_STRING_to_UTF8(&text, data);
+  if (bytes < 0) return {};
+  std::string name(reinterpret_cast<const char*>(text), static_cast<size_t>(bytes));
+  api_.CRYPTO_free(text, "", 0);
+  return name;
+}
+
+std::string TlsTerminal::Uri(tls::Certificate* certificate) const {
+  const std::unique_ptr<tls::Stack, void (*)(tls::Stack*)> names(
+      static_cast<tls::Stack*>(
+          api_.X509_get_ext_d2i(certificate, tls::kNidAltNames, nullptr, nullptr)),
+      api_.GENERAL_NAMES_free);
+  if (names == nullptr) return {};
+  std::string found;
+  const int count = api_.OPENSSL_sk_num(names.get());
+  for (int i = 0; i < count && i < static_cast<int>(kMaxNames); ++i) {
+    int type = 0;
+    const auto* value = static_cast<const tls::Asn1String*>(api_.GENERAL_NAME_get0_value(
+        static_cast<const tls::GeneralName*>(api_.OPENSSL_sk_value(names.get(), i)), &type));
+    if (type != tls::kNameUri) continue;
+    const std::string_view uri(reinterpret_cast<const char*>(api_.ASN1_STRING_get0_data(value)),
+                               static_cast<size_t>(api_.ASN1_STRING_length(value)));
+    if (!uri.starts_with(options_.uri_prefix)) continue;
+    if (!found.empty()) return {};  // two are none
+    found = uri.substr(options_.uri_prefix.size());
+  }
+  return found;
+}
+
+}  // namespace rgpu::gateway

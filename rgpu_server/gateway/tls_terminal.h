@@ -1,0 +1,47 @@
+// The server's end of `tls:`.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "rgpu_common/native/transport/tls/openssl.h"
+#include "rgpu_common/native/transport/tls/tls_connection.h"
+#include "rgpu_server/gateway/terminal.h"
+
+namespace rgpu::gateway {
+
+struct TlsOptions {
+  std::string certificate;
+  std::string key;
+  std::string client_ca;  // empty: no certificates are asked for
+  bool require_client_certificate = false;
+  bool tenant_is_uri = false;  // else the subject's common name
+  std::string uri_prefix;
+};
+
+class TlsTerminal final : public Terminal {
+ public:
+  TlsTerminal(const transport::tls::Api& api, TlsOptions options);
+
+  bool Reload(std::string* why) override;
+  std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
+                                                 wire::Preface* preface, std::string* why) override;
+
+ private:
+  using Context = std::shared_ptr<transport::tls::Context>;
+
+  Context Make(std::string* why) const;
+  bool Configure(transport::tls::Context* context, std::string* why) const;
+  Context Current();
+  void Introduce(transport::tls::Ssl* ssl, wire::Preface* preface) const;
+  std::string CommonName(transport::tls::Certificate* certificate) const;
+  std::string Uri(transport::tls::Certificate* certificate) const;
+
+  const transport::tls::Api& api_;
+  const TlsOptions options_;
+  std::mutex mutex_;
+  Context context_;
+};
+
+}  // namespace rgpu::gateway

@@ -1,0 +1,332 @@
+"""What the daemon gives into the token loop's keeping, and takes back when it starts anew."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from dataclasses import fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from rgpu_common.errors import WorkerError
+from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE, SECRET_BYTES, Hello
+from rgpu_server.core.events import Adopted
+from rgpu_server.core.lease import Lease
+from rgpu_server.core.model import PPM, LeaseKey, LeaseState, Quota, SessionState
+from rgpu_server.core.placement import find
+from rgpu_server.core.sessions import Session
+from rgpu_server.observe.audit import audit
+from rgpu_server.service.callers import Caller
+from rgpu_server.tokens import protocol as say
+from rgpu_server.tokens.page import Phase, TokenView
+from rgpu_server.workers.messages import encode_end
+from rgpu_server.workers.pages import Counters, LeasePage
+from rgpu_server.workers.process import Handles, WorkerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rgpu_server.conductor import Conductor
+    from rgpu_server.tokens.link import TokenLink, Told
+
+log = logging.getLogger("rgpu.server")
+
+_LOG_BYTES = 64 << 10
+_NOT_SERVED = "the server was started anew and does not serve this session's device any more"
+
+
+class Handover:
+    """Tells the loop of every lease and every worker with a session.
+
+    uuids: ordinal -> the device's identity, which a later daemon knows it by.
+    """
+
+    def __init__(
+        self, conductor: Conductor, link: TokenLink, uuids: Mapping[int, str], enforce: bool
+    ) -> None:
+        self._conductor = conductor
+        self._link = link
+        self._uuids = uuids
+        self._enforce = enforce
+        self._told: set[str] = set()
+        self._usage: dict[str, say.UsageIs] = {}
+        # What leases had used when the loop before this one ended.
+        self._before: dict[str, say.UsageIs] = {}
+        # Of the loop that is there now, by device.
+        self.tokens: dict[int, say.DeviceIs] = {}
+        self.heard_at: float | None = None
+
+    def usage(self, lease: str) -> say.UsageIs:
+        """What a lease has used of its device, as last told; zeros if nothing was told."""
+        now = self._usage.get(lease, say.no_usage(lease))
+        before = self._before.get(lease)
+        return now if before is None else _sum(before, now)
+
+    # Telling
+
+    def page_made(self, lease: str) -> None:
+        """A page is new: nobody runs before the loop says so."""
+        page = self._conductor.pages.get(lease)
+        if page is not None and self._enforce:
+            token = TokenView(page.address)
+            token.heartbeat(time.monotonic_ns())
+            token.write(Phase.NONE, 0)
+        self.lease_is(lease)
+
+    def lease_is(self, lease_id: str) -> None:
+        """Tells of a lease, or of its change."""
+        lease = self._conductor.node.leases.get(lease_id)
+        page = self._conductor.pages.get(lease_id)
+        if lease is None or page is None:
+            return
+        quota = lease.quota
+        message = say.LeaseIs(
+            lease=lease.id,
+            tenant=lease.key.tenant,
+            device=lease.device,
+            request_ppm=quota.share_request_ppm,
+            limit_ppm=quota.share_limit_ppm or PPM,
+            weight=quota.weight,
+            priority=quota.priority,
+            paused=lease.paused,
+            ended=page.ended.numbers(),
+            record=json.dumps(self._lease_record(lease)),
+        )
+        new = lease.id not in self._told
+        self._told.add(lease.id)
+        self._link.send(message, [page.fd, page.signal_fd] if new else [])
+
+    def lease_gone(self, lease: str) -> None:
+        self._told.discard(lease)
+        self._usage.pop(lease, None)
+        self._before.pop(lease, None)
+        self._link.send(say.LeaseGone(lease))
+
+    def worker_is(self, session_id: int) -> None:
+        """Tells of the worker that a session has."""
+        conductor = self._conductor
+        session = conductor.node.sessions.get(session_id)
+        visitor = conductor.desk.get(session_id)
+        worker = conductor.workers.get(session.worker) if session and session.worker else None
+        handles = worker.handles() if worker is not None else None
+        if session is None or visitor is None or handles is None:
+            return
+        record = {
+            "tenant": session.tenant,
+            "opened_at": session.opened_at,
+            "peer": visitor.peer,
+            "transport": visitor.caller.transport,
+            "program": visitor.hello.program,
+            "client_pid": visitor.hello.pid,
+            "secret": visitor.secret.hex(),
+        }
+        message = say.WorkerIs(
+            session.id, session.lease, session.slot, handles.pid, json.dumps(record)
+        )
+        fds = [handles.pidfd, handles.control_fd, handles.log_fd]
+        self._link.send(message, [fd for fd in fds if fd >= 0])
+
+    def slot_cleared(self, lease: str, session: int) -> None:
+        """The worker of a session is gone and the page has its slot back."""
+        page = self._conductor.pages.get(lease)
+        if page is not None:
+            self._link.send(say.WorkerGone(session, lease, page.ended.numbers()))
+
+    # LinkWatcher
+
+    def hand_over(self) -> None:
+        """A new loop: tells it everything."""
+        self._before = {lease: self.usage(lease) for lease in self._usage}
+        self._usage.clear()
+        self._told.clear()
+        for lease in self._conductor.node.leases:
+            self.lease_is(lease.id)
+        for session in self._conductor.node.sessions:
+            self.worker_is(session.id)
+
+    def loop_said(self, message: say.UsageIs | say.DeviceIs | say.Noted) -> None:
+        self.heard_at = self._conductor.clock.now()
+        if isinstance(message, say.DeviceIs):
+            self.tokens[message.device] = message
+            return
+        if isinstance(message, say.UsageIs):
+            if message.lease in self._told:
+                self._usage[message.lease] = message
+            return
+        log.warning("session %d: %s", message.session, message.sentence)
+        audit("session_fenced", session=message.session, sentence=message.sentence)
+
+    # Adopting
+
+    def adopt(self, told: Told) -> None:
+        """Goes on with what an earlier daemon left: before anything is granted."""
+        leases = self._adopt_leases(told)
+        sessions = self._adopt_workers(told, leases)
+        for lease in list(leases.values()):
+            if not lease.slots and lease.state is not LeaseState.ACTIVE:
+                del leases[lease.id]
+                self._conductor.pages.pop(lease.id).close()
+                self.lease_gone(lease.id)
+        if not leases:
+            return
+        log.info("%d leases and %d running sessions are adopted", len(leases), len(sessions))
+        self._conductor.feed(Adopted(tuple(leases.values()), tuple(sessions)))
+        for lease in leases.values():
+            self.lease_is(lease.id)
+
+    def _adopt_leases(self, told: Told) -> dict[str, Lease]:
+        ordinals = {uuid: ordinal for ordinal, uuid in self._uuids.items()}
+        leases = {}
+        for message, fds in told:
+            if not isinstance(message, say.LeaseIs):
+                continue
+            record = _record(message.record)
+            lease = _lease(message.lease, record, ordinals)
+            if lease is None:
+                say.close_all(fds)
+                if not any(_of_lease(m, message.lease) for m, _ in told):
+                    self.lease_gone(message.lease)
+                continue
+            try:
+                page = LeasePage.existing(fds[0], fds[1], Counters(*message.ended))
+            except WorkerError as error:
+                log.error("lease %s cannot be adopted: %s", message.lease, error)
+                continue
+            self._conductor.pages[lease.id] = page
+            self._told.add(lease.id)
+            leases[lease.id] = lease
+        return leases
+
+    def _adopt_workers(self, told: Told, leases: Mapping[str, Lease]) -> list[Session]:
+        conductor = self._conductor
+        sessions = []
+        numbers = iter(range(1, len(told) + 1))
+        for message, fds in told:
+            if not isinstance(message, say.WorkerIs):
+                continue
+            lease = leases.get(message.lease)
+            handles = Handles(message.pid, fds[0], fds[1], fds[2] if len(fds) > 2 else -1)
+            number = next(numbers)
+            worker = WorkerProcess.adopted(number, handles, _LOG_BYTES, conductor)
+            if lease is None:
+                worker.send(encode_end(CUDA_ERROR_DEVICE_UNAVAILABLE, _NOT_SERVED))
+                worker.abandon()
+                continue
+            conductor.workers[number] = worker
+            session = self._session(message, lease, number)
+            lease.slots[message.slot] = session.id
+            sessions.append(session)
+        return sessions
+
+    def _session(self, message: say.WorkerIs, lease: Lease, worker: int) -> Session:
+        record = _record(message.record)
+        tenant = str(record.get("tenant", lease.key.tenant))
+        hello = Hello(program=str(record.get("program", "")), pid=_whole(record.get("client_pid")))
+        caller = Caller(str(record.get("transport", "")), str(record.get("peer", "")))
+        self._conductor.desk.adopt(message.session, tenant, caller, hello, _secret(record))
+        opened_at = record.get("opened_at")
+        now = self._conductor.clock.now()
+        return Session(
+            id=message.session,
+            tenant=tenant,
+            lease=lease.id,
+            slot=message.slot,
+            library=find(self._conductor.node.devices, lease.device).library,
+            opened_at=float(opened_at) if isinstance(opened_at, int | float) else now,
+            deadline=None,
+            state=SessionState.OPEN,
+            worker=worker,
+        )
+
+    def _lease_record(self, lease: Lease) -> dict[str, Any]:
+        return {
+            "tenant": lease.key.tenant,
+            "key": lease.key.name,
+            "uuid": self._uuids[lease.device],
+            "quota": {f.name: _plain(getattr(lease.quota, f.name)) for f in fields(Quota)},
+            "explicit": lease.explicit,
+            "ttl_seconds": lease.ttl_seconds,
+            "address": lease.address,
+            "asked_share_ppm": lease.asked_share_ppm,
+            "held_bytes": lease.held_bytes,
+            "paused": lease.paused,
+            "stopped": lease.stopped,
+            "state": lease.state.name,
+        }
+
+
+def _record(text: str) -> dict[str, Any]:
+    """What a daemon, perhaps of another release, noted; what cannot be read is nothing."""
+    with contextlib.suppress(ValueError):
+        record = json.loads(text)
+        if isinstance(record, dict):
+            return record
+    return {}
+
+
+def _lease(lease: str, record: Mapping[str, Any], ordinals: Mapping[str, int]) -> Lease | None:
+    device = ordinals.get(str(record.get("uuid")))
+    quota = record.get("quota")
+    if device is None or not isinstance(quota, dict):
+        return None
+    known = {f.name: _like(f.default, quota[f.name]) for f in fields(Quota) if f.name in quota}
+    return Lease(
+        id=lease,
+        key=LeaseKey(str(record.get("tenant")), str(record.get("key"))),
+        device=device,
+        quota=Quota(**{"memory_bytes": 0, **known}),
+        explicit=bool(record.get("explicit")),
+        ttl_seconds=float(record.get("ttl_seconds") or 0.0),
+        ends_at=None,
+        address=str(record.get("address") or ""),
+        asked_share_ppm=_whole(record.get("asked_share_ppm")) or known.get("share_request_ppm", 0),
+        held_bytes=_whole(record.get("held_bytes")),
+        paused=bool(record.get("paused")),
+        stopped=bool(record.get("stopped", record.get("paused"))),
+        state=LeaseState.__members__.get(str(record.get("state")), LeaseState.ACTIVE),
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _like(default: object, value: object) -> Any:
+    """A field's value of an earlier daemon; what this release does not know is the default."""
+    if isinstance(default, Enum):
+        with contextlib.suppress(ValueError):
+            return type(default)(value)
+        return default
+    return _whole(value)
+
+
+def _of_lease(message: say.Message, lease: str) -> bool:
+    return isinstance(message, say.WorkerIs) and message.lease == lease
+
+
+def _secret(record: Mapping[str, Any]) -> bytes | None:
+    """What lets a client go on with its session; None: an earlier release did not note it."""
+    with contextlib.suppress(ValueError):
+        secret = bytes.fromhex(str(record.get("secret", "")))
+        return secret if len(secret) == SECRET_BYTES else None
+    return None
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _sum(before: say.UsageIs, now: say.UsageIs) -> say.UsageIs:
+    """Totals go on; shares are those of now."""
+    return say.UsageIs(
+        lease=now.lease,
+        grants=before.grants + now.grants,
+        device_ns=before.device_ns + now.device_ns,
+        held_ns=before.held_ns + now.held_ns,
+        waiting_ns=before.waiting_ns + now.waiting_ns,
+        throttled_ns=before.throttled_ns + now.throttled_ns,
+        share_1s_ppm=now.share_1s_ppm,
+        share_10s_ppm=now.share_10s_ppm,
+    )

@@ -1,0 +1,149 @@
+"""`rgpu token`: makes, lists and revokes the tokens of a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_common.command import OK, Command
+from rgpu_common.config import read_toml
+from rgpu_common.errors import RgpuError, UsageError
+from rgpu_server.identity.tokens import changing, make_token, read_tokens
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rgpu_server.identity.tokens import TokenRow
+
+_LIFE = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    new = verbs.add_parser("new", help="make a token and print it, this once")
+    new.add_argument("tenant", metavar="TENANT", help="who it is that shows it")
+    new.add_argument(
+        "--file", type=Path, metavar="FILE", help="write it there, mode 0600, not on the screen"
+    )
+    new.add_argument("--expires", metavar="30d", help="its life: 90m, 12h, 30d (default: no end)")
+    listing = verbs.add_parser("list", help="the tokens' ids and tenants")
+    listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    revoke = verbs.add_parser("revoke", help="make a token worthless, at once")
+    revoke.add_argument("id", metavar="ID", nargs="?", help="the id that `list` shows")
+    revoke.add_argument("--tenant", metavar="NAME", help="all tokens of a tenant")
+    for verb in (new, listing, revoke):
+        verb.add_argument(
+            "--tokens",
+            type=Path,
+            metavar="FILE",
+            help="the server's tokens file (default: /etc/rgpu/tokens.toml for root, else "
+            "~/.config/rgpu/tokens.toml)",
+        )
+        verb.add_argument("--config", type=Path, metavar="FILE", help="or its configuration file")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    path = _path(arguments)
+    if arguments.verb == "new":
+        return _new(path, arguments)
+    if arguments.verb == "list":
+        return _list(path, arguments.json)
+    return _revoke(path, arguments)
+
+
+def _path(arguments: argparse.Namespace) -> Path:
+    if arguments.tokens is not None:
+        return Path(arguments.tokens).absolute()
+    if arguments.config is not None:
+        written = read_toml(arguments.config).table("identity").text("tokens", "")
+        if not written:
+            raise UsageError(f"{arguments.config} names no tokens file: set identity.tokens")
+        return Path(written).expanduser().absolute()
+    if os.geteuid() == 0:
+        return Path("/etc/rgpu/tokens.toml")
+    return Path("~/.config/rgpu/tokens.toml").expanduser()
+
+
+def _new(path: Path, arguments: argparse.Namespace) -> int:
+    now = time.time()
+    expires = None if arguments.expires is None else now + _life(arguments.expires)
+    token, row = make_token(arguments.tenant, now, expires)
+    if arguments.file is not None:
+        _write_secret(arguments.file, token)
+    with changing(path) as rows:
+        rows.append(row)
+    if arguments.file is None:
+        print(token, flush=True)
+    where = f"it is in {arguments.file}" if arguments.file is not None else "it is not shown again"
+    print(f"rgpu: token {row.id} of tenant {row.tenant!r}, in {path}; {where}", file=sys.stderr)
+    return OK
+
+
+def _write_secret(path: Path, token: str) -> None:
+    """Never over something that is there."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise RgpuError(f"{path} cannot be made: {error.strerror}") from None
+    with os.fdopen(fd, "w", encoding="ascii") as file:
+        file.write(token + "\n")
+
+
+def _life(text: str) -> float:
+    match = _LIFE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is not a life of a token: write 90m, 12h or 30d")
+    return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def _list(path: Path, as_json: bool) -> int:
+    rows = read_tokens(path) if path.exists() else []
+    if as_json:
+        found = [
+            {"id": r.id, "tenant": r.tenant, "made": r.made, "expires": r.expires} for r in rows
+        ]
+        print(json.dumps({"tokens": found}))
+        return OK
+    for row in rows:
+        print(f"{row.id}  {_day(row.made)}  {_end(row):<24}  {row.tenant}")
+    print(f"{len(rows)} tokens in {path}", file=sys.stderr)
+    return OK
+
+
+def _end(row: TokenRow) -> str:
+    if row.expires is None:
+        return "no end"
+    word = "until" if row.expires > time.time() else "ended"
+    return f"{word} {_day(row.expires)}"
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def _revoke(path: Path, arguments: argparse.Namespace) -> int:
+    if (arguments.id is None) == (arguments.tenant is None):
+        raise UsageError("say which token: its id, or --tenant NAME for all of a tenant")
+    with changing(path) as rows:
+        gone = [
+            r
+            for r in rows
+            if r.id == arguments.id or (arguments.id is None and r.tenant == arguments.tenant)
+        ]
+        if not gone:
+            name = arguments.id or f"of tenant {arguments.tenant!r}"
+            raise RgpuError(f"there is no token {name} in {path}; `rgpu token list` shows them")
+        rows[:] = [row for row in rows if row not in gone]
+    for row in gone:
+        print(f"revoked {row.id} of tenant {row.tenant!r}")
+    return OK
+
+
+token = Command("token", "make, list and revoke the tokens of a server", _configure, _run)

@@ -1,0 +1,115 @@
+"""Who calls the control-plane API: asked before each call, kept for its time."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from rgpu_server.core.model import Code, Refusal
+from rgpu_server.service.callers import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from grpc.aio import ServicerContext as Context
+
+    from rgpu_server.core.identity import Identity
+    from rgpu_server.identity.gate import Gate
+
+_BEARER = "bearer "
+_UNKNOWN = Refusal(Code.NOT_IDENTIFIED, "the server does not know where this call comes from")
+_STATUS = {
+    Code.NOT_IDENTIFIED: grpc.StatusCode.UNAUTHENTICATED,
+    Code.NOT_ALLOWED: grpc.StatusCode.PERMISSION_DENIED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The caller of the API's call that runs now."""
+
+    caller: Caller
+    identity: Identity
+
+
+_known: ContextVar[Known] = ContextVar("known")
+
+
+def known() -> Known:
+    """Returns who makes the call that runs now; LookupError outside of one."""
+    return _known.get()
+
+
+class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """callers: address of the API's connections -> who is behind the front door's tunnel."""
+
+    def __init__(self, gate: Gate, callers: Mapping[str, Caller]) -> None:
+        self._gate = gate
+        self._callers = callers
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wraps the method that is called (grpc.aio.ServerInterceptor)."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        if handler.response_streaming:
+            return handler._replace(**{_kind(handler): self._streaming(handler)})
+        return handler._replace(**{_kind(handler): self._single(handler)})
+
+    def _single(self, handler: Any) -> Callable[[Any, Context], Awaitable[Any]]:
+        method = getattr(handler, _kind(handler))
+
+        async def answer(request: Any, context: Context) -> Any:
+            _known.set(await self._admit(context))
+            return await method(request, context)
+
+        return answer
+
+    def _streaming(self, handler: Any) -> Callable[[Any, Context], AsyncIterator[Any]]:
+        method = getattr(handler, _kind(handler))
+
+        async def answer(request: Any, context: Context) -> AsyncIterator[Any]:
+            _known.set(await self._admit(context))
+            async for message in method(request, context):
+                yield message
+
+        return answer
+
+    async def _admit(self, context: Context) -> Known:
+        caller = self._callers.get(context.peer())
+        if caller is None:
+            await self._abort(Caller("unknown", "unknown"), _UNKNOWN, context)
+        found = self._gate.admit(caller, bearer(context.invocation_metadata()))
+        if isinstance(found, Refusal):
+            await self._abort(caller, found, context)
+        return Known(caller, found)
+
+    async def _abort(self, caller: Caller, refusal: Refusal, context: Context) -> NoReturn:
+        sentence = refusal.sentence
+        if not self._gate.answers(caller, "api", refusal):
+            sentence = "too many calls from here that were not let in"
+        await context.abort(_STATUS[refusal.code], sentence)
+        raise AssertionError("abort does not return")
+
+
+def bearer(metadata: Any) -> str:
+    """Returns the token of a call's metadata, "" for none."""
+    for key, value in metadata or ():
+        if key == "authorization" and isinstance(value, str) and value.lower().startswith(_BEARER):
+            return value[len(_BEARER) :].strip()
+    return ""
+
+
+def _kind(handler: Any) -> str:
+    return (
+        f"{'stream' if handler.request_streaming else 'unary'}_"
+        f"{'stream' if handler.response_streaming else 'unary'}"
+    )

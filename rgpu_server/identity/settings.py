@@ -1,0 +1,117 @@
+"""`[identity]` of the configuration file."""
+
+from __future__ import annotations
+
+import pwd
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_common.errors import UsageError
+from rgpu_server.core.identity import IdentityRules, Require
+from rgpu_server.identity.tokens import check_tenant
+
+if TYPE_CHECKING:
+    from rgpu_common.config import Table
+
+_REQUIRE = tuple(require.value for require in Require)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """tokens: the tokens file, "" for none.  users: uid -> tenant.  certificate: which name of a
+    client's certificate is its tenant, "cn" or "uri"; uri_prefix is taken off the latter.
+    """
+
+    require: Require = Require.AUTO
+    tokens: str = ""
+    operators: tuple[str, ...] = ()
+    users: dict[int, str] = field(default_factory=dict)
+    certificate: str = "cn"
+    uri_prefix: str = "rgpu://tenant/"
+
+    def rules(self, certificates: bool, insecure: bool) -> IdentityRules:
+        """What the decisions need.  certificates: clients' certificates are asked for."""
+        return IdentityRules(
+            require=self.require,
+            configured=bool(self.tokens or certificates or self.users or self.operators),
+            insecure=insecure,
+            operators=frozenset(self.operators),
+            users=self.users,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files in PEM.  client_ca: who signs clients' certificates, "" to ask for none."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    require_client_cert: bool = False
+
+    def words(self) -> list[str]:
+        """The options of a gateway's command line."""
+        files = {"certificate": self.certificate, "key": self.key, "client-ca": self.client_ca}
+        words = [word for name, file in files.items() if file for word in (f"--{name}", file)]
+        return [*words, "--require-client-certificate"] if self.require_client_cert else words
+
+
+def tls_of(table: Table) -> Tls:
+    """Reads `[tls]`.  ConfigError with the key."""
+    tls = Tls(
+        certificate=_absolute(table.text("certificate", "")),
+        key=_absolute(table.text("key", "")),
+        client_ca=_absolute(table.text("client_ca", "")),
+        require_client_cert=table.flag("require_client_cert", False),
+    )
+    table.done()
+    if tls.require_client_cert and not tls.client_ca:
+        raise table.refuse("require_client_cert", "name who signs them: tls.client_ca")
+    return tls
+
+
+def identity_of(table: Table, tokens: str | None) -> Identity:
+    """Reads the table; `tokens` is the command line's.  ConfigError with the key."""
+    low = Identity()
+    written = table.text("tokens", low.tokens)
+    identity = Identity(
+        require=Require(table.choice("require", low.require.value, _REQUIRE)),
+        tokens=_absolute(written) if tokens is None else _absolute(tokens),
+        operators=tuple(_tenants(table, table.texts("operators", []))),
+        users=_users(table.table("users")),
+        certificate=table.choice("certificate", low.certificate, ("cn", "uri")),
+        uri_prefix=table.text("uri_prefix", low.uri_prefix),
+    )
+    table.done()
+    return identity
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute()) if path else ""
+
+
+def _tenants(table: Table, names: list[str]) -> list[str]:
+    for name in names:
+        _check(table, "operators", name)
+    return names
+
+
+def _users(table: Table) -> dict[int, str]:
+    users = {}
+    for name in table.names():
+        tenant = table.text(name, "")
+        _check(table, name, tenant)
+        try:
+            uid = int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
+        except KeyError:
+            raise table.refuse(name, "this machine has no such user; name it or its uid") from None
+        users[uid] = tenant
+    return users
+
+
+def _check(table: Table, key: str, tenant: str) -> None:
+    try:
+        check_tenant(tenant)
+    except UsageError as error:
+        raise table.refuse(key, str(error)) from None

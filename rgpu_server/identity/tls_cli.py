@@ -1,0 +1,169 @@
+"""`rgpu tls init`: certificates for a try-out, made by the `openssl` program."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_common.command import OK, Command
+from rgpu_common.errors import MissingPartError, RgpuError, UsageError
+from rgpu_server.identity.tokens import check_tenant
+
+if TYPE_CHECKING:
+    import argparse
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_HOST = re.compile(r"[A-Za-z0-9*_.:-]{1,253}")
+_ADDRESS = re.compile(r"[0-9.]+|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
+_MAX_DAYS = 3650
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A folder with ca.pem and ca.key, which sign what is made in it."""
+
+    folder: Path
+    days: int = 365
+
+    def make(self, name: str = "rgpu try-out") -> None:
+        """Makes the authority itself; RgpuError if it cannot."""
+        self._openssl(
+            "ca",
+            f"/CN={name}",
+            "basicConstraints=critical,CA:TRUE",
+            "keyUsage=critical,keyCertSign,cRLSign",
+        )
+
+    def server(self, hosts: list[str], file: str = "server") -> None:
+        """Makes FILE.pem and FILE.key for a server that is reached by these names."""
+        names = ",".join(f"{'IP' if _ADDRESS.fullmatch(h) else 'DNS'}:{h}" for h in hosts)
+        self._openssl(
+            file,
+            f"/CN={hosts[0][:64]}",
+            f"subjectAltName={names}",
+            *_leaf("serverAuth"),
+            signed=True,
+        )
+
+    def client(self, tenant: str, file: str = "", uri_prefix: str = "rgpu://tenant/") -> None:
+        """Makes FILE.pem and FILE.key (TENANT's) for the clients of a tenant."""
+        check_tenant(tenant)
+        names = [f"subjectAltName=URI:{uri_prefix}{tenant}"] if _NAME.fullmatch(tenant) else []
+        self._openssl(
+            file or tenant, f"/CN={_escape(tenant)}", *names, *_leaf("clientAuth"), signed=True
+        )
+
+    def _openssl(self, file: str, subject: str, *extensions: str, signed: bool = False) -> None:
+        program = shutil.which("openssl")
+        if program is None:
+            raise MissingPartError(
+                "certificates are made by the program `openssl`, which is not installed"
+            )
+        authority = ["-CA", "ca.pem", "-CAkey", "ca.key"] if signed else []
+        # -config: the machine's own configuration would add extensions.
+        words = [
+            program, "req", "-x509", "-config", os.devnull, "-newkey", "ec",
+            "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-sha256", "-days", str(self.days),
+            "-keyout", f"{file}.key", "-out", f"{file}.pem", "-subj", subject, "-utf8",
+            *authority, *(word for e in extensions for word in ("-addext", e)),
+        ]  # fmt: skip
+        old = os.umask(0o077)
+        try:
+            done = subprocess.run(
+                words, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                check=False,
+            )  # fmt: skip
+        finally:
+            os.umask(old)
+        if done.returncode != 0:
+            last = done.stderr.strip().splitlines()[-1:] or ["it gives no reason"]
+            raise RgpuError(f"`openssl` (3.0 or later) cannot make {file}.pem: {last[0]}")
+        os.chmod(self.folder / f"{file}.pem", 0o644)
+
+
+def _leaf(use: str) -> tuple[str, ...]:
+    return (
+        "basicConstraints=critical,CA:FALSE",
+        "keyUsage=critical,digitalSignature",
+        f"extendedKeyUsage={use}",
+    )
+
+
+def _escape(text: str) -> str:
+    return "".join("\\" + c if c in "/\\+=" else c for c in text)
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    init = verbs.add_parser(
+        "init", help="make an authority, a server's certificate and tenants' for a try-out"
+    )
+    init.add_argument("folder", type=Path, metavar="FOLDER", help="where; made if it is not there")
+    init.add_argument(
+        "--host",
+        action="append",
+        metavar="NAME",
+        help="name or address by which clients reach the server; may be repeated (default: this "
+        "machine's name, localhost, 127.0.0.1 and ::1)",
+    )
+    init.add_argument(
+        "--tenant",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="make NAME.pem and NAME.key for its clients; may be repeated, also later",
+    )
+    init.add_argument("--days", type=int, default=365, metavar="N", help="their life (default 365)")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    hosts = arguments.host or [socket.gethostname(), "localhost", "127.0.0.1", "::1"]
+    _check(hosts, arguments.tenant, arguments.days)
+    folder: Path = arguments.folder.absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise RgpuError(f"{folder} cannot be made: {error.strerror}") from None
+    authority = Authority(folder, arguments.days)
+    if not (folder / "ca.pem").exists():
+        authority.make()
+        authority.server(hosts)
+    for tenant in arguments.tenant:
+        authority.client(tenant)
+    _explain(folder, arguments.tenant)
+    return OK
+
+
+def _check(hosts: list[str], tenants: list[str], days: int) -> None:
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise UsageError(f"{host!r} is not the name of a host")
+    for tenant in tenants:
+        if not _NAME.fullmatch(tenant) or tenant in ("ca", "server", ".", ".."):
+            raise UsageError(f"{tenant!r} cannot be the name of a file; use letters and digits")
+    if not 1 <= days <= _MAX_DAYS:
+        raise UsageError(f"certificates live 1 to {_MAX_DAYS} days here")
+
+
+def _explain(folder: Path, tenants: list[str]) -> None:
+    config = folder / "rgpu.toml"
+    if not config.exists():
+        config.write_text(
+            f'[tls]\ncertificate = "{folder}/server.pem"\nkey = "{folder}/server.key"\n'
+            f'client_ca = "{folder}/ca.pem"\n',
+            encoding="utf-8",
+        )
+    print(f"server:  rgpu serve --config {config} --listen tls:HOST:PORT")
+    print(f"client:  export RGPU_TLS_CA={folder}/ca.pem")
+    for tenant in tenants:
+        names = f"RGPU_TLS_CERT={folder}/{tenant}.pem RGPU_TLS_KEY={folder}/{tenant}.key"
+        print(f"         export {names}   # tenant {tenant}")
+
+
+tls = Command("tls", "make certificates for a try-out of tls:", _configure, _run)

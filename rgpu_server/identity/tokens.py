@@ -1,0 +1,213 @@
+"""The tokens file: whose which token is.  It holds hashes, so that reading it opens nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import stat
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from rgpu_common.config import read_toml
+from rgpu_common.errors import ConfigError, RgpuError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+log = logging.getLogger("rgpu.identity")
+
+MAX_TENANT_BYTES = 256
+_SECRET_BYTES = 32
+_ID = re.compile(r"[0-9a-f]{12}")
+_TOKEN = re.compile(r"rgpu_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+# Compared where there is no such token, so that the answer takes as long.
+_NOBODY = bytes(32)
+_HEAD = """\
+# The tokens of this server: written by `rgpu token`, read again when it changes.
+# It holds hashes; a token that is lost is revoked and made anew.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token as the file knows it.  made, expires: seconds since 1970; None: never.
+
+    digest: SHA-256 of the whole token, whose secret has 256 random bits: no salt is needed.
+    """
+
+    id: str
+    tenant: str
+    digest: bytes = field(repr=False)
+    made: float
+    expires: float | None = None
+
+
+def make_token(tenant: str, now: float, expires: float | None = None) -> tuple[str, TokenRow]:
+    """Returns a new token, which is nowhere else, and its row; UsageError for a bad tenant."""
+    check_tenant(tenant)
+    number = secrets.token_hex(6)
+    token = f"rgpu_{number}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    return token, TokenRow(number, tenant, _digest(token), now, expires)
+
+
+def check_tenant(tenant: str) -> None:
+    """UsageError if no tenant can be called that."""
+    size = len(tenant.encode(errors="replace"))
+    if not 0 < size <= MAX_TENANT_BYTES or not tenant.isprintable() or tenant == "*":
+        raise UsageError(
+            f"a tenant is 1 to {MAX_TENANT_BYTES} printable characters and not '*': {tenant!r}"
+        )
+
+
+def read_tokens(path: Path) -> list[TokenRow]:
+    """Returns the rows of a tokens file.
+
+    Raises:
+        ConfigError: it cannot be read, others may write to it, or it is none.
+    """
+    root = read_toml(path)
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ConfigError(f"{path}: others may write to it: chmod 600 {path}")
+    rows = []
+    for table in root.rows("token"):
+        row = TokenRow(
+            id=table.text("id", ""),
+            tenant=table.text("tenant", ""),
+            digest=_hex(table.text("sha256", "")),
+            made=table.instant("made") or 0.0,
+            expires=table.instant("expires"),
+        )
+        table.done()
+        if not _ID.fullmatch(row.id) or len(row.digest) != len(_NOBODY):
+            raise ConfigError(f"{path}: the token of {row.tenant!r} has no id or no sha256")
+        try:
+            check_tenant(row.tenant)
+        except UsageError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        rows.append(row)
+    root.done()
+    return rows
+
+
+def write_tokens(path: Path, rows: Sequence[TokenRow]) -> None:
+    """Replaces the file at once, mode 0600; RgpuError if that cannot be done."""
+    text = _HEAD + "".join(_as_toml(row) for row in rows)
+    try:
+        replace_file(path, text.encode())
+    except OSError as error:
+        raise RgpuError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Writes a file so that it is there as a whole or not at all."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+@contextlib.contextmanager
+def changing(path: Path) -> Iterator[list[TokenRow]]:
+    """The rows, to be changed in place; nobody else changes them meanwhile.  A file that is not
+    there is made, and so is its folder.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock_fd = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise RgpuError(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX)
+        rows = read_tokens(path) if path.exists() else []
+        yield rows
+        write_tokens(path, rows)
+    finally:
+        os.close(lock_fd)
+
+
+class Tokens:
+    """The server's view of the file, as it is now.  What cannot be read lets nobody in."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows = _by_id(read_tokens(path))
+        self._version = self._stamp()
+
+    def row_of(self, token: str, now: float) -> TokenRow | None:
+        """Returns whose token it is; None: nobody's any more.  now: seconds since 1970."""
+        self._read_again()
+        match = _TOKEN.fullmatch(token)
+        row = self._rows.get(match[1]) if match is not None else None
+        same = hmac.compare_digest(_digest(token), row.digest if row is not None else _NOBODY)
+        if row is None or not same or (row.expires is not None and row.expires <= now):
+            return None
+        return row
+
+    def _read_again(self) -> None:
+        version = self._stamp()
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            self._rows = _by_id(read_tokens(self._path))
+        except ConfigError as error:
+            self._rows = {}
+            log.error("no token is valid until this is mended: %s", error)
+        else:
+            log.info("%s is read again: %d tokens", self._path, len(self._rows))
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            facts = os.stat(self._path)
+        except OSError:
+            return ()
+        return facts.st_ino, facts.st_mtime_ns, facts.st_size, facts.st_mode
+
+
+def _by_id(rows: list[TokenRow]) -> dict[str, TokenRow]:
+    return {row.id: row for row in rows}
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
+def _hex(text: str) -> bytes:
+    return bytes.fromhex(text) if _DIGEST.fullmatch(text) else b""
+
+
+def _as_toml(row: TokenRow) -> str:
+    lines = [
+        "\n[[token]]",
+        f'id = "{row.id}"',
+        f"tenant = {json.dumps(row.tenant, ensure_ascii=False)}",
+        f'sha256 = "{row.digest.hex()}"',
+        f"made = {_instant(row.made)}",
+    ]
+    if row.expires is not None:
+        lines.append(f"expires = {_instant(row.expires)}")
+    return "\n".join(lines) + "\n"
+
+
+def _instant(seconds: float) -> str:
+    moment = datetime.fromtimestamp(round(seconds), timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,248 @@
+"""Turns what the server knows into families of Prometheus metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgpu_common import release
+from rgpu_common.wire.resume import Lane
+from rgpu_server.observe.families import COUNTED, DEVICE, LEASE_LABELS, SHOWN, TENANT_LABELS
+from rgpu_server.observe.gpumanager import gpumanager_metrics
+from rgpu_server.tokens.health import BOUNDS_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
+
+    from rgpu_server.conductor import Conductor
+    from rgpu_server.observe.metrics import Sources
+    from rgpu_server.observe.snapshot import LeaseView
+
+
+class Collector:
+    """What prometheus_client asks at each scrape."""
+
+    def __init__(self, sources: Sources, gpumanager: bool) -> None:
+        self._sources = sources
+        self._gpumanager = gpumanager
+
+    def collect(self) -> Iterator[Metric]:
+        views = self._sources.recorder.look()
+        yield from self._devices()
+        yield from self._leases(views)
+        yield from self._tenants(views)
+        yield from self._server()
+        yield from self._token_loop()
+        if self._gpumanager:
+            yield from gpumanager_metrics(views)
+
+    def _devices(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+        devices = self._sources.observer.devices()
+        about = InfoMetricFamily("rgpu_device", "What a device is.", labels=["device"])
+        for view in devices:
+            facts = {"name": view.facts.name, "uuid": view.facts.uuid, "pool": view.pool}
+            about.add_metric([str(view.ordinal)], facts)
+        yield about
+        for row in DEVICE:
+            metric = GaugeMetricFamily(row.name, row.help, labels=["device"])
+            for view in devices:
+                metric.add_metric([str(view.ordinal)], row.value(view))
+            yield metric
+
+    def _leases(self, views: list[LeaseView]) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        totals = self._sources.recorder.totals
+        for row in COUNTED:
+            counter = CounterMetricFamily(f"rgpu_{row.name}_total", row.help, labels=LEASE_LABELS)
+            for view in views:
+                counter.add_metric(_labels(view), row.value(totals.lease(view.lease.id)))
+            yield counter
+        for shown in SHOWN:
+            gauge = GaugeMetricFamily(f"rgpu_{shown.name}", shown.help, labels=LEASE_LABELS)
+            for view in views:
+                gauge.add_metric(_labels(view), shown.value(view))
+            yield gauge
+
+    def _tenants(self, views: list[LeaseView]) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        tenants = self._sources.recorder.totals.tenants
+        for row in COUNTED:
+            text = f"Of all leases of a tenant, also ended ones: {row.help}"
+            name = f"rgpu_tenant_{row.name}_total"
+            counter = CounterMetricFamily(name, text, labels=TENANT_LABELS)
+            for (tenant, device), amounts in tenants.items():
+                counter.add_metric([tenant, str(device)], row.value(amounts))
+            yield counter
+        for shown in (row for row in SHOWN if row.of_tenant):
+            text = f"Of all leases of a tenant: {shown.help}"
+            gauge = GaugeMetricFamily(f"rgpu_tenant_{shown.name}", text, labels=TENANT_LABELS)
+            sums = dict.fromkeys(tenants, 0.0)
+            for view in views:
+                sums[view.lease.key.tenant, view.lease.device] += shown.value(view)
+            for (tenant, device), value in sums.items():
+                gauge.add_metric([tenant, str(device)], value)
+            yield gauge
+        yield self._tenant_sessions(views)
+
+    def _tenant_sessions(self, views: list[LeaseView]) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        name = "rgpu_tenant_sessions"
+        metric = GaugeMetricFamily(name, "Sessions of a tenant.", labels=TENANT_LABELS)
+        sums = dict.fromkeys(self._sources.recorder.totals.tenants, 0)
+        for view in views:
+            sums[view.lease.key.tenant, view.lease.device] += len(view.lease.slots)
+        for (tenant, device), count in sums.items():
+            metric.add_metric([tenant, str(device)], count)
+        return metric
+
+    def _server(self) -> Iterator[Metric]:
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            InfoMetricFamily,
+        )
+
+        yield InfoMetricFamily("rgpu_build", "The running release.", value={"version": release()})
+        sessions = GaugeMetricFamily("rgpu_sessions", "Sessions by state.", labels=["state"])
+        for state, count in self._sources.observer.session_states().items():
+            sessions.add_metric([state.value], count)
+        yield sessions
+        conductor, door = self._sources.observer.conductor, self._sources.door
+        workers = GaugeMetricFamily("rgpu_workers", "Worker processes.", labels=["library"])
+        for pool in conductor.node.pools.values():
+            workers.add_metric([pool.library], len(pool))
+        yield workers
+        draining = float(conductor.node.drain is not None)
+        yield GaugeMetricFamily("rgpu_draining", "1: nothing new is taken.", value=draining)
+        for name, text, value in (
+            ("rgpu_sessions_opened_total", "Sessions opened.", conductor.sessions_opened),
+            ("rgpu_sessions_refused_total", "Sessions refused.", conductor.refusals),
+            (
+                "rgpu_resumes_refused_total",
+                "Connections for sessions that are not there, or not theirs.",
+                conductor.desk.resumes_refused,
+            ),
+            ("rgpu_resent_bytes_total", "Bytes sent again.", conductor.resent_bytes),
+            ("rgpu_connections_total", "Connections accepted.", door.connections),
+            ("rgpu_handshakes_refused_total", "Strangers refused.", door.refused),
+            ("rgpu_handshakes_late_total", "Handshakes not in time.", door.late),
+            ("rgpu_connections_dropped_total", "Connections over a limit.", door.dropped),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        over = GaugeMetricFamily(
+            "rgpu_transport_sessions", "Sessions by transport.", labels=["transport"]
+        )
+        for transport, number in self._sources.observer.session_transports().items():
+            over.add_metric([transport], number)
+        yield over
+        yield from _lanes(conductor)
+        arrived = CounterMetricFamily(
+            "rgpu_transport_connections_total",
+            "Connections of lanes and of the API that made themselves known.",
+            labels=["transport"],
+        )
+        for transport, count in door.by_transport.items():
+            arrived.add_metric([transport], count)
+        yield arrived
+        yield from self._identity()
+
+    def _identity(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        gate = self._sources.gate
+        for name, text, label, counts in (
+            ("rgpu_identity_admitted_total", "Who was let in.", "proof", gate.admitted),
+            ("rgpu_identity_refused_total", "Who was not let in.", "asked", gate.refused),
+        ):
+            metric = CounterMetricFamily(name, text, labels=[label])
+            for value, count in counts.items():
+                metric.add_metric([value], count)
+            yield metric
+        name = "rgpu_identity_unanswered_total"
+        text = "Of those not let in: too many from one address to be answered and noted."
+        yield CounterMetricFamily(name, text, value=gate.unanswered)
+
+    def _token_loop(self) -> Iterator[Metric]:
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        sources = self._sources
+        up = GaugeMetricFamily("rgpu_token_loop_up", "1: the token loop is there.")
+        up.add_metric([], float(sources.link.connected))
+        yield up
+        restarts = "Token loops that ended and were replaced."
+        yield CounterMetricFamily(
+            "rgpu_token_loop_restarts_total", restarts, value=sources.link.restarts
+        )
+        silent = sources.observer.token_silence()
+        if silent is not None:
+            text = "Time since the token loop last reported."
+            yield GaugeMetricFamily("rgpu_token_loop_silent_seconds", text, value=silent)
+        sums = sources.recorder.loop_totals
+        ordinals = [device.ordinal for device in sources.observer.conductor.node.devices]
+        switches = CounterMetricFamily(
+            "rgpu_token_switches_total",
+            "Times that a device went from one lease to another.",
+            labels=["device"],
+        )
+        fenced = CounterMetricFamily(
+            "rgpu_token_fenced_total",
+            "Leases that did not leave a device and were made to.",
+            labels=["device"],
+        )
+        decisions = HistogramMetricFamily(
+            "rgpu_token_decision_seconds", "Time of a decision.", labels=["device"]
+        )
+        handovers = HistogramMetricFamily(
+            "rgpu_token_handover_seconds",
+            "Time that a device which is wanted stands still between two leases.",
+            labels=["device"],
+        )
+        for device in filter(sums.sums, ordinals):
+            label = [str(device)]
+            switched, fences, decision_ns, handover_ns = sums.sums(device)
+            switches.add_metric(label, switched)
+            fenced.add_metric(label, fences)
+            for metric, kind, ns in (
+                (decisions, "decisions", decision_ns),
+                (handovers, "handovers", handover_ns),
+            ):
+                metric.add_metric(label, _buckets(sums.sums((kind, device))), ns / 1e9)
+        yield from (switches, fenced, decisions, handovers)
+
+
+def _labels(view: LeaseView) -> list[str]:
+    key = view.lease.key
+    return [key.tenant, view.lease.id, key.name, str(view.lease.device)]
+
+
+def _buckets(counts: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Counts by class, added up as Prometheus wants them."""
+    bounds = [f"{ns / 1e9:g}" for ns in BOUNDS_NS] + ["+Inf"]
+    sums, total = [], 0
+    for bound, count in zip(bounds, counts, strict=True):
+        total += count
+        sums.append((bound, float(total)))
+    return sums
+
+
+def _lanes(conductor: Conductor) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    for name, text, counts in (
+        ("rgpu_resumes_total", "Lanes that got a connection after a cut.", conductor.resumes),
+        ("rgpu_moves_total", "Lanes that went over to another connection.", conductor.moves),
+    ):
+        family = CounterMetricFamily(name, text, labels=["lane"])
+        for lane in Lane:
+            family.add_metric([lane.name.lower()], counts[lane])
+        yield family

@@ -1,0 +1,131 @@
+"""The part of the control-plane API that shows what leases do."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
+from rgpu_server.core.model import PPM
+from rgpu_server.identity.guard import known
+from rgpu_server.observe.steps import Line, Span, by_tenant, lines_of, span_of
+
+if TYPE_CHECKING:
+    from grpc.aio import ServicerContext as Context
+
+    from rgpu_server.observe.recorder import Recorder
+    from rgpu_server.observe.snapshot import DeviceView, LeaseView, Observer
+
+DEFAULT_SINCE_SECONDS = 600.0
+MAX_SINCE_SECONDS = 366 * 86400.0
+# An answer has at most this many values, to stay within one message.
+_MAX_VALUES = 60_000
+
+
+class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
+    def __init__(self, observer: Observer, recorder: Recorder) -> None:
+        self._observer = observer
+        self._recorder = recorder
+
+    async def GetNow(
+        self, request: observe_pb2.GetNowRequest, context: Context
+    ) -> observe_pb2.GetNowResponse:
+        views = self._recorder.look()
+        return observe_pb2.GetNowResponse(
+            time_seconds=self._recorder.now_ms() / 1000,
+            devices=[self._device(view, views) for view in self._observer.devices()],
+            leases=[self._lease(v) for v in views if known().identity.sees(v.lease.key.tenant)],
+            enforced=self._recorder.enforced,
+            draining=self._observer.conductor.node.drain is not None,
+        )
+
+    async def GetRecord(
+        self, request: observe_pb2.GetRecordRequest, context: Context
+    ) -> observe_pb2.GetRecordResponse:
+        since = request.since_seconds
+        if not math.isfinite(since) or since <= 0:
+            since = DEFAULT_SINCE_SECONDS
+        since = min(since, MAX_SINCE_SECONDS)
+        recorder = self._recorder
+        span = span_of(recorder.now_ms(), round(since * 1000), request.max_steps)
+        # Elsewhere, for it may take a while; what it reads does not change.
+        seconds, names = tuple(recorder.ring.seconds), dict(recorder.ring.series)
+        lines = await asyncio.to_thread(lines_of, seconds, names, span, request.tenant)
+        identity = known().identity
+        lines = [line for line in lines if identity.sees(line.series.tenant)]
+        if not request.by_lease:
+            lines = by_tenant(lines)
+        lines = lines[: max(_MAX_VALUES // span.steps, 1)]
+        return observe_pb2.GetRecordResponse(
+            start_seconds=span.start_ms / 1000,
+            step_seconds=span.step_ms / 1000,
+            steps=span.steps,
+            series=[_series(line, span) for line in lines],
+        )
+
+    def _device(self, view: DeviceView, leases: list[LeaseView]) -> observe_pb2.DeviceNow:
+        here = [lease.time for lease in leases if lease.lease.device == view.ordinal]
+        return observe_pb2.DeviceNow(
+            ordinal=view.ordinal,
+            name=view.facts.name,
+            memory_bytes=view.facts.memory_bytes,
+            leased_memory_bytes=view.leased_bytes,
+            used_memory_bytes=view.used_bytes,
+            leased_share_ppm=view.leased_share_ppm,
+            share_1s_ppm=sum(time.share_1s_ppm for time in here),
+            share_10s_ppm=sum(time.share_10s_ppm for time in here),
+            switches_per_second=self._recorder.switches(view.ordinal),
+        )
+
+    def _lease(self, view: LeaseView) -> observe_pb2.LeaseNow:
+        lease = view.lease
+        total, rates = self._recorder.totals.lease(lease.id), self._recorder.rates(lease.id)
+        return observe_pb2.LeaseNow(
+            lease_id=lease.id,
+            tenant=lease.key.tenant,
+            key=lease.key.name,
+            device=lease.device,
+            share_request_ppm=lease.quota.share_request_ppm,
+            share_limit_ppm=lease.quota.share_limit_ppm or PPM,
+            share_1s_ppm=view.time.share_1s_ppm,
+            share_10s_ppm=view.time.share_10s_ppm,
+            waiting_ppm=rates.waiting_ppm,
+            throttled_ppm=rates.throttled_ppm,
+            memory_limit_bytes=lease.quota.memory_bytes,
+            memory_used_bytes=view.counters.used_bytes,
+            memory_peak_bytes=view.counters.peak_bytes,
+            refused_allocations=total.refused,
+            launches_per_second=rates.launches,
+            copied_bytes_per_second=rates.copied_bytes,
+            sessions=len(lease.slots),
+            paused=lease.paused,
+            device_ns=total.device_ns,
+            waiting_ns=total.waiting_ns,
+            throttled_ns=total.throttled_ns,
+            launches=total.launches,
+            copies=total.copies,
+            copied_bytes=total.copied_bytes,
+        )
+
+
+def _series(line: Line, span: Span) -> observe_pb2.UsageSeries:
+    def parts(times_ms: list[float]) -> list[int]:
+        return [round(ms * PPM / span.step_ms) for ms in times_ms]
+
+    series = line.series
+    return observe_pb2.UsageSeries(
+        tenant=series.tenant,
+        lease_id=series.lease,
+        key=series.key,
+        device=series.device,
+        leases=line.leases,
+        share_ppm=parts(line.device_ms),
+        request_ppm=line.request_ppm,
+        limit_ppm=line.limit_ppm,
+        waiting_ppm=parts(line.waiting_ms),
+        throttled_ppm=parts(line.throttled_ms),
+        memory_used_bytes=line.memory_used,
+        memory_limit_bytes=line.memory_limit,
+        launches=[round(count) for count in line.launches],
+    )

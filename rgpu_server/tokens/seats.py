@@ -1,0 +1,158 @@
+"""What the loop holds of a lease and of a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rgpu_server.tokens.page import Demand, Phase, TokenView
+from rgpu_server.workers.messages import encode_end
+
+if TYPE_CHECKING:
+    from rgpu_server.core.tokens.share import Share
+    from rgpu_server.workers.pages import LeasePage
+
+_GENERATIONS = 1 << 32
+
+
+@dataclass(slots=True, eq=False)
+class WorkerSeat:
+    """A worker with a session.  log_fd -1: none.  kill_at: it has been told to end by then."""
+
+    session: int
+    slot: int
+    pid: int
+    pidfd: int
+    control_fd: int
+    log_fd: int
+    record: str
+    kill_at: int | None = None
+
+    def exited(self) -> bool:
+        poller = select.poll()
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def kill(self) -> None:
+        """Ends the process by force; PermissionError if that is not allowed."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def end(self, status: int, sentence: str) -> None:
+        """Tells it to tell its client and to end; one that cannot hear it is killed later."""
+        copy = socket.socket(fileno=os.dup(self.control_fd))
+        with copy, contextlib.suppress(OSError):
+            copy.send(encode_end(status, sentence), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def close(self) -> None:
+        for fd in (self.pidfd, self.control_fd, self.log_fd):
+            if fd >= 0:
+                os.close(fd)
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A lease on its device.
+
+    generation: of the page; it moves with every grant, so that near_end and spent of an earlier one
+        are not taken for this one's.  gen: the scheduler's.
+    since_ns, busy_mark: up to where time and work have been reported.
+    peers: workers when it was granted.  awake: the scheduler knows that it wants.
+    absent, retry_at: how often in a row it did not take a grant, and when to offer the next.
+    dead: slot -> session of workers that are gone and whose slots are not cleared yet.
+    """
+
+    lease: str
+    tenant: str
+    device: int
+    share: Share
+    paused: bool
+    record: str
+    page: LeasePage
+    token: TokenView
+    workers: dict[int, WorkerSeat] = field(default_factory=dict)
+    dead: dict[int, int] = field(default_factory=dict)
+    phase: Phase = Phase.NONE
+    generation: int = 0
+    gen: int = 0
+    start_ns: int = 0
+    slice_ns: int = 0
+    since_ns: int = 0
+    busy_mark: int = 0
+    peers: int = 0
+    awake: bool = False
+    near_told: bool = False
+    absent: int = 0
+    retry_at: int | None = None
+    signals: int = 0
+
+    def grant(self, phase: Phase, start_ns: int, slice_ns: int) -> None:
+        """Gives the lease its turn: a slice, or the device until it is recalled."""
+        self.generation = self.generation % (_GENERATIONS - 1) + 1
+        self.phase = phase
+        self.start_ns = self.since_ns = start_ns
+        self.slice_ns = slice_ns
+        self.near_told = False
+        before = self.demand()
+        self.busy_mark, self.peers = before.busy_ns, before.workers
+        self.token.write(phase, self.generation, start_ns, slice_ns)
+
+    def lengthen(self, by_ns: int) -> None:
+        """Its slice ends later.  The generation stays, so its work need not leave the device."""
+        self.slice_ns += by_ns
+        self.near_told = False
+        self.token.write(self.phase, self.generation, self.start_ns, self.slice_ns)
+
+    def say(self, phase: Phase) -> None:
+        """Writes a phase of the same generation."""
+        self.phase = phase
+        self.token.write(phase, self.generation)
+
+    def demand(self) -> Demand:
+        """What the living workers say."""
+        said = self.token.demand(self.generation)
+        return self._without_dead(said) if self.dead else said
+
+    def active_workers(self) -> list[WorkerSeat]:
+        """The living workers that have work on the device, or may put some there."""
+        return [w for w in self.workers.values() if self.token.gate(w.slot).active_gen]
+
+    def report(self, until_ns: int, said: Demand) -> tuple[int, int]:
+        """Time held and device time within it, since the last report; starts the next."""
+        held = max(until_ns - self.since_ns, 0)
+        busy = said.busy_ns - self.busy_mark
+        if self.phase is not Phase.OPEN and (busy < 0 or said.workers < self.peers):
+            busy = held  # what a worker that is gone has counted is not there any more
+        self.since_ns, self.busy_mark = max(until_ns, self.since_ns), said.busy_ns
+        self.peers = said.workers
+        return held, min(max(busy, 0), held)
+
+    def _without_dead(self, said: Demand) -> Demand:
+        """Takes out what slots still say whose worker is gone.
+
+        The daemon clears such slots at any time, also between two reads of ours; then it is read
+        again.
+        """
+        while True:
+            workers, active, wanting, near, spent = said[:5]
+            cleared = []
+            for slot, session in self.dead.items():
+                gate = self.token.gate(slot)
+                if gate.session != session:
+                    cleared.append(slot)
+                    continue
+                workers -= 1
+                active -= gate.active_gen != 0
+                wanting -= gate.wants != 0
+                near -= gate.near_end_gen == self.generation
+                spent -= gate.spent_gen == self.generation
+            if not cleared:
+                return Demand(workers, active, wanting, near, spent, *said[5:])
+            for slot in cleared:
+                del self.dead[slot]
+            said = self.token.demand(self.generation)

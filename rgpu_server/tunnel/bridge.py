@@ -1,0 +1,132 @@
+"""The API behind the same port: calls go to the daemon as they came, each client's over a
+connection of its own, so that the daemon knows for whom the gateway speaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from rgpu_common.tunnel.chunk import OPEN
+from rgpu_common.wire.preface import encode_preface
+from rgpu_server.service.sockets import tunnel
+from rgpu_server.tokens.home import OWN
+from rgpu_server.tunnel.servicer import connect_inner
+
+if TYPE_CHECKING:
+    from grpc.aio import ServicerContext as Context
+
+    from rgpu_common.wire.preface import Preface
+    from rgpu_server.tunnel.callers import Callers
+
+_PREFIX = "/rgpu.v1."
+_MAX_CLIENTS = 64
+_MAX_SECONDS = 60.0
+_BACKLOG = 64
+# What a client may say about itself; the rest of the metadata belongs to HTTP/2 and to proxies.
+_PASSED = ("authorization",)
+
+
+class ApiHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Passes the unary calls of the API on."""
+
+    def __init__(self, inner: str, callers: Callers) -> None:
+        self._inner = inner
+        self._callers = callers
+        self._folder = ""
+        self._clients: dict[tuple[str, str], _Client] = {}
+        self._number = 0
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        """Returns a handler for every method of the API, whatever this release knows of it."""
+        method = details.method
+        if not method.startswith(_PREFIX) or method == OPEN:
+            return None
+
+        async def pass_on(request: bytes, context: Context) -> bytes:
+            return await self._pass_on(method, request, context)
+
+        return grpc.unary_unary_rpc_method_handler(pass_on)
+
+    async def close(self) -> None:
+        """Ends all connections to the daemon."""
+        for client in list(self._clients.values()):
+            await client.close()
+        self._clients.clear()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _pass_on(self, method: str, request: bytes, context: Context) -> bytes:
+        metadata = [(k, v) for k, v in context.invocation_metadata() or () if k in _PASSED]
+        left = context.time_remaining()
+        timeout = _MAX_SECONDS if left is None else min(left, _MAX_SECONDS)
+        client = await self._client(self._callers.preface(context))
+        try:
+            answer: bytes = await client.channel.unary_unary(method)(
+                request, metadata=metadata, timeout=timeout
+            )
+        except grpc.aio.AioRpcError as error:
+            await context.abort(error.code(), error.details() or "")
+            raise
+        return answer
+
+    async def _client(self, preface: Preface) -> _Client:
+        name = preface.peer.rpartition(":")[0], preface.tenant
+        client = self._clients.pop(name, None)
+        if client is None:
+            if len(self._clients) >= _MAX_CLIENTS:
+                # Who has been silent longest.
+                await self._clients.pop(next(iter(self._clients))).close()
+            if not self._folder:
+                # What a killed gateway leaves there the next daemon removes.
+                self._folder = tempfile.mkdtemp(prefix=OWN, dir=os.path.dirname(self._inner))
+            self._number += 1
+            client = _Client(self._inner, f"{self._folder}/{self._number}", preface)
+        self._clients[name] = client
+        return client
+
+
+class _Client:
+    """A client's way to the API: a gRPC channel whose connections begin with a PREFACE."""
+
+    def __init__(self, inner: str, path: str, preface: Preface) -> None:
+        self._inner = inner
+        self._first = encode_preface(preface)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
+        self._listener.bind(path)
+        self._listener.listen(_BACKLOG)
+        self._carriers: set[asyncio.Task[None]] = set()
+        self._acceptor = asyncio.ensure_future(self._accept())
+        self.channel = grpc.aio.insecure_channel(f"unix:{path}")
+
+    async def close(self) -> None:
+        await self.channel.close()
+        for task in (self._acceptor, *self._carriers):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._listener.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._listener)
+            connection.setblocking(False)
+            task = asyncio.ensure_future(self._carry(connection))
+            self._carriers.add(task)
+            task.add_done_callback(self._carriers.discard)
+
+    async def _carry(self, connection: socket.socket) -> None:
+        inner = await connect_inner(self._inner)
+        if inner is None:
+            connection.close()
+            return
+        await tunnel(connection, inner, self._first)
