@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
+from netprobe.candidates import TRANSPORTS
 from rgpu_client.preload import client_environment, library_path
-from rgpu_client.settings import ClientSettings, configured_server
-from rgpu_client.tables import table
+from rgpu_client.session.audit import is_loud
+from rgpu_client.session.launch import carried
+from rgpu_client.session.start import on_path
+from rgpu_client.settings import (
+    API_SERVER_HELP,
+    DEFAULT_SERVER,
+    SESSION_SERVER_HELP,
+    ClientSettings,
+    configured_server,
+)
 from rgpu_client.trace import format_trace, parse_trace
 from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.errors import RgpuError, UsageError
-from rgpu_common.units import format_bytes, format_seconds, format_share, parse_bytes, parse_share
+from rgpu_common.sharing import POLICIES, parse_policy
+from rgpu_common.tables import as_json, table
+from rgpu_common.units import (
+    Memory,
+    format_bytes,
+    format_seconds,
+    format_share,
+    parse_memory,
+    parse_share,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rgpu_client.control import ControlClient, LeaseRequest
 
-_SERVER_HELP = "HOST:PORT or unix:/PATH (default: RGPU_SERVER, then 127.0.0.1:7700)"
+T = TypeVar("T")
+
+_MEMORY_HELP = "memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
 
 
 def _add_session_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", metavar="ADDRESS", help=_SERVER_HELP)
-    parser.add_argument("--memory", metavar="SIZE", help="memory limit, such as 2GiB")
+    parser.add_argument("--server", metavar="ADDRESS", help=SESSION_SERVER_HELP)
+    parser.add_argument(
+        "--transport",
+        choices=TRANSPORTS,
+        help="how to reach the server (default: RGPU_TRANSPORT, then auto: the best of its paths)",
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="say which path was chosen, and why"
+    )
+    parser.add_argument("--memory", metavar="SIZE", help=_MEMORY_HELP)
     parser.add_argument(
         "--device", type=int, metavar="N", help="device of the server (default: any)"
     )
-    parser.add_argument("--share", metavar="FRACTION", help="guaranteed share of the device: 0.4")
-    parser.add_argument("--limit", metavar="FRACTION", help="cap on that share: 0.7")
+    _add_share_options(parser)
     parser.add_argument("--tenant", metavar="NAME", help="who is billed")
     parser.add_argument("--lease", metavar="KEY", help="processes with one key share one lease")
     parser.add_argument(
@@ -44,6 +70,20 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
         metavar="-- PROGRAM ...",
         help="the program and its arguments",
     )
+
+
+def _add_share_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--share", metavar="PART", help="guaranteed part of the device: 0.4, 40%% or 40vcore"
+    )
+    parser.add_argument("--limit", metavar="PART", help="cap on that share: 0.7")
+    parser.add_argument(
+        "--policy",
+        choices=POLICIES,
+        help="fixed: limit = share; burst: limit = 1; best-effort: share = 0; none: as given",
+    )
+    parser.add_argument("--priority", type=int, metavar="N", help="who gets idle time first: 0-100")
+    parser.add_argument("--weight", type=int, metavar="N", help="how much of it: 1-1000")
 
 
 def _settings(arguments: argparse.Namespace) -> ClientSettings:
@@ -55,6 +95,9 @@ def _settings(arguments: argparse.Namespace) -> ClientSettings:
         arguments.limit,
         arguments.tenant,
         arguments.lease,
+        arguments.policy,
+        arguments.priority,
+        arguments.weight,
     )
 
 
@@ -80,6 +123,15 @@ def _why_no_program(name: str) -> str:
     return f"{name!r} is not executable: `chmod +x` it, or name its interpreter before it"
 
 
+def _environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """The program's environment, with the path to its server."""
+    variables = _settings(arguments).variables()
+    environment = client_environment(os.environ, variables, library_path())
+    named = arguments.server or os.environ.get("RGPU_SERVER") or str(DEFAULT_SERVER)
+    loud = arguments.verbose or is_loud(environment)
+    return on_path(environment, named, arguments.transport, loud)
+
+
 # rgpu run
 
 
@@ -93,15 +145,17 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    variables = _settings(arguments).variables()
+    _settings(arguments).variables()  # mistakes in them come first
     command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
-    environment = client_environment(os.environ, variables, library_path())
+    environment = _environment(arguments)
     if arguments.hold:
         from rgpu_client.control import ControlClient
         from rgpu_client.session.agent import run_under_lease
 
         with ControlClient(configured_server(None, environment)) as client:
-            return run_under_lease(client, _lease_request(environment), command, environment)
+            request = _lease_request(environment)
+            return run_under_lease(client, request, command, carried(environment))
+    environment = carried(environment)
     sys.stdout.flush()
     try:
         os.execve(command[0], command, environment)
@@ -112,17 +166,22 @@ def _run(arguments: argparse.Namespace) -> int:
 def _lease_request(environment: dict[str, str]) -> LeaseRequest:
     from rgpu_client.control import LeaseRequest
 
+    memory = _variable(environment, "RGPU_MEMORY", parse_memory) or Memory()
     return LeaseRequest(
         tenant=environment.get("RGPU_TENANT", ""),
         key=environment.get("RGPU_LEASE", ""),
         device=_variable(environment, "RGPU_DEVICE", _ordinal),
-        memory_bytes=_variable(environment, "RGPU_MEMORY", parse_bytes) or 0,
+        memory_bytes=memory.bytes,
+        memory_ppm=memory.ppm,
         share_request_ppm=_variable(environment, "RGPU_SHARE", parse_share) or 0,
         share_limit_ppm=_variable(environment, "RGPU_LIMIT", parse_share) or 0,
+        policy=_variable(environment, "RGPU_POLICY", parse_policy),
+        priority=_variable(environment, "RGPU_PRIORITY", _whole),
+        weight=_variable(environment, "RGPU_WEIGHT", _whole),
     )
 
 
-def _variable(environment: dict[str, str], name: str, parse: Callable[[str], int]) -> int | None:
+def _variable(environment: dict[str, str], name: str, parse: Callable[[str], T]) -> T | None:
     text = environment.get(name)
     if not text:
         return None
@@ -130,6 +189,12 @@ def _variable(environment: dict[str, str], name: str, parse: Callable[[str], int
         return parse(text)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{text!r} is not a whole number")
+    return int(text)
 
 
 def _ordinal(text: str) -> int:
@@ -142,7 +207,7 @@ def _ordinal(text: str) -> int:
 
 
 def _configure_query(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", metavar="ADDRESS", help=_SERVER_HELP)
+    parser.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -156,12 +221,13 @@ def _devices(arguments: argparse.Namespace) -> int:
     with _client(arguments) as client:
         answer = client.devices()
     if arguments.json:
-        _print_json({"devices": answer.devices})
+        print(as_json({"devices": answer.devices}))
         return OK
     rows = [
         (
             str(device.ordinal),
             device.name,
+            device.pool,
             format_bytes(device.memory_bytes),
             format_bytes(device.memory_bytes - device.leased_memory_bytes),
             format_bytes(device.used_memory_bytes),
@@ -171,7 +237,17 @@ def _devices(arguments: argparse.Namespace) -> int:
         )
         for device in answer.devices
     ]
-    titles = ("device>", "name", "memory>", "free>", "used>", "shares>", "leases>", "sessions>")
+    titles = (
+        "device>",
+        "name",
+        "pool",
+        "memory>",
+        "free>",
+        "used>",
+        "shares>",
+        "leases>",
+        "sessions>",
+    )
     print(table(titles, rows))
     return OK
 
@@ -180,7 +256,7 @@ def _ps(arguments: argparse.Namespace) -> int:
     with _client(arguments) as client:
         sessions, usages = client.sessions(), client.usage()
     if arguments.json:
-        _print_json({"sessions": sessions, "leases": usages})
+        print(as_json({"sessions": sessions, "leases": usages}))
         return OK
     leases = [
         (
@@ -205,6 +281,7 @@ def _ps(arguments: argparse.Namespace) -> int:
             session.lease_id,
             str(session.client_pid),
             session.peer,
+            session.transport,
             format_bytes(session.usage.memory_used_bytes),
             format_bytes(session.usage.memory_peak_bytes),
             str(session.usage.launches),
@@ -214,38 +291,28 @@ def _ps(arguments: argparse.Namespace) -> int:
         )
         for session in sessions
     ]
-    titles = ("session>", "lease", "pid>", "from", "used>", "peak>", "launches>", "copied>")
-    print("\n" + table((*titles, "age>", "program"), rows))
+    columns = (
+        "session>",
+        "lease",
+        "pid>",
+        "from",
+        "over",
+        "used>",
+        "peak>",
+        "launches>",
+        "copied>",
+    )
+    print("\n" + table((*columns, "age>", "program"), rows))
     return OK
-
-
-def _print_json(groups: dict[str, Any]) -> None:
-    plain = {name: [_plain(message) for message in group] for name, group in groups.items()}
-    print(json.dumps(plain, indent=2))
-
-
-def _plain(message: Any) -> dict[str, Any]:
-    """Every field by its name, also those that are 0, and numbers as numbers."""
-    plain: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        if field.message_type is not None:
-            plain[field.name] = _plain(value)
-        elif field.enum_type is not None:
-            named = field.enum_type.values_by_number.get(value)
-            plain[field.name] = value if named is None else named.name
-        else:
-            plain[field.name] = value
-    return plain
 
 
 # rgpu trace
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    variables = _settings(arguments).variables()
+    _settings(arguments).variables()
     command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
-    environment = client_environment(os.environ, variables, library_path())
+    environment = carried(_environment(arguments))
     with tempfile.TemporaryDirectory(prefix="rgpu-trace-") as folder:
         path = Path(folder) / "trace.tsv"
         status = _call(command, {**environment, "RGPU_TRACE": str(path)})

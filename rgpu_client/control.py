@@ -11,12 +11,19 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
+from rgpu_common.channels import open_channel
+from rgpu_common.credentials import call_metadata
+from rgpu_common.endpoints import speaks_tls
 from rgpu_common.errors import ServerError
 from rgpu_common.v1 import (
     device_pb2,
     device_pb2_grpc,
     lease_pb2,
     lease_pb2_grpc,
+    node_pb2,
+    node_pb2_grpc,
+    observe_pb2,
+    observe_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
 )
@@ -28,13 +35,17 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rgpu_common.endpoints import Endpoint
+    from rgpu_common.sharing import SharePolicy
 
 TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """An explicit lease as asked for; 0, "" and None leave it to the server."""
+    """An explicit lease as asked for; 0, "" and None leave it to the server.
+
+    memory_ppm: millionths of the device's memory, where memory_bytes is 0.
+    """
 
     tenant: str = ""
     key: str = ""
@@ -43,19 +54,41 @@ class LeaseRequest:
     share_request_ppm: int = 0
     share_limit_ppm: int = 0
     ttl_seconds: float = 30.0
+    memory_ppm: int = 0
+    policy: SharePolicy | None = None
+    priority: int | None = None
+    weight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRequest:
+    """New sizes of a lease; None leaves one as it is.  kill: end sessions that hold too much."""
+
+    memory_bytes: int | None = None
+    memory_ppm: int | None = None
+    share_request_ppm: int | None = None
+    share_limit_ppm: int | None = None
+    policy: SharePolicy | None = None
+    priority: int | None = None
+    weight: int | None = None
+    kill: bool = False
 
 
 class ControlClient:
-    """One connection to a server's API.  Every method raises ServerError with a sentence."""
+    """One connection to a server's API, with the environment's token (RGPU_TOKEN_FILE).
+
+    Every method raises ServerError with a sentence.
+    """
 
     def __init__(self, server: Endpoint, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._server = server
         self._timeout = timeout_seconds
-        self._channel = grpc.insecure_channel(
-            server.grpc_target, options=[("grpc.enable_http_proxy", 0)]
-        )
+        self._metadata = call_metadata(os.environ)
+        self._channel = open_channel(server, os.environ)
         self._devices = device_pb2_grpc.DeviceServiceStub(self._channel)
         self._leases = lease_pb2_grpc.LeaseServiceStub(self._channel)
+        self._node = node_pb2_grpc.NodeServiceStub(self._channel)
+        self._observe = observe_pb2_grpc.ObserveServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -105,6 +138,10 @@ class ControlClient:
                 memory_bytes=request.memory_bytes,
                 share_request_ppm=request.share_request_ppm,
                 share_limit_ppm=request.share_limit_ppm,
+                policy=_policy(request.policy),
+                priority=request.priority,
+                weight=request.weight,
+                memory_ppm=request.memory_ppm,
             ),
             ttl_seconds=request.ttl_seconds,
         )
@@ -116,11 +153,71 @@ class ControlClient:
         request = lease_pb2.KeepAliveLeaseRequest(lease_id=lease_id)
         return float(self._call(self._leases.KeepAliveLease, request).remaining_seconds)
 
-    def resize(self, lease_id: str, **sizes: int) -> lease_pb2.Lease:
-        """Changes memory_bytes, share_request_ppm or share_limit_ppm of a lease."""
-        request = lease_pb2.ResizeLeaseRequest(lease_id=lease_id, **sizes)
-        answer: lease_pb2.ResizeLeaseResponse = self._call(self._leases.ResizeLease, request)
+    def resize(self, lease_id: str, request: ResizeRequest) -> lease_pb2.ResizeLeaseResponse:
+        """Changes sizes of a lease; the answer has it as it is then."""
+        message = lease_pb2.ResizeLeaseRequest(
+            lease_id=lease_id,
+            memory_bytes=request.memory_bytes,
+            memory_ppm=request.memory_ppm,
+            share_request_ppm=request.share_request_ppm,
+            share_limit_ppm=request.share_limit_ppm,
+            policy=None if request.policy is None else _policy(request.policy),
+            priority=request.priority,
+            weight=request.weight,
+            kill=request.kill,
+        )
+        answer: lease_pb2.ResizeLeaseResponse = self._call(self._leases.ResizeLease, message)
+        return answer
+
+    def pause(self, lease_id: str) -> lease_pb2.Lease:
+        """Stops the device work of a lease."""
+        request = lease_pb2.PauseLeaseRequest(lease_id=lease_id)
+        answer: lease_pb2.PauseLeaseResponse = self._call(self._leases.PauseLease, request)
         return answer.lease
+
+    def resume(self, lease_id: str) -> lease_pb2.Lease:
+        """Lets a paused lease go on."""
+        request = lease_pb2.ResumeLeaseRequest(lease_id=lease_id)
+        answer: lease_pb2.ResumeLeaseResponse = self._call(self._leases.ResumeLease, request)
+        return answer.lease
+
+    def node(self) -> node_pb2.Node:
+        """Returns the server as a whole."""
+        answer: node_pb2.GetNodeResponse = self._call(self._node.GetNode, node_pb2.GetNodeRequest())
+        return answer.node
+
+    def drain(self, end_after_seconds: float | None = None) -> node_pb2.Node:
+        """Lets the server take nothing new; after a while, if one is given, all leases end."""
+        request = node_pb2.DrainNodeRequest(end_after_seconds=end_after_seconds)
+        answer: node_pb2.DrainNodeResponse = self._call(self._node.DrainNode, request)
+        return answer.node
+
+    def undrain(self) -> node_pb2.Node:
+        """Lets the server take new leases and sessions again."""
+        request = node_pb2.UndrainNodeRequest()
+        answer: node_pb2.UndrainNodeResponse = self._call(self._node.UndrainNode, request)
+        return answer.node
+
+    def tenants(self) -> list[node_pb2.TenantQuota]:
+        """Returns what each tenant owns and holds."""
+        return list(self._call(self._node.ListTenants, node_pb2.ListTenantsRequest()).quotas)
+
+    def now(self) -> observe_pb2.GetNowResponse:
+        """Returns what devices and leases do at this moment."""
+        answer: observe_pb2.GetNowResponse = self._call(
+            self._observe.GetNow, observe_pb2.GetNowRequest()
+        )
+        return answer
+
+    def record(
+        self, since_seconds: float, tenant: str = "", by_lease: bool = False, max_steps: int = 0
+    ) -> observe_pb2.GetRecordResponse:
+        """Returns the server's record of the last since_seconds, per tenant or per lease."""
+        request = observe_pb2.GetRecordRequest(
+            since_seconds=since_seconds, tenant=tenant, by_lease=by_lease, max_steps=max_steps
+        )
+        answer: observe_pb2.GetRecordResponse = self._call(self._observe.GetRecord, request)
+        return answer
 
     def revoke(self, lease_id: str) -> int:
         """Ends a lease and returns how many sessions ended with it."""
@@ -129,7 +226,7 @@ class ControlClient:
 
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
         try:
-            return method(request, timeout=self._timeout)
+            return method(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise ServerError(self._sentence(error)) from None
 
@@ -141,8 +238,20 @@ class ControlClient:
             return f"the server at {self._server} is of another release: {details}"
         if code is not grpc.StatusCode.UNAVAILABLE or details.startswith("the server"):
             return details or f"the server at {self._server} answered {code.name}"
+        if speaks_tls(self._server):
+            reason = details.splitlines()[0] if details else "no reason"
+            return (
+                f"no rgpu server answers at {self._server}, or one of the two does not trust the "
+                f"other: check the address, RGPU_TLS_CA, RGPU_TLS_CERT and RGPU_TLS_KEY ({reason})"
+            )
         return (
             f"no rgpu server answers at {self._server}: start one with `rgpu serve`, or say where "
             "it "
             "is with --server or RGPU_SERVER"
         )
+
+
+def _policy(policy: SharePolicy | None) -> lease_pb2.SharePolicy.ValueType:
+    if policy is None:
+        return lease_pb2.SHARE_POLICY_UNSPECIFIED
+    return lease_pb2.SharePolicy.Value(f"SHARE_POLICY_{policy.name}")

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_client.settings import SEND_PTX, ClientSettings, configured_server
+from rgpu_client.session.audit import is_loud
+from rgpu_client.session.launch import carried, same_agent
+from rgpu_client.session.start import on_path, same_path
+from rgpu_client.settings import DEFAULT_SERVER, SEND_PTX, ClientSettings, configured_server
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.parts import compiled_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+HIDE_NVJITLINK = "RGPU_HIDE_NVJITLINK"
+_NO_NVJITLINK = ("no_nvjitlink/libnvJitLink.so.12", "no_nvjitlink/libnvJitLink.so.13")
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED: cuInit was not called
 _loaded: list[ctypes.CDLL] = []
 
@@ -36,30 +42,45 @@ def connect(
     limit: str | float | None = None,
     tenant: str | None = None,
     lease: str | None = None,
+    policy: str | None = None,
+    priority: int | None = None,
+    weight: int | None = None,
+    transport: str | None = None,
 ) -> None:
     """Serves every later CUDA import of this process, and of its children, from `server`.
+
+    transport: "auto" takes the best path that the server offers; "shm", "unix", "tcp", "tls", "ucx"
+    or "grpc" takes that one (default: RGPU_TRANSPORT, then auto).
 
     The session itself is opened by the first CUDA call.  Call it before anything that loads CUDA;
     to call it again, as a notebook cell does, changes nothing once the session is open.
 
     Raises:
+        ServerError: the server does not offer the transport.
         UsageError: a value is not accepted, CUDA is already loaded in this process, or a session
             with other values is already open.
         MissingPartError: the package was not built.
     """
-    settings = ClientSettings(server, memory, device, share, limit, tenant, lease)
+    settings = ClientSettings(
+        server, memory, device, share, limit, tenant, lease, policy, priority, weight
+    )
     variables = settings.variables()
     folder = library_path()
     _check_loaded(folder)
+    named = server or os.environ.get("RGPU_SERVER") or str(DEFAULT_SERVER)
     environment = client_environment(os.environ, variables, folder)
+    environment = same_path(environment, named, transport, os.environ) or on_path(
+        environment, named, transport, is_loud(os.environ)
+    )
+    environment = same_agent(environment, os.environ)
     changed = [name for name, value in environment.items() if os.environ.get(name) != value]
     _check_session(folder, [name for name in changed if name.startswith("RGPU_")])
-    for name in changed:
-        os.environ[name] = environment[name]
+    os.environ.update(carried(environment))
     if not _loaded:
         # Both names: later dlopen calls of either find what is loaded already.
         paths = (folder / "libcuda.so.1", folder / "libcuda.so")
         _loaded.extend(_load(path) for path in paths if path.exists())
+        _loaded.extend(_load(path) for path in _hiding(environment, folder))
 
 
 def client_environment(
@@ -71,7 +92,23 @@ def client_environment(
     paths = [p for p in environment.get("LD_LIBRARY_PATH", "").split(":") if p]
     others = [p for p in paths if p != str(folder)]
     result["LD_LIBRARY_PATH"] = ":".join([str(folder), *others])
+    hiding = [str(path) for path in _hiding(result, folder)]
+    if hiding:
+        preloaded = [p for p in re.split(r"[: ]+", environment.get("LD_PRELOAD", "")) if p]
+        result["LD_PRELOAD"] = ":".join([*hiding, *(p for p in preloaded if p not in hiding)])
     return result
+
+
+def _hiding(environment: Mapping[str, str], folder: Path) -> list[Path]:
+    """The empty libraries that stand in for nvJitLink, when they are asked for.
+
+    Raises:
+        UsageError: the variable is neither 0 nor 1.
+    """
+    text = environment.get(HIDE_NVJITLINK, "")
+    if text not in ("", "0", "1"):
+        raise UsageError(f"{HIDE_NVJITLINK} is 1 to hide nvJitLink from the program, not {text!r}")
+    return [folder / name for name in _NO_NVJITLINK] if text == "1" else []
 
 
 def _load(path: Path) -> ctypes.CDLL:

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import DEFAULT_PORT, Endpoint, TcpEndpoint, parse_endpoint
 from rgpu_common.errors import UsageError
-from rgpu_common.units import PPM, format_share, parse_bytes, parse_share
+from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, parse_policy
+from rgpu_common.units import PPM, format_share, parse_memory, parse_share, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_SERVER = TcpEndpoint("127.0.0.1", DEFAULT_PORT)
 MAX_NAME_BYTES = 256
+# UCX carries sessions, not the API.
+_SERVER_HELP = (
+    "HOST:PORT, tls:HOST:PORT, {ucx}grpc[s]:HOST:PORT, unix:/PATH or shm:/PATH (default: "
+    "RGPU_SERVER, then 127.0.0.1:7700)"
+)
+SESSION_SERVER_HELP = _SERVER_HELP.format(ucx="ucx:HOST:PORT, ")
+API_SERVER_HELP = _SERVER_HELP.format(ucx="")
 # An emulated device runs PTX, not machine code: these make programs that can choose send it.
 SEND_PTX = {"CUPY_COMPILE_WITH_PTX": "1"}
 
@@ -22,8 +30,10 @@ SEND_PTX = {"CUPY_COMPILE_WITH_PTX": "1"}
 class ClientSettings:
     """Sizes as users write them; None leaves it to the environment, then to the server.
 
-    memory: "2GiB".  device: its number on the server.  share, limit: "0.4" or "40%".
-    lease: processes with one lease share it.  tenant: who is billed.
+    memory: "2GiB", "8vmem" or "25%".  device: its number on the server.  share, limit: "0.4",
+    "40%" or "40vcore".  lease: processes with one lease share it.  tenant: who is billed.
+    policy: "fixed", "burst", "best-effort" or "none".  priority, weight: who gets idle device time
+    first, and how much of it.
     """
 
     server: str | None = None
@@ -33,6 +43,9 @@ class ClientSettings:
     limit: str | float | None = None
     tenant: str | None = None
     lease: str | None = None
+    policy: str | None = None
+    priority: int | None = None
+    weight: int | None = None
 
     def variables(self) -> dict[str, str]:
         """Returns the variables to set.
@@ -44,17 +57,25 @@ class ClientSettings:
         if self.server is not None:
             found["RGPU_SERVER"] = str(parse_endpoint(self.server))
         if self.memory is not None:
-            found["RGPU_MEMORY"] = str(_positive("memory", parse_bytes(str(self.memory))))
+            found["RGPU_MEMORY"] = _memory(str(self.memory))
         if self.device is not None:
             if not isinstance(self.device, int) or self.device < 0:
                 raise UsageError(f"{self.device!r} is not a device: they are numbered from 0")
             found["RGPU_DEVICE"] = str(self.device)
         for name, value in (("SHARE", self.share), ("LIMIT", self.limit)):
             if value is not None:
-                found[f"RGPU_{name}"] = _fraction(name.lower(), str(value))
+                found[f"RGPU_{name}"] = _fraction(name.lower(), plain(value))
         for name, text in (("TENANT", self.tenant), ("LEASE", self.lease)):
             if text is not None:
                 found[f"RGPU_{name}"] = _name(name.lower(), text)
+        if self.policy is not None:
+            found["RGPU_POLICY"] = parse_policy(self.policy).word
+        for name, number, low, high in (
+            ("PRIORITY", self.priority, 0, MAX_PRIORITY),
+            ("WEIGHT", self.weight, 1, MAX_WEIGHT),
+        ):
+            if number is not None:
+                found[f"RGPU_{name}"] = str(_within(name.lower(), number, low, high))
         _check_shares(found)
         return found
 
@@ -71,8 +92,34 @@ def _positive(name: str, number: int) -> int:
     return number
 
 
+def _memory(text: str) -> str:
+    size = parse_memory(text)
+    if size.ppm:
+        # Only the server knows of what.
+        return text.replace(" ", "")
+    return str(_positive("memory", size.bytes))
+
+
+def _within(name: str, number: int, low: int, high: int) -> int:
+    if not isinstance(number, int) or not low <= number <= high:
+        raise UsageError(f"a {name} is a whole number from {low} to {high}, not {number!r}")
+    return number
+
+
+def parse_guarantee(text: str) -> int:
+    """Returns a share that is asked for, in ppm; UsageError for none at all."""
+    ppm = parse_share(text)
+    if not ppm:
+        raise UsageError(
+            "share 0 makes no sense: leave it out for the server's default, or name "
+            "--policy best-effort, which guarantees nothing"
+        )
+    return ppm
+
+
 def _fraction(name: str, text: str) -> str:
-    ppm = _positive(name, parse_share(text))
+    share = name == "share"
+    ppm = parse_guarantee(text) if share else _positive(name, parse_share(text))
     return f"{ppm / PPM:.6f}".rstrip("0").rstrip(".")
 
 

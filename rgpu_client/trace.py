@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rgpu_client.tables import table
 from rgpu_common.errors import ProtocolError
+from rgpu_common.tables import table
 from rgpu_common.units import format_bytes, format_seconds
 
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.control import ControlClient, LeaseRequest
 from rgpu_client.preload import client_environment, library_path
-from rgpu_client.tables import table
 from rgpu_common.endpoints import Endpoint, parse_endpoint
 from rgpu_common.errors import MissingPartError, ServerError
+from rgpu_common.tables import table
 from rgpu_common.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "gen/codec.gen.h"
@@ -54,6 +55,7 @@ struct Issuer {
 struct PostOptions {
   const void* bulk = nullptr;
   size_t bulk_bytes = 0;
+  bool lent = false;  // the bulk stays as it is until TakeBack
   bool more = false;
   Context* work = nullptr;  // work on the device: marks the context and `stream` as busy
   Stream* stream = nullptr;
@@ -104,8 +106,9 @@ class Channel {
     Put(head, request);
     Account(issuer, options);
     if (direct) return SendDirect(append, options);
-    End(options);
-    return AfterAppend(append);
+    const bool good = End(options);
+    const CUresult status = AfterAppend(append);
+    return good ? status : CUDA_ERROR_INVALID_VALUE;
   }
 
   // Sends a command and waits for its reply.  The reply's byte fields stay valid until the thread's
@@ -150,13 +153,17 @@ class Channel {
     Put(head, request);
     Account(issuer, options);
     Expect(region, pulled);
-    End(options);
-    return AfterAppend(append);
+    const bool good = End(options);
+    const CUresult status = AfterAppend(append);
+    return good ? status : CUDA_ERROR_INVALID_VALUE;
   }
 
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_acquire)); }
   // From now on every call answers `status`.  The first one wins.
   void SetSticky(CUresult status, std::string_view sentence);
+
+  // Memory of which commands with `lent` bulk were posted is its owner's again.
+  void TakeBack(const void* memory, size_t bytes) { connection_->TakeBack(memory, bytes); }
 
   // Sends what is buffered.
   void Flush();
@@ -173,6 +180,8 @@ class Channel {
   // Numbers for the trace and the benchmarks.
   uint64_t commands_sent() const { return commands_sent_.load(); }
   uint64_t writes() const { return writes_.load(); }
+  uint64_t bulk_bytes() const { return bulk_bytes_.load(); }
+  uint64_t syncs() const { return syncs_.load(); }
 
   // At process exit: sends what is buffered if nobody holds the locks, within `timeout_ms`.
   void FlushAtExit(int timeout_ms);
@@ -208,7 +217,7 @@ class Channel {
   // channel_send.cc
   CUresult Ready(Opcode opcode) const;
   wire::Writer Begin(const Issuer& issuer, Opcode opcode, uint8_t flags);
-  void End(const PostOptions& options);
+  bool End(const PostOptions& options);
   void EndCall(const Issuer& issuer, Waiter& waiter, bool reports);
   void Account(const Issuer& issuer, const PostOptions& options);
   void Expect(const HostRegion& region, bool pulled);
@@ -239,6 +248,7 @@ class Channel {
   bool IsAnswered(const Waiter& waiter) const { return waiter.done && landed_ >= waiter.watermark; }
   void HandOver();
   void Lost(std::string_view sentence);
+  std::string LostSentence(const char* plain) const;
   void StopWaiting();
 
   const std::unique_ptr<transport::Connection> connection_;
@@ -261,6 +271,8 @@ class Channel {
   uint64_t last_append_ns_ = 0;                 // append_mutex_
   std::atomic<uint64_t> commands_sent_{0};
   std::atomic<uint64_t> writes_{0};
+  std::atomic<uint64_t> bulk_bytes_{0};  // both ways
+  std::atomic<uint64_t> syncs_{0};       // calls, which wait for an answer
 
   std::mutex receive_mutex_;
   bool leading_ = false;          // a thread is in reader_

@@ -28,7 +28,7 @@ void Channel::ReadUntil(std::condition_variable& wake, Done done) {
       ByteView head;
       const ReadState state = reader_->Next(&header, &head, -1);
       if (state == ReadState::kFrame) Handle(header, head);
-      if (state == ReadState::kClosed) Lost("the server ended the connection");
+      if (state == ReadState::kClosed) Lost(LostSentence("the server ended the connection"));
       if (state == ReadState::kMalformed) Lost("the server sent what is no frame");
       lock.lock();
     }
@@ -74,7 +74,7 @@ bool Channel::ReadWithoutBlocking() {
   ByteView head;
   ReadState state;
   while ((state = reader_->Next(&header, &head, 0)) == ReadState::kFrame) Handle(header, head);
-  if (state == ReadState::kClosed) Lost("the server ended the connection");
+  if (state == ReadState::kClosed) Lost(LostSentence("the server ended the connection"));
   if (state == ReadState::kMalformed) Lost("the server sent what is no frame");
   const std::lock_guard lock(receive_mutex_);
   leading_ = false;
@@ -133,7 +133,14 @@ CUresult Channel::WaitForDeliveries(uint64_t address, uint64_t bytes) {
   return sticky();
 }
 
+// Why the connection is gone: it may know more than that it is.
+std::string Channel::LostSentence(const char* plain) const {
+  std::string reason = connection_->LostReason();
+  return reason.empty() ? plain : reason;
+}
+
 void Channel::Handle(const FrameHeader& header, ByteView head) {
+  bulk_bytes_.fetch_add(header.bulk_bytes, std::memory_order_relaxed);
   bool understood = true;
   switch (header.kind) {
     case wire::Kind::kReply:

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 
 #include "rgpu_client/shim/channel.h"
 #include "rgpu_client/shim/flusher.h"
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/memory.h"
 
 namespace rgpu::shim {
 
@@ -44,16 +46,24 @@ wire::Writer Channel::Begin(const Issuer& issuer, Opcode opcode, uint8_t flags) 
   return buffer_.Begin(header);
 }
 
-void Channel::End(const PostOptions& options) {
+// False: the bulk cannot be read, and zeros go in its place.
+bool Channel::End(const PostOptions& options) {
+  bulk_bytes_.fetch_add(options.bulk_bytes, std::memory_order_relaxed);
   if (options.bulk_bytes == 0) {
     buffer_.End();
-  } else {
-    buffer_.EndWithBulk(options.bulk, options.bulk_bytes);
+    return true;
   }
+  // The application's pointer: by way of the kernel a bad one is an error and no death.
+  std::array<uint8_t, kDirectBulkBytes> bulk;
+  const bool good = base::GuardedCopy(bulk.data(), options.bulk, options.bulk_bytes);
+  if (!good) std::memset(bulk.data(), 0, options.bulk_bytes);
+  buffer_.EndWithBulk(bulk.data(), options.bulk_bytes);
+  return good;
 }
 
 void Channel::EndCall(const Issuer& issuer, Waiter& waiter, bool reports) {
   buffer_.End();
+  syncs_.fetch_add(1, std::memory_order_relaxed);
   waiter.seq = seq_.load(std::memory_order_relaxed);
   if (reports) issuer.thread->reported_seq = waiter.seq;
   const std::lock_guard receive(receive_mutex_);
@@ -102,6 +112,7 @@ CUresult Channel::AfterAppend(std::unique_lock<std::mutex>& append) {
 // Sends buffered frames and the bulk behind them straight from the caller's memory.
 CUresult Channel::SendDirect(std::unique_lock<std::mutex>& append, const PostOptions& options) {
   buffer_.End(static_cast<uint32_t>(options.bulk_bytes));
+  bulk_bytes_.fetch_add(options.bulk_bytes, std::memory_order_relaxed);
   last_append_ns_ = base::NowNs();
   sending_.clear();
   sending_.swap(buffer_);
@@ -110,7 +121,10 @@ CUresult Channel::SendDirect(std::unique_lock<std::mutex>& append, const PostOpt
   append.unlock();
   std::array<iovec, 2> parts = {sending_.part(),
                                 iovec{const_cast<void*>(options.bulk), options.bulk_bytes}};
-  return Write(parts.data(), 2, -1);
+  if (options.lent) connection_->Lend(options.bulk, options.bulk_bytes);
+  const CUresult status = Write(parts.data(), 2, -1);
+  if (options.lent) connection_->Lend(nullptr, 0);
+  return status;
 }
 
 void Channel::Flush() {
@@ -152,7 +166,7 @@ CUresult Channel::Write(iovec* parts, int count, int idle_timeout_ms) {
       return CUDA_ERROR_INVALID_VALUE;
     default:
       ReadWithoutBlocking();  // the worker may have said why before it went
-      Lost("the server closed the connection");
+      Lost(LostSentence("the server closed the connection"));
       return sticky();
   }
 }

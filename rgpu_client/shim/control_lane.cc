@@ -32,8 +32,20 @@ bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
   Put(head, wire::Attach{welcome.session, welcome.secret});
   frame.End();
   iovec part = frame.part();
-  return transport::SendAll(*connection_, &part, 1, nullptr, kSendTimeoutMs) ==
-         transport::SendState::kSent;
+  if (transport::SendAll(*connection_, &part, 1, nullptr, kSendTimeoutMs) !=
+      transport::SendState::kSent) {
+    return false;
+  }
+  if (const uint64_t grace_ms = welcome.Granted(wire::WishKey::kResumable); grace_ms != 0) {
+    transport::LaneOptions options;
+    options.grace_ms = static_cast<int>(std::min<uint64_t>(grace_ms, INT32_MAX));
+    options.discard = true;  // nobody reads: the worker says ATTACHED and nothing more
+    auto lane = std::make_unique<transport::Lane>(std::move(connection_), options);
+    lane->StartRecords();
+    lane_ = lane.get();
+    connection_ = std::move(lane);
+  }
+  return true;
 }
 
 bool ControlLane::SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes,
@@ -54,6 +66,15 @@ bool ControlLane::SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes,
     bytes -= count;
   } while (bytes > 0);
   return true;
+}
+
+bool ControlLane::SendCopyDone(uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  if (connection_ == nullptr) return false;
+  transport::FrameBuffer frame;
+  frame.Begin(Header(wire::Control::kCopyDone)).Put(ticket);
+  frame.End();
+  return Send(frame, nullptr, 0, 0);
 }
 
 // Sends the frame and the bytes of `bulk` behind it, straight from where they lie.

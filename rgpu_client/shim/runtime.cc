@@ -12,6 +12,7 @@
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/trace.h"
+#include "rgpu_common/native/base/log.h"
 
 namespace rgpu::shim {
 namespace {
@@ -42,7 +43,7 @@ void OnExit() {
   CheckForFork();
   g_phase = Phase::kExiting;
   if (Session* session = g_session.load()) {
-    WriteTrace(session->channel());
+    WriteTrace(*session);
     session->End();
   }
 }
@@ -60,6 +61,8 @@ __attribute__((constructor)) void Load() {
   *g_own_page = 1;
   pthread_atfork(nullptr, nullptr, &ForkedChild);
   SetThreadGoneHook(&TellThreadGone);
+  base::SetLogName("shim");
+  base::SetLogLevelFromEnvironment();
   if (const char* path = getenv("RGPU_TRACE")) StartTrace(path);
 }
 

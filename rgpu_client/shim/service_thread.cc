@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <memory>
+
 namespace rgpu::shim {
 namespace {
 
@@ -10,15 +12,28 @@ constexpr size_t kStackBytes = 256U << 10;
 
 __attribute__((tls_model("initial-exec"))) thread_local bool t_service = false;
 
-void* Start(void* opaque) {
+struct Start {
+  void (*run)(void*);
+  void* argument;
+};
+
+void* Main(void* opaque) {
   t_service = true;
-  reinterpret_cast<void (*)()>(opaque)();
+  const Start start = *std::unique_ptr<Start>(static_cast<Start*>(opaque));
+  start.run(start.argument);
   return nullptr;
 }
+
+void RunPlain(void* run) { reinterpret_cast<void (*)()>(run)(); }
 
 }  // namespace
 
 bool StartServiceThread(const char* name, void (*run)()) {
+  return StartServiceThread(name, &RunPlain, reinterpret_cast<void*>(run));
+}
+
+bool StartServiceThread(const char* name, void (*run)(void*), void* argument) {
+  auto start = std::make_unique<Start>(Start{run, argument});
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -29,10 +44,11 @@ bool StartServiceThread(const char* name, void (*run)()) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, kStackBytes);
   pthread_t thread{};
-  const int error = pthread_create(&thread, &attributes, &Start, reinterpret_cast<void*>(run));
+  const int error = pthread_create(&thread, &attributes, &Main, start.get());
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return false;
+  static_cast<void>(start.release());
   pthread_setname_np(thread, name);
   return true;
 }

@@ -6,6 +6,7 @@ namespace rgpu::shim {
 
 // False: no thread could be made (limits).  `name` is at most 15 characters.
 bool StartServiceThread(const char* name, void (*run)());
+bool StartServiceThread(const char* name, void (*run)(void*), void* argument);
 
 // True on such a thread.
 bool OnServiceThread();

@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "gen/opcodes.gen.h"
+#include "rgpu_client/shim/ring.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/version.h"
 
@@ -16,7 +19,7 @@ constexpr int kWelcomeTimeoutMs = 60000;
 constexpr int kExitTimeoutMs = 50;
 
 wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& device_bands,
-                      const std::vector<wire::Band>& pinned_bands) {
+                      const std::vector<wire::Band>& pinned_bands, bool ring) {
   wire::Hello hello;
   hello.release = kRelease;
   hello.token = settings.token;
@@ -26,9 +29,17 @@ wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& d
   hello.program = wire::CleanText(settings.program, wire::kMaxSentenceBytes);
   hello.pid = static_cast<uint32_t>(getpid());
   hello.device = settings.device;
-  hello.memory_bytes = settings.memory_bytes;
+  hello.memory_bytes = settings.memory.bytes;
   hello.share_request_ppm = settings.share_request_ppm;
   hello.share_limit_ppm = settings.share_limit_ppm;
+  hello.wishes = settings.wishes;
+  if (ring) hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kShm), 1});
+  if (settings.resumable) {
+    hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kResumable), 1});
+  }
+  // A server of an earlier minor understands who wishes nothing, or nothing new.
+  const bool grants = ring || settings.resumable;
+  hello.minor = grants ? wire::kGrantsMinor : hello.wishes.empty() ? 0 : wire::kWishesMinor;
   hello.device_bands = device_bands;
   hello.pinned_bands = pinned_bands;
   for (const OpcodeInfo& info : kOpcodeTable) {
@@ -50,11 +61,33 @@ bool SendHello(transport::Connection& connection, const wire::Hello& hello) {
          transport::SendState::kSent;
 }
 
+std::string NoAnswer(const std::string& server, transport::ReadState state,
+                     const std::string& reason) {
+  if (state == transport::ReadState::kTimeout) {
+    return "the server at " + server + " does not answer; see its log";
+  }
+  if (!reason.empty()) return "the server at " + server + " ended the connection: " + reason;
+  return "what listens at " + server + " is no rgpu server; check --server or RGPU_SERVER";
+}
+
 bool Holds(const std::vector<wire::Band>& bands, const wire::Band& band) {
   for (const wire::Band& one : bands) {
     if (one.base == band.base && band.size <= one.size) return true;
   }
   return false;
+}
+
+// Both ends speak in records from here on; the reader may have read some of them.
+transport::Lane* WrapLane(uint64_t grace_ms, std::unique_ptr<transport::Connection>* connection,
+                          std::unique_ptr<transport::FrameReader>* reader) {
+  transport::LaneOptions options;
+  options.grace_ms = static_cast<int>(std::min<uint64_t>(grace_ms, INT32_MAX));
+  auto lane = std::make_unique<transport::Lane>(std::move(*connection), options);
+  lane->StartRecords((*reader)->ahead());
+  transport::Lane* bare = lane.get();
+  *connection = std::move(lane);
+  *reader = std::make_unique<transport::FrameReader>(bare);
+  return bare;
 }
 
 }  // namespace
@@ -80,6 +113,9 @@ Session* Session::Open(const Settings& settings, CUresult* status, std::string* 
     delete session;
     return nullptr;
   }
+  if (const uint64_t grace_ms = welcome.Granted(wire::WishKey::kResumable); grace_ms != 0) {
+    session->lane_ = WrapLane(grace_ms, &connection, &reader);
+  }
   session->channel_ = new Channel(std::move(connection), std::move(reader), session);
   session->channel_->SetLimits({std::max(welcome.stream_credits, 1U),
                                 std::max<uint64_t>(welcome.stream_credit_bytes, 1U << 20)});
@@ -89,6 +125,7 @@ Session* Session::Open(const Settings& settings, CUresult* status, std::string* 
     session->channel_->SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,
                                  "the server took no second connection for the control lane");
   }
+  session->KeepLanes(settings, welcome);
   return session;
 }
 
@@ -99,21 +136,27 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
     *sentence = "no address space is left for device memory; raise the limit (ulimit -v unlimited)";
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const bool sent = SendHello(connection, MakeHello(settings, device_bands_, pinned_bands_));
+  auto* ring = dynamic_cast<transport::ShmConnection*>(&connection);
+  if (ring != nullptr) ring->ExpectDescriptors();
+  const bool sent =
+      SendHello(connection, MakeHello(settings, device_bands_, pinned_bands_, ring != nullptr));
   wire::FrameHeader header;
   wire::ByteView head;
   const auto state =
       sent ? reader.Next(&header, &head, kWelcomeTimeoutMs) : transport::ReadState::kClosed;
   if (state != transport::ReadState::kFrame || header.kind != wire::Kind::kHandshake) {
-    *sentence =
-        state == transport::ReadState::kTimeout
-            ? "the server at " + settings.server + " does not answer; see its log"
-            : "what listens at " + settings.server + " is no rgpu server; check RGPU_SERVER";
+    *sentence = NoAnswer(settings.server, state, connection.LostReason());
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
   }
   wire::Reader fields(head.data, head.size);
   if (header.opcode == static_cast<uint16_t>(wire::Handshake::kWelcome) && Get(fields, welcome)) {
-    return CUDA_SUCCESS;
+    if (ring == nullptr) return CUDA_SUCCESS;
+    if (AgreeOnRing(*ring, reader, *welcome)) {
+      TakeDeviceMemory(*ring, *welcome);
+      return CUDA_SUCCESS;
+    }
+    *sentence = "the server at " + settings.server + " went away; see its log";
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
   }
   wire::Refused refused;
   if (header.opcode == static_cast<uint16_t>(wire::Handshake::kRefused) && Get(fields, &refused)) {
@@ -125,6 +168,14 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
       "the server at " + settings.server +
       " answers in a way this release does not know; install the same release on both sides";
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+}
+
+// What came behind the rings; without it copies go through them.
+void Session::TakeDeviceMemory(transport::ShmConnection& ring, const wire::Welcome& welcome) {
+  const auto received = ring.TakeDescriptors();
+  const uint64_t granted = welcome.Granted(wire::WishKey::kShm);
+  if (!ring.switched() || (granted & wire::kDeviceMemoryGranted) == 0 || received.empty()) return;
+  direct_.Map(received.front(), welcome.band);
 }
 
 CUresult Session::Adopt(const Settings& settings, const wire::Welcome& welcome,
@@ -206,6 +257,9 @@ Stream* Session::PerThreadStream(Context& context, uint32_t thread) {
 }
 
 void Session::End() {
+  for (LaneKeeper* keeper : {keeper_.get(), control_keeper_.get()}) {
+    if (keeper != nullptr) keeper->Stop();
+  }
   channel_->FlushAtExit(kExitTimeoutMs);
   control_.Bye(kExitTimeoutMs);
 }
@@ -213,6 +267,7 @@ void Session::End() {
 void Session::Abandon() {
   channel_->Abandon();
   control_.Abandon();
+  agent_.Abandon();
 }
 
 }  // namespace rgpu::shim

@@ -8,12 +8,16 @@
 #include <string>
 #include <utility>
 
+#include "rgpu_client/shim/agent.h"
 #include "rgpu_client/shim/bands.h"
 #include "rgpu_client/shim/channel.h"
 #include "rgpu_client/shim/control_lane.h"
+#include "rgpu_client/shim/direct_memory.h"
+#include "rgpu_client/shim/lane_keeper.h"
 #include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tables/address_map.h"
 #include "rgpu_client/shim/tables/device_table.h"
+#include "rgpu_common/native/transport/shm/shm_connection.h"
 
 namespace rgpu::shim {
 
@@ -28,6 +32,9 @@ class Session final : public NoticeHandler {
   AddressMap& addresses() { return addresses_; }
   DeviceTable& devices() { return devices_; }
   PinnedMemory& pinned() { return pinned_; }
+  const DirectMemory& direct() const { return direct_; }
+  // The bytes of a direct copy are in place.  False: the server is gone.
+  bool CopyDone(uint64_t ticket) { return control_.SendCopyDone(ticket); }
   const wire::Band& band() const { return band_; }
   int driver_version() const { return driver_version_; }
   // True for an address of the device: one in the band, or in an allocation where there is no band.
@@ -43,6 +50,13 @@ class Session final : public NoticeHandler {
 
   // Commands whose host bytes must be read in stream order while this is not 0 (waits for a value).
   std::atomic<uint64_t> host_order_seq{0};
+
+  // Goes over to another path to the server.  False: `*why` says why not.
+  bool Move(const std::string& uri, std::string* why);
+  // One line of numbers for the agent.
+  std::string Stats() const;
+  // What the lanes went through; zeros if they do not survive cuts.
+  transport::LaneStats LaneTotals() const;
 
   // At process exit: flush and BYE, within about 100 ms.
   void End();
@@ -62,9 +76,11 @@ class Session final : public NoticeHandler {
   CUresult Greet(const Settings& settings, transport::Connection& connection,
                  transport::FrameReader& reader, wire::Welcome* welcome, std::string* sentence);
   CUresult Adopt(const Settings& settings, const wire::Welcome& welcome, std::string* sentence);
+  void TakeDeviceMemory(transport::ShmConnection& ring, const wire::Welcome& welcome);
   void GiveBackBands(const wire::Band& device, const wire::Band& pinned);
   Stream* FindStream(const wire::FrameHeader& header, uint64_t wire);
   void AddDefaultPools();
+  void KeepLanes(const Settings& settings, const wire::Welcome& welcome);
 
   std::string server_;
   std::vector<wire::Band> device_bands_;
@@ -73,10 +89,16 @@ class Session final : public NoticeHandler {
   int driver_version_ = 0;
   Channel* channel_ = nullptr;
   ControlLane control_;
+  transport::Lane* lane_ = nullptr;  // the channel's connection, if it survives cuts
+  Paths paths_;
+  std::unique_ptr<LaneKeeper> keeper_;
+  std::unique_ptr<LaneKeeper> control_keeper_;
+  Agent agent_;
   HandleTable& handles_ = *new HandleTable;
   AddressMap addresses_;
   DeviceTable devices_;
   PinnedMemory pinned_;
+  DirectMemory direct_;
   ClaimedAddresses claimed_;
   std::mutex thread_streams_mutex_;
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Stream>> thread_streams_;

@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <cmath>
-#include <cstdlib>
 #include <fstream>
-#include <string_view>
+#include <sstream>
 
 namespace rgpu::shim {
 namespace {
@@ -19,27 +17,6 @@ std::string Get(const char* name) {
   const char* value = getenv(name);
   return value == nullptr ? std::string() : std::string(value);
 }
-
-struct Unit {
-  std::string_view name;
-  double bytes;
-};
-constexpr std::array<Unit, 16> kUnits = {{{"", 1},
-                                          {"B", 1},
-                                          {"K", 1024.0},
-                                          {"M", 1048576.0},
-                                          {"G", 1073741824.0},
-                                          {"T", 1099511627776.0},
-                                          {"KiB", 1024.0},
-                                          {"MiB", 1048576.0},
-                                          {"GiB", 1073741824.0},
-                                          {"TiB", 1099511627776.0},
-                                          {"kB", 1e3},
-                                          {"KB", 1e3},
-                                          {"MB", 1e6},
-                                          {"GB", 1e9},
-                                          {"TB", 1e12},
-                                          {"b", 1}}};
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -57,53 +34,71 @@ void Complain(Settings* s, const char* name, const std::string& value, const cha
   if (s->error.empty()) s->error = std::string(name) + "=" + value + " is not " + form;
 }
 
-void ReadNumbers(Settings* s) {
-  if (const std::string v = Get("RGPU_MEMORY"); !v.empty() && !ParseBytes(v, &s->memory_bytes)) {
-    Complain(s, "RGPU_MEMORY", v, "a size such as 2GiB or 512MiB");
+void ReadSizes(Settings* s) {
+  if (const std::string v = Get("RGPU_MEMORY"); !v.empty() && !ParseMemory(v, &s->memory)) {
+    Complain(s, "RGPU_MEMORY", v, "a size such as 2GiB, 512MiB, 8vmem (of 256 MiB) or 25%");
   }
+  constexpr const char* kShares = "a share such as 0.4, 40% or 40vcore, above 0 and at most 1";
   if (const std::string v = Get("RGPU_SHARE");
-      !v.empty() && !ParseFraction(v, &s->share_request_ppm)) {
-    Complain(s, "RGPU_SHARE", v, "a fraction such as 0.4");
+      !v.empty() && !ParseShare(v, &s->share_request_ppm)) {
+    Complain(s, "RGPU_SHARE", v, kShares);
   }
-  if (const std::string v = Get("RGPU_LIMIT");
-      !v.empty() && !ParseFraction(v, &s->share_limit_ppm)) {
-    Complain(s, "RGPU_LIMIT", v, "a fraction such as 0.7");
+  if (const std::string v = Get("RGPU_LIMIT"); !v.empty() && !ParseShare(v, &s->share_limit_ppm)) {
+    Complain(s, "RGPU_LIMIT", v, kShares);
   }
-  if (const std::string v = Get("RGPU_DEVICE"); !v.empty()) {
-    char* end = nullptr;
-    const long number = strtol(v.c_str(), &end, 10);
-    if (*end != '\0' || number < 0 || number > 1023) {
-      Complain(s, "RGPU_DEVICE", v, "a device number such as 0");
-    }
-    s->device = static_cast<int32_t>(number);
+}
+
+void ReadWishes(Settings* s) {
+  const auto wish = [s](wire::WishKey key, uint64_t value) {
+    s->wishes.push_back({static_cast<uint16_t>(key), value});
+  };
+  if (s->memory.ppm != 0) wish(wire::WishKey::kMemoryPpm, s->memory.ppm);
+  uint64_t value = 0;
+  if (const std::string v = Get("RGPU_POLICY"); !v.empty()) {
+    if (!ParsePolicy(v, &value)) Complain(s, "RGPU_POLICY", v, "fixed, burst, best-effort or none");
+    wish(wire::WishKey::kPolicy, value);
   }
+  if (const std::string v = Get("RGPU_PRIORITY"); !v.empty()) {
+    if (!ParseWhole(v, 0, 100, &value)) Complain(s, "RGPU_PRIORITY", v, "a number from 0 to 100");
+    wish(wire::WishKey::kPriority, value);
+  }
+  if (const std::string v = Get("RGPU_WEIGHT"); !v.empty()) {
+    if (!ParseWhole(v, 1, 1000, &value)) Complain(s, "RGPU_WEIGHT", v, "a number from 1 to 1000");
+    wish(wire::WishKey::kWeight, value);
+  }
+}
+
+// On one host a connection ends only with one of its ends.
+bool IsLocal(const std::string& uri) { return uri.starts_with("unix:") || uri.starts_with("shm:"); }
+
+void ReadPaths(Settings* s) {
+  std::istringstream list(Get("RGPU_PATHS"));
+  for (std::string uri; std::getline(list, uri, ';');) {
+    if (!uri.empty()) s->paths.push_back(uri);
+  }
+  s->agent = Get("RGPU_AGENT");
+  // Behind a local socket may be a tunnel.
+  s->resumable =
+      !IsLocal(s->server) || !s->paths.empty() || !s->agent.empty() || !Get("RGPU_TUNNEL").empty();
+  const std::string v = Get("RGPU_RESUME");
+  if (v == "1" || v == "0") {
+    s->resumable = v == "1";
+  } else if (!v.empty()) {
+    Complain(s, "RGPU_RESUME", v, "0 or 1");
+  }
+}
+
+void ReadDevice(Settings* s) {
+  const std::string v = Get("RGPU_DEVICE");
+  if (v.empty()) return;
+  uint64_t number = 0;
+  if (!ParseWhole(v, 0, 1023, &number)) {
+    Complain(s, "RGPU_DEVICE", v, "a device number such as 0");
+  }
+  s->device = static_cast<int32_t>(number);
 }
 
 }  // namespace
-
-bool ParseBytes(const std::string& text, uint64_t* bytes) {
-  char* end = nullptr;
-  errno = 0;
-  const double number = strtod(text.c_str(), &end);
-  if (end == text.c_str() || errno != 0 || !std::isfinite(number) || number < 0) return false;
-  while (*end == ' ') ++end;
-  for (const Unit& unit : kUnits) {
-    if (unit.name != end) continue;
-    const double product = number * unit.bytes;
-    if (product >= 9.2e18) return false;
-    *bytes = static_cast<uint64_t>(product);
-    return true;
-  }
-  return false;
-}
-
-bool ParseFraction(const std::string& text, uint32_t* ppm) {
-  char* end = nullptr;
-  const double number = strtod(text.c_str(), &end);
-  if (end == text.c_str() || *end != '\0' || !(number > 0.0) || number > 1.0) return false;
-  *ppm = static_cast<uint32_t>(std::lround(number * 1e6));
-  return true;
-}
 
 Settings ReadSettings() {
   Settings s;
@@ -120,7 +115,10 @@ Settings ReadSettings() {
       s.error = "the token file " + path + " (RGPU_TOKEN_FILE) cannot be read: " + strerror(errno);
     }
   }
-  ReadNumbers(&s);
+  ReadSizes(&s);
+  ReadWishes(&s);
+  ReadDevice(&s);
+  ReadPaths(&s);
   return s;
 }
 

@@ -3,6 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "rgpu_client/shim/units.h"
+#include "rgpu_common/native/wire/handshake.h"
 
 namespace rgpu::shim {
 
@@ -15,18 +19,17 @@ struct Settings {
   std::string program;
   std::string visible_devices;
   bool has_visible_devices = false;
-  uint64_t memory_bytes = 0;
+  MemorySize memory;
   int32_t device = -1;
   uint32_t share_request_ppm = 0;
   uint32_t share_limit_ppm = 0;
-  std::string error;  // not empty: a variable is wrong, and this sentence says which
+  std::vector<wire::Wish> wishes;
+  std::vector<std::string> paths;  // other ways to the server
+  std::string agent;               // the socket of `rgpu run`
+  bool resumable = false;          // the session is to survive a cut, or may move
+  std::string error;               // not empty: a variable is wrong, and this sentence says which
 };
 
 Settings ReadSettings();
-
-// "2GiB", "512MiB", "64KiB", "1000000", "1.5GB" (powers of ten): bytes.  False: not a size.
-bool ParseBytes(const std::string& text, uint64_t* bytes);
-// "0.4": 400000.  False: not a number in (0, 1].
-bool ParseFraction(const std::string& text, uint32_t* ppm);
 
 }  // namespace rgpu::shim

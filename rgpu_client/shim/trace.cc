@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "gen/shim_calls.gen.h"
-#include "rgpu_client/shim/channel.h"
 #include "rgpu_client/shim/say.h"
+#include "rgpu_client/shim/session.h"
 #include "rgpu_client/shim/thread_state.h"
 
 namespace rgpu::shim {
@@ -51,7 +51,9 @@ void TraceBytes(uint64_t bytes) {
   if (index < kCallCount) counters[index].bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void WriteTrace(Channel& channel) {
+void WriteTrace(const Session& session) {
+  const Channel& channel = session.channel();
+  const transport::LaneStats lanes = session.LaneTotals();
   const Counter* counters = g_counters.load();
   if (counters == nullptr) return;
   FILE* file = fopen(g_path->c_str(), "ae");
@@ -69,6 +71,10 @@ void WriteTrace(Channel& channel) {
   fprintf(file, "#commands\t%llu\twrites\t%llu\n",
           static_cast<unsigned long long>(channel.commands_sent()),
           static_cast<unsigned long long>(channel.writes()));
+  fprintf(file, "#resumes\t%llu\tmoves\t%llu\tresent_bytes\t%llu\n",
+          static_cast<unsigned long long>(lanes.resumes),
+          static_cast<unsigned long long>(lanes.moves),
+          static_cast<unsigned long long>(lanes.resent_bytes));
   fclose(file);
 }
 

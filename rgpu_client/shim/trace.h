@@ -6,7 +6,7 @@
 
 namespace rgpu::shim {
 
-class Channel;
+class Session;
 
 // Empty path: no trace.
 void StartTrace(const std::string& path);
@@ -17,7 +17,8 @@ void TraceCall(uint32_t index, uint64_t ns);
 // Bytes that the function the calling thread is in has moved.
 void TraceBytes(uint64_t bytes);
 // At exit, appended to the file, so that no process of a program wipes out another's: lines of
-// `name<TAB>calls<TAB>bytes<TAB>ns`, then a line that begins with `#` about writes.
-void WriteTrace(Channel& channel);
+// `name<TAB>calls<TAB>bytes<TAB>ns`, then lines that begin with `#` about writes
+// and cuts.
+void WriteTrace(const Session& session);
 
 }  // namespace rgpu::shim

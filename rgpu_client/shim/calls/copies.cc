@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/direct_copy.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/trace.h"
 
@@ -39,7 +40,7 @@ struct Part {
 // Calls visit for each part, in order, until it returns an error.
 template <typename Visit>
 CUresult ForEachPart(uint64_t width, uint64_t height, Visit visit) {
-  const uint64_t limit = wire::kMaxBulkBytes;
+  const uint64_t limit = wire::kPieceBytes;
   const uint64_t rows_at_once = std::max<uint64_t>(1, limit / width);
   for (uint64_t row = 0; row < height; row += rows_at_once) {
     const uint64_t rows = std::min(rows_at_once, height - row);
@@ -64,19 +65,45 @@ Copy Flattened(const Copy& copy) {
   return flat;
 }
 
+// Less is copied sooner than it is given back.
+constexpr uint64_t kLeastLentBytes = 1U << 20;
+
+// Host memory that a connection may send from, also again, while this exists.
+class Lent {
+ public:
+  Lent(Channel& channel, const HostRegion& region) : channel_(channel), region_(region) {}
+  ~Lent() {
+    if (holds()) channel_.TakeBack(region_.base, region_.span());
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  bool holds() const { return region_.bytes() >= kLeastLentBytes; }
+
+ private:
+  Channel& channel_;
+  const HostRegion region_;
+};
+
 CUresult HostToDevice(const Here& here, const Copy& copy) {
+  if (copy.synchronous) {
+    if (const auto done = CopyDirectly(here, copy)) return *done;
+  }
   const HostRegion source = Region(copy.from, copy);
+  const Lent lent(here.channel(), source);
   std::vector<uint8_t> packed;
   CUresult worst = CUDA_SUCCESS;
   const CUresult status = ForEachPart(copy.width, copy.height, [&](const Part& part) {
     const uint64_t bytes = part.rows * part.width;
     const uint8_t* bulk = source.base + part.row * source.pitch + part.column;
+    bool in_place = true;
     if (part.rows > 1 && source.pitch != part.width) {
       packed.resize(bytes);
       Pack(source, part.row * source.width, bytes, packed.data());
       bulk = packed.data();
+      in_place = false;
     }
     PostOptions options = CountedWork(here, bytes);
+    options.lent = in_place && lent.holds();
     options.bulk = bulk;
     options.bulk_bytes = bytes;
     options.more = !part.last;
@@ -135,6 +162,7 @@ class RegionSink final : public ReplySink {
 };
 
 CUresult DeviceToHost(const Here& here, const Copy& copy) {
+  if (const auto done = CopyDirectly(here, copy)) return *done;
   RegionSink sink(Region(copy.to, copy));
   rgpuCopyDtoH_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuCopyDtoH>(

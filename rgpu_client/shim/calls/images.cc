@@ -107,15 +107,4 @@ void AddGlobal(const Here& here, uint64_t owner, uint64_t address, uint64_t byte
   if (here.session->AcceptAddresses(address, bytes)) here.session->addresses().Add(range);
 }
 
-std::vector<std::string> SplitNames(wire::ByteView names) {
-  std::vector<std::string> list;
-  std::string_view text = names.text();
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\0'), text.size());
-    list.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return list;
-}
-
 }  // namespace rgpu::shim

@@ -31,7 +31,4 @@ bool DescribeFunction(Function& function, wire::ByteView params, wire::ByteView 
 // Makes a module's variable known as device memory.
 void AddGlobal(const Here& here, uint64_t owner, uint64_t address, uint64_t bytes);
 
-// The names in a reply to rgpuFunctionNames.
-std::vector<std::string> SplitNames(wire::ByteView names);
-
 }  // namespace rgpu::shim

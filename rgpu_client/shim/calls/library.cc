@@ -1,6 +1,6 @@
 // Libraries: images that belong to no context.
 #include "gen/shim_calls.gen.h"
-#include "rgpu_client/shim/calls/images.h"
+#include "rgpu_client/shim/calls/entries.h"
 #include "rgpu_common/native/base/clock.h"
 
 namespace rgpu::shim {
@@ -40,39 +40,12 @@ Library* FindLibrary(CUlibrary handle) {
 }
 
 // With the library's mutex.
-CUresult LearnNames(const Here& here, Library& library) {
-  if (library.names_known) return CUDA_SUCCESS;
-  rgpuFunctionNames_Reply reply;
-  const CUresult status =
-      here.channel().Call<op_rgpuFunctionNames>(here.issuer(), {0, library.id}, &reply);
-  if (status != CUDA_SUCCESS) return status;
-  library.names = SplitNames(reply.names);
-  library.names_known = true;
-  return CUDA_SUCCESS;
-}
-
-// With the library's mutex.
 CUresult FindKernel(const Here& here, Library& library, std::string_view name, CUkernel* out) {
-  const auto known = library.kernels.find(name);
-  if (known != library.kernels.end()) {
-    *out = MakeHandle<CUkernel>(known->second);
-    return CUDA_SUCCESS;
-  }
-  const NewFunction made = AddFunction(*here.session, 0, true, library.id, name);
-  if (made.id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  rgpuLibraryGetKernel_Reply reply;
-  CUresult status = here.channel().Call<op_rgpuLibraryGetKernel>(
-      here.issuer(), {library.id, wire::Bytes(name), made.id}, &reply);
-  if (status == CUDA_SUCCESS && !DescribeFunction(*made.function, reply.params, reply.attributes)) {
-    status = CUDA_ERROR_UNKNOWN;
-  }
-  if (status != CUDA_SUCCESS) {
-    here.session->handles().Remove(made.id);
-    return status;
-  }
-  library.kernels.emplace(name, made.id);
-  *out = MakeHandle<CUkernel>(made.id);
-  return CUDA_SUCCESS;
+  uint64_t id = 0;
+  const CUresult status =
+      FindEntry<op_rgpuLibraryGetKernel>(here, {library.id, 0, true}, library.kernels, name, &id);
+  if (status == CUDA_SUCCESS) *out = MakeHandle<CUkernel>(id);
+  return status;
 }
 
 }  // namespace
@@ -113,7 +86,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   const uint64_t id = found->id;
   {
     const std::lock_guard lock(found->mutex);
-    for (const auto& [name, kernel] : found->kernels) {
+    for (const auto& [name, kernel] : found->kernels.ids) {
       if (const Function* function = here.session->handles().Find<Function>(kernel)) {
         for (const auto& [context, view] : function->functions)
           here.session->handles().Remove(view);
@@ -140,8 +113,8 @@ CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
   Library* found = FindLibrary(lib);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(found->mutex);
-  const CUresult status = LearnNames(LibraryHere(), *found);
-  if (status == CUDA_SUCCESS) *count = static_cast<unsigned>(found->names.size());
+  const CUresult status = LearnNames(LibraryHere(), 0, found->id, found->kernels);
+  if (status == CUDA_SUCCESS) *count = static_cast<unsigned>(found->kernels.names.size());
   return status;
 }
 
@@ -151,9 +124,10 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, C
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const Here here = LibraryHere();
   const std::lock_guard lock(found->mutex);
-  CUresult status = LearnNames(here, *found);
-  for (unsigned i = 0; status == CUDA_SUCCESS && i < numKernels && i < found->names.size(); ++i) {
-    status = FindKernel(here, *found, found->names[i], &kernels[i]);
+  CUresult status = LearnNames(here, 0, found->id, found->kernels);
+  for (unsigned i = 0; status == CUDA_SUCCESS && i < numKernels && i < found->kernels.names.size();
+       ++i) {
+    status = FindKernel(here, *found, found->kernels.names[i], &kernels[i]);
   }
   return status;
 }

@@ -1,6 +1,6 @@
 // Modules.
 #include "gen/shim_calls.gen.h"
-#include "rgpu_client/shim/calls/images.h"
+#include "rgpu_client/shim/calls/entries.h"
 #include "rgpu_common/native/base/clock.h"
 
 namespace rgpu::shim {
@@ -39,39 +39,12 @@ CUresult ModuleHere(CUmodule handle, Here* here, Module** module) {
 }
 
 // With the module's mutex.
-CUresult LearnNames(const Here& here, Module& module) {
-  if (module.names_known) return CUDA_SUCCESS;
-  rgpuFunctionNames_Reply reply;
-  const CUresult status =
-      here.channel().Call<op_rgpuFunctionNames>(here.issuer(), {module.id, 0}, &reply);
-  if (status != CUDA_SUCCESS) return status;
-  module.names = SplitNames(reply.names);
-  module.names_known = true;
-  return CUDA_SUCCESS;
-}
-
-// With the module's mutex.
 CUresult FindFunction(const Here& here, Module& module, std::string_view name, CUfunction* out) {
-  const auto known = module.functions.find(name);
-  if (known != module.functions.end()) {
-    *out = MakeHandle<CUfunction>(known->second);
-    return CUDA_SUCCESS;
-  }
-  const NewFunction made = AddFunction(*here.session, here.context_id(), false, module.id, name);
-  if (made.id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  rgpuModuleGetFunction_Reply reply;
-  CUresult status = here.channel().Call<op_rgpuModuleGetFunction>(
-      here.issuer(), {module.id, wire::Bytes(name), made.id}, &reply);
-  if (status == CUDA_SUCCESS && !DescribeFunction(*made.function, reply.params, reply.attributes)) {
-    status = CUDA_ERROR_UNKNOWN;
-  }
-  if (status != CUDA_SUCCESS) {
-    here.session->handles().Remove(made.id);
-    return status;
-  }
-  module.functions.emplace(name, made.id);
-  *out = MakeHandle<CUfunction>(made.id);
-  return CUDA_SUCCESS;
+  uint64_t id = 0;
+  const CUresult status = FindEntry<op_rgpuModuleGetFunction>(
+      here, {module.id, here.context_id(), false}, module.functions, name, &id);
+  if (status == CUDA_SUCCESS) *out = MakeHandle<CUfunction>(id);
+  return status;
 }
 
 }  // namespace
@@ -116,7 +89,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
   const uint64_t id = module->id;
   {
     const std::lock_guard lock(module->mutex);
-    for (const auto& [name, function] : module->functions) {
+    for (const auto& [name, function] : module->functions.ids) {
       here.session->handles().Remove(function);
     }
   }
@@ -144,8 +117,8 @@ CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
     return status;
   }
   const std::lock_guard lock(module->mutex);
-  const CUresult status = LearnNames(here, *module);
-  if (status == CUDA_SUCCESS) *count = static_cast<unsigned>(module->names.size());
+  const CUresult status = LearnNames(here, module->id, 0, module->functions);
+  if (status == CUDA_SUCCESS) *count = static_cast<unsigned>(module->functions.names.size());
   return status;
 }
 
@@ -158,10 +131,10 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
     return status;
   }
   const std::lock_guard lock(module->mutex);
-  CUresult status = LearnNames(here, *module);
-  for (unsigned i = 0; status == CUDA_SUCCESS && i < numFunctions && i < module->names.size();
-       ++i) {
-    status = FindFunction(here, *module, module->names[i], &functions[i]);
+  CUresult status = LearnNames(here, module->id, 0, module->functions);
+  for (unsigned i = 0;
+       status == CUDA_SUCCESS && i < numFunctions && i < module->functions.names.size(); ++i) {
+    status = FindFunction(here, *module, module->functions.names[i], &functions[i]);
   }
   return status;
 }

@@ -81,16 +81,21 @@ struct Param {
 };
 
 // A module, or a library (then it is no context's).
+// Functions or kernels that the program has asked for, and the names of all there are.
+struct Entries {
+  std::map<std::string, uint64_t, std::less<>> ids;
+  bool names_known = false;
+  std::vector<std::string> names;
+};
+
 struct Module : Object {
   static constexpr Kind kKind = Kind::kModule;
   Module() : Object(kKind) {}
 
   uint64_t library = 0;  // this module is a view of that library in one context
   std::mutex mutex;
-  std::map<std::string, uint64_t, std::less<>> functions;
+  Entries functions;
   std::map<std::string, std::pair<uint64_t, uint64_t>, std::less<>> globals;  // address, bytes
-  bool names_known = false;
-  std::vector<std::string> names;
 };
 
 struct Library : Object {
@@ -98,11 +103,9 @@ struct Library : Object {
   Library() : Object(kKind) {}
 
   std::mutex mutex;
-  std::map<std::string, uint64_t, std::less<>> kernels;
+  Entries kernels;
   std::map<uint32_t, uint64_t> modules;  // by context
   std::map<std::pair<uint32_t, std::string>, std::pair<uint64_t, uint64_t>> globals;
-  bool names_known = false;
-  std::vector<std::string> names;
 };
 
 // A function of a module, or a kernel of a library.

@@ -1,25 +1,59 @@
-// What the environment may say.
-#include "rgpu_client/shim/settings.h"
+// What the environment may say.  The forms are those of rgpu_common/units.py.
 #include "rgpu_client/shim/tests/check.h"
+#include "rgpu_client/shim/units.h"
 
 namespace {
 using namespace rgpu::shim;
+
+bool Bytes(const char* text, uint64_t expected) {
+  MemorySize size;
+  return ParseMemory(text, &size) && size.bytes == expected && size.ppm == 0;
 }
+bool Part(const char* text, uint32_t expected) {
+  MemorySize size;
+  return ParseMemory(text, &size) && size.bytes == 0 && size.ppm == expected;
+}
+bool Share(const char* text, uint32_t expected) {
+  uint32_t ppm = 0;
+  return ParseShare(text, &ppm) && ppm == expected;
+}
+}  // namespace
 
 TEST(SizesHaveUnits) {
-  uint64_t bytes = 0;
-  CHECK(ParseBytes("2GiB", &bytes) && bytes == 2ULL << 30);
-  CHECK(ParseBytes("512MiB", &bytes) && bytes == 512ULL << 20);
-  CHECK(ParseBytes("1.5KiB", &bytes) && bytes == 1536);
-  CHECK(ParseBytes("1000000", &bytes) && bytes == 1000000);
-  CHECK(ParseBytes("1GB", &bytes) && bytes == 1000000000);
-  CHECK(!ParseBytes("", &bytes) && !ParseBytes("GiB", &bytes) && !ParseBytes("2 apples", &bytes));
-  CHECK(!ParseBytes("-1", &bytes) && !ParseBytes("1e30TiB", &bytes) && !ParseBytes("nan", &bytes));
+  CHECK(Bytes("2GiB", 2ULL << 30) && Bytes("512mib", 512ULL << 20) && Bytes("1.5KiB", 1536));
+  CHECK(Bytes("1000000", 1000000) && Bytes("1GB", 1000000000) && Bytes(" 1.5 GB ", 1500000000));
+  CHECK(Bytes("4vmem", 1ULL << 30) && Bytes("1vcuda-memory", 256ULL << 20));
+  CHECK(Bytes("0.1TiB", 109951162777) && Bytes("4611686018427387904", 1ULL << 62));
+  CHECK(Bytes("1.00000000000000001TiB", 1ULL << 40));
+  CHECK(Bytes("8 vmem", 2ULL << 30) && Bytes("1  vcuda-memory ", 256ULL << 20));
+  CHECK(Part("25%", 250000) && Part("100 %", 1000000) && Part("0.5%", 5000));
+  MemorySize size;
+  for (const char* bad :
+       {"", "GiB", "2 apples", "-1", "1e3", "nan", "0x10", "2G", "1.5vmem", "3.5", "0", "0%",
+        "101%", "9999999TiB", "4611686018427387905", "1.GiB", "99999999999999999999"}) {
+    CHECK(!ParseMemory(bad, &size));
+  }
+  for (const char* bad : {"8\tvmem", "2GiB\n", "1 000"}) CHECK(!ParseMemory(bad, &size));
 }
 
-TEST(SharesAreFractions) {
+TEST(SharesAreFractionsPercentagesOrCores) {
+  CHECK(Share("0.4", 400000) && Share("1", 1000000) && Share("40%", 400000));
+  CHECK(Share("12.5%", 125000) && Share("40vcore", 400000) && Share("100vcuda-core", 1000000));
+  CHECK(Share("40 %", 400000) && Share(" 40 vcore ", 400000) && Share("100 vcuda-core", 1000000));
   uint32_t ppm = 0;
-  CHECK(ParseFraction("0.4", &ppm) && ppm == 400000);
-  CHECK(ParseFraction("1", &ppm) && ppm == 1000000);
-  CHECK(!ParseFraction("0", &ppm) && !ParseFraction("1.1", &ppm) && !ParseFraction("40%", &ppm));
+  for (const char* bad : {"", "0", "0%", "1.1", "101%", "0vcore", "200vcore", "0.4vcore", "40core",
+                          "inf", "4e-1", "half", "1%%", "40\t%", "0.4\n", "4 0%"}) {
+    CHECK(!ParseShare(bad, &ppm));
+  }
+}
+
+TEST(PoliciesAndNumbers) {
+  uint64_t value = 9;
+  CHECK(ParsePolicy("none", &value) && value == 0);
+  CHECK(ParsePolicy("fixed", &value) && value == 1);
+  CHECK(ParsePolicy("best-effort", &value) && value == 3);
+  CHECK(!ParsePolicy("", &value) && !ParsePolicy("Burst", &value));
+  CHECK(ParseWhole("100", 0, 100, &value) && value == 100);
+  CHECK(!ParseWhole("101", 0, 100, &value) && !ParseWhole("0", 1, 9, &value));
+  CHECK(!ParseWhole("1.0", 0, 9, &value) && !ParseWhole("", 0, 9, &value));
 }

@@ -1,0 +1,1 @@
+"""What an operator looks at: `rgpu top` and `rgpu quota report`."""

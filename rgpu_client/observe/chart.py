@@ -1,0 +1,255 @@
+"""The picture of `rgpu quota report`: for each device who had it, then a panel for each tenant."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_client.observe.usage import fewer
+from rgpu_common.svg import Svg
+
+if TYPE_CHECKING:
+    from rgpu_client.observe.usage import Line, Usage
+    from rgpu_common.svg import Point
+
+WIDTH = 980
+# Panels of one device; tenants with less device time are drawn as one.
+MOST_LINES = 8
+_LEFT, _RIGHT = 64.0, 196.0
+_TOP, _BOTTOM = 92.0, 22.0
+_STACK, _PANEL, _GAP = 190.0, 92.0, 34.0
+_DEVICE_TITLE = 30.0
+_AXIS = 26.0
+_COLOURS = (
+    "#3b6fb6", "#e8862e", "#3f9b57", "#cf4b4b", "#7e62b3", "#17a2a8", "#b8860b", "#8a6d5c",
+)  # fmt: skip
+_INK, _SOFT, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
+# Steps between the labels of the time axis, in seconds.
+_TICKS = (
+    5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800,
+    604800,
+)  # fmt: skip
+_MOST_TICKS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Where a panel lies, and how it maps a step and a share to pixels."""
+
+    usage: Usage
+    top: float
+    height: float
+
+    @property
+    def width(self) -> float:
+        return WIDTH - _LEFT - _RIGHT
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.height
+
+    def x(self, step: float) -> float:
+        return _LEFT + self.width * step / max(self.usage.steps, 1)
+
+    def y(self, share: float) -> float:
+        return self.top + self.height * (1 - min(max(share, 0.0), 1.0))
+
+
+def draw(usage: Usage, server: str, names: dict[int, str]) -> str:
+    """Returns the picture as SVG.  names: of devices, by ordinal."""
+    devices = usage.devices
+    lines = {device: fewer(usage.on(device), MOST_LINES) for device in devices}
+    panels = sum(len(some) for some in lines.values())
+    height = _TOP + _BOTTOM + panels * (_PANEL + _GAP)
+    height += len(devices) * (_DEVICE_TITLE + _STACK + _AXIS + _GAP)
+    picture = Svg(WIDTH, max(height, _TOP + 60), f"Shares of device time on {server}")
+    _styles(picture)
+    picture.rectangle(0, 0, WIDTH, max(height, _TOP + 60), fill="#ffffff")
+    _heading(picture, usage, server)
+    top = _TOP
+    for device in devices:
+        top = _device(picture, usage, lines[device], (device, names.get(device, "")), top)
+    if not devices:
+        picture.text(_LEFT, _TOP + 20, "no lease in this time", kind="soft")
+    return picture.render()
+
+
+def _styles(picture: Svg) -> None:
+    font = "font-family:'Inter','Helvetica Neue',Arial,'DejaVu Sans',sans-serif"
+    picture.rule("title", f"{font};font-size:20px;font-weight:600;fill:{_INK}")
+    picture.rule("head", f"{font};font-size:15px;font-weight:600;fill:{_INK}")
+    picture.rule("name", f"{font};font-size:13px;font-weight:600")
+    picture.rule("soft", f"{font};font-size:12px;fill:{_SOFT}")
+    picture.rule("tick", f"{font};font-size:11px;fill:{_SOFT}")
+    picture.rule("fact", f"{font};font-size:12px;fill:{_INK}")
+
+
+def _heading(picture: Svg, usage: Usage, server: str) -> None:
+    begin, end = usage.start, usage.start + usage.step * usage.steps
+    picture.text(_LEFT, 34, "Share of device time, by tenant", kind="title")
+    day = time.strftime("%Y-%m-%d", time.localtime(begin))
+    zone = time.strftime("%Z", time.localtime(begin))
+    steps = f"a value every {_duration(usage.step)}"
+    span = f"{_clock(begin, True)} to {_clock(end, True)} {zone}"
+    words = " · ".join((server, f"{day} {span}", steps))
+    picture.text(_LEFT, 55, words, kind="soft")
+    x = _LEFT
+    for words, style in (
+        ("used", None),
+        ("guaranteed (request)", _REQUEST),
+        ("limit", _LIMIT),
+    ):
+        if style is None:
+            picture.rectangle(x, 68, 22, 9, fill=_COLOURS[0], fill_opacity="0.35")
+            picture.line((x, 68), (x + 22, 68), stroke=_COLOURS[0], stroke_width="1.6")
+        else:
+            picture.line((x, 73), (x + 22, 73), **style)
+        picture.text(x + 28, 77, words, kind="soft")
+        x += 28 + 7 * len(words) + 26
+
+
+_REQUEST = {"stroke": _INK, "stroke_width": "1.4", "stroke_dasharray": "6 3"}
+_LIMIT = {"stroke": "#b91c1c", "stroke_width": "1.2", "stroke_dasharray": "1.5 3"}
+
+
+def _device(
+    picture: Svg, usage: Usage, lines: list[Line], device: tuple[int, str], top: float
+) -> float:
+    """Draws a device from `top` on; returns where the next one begins."""
+    ordinal, name = device
+    picture.text(_LEFT, top + 18, f"Device {ordinal}: {name}", kind="head")
+    plot = Plot(usage, top + _DEVICE_TITLE, _STACK)
+    _axes(picture, plot, (0.0, 0.25, 0.5, 0.75, 1.0))
+    _stack(picture, plot, lines)
+    _time_axis(picture, plot)
+    top = plot.bottom + _AXIS + _GAP
+    for i, line in enumerate(lines):
+        plot = Plot(usage, top, _PANEL)
+        _axes(picture, plot, (0.0, 0.5, 1.0))
+        _panel(picture, plot, line, _COLOURS[i % len(_COLOURS)])
+        top = plot.bottom + _GAP
+    if lines:
+        _time_axis(picture, plot)
+    return top + _AXIS
+
+
+def _axes(picture: Svg, plot: Plot, shares: tuple[float, ...]) -> None:
+    for share in shares:
+        y = plot.y(share)
+        picture.line((_LEFT, y), (_LEFT + plot.width, y), stroke=_GRID, stroke_width="1")
+        picture.text(_LEFT - 8, y + 4, f"{share * 100:.0f} %", kind="tick", text_anchor="end")
+
+
+def _time_axis(picture: Svg, plot: Plot) -> None:
+    usage = plot.usage
+    length = usage.step * usage.steps
+    tick = next((t for t in _TICKS if length / t <= _MOST_TICKS), _TICKS[-1])
+    offset = time.localtime(usage.start).tm_gmtoff
+    first = -(-(usage.start + offset) // tick) * tick - offset
+    y = plot.bottom
+    picture.line((_LEFT, y), (_LEFT + plot.width, y), stroke=_SOFT, stroke_width="1")
+    at = first
+    while at <= usage.start + length:
+        x = plot.x((at - usage.start) / usage.step)
+        picture.line((x, y), (x, y + 4), stroke=_SOFT, stroke_width="1")
+        words = _clock(at, tick < 60)
+        if tick >= 86400:
+            words = time.strftime("%m-%d", time.localtime(at))
+        picture.text(x, y + 17, words, kind="tick", text_anchor="middle")
+        at += tick
+
+
+def _stack(picture: Svg, plot: Plot, lines: list[Line]) -> None:
+    """Areas on top of each other: their sum is how busy the device was."""
+    base = [0.0] * plot.usage.steps
+    for i, line in enumerate(lines):
+        above = [b + share for b, share in zip(base, line.share, strict=True)]
+        shape = [*_curve(plot, above), *reversed(_curve(plot, base))]
+        colour = _COLOURS[i % len(_COLOURS)]
+        picture.polygon(shape, fill=colour, fill_opacity="0.8")
+        y = plot.top + 12 + 20 * (len(lines) - 1 - i)  # the uppermost area first
+        x = _LEFT + plot.width + 18
+        picture.rectangle(x, y - 10, 11, 11, fill=colour, fill_opacity="0.8")
+        picture.text(x + 18, y, _shortened(line.name), kind="fact")
+        base = above
+    middle = plot.top + plot.height / 2
+    words = "share of the device"
+    turn = f"rotate(-90 16 {middle:.0f})"
+    picture.text(16, middle, words, kind="tick", text_anchor="middle", transform=turn)
+    busy = sum(min(share, 1.0) for share in base) / max(len(base), 1)
+    y = plot.top + 12 + 20 * len(lines) + 6
+    picture.text(_LEFT + plot.width + 18, y, f"busy {busy * 100:.0f} % of the time", kind="soft")
+
+
+def _panel(picture: Svg, plot: Plot, line: Line, colour: str) -> None:
+    for begin, end in _runs(line.present):
+        curve = _curve(plot, line.share, begin, end)
+        floor = [(curve[-1][0], plot.bottom), (curve[0][0], plot.bottom)]
+        picture.polygon([*curve, *floor], fill=colour, fill_opacity="0.3")
+        picture.polyline(curve, stroke=colour, stroke_width="1.6", stroke_linejoin="round")
+        picture.polyline(_stairs(plot, line.limit, begin, end), **_LIMIT)
+        picture.polyline(_stairs(plot, line.request, begin, end), **_REQUEST)
+    x = _LEFT + plot.width + 18
+    picture.text(_LEFT, plot.top - 8, _shortened(line.name, 60), kind="name", fill=colour)
+    facts = (
+        f"mean {line.mean(line.share) * 100:.1f} %",
+        f"guaranteed {_range(line, line.request)}",
+        f"limit {_range(line, line.limit)}",
+        f"waited {line.mean(line.waiting) * 100:.0f} %",
+        f"at its limit {line.mean(line.throttled) * 100:.0f} %",
+    )
+    for i, fact in enumerate(facts):
+        picture.text(x, plot.top + 10 + 17 * i, fact, kind="fact" if i == 0 else "soft")
+
+
+def _range(line: Line, values: tuple[float, ...]) -> str:
+    """One value, or the least and the most, where there was a lease."""
+    there = [v for v, p in zip(values, line.present, strict=True) if p]
+    low, high = f"{min(there) * 100:.0f}", f"{max(there) * 100:.0f}"
+    return f"{high} %" if low == high else f"{low} to {high} %"
+
+
+def _runs(present: tuple[bool, ...]) -> list[tuple[int, int]]:
+    """Where there was a lease, as (first, behind the last)."""
+    runs, begin = [], None
+    for i, there in enumerate((*present, False)):
+        if there and begin is None:
+            begin = i
+        elif not there and begin is not None:
+            runs.append((begin, i))
+            begin = None
+    return runs
+
+
+def _curve(
+    plot: Plot, values: tuple[float, ...] | list[float], begin: int = 0, end: int | None = None
+) -> list[Point]:
+    """Through the middle of each step, from edge to edge."""
+    end = len(values) if end is None else end
+    middle = [(plot.x(i + 0.5), plot.y(values[i])) for i in range(begin, end)]
+    return [(plot.x(begin), middle[0][1]), *middle, (plot.x(end), middle[-1][1])]
+
+
+def _stairs(plot: Plot, values: tuple[float, ...], begin: int, end: int) -> list[Point]:
+    points = [(plot.x(begin), plot.y(values[begin]))]
+    for i in range(begin + 1, end):
+        if values[i] != values[i - 1]:
+            points += [(plot.x(i), plot.y(values[i - 1])), (plot.x(i), plot.y(values[i]))]
+    return [*points, (plot.x(end), plot.y(values[end - 1]))]
+
+
+def _clock(at: float, seconds: bool) -> str:
+    return time.strftime("%H:%M:%S" if seconds else "%H:%M", time.localtime(at))
+
+
+def _duration(seconds: float) -> str:
+    for size, name in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        if seconds >= size and seconds % size == 0:
+            count = round(seconds / size)
+            return name if count == 1 else f"{count} {name}s"
+    return f"{seconds:g} seconds"
+
+
+def _shortened(name: str, most: int = 22) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"

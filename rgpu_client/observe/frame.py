@@ -1,0 +1,239 @@
+"""What `rgpu top` shows: a message of the server in, lines of a given size out.  Pure."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_client.observe.ink import Ink, clip, cut, pad, visible
+from rgpu_common.units import PPM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rgpu_common.v1.observe_pb2 import DeviceNow, GetNowResponse, LeaseNow
+
+# Of a terminal that has room between its columns.
+_WIDE = 96
+_UNITS = ((1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"))
+# A lease that waits for less of the time than this does not miss its share.
+_WAITS_PPM = 20_000
+_BELOW = 0.95
+_MIN_BAR = 12
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How it is shown.  server: what is asked; sort: one of SORTS; notice: a sentence instead of
+    help, such as why there is no answer.
+    """
+
+    width: int
+    height: int
+    ink: Ink
+    server: str
+    sort: str = "share"
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """cells: what it takes; 0: the bar, which takes what is left.  from_width: of the terminal."""
+
+    title: str
+    cells: int
+    show: Callable[[LeaseNow, Ink, int], str]
+    right: bool = True
+    from_width: int = 0
+
+
+SORTS: dict[str, Callable[[LeaseNow], tuple[object, ...]]] = {
+    "share": lambda x: (-x.share_1s_ppm, x.tenant, x.key),
+    "tenant": lambda x: (x.tenant, x.key),
+    "memory": lambda x: (-x.memory_used_bytes, x.tenant, x.key),
+    "waiting": lambda x: (-x.waiting_ppm, x.tenant, x.key),
+}
+
+
+def frame(now: GetNowResponse | None, view: View) -> list[str]:
+    """Returns at most view.height lines of at most view.width cells."""
+    lines = [_head(now, view)]
+    if now is not None:
+        lines += [_device(device, view) for device in now.devices[: max(view.height // 3, 1)]]
+        lines += ["", *_table(now, view, view.height - len(lines) - 3)]
+    room = view.height - len(lines) - 1
+    lines += [""] * room
+    return [cut(line, view.width) for line in (*lines[: view.height - 1], _foot(view))]
+
+
+def report(now: GetNowResponse, view: View) -> list[str]:
+    """The same once, as long as it is, without what belongs to a screen."""
+    lines = [_head(now, view), *[_device(device, view) for device in now.devices], ""]
+    lines += _table(now, view, len(now.leases) + 2)
+    return [cut(line, view.width) for line in lines]
+
+
+def _head(now: GetNowResponse | None, view: View) -> str:
+    left = view.ink.paint("rgpu top", "bold") + "  " + clip(view.server, view.width // 3)
+    if now is None:
+        return left
+    sessions = sum(lease.sessions for lease in now.leases)
+    words = [_count(len(now.leases), "lease"), _count(sessions, "session")]
+    if not now.enforced:
+        words.append(view.ink.paint("shares are not enforced", "yellow"))
+    if now.draining:
+        words.append(view.ink.paint("draining", "yellow"))
+    left += "  " + ", ".join(words)
+    clock = time.strftime("%H:%M:%S", time.localtime(now.time_seconds))
+    room = view.width - visible(left) - len(clock)
+    return left + " " * room + clock if room > 1 else left
+
+
+def _device(device: DeviceNow, view: View) -> str:
+    ink = view.ink
+    used = _bytes(device.used_memory_bytes) + "/" + _bytes(device.memory_bytes)
+    name = clip(device.name, max(view.width - 59, 8), ink.fine)
+    left = f"device {device.ordinal}  {ink.paint(name, 'cyan')}  "
+    share = min(device.share_1s_ppm, PPM)
+    right = f" {_percent(share):>4}  mem {used}  granted {_percent(device.leased_share_ppm)}"
+    if view.width >= _WIDE:
+        right += f"  {device.switches_per_second:.0f} switches/s"
+    room = view.width - visible(left) - len(right)
+    return left + ink.bar(room, share, "green", (None, None)) + right if room >= 4 else left + right
+
+
+def _table(now: GetNowResponse, view: View, room: int) -> list[str]:
+    if not now.leases:
+        return [view.ink.paint("no leases yet: `rgpu run -- PROGRAM` makes one", "dim")]
+    leases = sorted(now.leases, key=SORTS[view.sort])
+    columns = [c for c in _COLUMNS if view.width >= c.from_width]
+    names = _names(leases, view)
+    gap = 2 if view.width >= _WIDE else 1
+    fixed = sum(c.cells + gap for c in columns if c.cells > 0)
+    names_cells = sum(cells + gap for cells in names)
+    bar = max(view.width - fixed - names_cells, _MIN_BAR)
+    lines = [_titles(columns, names, bar, view)]
+    shown = leases if len(leases) < room else leases[: max(room - 2, 1)]
+    for lease in shown:
+        cells = [
+            pad(clip(text, width, view.ink.fine), width)
+            for text, width in zip((lease.tenant, lease.key), names, strict=True)
+        ]
+        for column in columns:
+            width = column.cells or bar
+            cells.append(pad(column.show(lease, view.ink, width), width, column.right))
+        lines.append((" " * gap).join(cells).rstrip())
+    if len(shown) < len(leases):
+        lines.append(view.ink.paint(f"and {len(leases) - len(shown)} more", "dim"))
+    return lines
+
+
+def _titles(columns: Sequence[Column], names: tuple[int, int], bar: int, view: View) -> str:
+    cells = [pad("TENANT", names[0]), pad("LEASE", names[1])]
+    for column in columns:
+        width = column.cells or bar
+        title = column.title
+        if column.cells == 0:
+            title = "SHARE " + ("─" if view.ink.fine else "-") * max(width - 11, 0) + " 100%"
+        cells.append(pad(title, width, column.right))
+    gap = " " * (2 if view.width >= _WIDE else 1)
+    return view.ink.paint(gap.join(cells).rstrip(), "dim")
+
+
+def _names(leases: Sequence[LeaseNow], view: View) -> tuple[int, int]:
+    """Cells for tenant and key: what they need, within a part of the screen."""
+    tenants = max(6, *(len(lease.tenant) for lease in leases))
+    keys = max(5, *(len(lease.key) for lease in leases))
+    return min(tenants, view.width // 10), min(keys, view.width // 7)
+
+
+def _foot(view: View) -> str:
+    ink = view.ink
+    if view.notice:
+        return ink.paint(clip(view.notice, view.width, ink.fine), "red")
+    full, request, limit = ("█", "┃", "│") if ink.fine else ("#", "!", "|")
+    legend = f"{full} last second  {request} guaranteed  {limit} limit"
+    keys = f"q quit  s sort: {view.sort}"
+    room = view.width - len(legend) - len(keys)
+    return ink.paint(legend + " " * max(room, 2) + keys, "dim")[
+        : None if ink.colour else view.width
+    ]
+
+
+def _share_bar(lease: LeaseNow, ink: Ink, width: int) -> str:
+    request = lease.share_request_ppm or None
+    limit = lease.share_limit_ppm if lease.share_limit_ppm < PPM else None
+    return ink.bar(width, lease.share_1s_ppm, _style(lease), (request, limit))
+
+
+def _style(lease: LeaseNow) -> str:
+    """Red: it waits and has less than it is guaranteed.  Yellow: it is held at its limit."""
+    short = lease.share_1s_ppm < _BELOW * lease.share_request_ppm
+    if short and lease.waiting_ppm > _WAITS_PPM:
+        return "red"
+    return "yellow" if lease.throttled_ppm > _WAITS_PPM else "green"
+
+
+def _now(lease: LeaseNow, ink: Ink, _width: int) -> str:
+    text = "paused" if lease.paused else _percent(lease.share_1s_ppm)
+    return ink.paint(text, "yellow" if lease.paused else _style(lease))
+
+
+def _granted(lease: LeaseNow, ink: Ink, _width: int) -> str:
+    dash = "–" if ink.fine else "-"  # noqa: RUF001
+    request = f"{lease.share_request_ppm / PPM * 100:.0f}"
+    return f"{request}{dash}{_percent(lease.share_limit_ppm)}"
+
+
+def _memory(lease: LeaseNow, ink: Ink, width: int) -> str:
+    text = f"{_bytes(lease.memory_used_bytes)}/{_bytes(lease.memory_limit_bytes)}".rjust(9)
+    limit = max(lease.memory_limit_bytes, 1)
+    ppm = min(lease.memory_used_bytes * PPM // limit, PPM)
+    style = "red" if ppm > 0.95 * PPM or lease.refused_allocations else "cyan"
+    return ink.bar(width - len(text) - 1, ppm, style, (None, None)) + " " + text
+
+
+def _part(ppm: int, ink: Ink) -> str:
+    return _percent(ppm) if ppm >= 5000 else ink.paint("-", "dim")
+
+
+def _percent(ppm: int) -> str:
+    return f"{ppm / PPM * 100:.0f}%"
+
+
+def _bytes(count: float) -> str:
+    """In at most four cells: 512M, 1.5G, 12K."""
+    for size, name in _UNITS:
+        if count * 1024 >= size * 1000:  # 1014M is 1G
+            value = count / size
+            return (
+                f"{value:.1f}{name}" if value < 9.95 and value % 1 >= 0.05 else f"{value:.0f}{name}"
+            )
+    return f"{count:.0f}"
+
+
+def _rate(value: float) -> str:
+    if value < 10:
+        return f"{value:.1f}" if value >= 0.05 else "0"
+    for size, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            return f"{value / (1000 if name == 'k' else size):.1f}{name}"
+    return f"{value:.0f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_COLUMNS = (
+    Column("", 0, _share_bar, right=False),
+    Column("NOW", 6, _now),
+    Column("10 S", 4, lambda x, _i, _w: _percent(x.share_10s_ppm), from_width=_WIDE),
+    Column("GRANTED", 7, _granted),
+    Column("WAIT", 4, lambda x, ink, _w: _part(x.waiting_ppm, ink)),
+    Column("CAPPED", 6, lambda x, ink, _w: _part(x.throttled_ppm, ink), from_width=110),
+    Column("MEMORY", 9 + 5, _memory, right=False),
+    Column("LAUNCH/S", 8, lambda x, _i, _w: _rate(x.launches_per_second)),
+    Column("COPY/S", 6, lambda x, _i, _w: _bytes(x.copied_bytes_per_second), from_width=128),
+)

@@ -1,0 +1,159 @@
+"""`rgpu top`: who uses the devices now."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import time
+import tty
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rgpu_client.observe.frame import SORTS, View, frame, report
+from rgpu_client.observe.ink import Ink
+from rgpu_client.settings import API_SERVER_HELP, configured_server
+from rgpu_common.command import OK, Command
+from rgpu_common.errors import ServerError
+from rgpu_common.tables import message_json
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from rgpu_client.control import ControlClient
+    from rgpu_common.v1.observe_pb2 import GetNowResponse
+
+_PERIOD_SECONDS = 1.0
+# The alternate screen without a cursor, and back.
+_ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
+_HOME, _TO_END_OF_LINE, _TO_END = "\033[H", "\033[K", "\033[J"
+_QUIT = b"qQ\x03\x04"
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
+    parser.add_argument("--once", action="store_true", help="print it once")
+    parser.add_argument("--json", action="store_true", help="print it once, as JSON")
+    parser.add_argument("--sort", choices=tuple(SORTS), default="share", help="order of leases")
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    from rgpu_client.control import ControlClient
+
+    server = configured_server(arguments.server, os.environ)
+    with ControlClient(server) as client:
+        now = client.now()  # whatever is wrong is said before the screen changes
+        if arguments.json:
+            print(message_json(now))
+            return OK
+        live = sys.stdout.isatty() and sys.stdin.isatty() and not arguments.once
+        columns, rows = shutil.get_terminal_size((120, 40))
+        view = View(columns, rows, _ink(), str(server), arguments.sort)
+        if not live:
+            print("\n".join(report(now, view)))
+            return OK
+        _Screen(client, view).run(now)
+    return OK
+
+
+def _ink() -> Ink:
+    """Colours on a terminal that has them and where they are not refused (no-color.org)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
+    fine = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return Ink(sys.stdout.isatty() and not plain, fine)
+
+
+class _Screen:
+    """Asks once a second, draws, and listens to keys in between."""
+
+    def __init__(self, client: ControlClient, view: View) -> None:
+        self._client = client
+        self._view = view
+        self._now: GetNowResponse | None = None
+
+    def run(self, now: GetNowResponse) -> None:
+        """Returns when somebody quits."""
+        self._now = now
+        with _raw_terminal() as resized:
+            due = time.monotonic() + _PERIOD_SECONDS
+            self._draw()
+            while self._waits(due, resized):
+                if time.monotonic() >= due:
+                    due = max(due + _PERIOD_SECONDS, time.monotonic())
+                    self._ask()
+                self._draw()
+
+    def _waits(self, due: float, resized: int) -> bool:
+        """Until it is due, a key or another size; False: quit."""
+        left = max(due - time.monotonic(), 0.0)
+        ready, _, _ = select.select([sys.stdin.fileno(), resized], [], [], left)
+        if resized in ready:
+            os.read(resized, 4096)
+        if sys.stdin.fileno() not in ready:
+            return True
+        keys = os.read(sys.stdin.fileno(), 64)
+        if not keys or any(key in _QUIT for key in keys):
+            return False
+        if b"s" in keys:
+            names = [*SORTS]
+            after = names[(names.index(self._view.sort) + 1) % len(names)]
+            self._view = replace(self._view, sort=after)
+        return True
+
+    def _ask(self) -> None:
+        try:
+            self._now = self._client.now()
+            notice = ""
+        except ServerError as error:
+            notice = str(error)  # it may come back, and its sessions go on meanwhile
+        self._view = replace(self._view, notice=notice)
+
+    def _draw(self) -> None:
+        columns, rows = shutil.get_terminal_size()
+        self._view = replace(self._view, width=columns, height=rows)
+        lines = frame(self._now, self._view)
+        text = f"{_TO_END_OF_LINE}\r\n".join(lines)
+        sys.stdout.write(f"{_HOME}{text}{_TO_END_OF_LINE}{_TO_END}")
+        sys.stdout.flush()
+
+
+@contextmanager
+def _raw_terminal() -> Iterator[int]:
+    """Keys as they are pressed, a screen of our own, and back again, however it ends; yields a
+    descriptor that can be read when the terminal's size has changed.
+    """
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    wakes, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    woken = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    handlers = {
+        signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda _n, _f: None),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt),
+    }
+    try:
+        tty.setcbreak(keyboard)
+        sys.stdout.write(_ENTER)
+        yield wakes
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(woken)
+        os.close(wakes)
+        os.close(wake)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+top = Command("top", "watch who uses the devices, second by second", _configure, _top)

@@ -1,0 +1,122 @@
+"""The server's record as numbers to draw and to print."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_common.units import PPM
+
+if TYPE_CHECKING:
+    from rgpu_common.v1.observe_pb2 import GetRecordResponse, UsageSeries
+
+OTHERS = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A tenant or lease on a device; shares are fractions, one per step.
+
+    present: there was a lease.  waiting, throttled: of several leases, the mean.
+    """
+
+    name: str
+    device: int
+    present: tuple[bool, ...]
+    share: tuple[float, ...]
+    request: tuple[float, ...]
+    limit: tuple[float, ...]
+    waiting: tuple[float, ...]
+    throttled: tuple[float, ...]
+    memory: tuple[int, ...]
+    launches: int
+
+    def mean(self, values: tuple[float, ...]) -> float:
+        """Over the time in which there was a lease."""
+        there = [v for v, p in zip(values, self.present, strict=True) if p]
+        return sum(there) / len(there) if there else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Lines over the same steps.  start: in seconds since 1970; step: in seconds."""
+
+    start: float
+    step: float
+    steps: int
+    lines: tuple[Line, ...]
+
+    @property
+    def devices(self) -> list[int]:
+        return sorted({line.device for line in self.lines})
+
+    def on(self, device: int) -> list[Line]:
+        """The lines of a device, by name."""
+        return [line for line in self.lines if line.device == device]
+
+
+def usage_of(answer: GetRecordResponse) -> Usage:
+    """Returns what the server told, from the first step on in which there was a lease."""
+    there = [series for series in answer.series if any(series.leases)]
+    began = min((_first(series) for series in there), default=0)
+    lines = (_line(series, began) for series in there)
+    ordered = tuple(sorted(lines, key=lambda line: (line.device, line.name)))
+    start = answer.start_seconds + began * answer.step_seconds
+    return Usage(start, answer.step_seconds, answer.steps - began, ordered)
+
+
+def fewer(lines: list[Line], most: int) -> list[Line]:
+    """The lines with most device time, at most that many: the last is the sum of the others."""
+    if len(lines) <= most:
+        return lines
+    by_use = sorted(lines, key=lambda line: -sum(line.share))
+    kept = {line.name for line in by_use[: most - 1]}
+    rest = [line for line in lines if line.name not in kept]
+    return [*(line for line in lines if line.name in kept), _sum(rest)]
+
+
+def _first(series: UsageSeries) -> int:
+    return next(i for i, count in enumerate(series.leases) if count)
+
+
+def _line(series: UsageSeries, began: int) -> Line:
+    def parts(values: object) -> tuple[float, ...]:
+        return tuple(v / PPM for v in list(values)[began:])  # type: ignore[call-overload]
+
+    def each(values: object) -> tuple[float, ...]:
+        return tuple(
+            part / max(count, 1)
+            for part, count in zip(parts(values), series.leases[began:], strict=True)
+        )
+
+    name = series.tenant if not series.lease_id else f"{series.tenant} / {series.key}"
+    return Line(
+        name=name,
+        device=series.device,
+        present=tuple(count > 0 for count in series.leases[began:]),
+        share=parts(series.share_ppm),
+        request=parts(series.request_ppm),
+        limit=parts(series.limit_ppm),
+        waiting=each(series.waiting_ppm),
+        throttled=each(series.throttled_ppm),
+        memory=tuple(series.memory_used_bytes[began:]),
+        launches=sum(series.launches[began:]),
+    )
+
+
+def _sum(lines: list[Line]) -> Line:
+    def added(name: str) -> tuple[float, ...]:
+        return tuple(map(sum, zip(*(getattr(line, name) for line in lines), strict=True)))
+
+    return Line(
+        name=f"{len(lines)} {OTHERS}",
+        device=lines[0].device,
+        present=tuple(map(any, zip(*(line.present for line in lines), strict=True))),
+        share=added("share"),
+        request=added("request"),
+        limit=tuple(min(limit, 1.0) for limit in added("limit")),
+        waiting=tuple(part / len(lines) for part in added("waiting")),
+        throttled=tuple(part / len(lines) for part in added("throttled")),
+        memory=tuple(int(b) for b in added("memory")),
+        launches=sum(line.launches for line in lines),
+    )

@@ -1,0 +1,91 @@
+"""What was chosen, and why: a line for people, a line of JSON, figures for a textfile collector."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from netprobe.prober import Measurement
+
+_MAX_BYTES = 1 << 20
+_LOUD = ("info", "debug")
+
+
+def is_loud(environment: Mapping[str, str]) -> bool:
+    """True if choices are to be said on stderr as well."""
+    return environment.get("RGPU_LOG", "") in _LOUD
+
+
+def say(sentence: str) -> None:
+    """Writes one line to stderr."""
+    sys.stderr.write(f"rgpu path: {sentence}\n")
+    sys.stderr.flush()
+
+
+def audit_file(environment: Mapping[str, str]) -> Path:
+    """Returns where this user's choices are written down."""
+    base = environment.get("XDG_STATE_HOME")
+    if not base or not os.path.isabs(base):
+        base = f"{environment.get('HOME') or tempfile.gettempdir()}/.local/state"
+    return Path(base) / "rgpu" / "paths.jsonl"
+
+
+def write_down(environment: Mapping[str, str], event: str, **facts: Any) -> None:
+    """Appends a line to the audit file, which is begun anew when it is long; what cannot be written
+    is left out, since a program must not fail for it.
+    """
+    path = audit_file(environment)
+    line = json.dumps({"at": round(time.time(), 3), "event": event, **facts}) + "\n"
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > _MAX_BYTES:
+            os.replace(path, path.with_suffix(".jsonl.1"))
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(line)
+
+
+def textfile(paths: Sequence[Measurement], current: str, counters: Mapping[str, int]) -> str:
+    """Returns figures in Prometheus' text format."""
+    lines: list[str] = []
+
+    def family(name: str, kind: str, text: str, rows: Sequence[tuple[str, float]]) -> None:
+        lines.extend([f"# HELP {name} {text}", f"# TYPE {name} {kind}"])
+        lines.extend(f"{name}{labels} {value:.9g}" for labels, value in rows)
+
+    def label(uri: str) -> str:
+        escaped = uri.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        return f'{{path="{escaped}"}}'
+
+    works = [path for path in paths if path.works]
+    family("rgpu_path_works", "gauge", "1: the path works.",
+           [(label(path.uri), float(path.works)) for path in paths])  # fmt: skip
+    family("rgpu_path_chosen", "gauge", "1: the session goes over it.",
+           [(label(path.uri), float(path.uri == current)) for path in paths])  # fmt: skip
+    family("rgpu_path_round_trip_seconds", "gauge", "Median round trip.",
+           [(label(p.uri), p.round_trip.median) for p in works if p.round_trip])  # fmt: skip
+    for way in ("up", "down"):
+        rows = [(label(p.uri), getattr(p, way).bytes_per_second) for p in works if getattr(p, way)]
+        family(f"rgpu_path_{way}_bytes_per_second", "gauge", f"Bandwidth {way}.", rows)
+    for name, count in counters.items():
+        text = f"{name.replace('_', ' ').capitalize()} of the agent."
+        family(f"rgpu_agent_{name}_total", "counter", text, [("", float(count))])
+    return "\n".join(lines) + "\n"
+
+
+def write_textfile(path: Path, text: str) -> None:
+    """Replaces a file as a whole; what cannot be written is left out."""
+    with contextlib.suppress(OSError):
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)

@@ -1,0 +1,49 @@
+"""gRPC's messages, put together from the pieces that frames bring."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+
+from rgpu_common.errors import ProtocolError
+from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES
+
+_PREFIX = struct.Struct(">BI")
+
+
+class Messages:
+    """ready: whole messages, the oldest first; one that came in one piece is a view of it."""
+
+    def __init__(self) -> None:
+        self.ready: deque[bytes | memoryview] = deque()
+        self._prefix = b""
+        self._parts: list[memoryview] = []
+        self._left = -1  # of the message; -1: its prefix is not whole
+
+    def take(self, data: memoryview) -> None:
+        """Takes the next bytes, cut anywhere.
+
+        Raises:
+            ProtocolError: a message is compressed, or longer than agreed.
+        """
+        while data:
+            if self._left < 0:
+                data = self._begin(data)
+            else:
+                size = min(self._left, len(data))
+                self._parts.append(data[:size])
+                self._left -= size
+                data = data[size:]
+            if self._left == 0:
+                parts, self._parts, self._left = self._parts, [], -1
+                self.ready.append(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _begin(self, data: memoryview) -> memoryview:
+        missing = _PREFIX.size - len(self._prefix)
+        self._prefix += bytes(data[:missing])
+        if len(self._prefix) == _PREFIX.size:
+            compressed, self._left = _PREFIX.unpack(self._prefix)
+            self._prefix = b""
+            if compressed or self._left > MAX_MESSAGE_BYTES:
+                raise ProtocolError("the server sent a message that was not agreed on")
+        return data[missing:]

@@ -1,0 +1,98 @@
+"""Starts the agent that carries a program's connections to a `grpc:` server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_client.session.detach import detach, runtime_folder
+from rgpu_client.settings import configured_server
+from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint
+from rgpu_common.errors import RgpuError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Which server the agent at RGPU_SERVER reaches.
+TUNNEL = "RGPU_TUNNEL"
+AGENT_LOG = "RGPU_AGENT_LOG"
+TLS_FILES = ("RGPU_TLS_CA", "RGPU_TLS_CERT", "RGPU_TLS_KEY")
+_BACKLOG = 128
+
+
+def carried(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns `environment` for a program whose server may be `grpc:`: then this process gets an
+    agent, which lives as long as it does, whatever it executes meanwhile.
+
+    Raises:
+        RgpuError: the agent cannot be started.
+    """
+    server = configured_server(None, environment)
+    if not isinstance(server, GrpcEndpoint):
+        return dict(environment)
+    path = start_agent(server, environment)
+    return {**environment, "RGPU_SERVER": f"unix:{path}", TUNNEL: str(server)}
+
+
+def same_agent(environment: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """Returns `environment` with the agent of `current`, if that reaches the server asked for."""
+    server, agent = environment.get("RGPU_SERVER", ""), current.get("RGPU_SERVER", "")
+    runs = bool(current.get(TUNNEL)) and Path(agent.removeprefix("unix:")).is_socket()
+    if runs and agent != server and str(parse_endpoint(server)) == current[TUNNEL]:
+        return {**environment, "RGPU_SERVER": agent}
+    return dict(environment)
+
+
+def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
+    """Returns the path of a socket that leads to `server`; RgpuError if there can be none."""
+    check_files(environment)
+    folder = tempfile.mkdtemp(prefix="rgpu-agent-", dir=runtime_folder(environment))
+    path = f"{folder}/agent"
+    pidfd = -1
+    try:
+        with listen(path) as listener:
+            pidfd = os.pidfd_open(os.getpid())
+            words = [
+                "--listen-fd", str(listener.fileno()), "--program-fd", str(pidfd),
+                "--server", str(server), "--folder", folder,
+            ]  # fmt: skip
+            with open(environment.get(AGENT_LOG) or os.devnull, "ab") as log:
+                fds = (listener.fileno(), pidfd)
+                detach("rgpu_client.session.tunnel", words, fds, environment, log.fileno())
+    except (OSError, subprocess.SubprocessError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RgpuError(f"the agent for {server} cannot be started: {error}") from None
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+    return path
+
+
+def listen(path: str) -> socket.socket:
+    """A socket that listens at `path` for this user only; OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def check_files(environment: Mapping[str, str]) -> None:
+    """UsageError if a file that the agent will need cannot be read: it could not tell."""
+    for name in (*TLS_FILES, "RGPU_TOKEN_FILE"):
+        file = environment.get(name, "")
+        if not file or Path(file).is_dir():
+            continue
+        try:
+            Path(file).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{name}={file} cannot be read: {error.strerror}") from None

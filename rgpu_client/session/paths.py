@@ -1,0 +1,187 @@
+"""The path of a program to its server: as it was named, or the best of those that the server
+offers.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from netprobe.candidates import TRANSPORTS, is_explicit, normal
+from netprobe.choice import LOCAL, Choice, choose, scheme_of
+from netprobe.cost import MIXED, WORKLOADS, Workload
+from netprobe.native import Line, schemes
+from netprobe.record import Entry
+from netprobe.survey import find, local_path, memory, paths_of, quick
+from rgpu_common.errors import RgpuError, ServerError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from netprobe.prober import Measurement
+    from netprobe.survey import Found
+
+AUTO = "auto"
+# A server that does not answer is for the program to complain about, not for us to wait for.
+_FIND_SECONDS = 1.0
+_CHECK_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """How a program reaches its server.
+
+    others: URIs to fall back on, best first.  server: who answered, b"" if nobody was asked.
+    paths: what was measured.
+    """
+
+    uri: str
+    reason: str
+    others: tuple[str, ...] = ()
+    server: bytes = b""
+    paths: tuple[Measurement, ...] = ()
+
+    @property
+    def worth_watching(self) -> bool:
+        """True if another network path may become the better one."""
+        return bool(self.others) and scheme_of(self.uri) not in LOCAL
+
+    def variables(self) -> dict[str, str]:
+        """Returns what the program's environment has of it."""
+        paths = {"RGPU_PATHS": ";".join(self.others)} if self.others else {}
+        return {"RGPU_SERVER": self.uri, **paths}
+
+
+def transport_of(option: str | None, environment: Mapping[str, str]) -> str:
+    """Returns the transport asked for; UsageError if there is none of that name."""
+    text = option or environment.get("RGPU_TRANSPORT") or AUTO
+    if text not in TRANSPORTS:
+        raise UsageError(f"there is no transport {text!r}; there are: {', '.join(TRANSPORTS)}")
+    return text
+
+
+def workload_of(environment: Mapping[str, str]) -> Workload:
+    """Returns what paths are ranked for before the program has done anything."""
+    text = environment.get("RGPU_WORKLOAD")
+    if not text:
+        return MIXED
+    if text not in WORKLOADS:
+        raise UsageError(f"RGPU_WORKLOAD: there is no {text!r}; there are: {', '.join(WORKLOADS)}")
+    return WORKLOADS[text]
+
+
+def find_path(named: str, transport: str, environment: Mapping[str, str]) -> Path:
+    """Returns the path to take to the server that the user named.
+
+    Raises:
+        UsageError: the address and the transport contradict each other.
+        ServerError: the server does not offer the transport.
+    """
+    if is_explicit(named):
+        scheme = scheme_of(named)
+        if transport not in (AUTO, scheme):
+            raise UsageError(
+                f"{named} names the transport {scheme} and --transport names {transport}: leave "
+                "one of them out"
+            )
+        return Path(named, "it was named so")
+    if transport == AUTO:
+        return _best(named, environment)
+    return _of_kind(named, transport, environment)
+
+
+def _best(named: str, environment: Mapping[str, str]) -> Path:
+    workload = workload_of(environment)
+    kept = memory(environment)
+    entry = kept.read(named)
+    if entry is not None and entry.fresh(time.time()):
+        path = _remembered(entry, workload)
+        if path is not None:
+            return path
+    try:
+        found = find(named, _FIND_SECONDS)
+    except RgpuError as error:
+        return Path(named, f"its server could not be asked for others: {error}")
+    uris = paths_of(found, environment).uris
+    local = local_path(found, uris) if found.same_host else None
+    if local is not None:
+        return _local(local, uris, found)
+    if len(uris) == 1:
+        return Path(uris[0], "it is the only path", server=found.offer.server)
+    paths = quick(uris, found.offer.server)
+    kept.write(named, Entry(time.time(), found.offer.server, found.same_host, paths))
+    choice = choose(paths, workload)
+    if choice is None:
+        return Path(normal(named), "no path could be measured in time")
+    return _chosen(choice, uris, found.offer.server, paths)
+
+
+def _local(uri: str, uris: Sequence[str], found: Found) -> Path:
+    others = tuple(one for one in uris if one != uri)
+    return Path(uri, "client and server are on one machine", others, found.offer.server)
+
+
+def _chosen(
+    choice: Choice, uris: Sequence[str], server: bytes, paths: tuple[Measurement, ...]
+) -> Path:
+    # Behind those that work comes what nobody had time for.
+    failed = {path.uri for path in paths if not path.works}
+    rest = [uri for uri in uris if uri not in failed and uri != choice.uri]
+    others = dict.fromkeys([*choice.others, *rest])
+    return Path(choice.uri, choice.reason, tuple(others), server, paths)
+
+
+def _remembered(entry: Entry, workload: Workload) -> Path | None:
+    """The best path of an earlier measurement, if the same server still answers there."""
+    choice = choose(entry.paths, workload)
+    if choice is None:
+        return None
+    try:
+        with Line(choice.uri, _CHECK_SECONDS) as line:
+            if line.offer.server != entry.server:
+                return None
+    except RgpuError:
+        return None
+    age = round(time.time() - entry.at)
+    return Path(
+        choice.uri, f"{choice.reason} (measured {age} s ago)", choice.others, entry.server,
+        entry.paths,
+    )  # fmt: skip
+
+
+def _of_kind(named: str, transport: str, environment: Mapping[str, str]) -> Path:
+    """A path of one transport: where the server offers it, else at the address that was named."""
+    if transport == "tcp":
+        return Path(normal(named), "the transport was named")
+    if transport not in schemes() and transport != "grpc":
+        raise ServerError(f"this release of the client has no {transport}:; install a later one")
+    try:
+        found = find(named, _FIND_SECONDS)
+    except RgpuError:
+        found = None
+    if found is None:
+        if transport in LOCAL:
+            raise ServerError(
+                f"the server at {named} could not be asked for its socket: name it, "
+                f"--server {transport}:/PATH"
+            )
+        return Path(f"{transport}:{named}", "the transport was named")
+    schemes_wanted = (transport, "grpcs") if transport == "grpc" else (transport,)
+    there = paths_of(found, environment, tunnelled=True)
+    uris = [uri for uri in there.uris if scheme_of(uri) in schemes_wanted]
+    if not uris:
+        raise ServerError(_not_offered(named, transport, found, there.dropped))
+    return Path(uris[0], "the transport was named", tuple(uris[1:]), found.offer.server)
+
+
+def _not_offered(named: str, transport: str, found: Found, dropped: Sequence[object]) -> str:
+    for one in dropped:
+        uri, reason = getattr(one, "uri", ""), getattr(one, "reason", "")
+        if scheme_of(uri) == transport:
+            return f"{uri} cannot be used from here: {reason}"
+    offered = sorted({scheme_of(uri) for uri in found.offer.endpoints})
+    return (
+        f"the server at {named} does not offer {transport}:; it offers {', '.join(offered)}, and "
+        "--transport auto takes the best of them"
+    )

@@ -1,0 +1,100 @@
+"""Puts a program on a path to its server, and an agent beside it where there are several."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from netprobe.candidates import completed
+from rgpu_client.session import audit
+from rgpu_client.session.detach import detach, runtime_folder
+from rgpu_client.session.paths import find_path, transport_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rgpu_client.session.paths import Path
+
+AGENT = "RGPU_AGENT"
+_BACKLOG = 256
+
+# What was asked for when RGPU_SERVER was set: to ask the same again changes nothing.
+CHOSEN = "RGPU_CHOSEN"
+
+
+def on_path(
+    environment: Mapping[str, str], named: str, transport: str | None, loud: bool
+) -> dict[str, str]:
+    """Returns `environment` with the path to the server that the user named.
+
+    transport: None leaves it to RGPU_TRANSPORT, then to the measurement.  loud: says on stderr what
+    was chosen.
+
+    Raises:
+        RgpuError: as `find_path`.
+    """
+    kind, named = transport_of(transport, environment), completed(named)
+    path = find_path(named, kind, environment)
+    audit.write_down(
+        environment, "chosen", server=named, transport=kind, uri=path.uri, reason=path.reason,
+        others=list(path.others),
+    )  # fmt: skip
+    if loud:
+        audit.say(f"{path.uri}: {path.reason}")
+    result = {**environment, **path.variables(), CHOSEN: f"{kind} {named} {path.uri}"}
+    if kind == "auto" and path.worth_watching:
+        result.update(start_agent(path, named, environment, loud))
+    return result
+
+
+def same_path(
+    environment: Mapping[str, str], named: str, transport: str | None, current: Mapping[str, str]
+) -> dict[str, str] | None:
+    """Returns `environment` with the path of `current`, if that was asked for alike, else None."""
+    named = completed(named)
+    kind, server = transport_of(transport, environment), current.get("RGPU_SERVER", "")
+    chosen = current.get(CHOSEN, "")
+    # Also what was not named again is what RGPU_SERVER says now.
+    if chosen != f"{kind} {named} {server}" and not (
+        named == server and chosen.endswith(f" {server}")
+    ):
+        return None
+    kept = {name: current[name] for name in ("RGPU_SERVER", "RGPU_PATHS") if name in current}
+    return {**environment, **kept}
+
+
+def start_agent(
+    path: Path, named: str, environment: Mapping[str, str], loud: bool
+) -> dict[str, str]:
+    """Starts an agent that lives as long as this process, whatever that executes meanwhile;
+    returns the variables by which sessions find it.  Without one a session keeps its path.
+    """
+    folder = ""
+    try:
+        folder = tempfile.mkdtemp(prefix="rgpu-paths-", dir=runtime_folder(environment))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(f"{folder}/agent")
+            listener.listen(_BACKLOG)
+            program = os.pidfd_open(os.getpid())
+            try:
+                words = [
+                    "--listen-fd", str(listener.fileno()), "--program-fd", str(program),
+                    "--folder", folder, "--named", named, "--server", path.server.hex(),
+                    *(["--loud"] if loud else []), "--", path.uri, *path.others,
+                ]  # fmt: skip
+                fds = (listener.fileno(), program)
+                output = sys.stderr.fileno() if loud else subprocess.DEVNULL
+                detach("rgpu_client.session.watch", words, fds, environment, output)
+            finally:
+                os.close(program)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        audit.write_down(environment, "no agent", reason=str(error))
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+        return {}
+    return {AGENT: f"{folder}/agent"}

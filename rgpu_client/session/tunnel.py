@@ -1,0 +1,244 @@
+"""The agent of a `grpc:` server: a Unix socket whose connections travel inside gRPC streams.
+
+    python -m rgpu_client.session.tunnel --server grpc:HOST:PORT --listen-fd N ...
+
+The driver library knows nothing of gRPC: it connects to the socket.  Each connection gets a stream
+over an HTTP/2 connection of its own; when that breaks, both are closed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import ssl
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_client.session.http2 import status
+from rgpu_client.session.http2.call import Call
+from rgpu_client.session.http2.link import CONNECT_SECONDS, connect
+from rgpu_client.session.http2.status import CallFailedError
+from rgpu_common import release
+from rgpu_common.credentials import configured_token
+from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, parse_endpoint
+from rgpu_common.errors import ProtocolError, UsageError
+from rgpu_common.tunnel import process
+from rgpu_common.tunnel.chunk import OPEN, PREFIX_BYTES
+from rgpu_common.tunnel.local import LocalEnd
+from rgpu_common.tunnel.relay import End, Patrol, PeerSilentError, Relay, StreamLostError
+from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
+from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE, Handshake, encode_refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+log = logging.getLogger("rgpu.agent")
+
+_ACCEPT_PAUSE_SECONDS = 0.05
+_LOOK_SECONDS = 0.25
+_END = End(False, None, (CallFailedError,))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What opens the server's door.  tls: None for `grpc:`."""
+
+    token: str = ""
+    tls: ssl.SSLContext | None = None
+
+    @staticmethod
+    def of(server: GrpcEndpoint, environment: Mapping[str, str]) -> Access:
+        """What the variables say; OSError or UsageError if a file is not what it should be."""
+        return Access(configured_token(environment), _trust(environment) if server.secure else None)
+
+
+def _trust(environment: Mapping[str, str]) -> ssl.SSLContext:
+    ca = environment.get("RGPU_TLS_CA", "")
+    folder = bool(ca) and Path(ca).is_dir()
+    context = ssl.create_default_context()
+    if folder:
+        for path in Path(ca).iterdir():
+            context.load_verify_locations(path)
+    elif ca:
+        context = ssl.create_default_context(cafile=ca)
+    if certificate := environment.get("RGPU_TLS_CERT"):
+        context.load_cert_chain(certificate, environment.get("RGPU_TLS_KEY") or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+class Agent:
+    """Carries every connection of `listener` to `server`, until `run` is cancelled."""
+
+    def __init__(self, server: GrpcEndpoint, access: Access, listener: socket.socket) -> None:
+        self._server = server
+        self._listener = listener
+        self._tls = access.tls
+        self._request = [
+            (":method", "POST"),
+            (":scheme", "https" if server.secure else "http"),
+            (":path", OPEN),
+            (":authority", TcpEndpoint.__str__(server)),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("user-agent", f"rgpu-agent/{release()}"),
+        ]
+        if access.token:
+            self._request.append(("authorization", f"Bearer {access.token}"))
+        self._patrol = Patrol()
+        self._carriers: set[asyncio.Task[None]] = set()
+        listener.setblocking(False)
+
+    @property
+    def idle(self) -> bool:
+        """True if no connection is open."""
+        return not self._carriers
+
+    async def run(self) -> None:
+        """Accepts connections."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listener)
+            except OSError as error:
+                # Out of descriptors, or the program has gone already.
+                log.warning("accept: %s", error)
+                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
+                continue
+            task = asyncio.ensure_future(self._carry(LocalEnd(connection)))
+            self._carriers.add(task)
+            task.add_done_callback(self._carriers.discard)
+
+    async def close(self) -> None:
+        """Cuts what is left."""
+        for task in list(self._carriers):
+            task.cancel()
+        await asyncio.gather(*self._carriers, return_exceptions=True)
+
+    async def _carry(self, local: LocalEnd) -> None:
+        try:
+            first = await local.take()
+            if first:
+                await self._relay(local, first)
+        finally:
+            local.close()
+
+    async def _relay(self, local: LocalEnd, first: bytes) -> None:
+        try:
+            link = await connect(self._server.host, self._server.port, self._tls)
+        except asyncio.TimeoutError:
+            sentence = self._nobody(f"no connection within {CONNECT_SECONDS:g} s")
+            await self._refuse(local, first, sentence)
+            return
+        except OSError as error:
+            await self._refuse(local, first, self._nobody(error.strerror or str(error)))
+            return
+        call = Call(link, self._request)
+        relay = Relay(call, local, _END)
+        try:
+            with self._patrol.over(relay):
+                await relay.run(first)
+        except (StreamLostError, PeerSilentError, ProtocolError) as error:
+            sentence = self._sentence(call, error)
+            await self._refuse(local, first, sentence, relay.received == 0)
+        finally:
+            call.cancel()
+
+    async def _refuse(
+        self, local: LocalEnd, first: bytes, sentence: str, unanswered: bool = True
+    ) -> None:
+        """Says why there is no way on: to the log, and to who is about to open a session."""
+        log.warning("%s", sentence)
+        if unanswered and _is_hello(first[PREFIX_BYTES:]):
+            with contextlib.suppress(OSError):
+                await local.put(encode_refused(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence))
+
+    def _nobody(self, why: str) -> str:
+        return (
+            f"no rgpu server answers at {self._server} ({why}): start one with `rgpu serve "
+            "--listen grpc:HOST:PORT`, or say where it is with --server or RGPU_SERVER"
+        )
+
+    def _sentence(self, call: Call, error: Exception) -> str:
+        ended = call.status
+        if ended is None or not isinstance(error, StreamLostError):
+            return f"the tunnel to {self._server} is given up: {error}"
+        if ended.code == status.UNAVAILABLE:
+            return self._nobody(ended.details)
+        if ended.code == status.UNIMPLEMENTED:
+            why = ended.details
+            return f"what answers at {self._server} takes no tunnels ({why}): is it rgpu's?"
+        return f"the tunnel to {self._server} ended: {ended.details}"
+
+
+def _is_hello(data: bytes) -> bool:
+    """True if this begins a session: then, and only then, somebody reads why it does not open."""
+    try:
+        header = parse_header(data[:HEADER_BYTES])
+    except WireError:
+        return False
+    return (header.kind, header.opcode) == (Kind.HANDSHAKE, Handshake.HELLO)
+
+
+async def serve(server: GrpcEndpoint, listener: socket.socket, program_fd: int = -1) -> None:
+    """Carries connections until a signal, or until the program of that pidfd has ended and the
+    last connection of its children with it.
+    """
+    loop = asyncio.get_running_loop()
+    stop, ended = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if program_fd >= 0:
+        loop.add_reader(program_fd, ended.set)
+    agent = Agent(server, Access.of(server, os.environ), listener)
+    runner = asyncio.ensure_future(agent.run())
+    try:
+        waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if ended.is_set():
+            loop.remove_reader(program_fd)
+        while not stop.is_set() and not agent.idle:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
+        for wait in waits:
+            wait.cancel()
+    finally:
+        runner.cancel()
+        await agent.close()
+        listener.close()
+
+
+def run(server: GrpcEndpoint, listener: socket.socket, program_fd: int = -1) -> None:
+    """`serve` in an event loop of its own."""
+    process.run(serve(server, listener, program_fd))
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="rgpu_client.session.tunnel")
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--listen-fd", type=int, required=True)
+    parser.add_argument("--program-fd", type=int, default=-1)
+    parser.add_argument("--folder", default="")
+    arguments = parser.parse_args(argv)
+    server = parse_endpoint(arguments.server)
+    if not isinstance(server, GrpcEndpoint):
+        raise UsageError(f"{server} needs no agent")
+    logging.basicConfig(level=logging.INFO, format="rgpu agent: %(message)s")
+    try:
+        run(server, socket.socket(fileno=arguments.listen_fd), arguments.program_fd)
+    finally:
+        if arguments.folder:
+            shutil.rmtree(arguments.folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

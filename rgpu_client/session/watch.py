@@ -1,0 +1,215 @@
+"""The agent of a program that has several network paths: measures them now and then, and tells the
+program's sessions to move.
+
+Over a socket that only this user can open (RGPU_AGENT, SOCK_SEQPACKET) the agent sends `STATS?` and
+`MOVE uri`; a session answers `STATS calls=N bulk_bytes=N syncs=N path=URI`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import selectors
+import shutil
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netprobe.choice import Chooser, Inertia
+from netprobe.prober import ProbeBudget
+from netprobe.record import Entry
+from netprobe.survey import measured, memory
+from rgpu_client.session import audit
+from rgpu_client.session.watching import (
+    Action,
+    Ask,
+    Measure,
+    MoveTo,
+    Pace,
+    Watcher,
+    parse_stats,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from netprobe.prober import Measurement
+
+TEXTFILE = "RGPU_AGENT_TEXTFILE"
+PACE = "RGPU_AGENT_SECONDS"
+MOVES = "RGPU_MOVE"  # "0": sessions that run are not told to move
+_MAX_MESSAGE = 4096
+_MAX_SESSIONS = 256
+_CREDENTIALS = struct.Struct("3i")
+# What measuring may cost while a program runs: a part of a percent of a gigabit link.
+_BACKGROUND = ProbeBudget(seconds=0.06, bytes=8 << 20, pings=20, round_trips=12, timeout=1.0)
+
+
+@dataclass(slots=True)
+class Agent:
+    """listener: where sessions connect.  program: a pidfd, readable when the program has ended."""
+
+    listener: socket.socket
+    program: int
+    named: str
+    server: bytes
+    uris: tuple[str, ...]
+    watcher: Watcher
+    loud: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    counters: dict[str, int] = field(
+        default_factory=lambda: {"measurements": 0, "moves": 0, "degradations": 0}
+    )
+    _selector: selectors.BaseSelector = field(init=False, default_factory=selectors.DefaultSelector)
+
+    def __post_init__(self) -> None:
+        self._selector.register(self.listener, selectors.EVENT_READ)
+        self._selector.register(self.program, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        """Until the program has ended."""
+        # The start has measured; the first of ours is for later.
+        self.watcher.measured_at = time.monotonic()
+        while True:
+            now = time.monotonic()
+            for action in self.watcher.tick(now):
+                self._do(action)
+            pause = min(max(self.watcher.next_at(now) - now, 0.01), self.watcher.pace.measure)
+            for key, _ in self._selector.select(pause):
+                if key.fileobj == self.program:
+                    return
+                if key.fileobj is self.listener:
+                    self._accept()
+                else:
+                    assert isinstance(key.fileobj, socket.socket)
+                    self._hear(key.fileobj)
+
+    def _accept(self) -> None:
+        try:
+            session, _ = self.listener.accept()
+        except OSError:
+            return
+        data = session.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        known = _CREDENTIALS.unpack(data)[1] in (0, os.geteuid())
+        if not known or len(self.watcher.sessions) >= _MAX_SESSIONS:
+            session.close()
+            return
+        session.setblocking(False)
+        self._selector.register(session, selectors.EVENT_READ)
+        self.watcher.opened(session.fileno())
+        self._tell(session, "STATS?")
+
+    def _hear(self, session: socket.socket) -> None:
+        try:
+            data = session.recv(_MAX_MESSAGE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.watcher.closed(session.fileno())
+            self._selector.unregister(session)
+            session.close()
+            return
+        stats = parse_stats(data.decode(errors="replace").rstrip("\0\n"))
+        if stats is None:
+            return
+        before = self.watcher.chooser.current
+        self.watcher.said(session.fileno(), stats, time.monotonic())
+        if self.watcher.chooser.current != before:
+            self._note("moved", f"a session goes over {stats.path} now", uri=stats.path)
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Ask):
+            self._broadcast("STATS?")
+        elif isinstance(action, Measure):
+            self._measure(action)
+        else:
+            self._move(action)
+
+    def _measure(self, action: Measure) -> None:
+        self.counters["measurements"] += 1
+        self.counters["degradations"] += "less than before" in action.reason
+        paths = measured(self.uris, self.server, _BACKGROUND)
+        memory(self.environment).write(self.named, Entry(time.time(), self.server, False, paths))
+        for move in self.watcher.measured(paths):
+            self._do(move)
+        self._export(paths)
+
+    def _move(self, move: MoveTo) -> None:
+        if self.environment.get(MOVES) == "0":
+            self._note("better path", f"{move.uri}: {move.reason} ({MOVES}=0: sessions stay)",
+                       uri=move.uri, reason=move.reason)  # fmt: skip
+            return
+        self.counters["moves"] += 1
+        self._note("move", f"to {move.uri}: {move.reason}", uri=move.uri, reason=move.reason,
+                   workload=self.watcher.workload.name)  # fmt: skip
+        self._broadcast(f"MOVE {move.uri}")
+        # Sessions say where they are with their next counters; without any the next one starts so.
+        if not self.watcher.sessions:
+            self.watcher.chooser.moved(move.uri)
+
+    def _broadcast(self, text: str) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket) and key.fileobj is not self.listener:
+                self._tell(key.fileobj, text)
+
+    def _tell(self, session: socket.socket, text: str) -> None:
+        with contextlib.suppress(OSError):  # a full queue: it hears the next one
+            session.send(text.encode())
+
+    def _export(self, paths: Sequence[Measurement]) -> None:
+        name = self.environment.get(TEXTFILE)
+        if name:
+            text = audit.textfile(paths, self.watcher.chooser.current, self.counters)
+            audit.write_textfile(Path(name), text)
+
+    def _note(self, event: str, sentence: str, **facts: str) -> None:
+        audit.write_down(self.environment, event, server=self.named, **facts)
+        if self.loud:
+            audit.say(sentence)
+
+
+def _pace(environment: Mapping[str, str]) -> Pace:
+    """RGPU_AGENT_SECONDS: how often to measure, when nothing calls for it."""
+    usual = Pace()
+    try:
+        seconds = float(environment.get(PACE) or usual.measure)
+    except ValueError:
+        return usual
+    if not 0.1 <= seconds <= 86400:
+        return usual
+    quick = {name: min(getattr(usual, name), seconds) for name in ("ask", "follow", "least")}
+    return replace(usual, measure=seconds, **quick)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The agent's process."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--listen-fd", type=int, required=True)
+    parser.add_argument("--program-fd", type=int, required=True)
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--named", required=True)
+    parser.add_argument("--server", type=bytes.fromhex, required=True)
+    parser.add_argument("--loud", action="store_true")
+    parser.add_argument("uris", nargs="+")
+    said = parser.parse_args(arguments)
+    watcher = Watcher(Chooser(said.uris[0], Inertia()), _pace(os.environ))
+    with socket.socket(fileno=said.listen_fd) as listener:
+        listener.setblocking(False)
+        agent = Agent(listener, said.program_fd, said.named, said.server, tuple(said.uris),
+                      watcher, said.loud)  # fmt: skip
+        try:
+            agent.run()
+        finally:
+            shutil.rmtree(said.folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

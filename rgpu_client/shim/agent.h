@@ -1,0 +1,32 @@
+// The channel to `rgpu run`, which watches the paths and may ask the session to take another one.
+//
+// RGPU_AGENT names a Unix socket (SOCK_SEQPACKET) of text messages:
+//   agent -> shim  MOVE URI      go over to this path
+//   shim -> agent  MOVED URI | STAYED URI REASON
+//   agent -> shim  STATS?
+//   shim -> agent  STATS calls=N bulk_bytes=N syncs=N path=URI
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace rgpu::shim {
+
+class Session;
+
+class Agent {
+ public:
+  // Connects and starts a thread that answers.  False: the session goes on without.
+  bool Start(Session* session, const std::string& path);
+  // In a forked child.
+  void Abandon();
+
+ private:
+  static void Run(void* agent);
+  std::string Answer(std::string_view message);
+
+  Session* session_ = nullptr;
+  int socket_ = -1;
+};
+
+}  // namespace rgpu::shim

@@ -1,0 +1,84 @@
+#include "rgpu_client/shim/calls/direct_copy.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "rgpu_common/native/base/probe.h"
+
+namespace rgpu::shim {
+namespace {
+
+// What this way costs is a call and a stream that wakes up.  Measured: 64 KiB take 14 us through
+// the ring and 27 us this way, 256 KiB 53 us and 34 us.
+constexpr uint64_t kDirectBytes = 256U << 10;
+// Of one ticket: what the stream stands still for at once, and other tenants may wait for.
+constexpr uint64_t kPieceBytes = 64U << 20;
+
+// Asks until the stream has come to the copy.
+CUresult Begin(const Here& here, bool to_device, uint64_t address, uint64_t bytes,
+               uint64_t* ticket) {
+  if (to_device) {
+    rgpuCopyInDirect_Reply reply;
+    const CUresult status = here.channel().Call<op_rgpuCopyInDirect>(
+        here.issuer(), {address, bytes, here.stream->wire}, &reply);
+    *ticket = reply.ticket;
+    return status;
+  }
+  rgpuCopyOutDirect_Reply reply;
+  const CUresult status = here.channel().Call<op_rgpuCopyOutDirect>(
+      here.issuer(), {address, bytes, here.stream->wire}, &reply);
+  *ticket = reply.ticket;
+  return status;
+}
+
+// What was issued to the stream before the copy is complete, as a query would find.
+void Note(const Here& here, uint64_t version) {
+  MarkSynced(here.stream->progress.completed, version);
+}
+
+CUresult CopyPiece(const Here& here, bool to_device, uint64_t address, uint8_t* host,
+                   uint64_t bytes) {
+  const bool legacy = here.stream->wire == kWireLegacyStream;
+  const uint64_t version =
+      legacy ? here.context->work_seq.load() : here.stream->progress.version.load();
+  uint64_t ticket = 0;
+  const CUresult status = Begin(here, to_device, address, bytes, &ticket);
+  if (status != CUDA_SUCCESS) return status;
+  uint8_t* const device = here.session->direct().At(address, bytes);
+  if (to_device) {
+    memcpy(device, host, bytes);
+  } else {
+    memcpy(host, device, bytes);
+  }
+  Note(here, version);
+  if (!here.session->CopyDone(ticket)) {
+    here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, "the server went away during a copy");
+  }
+  return here.channel().sticky();
+}
+
+}  // namespace
+
+std::optional<CUresult> CopyDirectly(const Here& here, const Copy& copy) {
+  const DirectMemory& direct = here.session->direct();
+  if (!direct.mapped() || copy.height != 1 || copy.width < kDirectBytes) return std::nullopt;
+  const bool to_device = copy.to.device;
+  const uint64_t address = to_device ? copy.to.address : copy.from.address;
+  auto* host = reinterpret_cast<uint8_t*>(to_device ? copy.from.address : copy.to.address);
+  if (direct.At(address, copy.width) == nullptr || here.channel().Lacks(Opcode::rgpuCopyInDirect) ||
+      here.channel().Lacks(Opcode::rgpuCopyOutDirect)) {
+    return std::nullopt;
+  }
+  const bool there = to_device ? base::CanRead(host, copy.width) : base::CanWrite(host, copy.width);
+  if (!there) return std::nullopt;
+  for (uint64_t at = 0; at < copy.width;) {
+    const uint64_t bytes = std::min(kPieceBytes, copy.width - at);
+    const CUresult status = CopyPiece(here, to_device, address + at, host + at, bytes);
+    if (status != CUDA_SUCCESS) return status;
+    at += bytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,57 @@
+#include "rgpu_client/shim/ring.h"
+
+#include "rgpu_client/shim/say.h"
+
+namespace rgpu::shim {
+namespace {
+
+constexpr int kSendTimeoutMs = 10000;
+
+void SayWhyNot(const std::string& why) {
+  Say("no shared memory with the server: %s; the session goes on over its Unix socket",
+      why.c_str());
+}
+
+bool Answer(transport::ShmConnection& connection, const wire::Shm& answer) {
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kHandshake;
+  header.opcode = static_cast<uint16_t>(wire::Handshake::kShm);
+  transport::FrameBuffer frame;
+  wire::Writer head = frame.Begin(header);
+  Put(head, answer);
+  frame.End();
+  iovec part = frame.part();
+  return transport::SendAll(connection, &part, 1, nullptr, kSendTimeoutMs) ==
+         transport::SendState::kSent;
+}
+
+}  // namespace
+
+bool AgreeOnRing(transport::ShmConnection& connection, const transport::FrameReader& reader,
+                 const wire::Welcome& welcome) {
+  const uint64_t granted = welcome.Granted(wire::WishKey::kShm);
+  std::string why;
+  if (granted == 0) {
+    why = "its release is older than shm:";
+  } else if ((granted & wire::kRingGranted) == 0) {
+    const int error = static_cast<int>(granted >> wire::kRingErrnoShift & 0xFFFF);
+    why = "it cannot make any (" + base::ErrnoText(error) + ")";
+  }
+  if (!why.empty()) {
+    connection.StayOnSocket();
+    SayWhyNot(why);
+    return true;
+  }
+  // A worker says nothing between WELCOME and the first command.
+  const bool mapped = !reader.has_buffered() && connection.Map(&why);
+  if (!Answer(connection, {mapped, why})) return false;
+  if (mapped) {
+    connection.Switch();
+  } else {
+    connection.StayOnSocket();
+    SayWhyNot(why);
+  }
+  return true;
+}
+
+}  // namespace rgpu::shim
