@@ -1,6 +1,6 @@
-"""The network probe: measures what lies between a client and a server.
+"""The network probe: measures what lies between a client and a server, and chooses a path.
 
-So far it measures the path of the control plane to one server (`rgpu probe`).  Bandwidth, jitter,
-background measurements and the choice between transports come with the transports; nothing here
-pretends to do that yet.
+Pure: estimate.py (statistics), cost.py (the cost model), choice.py (ranking, inertia),
+candidates.py (which paths there may be).  The bytes are moved by C++ (native.py) over the same
+connections that programs use; prober.py measures one path, survey.py all of them.
 """

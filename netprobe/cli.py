@@ -1,109 +1,290 @@
-"""`rgpu probe`: how far away a server is."""
+"""`netprobe listen`, `netprobe run` and `rgpu probe`."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import socket
+import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
-from netprobe.estimate import RoundTrips, summarise
-from rgpu_common.command import OK, Command
-from rgpu_common.endpoints import DEFAULT_PORT, Endpoint, TcpEndpoint, UnixEndpoint, parse_endpoint
-from rgpu_common.errors import ServerError, UsageError
-from rgpu_common.units import format_seconds
+from netprobe.candidates import completed, is_explicit, normal, proxies
+from netprobe.cost import WORKLOADS
+from netprobe.identity import make_identity
+from netprobe.netdev import net_devices
+from netprobe.picture import draw
+from netprobe.prober import ProbeBudget
+from netprobe.record import Entry
+from netprobe.respond import listen_on, responder_command, start_responder
+from netprobe.show import as_json, notes, path_table, survey_plain
+from netprobe.survey import Survey, chosen, find, measured, memory, survey
+from rgpu_common.command import FAILED, OK, Command, run_alone
+from rgpu_common.endpoints import (
+    DEFAULT_PORT,
+    TcpEndpoint,
+    TlsEndpoint,
+    UcxEndpoint,
+    UnixEndpoint,
+    parse_listener,
+)
+from rgpu_common.errors import RgpuError, ServerError, UsageError
+from rgpu_common.units import parse_memory
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-_TIMEOUT_SECONDS = 10.0
-_MAX_COUNT = 1_000_000
+    from netprobe.cost import Workload
+    from netprobe.survey import Found, Progress, Tunnel
+    from rgpu_common.endpoints import Endpoint
+
 _DEFAULT = f"127.0.0.1:{DEFAULT_PORT}"
+_LISTEN = "127.0.0.1:7701"
+_LEAST_SECONDS, _MOST_SECONDS = 0.01, 60.0
 
 
-def measure_connects(server: Endpoint, count: int) -> RoundTrips:
-    """Connects and closes `count` times; ServerError if nobody listens there."""
-    times = []
-    for _ in range(count):
-        started = time.perf_counter()
-        _connect(server).close()
-        times.append(time.perf_counter() - started)
-    return summarise(times)
+# netprobe run, rgpu probe
 
 
-def measure_calls(server: Endpoint, count: int) -> RoundTrips:
-    """Makes `count` small API calls on one warm connection; ServerError if they are not
-    answered.
-    """
-    import grpc
-
-    from rgpu_common.v1 import device_pb2, device_pb2_grpc
-
-    options = [("grpc.enable_http_proxy", 0)]
-    with grpc.insecure_channel(server.grpc_target, options=options) as channel:
-        call = device_pb2_grpc.DeviceServiceStub(channel).ListDevices
-        request = device_pb2.ListDevicesRequest()
-        times = []
-        try:
-            call(request, timeout=_TIMEOUT_SECONDS)
-            for _ in range(count):
-                started = time.perf_counter()
-                call(request, timeout=_TIMEOUT_SECONDS)
-                times.append(time.perf_counter() - started)
-        except grpc.RpcError as error:
-            raise ServerError(
-                f"what listens at {server} does not answer as an rgpu server ({error.code().name})"
-            ) from None
-    return summarise(times)
+def _measuring_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workload", choices=tuple(WORKLOADS), default="mixed",
+                        help="what the paths are ranked for (default: mixed)")  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=0.1, metavar="S",
+                        help="what measuring a path may take (default 0.1)")  # fmt: skip
+    parser.add_argument("--bytes", default="64MiB", metavar="SIZE",
+                        help="what it may move each way (default 64MiB)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--svg", metavar="FILE", help="draw a picture as well")
+    parser.add_argument("--watch", type=float, metavar="S", help="measure again every S seconds")
 
 
-def _connect(server: Endpoint) -> socket.socket:
-    try:
-        if isinstance(server, TcpEndpoint):
-            return socket.create_connection((server.host, server.port), _TIMEOUT_SECONDS)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(_TIMEOUT_SECONDS)
-            connection.connect(server.path)
-        except OSError:
-            connection.close()
-            raise
-        return connection
-    except OSError as error:
-        raise ServerError(f"{server} cannot be reached: {error.strerror or error}") from None
+def _budget(arguments: argparse.Namespace) -> ProbeBudget:
+    if not _LEAST_SECONDS <= arguments.seconds <= _MOST_SECONDS:
+        raise UsageError(
+            f"{arguments.seconds:g} seconds make no sense: {_LEAST_SECONDS:g} to "
+            f"{_MOST_SECONDS:g} do"
+        )
+    size = parse_memory(arguments.bytes).bytes
+    if size < 1 << 16:
+        raise UsageError(f"{arguments.bytes} is too little to measure anything: 64KiB is the least")
+    return ProbeBudget(seconds=arguments.seconds, bytes=size)
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
+def _configure_probe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "server", nargs="?", help=f"HOST:PORT or unix:/PATH (default: RGPU_SERVER, then {_DEFAULT})"
+        "server", nargs="?", help=f"HOST:PORT or a URI (default: RGPU_SERVER, then {_DEFAULT})"
     )
     parser.add_argument(
         "--server", dest="option", metavar="ADDRESS", help="the same, as other commands have it"
     )
-    parser.add_argument(
-        "--count", type=int, default=50, metavar="N", help="measurements (default 50)"
-    )
+    _measuring_options(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def probe_command(tunnel: Tunnel | None) -> Command:
+    """Returns `rgpu probe`; tunnel: carries the paths that need an agent."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        return _probe(arguments, tunnel)
+
+    about = "measure the paths to a server and choose one"
+    return Command("probe", about, _configure_probe, run)
+
+
+def _probe(arguments: argparse.Namespace, tunnel: Tunnel | None) -> int:
     if arguments.server and arguments.option:
         raise UsageError("name the server once: as SERVER or with --server")
     named = arguments.server or arguments.option
-    server = parse_endpoint(named or os.environ.get("RGPU_SERVER") or _DEFAULT)
-    count: int = arguments.count
-    if not 1 <= count <= _MAX_COUNT:
-        raise UsageError(f"{count} measurements make no sense: 1 to {_MAX_COUNT} do")
-    connects, calls = measure_connects(server, count), measure_calls(server, count)
-    kind = "unix" if isinstance(server, UnixEndpoint) else "tcp"
-    each = "1 measurement" if count == 1 else f"{count} measurements"
-    print(f"{server} over {kind}, {each} each")
-    for name, times in (("connect", connects), ("API call", calls)):
-        print(
-            f"  {name:<9} min {format_seconds(times.minimum):>9}  "
-            f"median {format_seconds(times.median):>9}  p99 {format_seconds(times.p99):>9}"
-        )
-    return OK
+    server = completed(named or os.environ.get("RGPU_SERVER") or _DEFAULT)
+    return _rounds(arguments, [server], keep=True, tunnel=tunnel)
 
 
-probe = Command("probe", "measure how far away a server is", _configure, _run)
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="HOST:PORT|URI",
+        help="a server or responder, of which all paths are measured; or several paths to it",
+    )
+    _measuring_options(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return _rounds(
+        arguments, [completed(text) for text in arguments.paths], keep=False, tunnel=None
+    )
+
+
+def _rounds(
+    arguments: argparse.Namespace, addresses: Sequence[str], *, keep: bool, tunnel: Tunnel | None
+) -> int:
+    workload, budget = WORKLOADS[arguments.workload], _budget(arguments)
+    if arguments.watch is not None and not 0.2 <= arguments.watch <= 86400:
+        raise UsageError("--watch measures every 0.2 to 86400 seconds")
+    while True:
+        result = _survey(addresses, workload, budget, tunnel)
+        if keep:
+            entry = Entry(result.at, result.found.offer.server, result.found.same_host,
+                          result.paths)  # fmt: skip
+            memory(os.environ).write(addresses[0], entry)
+        _print(arguments, result, workload)
+        if arguments.svg:
+            _write(arguments.svg, draw(result, workload))
+        if arguments.watch is None:
+            return OK if result.choice is not None else FAILED
+        sys.stdout.flush()
+        time.sleep(arguments.watch)
+
+
+def _survey(
+    addresses: Sequence[str], workload: Workload, budget: ProbeBudget, tunnel: Tunnel | None
+) -> Survey:
+    progress = _Progress()
+    try:
+        if len(addresses) == 1 and not is_explicit(addresses[0]):
+            return survey(addresses[0], workload, budget, progress.say, tunnel)
+        return _given(addresses, workload, budget, (progress.say, tunnel))
+    finally:
+        progress.clear()
+
+
+def _given(
+    addresses: Sequence[str],
+    workload: Workload,
+    budget: ProbeBudget,
+    helpers: tuple[Progress, Tunnel | None],
+) -> Survey:
+    """Exactly the paths that were named, to the server at the first of them that answers."""
+    uris = [normal(address) for address in addresses]
+    progress, tunnel = helpers
+    found = _first(uris, tunnel)
+    paths = measured(uris, found.offer.server, budget, progress, tunnel)
+    choice = chosen(paths, found.same_host, workload)
+    return Survey(found, paths, (), choice, time.time())
+
+
+def _first(uris: Sequence[str], tunnel: Tunnel | None) -> Found:
+    """The server at the first path that works; ServerError if none does."""
+    for uri in uris[:-1]:
+        with contextlib.suppress(ServerError):
+            return find(uri, tunnel=tunnel)
+    return find(uris[-1], tunnel=tunnel)
+
+
+class _Progress:
+    """One line on a terminal that says what is measured now."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def say(self, uri: str, what: str) -> None:
+        if self._shown:
+            sys.stderr.write(f"\r\033[K{uri}: {what}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+
+def _print(arguments: argparse.Namespace, result: Survey, workload: Workload) -> None:
+    set_proxies = proxies(os.environ)
+    if arguments.json:
+        print(as_json(survey_plain(result, workload, set_proxies, net_devices())))
+        return
+    print(path_table(result.paths, workload))
+    print()
+    for line in notes(result, set_proxies, workload):
+        print(line)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise RgpuError(
+            f"{path} cannot be written: {error.strerror}; name a file that you may write to, in "
+            "a folder that exists"
+        ) from None
+
+
+# netprobe listen
+
+LIMITS = (
+    ("places", 64, "probes at a time"),
+    ("places-per-peer", 32, "of them from one address"),
+    ("burst", 256, "probes of one address after a pause; then 20 a second"),
+    ("idle-ms", 2000, "milliseconds without a byte until a probe is given up"),
+    ("time-ms", 15000, "milliseconds that a probe may take in all"),
+)
+_MOST = 1_000_000
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= _MOST:
+        raise UsageError(f"{text!r} is not a number from 1 to {_MOST}")
+    return int(text)
+
+
+def _configure_listen(parser: argparse.ArgumentParser) -> None:
+    about = f"HOST:PORT or unix:/PATH, several times (default {_LISTEN})"
+    parser.add_argument("--listen", action="append", metavar="ADDRESS", help=about)
+    for name, default, about in LIMITS:
+        parser.add_argument(f"--{name}", type=_count, metavar="N",
+                            help=f"{about} (default {default})")  # fmt: skip
+
+
+def _listener(text: str) -> Endpoint:
+    endpoint = parse_listener(text)
+    if isinstance(endpoint, TlsEndpoint):
+        raise UsageError(f"{text}: a responder alone speaks no TLS, only a server does")
+    if isinstance(endpoint, UcxEndpoint):
+        raise UsageError(f"{text}: a responder alone speaks no UCX, only a server does")
+    return endpoint
+
+
+def _listen(arguments: argparse.Namespace) -> int:
+    endpoints = [_listener(text) for text in arguments.listen or [_LISTEN]]
+    listeners = [listen_on(endpoint) for endpoint in endpoints]
+    bound = [
+        TcpEndpoint(endpoint.host, listener.getsockname()[1])
+        if isinstance(endpoint, TcpEndpoint)
+        else endpoint
+        for endpoint, listener in zip(endpoints, listeners, strict=True)
+    ]
+    offered = [f"shm:{one.path}" for one in bound if isinstance(one, UnixEndpoint)]
+    offered += [normal(str(endpoint)) for endpoint in bound]
+    command = responder_command(make_identity(), offered)
+    for name, _, _ in LIMITS:
+        value = getattr(arguments, name.replace("-", "_"))
+        if value is not None:
+            command += [f"--{name}", str(value)]
+    process = start_responder(command, "--listen-fd", [one.fileno() for one in listeners])
+    print(f"netprobe: listening on {', '.join(map(str, bound))}", flush=True)
+    signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+    try:
+        process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        for endpoint in bound:
+            if isinstance(endpoint, UnixEndpoint):
+                with contextlib.suppress(OSError):
+                    os.unlink(endpoint.path)
+    return OK if process.returncode == -signal.SIGTERM else FAILED
+
+
+_COMMANDS = {
+    command.name: command
+    for command in (
+        Command("listen", "answer probes, without a server", _configure_listen, _listen),
+        Command("run", "measure the paths to a server or responder", _configure_run, _run),
+    )
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `netprobe`; returns its exit code."""
+    return run_alone("netprobe", "Measures network paths and chooses one.", _COMMANDS, argv)

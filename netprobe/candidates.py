@@ -1,0 +1,150 @@
+"""Which paths there may be: what the server offers and this client could use.  Pure but for what it
+is told of this machine.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from netprobe.choice import ENCRYPTED, LOCAL, ORDER, rank_of, scheme_of
+from rgpu_common.endpoints import parse_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TRANSPORTS = ("auto", "shm", "unix", "tcp", "tls", "ucx", "grpc")
+# Carried by a process on the client's machine, not by the library that programs load.
+TUNNELLED = ("grpc", "grpcs")
+_UNSPECIFIED = re.compile(r"(?P<scheme>\w+):(?:0\.0\.0\.0|\[::\]|\*):(?P<port>\d+)")
+_HOST_PORT = re.compile(
+    r"(?:(?P<scheme>[a-z]+):)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)(?::(?P<port>\d+))?"
+)
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What a client knows of itself.
+
+    schemes: that this release connects to.  same_host: it is on the server's machine.
+    secret: it has a token, which is not to be read on the way.  rdma: an active port is here.
+    """
+
+    schemes: tuple[str, ...]
+    same_host: bool = False
+    secret: bool = False
+    rdma: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An endpoint that is no candidate, with the reason as a sentence's end."""
+
+    uri: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    uris: tuple[str, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def normal(uri: str) -> str:
+    """Returns a URI with its scheme: HOST:PORT becomes tcp:HOST:PORT."""
+    scheme = uri.partition(":")[0]
+    return uri if scheme in ORDER else f"tcp:{uri}"
+
+
+def completed(text: str) -> str:
+    """Returns an address with the port that it leaves out; EndpointError if it is none."""
+    scheme = scheme_of(text) if is_explicit(text) else ""
+    if scheme not in ("", "tcp", "tls", "ucx", *LOCAL):
+        parse_endpoint(text.partition(":")[2])
+        return text
+    endpoint = str(parse_endpoint(text))
+    return normal(endpoint) if scheme else endpoint
+
+
+def is_explicit(text: str) -> bool:
+    """True if a user wrote a scheme: then it is that path and no other."""
+    return text.partition(":")[0] in ORDER and ":" in text
+
+
+def resolved(endpoint: str, reached_at: str) -> str:
+    """Returns an endpoint with the host by which its server was reached, where it names none."""
+    match = _UNSPECIFIED.fullmatch(endpoint)
+    if match is None:
+        return endpoint
+    host = _host(reached_at)
+    return endpoint if host is None else f"{match['scheme']}:{host}:{match['port']}"
+
+
+def candidates(reached_at: str, offered: Sequence[str], here: Here) -> Candidates:
+    """Returns the paths to measure, the most preferred first, and what was left out and why."""
+    reached_at = normal(reached_at)
+    uris = dict.fromkeys([reached_at, *(resolved(uri, reached_at) for uri in offered)])
+    usable = [scheme for scheme in map(scheme_of, uris) if scheme in here.schemes]
+    encrypted = any(scheme in ENCRYPTED for scheme in usable)
+    kept, dropped = [], []
+    for uri in uris:
+        reason = "" if uri == reached_at else _why_not(uri, reached_at, here, encrypted)
+        if reason:
+            dropped.append(Dropped(uri, reason))
+        else:
+            kept.append(uri)
+    kept.sort(key=rank_of)
+    return Candidates(tuple(kept), tuple(dropped))
+
+
+def _why_not(uri: str, reached_at: str, here: Here, has_encrypted: bool) -> str:
+    scheme = scheme_of(uri)
+    if _UNSPECIFIED.fullmatch(uri):
+        return "it names no address"
+    if scheme in TUNNELLED and scheme not in here.schemes:
+        return f"it needs an agent: name it, {uri}"
+    if scheme not in here.schemes:
+        return f"this release of the client has no {scheme}:"
+    if scheme in LOCAL and not here.same_host:
+        return "the server is on another machine"
+    if _is_loopback(uri) and not here.same_host and not _is_loopback(reached_at):
+        return "it is an address of the server's own machine"
+    if scheme == "ucx" and not here.rdma:
+        return "no RDMA device is here"
+    open_to_all = scheme not in (*LOCAL, *ENCRYPTED) and not _is_loopback(uri)
+    if here.secret and has_encrypted and open_to_all:
+        return "a token is not sent unencrypted where an encrypted path is offered"
+    return ""
+
+
+def _host(uri: str) -> str | None:
+    match = _HOST_PORT.fullmatch(uri)
+    return None if match is None else match["host"]
+
+
+def _is_loopback(uri: str) -> bool:
+    host = _host(uri) or ""
+    return host in ("localhost", "[::1]") or host.startswith("127.")
+
+
+def proxies(environment: Mapping[str, str]) -> list[str]:
+    """Returns the HTTP proxies that are set, without the passwords in them."""
+    found = []
+    for name in _PROXIES:
+        value = environment.get(name) or environment.get(name.upper())
+        if value:
+            found.append(f"{name}={_without_password(value)}")
+    return found
+
+
+def _without_password(text: str) -> str:
+    try:
+        parts = urlsplit(text if "//" in text else f"//{text}")
+        where = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(not a URL)"
+    return f"{parts.scheme + '://' if parts.scheme else ''}{where}{port}"

@@ -1,0 +1,163 @@
+"""Which path to take, and when to change it.  Pure: measurements in, decisions with reasons out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from netprobe.cost import MIXED, Workload, cost
+from rgpu_common.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from netprobe.prober import Measurement
+
+# The order of what is not, or not clearly, different.
+ORDER = ("shm", "unix", "ucx", "tcp", "tls", "grpc", "grpcs")
+LOCAL = ("shm", "unix")
+ENCRYPTED = ("tls", "grpcs")
+# Paths within this part of the best are not clearly different.
+CLOSE = 0.10
+
+
+def scheme_of(uri: str) -> str:
+    """Returns the transport of a URI; HOST:PORT is tcp."""
+    scheme = uri.partition(":")[0]
+    return scheme if scheme in ORDER else "tcp"
+
+
+def rank_of(uri: str) -> int:
+    """Returns the place of a URI's transport in the order of preference."""
+    return ORDER.index(scheme_of(uri))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A path with the seconds that the workload is expected to take over it."""
+
+    path: Measurement
+    seconds: float
+
+    @property
+    def uri(self) -> str:
+        return self.path.uri
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """ranked: the paths that work, best first.  reason: a sentence."""
+
+    uri: str
+    reason: str
+    ranked: tuple[Ranked, ...] = ()
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return tuple(one.uri for one in self.ranked if one.uri != self.uri)
+
+
+def rank(paths: Sequence[Measurement], workload: Workload = MIXED) -> list[Ranked]:
+    """Returns the paths that work, best first.  Among those that are close to the best the order
+    of preference decides.
+    """
+    costs = [Ranked(path, cost(path, workload).total) for path in paths if path.works]
+    costs.sort(key=lambda one: one.seconds)
+    if not costs:
+        return []
+    near = costs[0].seconds * (1 + CLOSE)
+    close = [one for one in costs if one.seconds <= near]
+    close.sort(key=lambda one: (rank_of(one.uri), one.seconds))
+    return [*close, *costs[len(close) :]]
+
+
+def choose(paths: Sequence[Measurement], workload: Workload = MIXED) -> Choice | None:
+    """Returns the best path; None if none works."""
+    ranked = rank(paths, workload)
+    if not ranked:
+        return None
+    best = ranked[0]
+    if len(ranked) == 1:
+        return Choice(best.uri, _only(len(paths) - 1), tuple(ranked))
+    return Choice(best.uri, _better(best, ranked[1], workload), tuple(ranked))
+
+
+def _only(failed: int) -> str:
+    return (
+        f"it is the only one of {failed + 1} paths that works"
+        if failed
+        else ("it is the only path")
+    )
+
+
+def _better(best: Ranked, next_one: Ranked, workload: Workload) -> str:
+    expected = f"a {workload.name} step is expected to take {format_seconds(best.seconds)}"
+    if next_one.seconds <= best.seconds * (1 + CLOSE):
+        return (
+            f"{expected}, about as long as over {next_one.uri}, and "
+            f"{scheme_of(best.uri)} is preferred where nothing else decides"
+            if scheme_of(best.uri) != scheme_of(next_one.uri)
+            else f"{expected}, about as long as over {next_one.uri}"
+        )
+    times = next_one.seconds / best.seconds
+    most = cost(next_one.path, workload).most
+    return f"{expected}, over {next_one.uri} {times:.1f} times as long, most of it for {most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What to do now: change to `uri`, or stay (None); the reason is a sentence."""
+
+    uri: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inertia:
+    """How much better another path must be, and how often in a row, before a session moves."""
+
+    margin: float = 0.25
+    times: int = 3
+
+
+@dataclass(slots=True)
+class Chooser:
+    """Remembers how often another path has been better, so that noise moves nobody."""
+
+    current: str
+    inertia: Inertia = field(default_factory=Inertia)
+    challenger: str = ""
+    wins: int = 0
+
+    def observe(self, paths: Sequence[Measurement], workload: Workload) -> Move:
+        """Takes one round of measurements; a move is carried out by `moved`."""
+        known: Mapping[str, Measurement] = {path.uri: path for path in paths}
+        ranked = rank(paths, workload)
+        mine = known.get(self.current)
+        if not ranked:
+            return self._stay("no path works now")
+        best = ranked[0]
+        if mine is None or not mine.works:
+            self.wins = 0
+            why = mine.error if mine is not None and mine.error else "it was not measured"
+            return Move(best.uri, f"{self.current} does not work any more: {why}")
+        now = cost(mine, workload).total
+        if best.uri == self.current or best.seconds * (1 + self.inertia.margin) > now:
+            return self._stay(f"no path is {self.inertia.margin:.0%} better than {self.current}")
+        self.wins = self.wins + 1 if best.uri == self.challenger else 1
+        self.challenger = best.uri
+        better = (
+            f"a {workload.name} step takes {format_seconds(best.seconds)} over {best.uri} and "
+            f"{format_seconds(now)} over {self.current}"
+        )
+        if self.wins < self.inertia.times:
+            return Move(None, f"{better}; it has been so {self.wins} of {self.inertia.times} times")
+        return Move(best.uri, f"{better}, {self.wins} times in a row")
+
+    def moved(self, uri: str) -> None:
+        """The session is on `uri` now."""
+        self.current, self.challenger, self.wins = uri, "", 0
+
+    def _stay(self, reason: str) -> Move:
+        self.challenger, self.wins = "", 0
+        return Move(None, reason)

@@ -1,0 +1,81 @@
+"""Whether two processes are on one machine, told without telling anything else.
+
+A server says a random nonce and the SHA-256 of it and the kernel's boot id; only who reads the same
+boot id finds the same sum.  Containers of one machine share the boot id, so that being on one
+machine does not mean to see the same files: a Unix path counts only when the same server answers
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from netprobe.native import HOST_BYTES, ID_BYTES
+
+FILE = "identity"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """server: random, one for each server.  host: the machine, for who is on it."""
+
+    server: bytes
+    nonce: bytes
+    host: bytes
+
+    def is_here(self) -> bool:
+        """True if this process is on the machine of the identity."""
+        return is_this_host(self.nonce, self.host)
+
+
+def read_boot_id() -> str | None:
+    """Returns the kernel's boot id; None where it is hidden."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip() or None
+    except OSError:
+        return None
+
+
+def host_sum(nonce: bytes, boot_id: str | None) -> bytes:
+    """Returns what a machine with this boot id says; zeros, which match nothing, without one."""
+    if boot_id is None:
+        return bytes(HOST_BYTES)
+    return hashlib.sha256(nonce + boot_id.encode()).digest()
+
+
+def is_this_host(nonce: bytes, host: bytes) -> bool:
+    """True if `host` is the sum of this machine."""
+    boot_id = read_boot_id()
+    return boot_id is not None and hmac.compare_digest(host_sum(nonce, boot_id), host)
+
+
+def make_identity(server: bytes | None = None) -> HostIdentity:
+    """Returns an identity of this machine with a new nonce."""
+    nonce = secrets.token_bytes(ID_BYTES)
+    return HostIdentity(
+        server or secrets.token_bytes(ID_BYTES), nonce, host_sum(nonce, read_boot_id())
+    )
+
+
+def identity_in(folder: Path) -> HostIdentity:
+    """Returns the identity of the server whose state lies in `folder`, made at its first use.
+
+    OSError if it can be neither read nor written.
+    """
+    path = folder / FILE
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        kept = bytes.fromhex(path.read_text(encoding="ascii").strip())
+        if len(kept) == ID_BYTES:
+            return make_identity(kept)
+    identity = make_identity()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(identity.server.hex() + "\n")
+    return identity

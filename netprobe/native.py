@@ -1,0 +1,200 @@
+"""The measuring end of a probe: the C++ that moves the bytes, called by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from netprobe.estimate import Arrival, Train
+from rgpu_common.errors import ProtocolError, ServerError
+from rgpu_common.parts import native_library
+from rgpu_common.wire.frame import MAGIC, WireError
+from rgpu_common.wire.scalars import Reader, Writer
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+VERSION: Final = 1
+ID_BYTES: Final = 16
+HOST_BYTES: Final = 32
+MAX_ENDPOINTS: Final = 64
+MAX_URI_BYTES: Final = 256
+_MAX_OFFER_BYTES: Final = 64 << 10
+_TEXT_BYTES: Final = 1024
+_MAX_VALUES: Final = 256
+_MIN_PIECE: Final = 4 << 10
+_MAX_PIECE: Final = 256 << 10
+_NS: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a responder says about itself.
+
+    server: the same on every path to it.  host: tells its machine, to who is on it (identity.py).
+    bytes, seconds: what this probe may use.  endpoints: URIs of the server.
+    """
+
+    server: bytes = bytes(ID_BYTES)
+    nonce: bytes = bytes(ID_BYTES)
+    host: bytes = bytes(HOST_BYTES)
+    bytes: int = 0
+    seconds: float = 0.0
+    endpoints: tuple[str, ...] = ()
+    grants: int = 0
+    version: int = VERSION
+
+
+def put_offer(offer: Offer) -> bytes:
+    """Returns the head of a responder's answer."""
+    writer = Writer()
+    writer.put("u32", MAGIC)
+    writer.put("u16", offer.version)
+    writer.put("u16", offer.grants)
+    for text in (offer.server, offer.nonce, offer.host):
+        writer.put_bytes(text)
+    writer.put("u64", offer.bytes)
+    writer.put("u32", round(offer.seconds * 1000))
+    writer.put("u32", len(offer.endpoints))
+    for uri in offer.endpoints:
+        writer.put_text(uri)
+    return writer.take()
+
+
+def get_offer(head: bytes) -> Offer:
+    """Returns the offer in a head.
+
+    Raises:
+        WireError: it is none.
+    """
+    reader = Reader(head)
+    if reader.integer("u32") != MAGIC:
+        raise WireError("an offer begins with the magic number")
+    version, grants = reader.integer("u16"), reader.integer("u16")
+    server, nonce, host = (reader.sized(HOST_BYTES) for _ in range(3))
+    if (len(server), len(nonce), len(host)) != (ID_BYTES, ID_BYTES, HOST_BYTES):
+        raise WireError("an identity has another length")
+    count_bytes, count_ms = reader.integer("u64"), reader.integer("u32")
+    count = reader.integer("u32")
+    if count > MAX_ENDPOINTS:
+        raise WireError(f"{count} endpoints are more than {MAX_ENDPOINTS}")
+    endpoints = tuple(reader.printable(MAX_URI_BYTES) for _ in range(count))
+    reader.end()
+    return Offer(server, nonce, host, count_bytes, count_ms / 1000, endpoints, grants,
+                 version)  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(native_library()))
+    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    u32, u64, i64, size = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_size_t
+    values = ctypes.POINTER(u64)
+    open_arguments = (text, number, values, pointer, ctypes.POINTER(size), text, size)
+    for name, result, arguments in (
+        ("rgpu_probe_schemes", None, (text, size)),
+        ("rgpu_probe_open", pointer, open_arguments),
+        ("rgpu_probe_close", None, (pointer,)),
+        ("rgpu_probe_error", None, (pointer, text, size)),
+        ("rgpu_probe_kind", None, (pointer, text, size)),
+        ("rgpu_probe_ping", i64, (pointer, u32, number, values)),
+        ("rgpu_probe_train", i64, (pointer, number, u64, u32, number, values, size)),
+        ("rgpu_probe_count", i64, (pointer, u32, u32, values, size)),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, list(arguments)
+    return library
+
+
+def schemes() -> tuple[str, ...]:
+    """Returns the URI schemes that this release connects to."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    _library().rgpu_probe_schemes(text, len(text))
+    return tuple(text.value.decode().split())
+
+
+class Line:
+    """One probe's connection.  Every method blocks; the times are taken in C++.
+
+    connect_seconds: until the transport was connected.  open_seconds: until the offer was here.
+    """
+
+    def __init__(self, uri: str, timeout_seconds: float = 2.0) -> None:
+        """Raises ServerError with a sentence if nobody answers a probe there."""
+        times = (ctypes.c_uint64 * 2)()
+        offer = ctypes.create_string_buffer(_MAX_OFFER_BYTES)
+        offer_bytes = ctypes.c_size_t(len(offer))
+        why = ctypes.create_string_buffer(_TEXT_BYTES)
+        self.uri = uri
+        self._line: int | None = _library().rgpu_probe_open(
+            uri.encode(), max(1, round(timeout_seconds * 1000)), times, offer,
+            ctypes.byref(offer_bytes), why, len(why),
+        )  # fmt: skip
+        if self._line is None:
+            raise ServerError(why.value.decode(errors="replace"))
+        self.connect_seconds, self.open_seconds = times[0] * _NS, times[1] * _NS
+        try:
+            self.offer = get_offer(offer.raw[: offer_bytes.value])
+        except WireError as error:
+            self.close()
+            raise ProtocolError(f"{uri} answers a probe in a way that makes no sense: {error}")\
+                from None  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._line is not None:
+            _library().rgpu_probe_close(self._line)
+            self._line = None
+
+    @property
+    def kind(self) -> str:
+        """What the transport calls itself."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        _library().rgpu_probe_kind(self._line, text, len(text))
+        return text.value.decode()
+
+    def ping(self, count: int, seconds: float) -> list[float]:
+        """Returns at most `count` round trips of 64 bytes, at least one, in seconds."""
+        times = (ctypes.c_uint64 * count)()
+        done = _library().rgpu_probe_ping(self._line, count, round(seconds * 1000), times)
+        self._check(done)
+        return [times[i] * _NS for i in range(done)]
+
+    def train(self, size: int, *, down: bool, seconds: float) -> Train:
+        """Moves at most `size` bytes one way and begins no piece after `seconds`."""
+        piece = min(max(size // 16, _MIN_PIECE), _MAX_PIECE)
+        values = (ctypes.c_uint64 * _MAX_VALUES)()
+        limit = max(1, round(seconds * 1000))
+        count = _library().rgpu_probe_train(
+            self._line, int(down), size, piece, limit, values, _MAX_VALUES
+        )
+        self._check(count)
+        arrivals = tuple(Arrival(values[i], values[i + 1] * _NS) for i in range(2, count, 2))
+        return Train(values[1], values[0] * _NS, arrivals)
+
+    def count(self, messages: int, batch: int) -> float:
+        """Sends messages of 64 bytes, `batch` to a write; returns the seconds until the answer."""
+        values = (ctypes.c_uint64 * _MAX_VALUES)()
+        self._check(_library().rgpu_probe_count(self._line, messages, batch, values, _MAX_VALUES))
+        return float(values[0] * _NS)
+
+    def _check(self, result: int) -> None:
+        if result < 0:
+            why = ctypes.create_string_buffer(_TEXT_BYTES)
+            _library().rgpu_probe_error(self._line, why, len(why))
+            raise ServerError(f"{self.uri}: {why.value.decode(errors='replace')}")

@@ -1,0 +1,186 @@
+"""Measures one path: what to send next is decided by `estimate.py`, the sending is C++."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from netprobe.estimate import (
+    MIB,
+    Bandwidth,
+    Budget,
+    RoundTrips,
+    Train,
+    bandwidth,
+    next_train,
+    summarise,
+)
+from netprobe.native import Line
+from rgpu_common.errors import RgpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+BATCH = 64
+_WARM_UP = 3
+_MESSAGES = 1024
+_MESSAGE_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeBudget:
+    """What measuring one path may cost.
+
+    seconds: in all; a path of long round trips gets at least round_trips of them, since fewer say
+    nothing.  bytes: per direction.
+    """
+
+    seconds: float = 0.1
+    bytes: int = 64 * MIB
+    pings: int = 60
+    round_trips: int = 48
+    timeout: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What is known of one path.  Times in seconds, rates per second; error: why it is unknown.
+
+    connect: until the transport was connected.  handshake: until the server answered.
+    """
+
+    uri: str
+    kind: str = ""
+    error: str = ""
+    connect: float = 0.0
+    handshake: float = 0.0
+    round_trip: RoundTrips | None = None
+    up: Bandwidth | None = None
+    down: Bandwidth | None = None
+    messages_per_second: float | None = None
+    seconds: float = 0.0
+    server: bytes = b""
+
+    @property
+    def works(self) -> bool:
+        return not self.error and self.round_trip is not None
+
+
+def measure(
+    uri: str,
+    budget: ProbeBudget | None = None,
+    *,
+    server: bytes = b"",
+    through: str = "",
+    progress: Callable[[str], None] | None = None,
+) -> Measurement:
+    """Returns what a path is like; a path that does not work has an `error`.
+
+    server: the one that must answer there.  through: what to connect to, where a process of this
+    machine carries the path.  progress: is told what is measured next.
+    """
+    budget = budget or ProbeBudget()
+    say = progress or (lambda _: None)
+    started = time.perf_counter()
+    try:
+        say("handshake")
+        with open_path(uri, budget.timeout, server=server, through=through) as opened:
+            say("round trip")
+            total = max(budget.seconds, budget.round_trips * opened.first)
+            opened.ping(budget.pings, total * 0.2)
+            return opened.measure(total * 0.8, budget.bytes, say)
+    except RgpuError as error:
+        return Measurement(uri, error=str(error), seconds=time.perf_counter() - started)
+
+
+def open_path(uri: str, timeout: float, *, server: bytes = b"", through: str = "") -> OpenPath:
+    """Connects, and takes the first round trips; arguments as of `measure`.
+
+    Raises:
+        RgpuError: the path does not work, or leads to another server.
+    """
+    line = Line(through or uri, timeout)
+    try:
+        if server and line.offer.server != server:
+            raise RgpuError(f"{uri} leads to another server")
+        return OpenPath(uri, line, line.ping(_WARM_UP, 1.0))
+    except RgpuError:
+        line.close()
+        raise
+
+
+class OpenPath:
+    """A path with its probe, until it is closed."""
+
+    def __init__(self, uri: str, line: Line, trips: list[float]) -> None:
+        self.uri = uri
+        self._line = line
+        self._trips = trips
+        self._started = time.perf_counter() - line.open_seconds - sum(trips)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._line.close()
+
+    @property
+    def first(self) -> float:
+        """The best of the round trips so far, in seconds."""
+        return min(self._trips)
+
+    def ping(self, count: int, seconds: float) -> None:
+        """Measures the round trip; the first ones, which warmed everything up, do not count."""
+        self._trips = self._line.ping(count, seconds) or self._trips
+
+    def measure(
+        self, seconds: float, size: int, say: Callable[[str], None] = lambda _: None
+    ) -> Measurement:
+        """Measures messages and bandwidth within `seconds` and `size` bytes each way."""
+        line, times = self._line, summarise(self._trips)
+        say("messages")
+        rate = _message_rate(line, times.minimum, seconds * 0.12)
+        each = Budget(seconds * 0.44, min(size, line.offer.bytes // 4))
+        say("bandwidth up")
+        up = _bandwidth(line, times.minimum, each, down=False)
+        say("bandwidth down")
+        down = _bandwidth(line, times.minimum, each, down=True)
+        # So few bytes pass a shaped link faster than more would.
+        rate = min(rate, up.bytes_per_second / _MESSAGE_BYTES)
+        return Measurement(
+            self.uri, line.kind, "", line.connect_seconds, line.open_seconds, times, up, down,
+            rate, time.perf_counter() - self._started, line.offer.server,
+        )  # fmt: skip
+
+
+def _bandwidth(line: Line, round_trip: float, budget: Budget, *, down: bool) -> Bandwidth:
+    trains: list[Train] = []
+    started = time.perf_counter()
+    while True:
+        spent = time.perf_counter() - started
+        size = next_train(trains, round_trip, budget, spent)
+        if size is None:
+            return bandwidth(trains, round_trip)
+        # A path that is slower than the last train promised ends at twice its time.
+        trains.append(line.train(size, down=down, seconds=2 * budget.seconds))
+
+
+def _message_rate(line: Line, round_trip: float, seconds: float) -> float:
+    """Small messages one way, as a program's launches; doubled while there is time."""
+    messages, best = _MESSAGES, 0.0
+    stop = time.perf_counter() + seconds
+    while True:
+        took = line.count(messages, BATCH)
+        best = max(best, messages / max(took - round_trip, took * 0.05, 1e-9))
+        if time.perf_counter() + 2 * took > stop or messages >= 1 << 16:
+            return best
+        messages *= 2

@@ -1,0 +1,99 @@
+"""Starts `netprobe-responder`, the C++ that answers probes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from netprobe.native import MAX_ENDPOINTS
+from rgpu_common.endpoints import Endpoint, UnixEndpoint, cannot_listen
+from rgpu_common.parts import compiled_part
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from netprobe.identity import HostIdentity
+
+_BACKLOG = 64
+# It starts with nothing of its parent's environment.
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+
+def responder_command(identity: HostIdentity, endpoints: Sequence[str]) -> list[str]:
+    """Returns the command line, without where its connections come from."""
+    program = compiled_part("netprobe", "bin/netprobe-responder")
+    command = [str(program), "--server", identity.server.hex(), "--nonce", identity.nonce.hex()]
+    command += ["--host", identity.host.hex()]
+    for uri in endpoints[:MAX_ENDPOINTS]:
+        command += ["--endpoint", uri]
+    return command
+
+
+def start_responder(
+    command: Sequence[str], option: str, descriptors: Sequence[int], output: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts a responder that gets its connections from `descriptors`; OSError if it cannot be
+    started.
+
+    option: "--control-fd" or "--listen-fd".  output: a descriptor for what it says (default: where
+    we say it).
+    """
+    options = [word for fd in descriptors for word in (option, str(fd))]
+    return subprocess.Popen(
+        [*command, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=_ENVIRONMENT,
+        cwd="/",
+        pass_fds=tuple(descriptors),
+        start_new_session=option == "--control-fd",
+    )
+
+
+def listen_on(endpoint: Endpoint) -> socket.socket:
+    """Returns a socket that listens there; ServerError if that cannot be."""
+    try:
+        if isinstance(endpoint, UnixEndpoint):
+            return _listen_unix(endpoint.path)
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise cannot_listen(endpoint, error) from None
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _listen_unix(path: str) -> socket.socket:
+    """A socket that a responder left behind is replaced, anything else is not."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode) and not _answers(path):
+            os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.settimeout(1.0)
+        try:
+            caller.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+    return True

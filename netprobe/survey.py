@@ -1,0 +1,223 @@
+"""Finds the paths to a server and measures them, once."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from netprobe.candidates import TUNNELLED, Candidates, Dropped, Here, candidates, normal
+from netprobe.choice import LOCAL, Choice, choose, rank_of, scheme_of
+from netprobe.cost import MIXED, Workload
+from netprobe.identity import is_this_host, read_boot_id
+from netprobe.native import Line, Offer, schemes
+from netprobe.netdev import has_rdma, net_devices
+from netprobe.prober import Measurement, OpenPath, ProbeBudget, measure, open_path
+from netprobe.record import Cache, Entry, cache_folder, client_name
+from rgpu_common.errors import RgpuError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    # Is told which path, and what of it, is measured next.
+    Progress = Callable[[str, str], None]
+    # Returns what to connect to for a path that a process of this machine carries.
+    Tunnel = Callable[[str], str]
+
+# What the start of a program may wait for all measurements together.
+START_SECONDS = 0.12
+_LEAST_SECONDS = 0.004
+_QUICK_BYTES = 4 << 20
+_QUICK_PINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the first contact with a server told.
+
+    uri: by which it was made.  handshake: seconds that it took.
+    """
+
+    uri: str
+    offer: Offer
+    same_host: bool
+    handshake: float
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All paths to a server.  choice: None if none works."""
+
+    found: Found
+    paths: tuple[Measurement, ...]
+    dropped: tuple[Dropped, ...]
+    choice: Choice | None
+    at: float
+
+
+def find(uri: str, timeout: float = 2.0, tunnel: Tunnel | None = None) -> Found:
+    """Asks a server who it is and how else it can be reached.
+
+    Raises:
+        ServerError: nobody answers a probe there.
+    """
+    with Line(_through(uri, tunnel) or normal(uri), timeout) as line:
+        offer = line.offer
+        return Found(normal(uri), offer, is_this_host(offer.nonce, offer.host), line.open_seconds)
+
+
+def _through(uri: str, tunnel: Tunnel | None) -> str:
+    """What to connect to, "" for the path itself; ServerError if nobody carries it."""
+    if scheme_of(uri) not in TUNNELLED:
+        return ""
+    if tunnel is None:
+        raise ServerError(f"{uri} needs an agent, which `rgpu probe` starts and netprobe does not")
+    return tunnel(uri)
+
+
+def here(same_host: bool, environment: Mapping[str, str], tunnelled: bool = False) -> Here:
+    """Returns what this process knows of itself.  tunnelled: it can start agents."""
+    return Here(
+        (*schemes(), *TUNNELLED) if tunnelled else schemes(),
+        same_host=same_host,
+        secret=bool(environment.get("RGPU_TOKEN") or environment.get("RGPU_TOKEN_FILE")),
+        rdma=has_rdma(),
+    )
+
+
+def paths_of(found: Found, environment: Mapping[str, str], tunnelled: bool = False) -> Candidates:
+    """Returns the paths that may lead to the server that was found."""
+    me = here(found.same_host, environment, tunnelled)
+    return candidates(found.uri, found.offer.endpoints, me)
+
+
+def local_path(found: Found, uris: Sequence[str]) -> str | None:
+    """Returns a path of this machine that really leads to the server: the socket is there, and the
+    same server answers.
+    """
+    for uri in sorted(uris, key=rank_of):
+        if scheme_of(uri) not in LOCAL:
+            continue
+        try:
+            with Line(uri, 0.5) as line:
+                if line.offer.server == found.offer.server:
+                    return uri
+        except RgpuError:
+            continue
+    return None
+
+
+def survey(
+    uri: str,
+    workload: Workload = MIXED,
+    budget: ProbeBudget | None = None,
+    progress: Progress | None = None,
+    tunnel: Tunnel | None = None,
+) -> Survey:
+    """Measures every path; ServerError if the server cannot be found at all."""
+    found = find(uri, tunnel=tunnel)
+    there = paths_of(found, os.environ, tunnelled=tunnel is not None)
+    paths = measured(there.uris, found.offer.server, budget, progress, tunnel)
+    return Survey(
+        found, paths, there.dropped, chosen(paths, found.same_host, workload), time.time()
+    )
+
+
+def measured(
+    uris: Sequence[str],
+    server: bytes,
+    budget: ProbeBudget | None = None,
+    progress: Progress | None = None,
+    tunnel: Tunnel | None = None,
+) -> tuple[Measurement, ...]:
+    """Measures each path, one after the other, since they may share a link."""
+    results = []
+    for uri in uris:
+        say = None if progress is None else (lambda what, uri=uri: progress(uri, what))
+        results.append(_measured(uri, budget, server, say, tunnel))
+    return tuple(results)
+
+
+def _measured(
+    uri: str,
+    budget: ProbeBudget | None,
+    server: bytes,
+    say: Callable[[str], None] | None,
+    tunnel: Tunnel | None,
+) -> Measurement:
+    try:
+        through = _through(uri, tunnel)
+    except RgpuError as error:
+        return Measurement(uri, error=str(error))
+    return measure(uri, budget, server=server, through=through, progress=say)
+
+
+def chosen(paths: Sequence[Measurement], same_host: bool, workload: Workload) -> Choice | None:
+    """Returns the best path.  On one machine that is the one that shares most with the server:
+    a measurement of microseconds says less than that.
+    """
+    choice = choose(paths, workload)
+    local = [p for p in paths if p.works and scheme_of(p.uri) in LOCAL]
+    if choice is None or not same_host or not local:
+        return choice
+    best = min(local, key=lambda path: rank_of(path.uri))
+    if best.uri == choice.uri:
+        return replace(choice, reason=_LOCAL_REASON)
+    return replace(choice, uri=best.uri, reason=_LOCAL_REASON)
+
+
+_LOCAL_REASON = "client and server are on one machine, and what they share is faster than a network"
+
+
+def quick(
+    uris: Sequence[str], server: bytes, seconds: float = START_SECONDS
+) -> tuple[Measurement, ...]:
+    """Measures for the start of a program: all paths within `seconds`, in classes rather than in
+    percent.  All are opened at once, so that one that does not answer keeps nobody waiting; then
+    each has its part of the time, the nearest first.
+    """
+    stop = time.perf_counter() + seconds
+    with ThreadPoolExecutor(max(len(uris), 1)) as pool:
+        opened = list(pool.map(lambda uri: _open(uri, server, seconds / 2), uris))
+    results = [path for path in opened if isinstance(path, Measurement)]
+    works = [path for path in opened if isinstance(path, OpenPath)]
+    works.sort(key=lambda path: path.first)
+    for i, path in enumerate(works):
+        with path:
+            part = (stop - time.perf_counter()) / (len(works) - i)
+            try:
+                results.append(path.measure(max(part, _LEAST_SECONDS), _QUICK_BYTES))
+            except RgpuError as error:
+                results.append(Measurement(path.uri, error=str(error)))
+    return tuple(results)
+
+
+def _open(uri: str, server: bytes, timeout: float) -> OpenPath | Measurement:
+    try:
+        path = open_path(uri, timeout, server=server)
+        path.ping(_QUICK_PINGS, timeout / 4)
+    except RgpuError as error:
+        return Measurement(uri, error=str(error))
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The cache, for this client."""
+
+    cache: Cache
+    client: str
+
+    def read(self, server: str) -> Entry | None:
+        return self.cache.read(self.client, server)
+
+    def write(self, server: str, entry: Entry) -> None:
+        self.cache.write(self.client, server, entry)
+
+
+def memory(environment: Mapping[str, str]) -> Memory:
+    """Returns the cache of this user for this place in the network."""
+    addresses = [a for device in net_devices() if device.up for a in device.addresses]
+    return Memory(Cache(cache_folder(environment)), client_name(addresses, read_boot_id()))
