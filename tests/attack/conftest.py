@@ -10,8 +10,11 @@ from helpers.server import Server
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server() as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Who goes is gone at once: what is held for a client that may come back is tests/transport's."""
+    config = tmp_path_factory.mktemp("server") / "rgpu.toml"
+    config.write_text("[sessions]\nresume_grace_seconds = 0\n")
+    with Server("--config", str(config)) as running:
         yield running
         assert running.process is not None
         assert running.process.poll() is None, "the daemon ended"

@@ -21,6 +21,7 @@ from rgpu_server.config import Limits, ServerConfig
 from rgpu_server.core.model import Device, Policy, TenantPolicy
 from rgpu_server.daemon import Daemon
 from rgpu_server.devices import DeviceFacts, Inventory
+from rgpu_server.identity.settings import Identity
 from rgpu_server.workers.process import WorkerOptions
 
 GIB = 1 << 30
@@ -98,6 +99,7 @@ def serve(tmp_path: Path) -> Serve:
         policy: Policy | None = None,
         limits: Limits | None = None,
         tenants: dict[str, TenantPolicy] | None = None,
+        identity: Identity | None = None,
     ) -> AsyncIterator[RunningDaemon]:
         program = [sys.executable, str(FAKE_WORKER), "--mode", mode]
         inventory = Inventory(
@@ -112,6 +114,7 @@ def serve(tmp_path: Path) -> Serve:
             policy=policy or Policy(warm_workers=1),
             limits=limits or Limits(),
             tenants=tenants or {},
+            identity=identity or Identity(),
             metrics=TcpEndpoint("127.0.0.1", 0),
         )
         before = open_descriptors()

@@ -36,7 +36,8 @@ from rgpu_common.wire.scalars import Reader, Writer
 ASSIGN, ATTACH, END, READY, OPENED, REFUSED, ENDED = 1, 2, 3, 16, 17, 18, 19
 # Where slot 0 begins in a lease page, and its words: session, used, peak, launches, copies, busy,
 # refused.
-SLOTS_OFFSET = 512
+SLOTS_OFFSET = 1024
+SLOT_BYTES = 128
 
 
 def message(kind: int, *fields: tuple[str, int] | str) -> bytes:
@@ -94,6 +95,7 @@ class FakeWorker:
         credit_bytes, _device = r.integer("u64"), r.integer("i32")
         _tenant, environment = r.text(256), r.sized()
         hello = decode_hello(r.sized())
+        _resume_grace_ms = r.integer("u32")
         r.end()
         self.command = socket.socket(fileno=fds[0])
         self.command.setblocking(True)
@@ -101,8 +103,8 @@ class FakeWorker:
             self.command.sendall(encode_refused(46, "the fake worker refuses"))
             self.control.send(message(REFUSED, ("i32", 46), "the fake worker refuses"))
             return False
-        page = mmap.mmap(fds[1], 4096)
-        at = SLOTS_OFFSET + 64 * slot + 8
+        page = mmap.mmap(fds[1], 8192)
+        at = SLOTS_OFFSET + SLOT_BYTES * slot + 8
         struct.pack_into("=6Q", page, at, 1000, 2000, 3, 4, 5, 6)
         welcome = Welcome(
             session=session,

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
+COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
+COMMANDS += ["agent", "undrain"]
 
 
 def rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -34,13 +36,13 @@ def rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 def test_help_lists_the_commands_of_all_rooms() -> None:
     done = rgpu("--help")
     assert done.returncode == 0
-    for name in ("demo", "devices", "probe", "ps", "run", "serve", "trace"):
+    for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
     assert rgpu().returncode == 2
     assert rgpu("--version").stdout.startswith("rgpu ")
 
 
-@pytest.mark.parametrize("command", ["demo", "devices", "probe", "ps", "run", "serve", "trace"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_itself(command: str) -> None:
     done = rgpu(command, "--help")
     assert done.returncode == 0
@@ -48,9 +50,31 @@ def test_each_command_explains_itself(command: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "more"),
+    [
+        (("run",), "ucx:HOST:PORT, "),
+        (("trace",), "ucx:HOST:PORT, "),
+        *[((name,), "") for name in ("devices", "ps", "top", "drain", "undrain", "tenants")],
+        (("lease", "list"), ""),
+        (("quota", "report"), ""),
+    ],
+)
+def test_help_names_the_addresses_that_are_taken(arguments: tuple[str, ...], more: str) -> None:
+    said = " ".join(rgpu(*arguments, "--help").stdout.split())
+    kinds = f"HOST:PORT, tls:HOST:PORT, {more}grpc[s]:HOST:PORT, unix:/PATH or shm:/PATH (default"
+    assert kinds in said
+
+
+def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
+    said = " ".join(rgpu("serve", "--help").stdout.split())
+    kinds = "HOST:PORT, tls:HOST:PORT, ucx:HOST:PORT, grpc[s]:HOST:PORT or unix:/PATH; may be"
+    assert kinds in said
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (("serv",), 2, "there is no command 'serv'; there are: demo, devices"),
+        (("serv",), 2, "there is no command 'serv'; there are: agent, demo, devices"),
         (("serve", "--devices", "x"), 2, "unrecognized arguments: --devices x"),
         (("serve", "--device", "x"), 2, "'x' is not a device"),
         (("serve", "--listen", "x:y"), 2, "'x:y' is not an address"),
@@ -59,22 +83,45 @@ def test_each_command_explains_itself(command: str) -> None:
         (("serve", "--log-level", "loud"), 2, "--log-level"),
         (("devices", "--server", "127.0.0.1:1"), 1, "no rgpu server answers at 127.0.0.1:1"),
         (("ps", "--server", "unix:/nowhere"), 1, "no rgpu server answers at unix:/nowhere"),
-        (("probe", "127.0.0.1:1"), 1, "127.0.0.1:1 cannot be reached: Connection refused"),
-        (("probe", "unix:/nowhere"), 1, "unix:/nowhere cannot be reached"),
+        (("probe", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
+        (("probe", "unix:/nowhere"), 1, "no server listens at unix:/nowhere"),
         (("run",), 2, "say which program to run"),
         (("run", "--"), 2, "say which program to run"),
         (("run", "--memory", "x", "--", "true"), 2, "'x' is not a number of bytes"),
+        (("run", "--memory", "150%", "--", "true"), 2, "write at most 100%"),
         (("run", "--share", "2", "--", "true"), 2, "'2' is not a share"),
         (("run", "--", "no-such-program-here"), 1, "there is no program 'no-such-program-here'"),
         (("run", "--hold", "--server", "127.0.0.1:1", "--", "true"), 1, "no rgpu server answers"),
+        (("run", "--policy", "greedy", "--", "true"), 2, "invalid choice: 'greedy'"),
+        (("run", "--priority", "101", "--", "true"), 2, "a priority is a whole number from 0 to"),
+        (("run", "--share", "200vcore", "--", "true"), 2, "'200vcore' is 2 whole devices"),
+        (("lease",), 2, "the following arguments are required: VERB"),
+        (("lease", "list", "--server", "127.0.0.1:1"), 1, "no rgpu server answers"),
+        (("lease", "resize"), 2, "the following arguments are required: LEASE"),
+        (("drain", "--end-after", "x"), 2, "--end-after"),
+        (("serve", "--device", "emulated:900000TiB"), 2, "device has at most 512 GiB"),
         (("trace",), 2, "say which program to run: rgpu trace"),
+        (("agent", "--server", "x:1", "--listen", "unix:/x"), 2, "x:1 needs no agent"),
+        (("agent", "--server", "grpc:x", "--listen", "x:1"), 2, "'x:1' is not unix:/PATH"),
+        (
+            ("agent", "--server", "grpc:x", "--listen", "unix:/no/x"),
+            1,
+            "cannot listen on unix:/no/x",
+        ),
+        (("serve", "--listen", "grpc:127.0.0.1:1"), 2, "--insecure"),
+        (("serve", "--listen", "grpcs:127.0.0.1:1"), 2, "tls.certificate"),
+        (
+            ("devices", "--server", "grpc:127.0.0.1:1"),
+            1,
+            "no rgpu server answers at grpc:127.0.0.1:1",
+        ),
         (("trace", "--", "true"), 1, "the program made no CUDA call"),
         (("run", "--", "/"), 1, "'/' is a folder, not a program"),
         (("run", "--", "/etc/passwd"), 1, "'/etc/passwd' is not executable"),
         (("run", "--", "/no/such"), 1, "there is no file '/no/such'"),
         (("run", "--memory", "3.5", "--", "true"), 2, "'3.5' is not a whole number of bytes"),
-        (("probe", "--count", "0"), 2, "0 measurements make no sense"),
-        (("probe", "--server", "127.0.0.1:1"), 1, "127.0.0.1:1 cannot be reached"),
+        (("probe", "--seconds", "0"), 2, "0 seconds make no sense"),
+        (("probe", "--server", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
         (("probe", "--server", "a:1", "b:1"), 2, "name the server once"),
         (("serve", "--metrics", "127.0.0.1"), 2, "'127.0.0.1' is not HOST:PORT"),
         (("serve", "--listen", "unix:/etc"), 1, "something else than a socket lies there"),
@@ -96,7 +143,7 @@ def test_a_port_that_somebody_else_has() -> None:
         port = other.getsockname()[1]
         done = rgpu("serve", "--listen", f"127.0.0.1:{port}", "--device", "emulated:1GiB")
     assert done.returncode == 1
-    assert f"rgpu: cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+    assert f"rgpu: cannot listen on 127.0.0.1:{port}: Address already in use; end" in done.stderr
 
 
 def test_a_cache_that_cannot_be_written_to(tmp_path: Path) -> None:
@@ -138,7 +185,7 @@ def test_a_stranger_at_the_port_is_told_from_a_server() -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Stranger) as other:
         serving = threading.Thread(target=other.serve_forever)
         serving.start()
-        done = rgpu("probe", "--count", "1", f"127.0.0.1:{other.server_address[1]}")
+        done = rgpu("probe", f"127.0.0.1:{other.server_address[1]}")
         other.shutdown()
         serving.join()
     assert done.returncode == 1

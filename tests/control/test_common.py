@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprobe.estimate import summarise
 from rgpu_client.preload import client_environment
 from rgpu_client.settings import ClientSettings, configured_server
-from rgpu_client.tables import table
 from rgpu_client.trace import format_trace, parse_trace
 from rgpu_common.clock import FakeClock, MonotonicClock
-from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint, parse_endpoint
+from rgpu_common.endpoints import (
+    GrpcEndpoint,
+    TcpEndpoint,
+    UnixEndpoint,
+    cannot_listen,
+    parse_endpoint,
+)
 from rgpu_common.errors import EndpointError, ProtocolError, UnitError, UsageError
+from rgpu_common.tables import table
 from rgpu_common.units import (
+    Memory,
     format_bytes,
     format_seconds,
     format_share,
     parse_bytes,
+    parse_memory,
     parse_share,
+    parse_total_share,
 )
 
 
@@ -35,13 +44,18 @@ from rgpu_common.units import (
         ("64kib", 64 << 10),
         ("0", 0),
         ("7 b", 7),
+        ("4vmem", 1 << 30),
+        ("8 vmem", 2 << 30),
+        ("1  vcuda-memory ", 256 << 20),
     ],
 )
 def test_bytes(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "2 GiBs", "0x10", "25%", "9999999TiB"])
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "-1", "1e9", "2 GiBs", "0x10", "25%", "9999999TiB", "2G", "1.5vmem", "3.5"]
+)
 def test_what_is_no_number_of_bytes(text: str) -> None:
     with pytest.raises(UnitError) as caught:
         parse_bytes(text)
@@ -51,7 +65,9 @@ def test_what_is_no_number_of_bytes(text: str) -> None:
 def test_percentages_need_a_whole() -> None:
     assert parse_bytes("25%", 8 << 30) == 2 << 30
     with pytest.raises(UnitError, match="or a percentage such as 25%"):
-        parse_bytes("101%", 8 << 30)
+        parse_bytes("much", 8 << 30)
+    with pytest.raises(UnitError, match="'150%' is more than the whole: write at most 100%"):
+        parse_memory("150%")
 
 
 @given(st.integers(0, 1 << 62))
@@ -64,16 +80,64 @@ def test_a_number_of_bytes_is_read_as_it_is_written(count: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "ppm"),
-    [("0", 0), ("1", 1_000_000), ("0.4", 400_000), ("12.5%", 125_000), ("100 %", 1_000_000)],
+    [
+        ("0", 0),
+        ("1", 1_000_000),
+        ("0.4", 400_000),
+        ("12.5%", 125_000),
+        ("100 %", 1_000_000),
+        (" 40 vcore ", 400_000),
+        ("40vcore", 400_000),
+        ("100 vcuda-core", 1_000_000),
+    ],
 )
 def test_shares(text: str, ppm: int) -> None:
     assert parse_share(text) == ppm
 
 
-@pytest.mark.parametrize("text", ["", "-0.1", "1.1", "101%", "half", "nan", "inf", "1e400"])
+@pytest.mark.parametrize(
+    "text", ["", "-0.1", "1.1", "101%", "half", "nan", "inf", "1e400", "0vcore", "0.4vcore", "40c"]
+)
 def test_what_is_no_share(text: str) -> None:
     with pytest.raises(UnitError, match="is not a share"):
         parse_share(text)
+
+
+@pytest.mark.parametrize("text", ["8\tvmem", "8vmem\n", "1 000", "1 . 5GiB"])
+def test_other_white_space_than_blanks_is_no_part_of_a_size(text: str) -> None:
+    with pytest.raises(UnitError, match="is not a number of bytes"):
+        parse_memory(text)
+
+
+@pytest.mark.parametrize("text", ["40\t%", "40%\n", "4 0%", "0 .4"])
+def test_other_white_space_than_blanks_is_no_part_of_a_share(text: str) -> None:
+    with pytest.raises(UnitError, match="is not a share"):
+        parse_share(text)
+
+
+def test_whole_cards_are_refused_with_the_reason() -> None:
+    with pytest.raises(UnitError, match="is 2 whole devices, and a session has one"):
+        parse_share("200vcore")
+    with pytest.raises(UnitError, match="a whole number from 1vcore to 100vcore"):
+        parse_share("150vcore")
+
+
+def test_a_part_of_a_device_stays_one_until_the_device_is_known() -> None:
+    assert parse_memory("25%") == Memory(ppm=250_000)
+    assert parse_memory("25%").of(8 << 30) == 2 << 30
+    assert parse_memory("2GiB") == Memory(bytes=2 << 30)
+    assert parse_memory("2GiB").of(8 << 30) == 2 << 30
+
+
+@pytest.mark.parametrize(("text", "ppm"), [("2.5", 2_500_000), ("250%", 2_500_000), ("0", 0)])
+def test_a_share_of_several_devices(text: str, ppm: int) -> None:
+    assert parse_total_share(text) == ppm
+
+
+def test_what_is_no_number_of_devices() -> None:
+    for text in ("many", "-1", "1e3", "1" * 30):
+        with pytest.raises(UnitError, match="is not a number of devices"):
+            parse_total_share(text)
 
 
 def test_quantities_are_written_for_people() -> None:
@@ -101,6 +165,9 @@ def test_quantities_are_written_for_people() -> None:
         ("[::1]:7700", TcpEndpoint("::1", 7700)),
         ("[fe80::1%eth0]", TcpEndpoint("fe80::1%eth0", 7700)),
         ("unix:/run/rgpu.sock", UnixEndpoint("/run/rgpu.sock")),
+        ("grpc:gpu:7701", GrpcEndpoint("gpu", 7701)),
+        ("grpc:[::1]", GrpcEndpoint("::1", 80)),
+        ("grpcs:gpu.example.org", GrpcEndpoint("gpu.example.org", 443, True)),
     ],
 )
 def test_endpoints(text: str, expected: object) -> None:
@@ -126,6 +193,37 @@ def test_what_only_this_machine_can_reach(host: str, loopback: bool) -> None:
     assert TcpEndpoint(host, 1).loopback is loopback
 
 
+def test_what_comes_through_a_proxy_may_come_from_anywhere() -> None:
+    assert not parse_endpoint("grpc:127.0.0.1:7701").loopback
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "sentence"),
+    [
+        (
+            "127.0.0.1:7811",
+            OSError(errno.EADDRINUSE, "Address already in use"),
+            "Address already in use; end what listens there, or name another address with --listen",
+        ),
+        (
+            "192.0.2.1:1",
+            OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
+            "Cannot assign requested address; name an address of this machine with --listen",
+        ),
+        (
+            "unix:/no/x",
+            OSError(errno.ENOENT, "No such file or directory"),
+            "No such file or directory; name a path in a folder that exists with --listen",
+        ),
+        ("tls:a:1", OSError("odd"), "odd; name another address with --listen"),
+    ],
+)
+def test_where_nobody_can_listen(where: str, error: OSError, sentence: str) -> None:
+    assert (
+        str(cannot_listen(parse_endpoint(where), error)) == f"cannot listen on {where}: {sentence}"
+    )
+
+
 def test_clocks_do_not_go_back() -> None:
     clock = FakeClock(5.0)
     assert clock.advance(2.5) == clock.now() == 7.5
@@ -147,6 +245,14 @@ def test_settings_become_the_variables_that_the_library_reads() -> None:
         "RGPU_LEASE": "job",
     }
     assert ClientSettings().variables() == {}
+    shares = ClientSettings(memory="25 %", share=1e-05, policy="burst", priority=7, weight=3)
+    assert shares.variables() == {
+        "RGPU_MEMORY": "25%",
+        "RGPU_SHARE": "0.00001",
+        "RGPU_POLICY": "burst",
+        "RGPU_PRIORITY": "7",
+        "RGPU_WEIGHT": "3",
+    }
 
 
 @pytest.mark.parametrize(
@@ -156,7 +262,11 @@ def test_settings_become_the_variables_that_the_library_reads() -> None:
         ({"memory": "much"}, "'much' is not a number of bytes"),
         ({"memory": "0"}, "memory 0 makes no sense"),
         ({"device": -1}, "-1 is not a device"),
+        ({"memory": "0%"}, "memory 0 makes no sense"),
         ({"share": "2"}, "'2' is not a share"),
+        ({"policy": "greedy"}, "'greedy' is not a policy: write none, fixed, burst, best-effort"),
+        ({"priority": 101}, "a priority is a whole number from 0 to 100, not 101"),
+        ({"weight": 0}, "a weight is a whole number from 1 to 1000, not 0"),
         ({"share": "0.8", "limit": "0.5"}, "the share 80% is above its limit 50%"),
         ({"lease": ""}, "a lease is 1 to 256 printable characters"),
         ({"tenant": "a\nb"}, "a tenant is 1 to 256 printable characters"),
@@ -178,6 +288,19 @@ def test_the_environment_of_a_client() -> None:
         "CUPY_COMPILE_WITH_PTX": "0",
     }
     assert client_environment({}, {}, Path("/lib"))["RGPU_SERVER"] == "127.0.0.1:7700"
+
+
+def test_hiding_nvjitlink() -> None:
+    def preloaded(**before: str) -> str | None:
+        return client_environment(before, {}, Path("/lib")).get("LD_PRELOAD")
+
+    ours = "/lib/no_nvjitlink/libnvJitLink.so.12:/lib/no_nvjitlink/libnvJitLink.so.13"
+    assert preloaded(LD_PRELOAD="/a.so") == "/a.so"
+    assert preloaded(RGPU_HIDE_NVJITLINK="0") is None
+    assert preloaded(RGPU_HIDE_NVJITLINK="1") == ours
+    assert preloaded(RGPU_HIDE_NVJITLINK="1", LD_PRELOAD=f"/a.so {ours}") == f"{ours}:/a.so"
+    with pytest.raises(UsageError, match="RGPU_HIDE_NVJITLINK is 1 to hide"):
+        preloaded(RGPU_HIDE_NVJITLINK="yes")
 
 
 def test_which_server() -> None:
@@ -215,10 +338,3 @@ def test_a_trace_that_makes_no_sense(line: str) -> None:
 
 def test_tables_align() -> None:
     assert table(("name", "n>"), [("a", "1"), ("long", "22")]) == "name   n\na      1\nlong  22"
-
-
-def test_round_trips_are_summed_up() -> None:
-    times = summarise([0.003, 0.001, 0.002])
-    assert (times.count, times.minimum, times.median, times.p99) == (3, 0.001, 0.002, 0.003)
-    with pytest.raises(ValueError, match="no round trip"):
-        summarise([])

@@ -8,15 +8,21 @@ import pytest
 
 from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint
 from rgpu_common.errors import ConfigError, UsageError
+from rgpu_common.sharing import SharePolicy
 from rgpu_server.config import (
     DeviceSpec,
     Emulated,
+    Enforcement,
     Overrides,
     ServerConfig,
     default_memory_bytes,
     load_config,
+    pool_of,
 )
-from rgpu_server.core.model import TenantPolicy
+from rgpu_server.core.identity import Require
+from rgpu_server.core.model import Amount, Device, TenantPolicy
+from rgpu_server.devices import Inventory, strange_models
+from rgpu_server.identity.settings import Identity
 
 GIB = 1 << 30
 FULL = """
@@ -26,12 +32,27 @@ metrics = "127.0.0.1:9400"
 
 [leases]
 memory = "2GiB"
-share = 0.1
+share = 0.7
 limit = "70%"
 ttl_seconds = 60
 grace_seconds = 1.5
 settle_seconds = 0.5
 remember_seconds = 10
+policy = "fixed"
+max_empty = 4
+
+[quota]
+enforce = false
+max_kernel_seconds = 2.5
+absent_tenant = "none"
+absent_model = "unlimited"
+max_tenants = 7
+reclaim_memory = false
+reclaim_seconds = 5
+claim_seconds = 6
+
+[pools]
+teamA = [1]
 
 [sessions]
 max = 100
@@ -53,9 +74,29 @@ timing = "hostile:7"
 cache = "/var/cache/rgpu"
 launch_seconds = 90
 
+[server]
+state = "/var/lib/rgpu"
+
+[identity]
+require = "always"
+tokens = "/etc/rgpu/tokens.toml"
+operators = ["ops"]
+certificate = "uri"
+uri_prefix = "spiffe://gpu/"
+users = {root = "ops", 4711 = "alice"}
+
 [tenants.alice]
 sessions = 3
 memory = "4GiB"
+share = 2.5
+max_priority = 9
+max_weight = 8
+pools = ["public", "teamA"]
+quota = {"rgpu emulated device" = {share = "250%", memory = "32vmem"}, "H200" = {share = "50vcore"}}
+borrow = true
+borrow_share = 0.5
+borrow_memory = "1GiB"
+lend = false
 
 [tenants."*"]
 memory = 1000
@@ -74,16 +115,44 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert config.devices == (DeviceSpec("emulated", 8 * GIB), DeviceSpec("cuda", ordinal=1))
     assert config.metrics == TcpEndpoint("127.0.0.1", 9400)
     policy, limits = config.policy, config.limits
-    assert (policy.default_share_request_ppm, policy.default_share_limit_ppm) == (100_000, 700_000)
+    assert (policy.default_share_request_ppm, policy.default_share_limit_ppm) == (700_000, 700_000)
     assert (policy.ttl_seconds, policy.grace_seconds, policy.memory_seconds) == (60, 1.5, 10)
     assert policy.settle_seconds == 0.5
     assert (policy.max_sessions, policy.open_seconds, policy.end_seconds) == (100, 5, 1)
     assert (policy.warm_workers, config.sandbox, config.log_bytes) == (4, False, 1024)
     assert (limits.handshake_seconds, limits.handshakes, limits.control_connections) == (3, 8, 9)
     assert (limits.stream_credits, limits.stream_credit_bytes) == (64, 1 << 20)
+    assert policy.default_policy is SharePolicy.FIXED
+    assert (policy.max_idle_leases, policy.max_tenants) == (4, 7)
+    assert (policy.absent_tenant_unlimited, policy.absent_model_unlimited) == (False, True)
+    assert (policy.reclaim_memory, policy.reclaim_seconds, policy.claim_seconds) == (False, 5, 6)
+    assert [pool_of(config, ordinal) for ordinal in (0, 1)] == ["public", "teamA"]
     assert config.emulated == Emulated("hostile:7", "/var/cache/rgpu", 90)
+    assert (config.state, config.enforcement) == ("/var/lib/rgpu", Enforcement(False, 2.5))
+    assert config.identity == Identity(
+        require=Require.ALWAYS,
+        tokens="/etc/rgpu/tokens.toml",
+        operators=("ops",),
+        users={0: "ops", 4711: "alice"},
+        certificate="uri",
+        uri_prefix="spiffe://gpu/",
+    )
     assert config.tenants == {
-        "alice": TenantPolicy(3, 4 * GIB),
+        "alice": TenantPolicy(
+            sessions=3,
+            memory_bytes=4 * GIB,
+            share_ppm=2_500_000,
+            max_priority=9,
+            max_weight=8,
+            pools=("public", "teamA"),
+            quota={
+                "rgpu emulated device": Amount(2_500_000, 8 * GIB),
+                "H200": Amount(500_000, 0),
+            },
+            borrow=True,
+            borrow_limit=(500_000, GIB),
+            lend=False,
+        ),
         "*": TenantPolicy(None, 1000),
     }
 
@@ -93,17 +162,18 @@ def test_without_a_file_everything_has_a_default() -> None:
     assert config.listen == (TcpEndpoint("127.0.0.1", 7700),)
     assert config.devices == (DeviceSpec("emulated", 8 * GIB),)
     assert config.metrics is None
+    assert (config.state, config.enforcement) == ("", Enforcement(True, 60.0))
     assert default_memory_bytes(config, 8 * GIB) == 2 * GIB
 
 
 def test_the_command_line_wins(tmp_path: Path) -> None:
     overrides = Overrides(
-        listen=("0.0.0.0:1",), devices=("emulated:1GiB",), insecure=True, metrics=""
+        listen=("0.0.0.0:1",), devices=("emulated:1GiB",), insecure=True, metrics="", state="/s"
     )
-    config = load(tmp_path, FULL, overrides)
+    config = load(tmp_path, FULL.replace("teamA = [1]", "teamA = []"), overrides)
     assert config.listen == (TcpEndpoint("0.0.0.0", 1),)
     assert config.devices == (DeviceSpec("emulated", GIB),)
-    assert config.metrics is None
+    assert (config.metrics, config.state) == (None, "/s")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +191,41 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
             "'gpu' is not a device: write emulated, emulated:8GiB, cuda or cuda:0",
         ),
         ("devices = ['emulated:1']", "an emulated device needs at least 1MiB"),
+        ("devices = ['emulated:900000TiB']", "an emulated device has at most 512 GiB"),
+        (
+            "[leases]\npolicy = 'greedy'",
+            "leases.policy is 'greedy', which is not one of none, fixed",
+        ),
+        ("[leases]\npolicy = 'fixed'", "leases.policy: fixed needs a share above 0: leases.share"),
+        (
+            "[leases]\npolicy = 'burst'\nlimit = 0.5",
+            "leases.policy: the policy burst makes the limit 100% and asked for is 50%; leave the "
+            "limit or the policy out (leases.share, leases.limit)",
+        ),
+        (
+            "[leases]\npolicy = 'fixed'\nshare = 0.4\nlimit = 0.7",
+            "leases.policy: the policy fixed makes the limit 40% and asked for is 70%",
+        ),
+        (
+            "[leases]\npolicy = 'best-effort'\nshare = 0.1",
+            "leases.policy: the policy best-effort guarantees nothing and the share is 10%",
+        ),
+        ("[quota]\nabsent_tenant = 'all'", "quota.absent_tenant is 'all', which is not one of"),
+        ("[pools]\na = [0]\nb = [0]", "pools.b: device 0 is in the pool 'a' already"),
+        ("[pools]\na = [3]", "pools.a: there is no device 3, of 1 devices"),
+        ("[pools]\na = ['x']", "pools.a is ['x'], which is not a list of whole numbers"),
+        (
+            "[pools]\nteamA = []\n[tenants.typo]\npools = ['public', 'publik']",
+            "tenants.typo.pools: there is no pool 'publik', only public, teamA: correct the name, "
+            "or add it to [pools] (as [] if no device here is in it)",
+        ),
+        ("[tenants.a]\nmax_priority = 101", "tenants.a.max_priority is 101, which is not a whole"),
+        ("[tenants.a]\nquota = 3", "tenants.a.quota is 3, which is not a table"),
+        (
+            "[tenants.a.quota.m]\nshare = 'many'",
+            "tenants.a.quota.m.share: 'many' is not a number of devices: write 2.5",
+        ),
+        ("[tenants.a.quota.m]\nshares = 1", "unknown key 'tenants.a.quota.m.shares'"),
         ("devices = []", "a server has 1 to 16 devices, asked for are 0"),
         ("insecure = 'yes'", "insecure is 'yes', which is not true or false"),
         ("leases = 1", "leases is 1, which is not a table [leases]"),
@@ -139,12 +244,16 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ),
         ("[sessions]\nstream_credit_bytes = 9", "sessions.stream_credit_bytes: must be at least"),
         ("[leases]\nmemory = 'x'", "leases.memory: 'x' is not a number of bytes"),
-        ("[leases]\nmemory = '120%'", "leases.memory: '120%' is not a number of bytes"),
+        (
+            "[leases]\nmemory = '120%'",
+            "leases.memory: '120%' is more than the whole: write at most 100%",
+        ),
         ("[leases]\nmemory = 0", "leases.memory: '0' is nothing: a lease needs some memory"),
         ("[leases]\nmemory = true", "leases.memory is True, which is not bytes"),
         ("[emulated]\ntiming = 'fast'", "emulated.timing: 'fast' is not normal, hostile or"),
         ("[emulated]\ntiming = 'hostile:x'", "emulated.timing: 'hostile:x' is not normal"),
         ("[emulated]\nlaunch_seconds = 0", "emulated.launch_seconds is 0, which is not a whole"),
+        ("[quota]\nmax_kernel_seconds = 0", "quota.max_kernel_seconds is 0, which is not a"),
         ("devices = ['emulated:3Gi']", "rgpu.toml: devices: 'emulated:3Gi' is not a device: '3Gi'"),
         ("listen = ['a:b']", "rgpu.toml: listen: 'a:b' is not an address"),
         ("metrics = '127.0.0.1'", "metrics: '127.0.0.1' is not HOST:PORT"),
@@ -152,6 +261,16 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ("metrics = 'unix:/x'", "metrics: 'unix:/x' is not HOST:PORT"),
         ("metrics = '0.0.0.0:1'", "0.0.0.0:1 can be reached from other machines"),
         ("listen = ['gpu-node:7700']", "gpu-node:7700 can be reached from other machines"),
+        ("listen = ['0.0.0.0:1']", "name a tokens file (--tokens FILE"),
+        ("[identity]\nrequire = 'maybe'", "identity.require is 'maybe', which is not one of"),
+        ("[identity]\noperators = ['*']", "identity.operators: a tenant is 1 to 256"),
+        ("[identity.users]\nnobody-here = 'a'", "identity.users.nobody-here: this machine has no"),
+        ("[identity.users]\n0 = ''", "identity.users.0: a tenant is 1 to 256"),
+        ("[identity]\ntoken = 'x'", "unknown key 'identity.token'; did you mean 'tokens'?"),
+        (
+            "metrics = '0.0.0.0:1'\n[identity]\ntokens = '/t'",
+            "name a tokens file and identity.operators",
+        ),
         ("listen = [", "is not TOML"),
     ],
 )
@@ -160,6 +279,48 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, text: str, sentence
         load(tmp_path, text)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shares"),
+    [
+        ("policy = 'burst'", (0, 1_000_000)),
+        ("policy = 'burst'\nshare = 0.4", (400_000, 1_000_000)),
+        ("policy = 'burst'\nlimit = 1", (0, 1_000_000)),
+        ("policy = 'fixed'\nshare = 0.4", (400_000, 1_000_000)),
+        ("policy = 'best-effort'", (0, 1_000_000)),
+        ("policy = 'best-effort'\nshare = 0\nlimit = 0.5", (0, 500_000)),
+        ("share = 0.4\nlimit = 0.5", (400_000, 500_000)),
+    ],
+)
+def test_what_the_file_leaves_out_contradicts_no_policy(
+    tmp_path: Path, text: str, shares: tuple[int, int]
+) -> None:
+    policy = load(tmp_path, f"[leases]\n{text}").policy
+    assert (policy.default_share_request_ppm, policy.default_share_limit_ppm) == shares
+
+
+def test_a_model_that_no_device_here_has_is_told(tmp_path: Path) -> None:
+    text = "[tenants.typo.quota]\n'rgpu emulated devise' = {}\n'rgpu emulated device' = {}\n"
+    config = load(tmp_path, text + "[tenants.bob]\n")
+    device = Device(0, "emulated", GIB, GIB, model="rgpu emulated device")
+    assert strange_models(config, Inventory((device,), {}, {}, {})) == [
+        "tenants.typo.quota: no device of this server is a 'rgpu emulated devise'; its models are "
+        "'rgpu emulated device'"
+    ]
+    known = Inventory(
+        (device, Device(1, "cuda", GIB, GIB, model="rgpu emulated devise")), {}, {}, {}
+    )
+    assert strange_models(config, known) == []
+
+
+def test_with_tokens_other_machines_may_come(tmp_path: Path) -> None:
+    text = "listen = ['0.0.0.0:1']\n[identity]\ntokens = '~/t'"
+    assert load(tmp_path, text).identity.tokens == str(Path("~/t").expanduser())
+    overrides = Overrides(tokens="t", listen=("0.0.0.0:1",))
+    assert load_config(None, overrides).identity.tokens == str(Path("t").absolute())
+    text = "metrics='0.0.0.0:1'\nlisten = ['0.0.0.0:1']\n[identity]\ntokens='/t'\noperators=['o']"
+    assert load(tmp_path, text).metrics == TcpEndpoint("0.0.0.0", 1)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

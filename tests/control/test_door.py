@@ -15,6 +15,7 @@ from rgpu_common.wire.handshake import (
     Handshake,
     Hello,
     Welcome,
+    Wish,
     decode_refused,
     decode_welcome,
     encode_attach,
@@ -152,11 +153,43 @@ async def test_another_wire_version_is_refused_with_the_remedy(serve: Serve) -> 
         assert "install the same release of rgpu-cuda on both" in sentence
 
 
-async def test_a_session_cannot_be_resumed_yet_and_is_not_quietly_replaced(serve: Serve) -> None:
+async def test_a_hello_resumes_no_session_and_it_is_not_quietly_replaced(serve: Serve) -> None:
     async with serve() as server:
         status, sentence = await refused(await server.hello(resume_session=7))
         assert status == 46
-        assert "cannot resume sessions" in sentence
+        assert "resumed by RESUME" in sentence
+
+
+@pytest.mark.parametrize(
+    ("wishes", "text"),
+    [
+        ([(1, 1_000_001)], "cannot have more than 100% of a device's memory"),
+        ([(1, 1 << 63)], "cannot have more than 100% of a device's memory"),
+        ([(2, 4)], "the server does not know the policy 4"),
+        ([(3, 1 << 63)], "a priority is a number from 0 to 100"),
+        ([(4, 0)], "a weight is a number from 1 to 1000, not 0"),
+        ([(2, 3), (2, 1)], "the policy fixed needs a share"),
+    ],
+)
+async def test_wishes_that_cannot_be(
+    serve: Serve, wishes: list[tuple[int, int]], text: str
+) -> None:
+    async with serve() as server:
+        status, sentence = await refused(
+            await server.hello(wishes=tuple(Wish(*wish) for wish in wishes))
+        )
+        assert status == 46
+        assert text in sentence
+
+
+async def test_wishes_of_a_later_release_and_clients_of_an_earlier_one(serve: Serve) -> None:
+    async with serve() as server:
+        for fields in ({"wishes": (Wish(999, 5), Wish(1, 500_000))}, {"minor": 0}):
+            lane = await server.hello(lease_key=f"k{len(fields)}{fields.keys()}", **fields)
+            await welcome(lane)
+            await lane.close()
+        leases = server.daemon.conductor.node.leases
+        assert [lease.quota.memory_bytes for lease in leases] == [4 << 30, 2 << 30]
 
 
 async def test_who_says_nothing_is_dropped_after_the_deadline(serve: Serve) -> None:

@@ -24,10 +24,12 @@ from rgpu_server.workers.messages import (
     Opened,
     Ready,
     Refused,
+    Resumed,
     decode_from_worker,
     encode_assign,
     encode_attach,
     encode_end,
+    encode_resume,
 )
 from rgpu_server.workers.pages import Counters, LeasePage, slots
 
@@ -35,7 +37,7 @@ MIB = 1 << 20
 CHARGE = """
 import ctypes, mmap, os, signal, sys
 native = ctypes.CDLL(sys.argv[1])
-page = mmap.mmap(int(sys.argv[2]), 4096)
+page = mmap.mmap(int(sys.argv[2]), native.rgpu_lease_page_bytes())
 address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)))
 slot, size = int(sys.argv[3]), ctypes.c_uint64(int(sys.argv[4]))
 charged = [native.rgpu_lease_charge(address, slot, size) for _ in range(int(sys.argv[5]))]
@@ -72,13 +74,16 @@ def test_assign_has_the_fields_of_the_protocol_in_order() -> None:
         tenant="alice",
         environment={"A": "1", "B": "x=y"},
         hello_head=b"hello",
+        resume_grace_ms=10_000,
     )
     r = Reader(encode_assign(message))
     assert [r.integer("u32"), r.integer("u64"), r.sized(), r.integer("u32")] == [1, 7, b"s" * 32, 3]
     assert [r.integer("u64"), r.integer("u32"), r.integer("u64"), r.integer("i32")] == [5, 6, 8, -1]
     assert [r.text(10), r.sized(), r.sized()] == ["alice", b"A=1\0B=x=y\0", b"hello"]
+    assert r.integer("u32") == 10_000
     r.end()
     assert encode_attach() == struct.pack("<I", MessageType.ATTACH)
+    assert encode_resume(b"head") == struct.pack("<II", MessageType.RESUME, 4) + b"head"
     assert encode_end(46, "no")[:8] == struct.pack("<Ii", MessageType.END, 46)
 
 
@@ -99,6 +104,8 @@ def test_what_workers_say() -> None:
         46, "no"
     )
     assert decode_from_worker(from_worker(19, text(b"bye\x1b[2J\xff"))) == Ended("bye?[2J\ufffd")
+    said = from_worker(20, struct.pack("<BIBQ", 1, 3, 0, 9))
+    assert decode_from_worker(said) == Resumed(lane=1, epoch=3, moved=False, resent_bytes=9)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,7 @@ def test_a_resized_page_counts_at_once() -> None:
 def test_a_page_cannot_be_cut_or_grown() -> None:
     page = LeasePage(Quota(MIB))
     try:
-        for size in (0, 8192):
+        for size in (0, 4096, 16384):
             with pytest.raises(PermissionError):
                 os.ftruncate(page.fd, size)
     finally:
@@ -156,7 +163,7 @@ def test_slots_agree_with_the_layout() -> None:
 
     assert slots() == Policy().slots
     library = ctypes.CDLL(str(native_library()))
-    assert library.rgpu_lease_page_bytes() == 4096
+    assert library.rgpu_lease_page_bytes() == 8192
 
 
 def test_tenants_do_not_share_a_part_of_the_cache() -> None:

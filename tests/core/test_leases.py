@@ -17,6 +17,7 @@ from rgpu_server.core.model import (
     Wish,
 )
 from rgpu_server.core.node import Node
+from rgpu_server.core.shares import Change
 
 GIB = 1 << 30
 NO_WARM = Policy(warm_workers=0)
@@ -134,14 +135,14 @@ def test_resize_writes_the_page_and_refuses_what_does_not_fit() -> None:
     n = node()
     n.handle(grant(), 0.0)
     n.handle(grant("other", 5 * GIB), 0.0)
-    assert n.handle(on.ResizeRequested(2, "lease-1", memory_bytes=3 * GIB), 1.0) == [
+    assert n.handle(on.ResizeRequested(2, "lease-1", Change(3 * GIB)), 1.0) == [
         do.UpdatePage("lease-1", Quota(3 * GIB, 0, 1_000_000), PageState.ACTIVE),
         do.Answer(2, "lease-1"),
     ]
-    assert sentence(n.handle(on.ResizeRequested(3, "lease-1", memory_bytes=4 * GIB), 1.0)) == (
+    assert sentence(n.handle(on.ResizeRequested(3, "lease-1", Change(4 * GIB)), 1.0)) == (
         Code.NO_MEMORY,
-        "lease 'job' of tenant 'alice' cannot grow to 4 GiB: device 0 has 3 GiB for it, "
-        "1 GiB too little",
+        "a lease of 4 GiB does not fit on device 0: 3 GiB of its 8 GiB are free, "
+        "1 GiB too little; ask for less memory or wait until a lease ends",
     )
 
 
@@ -159,7 +160,7 @@ def test_resize_writes_the_page_and_refuses_what_does_not_fit() -> None:
 def test_sizes_that_make_no_sense(sizes: dict[str, int], text: str) -> None:
     n = node()
     n.handle(grant(), 0.0)
-    event = on.ResizeRequested(2, "lease-1", **sizes)
+    event = on.ResizeRequested(2, "lease-1", Change(**sizes))
     assert sentence(n.handle(event, 0.0)) == (Code.BAD_REQUEST, text)
 
 

@@ -6,17 +6,58 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from rgpu_common.sharing import SharePolicy
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import Device, LeaseState, Policy, SessionState, TenantPolicy, Wish
+from rgpu_server.core.model import (
+    Amount,
+    Device,
+    LeaseState,
+    PageState,
+    Policy,
+    Quota,
+    SessionState,
+    TenantPolicy,
+    Wish,
+)
 from rgpu_server.core.node import Node
+from rgpu_server.core.shares import Change
 
 MIB = 1 << 20
-KEYS = st.sampled_from(["", "a", "b"])
-TENANTS = st.sampled_from(["alice", "bob"])
-SIZES = st.sampled_from([0, 1, 16 * MIB, 60 * MIB, 100 * MIB, 200 * MIB])
-SHARES = st.sampled_from([0, 100_000, 500_000, 1_000_000, 2_000_000])
-WISHES = st.builds(Wish, st.sampled_from([None, 0, 1, 5]), SIZES, SHARES, SHARES)
+KEYS = st.sampled_from(["", "a", "b", "c", "d"])
+TENANTS = st.sampled_from(["alice", "bob", "carol", "dave", "stranger"])
+SIZES = st.sampled_from([0, 1, 16 * MIB, 32 * MIB, 60 * MIB, 100 * MIB, 200 * MIB])
+SHARES = st.sampled_from([0, 100_000, 200_000, 300_000, 500_000, 1_000_000, 2_000_000])
+# Most wishes make sense, so that devices fill up; a few ask for what cannot be.
+SENSIBLE = st.builds(
+    Wish,
+    st.sampled_from([None, None, 0, 1]),
+    st.sampled_from([0, 16 * MIB, 32 * MIB, 60 * MIB]),
+    st.sampled_from([0, 100_000, 200_000, 300_000, 500_000]),
+)
+ODD = st.builds(
+    Wish,
+    st.sampled_from([None, 0, 1, 5]),
+    SIZES,
+    SHARES,
+    SHARES,
+    st.sampled_from([0, 0, 250_000]),
+    st.none() | st.sampled_from(SharePolicy),
+    st.sampled_from([None, 0, 3, 200]),
+    st.sampled_from([None, 1, 2, 0]),
+)
+WISHES = st.one_of(SENSIBLE, SENSIBLE, SENSIBLE, ODD)
+# A lease that there is, by its place, or one that there is not.
+PLACES = st.integers(0, 12)
+# bob has ceilings; alice and carol own parts, and so does nobody else; dave owns nothing and
+# borrows; strangers have no quota at all.
+OWNED = Amount(700_000, 64 * MIB)
+TENANT_POLICIES = {
+    "bob": TenantPolicy(2, 64 * MIB, 1_200_000, max_priority=5, max_weight=3),
+    "alice": TenantPolicy(quota={"m": OWNED}, borrow=True, max_priority=5),
+    "carol": TenantPolicy(quota={"m": OWNED}, pools=("public",)),
+    "dave": TenantPolicy(quota={"m": Amount()}, borrow=True, borrow_limit=(500_000, None)),
+}
 POLICY = Policy(
     slots=3,
     max_sessions=6,
@@ -28,6 +69,10 @@ POLICY = Policy(
     end_seconds=2,
     warm_workers=1,
     max_starting=2,
+    max_tenants=1,
+    max_idle_leases=2,
+    reclaim_seconds=2,
+    claim_seconds=4,
 )
 
 
@@ -36,8 +81,11 @@ class Server(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        devices = [Device(n, f"library-{n % 2}", 128 * MIB, 32 * MIB) for n in range(2)]
-        self.node = Node(devices, POLICY, {"bob": TenantPolicy(2, 64 * MIB)})
+        pools = ["public", "special"]
+        devices = [Device(n, f"library-{n}", 128 * MIB, 32 * MIB, "m", pools[n]) for n in range(2)]
+        self.node = Node(devices, POLICY, TENANT_POLICIES)
+        self.page_states: dict[str, PageState] = {}
+        self.quotas: dict[str, Quota] = {}
         self.now = 0.0
         self.number = 0
         self.pages: dict[str, dict[int, int]] = {}
@@ -89,6 +137,12 @@ class Server(RuleBasedStateMachine):
         if isinstance(action, do.MakePage):
             assert action.lease not in self.pages
             self.pages[action.lease] = {}
+            self.page_states[action.lease] = PageState.ACTIVE
+            self.quotas[action.lease] = action.quota
+        elif isinstance(action, do.UpdatePage):
+            assert action.lease in self.pages
+            self.page_states[action.lease] = action.state
+            self.quotas[action.lease] = action.quota
         elif isinstance(action, do.TakeSlot):
             page = self.pages[action.lease]
             assert action.slot == min(set(range(POLICY.slots)) - set(page))
@@ -99,39 +153,88 @@ class Server(RuleBasedStateMachine):
         elif isinstance(action, do.DropPage):
             assert self.pages.pop(action.lease) == {}
 
+    def name(self, place: int) -> str:
+        leases = [lease.id for lease in self.node.leases]
+        return leases[place % len(leases)] if leases and place < 12 else "lease-99"
+
     def request(self) -> int:
         self.number += 1
         return self.number
 
-    @rule(tenant=TENANTS, key=KEYS, wish=WISHES, ttl=st.sampled_from([0.0, 1.0, 50.0, -1.0]))
+    @rule(tenant=TENANTS, key=KEYS, wish=WISHES, ttl=st.sampled_from([0.0, 1.0, 50.0, 50.0, -1.0]))
     def grant(self, tenant: str, key: str, wish: Wish, ttl: float) -> None:
         number = self.request()
         self.feed(on.LeaseRequested(number, tenant, key, wish, ttl))
         assert number in self.answered
 
-    @rule(lease=st.integers(1, 12))
+    @rule(lease=PLACES)
     def keep_alive(self, lease: int) -> None:
         number = self.request()
-        self.feed(on.KeepAliveRequested(number, f"lease-{lease}"))
+        self.feed(on.KeepAliveRequested(number, self.name(lease)))
         assert number in self.answered
 
-    @rule(lease=st.integers(1, 12), memory=st.none() | SIZES, request=st.none() | SHARES)
-    def resize(self, lease: int, memory: int | None, request: int | None) -> None:
+    @rule(
+        lease=PLACES,
+        memory=st.none() | SIZES,
+        request=st.none() | SHARES,
+        policy=st.none() | st.sampled_from(SharePolicy),
+        kill=st.booleans(),
+    )
+    def resize(
+        self,
+        lease: int,
+        memory: int | None,
+        request: int | None,
+        policy: SharePolicy | None,
+        kill: bool,
+    ) -> None:
         number = self.request()
-        self.feed(on.ResizeRequested(number, f"lease-{lease}", memory, request))
+        change = Change(memory, None, request, None, policy)
+        found = self.node.leases.get(self.name(lease))
+        # Each session holds all that its lease may have, divided evenly.
+        used = {}
+        if found is not None and found.slots:
+            each = found.amount.memory_bytes // len(found.slots)
+            used = dict.fromkeys(found.slots.values(), each)
+        self.feed(on.ResizeRequested(number, self.name(lease), change, used, kill))
         assert number in self.answered
 
-    @rule(lease=st.integers(1, 12))
+    @rule(lease=PLACES, paused=st.booleans())
+    def pause(self, lease: int, paused: bool) -> None:
+        number = self.request()
+        self.feed(on.PauseRequested(number, self.name(lease), paused))
+        assert number in self.answered
+
+    @rule(part=st.sampled_from([0, 2]))
+    def programs_free_memory(self, part: int) -> None:
+        leases = [self.node.leases.get(lease) for lease in self.node.leases.oversize()]
+        self.feed(on.MemoryObserved({x.id: x.held_bytes * part // 3 for x in leases if x}))
+
+    @precondition(lambda self: self.number % 13 == 0)
+    @rule(seconds=st.sampled_from([None, 0.0, 4.0, -1.0]))
+    def drain(self, seconds: float | None) -> None:
+        number = self.request()
+        self.feed(on.DrainRequested(number, seconds))
+        assert number in self.answered
+
+    @precondition(lambda self: self.node.drain is not None)
+    @rule()
+    def undrain(self) -> None:
+        number = self.request()
+        self.feed(on.UndrainRequested(number))
+        assert number in self.answered
+
+    @rule(lease=PLACES)
     def revoke(self, lease: int) -> None:
         number = self.request()
-        self.feed(on.RevokeRequested(number, f"lease-{lease}"))
+        self.feed(on.RevokeRequested(number, self.name(lease)))
         assert number in self.answered
 
     @rule(tenant=TENANTS, key=KEYS, wish=WISHES)
     def open_session(self, tenant: str, key: str, wish: Wish) -> None:
         number = self.request()
         self.asked.add(number)
-        self.feed(on.SessionRequested(number, tenant, key, "box", wish))
+        self.feed(on.SessionRequested(number, tenant, key, "box", wish, "10.0.0.1"))
         assert (
             number in self.refused
             or number in self.node.settling
@@ -170,12 +273,12 @@ class Server(RuleBasedStateMachine):
         self.told.discard(worker)
         self.feed(on.WorkerExited(worker, "it ended"))
 
-    @rule(seconds=st.sampled_from([0.1, 1.0, 3.0, 11.0]))
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 3.0, 11.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.feed(on.TimePassed())
 
-    @precondition(lambda self: self.number > 5)
+    @precondition(lambda self: self.number % 31 == 30)
     @rule(end=st.booleans())
     def stop(self, end: bool) -> None:
         self.feed(on.StopRequested(end))
@@ -184,7 +287,28 @@ class Server(RuleBasedStateMachine):
     def no_device_is_over_committed(self) -> None:
         for device in self.node.devices:
             leases = [lease for lease in self.node.leases if lease.device == device.ordinal]
-            assert sum(lease.quota.memory_bytes for lease in leases) <= device.memory_bytes
+            assert sum(lease.amount.memory_bytes for lease in leases) <= device.memory_bytes
+            assert sum(lease.quota.share_request_ppm for lease in leases) <= 1_000_000
+
+    @invariant()
+    def ceilings_and_bounds_hold(self) -> None:
+        for tenant in ("alice", "bob", "carol", "dave", "stranger"):
+            leases = [lease for lease in self.node.leases if lease.key.tenant == tenant]
+            assert sum(1 for lease in leases if lease.idle) <= POLICY.max_idle_leases
+            if tenant == "bob":
+                assert sum(lease.quota.share_request_ppm for lease in leases) <= 1_200_000
+            if tenant == "carol":
+                assert all(lease.device == 0 for lease in leases)
+
+    @invariant()
+    def pages_say_what_leases_have(self) -> None:
+        for lease in self.node.leases:
+            assert self.quotas[lease.id] == lease.quota
+            if lease.state is LeaseState.ACTIVE:
+                wanted = PageState.PAUSED if lease.paused else PageState.ACTIVE
+                assert self.page_states[lease.id] is wanted
+            assert 0 <= lease.quota.share_request_ppm <= lease.quota.share_limit_ppm
+            assert lease.quota.share_request_ppm in (0, lease.asked_share_ppm)
         bob = [lease for lease in self.node.leases if lease.key.tenant == "bob"]
         assert sum(lease.quota.memory_bytes for lease in bob) <= 64 * MIB
 

@@ -122,7 +122,7 @@ def test_a_program_that_follows_another_gets_the_sizes_that_it_asks_for() -> Non
     assert n.handle(ask(2, memory_bytes=3 * GIB), 2.0) == []
     actions = n.handle(on.WorkerExited(1, "the client left"), 2.1)
     assert actions[:4] == [
-        do.ClearSlot("lease-1", 0),
+        do.ClearSlot("lease-1", 0, 1),
         do.ForgetSession(1, "the client left"),
         do.UpdatePage("lease-1", Quota(3 * GIB), PageState.ACTIVE),
         do.TakeSlot("lease-1", 0, 2),
@@ -143,7 +143,7 @@ def test_the_end_of_a_worker_is_the_end_of_its_session() -> None:
     n = started()
     opened(n, 7, 1)
     assert n.handle(on.WorkerExited(1, "the client left"), 5.0) == [
-        do.ClearSlot("lease-1", 0),
+        do.ClearSlot("lease-1", 0, 7),
         do.ForgetSession(7, "the client left"),
     ]
 
@@ -179,13 +179,13 @@ def test_revoking_tells_the_sessions_and_frees_when_they_are_gone() -> None:
         do.EndSession(1, 7, text),
         do.Answer(3, "lease-1", 1),
     ]
-    assert n.leases.leased_bytes() == {0: 2 * GIB}
+    assert [h.amount.memory_bytes for h in n.leases.holdings()] == [2 * GIB]
     assert n.handle(on.WorkerExited(1, "told to end"), 2.5) == [
-        do.ClearSlot("lease-1", 0),
+        do.ClearSlot("lease-1", 0, 7),
         do.DropPage("lease-1"),
         do.ForgetSession(7, "told to end"),
     ]
-    assert n.leases.leased_bytes() == {}
+    assert n.leases.holdings() == []
     assert refusal(n.handle(ask(8), 3.0)).code is Code.LEASE_ENDED
 
 
@@ -220,7 +220,7 @@ def test_a_client_that_leaves_while_it_waits_frees_its_place() -> None:
     n.handle(on.Started(), 0.0)
     n.handle(ask(7), 1.0)
     assert n.handle(on.ClientLeft(7), 2.0) == [
-        do.ClearSlot("lease-1", 0),
+        do.ClearSlot("lease-1", 0, 7),
         do.ForgetSession(7, "its client left before it was open"),
     ]
     assert n.handle(on.WorkerReady(1), 3.0) == []
@@ -241,7 +241,7 @@ def test_what_the_worker_refused_itself_is_not_answered_twice() -> None:
     n.handle(ask(7), 1.0)
     assert n.handle(on.SessionRefusedByWorker(1), 1.1) == []
     assert n.handle(on.WorkerExited(1, "refused"), 1.2) == [
-        do.ClearSlot("lease-1", 0),
+        do.ClearSlot("lease-1", 0, 7),
         do.ForgetSession(7, "refused"),
     ]
 

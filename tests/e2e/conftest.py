@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from helpers.server import Server
+from helpers import pki
+from helpers.agent import GRPC
+from helpers.server import HAS_UCX, TRANSPORTS, UCX, Server
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server() as running:
+    with Server(*GRPC, *(UCX if HAS_UCX else ()), tls=pki.config()) as running:
         yield running
 
 
-@pytest.fixture(params=["unix", "tcp"])
+@pytest.fixture(params=TRANSPORTS)
 def transport(request: pytest.FixtureRequest) -> str:
     kind: str = request.param
     return kind

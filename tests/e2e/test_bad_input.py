@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.agent import GRPC
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -74,9 +75,9 @@ def test_a_lease_that_cannot_be_granted(
     assert says in sentence_of(errors)
 
 
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", ["unix", "shm", "tcp", "grpc"])
 def test_the_worker_is_killed(transport: str) -> None:
-    with Server() as server:
+    with Server(*GRPC) as server:
         client = clients.start(
             server.address(transport),
             """
@@ -143,7 +144,7 @@ def test_a_sass_only_image(server: Server) -> None:
         """,
     )
     assert (code, output) == (0, "209\n"), errors
-    assert "PTX" in errors
+    assert "RGPU_HIDE_NVJITLINK=1" in errors
 
 
 def test_handles_and_addresses_that_were_never_made(server: Server, transport: str) -> None:

@@ -6,13 +6,12 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 from helpers import clients
 from helpers.proxy import CuttingProxy
-from helpers.server import Server, rgpu_command
+from helpers.server import Server
 from helpers.waiting import wait_until
 
 KILLS = 100
@@ -51,7 +50,7 @@ def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) ->
     through = (
         proxy.address
         if what == "connection"
-        else server.address(random_source.choice(["unix", "tcp"]))
+        else server.address(random_source.choice(["unix", "shm", "tcp"]))
     )
     client = clients.start(through, BUSY, RGPU_MEMORY="64MiB")
     assert client.stdout is not None
@@ -62,7 +61,7 @@ def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) ->
         if what == "client":
             client.kill()
         elif what == "connection":
-            proxy.cut()
+            proxy.cut(60)
         else:
             for worker in server.children():
                 # It may have ended by itself since it was listed.
@@ -77,29 +76,21 @@ def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) ->
     return what
 
 
-def sessions(server: Server) -> str:
-    """What `rgpu ps` prints."""
-    return subprocess.run(
-        [rgpu_command(), "ps", "--server", server.tcp],
-        cwd="/",
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    ).stdout
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_hundred_kills_leave_nothing_behind() -> None:
+def test_a_hundred_kills_leave_nothing_behind(tmp_path: Path) -> None:
     random_source = random.Random(20)
     shared_before = set(os.listdir("/dev/shm"))
-    with Server() as server:
-        idle = sessions(server)
-        with CuttingProxy(server.tcp) as proxy:
-            struck = [strike(random_source, server, proxy) for _ in range(KILLS)]
+    config = tmp_path / "rgpu.toml"
+    config.write_text("[sessions]\nresume_grace_seconds = 0.5\n")
+    with Server("--config", str(config)) as server:
+        idle = server.sessions()
+        struck = []
+        for _ in range(KILLS):
+            with CuttingProxy(server.tcp) as proxy:
+                struck.append(strike(random_source, server, proxy))
         assert {"client", "worker", "connection"} <= set(struck)
-        wait_until(lambda: sessions(server) == idle)
+        wait_until(lambda: server.sessions() == idle)
         assert server.process is not None
         assert server.process.poll() is None
         code, output, errors = clients.run(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 from helpers import clients
-from helpers.server import Server
+from helpers.server import Server, rgpu_command
 
 MIB = 1 << 20
 
@@ -108,3 +111,50 @@ def test_two_processes_of_one_lease_share_its_limit(server: Server) -> None:
     finally:
         _, errors = holder.communicate(timeout=60)
     assert holder.returncode == 0, errors
+
+
+def resize(server: Server, lease: str, memory: str) -> None:
+    command = [rgpu_command(), "lease", "resize", lease, "--memory", memory]
+    environment = {**os.environ, "RGPU_SERVER": server.tcp}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_running_program_is_resized(server: Server) -> None:
+    """Below use: nothing is free, nothing is taken away; above: usable by the next allocation."""
+    program = clients.start(
+        server.tcp,
+        """
+        import ctypes
+        def pooled(size):
+            p = ctypes.c_uint64()
+            cuda("cuMemAllocAsync", ctypes.byref(p), ctypes.c_size_t(size), None)
+        def outcome(allocate, size):
+            try:
+                allocate(size)
+                return 0
+            except CudaError as error:
+                return error.result
+        cuda.open()
+        kept = cuda.alloc(96 << 20)
+        print(*cuda.memory(), flush=True)
+        wait_for_line()
+        print(*cuda.memory(), outcome(cuda.alloc, 512), outcome(pooled, 512), flush=True)
+        wait_for_line()
+        print(outcome(cuda.alloc, 100 << 20), outcome(pooled, 100 << 20), flush=True)
+        """,
+        RGPU_MEMORY="128MiB",
+        RGPU_LEASE="grows-and-shrinks",
+    )
+    try:
+        assert program.stdout is not None
+        assert program.stdin is not None
+        assert program.stdout.readline().split() == [str(32 * MIB), str(128 * MIB)]
+        for memory, expected in (("64MiB", ["0", str(64 * MIB), "2", "2"]), ("320MiB", ["0", "0"])):
+            resize(server, "grows-and-shrinks", memory)
+            program.stdin.write("go on\n")
+            program.stdin.flush()
+            assert program.stdout.readline().split() == expected
+    finally:
+        _, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors

@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import rgpu_client
+from helpers import pki
 
 TESTS = Path(__file__).resolve().parent.parent
 PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = Driver()\n"
@@ -20,10 +21,24 @@ def environment(server: str | None, **extra: str) -> dict[str, str]:
     """What a container image without a wrapper sets: the library path and RGPU_SERVER."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
     variables["LD_LIBRARY_PATH"] = str(rgpu_client.library_path())
-    variables["PYTHONPATH"] = str(TESTS)
+    variables["PYTHONPATH"] = ":".join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+    variables.update(preload())
+    if server is not None and server.startswith("tls:"):
+        variables.update(trust())
     if server is not None:
         variables["RGPU_SERVER"] = server
     return {**variables, **extra}
+
+
+def preload() -> dict[str, str]:
+    """What a client needs to load a shim that was built with sanitizers (tests/sanitize)."""
+    libraries = os.environ.get("RGPU_TEST_PRELOAD")
+    return {"LD_PRELOAD": libraries} if libraries else {}
+
+
+def trust() -> dict[str, str]:
+    """What a client needs to believe a server with the tests' certificates."""
+    return {"RGPU_TLS_CA": str(pki.folder() / "ca.pem")}
 
 
 def start(server: str | None, source: str, **extra: str) -> subprocess.Popen[str]:

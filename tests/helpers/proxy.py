@@ -6,13 +6,17 @@ import contextlib
 import selectors
 import socket
 import threading
+import time
 from types import TracebackType
 
 from typing_extensions import Self
 
 
 class CuttingProxy:
-    """`with CuttingProxy("127.0.0.1:7700") as proxy:` forwards until `cut()`."""
+    """`with CuttingProxy("127.0.0.1:7700") as proxy:` forwards until `cut()`.
+
+    cuts: how often it has closed everything.
+    """
 
     def __init__(self, target: str) -> None:
         host, port = target.removeprefix("tcp:").rsplit(":", 1)
@@ -25,6 +29,12 @@ class CuttingProxy:
         self._stopping = False
         self._cutting = threading.Event()
         self._was_cut = threading.Event()
+        self._away_until = 0.0
+        self._half_open: list[socket.socket] = []
+        self._plan: list[int] = []
+        self._away_seconds = 0.0
+        self._keep_server_ends = False
+        self.cuts = 0
 
     def __enter__(self) -> Self:
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -44,15 +54,32 @@ class CuttingProxy:
         self._thread.join(10)
         self._close_peers()
         self._selector.close()
-        for one in (self._listener, self._wake_read, self._wake_write):
+        for one in (self._listener, self._wake_read, self._wake_write, *self._half_open):
             one.close()
 
-    def cut(self) -> None:
-        """Closes every connection; returns when that is done."""
+    def cut(self, away_seconds: float = 0.0, *, half_open: bool = False) -> None:
+        """Closes every connection; returns when that is done.
+
+        away_seconds: for so long new ones are turned away.  half_open: the server's ends stay
+        open, as when the client's machine has changed its address.
+        """
+        self._away_seconds = away_seconds
+        self._keep_server_ends = half_open
         self._cutting.set()
         self._wake_write.send(b"x")
         assert self._was_cut.wait(10)
         self._was_cut.clear()
+
+    def target(self, address: str) -> None:
+        """From now on new connections go to `address`."""
+        host, port = address.removeprefix("tcp:").rsplit(":", 1)
+        self._target = (host, int(port))
+
+    def cut_after(self, *counts: int) -> None:
+        """Cuts when so many bytes have been forwarded, then again after the next count, and so
+        on.
+        """
+        self._plan = list(counts)
 
     def _serve(self) -> None:
         while not self._stopping:
@@ -67,25 +94,57 @@ class CuttingProxy:
                     self._forward(one)
             if self._cutting.is_set():
                 self._cutting.clear()
-                self._close_peers()
+                self._cut_now()
                 self._was_cut.set()
+
+    def _cut_now(self) -> None:
+        self.cuts += 1
+        self._away_until = time.monotonic() + self._away_seconds
+        if self._keep_server_ends:
+            self._keep_server_ends = False
+            for server in [s for s in self._peers if s.getpeername() == self._target]:
+                client = self._peers.pop(server)
+                del self._peers[client]
+                for one in (server, client):
+                    self._selector.unregister(one)
+                client.close()
+                self._half_open.append(server)
+        self._close_peers()
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        server = socket.create_connection(self._target)
+        if time.monotonic() < self._away_until:
+            client.close()
+            return
+        try:
+            server = socket.create_connection(self._target)
+        except OSError:  # nobody is there, for now
+            client.close()
+            return
         for one, other in ((client, server), (server, client)):
+            # As a router, it holds nothing back.
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._peers[one] = other
             self._selector.register(one, selectors.EVENT_READ)
 
     def _forward(self, one: socket.socket) -> None:
         try:
-            data = one.recv(1 << 16)
+            data = one.recv(min(1 << 16, self._plan[0] if self._plan else 1 << 16))
             if data:
                 self._peers[one].sendall(data)
+                self._count(len(data))
                 return
         except OSError:
             pass
         self._close(one)
+
+    def _count(self, forwarded: int) -> None:
+        if not self._plan:
+            return
+        self._plan[0] -= forwarded
+        if self._plan[0] <= 0:
+            del self._plan[0]
+            self._cut_now()
 
     def _close(self, one: socket.socket) -> None:
         other = self._peers.pop(one, None)

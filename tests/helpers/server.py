@@ -5,6 +5,7 @@ leftovers.
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import os
 import re
 import shutil
@@ -16,33 +17,57 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+import pytest
 from typing_extensions import Self
+
+from helpers import clients
+from helpers.agent import Agent
+from helpers.command import rgpu_command
 
 READY = re.compile(r"^rgpu: serving .* on (?P<where>.+)$")
 DEADLINE_SECONDS = 60
-
-
-def rgpu_command() -> str:
-    """The `rgpu` beside the running Python."""
-    return str(Path(sys.executable).parent / "rgpu")
+# For Server: UCX lets no server at 127.0.0.1 without a token, or this.
+UCX = ("--listen", "ucx:127.0.0.1:0", "--insecure")
+# The library is the operator's to install; .ci/run does.
+HAS_UCX = ctypes.util.find_library("ucp") is not None
+WITH_UCX = pytest.mark.skipif(not HAS_UCX, reason="libucp.so.0 is not installed (libucx0)")
+# Parameters: what `Server.address` knows.
+TRANSPORTS = ("unix", "shm", "tcp", "tls", "grpc", pytest.param("ucx", marks=WITH_UCX))
 
 
 class Server:
     """`with Server() as server:` serves on a free TCP port and a Unix socket.
 
-    tcp, unix: what to give to `--server`.
+    tcp, unix: what to give to `--server`.  tls: the text of a configuration with [tls]; then it
+    listens there too.  grpc: the same, with the arguments of `helpers.agent`; ucx: the same, with
+    UCX.
     """
 
-    def __init__(self, *arguments: str, device: str = "emulated:2GiB", **environment: str) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        device: str = "emulated:2GiB",
+        tls: str | None = None,
+        **environment: str,
+    ) -> None:
         self._folder = tempfile.mkdtemp(prefix="rgpu-test-")
         self.unix = f"unix:{self._folder}/rgpu.sock"
-        self.tcp = ""
+        self.tcp = self.tls = self.ucx = self.grpc = ""
         self.log: list[str] = []
+        self._agent: Agent | None = None
         self._ready = threading.Event()
         self._command = [
             rgpu_command(), "serve", "--listen", "127.0.0.1:0", "--listen", self.unix,
             "--device", device, *arguments,
         ]  # fmt: skip
+        if tls is not None:
+            (Path(self._folder) / "rgpu.toml").write_text(tls)
+            self._command += [
+                "--listen",
+                "tls:127.0.0.1:0",
+                "--config",
+                f"{self._folder}/rgpu.toml",
+            ]
         self._environment = {**os.environ, **environment}
         self.process: subprocess.Popen[str] | None = None
 
@@ -70,7 +95,11 @@ class Server:
             self.log.append(line)
             found = READY.match(line.rstrip("\n"))
             if found:
-                self.tcp = next(w for w in re.split(r"[,\s]+", found["where"]) if "127.0.0.1" in w)
+                where = re.split(r"[,\s]+", found["where"])
+                self.tcp = next(w for w in where if w.startswith("127.0.0.1"))
+                self.tls = next((w for w in where if w.startswith("tls:")), "")
+                self.ucx = next((w for w in where if w.startswith("ucx:")), "")
+                self.grpc = next((w for w in where if w.startswith("grpc")), "")
                 self._ready.set()
         self._ready.set()
 
@@ -86,6 +115,9 @@ class Server:
 
     def stop(self) -> None:
         """SIGTERM, then a deadline, then SIGKILL."""
+        agent, self._agent = self._agent, None
+        if agent is not None:
+            agent.stop()
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -99,22 +131,44 @@ class Server:
         if self.process.stdout is not None:
             self.process.stdout.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        findings = [line for line in self.log if "Sanitizer" in line or "runtime error:" in line]
+        assert not findings, "".join(self.log)
 
     def address(self, transport: str) -> str:
-        """What to give to `--server` for a transport kind."""
-        return self.unix if transport == "unix" else self.tcp
+        """What to give to `--server` for a transport kind; over grpc what an agent offers."""
+        if transport == "grpc":
+            if self._agent is None:
+                self._agent = Agent(self.grpc).__enter__()
+            return self._agent.unix
+        shared = "shm:" + self.unix.removeprefix("unix:")
+        known = {"unix": self.unix, "shm": shared, "tls": self.tls, "ucx": self.ucx}
+        return known.get(transport, self.tcp)
+
+    def sessions(self) -> str:
+        """What `rgpu ps` prints."""
+        return subprocess.run(
+            [rgpu_command(), "ps", "--server", self.tcp],
+            cwd="/", check=True, capture_output=True, text=True, timeout=60,
+        ).stdout  # fmt: skip
 
     def children(self, name: str = "rgpu-worker") -> list[int]:
         """Process ids of the daemon's descendants whose executable is called `name`."""
+        found: list[int] = []
+        for child in self.descendants():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{child}/comm").read_text().strip() == name[:15]:
+                    found.append(child)
+        return found
+
+    def descendants(self) -> list[int]:
+        """Process ids of all of the daemon's descendants."""
         assert self.process is not None
         found: list[int] = []
         pending = [self.process.pid]
         while pending:
-            for child in _children(pending.pop()):
-                pending.append(child)
-                with contextlib.suppress(OSError):
-                    if Path(f"/proc/{child}/comm").read_text().strip() == name[:15]:
-                        found.append(child)
+            children = _children(pending.pop())
+            pending += children
+            found += children
         return found
 
 
@@ -134,10 +188,12 @@ def run_client(
     timeout: float = 120,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """`rgpu run --server SERVER OPTIONS -- COMMAND`, with its output."""
+    """`rgpu run --server SERVER OPTIONS -- COMMAND`, with its output, over exactly this path."""
+    exact = f"tcp:{server}" if server[0].isdigit() else server
+    trusted = clients.trust() if server.startswith("tls:") else {}
     return subprocess.run(
-        [rgpu_command(), "run", "--server", server, *options, "--", *command],
-        env={**os.environ, **environment},
+        [rgpu_command(), "run", "--server", exact, *options, "--", *command],
+        env={**os.environ, **clients.preload(), **trusted, **environment},
         cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -74,7 +74,7 @@ def test_in_process(name: str, timing: str, binaries: Path, cache: Path) -> None
     assert result.ok, result.text
 
 
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", ["unix", "shm", "tcp"])
 @pytest.mark.parametrize("name", programs.NAMES)
 def test_over_the_wire(name: str, transport: str, binaries: Path, server: Server) -> None:
     result = programs.run(binaries / name, over_the_wire(server, transport, f"{name}-{transport}"))
@@ -95,7 +95,7 @@ def test_too_little_memory_in_process(
     assert expected in result.text
 
 
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", ["unix", "shm", "tcp"])
 @pytest.mark.parametrize(("name", "expected"), [("l13", "L13 ok\n"), ("l16", "L16 ok (refused)\n")])
 def test_too_little_memory_over_the_wire(
     name: str, expected: str, transport: str, binaries: Path, server: Server

@@ -35,6 +35,7 @@ Hello FullHello() {
   hello.device_bands = {{0x200000000000, 0x100000000}, {0x300000000000, 0x100000000}};
   hello.pinned_bands = {{0x400000000000, 0x10000000}};
   hello.opcodes = {{0x0301, 0x12345678}, {0x0302, 9}};
+  hello.wishes = {{1, 250000}, {99, UINT64_MAX}};
   return hello;
 }
 
@@ -63,6 +64,17 @@ TEST(handshake, round_trips) {
   const std::vector<uint8_t> more = Encode(FullWelcome());
   CHECK(Decode(more, &welcome));
   CHECK(Encode(welcome) == more);
+  Welcome granted = FullWelcome();
+  granted.grants = {{6, 1}, {99, 2}};
+  CHECK(Decode(Encode(granted), &welcome));
+  CHECK(welcome.Granted(WishKey::kShm) == 1 && welcome.Granted(WishKey::kResumable) == 0);
+  CHECK(Decode(more, &welcome) && welcome.grants.empty());
+  std::vector<uint8_t> none = more;
+  none.resize(none.size() + 4);
+  CHECK(!Decode(none, &welcome));
+  Shm shm;
+  CHECK(Decode(Encode(Shm{1, "reason"}), &shm) && shm.accepted == 1 && shm.reason == "reason");
+  CHECK(!Decode(Encode(Shm{2, ""}), &shm));
   Attach attach;
   attach.session = 9;
   Attach got;
@@ -108,6 +120,7 @@ TEST(handshake, keeps_its_bounds) {
   CHECK(refused([](Hello* h) { h->tenant = "\xFF"; }));
   CHECK(refused([](Hello* h) { h->device_bands.assign(kMaxBands + 1, Band{1, 1}); }));
   CHECK(refused([](Hello* h) { h->device_bands = {{UINT64_MAX, 2}}; }));
+  CHECK(refused([](Hello* h) { h->wishes.assign(kMaxWishes + 1, Wish{}); }));
   CHECK(refused([](Hello* h) { h->opcodes.assign(kMaxOpcodes + 1, OpcodeHash{}); }));
   Welcome many = FullWelcome();
   many.devices.resize(kMaxDevices + 1);

@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -106,6 +107,110 @@ TEST(lease, a_killed_owner_of_the_mutex_does_not_block) {
     CHECK(base::NowNs() - before < 1000000000U);
   }
   CHECK_EQ(UsedBytes(page.get()), 3U);
+}
+
+// Eight processes at once, for the last 100 bytes, in a hundred rounds: exactly one gets them.
+TEST(lease, one_of_many_gets_the_last_bytes) {
+  constexpr uint32_t kRacers = 8;
+  constexpr int kRounds = 100;
+  const SharedPage page(1000);
+  const SharedPage board(0);  // its slots are the racers' places: round reached, times won
+  CHECK(Charge(page.get(), kRacers, 900));
+  std::vector<pid_t> children;
+  for (uint32_t slot = 0; slot < kRacers; ++slot) {
+    const pid_t child = fork();
+    if (child == 0) {
+      Slot& own = board->slots[slot];
+      for (uint64_t round = 1; round <= kRounds; ++round) {
+        while (board->slots[kRacers].session.load() < round) sched_yield();
+        if (Charge(page.get(), slot, 100)) own.launches.fetch_add(1);
+        own.session = round;
+      }
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  for (uint64_t round = 1; round <= kRounds; ++round) {
+    board->slots[kRacers].session = round;
+    for (uint32_t slot = 0; slot < kRacers; ++slot) {
+      while (board->slots[slot].session.load() < round) sched_yield();
+    }
+    CHECK_EQ(UsedBytes(page.get()), 1000U);
+    for (uint32_t slot = 0; slot < kRacers; ++slot) Release(page.get(), slot, 100);
+  }
+  for (const pid_t child : children) WaitFor(child, 0);
+  uint64_t won = 0;
+  for (uint32_t slot = 0; slot < kRacers; ++slot) won += board->slots[slot].launches.load();
+  CHECK_EQ(won, static_cast<uint64_t>(kRounds));
+}
+
+// Killed while they race: what a dead process had charged stays in its slot until the daemon clears
+// it, and then all of the limit is there again.
+TEST(lease, killed_racers_lose_nothing) {
+  const SharedPage page(1U << 20);
+  for (uint32_t slot = 0; slot < 6; ++slot) {
+    const pid_t child = fork();
+    if (child == 0) {
+      for (;;) {
+        if (Charge(page.get(), slot, 4096)) Release(page.get(), slot, 4096);
+      }
+    }
+    while (page->slots[slot].peak_bytes.load() == 0) sched_yield();
+    for (int i = 0; i < 200; ++i) {
+      if (Charge(page.get(), 10, 1)) Release(page.get(), 10, 1);
+    }
+    CHECK_EQ(kill(child, SIGKILL), 0);
+    WaitFor(child, SIGKILL);
+    CHECK(page->slots[slot].used_bytes.load() % 4096 == 0);
+    ClearSlot(page.get(), slot);
+    CHECK(Charge(page.get(), 10, 1U << 20));
+    Release(page.get(), 10, 1U << 20);
+  }
+}
+
+TEST(lease, a_stopped_owner_of_the_mutex_delays_and_no_more) {
+  const SharedPage page(1000);
+  const pid_t child = fork();
+  if (child == 0) {
+    pthread_mutex_lock(&page->mutex);
+    raise(SIGSTOP);
+    pthread_mutex_unlock(&page->mutex);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK_EQ(waitpid(child, &status, WUNTRACED), child);
+  const uint64_t before = base::NowNs();
+  CHECK(!Charge(page.get(), 0, 1));
+  const uint64_t waited = base::NowNs() - before;
+  CHECK(waited > 1'000'000'000U && waited < 10'000'000'000U);
+  CHECK_EQ(kill(child, SIGCONT), 0);
+  CHECK(Charge(page.get(), 0, 1));
+  WaitFor(child, 0);
+  CHECK_EQ(UsedBytes(page.get()), 1U);
+}
+
+TEST(lease, what_is_held_counts_above_the_limit) {
+  const SharedPage page(100);
+  Count(page.get(), 0, 150);
+  CHECK_EQ(UsedBytes(page.get()), 150U);
+  CHECK_EQ(page->slots[0].peak_bytes.load(), 150U);
+  CHECK(!TryCharge(page.get(), 1, 1));
+  CHECK_EQ(page->slots[1].refused.load(), 0U);
+  Release(page.get(), 0, 51);
+  CHECK(TryCharge(page.get(), 1, 1));
+}
+
+TEST(lease, a_slot_says_what_it_is_freeing) {
+  const SharedPage page(100);
+  CHECK_EQ(FreeingByOthers(page.get(), 0), 0U);
+  SetFreeing(page.get(), 0, 7);
+  SetFreeing(page.get(), 1, UINT64_MAX - 2);
+  SetFreeing(page.get(), kSlots, 1);
+  CHECK_EQ(FreeingByOthers(page.get(), 1), 7U);
+  SetFreeing(page.get(), 2, 5);
+  CHECK_EQ(FreeingByOthers(page.get(), 0), UINT64_MAX);
+  ClearSlot(page.get(), 1);
+  CHECK_EQ(FreeingByOthers(page.get(), 0), 5U);
 }
 
 }  // namespace

@@ -115,6 +115,67 @@ TEST(outbox, producers_wait_for_room_and_decoders_do_not) {
   CHECK_EQ(alive.use_count(), 1);  // only `bulk` itself
 }
 
+TEST(outbox, producers_write_what_the_peer_is_slow_for) {
+  OverBoth([](const std::string& kind) {
+    Pair pair = MakePair(kind, true);
+    Outbox outbox(pair.a.get(), {.soft_bytes = 150000});
+    constexpr uint32_t kThreads = 3;
+    constexpr uint64_t kFrames = 20;
+    std::vector<std::thread> threads;
+    for (uint32_t t = 1; t <= kThreads; ++t) {
+      threads.emplace_back([&outbox, t] {
+        std::vector<uint8_t> bulk(100000);
+        for (uint64_t seq = 1; seq <= kFrames; ++seq) {
+          FrameHeader header;
+          header.kind = wire::Kind::kData;
+          header.thread = t;
+          header.seq = seq;
+          // Its memory may be used again at once.
+          bulk.assign(bulk.size(), static_cast<uint8_t>(t * 32 + seq));
+          CHECK(outbox.SendBulk(header, {}, wire::Bytes(bulk.data(), bulk.size())));
+          CHECK(outbox.Post(Reply(t + kThreads, seq)));  // never blocks
+        }
+      });
+    }
+    FrameReader reader(pair.b.get());
+    std::map<uint32_t, uint64_t> last;
+    std::vector<uint8_t> got(100000);
+    for (uint64_t i = 0; i < 2 * kThreads * kFrames; ++i) {
+      FrameHeader header;
+      ByteView head;
+      CHECK(reader.Next(&header, &head, kSoonMs) == ReadState::kFrame);
+      CHECK_EQ(header.seq, ++last[header.thread]);
+      if (header.kind != wire::Kind::kData) continue;
+      CHECK(reader.ReadBulk(got.data(), got.size(), kSoonMs) == BulkState::kDone);
+      const auto value = static_cast<uint8_t>(header.thread * 32 + header.seq);
+      CHECK(got == std::vector<uint8_t>(got.size(), value));
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(outbox.Drain(kSoonMs));  // what was posted meanwhile is the writer's
+    CHECK_EQ(outbox.queued_bytes(), 0U);
+  });
+}
+
+TEST(outbox, producers_end_with_the_connection) {
+  for (const bool here : {true, false}) {
+    Pair pair = MakePair("unix", true);
+    Outbox outbox(pair.a.get());
+    const std::vector<uint8_t> bulk(wire::kMaxBulkBytes);
+    bool sent = true;
+    std::thread producer([&] {
+      FrameHeader header;
+      header.kind = wire::Kind::kData;
+      sent = outbox.SendBulk(header, {}, wire::Bytes(bulk.data(), bulk.size()));
+    });
+    CHECK_EQ(pair.b->Wait(kReadable, kSoonMs), kReadable);
+    if (here) outbox.Close();
+    if (!here) pair.b.reset();
+    producer.join();
+    CHECK(!sent);
+    CHECK(outbox.closed());
+  }
+}
+
 TEST(outbox, a_peer_that_sends_and_never_reads_is_given_up) {
   Pair pair = MakePair("unix", true);
   Outbox outbox(pair.a.get(), {.soft_bytes = 1000, .hard_bytes = 10000});

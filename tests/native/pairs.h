@@ -14,20 +14,23 @@ struct Pair {
   std::unique_ptr<transport::Connection> b;
 };
 
-// kind: "unix" or "tcp".  small_buffers: as small as the system lets them be.
+// kind: "unix", "shm", "tcp" or "tls".  small_buffers: as small as the system lets them be.
 Pair MakePair(const std::string& kind, bool small_buffers = false);
 
 // A listening loopback socket; `uri` is where it is.
 base::UniqueFd ListenTcp(int backlog, std::string* uri, bool ipv6 = false);
 
-// Runs `test(kind)` for both.
+// Runs `test(kind)` for all.
 template <typename Function>
 void OverBoth(Function test) {
-  for (const char* kind : {"unix", "tcp"}) test(std::string(kind));
+  for (const char* kind : {"unix", "shm", "tcp", "tls"}) test(std::string(kind));
 }
 
 // Sends everything, blocking.
 void SendBytes(transport::Connection& connection, const void* data, size_t bytes);
+
+// Receives exactly so much, blocking.
+void ReceiveBytes(transport::Connection& connection, void* to, size_t bytes);
 
 // Two pages, of which the second cannot be accessed.
 class HalfMapped {

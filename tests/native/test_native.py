@@ -13,8 +13,33 @@ import pytest
 from helpers.builder import ROOT, Builder, checked, run
 
 NATIVE = ROOT / "rgpu_common" / "native"
-GROUPS = ["base", "connect", "connection", "frames", "handshake", "lease", "outbox", "send"]
-TARGETS = ["commands", "frame_reader", "handshake"]
+GROUPS = [
+    "base",
+    "connect",
+    "connection",
+    "frames",
+    "granules",
+    "handshake",
+    "lane",
+    "lease",
+    "outbox",
+    "probe",
+    "ring",
+    "send",
+    "shm",
+    "tls",
+    "token",
+    "ucx",
+]
+IMAGES = [ROOT / "rgpu_emu" / "device" / f"{name}.cc" for name in ("image", "fatbin", "lz4")]
+TARGETS = {
+    "commands": [],
+    "frame_reader": [],
+    "handshake": [],
+    "image": IMAGES,
+    "probe": [],
+    "ring": [],
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +55,8 @@ def base(builder: Builder) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def unit_tests(builder: Builder, base: list[Path]) -> Path:
-    own = builder.objects(sorted((ROOT / "tests" / "native").glob("*.cc")))
+    responder = ROOT / "netprobe" / "responder" / "responder.cc"
+    own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), responder])
     return builder.link("rgpu_native_tests", [*own, *base])
 
 
@@ -55,7 +81,8 @@ def test_native(unit_tests: Path, group: str) -> None:
 def test_fuzz_seeds(builder: Builder, base: list[Path], seeds: Path, target: str) -> None:
     if not (builder.folder / "gen").exists():
         checked(sys.executable, "-m", "cudaspec", builder.folder)
-    own = builder.objects([ROOT / "fuzz" / f"{target}.cc", ROOT / "fuzz" / "replay.cc"])
+    fuzz = [ROOT / "fuzz" / f"{name}.cc" for name in (target, "replay")]
+    own = builder.objects([*fuzz, *TARGETS[target]])
     program = builder.link(f"fuzz_{target}", [*own, *base])
     done = run(program, seeds / target)
     assert done.returncode == 0, done.stdout + done.stderr

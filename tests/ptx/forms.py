@@ -15,6 +15,7 @@ import numpy as np
 from ptx.harness import HEADER, Kernel
 
 SAMPLES = 128
+INT = ("s16", "u16", "s32", "u32", "s64", "u64")
 Reference = Callable[..., int | tuple[int, ...] | None]
 EDGES = {
     1: [0, 1],
@@ -215,6 +216,21 @@ def _floor_log2(value: Fraction) -> int:
 
 def signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> bits - 1 & 1 else value
+
+
+def bits(kind: str) -> int:
+    """The width of a type such as s16."""
+    return int(kind[1:])
+
+
+def value(raw: int, kind: str) -> int:
+    """The number that the bits are in an integer type."""
+    return signed(raw, bits(kind)) if kind[0] == "s" else raw
+
+
+def typed(kind: str, compute: Reference) -> Reference:
+    """A reference on values instead of bits."""
+    return lambda *raw: compute(*(value(r, kind) for r in raw))
 
 
 def build(cases: Sequence[Case]) -> str:

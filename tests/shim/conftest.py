@@ -1,20 +1,22 @@
-"""A server for the whole module, over both transports."""
+"""A server for the whole module, over each transport."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from helpers import pki
+from helpers.agent import GRPC
 from helpers.server import Server
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Server]:
-    with Server(device="emulated:1GiB") as server:
+    with Server(*GRPC, device="emulated:1GiB", tls=pki.config()) as server:
         yield server
 
 
-@pytest.fixture(params=["unix", "tcp"])
+@pytest.fixture(params=["unix", "shm", "tcp", "tls", "grpc"])
 def server(running: Server, request: pytest.FixtureRequest) -> str:
     """Its address."""
     return running.address(request.param)

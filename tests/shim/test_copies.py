@@ -161,6 +161,8 @@ for call, arguments in (
     ("cuMemcpyDtoH_v2", (c_void_p(half), c_uint64(place), c_size_t(size))),
     ("cuMemcpyDtoH_v2", (c_void_p(half + size // 2 - 8), c_uint64(place), c_size_t(16))),
     ("cuMemcpyHtoD_v2", (c_uint64(place), c_void_p(half), c_size_t(size))),
+    ("cuMemcpyHtoD_v2", (c_uint64(place), c_void_p(half + size // 2 - 8), c_size_t(16))),
+    ("cuMemcpyHtoD_v2", (c_uint64(place), c_void_p(half + size // 2 - 4096), c_size_t(8192))),
     ("cuMemcpyHtoD_v2", (c_uint64(place + size - 4), b"12345678", c_size_t(8))),
     ("cuMemcpyHtoD_v2", (c_uint64(0), b"12345678", c_size_t(8))),
     ("cuMemcpyDtoH_v2", (None, c_uint64(place), c_size_t(8))),

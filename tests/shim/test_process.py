@@ -53,7 +53,7 @@ assert not answers
 """
 
 
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", ["unix", "shm", "tcp"])
 def test_everybody_who_waits_learns_that_the_worker_died(transport: str) -> None:
     with Server(device="emulated:1GiB") as own:
         client = clients.start(

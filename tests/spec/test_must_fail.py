@@ -144,6 +144,14 @@ COMMAND_CASES = {
         Command(1, "rgpuCopyAtoA", Mode.POSTED),
         f"rgpuCopyAtoA: {METER}",
     ),
+    "pays for memory with time": (
+        Command(1, "rgpuMemAllocMore", Mode.CALL, charges=(Meter.LAUNCH,)),
+        "rgpuMemAllocMore: it takes device memory, so one of its meters is one of memory (charges).",
+    ),
+    "pays for time with memory": (
+        Command(1, "rgpuGraphLaunch", Mode.POSTED, charges=(Meter.GRAPH_MEMORY,)),
+        "rgpuGraphLaunch: it keeps the device busy, so one of its meters is one of time (charges).",
+    ),
     "field of an unknown type": (
         Command(1, "rgpuX", Mode.CALL, request=("u128 wide",)),
         "rgpuX: the field 'u128 wide' has the unknown type 'u128'.",
@@ -207,6 +215,22 @@ def test_command(toy: Callable[..., load.Spec], case: str) -> None:
     with pytest.raises(load.SpecError) as error:
         check.check(toy(calls=[], commands=[command]))
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rgpuArrayCreate", "rgpuArray3DCreate", "rgpuMipmappedArrayCreate", "rgpuMemAllocManaged",
+        "rgpuMemCreate", "rgpuMemMap", "rgpuMemImport", "rgpuMemPrefetch", "rgpuGraphInstantiate",
+        "rgpuGraphUpload", "rgpuGraphExecUpdate", "rgpuGraphAddMemAllocNode", "rgpuGraphLaunch",
+    ],
+)  # fmt: skip
+def test_what_will_take_memory_does_not_generate_without_a_meter(
+    toy: Callable[..., load.Spec], name: str
+) -> None:
+    with pytest.raises(load.SpecError) as error:
+        check.check(toy(calls=[], commands=[Command(1, name, Mode.CALL)]))
+    assert str(error.value) == f"{name}: {METER}"
 
 
 def test_opcode_twice(toy: Callable[..., load.Spec]) -> None:

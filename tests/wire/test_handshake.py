@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgpu_common.wire import handshake as hs
+from rgpu_common.wire import preface as pf
+from rgpu_common.wire import resume as rs
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import Handshake
 
@@ -27,11 +30,12 @@ BANDS = st.lists(BAND, max_size=3).map(tuple)
 SECRET = st.binary(min_size=32, max_size=32)
 
 HELLO = st.builds(
-    hs.Hello, major=st.just(1), minor=U16, release=TEXT, token=TEXT, lease_key=TEXT, tenant=TEXT,
+    hs.Hello, major=st.just(1), minor=st.sampled_from([0, 1, 2, 65535]), release=TEXT, token=TEXT, lease_key=TEXT, tenant=TEXT,
     container=TEXT, program=TEXT, pid=U32, device=I32, memory_bytes=U64, share_request_ppm=U32,
     share_limit_ppm=U32, resume_session=U64, resume_seq=U64, device_bands=BANDS,
     pinned_bands=BANDS, opcodes=st.lists(st.builds(hs.OpcodeHash, U16, U32), max_size=3).map(tuple),
-)  # fmt: skip
+    wishes=st.lists(st.builds(hs.Wish, U16, U64), max_size=3).map(tuple),
+).map(lambda m: m if m.minor >= hs.WISHES_MINOR else replace(m, wishes=()))  # fmt: skip
 DEVICE = st.builds(
     hs.DeviceInfo, name=TEXT, uuid=st.binary(min_size=16, max_size=16), total_bytes=U64,
     pci_bus_id=TEXT, attributes=st.lists(st.builds(hs.Attribute, I32, I32), max_size=3).map(tuple),
@@ -41,7 +45,17 @@ WELCOME = st.builds(
     hs.Welcome, session=U64, secret=SECRET, release=TEXT, band=BAND, pinned=BAND,
     stream_credits=U32, stream_credit_bytes=U64, memory_limit_bytes=U64, driver_version=I32,
     missing=st.lists(U16, max_size=3).map(tuple), devices=st.lists(DEVICE, max_size=2).map(tuple),
-    note=TEXT,
+    note=TEXT, grants=st.lists(st.builds(hs.Wish, U16, U64), max_size=3).map(tuple),
+)  # fmt: skip
+
+PREFACE = st.builds(
+    pf.Preface, transport=st.sampled_from(["tls", "ucx", "grpc"]), peer=TEXT, tenant=TEXT,
+    authenticated=st.booleans(),
+).map(lambda m: m if m.authenticated else replace(m, tenant=""))  # fmt: skip
+
+RESUME = st.builds(
+    rs.Resume, session=U64, secret=SECRET, lane=st.sampled_from(rs.Lane), link=st.integers(0, 15),
+    epoch=st.integers(1, (1 << 32) - 1), received=U64,
 )  # fmt: skip
 
 MESSAGES = {
@@ -49,6 +63,10 @@ MESSAGES = {
     Handshake.WELCOME: (WELCOME, hs.put_welcome, hs.decode_welcome),
     Handshake.REFUSED: (st.builds(hs.Refused, TEXT), hs.put_refused, hs.decode_refused),
     Handshake.ATTACH: (st.builds(hs.Attach, U64, SECRET), hs.put_attach, hs.decode_attach),
+    Handshake.PREFACE: (PREFACE, pf.put_preface, pf.decode_preface),
+    Handshake.RESUME: (RESUME, rs.put_resume, rs.decode_resume),
+    Handshake.RESUMED: (st.builds(rs.Resumed, U64), rs.put_resumed, rs.decode_resumed),
+    Handshake.SHM: (st.builds(hs.Shm, st.integers(0, 1), TEXT), hs.put_shm, hs.decode_shm),
 }
 ALL = [pytest.param(opcode, *row, id=opcode.name) for opcode, row in MESSAGES.items()]
 
@@ -69,7 +87,11 @@ def test_round_trip(opcode, strategy, put, decode, data: st.DataObject) -> None:
     head = put(message)
     assert decode(head) == message
     assert handshake_roundtrip(opcode, head) == head
+    # A WELCOME that ends where grants might begin is one of an earlier minor.
+    whole = put(replace(message, grants=())) if opcode is Handshake.WELCOME else b""
     for damaged in (*prefixes(head), head + b"\0"):
+        if damaged == whole:
+            continue
         assert handshake_roundtrip(opcode, damaged) == REFUSED
         assert not _accepts(decode, damaged)
 
@@ -140,6 +162,22 @@ def test_another_major_is_told_apart() -> None:
     assert hs.decode_hello(_hello(major=2, tenant="later")) == hs.Hello(major=2)
 
 
+@pytest.mark.parametrize(
+    "preface",
+    [
+        pf.Preface(""),
+        pf.Preface("tls", tenant="alice"),
+        pf.Preface("t" * (pf.MAX_TRANSPORT_BYTES + 1)),
+        pf.Preface("tls", "1.2.3.4\n"),
+    ],
+)
+def test_a_preface_that_makes_no_sense_is_refused_by_both(preface: pf.Preface) -> None:
+    head = pf.put_preface(preface)
+    assert handshake_roundtrip(Handshake.PREFACE, head) == REFUSED
+    with pytest.raises(WireError):
+        pf.decode_preface(head)
+
+
 def test_frames() -> None:
     refused = hs.encode_refused(hs.CUDA_ERROR_DEVICE_UNAVAILABLE, "no\nlease")
     header = parse_header(refused)
@@ -150,6 +188,7 @@ def test_frames() -> None:
         (hs.encode_hello(hs.Hello()), Handshake.HELLO),
         (hs.encode_welcome(hs.Welcome()), Handshake.WELCOME),
         (hs.encode_attach(hs.Attach()), Handshake.ATTACH),
+        (pf.encode_preface(pf.Preface("tls")), Handshake.PREFACE),
     ):
         assert parse_header(frame).opcode == opcode
 

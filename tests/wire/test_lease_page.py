@@ -24,7 +24,7 @@ class SharedPage:
         self.map.close()
 
     def slot(self, index: int) -> list[int]:
-        values = (ctypes.c_uint64 * 7)()
+        values = (ctypes.c_uint64 * 9)()
         assert library().rgpu_lease_read_slot(self.at, index, values)
         return list(values)
 
@@ -47,11 +47,11 @@ def test_daemon_and_worker_share_it(page: SharedPage) -> None:
         lib.rgpu_lease_release(page.at, slot, 100)
         os._exit(0 if charged and not refused else 1)
     assert os.waitpid(worker, 0)[1] == 0
-    assert page.slot(slot) == [77, 700, 800, 0, 0, 0, 1]
+    assert page.slot(slot) == [77, 700, 800, 0, 0, 0, 1, 0, 0]
     assert lib.rgpu_lease_used(page.at) == 700
     lib.rgpu_lease_clear_slot(page.at, slot)
     assert lib.rgpu_lease_used(page.at) == 0
-    assert page.slot(slot) == [0] * 7
+    assert page.slot(slot) == [0] * 9
 
 
 def test_limits_and_bounds(page: SharedPage) -> None:
@@ -62,7 +62,7 @@ def test_limits_and_bounds(page: SharedPage) -> None:
     assert not lib.rgpu_lease_charge(page.at, 0, 11)
     assert lib.rgpu_lease_charge(page.at, 0, 10)
     assert not lib.rgpu_lease_charge(page.at, slots, 1)
-    assert not lib.rgpu_lease_read_slot(page.at, slots, (ctypes.c_uint64 * 7)())
+    assert not lib.rgpu_lease_read_slot(page.at, slots, (ctypes.c_uint64 * 9)())
     lib.rgpu_lease_clear_slot(page.at, slots)
     lib.rgpu_lease_release(page.at, slots, 1)
     lib.rgpu_lease_set_shares(page.at, 400000, 700000)

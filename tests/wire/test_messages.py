@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgpu_common.wire import handshake as hs
+from rgpu_common.wire import resume as rs
 from rgpu_common.wire.codec import encode_command, encode_piece, encode_reply
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, decode_frames, encode_frame
 from rgpu_common.wire.messages import Control, Notice, decode_message, encode_message
@@ -33,6 +34,7 @@ FIELDS = [
     (Control.PULL_DATA, {"pull": U64, "offset": U64}),
     (Control.CALLBACK_DONE, {"callback": U64}),
     (Control.KEEP_ALIVE, {}),
+    (Control.COPY_DONE, {"ticket": U64}),
 ]
 
 
@@ -77,7 +79,10 @@ def test_trace(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: i
         hs.encode_welcome(hs.Welcome(session=5, devices=(hs.DeviceInfo(name="emulated"),))),
         hs.encode_attach(hs.Attach(session=5)),
         hs.encode_attached(),
+        encode_frame(Kind.HANDSHAKE, hs.Handshake.SHM, hs.put_shm(hs.Shm(0, "no memory"))),
         hs.encode_refused(46, "no such device"),
+        rs.encode_resume(rs.Resume(session=5, lane=rs.Lane.CONTROL, epoch=2, received=9)),
+        encode_frame(Kind.HANDSHAKE, hs.Handshake.RESUMED, rs.put_resumed(rs.Resumed(7))),
         encode_command("rgpuMemAlloc", {"bytes": 4096}, seq=1, context=1),
         encode_reply("rgpuMemAlloc", {"dptr": 1 << 45}, seq=1, watermark=2),
         encode_reply("rgpuMemAlloc", {}, seq=1, status=2),
@@ -88,11 +93,14 @@ def test_trace(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: i
         encode_frame(Kind.HANDSHAKE, 77),
     ))  # fmt: skip
     expected = [
-        "- HANDSHAKE HELLO wire=1.0 release=0.1 pid=0 program=python memory=0 opcodes=1",
+        "- HANDSHAKE HELLO wire=1.2 release=0.1 pid=0 program=python memory=0 opcodes=1",
         "- HANDSHAKE WELCOME session=5 release= band=0x0+0x0 missing=0 devices=['emulated']",
         "- HANDSHAKE ATTACH session=5",
         "- HANDSHAKE ATTACHED",
+        "- HANDSHAKE SHM accepted=0 'no memory'",
         "- HANDSHAKE REFUSED 'no such device' status=46",
+        "- HANDSHAKE RESUME session=5 lane=CONTROL link=0 epoch=2 received=9",
+        "- HANDSHAKE RESUMED received=7",
         "#1 COMMAND rgpuMemAlloc(bytes=4096) thread=1 context=1",
         "#1 REPLY rgpuMemAlloc(dptr=0x200000000000) thread=1 watermark=2",
         "#1 REPLY rgpuMemAlloc() thread=1 status=2",

@@ -34,6 +34,7 @@ BAND = Band(0x2000_0000_0000, 64 << 30)
 LEGACY = 1
 PER_THREAD = 2
 DEVICE_BYTES = 1 << 30
+SANITIZERS_EXIT_CODE = 99  # tests/sanitize/run.py
 
 
 def part(name: str) -> Path:
@@ -311,6 +312,7 @@ def worker(*options: str, **environment: str) -> Iterator[Client]:
             process.kill()
             process.wait()
             raise AssertionError("the worker outlived its connection") from None
+    assert process.returncode != SANITIZERS_EXIT_CODE
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from rgpu_common.wire.messages import Control, Notice, encode_message
 from worker.client import LEGACY, PER_THREAD, Client, session
 
 MIB = 1 << 20
+PIECE = 256 << 10  # what copies are cut into
 
 
 def noise(count: int) -> bytes:
@@ -202,7 +203,7 @@ def test_a_wait_that_reports_completion_comes_behind_the_delivery(how: str) -> N
             assert answer.status == 0
             watermark = answer.watermark
         assert client.deliveries[later] == data, "landed before the answer"
-        assert watermark == client.delivered == 6
+        assert watermark == client.delivered == -(-len(data) // PIECE)
 
 
 def test_a_delivery_that_cannot_be_made_says_so() -> None:
@@ -247,6 +248,27 @@ def test_host_bytes_are_pulled_when_the_stream_has_come_to_the_copy() -> None:
         assert client.download(address, count) == data
 
 
+def test_rows_are_pulled_in_portions_that_end_with_a_row() -> None:
+    with session() as client:
+        width, height = 1000, 900
+        address = client.alloc(width * height)
+        client.post(
+            "rgpuCopyHtoDPull", dst=address, pitch=width, width=width, height=height, stream=LEGACY
+        )
+        data = noise(width * height)
+        left = width * height
+        while left:
+            fields, _ = client.notice(Notice.PULL)
+            offset, size = int(fields["offset"]), int(fields["bytes"])
+            assert offset % width == size % width == 0
+            pull = {"pull": int(fields["pull"]), "offset": offset}
+            client.control.send(
+                encode_message(Control.PULL_DATA, pull, bulk=data[offset : offset + size])
+            )
+            left -= size
+        assert client.download(address, width * height) == data
+
+
 def test_a_client_that_never_answers_a_pull_can_still_go() -> None:
     with session() as client:
         address = client.alloc(4096)
@@ -258,8 +280,8 @@ def test_a_client_that_never_answers_a_pull_can_still_go() -> None:
 
 def test_the_last_frame_of_a_delivery_is_marked() -> None:
     with session() as client:
-        address = client.alloc(3 * MIB)
-        seq = deliver(client, address, 3 * MIB, LEGACY)
+        address = client.alloc(3 * PIECE)
+        seq = deliver(client, address, 3 * PIECE, LEGACY)
         flags = []
         while len(flags) < 3:
             frame = client.frame()

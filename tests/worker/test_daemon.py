@@ -31,7 +31,6 @@ from worker.client import (
 LIMIT = 64 << 20
 ASSIGN, ATTACH, END = 1, 2, 3
 READY, OPENED, REFUSED, ENDED = 16, 17, 18, 19
-PAGE_BYTES = 4096
 
 
 def sized(data: bytes) -> bytes:
@@ -45,13 +44,20 @@ class LeasePage:
         self.native = ctypes.CDLL(str(part("rgpu_common/lib/librgpu_native.so")))
         self.native.rgpu_lease_used.restype = ctypes.c_uint64
         self.fd = os.memfd_create("lease")
-        os.ftruncate(self.fd, PAGE_BYTES)
-        self.memory = mmap.mmap(self.fd, PAGE_BYTES)
+        self.signal_fd = os.eventfd(0)
+        page_bytes = self.native.rgpu_lease_page_bytes()
+        os.ftruncate(self.fd, page_bytes)
+        self.memory = mmap.mmap(self.fd, page_bytes)
         self.address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.memory)))
         self.native.rgpu_lease_page_init(self.address, ctypes.c_uint64(limit))
 
     def used(self) -> int:
         return int(self.native.rgpu_lease_used(self.address))
+
+    def refused(self, slot: int) -> int:
+        words = (ctypes.c_uint64 * 9)()
+        assert self.native.rgpu_lease_read_slot(self.address, slot, words)
+        return words[6]
 
     def set_limit(self, limit: int) -> None:
         self.native.rgpu_lease_set_limit(self.address, ctypes.c_uint64(limit))
@@ -92,7 +98,9 @@ class Pooled:
             + struct.pack("<IQIQi", slot, LIMIT, 256, 8 << 20, 0)
         )
         message += sized(b"tenant") + sized(environment) + sized(head)
-        passed = [theirs.fileno(), page.fd, *([compiler] if compiler >= 0 else [])]
+        message += struct.pack("<I", 0)  # no grace for a client that is cut
+        passed = [theirs.fileno(), page.fd, page.signal_fd]
+        passed += [compiler] if compiler >= 0 else []
         socket.send_fds(self.control, [message], passed)
         if attach:
             socket.send_fds(self.control, [struct.pack("<I", ATTACH)], [control.fileno()])

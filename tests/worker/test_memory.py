@@ -26,10 +26,10 @@ def test_the_limit_is_hard_and_the_view_is_the_quota() -> None:
         assert client.alloc(40 << 20)
 
 
-def test_allocations_are_rounded_to_512_bytes() -> None:
+def test_allocations_take_whole_pages() -> None:
     with session(*limited()) as client:
         client.alloc(1)
-        assert client.call("rgpuMemGetInfo")["free"] == LIMIT - 512
+        assert client.call("rgpuMemGetInfo")["free"] == LIMIT - 4096
 
 
 def test_sizes_past_counting_are_refused() -> None:
@@ -48,7 +48,7 @@ def test_pitched_memory_is_charged_as_it_is() -> None:
         pitch = int(reply["pitch"])
         assert pitch >= 100
         charged = LIMIT - int(client.call("rgpuMemGetInfo")["free"])
-        assert charged == (pitch * 64 + 511) // 512 * 512
+        assert charged == (pitch * 64 + 4095) // 4096 * 4096
         client.post("rgpuMemFree", dptr=reply["dptr"])
         assert client.call("rgpuMemGetInfo")["free"] == LIMIT
 

@@ -26,15 +26,17 @@ struct OpcodeInfo {
   bool destroys;         // is executed all the same when it gets one
   bool drains;           // gets the slots of all threads of the context
   bool reaped;           // carried out by the reaper
+  bool gated;            // device work: waits for the token
+  bool passes_gate;      // need not stay behind work that waits for it
 
   constexpr bool is_call() const { return mode >= CommandMode::kCall; }
 };
 
 // All commands, by opcode.
 inline constexpr std::array<OpcodeInfo, 3> kOpcodes = {{
-    {Opcode::rgpuMemAlloc, "rgpuMemAlloc", CommandMode::kCall, BulkSide::kNone, 0xbcde9d45, true, false, false, false},
-    {Opcode::rgpuMemFree, "rgpuMemFree", CommandMode::kPosted, BulkSide::kNone, 0x5b044bc7, false, true, false, true},
-    {Opcode::rgpuCopyHtoD, "rgpuCopyHtoD", CommandMode::kPosted, BulkSide::kRequest, 0x4446a7f1, false, false, false, false},
+    {Opcode::rgpuMemAlloc, "rgpuMemAlloc", CommandMode::kCall, BulkSide::kNone, 0xbcde9d45, true, false, false, false, false, false},
+    {Opcode::rgpuMemFree, "rgpuMemFree", CommandMode::kPosted, BulkSide::kNone, 0x5b044bc7, false, true, false, true, false, false},
+    {Opcode::rgpuCopyHtoD, "rgpuCopyHtoD", CommandMode::kPosted, BulkSide::kRequest, 0x4446a7f1, false, false, false, false, true, false},
 }};
 inline constexpr std::span<const OpcodeInfo> kOpcodeTable{kOpcodes};
 

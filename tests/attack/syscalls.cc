@@ -1,0 +1,52 @@
+// What the worker's filter of system calls answers: a line per call, "name errno" (0: allowed).
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "rgpu_server/executor/sandbox.h"
+
+namespace {
+
+template <typename... Args>
+void Try(const char* name, long number, Args... args) {
+  const pid_t here = getpid();
+  errno = 0;
+  const long result = syscall(number, args...);
+  if (getpid() != here) _exit(0);  // a child that must not be there
+  std::printf("%s %d\n", name, result == -1 ? errno : 0);
+}
+
+}  // namespace
+
+int main() {
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 1;
+  if (!rgpu::exec::InstallSeccomp(rgpu::exec::Calls::kWorker)) return 1;
+  rlimit limit{};
+  clone_args arguments{};
+  arguments.exit_signal = SIGCHLD;
+  Try("child", SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  Try("child with shared memory", SYS_clone, CLONE_VM | CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+  Try("clone3", SYS_clone3, &arguments, sizeof arguments);
+  Try("read limit", SYS_prlimit64, 0, RLIMIT_NOFILE, nullptr, &limit);
+  Try("set limit", SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, nullptr);
+  Try("read a limit of another", SYS_prlimit64, getppid(), RLIMIT_NOFILE, nullptr, &limit);
+  Try("set a limit of another", SYS_prlimit64, getppid(), RLIMIT_NOFILE, &limit, nullptr);
+  Try("setrlimit", SYS_setrlimit, RLIMIT_NOFILE, &limit);
+  Try("socket", SYS_socket, AF_INET, SOCK_STREAM, 0);
+  Try("execve", SYS_execve, "/bin/true", nullptr, nullptr);
+  Try("kill", SYS_kill, getppid(), 0);
+  std::thread([] { std::puts("thread 0"); }).join();
+  std::fflush(stdout);
+  // What is searched for leaks at exit is refused as well.
+  _exit(0);
+}

@@ -1,0 +1,300 @@
+"""What an operator types, against a real server: leases, drain, tenants; and units on their way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import clients
+from helpers.command import rgpu_command
+from helpers.server import Server
+
+RGPU = str(Path(sys.executable).parent / "rgpu")
+MIB = 1 << 20
+CONFIG = """
+[leases]
+memory = "64MiB"
+
+[pools]
+special = [1]
+
+[tenants.alice]
+max_priority = 10
+max_weight = 5
+
+[tenants.bob]
+pools = ["special"]
+
+[tenants.owner]
+quota = {"rgpu emulated device" = {share = 0.5, memory = "2GiB"}}
+lend = false
+"""
+SHOW = """
+import ctypes
+cuda.open()
+uuid = ctypes.create_string_buffer(16)
+cuda("cuDeviceGetUuid_v2", uuid, 0)
+print(cuda.memory()[1], uuid.raw.hex(), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    config = tmp_path_factory.mktemp("operate") / "rgpu.toml"
+    config.write_text(CONFIG)
+    more = ("--device", "emulated:1GiB", "--config", str(config))
+    with Server(*more, device="emulated:1GiB") as running:
+        yield running
+
+
+def rgpu(server: Server, *arguments: str, status: int = 0) -> str:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    done = subprocess.run(
+        [RGPU, *arguments],
+        env={**clean, "RGPU_SERVER": server.tcp},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def listed(server: Server, key: str) -> dict[str, object]:
+    leases = json.loads(rgpu(server, "lease", "list", "--json"))["leases"]
+    found = [lease for lease in leases if lease["key"] == key]
+    assert len(found) == 1, leases
+    return dict(found[0])
+
+
+# Units
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [("25%", 256 * MIB), ("1vmem", 256 * MIB), ("0.5GB", 500_000_000), ("96mib", 96 * MIB)],
+)
+def test_sizes_mean_the_same_to_the_command_and_to_the_library(
+    server: Server, memory: str, expected: int
+) -> None:
+    run = rgpu(
+        server, "run", "--memory", memory, "--lease", f"cli-{memory}", "--",
+        sys.executable, "-c", "import os; print(os.environ['RGPU_MEMORY'])",
+    )  # fmt: skip
+    for number, text in enumerate((memory, run.strip())):
+        code, output, errors = clients.run(
+            server.tcp, SHOW, RGPU_MEMORY=text, RGPU_LEASE=f"units-{memory}-{number}"
+        )
+        assert code == 0, errors
+        assert int(output.split()[0]) == expected
+
+
+def test_policy_priority_and_weight_travel_from_the_library(server: Server) -> None:
+    client = clients.start(
+        server.tcp,
+        "cuda.open()\nprint('open', flush=True)\nwait_for_line()",
+        RGPU_TENANT="alice",
+        RGPU_LEASE="policies",
+        RGPU_SHARE="30vcore",
+        RGPU_POLICY="fixed",
+        RGPU_PRIORITY="7",
+        RGPU_WEIGHT="3",
+    )
+    try:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "open\n"
+        quota = listed(server, "policies")["quota"]
+    finally:
+        client.communicate(timeout=60)
+    assert isinstance(quota, dict)
+    assert quota["policy"] == "SHARE_POLICY_FIXED"
+    assert (quota["share_request_ppm"], quota["share_limit_ppm"]) == (300_000, 300_000)
+    assert (quota["priority"], quota["weight"]) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "result", "text"),
+    [
+        ({"RGPU_MEMORY": "2G"}, 1, "RGPU_MEMORY=2G is not a size such as 2GiB"),
+        ({"RGPU_SHARE": "200vcore"}, 1, "RGPU_SHARE=200vcore is not a share such as 0.4"),
+        ({"RGPU_POLICY": "greedy"}, 1, "RGPU_POLICY=greedy is not fixed, burst"),
+        ({"RGPU_PRIORITY": "high"}, 1, "RGPU_PRIORITY=high is not a number from 0 to 100"),
+        ({"RGPU_WEIGHT": "0"}, 1, "RGPU_WEIGHT=0 is not a number from 1 to 1000"),
+        ({"RGPU_POLICY": "fixed"}, 46, "the policy fixed needs a share"),
+        ({"RGPU_PRIORITY": "50"}, 46, "a priority of at most 0 and asked for is 50"),
+        ({"RGPU_TENANT": "bob", "RGPU_DEVICE": "0"}, 46, "device 0 is in 'public'"),
+    ],
+)
+def test_what_the_library_is_refused(
+    server: Server, variables: dict[str, str], result: int, text: str
+) -> None:
+    source = "try:\n    cuda.open()\nexcept CudaError as error:\n    print(error.result)"
+    code, output, errors = clients.run(server.tcp, source, RGPU_LEASE="wrong", **variables)
+    assert (code, output.strip()) == (0, str(result)), errors
+    assert text in errors
+
+
+# Devices
+
+
+def test_a_device_has_the_uuid_that_programs_see(server: Server) -> None:
+    devices = json.loads(rgpu(server, "devices", "--json"))["devices"]
+    assert [device["pool"] for device in devices] == ["public", "special"]
+    assert devices[0]["uuid"] != devices[1]["uuid"]
+    for device in devices:
+        lease = {"RGPU_DEVICE": str(device["ordinal"]), "RGPU_LEASE": f"u{device['ordinal']}"}
+        code, output, errors = clients.run(server.tcp, SHOW, **lease)
+        assert code == 0, errors
+        assert f"GPU-{output.split()[1]}" == device["uuid"].replace("-", "").replace("GPU", "GPU-")
+
+
+# Leases
+
+
+def test_the_life_of_a_lease(server: Server) -> None:
+    granted = rgpu(
+        server, "lease", "grant", "life", "--tenant", "alice", "--memory", "25%", "--share",
+        "40vcore", "--policy", "burst", "--weight", "2", "--ttl", "60",
+    )  # fmt: skip
+    assert re.fullmatch(r"lease-\d+: 256 MiB of device \d, share 40%, limit 100%\n", granted)
+    assert "life" in rgpu(server, "lease", "list", "--tenant", "alice")
+    assert "life" not in rgpu(server, "lease", "list", "--tenant", "nobody")
+    resized = rgpu(server, "lease", "resize", "life", "--share", "0.5", "--memory", "2vmem")
+    assert (
+        resized.endswith(": 512 MiB of device 0, share 50%, limit 100%\n") or "device 1" in resized
+    )
+    assert "is paused" in rgpu(server, "lease", "pause", "life")
+    assert listed(server, "life")["state"] == "LEASE_STATE_PAUSED"
+    assert "goes on" in rgpu(server, "lease", "resume", "life")
+    lease_id = str(listed(server, "life")["lease_id"])
+    assert "was revoked; 0 sessions" in rgpu(server, "lease", "revoke", lease_id)
+    assert "there is no lease 'life'" in rgpu(server, "lease", "pause", "life", status=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("grant", "nought", "--limit", "0"), "`rgpu lease pause`"),
+        (("grant", "nought", "--share", "0%"), "--policy best-effort"),
+        (("grant", "nought", "--ttl", "0"), "leave it out"),
+        (("resize", "nought", "--limit", "0%"), "`rgpu lease pause`"),
+    ],
+)
+def test_nothing_at_all_is_refused(server: Server, words: tuple[str, ...], remedy: str) -> None:
+    assert remedy in rgpu(server, "lease", *words, status=2)
+
+
+def test_a_full_disk_is_a_sentence(server: Server) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [rgpu_command(), "lease", "list", "--server", server.tcp],
+            cwd="/", stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    sentence = "rgpu: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
+def test_a_key_of_two_leases_is_not_enough(server: Server) -> None:
+    for tenant in ("alice", "carol"):
+        rgpu(server, "lease", "grant", "twice", "--tenant", tenant, "--memory", "1MiB")
+    sentence = rgpu(server, "lease", "pause", "twice", status=2)
+    assert re.search(r"'twice' is the key of lease-\d+, lease-\d+: name one of them", sentence)
+    for lease in json.loads(rgpu(server, "lease", "list", "--json"))["leases"]:
+        if lease["key"] == "twice":
+            rgpu(server, "lease", "revoke", lease["lease_id"])
+
+
+def test_memory_is_resized_under_a_running_program(server: Server) -> None:
+    client = clients.start(
+        server.tcp,
+        """
+        cuda.open()
+        kept = cuda.alloc(48 << 20)
+        print("open", flush=True)
+        for _ in range(3):
+            wait_for_line()
+            try:
+                cuda.free(cuda.alloc(40 << 20))
+                print("got it", flush=True)
+            except CudaError as error:
+                print(error.result, flush=True)
+        """,
+        RGPU_LEASE="live",
+        RGPU_MEMORY="64MiB",
+    )
+    assert client.stdin is not None
+    assert client.stdout is not None
+
+    def again() -> str:
+        print("go", file=client.stdin, flush=True)
+        return str(client.stdout.readline()).strip() if client.stdout else ""
+
+    try:
+        assert client.stdout.readline() == "open\n"
+        assert again() == "2"
+        rgpu(server, "lease", "resize", "live", "--memory", "128MiB")
+        assert again() == "got it"
+        said = rgpu(server, "lease", "resize", "live", "--memory", "16MiB")
+        assert "its programs hold 48" in said
+        assert "--kill ends the largest" in said
+        assert again() == "2"
+    finally:
+        client.communicate(timeout=60)
+    assert client.returncode == 0
+
+
+def test_kill_ends_a_program_that_holds_too_much(server: Server) -> None:
+    client = clients.start(
+        server.tcp,
+        "cuda.open()\ncuda.alloc(48 << 20)\nprint('open', flush=True)\nwait_for_line()\n"
+        "result = 2\nwhile result == 2:\n    try:\n        cuda.alloc(1 << 20)\n        result = 0\n"
+        "    except CudaError as error:\n        result = error.result\nprint(result)",
+        RGPU_LEASE="big",
+        RGPU_MEMORY="64MiB",
+    )
+    assert client.stdout is not None
+    assert client.stdout.readline() == "open\n"
+    said = rgpu(server, "lease", "resize", "big", "--memory", "16MiB", "--kill")
+    output, errors = client.communicate("go\n", timeout=60)
+    assert "; 1 sessions ended" in said
+    assert output.strip() == "46", errors
+    assert "was made smaller than what it held" in errors
+
+
+# The node
+
+
+def test_drain_and_undrain(server: Server) -> None:
+    assert "takes nothing new" in rgpu(server, "drain")
+    try:
+        code, _, errors = clients.run(server.tcp, "cuda.open()", RGPU_LEASE="late")
+        assert code != 0
+        assert "being drained by its operator" in errors
+        refused = rgpu(server, "lease", "grant", "late", status=1)
+        assert "being drained by its operator" in refused
+    finally:
+        assert "takes new leases and sessions" in rgpu(server, "undrain")
+    assert clients.run(server.tcp, "cuda.open()", RGPU_LEASE="late")[0] == 0
+    assert "cannot end after -1 s" in rgpu(server, "drain", "--end-after", "-1", status=1)
+
+
+def test_tenants_are_listed(server: Server) -> None:
+    rgpu(server, "lease", "grant", "o", "--tenant", "owner", "--share", "0.2", "--memory", "1GiB")
+    refused = rgpu(server, "lease", "grant", "o2", "--tenant", "owner", "--share", "0.4", status=1)
+    assert "tenant 'owner' is at its quota of 'rgpu emulated device'" in refused
+    assert "40% is 10% too much: it owns 50%, holds 20%, and 30% fits" in refused
+    table = rgpu(server, "tenants")
+    line = next(line for line in table.splitlines() if line.startswith("owner"))
+    assert re.search(r"50% 2 GiB +20% 1 GiB +0% 0 B +30% 1 GiB +1$", line)
+    rows = json.loads(rgpu(server, "tenants", "--json"))["tenants"]
+    assert next(row for row in rows if row["tenant"] == "alice")["owned"] is None
+    rgpu(server, "lease", "revoke", "o")

@@ -1,0 +1,161 @@
+"""The tokens file and `rgpu token`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from rgpu_common.command import main
+from rgpu_common.credentials import call_metadata, configured_token
+from rgpu_common.errors import ConfigError, UsageError
+from rgpu_server.identity.tokens import Tokens, changing, make_token, read_tokens, write_tokens
+
+NOW = 1_800_000_000.0
+
+
+def command(path: Path, *words: str) -> int:
+    return main(["token", words[0], "--tokens", str(path), *words[1:]])
+
+
+def test_a_token_is_printed_once_and_only_its_hash_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "made" / "tokens.toml"
+    assert command(path, "new", 'team "A" \u00e4') == 0
+    printed = capsys.readouterr()
+    token = printed.out.strip()
+    assert token not in printed.err
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert token.rpartition("_")[2] not in path.read_text()
+    row = Tokens(path).row_of(token, NOW)
+    assert row is not None
+    assert row.tenant == 'team "A" \u00e4'
+    assert repr(row.digest) not in repr(row)
+
+
+def test_a_token_goes_to_a_file_that_was_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, file = tmp_path / "tokens.toml", tmp_path / "alice.token"
+    assert command(path, "new", "alice", "--file", str(file), "--expires", "12h") == 0
+    assert capsys.readouterr().out == ""
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    token = configured_token({"RGPU_TOKEN_FILE": str(file)})
+    (row,) = read_tokens(path)
+    assert row.expires is not None
+    tokens = Tokens(path)
+    assert tokens.row_of(token, row.expires - 1) == row
+    assert tokens.row_of(token, row.expires) is None
+    assert command(path, "new", "alice", "--file", str(file)) == 1
+    assert len(read_tokens(path)) == 1
+
+
+def test_tokens_are_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "tokens.toml"
+    for tenant in ("alice", "bob", "bob"):
+        assert command(path, "new", tenant) == 0
+    alice, bob, other = capsys.readouterr().out.split()
+    tokens = Tokens(path)
+    assert [r.tenant for r in (tokens.row_of(t, NOW) for t in (alice, bob, other)) if r] == [
+        "alice", "bob", "bob",
+    ]  # fmt: skip
+    assert command(path, "list") == 0
+    listed = capsys.readouterr().out
+    assert listed.count("bob") == 2
+    assert command(path, "revoke", alice.split("_")[1]) == 0
+    assert tokens.row_of(alice, NOW) is None
+    assert tokens.row_of(bob, NOW) is not None
+    assert command(path, "revoke", "--tenant", "bob") == 0
+    assert tokens.row_of(bob, NOW) is None
+    assert command(path, "revoke", "--tenant", "bob") == 1
+    assert command(path, "revoke") == 2
+    for secret in (alice, bob, other):
+        assert secret.rpartition("_")[2] not in listed + "".join(capsys.readouterr())
+
+
+def test_what_cannot_be_read_lets_nobody_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tokens.toml"
+    token, row = make_token("alice", NOW)
+    write_tokens(path, [row])
+    tokens = Tokens(path)
+    assert tokens.row_of(token, NOW) == row
+    good = path.read_text()
+    path.write_text("[[token]]\nid = 3\n")
+    assert tokens.row_of(token, NOW) is None
+    assert "no token is valid until this is mended" in caplog.text
+    path.write_text(good)
+    assert tokens.row_of(token, NOW) == row
+    path.unlink()
+    assert tokens.row_of(token, NOW) is None
+    write_tokens(path, [row])
+    assert tokens.row_of(token, NOW) == row
+    os.chmod(path, 0o620)
+    assert tokens.row_of(token, NOW) is None
+    assert token not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[token]]",
+        "[[token]]\nid='0123456789ab'\ntenant='a'\nsha256='00'",
+        "[[token]]\nid='x'\ntenant='a'\nsha256='" + "0" * 64 + "'",
+        "[[token]]\nid='0123456789ab'\ntenant='*'\nsha256='" + "0" * 64 + "'",
+        "[[token]]\nid='0123456789ab'\ntenant='a'\nsha256='" + "0" * 64 + "'\nmade='today'",
+        "token = 3",
+        "other = 1",
+        "not toml",
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=str(path)):
+        read_tokens(path)
+
+
+@pytest.mark.parametrize("tenant", ["", "*", "a\nb", "x" * 257])
+def test_bad_tenants(tenant: str) -> None:
+    with pytest.raises(UsageError):
+        make_token(tenant, NOW)
+
+
+def test_wrong_tokens_are_nobodys(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    token, row = make_token("alice", NOW)
+    write_tokens(path, [row])
+    tokens = Tokens(path)
+    other, _ = make_token("alice", NOW)
+    swapped = "_".join([*token.split("_")[:2], other.split("_", 2)[2]])
+    for wrong in (swapped, other, token[:-1], token + "x", token.upper(), "", "\ud800", "x" * 8192):
+        assert tokens.row_of(wrong, NOW) is None
+
+
+def test_two_writers_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    for number in range(5):
+        with changing(path) as rows:
+            rows.append(make_token(f"t{number}", NOW)[1])
+    assert [row.tenant for row in read_tokens(path)] == [f"t{n}" for n in range(5)]
+    assert [p.name for p in tmp_path.iterdir() if p.name.endswith(".toml")] == ["tokens.toml"]
+
+
+def test_the_clients_token(tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_text("secret\r\n")
+    assert configured_token({"RGPU_TOKEN": "first", "RGPU_TOKEN_FILE": str(file)}) == "first"
+    assert configured_token({"RGPU_TOKEN_FILE": str(file)}) == "secret"
+    assert configured_token({}) == ""
+    assert call_metadata({}) == ()
+    assert call_metadata({"RGPU_TOKEN": "x"}) == (("authorization", "Bearer x"),)
+    with pytest.raises(UsageError, match="No such file"):
+        configured_token({"RGPU_TOKEN_FILE": str(tmp_path / "none")})
+    for bad in ("tok\nen", "t\u00f6ken", "x" * 8193):
+        with pytest.raises(UsageError) as error:
+            configured_token({"RGPU_TOKEN": bad})
+        assert bad not in str(error.value)

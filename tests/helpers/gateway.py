@@ -1,0 +1,94 @@
+"""The gateway process of `grpc:` alone, in front of an inner socket that is the test's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from typing_extensions import Self
+
+from rgpu_common.wire.frame import HEADER_BYTES, parse_header
+from rgpu_common.wire.preface import Preface, decode_preface
+
+DEADLINE_SECONDS = 30
+
+
+class Gateway:
+    """`with Gateway() as gateway:`; clients connect to `gateway.address`, the test calls
+    `gateway.accept()` for the connection that a client's tunnel has become.
+    """
+
+    def __init__(self, *options: str, scheme: str = "grpc", port: str = "0") -> None:
+        self._folder = tempfile.mkdtemp(prefix="rgpu-test-")
+        self._inner = f"{self._folder}/inner"
+        self._listen = f"{scheme}:127.0.0.1:{port}"
+        self._options = options
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self._inner)
+        self._listener.listen(512)
+        self._listener.settimeout(DEADLINE_SECONDS)
+        self.control, theirs = socket.socketpair()
+        self.control.settimeout(DEADLINE_SECONDS)
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "rgpu_server.tunnel", "--control-fd", str(theirs.fileno()),
+                "--inner", self._inner, "--listen", self._listen, *self._options,
+            ],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(theirs.fileno(),),
+        )  # fmt: skip
+        theirs.close()
+        said = json.loads(self.control.makefile().readline())
+        self.address = said["bound"][0]
+        return self
+
+    def accept(self) -> tuple[socket.socket, Preface]:
+        """The next connection, and what the gateway says of it."""
+        connection, _ = self._listener.accept()
+        connection.settimeout(DEADLINE_SECONDS)
+        header = parse_header(receive(connection, HEADER_BYTES))
+        return connection, decode_preface(receive(connection, header.payload_bytes))
+
+    def resident_bytes(self) -> int:
+        """What the process holds in memory."""
+        return resident_bytes(self.process.pid)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        _, errors = self.process.communicate()
+        self.control.close()
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if error is not None:
+            sys.stderr.write(f"--- gateway\n{errors.decode(errors='replace')}")
+
+
+def receive(connection: socket.socket, count: int) -> bytes:
+    """Exactly `count` bytes; AssertionError if the peer ends before."""
+    data = bytearray()
+    while len(data) < count:
+        piece = connection.recv(count - len(data))
+        assert piece, f"the peer ended after {len(data)} of {count} bytes"
+        data += piece
+    return bytes(data)
+
+
+def resident_bytes(pid: int) -> int:
+    """What a process holds in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096

@@ -1,0 +1,331 @@
+"""Emulated networks: network namespaces, and links between them with a set delay and rate.
+
+Namespaces, devices and processes end with who made them, however that ends: a namespace lives as
+long as a process that waits for the end of its input, and devices live as long as their namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from typing_extensions import Self
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "tests" / "net"
+PROGRAMS = ("link", "traffic")
+DEADLINE_SECONDS = 30.0
+# What is measured goes before other work of this machine, which is not a part of the link.
+# What takes part runs on one processor: to wake another one can take longer than the shortest round
+# trip, and the system decides anew for each process how often that is done.
+ONE_PROCESSOR = ("taskset", "-c", str(max(os.sched_getaffinity(0))))
+NICE = (*ONE_PROCESSOR, "nice", "-n", "-15")
+_NEEDED = {
+    "ip": "iproute2", "tc": "iproute2",
+    "nsenter": "util-linux", "unshare": "util-linux", "taskset": "util-linux",
+}  # fmt: skip
+
+MS = 1e-3
+MBIT = 1e6
+GBIT = 1e9
+# TCP payload in a full Ethernet frame with time stamps, over what the frame takes on the wire.
+GOODPUT = 1448 / 1538
+# A token bucket of the kernel does not count preamble, gap and check sequence.
+BUCKET_GOODPUT = 1448 / 1514
+
+
+def require() -> None:
+    """AssertionError with what is missing, where networks cannot be emulated."""
+    assert os.geteuid() == 0, (
+        "emulating networks needs root (network namespaces and TUN devices): run these tests with "
+        "sudo, or leave them out with --ignore=tests/net"
+    )
+    missing = sorted({package for name, package in _NEEDED.items() if not shutil.which(name)})
+    assert not missing, f"emulating networks needs {', '.join(missing)}: apt-get install them"
+    assert Path("/dev/net/tun").exists(), (
+        "there is no /dev/net/tun: `modprobe tun`, or give the container --device /dev/net/tun"
+    )
+
+
+def build(folder: Path) -> Path:
+    """Compiles the programs of tests/net/ into `folder`, and returns it."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    assert compiler, "no C++ compiler: install g++ ('apt-get install g++')"
+    flags = ["-std=c++20", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread"]
+    for name in PROGRAMS:
+        command = [compiler, *flags, f"-I{ROOT}", str(SOURCES / f"{name}.cc"), "-o"]
+        subprocess.run([*command, str(folder / name)], check=True, timeout=120)
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a link is to be.
+
+    round_trip: seconds, 0 for none.  rate: bits per second on the wire, each way.
+    burst: 0, or the bytes of a token bucket; then it is the kernel's veth and tbf, with no delay.
+    """
+
+    name: str
+    round_trip: float
+    rate: float
+    burst: int = 0
+
+    @property
+    def goodput(self) -> float:
+        """Bytes of TCP payload per second that it carries."""
+        return self.rate / 8 * (BUCKET_GOODPUT if self.burst else GOODPUT)
+
+
+class Namespace:
+    """A network namespace with a loopback device, as long as the block lasts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._keeper = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "ip link set lo up && echo ready && exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+        assert self._keeper.stdout is not None
+        if self._keeper.stdout.readline() != "ready\n":
+            self.close()
+            raise AssertionError("a network namespace could not be made: that needs root")
+
+    @property
+    def path(self) -> str:
+        return f"/proc/{self._keeper.pid}/ns/net"
+
+    def command(self, *words: str) -> list[str]:
+        """The command line that runs `words` in here."""
+        return ["nsenter", f"--net={self.path}", "--", *words]
+
+    def first(self, *words: str) -> list[str]:
+        """The same for what is measured."""
+        return self.command(*NICE, *words)
+
+    def run(self, *words: str, timeout: float = DEADLINE_SECONDS) -> str:
+        """Runs a command in here and returns its output; AssertionError if it fails."""
+        done = subprocess.run(
+            self.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=timeout, check=False, cwd="/",
+        )  # fmt: skip
+        assert done.returncode == 0, f"{' '.join(words)} in {self.name}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def set(self, name: str, value: str) -> None:
+        """Sets a sysctl of this namespace."""
+        path = "/proc/sys/" + name.replace(".", "/")
+        self.run("sh", "-c", 'echo "$2" > "$1"', "sh", path, value)
+
+    def close(self) -> None:
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        self._keeper.stdin.close()
+        self._keeper.wait(DEADLINE_SECONDS)
+        self._keeper.stdout.close()
+
+
+@dataclass
+class Link:
+    """A link between two namespaces.  a, b: the addresses of its ends."""
+
+    shape: Shape
+    a: str
+    b: str
+    emulator: subprocess.Popen[str] | None = None
+
+    def order(self, text: str) -> str:
+        """Tells the emulator something; its answer."""
+        assert self.emulator is not None, "a token bucket of the kernel takes no orders"
+        assert self.emulator.stdin is not None
+        assert self.emulator.stdout is not None
+        self.emulator.stdin.write(text + "\n")
+        self.emulator.stdin.flush()
+        return self.emulator.stdout.readline().rstrip("\n")
+
+    def cut(self) -> None:
+        """From now on nothing passes, and nobody is told."""
+        assert self.order("cut") == "done"
+
+    def mend(self) -> None:
+        assert self.order("mend") == "done"
+
+    def set(self, delay: float, rate: float) -> None:
+        """Changes it: seconds one way, bits per second."""
+        assert self.order(f"set {round(delay * 1e9)} {round(rate)}") == "done"
+
+    def lost(self) -> int:
+        """Packets that were lost so far, both ways."""
+        _, there, _, back = map(int, self.order("count").split())
+        return there + back
+
+
+@dataclass
+class Truth:
+    """What raw TCP gets out of a link.  Seconds, and bytes per second."""
+
+    least_round_trip: float
+    round_trip: float
+    up: float
+    down: float
+
+
+class Network:
+    """`with Network(programs) as net:` makes namespaces and links; all of it ends with the block."""
+
+    def __init__(self, programs: Path) -> None:
+        require()
+        self.programs = programs
+        self._stack = contextlib.ExitStack()
+        self._links = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def namespace(self, name: str) -> Namespace:
+        """A new namespace."""
+        made = Namespace(name)
+        self._stack.callback(made.close)
+        # Enough for 10 Gbit/s over 20 ms; the defaults would be what limits that, not the link.
+        made.set("net.ipv4.tcp_rmem", "4096 131072 67108864")
+        made.set("net.ipv4.tcp_wmem", "4096 16384 67108864")
+        return made
+
+    def link(self, a: Namespace, b: Namespace, shape: Shape) -> Link:
+        """Connects two namespaces."""
+        number, self._links = self._links, self._links + 1
+        names = (f"link{number}a", f"link{number}b")
+        link = Link(shape, f"10.77.{number}.1", f"10.77.{number}.2")
+        if shape.burst:
+            self._bucket(a, b, shape, names)
+        else:
+            link.emulator = self._emulate(a, b, shape, names)
+        for space, name, address in ((a, names[0], link.a), (b, names[1], link.b)):
+            # A packet of 64 KiB that is passed on at once would make a slow link a bursty one.
+            whole = max(3000, min(65536, int(shape.rate / 8 * 100e-6)))
+            sizes = ["gso_max_size", str(whole)]
+            space.run("ip", "addr", "add", f"{address}/24", "dev", name)
+            space.run("ip", "link", "set", name, "mtu", "1500", "txqueuelen", "10000", *sizes, "up")
+        return link
+
+    def _emulate(
+        self, a: Namespace, b: Namespace, shape: Shape, names: Sequence[str]
+    ) -> subprocess.Popen[str]:
+        # Twice what one round trip carries, and never less than switches have for a port: with
+        # less a connection that starts loses packets, and its rate says more of that than of the
+        # link.
+        queue = max(1 << 20, int(shape.rate / 4 * shape.round_trip))
+        words = [a.path, names[0], b.path, names[1], str(round(shape.round_trip / 2 * 1e9))]
+        emulator = subprocess.Popen(
+            [*ONE_PROCESSOR, str(self.programs / "link"), *words, str(round(shape.rate)), str(queue)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
+        )  # fmt: skip
+        self._stack.callback(_close, emulator)
+        assert emulator.stdout is not None
+        assert emulator.stdout.readline() == "ready\n", "the link emulator did not start"
+        return emulator
+
+    def _bucket(self, a: Namespace, b: Namespace, shape: Shape, names: Sequence[str]) -> None:
+        a.run("ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1],
+              "netns", str(b.path).split("/")[2])  # fmt: skip
+        for space, name in ((a, names[0]), (b, names[1])):
+            space.run("tc", "qdisc", "add", "dev", name, "root", "tbf", "rate",
+                      f"{round(shape.rate / 1000)}kbit", "burst", str(shape.burst),
+                      "latency", "20ms")  # fmt: skip
+
+    @contextlib.contextmanager
+    def traffic(self, space: Namespace, address: str) -> Iterator[str]:
+        """A raw TCP server in a namespace; its port."""
+        command = space.first(str(self.programs / "traffic"), "serve", address)
+        server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
+        )
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            _close(server)
+
+    def ping(self, a: Namespace, address: str, port: str, expected: float) -> tuple[float, float]:
+        """Least and median round trip of 64 bytes between two processes, seconds.
+
+        expected: about how long it is; fewer are taken of long ones.
+        """
+        program = str(self.programs / "traffic")
+        count = max(8, min(60, round(0.06 / max(expected, 1e-6))))
+        least, median = a.run(*NICE, program, "ping", address, port, str(count)).split()
+        return float(least) / 1e9, float(median) / 1e9
+
+    def bulk(self, a: Namespace, address: str, port: str, way: str, seconds: float) -> float:
+        """Bytes per second of one TCP connection, `way` up (from a) or down."""
+        program = str(self.programs / "traffic")
+        return float(a.run(*NICE, program, way, address, port, str(seconds)))
+
+    def truth(self, a: Namespace, b: Namespace, link: Link) -> Truth:
+        """What raw TCP gets out of a link, b serving."""
+        # Half of it is for the connection to find out what there is.
+        seconds = max(0.4, 60 * link.shape.round_trip)
+        with self.traffic(b, link.b) as port:
+            least, median = self.ping(a, link.b, port, link.shape.round_trip)
+            ways = [self.bulk(a, link.b, port, way, seconds) for way in ("up", "down")]
+        return Truth(least, median, *ways)
+
+    def tune(self, a: Namespace, b: Namespace, link: Link, rounds: int = 2) -> None:
+        """Takes what this machine itself adds to a round trip out of the link's delay, as far as
+        there is any left, so that processes see the round trip that was set.
+        """
+        wanted, delay = link.shape.round_trip, link.shape.round_trip / 2
+        if wanted >= 10 * MS:
+            return  # what is added is some 0.1 ms
+        with self.traffic(b, link.b) as port:
+            for _ in range(rounds):
+                seen = statistics.median(self.ping(a, link.b, port, wanted)[1] for _ in range(3))
+                delay = max(0.0, delay - (seen - wanted) / 2)
+                link.set(delay, link.shape.rate)
+
+
+def _close(process: subprocess.Popen[str]) -> None:
+    """Ends a program that ends with its input."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+    try:
+        process.wait(DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class Programs:
+    """The compiled programs, for the time of a block."""
+
+    folder: tempfile.TemporaryDirectory[str] = field(
+        default_factory=lambda: tempfile.TemporaryDirectory(prefix="rgpu-links-")
+    )
+
+    def __enter__(self) -> Path:
+        return build(Path(self.folder.name))
+
+    def __exit__(self, *_: object) -> None:
+        self.folder.cleanup()

@@ -1,0 +1,114 @@
+"""A real nginx with the configuration that `deploy/nginx` offers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+from typing_extensions import Self
+
+from helpers import pki
+from helpers.waiting import wait_until
+
+CONFIG = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "rgpu.conf"
+_FRAME = """
+pid {folder}/pid;
+error_log {folder}/error.log;
+worker_processes 2;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/rgpu.conf;
+}}
+"""
+
+
+class Nginx:
+    """`with Nginx(folder, "grpc:127.0.0.1:7701") as nginx:` serves `nginx.address` over TLS.
+
+    seconds: what the proxy waits on an idle connection.
+    """
+
+    def __init__(self, folder: Path, target: str, seconds: int = 60) -> None:
+        self._folder = folder
+        certificates = pki.folder()
+        self.ca = str(certificates / "ca.pem")
+        self._port = free_port()
+        self.address = f"grpcs:127.0.0.1:{self._port}"
+        text = CONFIG.read_text()
+        for old, new in (
+            ("listen 8443", f"listen 127.0.0.1:{self._port}"),
+            ("/etc/nginx/rgpu.crt", f"{certificates}/server.pem"),
+            ("/etc/nginx/rgpu.key", f"{certificates}/server.key"),
+            ("grpc://127.0.0.1:7701", target.replace(":", "://", 1)),
+        ):
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        (folder / "rgpu.conf").write_text(text.replace(" 60s;", f" {seconds}s;"))
+        (folder / "nginx.conf").write_text(_FRAME.format(folder=folder))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Starts it; returns when it listens."""
+        self.process = subprocess.Popen(
+            [
+                program(), "-p", str(self._folder), "-c", "nginx.conf",
+                "-e", str(self._folder / "error.log"), "-g", f"daemon off; {_user()}",
+            ],
+            stdin=subprocess.DEVNULL,
+            cwd=self._folder,
+        )  # fmt: skip
+        wait_until(self._listens)
+
+    def stop(self) -> None:
+        """Ends it at once, with every connection."""
+        self.process.terminate()
+        self.process.wait(30)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        if error is not None:
+            sys.stderr.write("--- nginx\n" + (self._folder / "error.log").read_text())
+
+
+def program() -> str:
+    """Debian puts it where only root looks."""
+    found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if found is None:
+        pytest.fail("there is no nginx: install Debian's package nginx-light (apt-get install "
+                    "nginx-light), or put another nginx with HTTP/2 and gRPC on the PATH")  # fmt: skip
+    return found
+
+
+def free_port() -> int:
+    """A port that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _user() -> str:
+    """Started by root, its workers would not be allowed into the test's folder."""
+    return "user root;" if os.geteuid() == 0 else ""

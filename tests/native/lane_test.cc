@@ -1,0 +1,409 @@
+// A lane against its model: every byte arrives once and in order, whatever is cut where.
+#include <errno.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/transport/frame_io.h"
+#include "rgpu_common/native/transport/lane/lane.h"
+#include "tests/native/pairs.h"
+#include "tests/native/testing.h"
+
+namespace rgpu::transport {
+namespace {
+
+using testing::MakePair;
+using testing::Pair;
+
+constexpr int kSoonMs = 20000;
+
+// A link that is cut after so many bytes, counted over both of its ends.  `loses`: what is on its
+// way then is gone, as with a network; else it still arrives, as with a proxy that closes.
+struct Fate {
+  std::atomic<int64_t> left;
+  bool loses;
+};
+
+class Mortal final : public Connection {
+ public:
+  Mortal(std::unique_ptr<Connection> inner, std::shared_ptr<Fate> fate)
+      : inner_(std::move(inner)), fate_(std::move(fate)) {}
+  IoResult TrySend(const iovec* parts, int count) override {
+    if (fate_->left <= 0) return fate_->loses ? Cut() : IoResult{IoState::kFailed, 0, EPIPE};
+    iovec first = parts[0];
+    first.iov_len = std::min<size_t>(first.iov_len, static_cast<size_t>(fate_->left + 1));
+    // One part after the other: the cut may lie between any two bytes.
+    const bool close = fate_->left < 100000;
+    return Count(close ? inner_->TrySend(&first, 1) : inner_->TrySend(parts, count));
+  }
+  IoResult TryRecv(void* to, size_t bytes) override {
+    if (fate_->left <= 0 && fate_->loses) return Cut();
+    return Count(inner_->TryRecv(to, bytes));
+  }
+  int Wait(int events, int timeout_ms) override { return inner_->Wait(events, timeout_ms); }
+  void Wake() override { inner_->Wake(); }
+  void Shutdown() override { inner_->Shutdown(); }
+  void Abandon() override { inner_->Abandon(); }
+  const char* kind() const override { return inner_->kind(); }
+
+ private:
+  IoResult Count(IoResult result) {
+    if (result.ok() && fate_->left.fetch_sub(static_cast<int64_t>(result.bytes)) <=
+                           static_cast<int64_t>(result.bytes)) {
+      inner_->Shutdown();
+    }
+    return result;
+  }
+  IoResult Cut() {
+    inner_->Shutdown();
+    return {IoState::kFailed, 0, ECONNRESET};
+  }
+  std::unique_ptr<Connection> inner_;
+  std::shared_ptr<Fate> fate_;
+};
+
+struct Plan {
+  uint32_t seed = 1;
+  const char* kind = "unix";
+  bool small_buffers = false;
+  size_t window_bytes = kWindowBytes;
+  size_t ack_bytes = 1U << 20;
+  uint64_t bytes = 1U << 20;
+  int64_t longest_life = 300000;
+  bool slow = false;
+};
+
+uint8_t ByteAt(uint64_t offset, uint64_t salt) {
+  uint64_t x = (offset + salt) * 0x9E3779B97F4A7C15U;
+  return static_cast<uint8_t>(x >> 56);
+}
+
+Pair NextPair(const Plan& plan, std::mt19937& random) {
+  Pair pair = MakePair(plan.kind, plan.small_buffers);
+  auto fate = std::make_shared<Fate>();
+  fate->left = plan.longest_life == 0 ? INT64_MAX / 2
+                                      : static_cast<int64_t>(random()) % plan.longest_life + 1;
+  fate->loses = random() % 2 == 0;
+  return {std::make_unique<Mortal>(std::move(pair.a), fate),
+          std::make_unique<Mortal>(std::move(pair.b), fate)};
+}
+
+// Writes `bytes` of the pattern in pieces of all sizes.  Some are lent; whatever was sent is
+// overwritten afterwards.
+bool Write(Lane& lane, const Plan& plan, uint64_t salt) {
+  std::mt19937 random(plan.seed + static_cast<uint32_t>(salt));
+  std::vector<uint8_t> data(200000);
+  for (uint64_t at = 0; at < plan.bytes;) {
+    const bool bulk = random() % 4 == 0;
+    const uint64_t most = bulk ? data.size() : 200;
+    const uint64_t size = std::min<uint64_t>(random() % most + 1, plan.bytes - at);
+    for (uint64_t i = 0; i < size; ++i) data[i] = ByteAt(at + i, salt);
+    const size_t cut = random() % size;
+    iovec parts[2] = {{data.data(), cut}, {data.data() + cut, size - cut}};
+    const bool lent = bulk && random() % 2 == 0;
+    // Not always all of it: what is not lent is copied.
+    const size_t first = lent && random() % 2 == 0 ? cut : 0;
+    if (lent) lane.Lend(data.data() + first, size - first);
+    if (SendAll(lane, parts, 2, nullptr, kSoonMs) != SendState::kSent) return false;
+    if (lent) lane.Lend(nullptr, 0);
+    if (lent) lane.TakeBack(data.data() + first, size - first);
+    std::memset(data.data(), 0xEE, size);
+    at += size;
+  }
+  return true;
+}
+
+bool Read(Lane& lane, const Plan& plan, uint64_t salt) {
+  std::mt19937 random(plan.seed + 77 + static_cast<uint32_t>(salt));
+  std::vector<uint8_t> data(100000);
+  for (uint64_t at = 0; at < plan.bytes;) {
+    const size_t wanted = random() % (random() % 3 == 0 ? data.size() : 100) + 1;
+    const IoResult got = lane.Recv(data.data(), wanted, salt == 0 ? -1 : kSoonMs);
+    if (!got.ok()) return false;
+    for (size_t i = 0; i < got.bytes; ++i) {
+      if (data[i] != ByteAt(at + i, salt)) return false;
+    }
+    at += got.bytes;
+    if (plan.slow && random() % 16 == 0) std::this_thread::yield();
+  }
+  return true;
+}
+
+class Ends {
+ public:
+  Ends(const Plan& plan, const LaneOptions& options) : plan_(plan), random_(plan.seed) {
+    Pair pair = NextPair(plan_, random_);
+    a = std::make_unique<Lane>(std::move(pair.a), options);
+    b = std::make_unique<Lane>(std::move(pair.b), options);
+    a->StartRecords();
+    b->StartRecords();
+  }
+
+  // As client and worker do it; now and then the answer is lost, or the link still worked.
+  void Resume() {
+    for (;;) {
+      ++epoch_;
+      Pair pair = NextPair(plan_, random_);
+      uint64_t taken = 0;
+      const uint64_t mine = a->received();
+      if (random_() % 4 == 0) std::this_thread::yield();
+      const auto greet = [&](Connection&, uint64_t received) {
+        taken = received;
+        return true;
+      };
+      if (b->Attach(pair.b, epoch_, mine, greet) != AttachState::kAttached) return;
+      if (random_() % 5 == 0) continue;
+      a->Attach(pair.a, epoch_, taken);
+      return;
+    }
+  }
+  // Until the lanes have ended.
+  void Keep() {
+    while (a->AwaitCut()) Resume();
+  }
+
+  std::unique_ptr<Lane> a;
+  std::unique_ptr<Lane> b;
+
+ private:
+  const Plan plan_;
+  std::mt19937 random_;
+  uint32_t epoch_ = 0;
+};
+
+void Run(const Plan& plan) {
+  LaneOptions options;
+  options.window_bytes = plan.window_bytes;
+  options.ack_bytes = plan.ack_bytes;
+  options.grace_ms = kSoonMs;
+  Ends ends(plan, options);
+  bool good[4] = {};
+  std::thread keeper([&] { ends.Keep(); });
+  std::thread threads[] = {
+      std::thread([&] { good[0] = Write(*ends.a, plan, 0); }),
+      std::thread([&] { good[1] = Write(*ends.b, plan, 5); }),
+      std::thread([&] { good[2] = Read(*ends.a, plan, 5); }),
+      std::thread([&] { good[3] = Read(*ends.b, plan, 0); }),
+  };
+  for (std::thread& thread : threads) thread.join();
+  const uint64_t resumes = ends.a->stats().resumes;
+  ends.a->Fail("the test is over");
+  ends.b->Fail("the test is over");
+  keeper.join();
+  for (const bool one : good) CHECK(one);
+  CHECK(plan.longest_life == 0 || resumes > 0);
+}
+
+TEST(lane, bytes_survive_cuts_at_any_place) {
+  for (uint32_t seed = 1; seed <= 4; ++seed) {
+    Run({.seed = seed, .kind = seed % 2 == 0 ? "tcp" : "unix", .slow = seed % 3 == 0});
+  }
+}
+
+TEST(lane, bytes_survive_cuts_every_few_bytes) {
+  Run({.seed = 11, .bytes = 40000, .longest_life = 3000});
+  Run({.seed = 12, .kind = "tcp", .bytes = 40000, .longest_life = 3000});
+}
+
+TEST(lane, bytes_survive_cuts_with_full_windows_and_buffers) {
+  for (uint32_t seed = 21; seed <= 22; ++seed) {
+    Run({.seed = seed,
+         .small_buffers = true,
+         .window_bytes = 20000,
+         .ack_bytes = 3000,
+         .bytes = 1U << 20,
+         .longest_life = 200000,
+         .slow = true});
+  }
+}
+
+TEST(lane, bytes_pass_without_cuts) {
+  Run({.seed = 31, .window_bytes = 20000, .ack_bytes = 3000, .longest_life = 0});
+}
+
+Pair Lanes(const LaneOptions& options) {
+  Pair pair = MakePair("unix");
+  auto a = std::make_unique<Lane>(std::move(pair.a), options);
+  auto b = std::make_unique<Lane>(std::move(pair.b), options);
+  a->StartRecords();
+  b->StartRecords();
+  return {std::move(a), std::move(b)};
+}
+
+Lane& AsLane(const std::unique_ptr<Connection>& one) { return static_cast<Lane&>(*one); }
+
+TEST(lane, what_is_before_the_records_passes_as_it_is) {
+  Pair pair = MakePair("unix");
+  Lane a(std::move(pair.a), {});
+  Lane b(std::move(pair.b), {});
+  uint8_t got[64] = {};
+  testing::SendBytes(a, "hello", 5);
+  CHECK_EQ(b.Recv(got, sizeof got, kSoonMs).bytes, 5U);
+  a.StartRecords();
+  testing::SendBytes(a, "record", 6);
+  // Read together with what came before, by who knew of no records.
+  IoResult ahead = b.Recv(got, sizeof got, kSoonMs);
+  CHECK_EQ(ahead.bytes, 6U + kRecordHeaderBytes);
+  b.StartRecords(wire::Bytes(got, ahead.bytes));
+  CHECK(b.HasInput());
+  CHECK_EQ(b.Wait(kReadable, -1), kReadable);
+  CHECK_EQ(b.TryRecv(got, sizeof got).bytes, 6U);
+  CHECK(std::memcmp(got, "record", 6) == 0);
+}
+
+TEST(lane, an_end_in_good_order_is_no_cut) {
+  Pair pair = Lanes({});
+  testing::SendBytes(*pair.a, "last", 4);
+  pair.a->Shutdown();
+  uint8_t got[64];
+  CHECK_EQ(pair.b->Recv(got, sizeof got, kSoonMs).bytes, 4U);
+  CHECK(pair.b->Recv(got, sizeof got, kSoonMs).state == IoState::kClosed);
+  CHECK(!AsLane(pair.b).AwaitCut());
+  const iovec part{got, 1};
+  CHECK(pair.b->TrySend(&part, 1).state == IoState::kClosed);
+  CHECK(pair.a->TrySend(&part, 1).state == IoState::kClosed);
+}
+
+// The client says what it has taken when it asks for the link, and reads on until it has it.
+TEST(lane, what_was_taken_while_a_link_was_asked_for_is_told) {
+  LaneOptions options;
+  options.window_bytes = 4096;  // far less than what an acknowledgement alone is sent for
+  Pair pair = Lanes(options);
+  Lane& client = AsLane(pair.a);
+  Lane& worker = AsLane(pair.b);
+  std::vector<uint8_t> data(options.window_bytes);
+  testing::SendBytes(worker, data.data(), data.size());
+  const iovec part{data.data(), 1};
+  CHECK(worker.TrySend(&part, 1).state == IoState::kWouldBlock);
+  const uint64_t asked_with = client.received();
+  for (size_t left = data.size(); left > 0;) {
+    left -= client.Recv(data.data(), left, kSoonMs).bytes;
+  }
+  Pair fresh = MakePair("unix");
+  uint64_t taken = 0;
+  const auto greet = [&](Connection&, uint64_t received) {
+    taken = received;
+    return true;
+  };
+  CHECK(worker.Attach(fresh.b, 1, asked_with, greet) == AttachState::kAttached);
+  CHECK(client.Attach(fresh.a, 1, taken) == AttachState::kAttached);
+  CHECK_EQ(worker.Wait(kWritable, kSoonMs), kWritable);
+  CHECK(worker.TrySend(&part, 1).ok());
+}
+
+TEST(lane, without_a_new_link_it_fails_after_the_grace) {
+  Pair pair = MakePair("unix");
+  LaneOptions options;
+  options.grace_ms = 50;
+  Lane lane(std::move(pair.a), options);
+  lane.StartRecords();
+  pair.b.reset();
+  uint8_t byte = 0;
+  const iovec part{&byte, 1};
+  const uint64_t before = base::NowNs();
+  CHECK(lane.AwaitCut());
+  CHECK(lane.TryRecv(&byte, 1).state == IoState::kWouldBlock);
+  CHECK(lane.TrySend(&part, 1).state == IoState::kWouldBlock);
+  CHECK_EQ(lane.Wait(kReadable | kWritable, 1), 0);
+  CHECK_EQ(lane.Wait(kReadable, -1), kReadable);
+  CHECK(base::NowNs() - before >= 45'000'000U);
+  CHECK(lane.TryRecv(&byte, 1).state == IoState::kFailed);
+  CHECK(lane.TrySend(&part, 1).state == IoState::kFailed);
+  CHECK(lane.LostReason().find("resume_grace") != std::string::npos);
+  Pair late = MakePair("unix");
+  CHECK(lane.Attach(late.a, 1, 0) == AttachState::kGone);
+}
+
+TEST(lane, old_and_impossible_links_are_refused) {
+  Pair pair = Lanes({});
+  testing::SendBytes(*pair.a, "12345", 5);
+  Lane& a = AsLane(pair.a);
+  const auto attach = [&](uint32_t epoch, uint64_t received) {
+    std::unique_ptr<Connection> link = MakePair("unix").a;
+    const AttachState state = a.Attach(link, epoch, received);
+    CHECK((link == nullptr) == (state == AttachState::kAttached));
+    return state;
+  };
+  CHECK(attach(3, 6) == AttachState::kMismatch);
+  CHECK(attach(3, 5) == AttachState::kAttached);
+  CHECK(attach(3, 5) == AttachState::kStale);
+  CHECK(attach(2, 5) == AttachState::kStale);
+  CHECK_EQ(a.stats().moves, 1U);
+}
+
+TEST(lane, a_peer_that_sends_no_records_is_given_up) {
+  const auto garbage = [](const RecordHeader& header) {
+    Pair pair = MakePair("unix");
+    Lane lane(std::move(pair.a), {});
+    lane.StartRecords();
+    testing::SendBytes(*pair.b, &header, sizeof header);
+    uint8_t byte = 0;
+    CHECK(lane.Recv(&byte, 1, kSoonMs).state == IoState::kFailed);
+    CHECK(!lane.AwaitCut());
+  };
+  garbage({kMaxRecordBytes + 1, 0, 0, 0});
+  garbage({1, 2, 0, 0});
+  garbage({1, 0, 1, 0});  // a gap
+  garbage({1, 0, 0, 1});  // received what was never sent
+}
+
+// The worker reads no commands while many are held back, but what it sends must go on.
+TEST(lane, acknowledgements_are_read_while_nobody_reads) {
+  LaneOptions options;
+  options.window_bytes = 100000;
+  options.ack_bytes = 10000;
+  Pair pair = Lanes(options);
+  testing::SendBytes(*pair.b, "unread", 6);
+  std::thread reader([&] {
+    std::vector<uint8_t> data(65536);
+    for (size_t left = 4U << 20; left > 0;) {
+      const IoResult got = pair.b->Recv(data.data(), std::min(left, data.size()), kSoonMs);
+      if (!got.ok()) return;
+      left -= got.bytes;
+    }
+  });
+  std::vector<uint8_t> data(4U << 20);
+  testing::SendBytes(*pair.a, data.data(), data.size());
+  reader.join();
+  CHECK(pair.a->HasInput());
+  char got[16] = {};
+  CHECK_EQ(pair.a->Recv(got, sizeof got, kSoonMs).bytes, 6U);
+  CHECK_EQ(std::string(got), std::string("unread"));
+}
+
+TEST(lane, a_wake_ends_a_wait_with_and_without_a_link) {
+  Pair pair = Lanes({});
+  for (const bool cut : {false, true}) {
+    if (cut) {
+      pair.b.reset();
+      CHECK(AsLane(pair.a).AwaitCut());
+    }
+    std::thread waker([&] { pair.a->Wake(); });
+    CHECK_EQ(pair.a->Wait(kReadable | kWoken, kSoonMs), kWoken);
+    waker.join();
+    pair.a->Wake();  // nobody waits: the next wait ends
+    CHECK_EQ(pair.a->Wait(kWoken, kSoonMs), kWoken);
+    CHECK_EQ(pair.a->Wait(kWoken, 1), 0);
+  }
+}
+
+TEST(lane, memory_that_cannot_be_accessed_leaves_the_stream_in_step) {
+  Pair pair = Lanes({});
+  const testing::HalfMapped half;
+  std::memset(half.data(), 7, half.page());
+  iovec part{half.data() + half.page() - 100, 8192};
+  CHECK(SendAll(*pair.a, &part, 1, nullptr, kSoonMs) == SendState::kFault);
+  std::vector<uint8_t> got(8192);
+  CHECK_EQ(pair.b->Recv(got.data(), 4000, kSoonMs).bytes, 4000U);
+  CHECK_EQ(int{got[3999]}, 0);
+  CHECK(pair.b->TryRecvGuarded(half.data() + half.page(), 4000).state == IoState::kFault);
+  CHECK_EQ(pair.b->Recv(got.data(), 8192, kSoonMs).bytes, 4192U);
+}
+
+}  // namespace
+}  // namespace rgpu::transport

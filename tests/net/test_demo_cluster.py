@@ -1,0 +1,100 @@
+"""`make demo-cluster` as a user runs it, and what is left of it when it is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.links import ROOT, require
+from helpers.waiting import wait_until
+
+DEMO = [sys.executable, str(ROOT / "examples" / "cluster")]
+CLIENTS = {
+    "client-local": ("gpu-a", "shm", "60 %", "256 MiB"),
+    "client-lan": ("gpu-b", "tcp", "50 %", "384 MiB"),
+    "client-outside": ("gpu-b", "grpcs", "25 %", "256 MiB"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _root() -> None:
+    require()
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> dict[str, str]:
+    """Its folder is made in ours, so that others' are not taken for it."""
+    return {**os.environ, "TMPDIR": str(tmp_path)}
+
+
+def children(pid: int) -> list[int]:
+    found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if task.name != str(pid):
+            found += [int(word) for word in (task / "children").read_text().split()]
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one, as far as they are still there."""
+    found: list[int] = []
+    pending = [pid]
+    while pending:
+        try:
+            below = children(pending.pop())
+        except OSError:
+            continue
+        found += below
+        pending += below
+    return found
+
+
+def test_each_client_gets_its_path_and_its_share(variables: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        DEMO, capture_output=True, text=True, timeout=120, check=False, cwd="/", env=variables
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert list(tmp_path.iterdir()) == []
+    for name, (node, scheme, share, memory) in CLIENTS.items():
+        row = next(line for line in done.stdout.splitlines() if line.startswith(name + "  "))
+        reason = next(line for line in done.stdout.splitlines() if line.startswith(name + ": "))
+        assert re.search(rf"^{name} +{node} +{scheme}:\S+ +\d+ us ", row), said
+        assert share in row, said
+        assert re.search(rf"of {memory} +right$", row), said
+        assert len(reason) > len(name) + 20, said
+
+
+def test_nothing_is_left_when_it_is_killed(variables: dict[str, str]) -> None:
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, text=True, cwd="/", env=variables) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "client-lan runs" in line:
+                break
+        there = descendants(demo.pid)
+        demo.send_signal(signal.SIGKILL)
+    assert len(there) > 20, "the containers were not there"
+    wait_until(lambda: not [pid for pid in there if os.path.exists(f"/proc/{pid}")])
+
+
+def test_it_ends_everything_when_it_is_told_to(variables: dict[str, str], tmp_path: Path) -> None:
+    with subprocess.Popen(
+        DEMO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/", env=variables
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "gpu-a is healthy" in line:
+                break
+        there = descendants(demo.pid)
+        demo.send_signal(signal.SIGTERM)
+        rest = demo.stdout.read()
+    assert demo.returncode == 1
+    assert "everything has ended" in rest
+    assert "stopped" in rest
+    wait_until(lambda: not [pid for pid in there if os.path.exists(f"/proc/{pid}")])
+    assert list(tmp_path.iterdir()) == []

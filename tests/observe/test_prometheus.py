@@ -1,0 +1,184 @@
+"""What `deploy/` offers, against a real Prometheus that scrapes a server with two tenants at work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.server import Server
+from helpers.waiting import wait_until
+
+from observe import page
+from observe.load import Load
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+DASHBOARD = DEPLOY / "grafana" / "rgpu.json"
+SHARES = {"alice": 0.7, "bob": 0.3}
+
+
+def program(name: str) -> str:
+    """A program of Debian's package prometheus."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.fail(f"there is no {name}: install Debian's package prometheus (apt-get install "
+                    "prometheus), or put Prometheus' release on the PATH")  # fmt: skip
+    return found
+
+
+def expressions() -> list[str]:
+    """Of the dashboard, as Grafana would ask for them with every tenant and device chosen."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    return [
+        expression.replace("$__rate_interval", "5s")
+        .replace("$tenant", ".*")
+        .replace("$device", ".*")
+        for expression in asked
+    ]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Prometheus:
+    """A process with its data below a folder, which scrapes one target each second."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        config = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
+        assert config.count('"127.0.0.1:9400"') == 1
+        config = config.replace('"127.0.0.1:9400"', f'"{target}"').replace(": 5s", ": 1s")
+        (folder / "prometheus.yml").write_text(config)
+        shutil.copy(DEPLOY / "prometheus" / "rgpu.rules.yml", folder)
+        self._url = f"http://127.0.0.1:{(port := free_port())}"
+        self._log = (folder / "log").open("w")
+        self._process = subprocess.Popen(
+            [
+                program("prometheus"),
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=folder,
+        )
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The result of an instant query; [] also while the process starts."""
+        words = urllib.parse.urlencode({"query": expression})
+        try:
+            with urllib.request.urlopen(f"{self._url}/api/v1/query?{words}", timeout=30) as answer:
+                result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                return []
+            raise AssertionError(f"{expression}: {error.read().decode()}") from None
+        except (urllib.error.URLError, ConnectionError):
+            assert self._process.poll() is None, Path(self._log.name).read_text()
+            return []
+        return [row for row in result if row["value"][1] != "NaN"]
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server("--metrics", "127.0.0.1:0") as running:
+        loads = [
+            Load(running.tcp, RGPU_TENANT=tenant, RGPU_LEASE="job", RGPU_SHARE=str(share))
+            for tenant, share in SHARES.items()
+        ]
+        try:
+            for load in loads:
+                load.go()
+            yield running
+        finally:
+            for load in loads:
+                load.close()
+
+
+@pytest.fixture(scope="module")
+def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    running = Prometheus(tmp_path_factory.mktemp("prometheus"), page.address(server))
+    try:
+        wait_until(lambda: bool(running.query('up{job="rgpu"} == 1')), 60)
+        yield running
+    finally:
+        running.stop()
+
+
+def test_the_metrics_keep_prometheus_rules(server: Server) -> None:
+    text = page.text(server)
+    done = subprocess.run(
+        [program("promtool"), "check", "metrics"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("what", "name"), [("config", "prometheus.yml"), ("rules", "rgpu.rules.yml")]
+)
+def test_the_examples_are_good_configuration(what: str, name: str) -> None:
+    done = subprocess.run(
+        [program("promtool"), "check", what, str(DEPLOY / "prometheus" / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_expression_of_the_dashboard_gives_data(prometheus: Prometheus) -> None:
+    asked = expressions()
+    assert len(asked) > 20
+    empty = list(asked)
+
+    def all_have_data() -> bool:
+        empty[:] = [expression for expression in empty if not prometheus.query(expression)]
+        return not empty
+
+    try:
+        wait_until(all_have_data, 60)
+    except AssertionError:
+        pytest.fail(f"no data: {empty}")
+
+
+def test_prometheus_sees_who_got_what(prometheus: Prometheus) -> None:
+    """By the counters and by the gauges, which come from the page and from the token loop."""
+
+    def near(expression: str) -> bool:
+        got = {
+            row["metric"]["tenant"]: float(row["value"][1]) for row in prometheus.query(expression)
+        }
+        return set(got) == set(SHARES) and all(
+            abs(got[tenant] - share) < 0.1 for tenant, share in SHARES.items()
+        )
+
+    rates = "sum by (tenant) (rate(rgpu_tenant_device_seconds_total[10s]))"
+    wait_until(lambda: near(rates), 60)
+    wait_until(lambda: near("sum by (tenant) (rgpu_share_achieved_10s_ratio)"), 60)
+
+
+def test_no_alert_fires_when_all_is_well(prometheus: Prometheus) -> None:
+    rules = (DEPLOY / "prometheus" / "rgpu.rules.yml").read_text()
+    assert rules.count("- alert:") == 4
+    assert prometheus.query('ALERTS{alertstate="firing"}') == []

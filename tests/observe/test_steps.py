@@ -1,0 +1,93 @@
+"""Seconds of the record become steps of a picture."""
+
+from __future__ import annotations
+
+import pytest
+
+from rgpu_server.observe.record import Ring, Sample, Series
+from rgpu_server.observe.steps import Span, by_tenant, lines_of, span_of
+
+ALICE, OTHER, BOB = (
+    Series("lease-1", "alice", "a", 0),
+    Series("lease-2", "alice", "b", 0),
+    Series("lease-3", "bob", "c", 0),
+)
+MS = 1_000_000
+
+
+def sample(number: int, device_ms: int, request: int = 300_000, limit: int = 700_000) -> Sample:
+    return Sample(device_ms * MS, 0, 0, device_ms, 0, 10, 20, request, limit, 0, number)
+
+
+def ring_of(series: Series, *times: tuple[int, int]) -> Ring:
+    ring = Ring(1 << 20)
+    for time_ms, device_ms in times:
+        ring.add(time_ms, [sample(ring.number(series), device_ms)])
+    return ring
+
+
+def test_each_step_has_what_was_counted_in_it() -> None:
+    ring = ring_of(ALICE, (1000, 0), (2000, 400), (3000, 1000), (4000, 1000))
+    (line,) = lines_of(ring.seconds, ring.series, Span(500, 1000, 4))
+    # The sample at 1 s counts from the middle of the first step on.
+    assert line.device_ms == pytest.approx([200, 500, 300, 0])
+    assert line.leases == [1, 1, 1, 1]
+    assert line.request_ppm == [300_000] * 4
+    assert sum(line.launches) == pytest.approx(1000)
+
+
+def test_a_gap_is_bridged_evenly_and_nothing_is_shown_in_it() -> None:
+    ring = ring_of(ALICE, (0, 0), (1000, 100), (31_000, 3100))
+    (line,) = lines_of(ring.seconds, ring.series, Span(-500, 1000, 32))
+    assert line.device_ms[1:31] == pytest.approx([100] * 30)
+    assert line.leases[2:30] == [0] * 28
+    assert sum(line.device_ms) == pytest.approx(3100)
+
+
+def test_a_missing_second_is_no_gap() -> None:
+    ring = ring_of(ALICE, (0, 0), (1000, 100), (3000, 300))
+    (line,) = lines_of(ring.seconds, ring.series, Span(-500, 1000, 4))
+    assert line.leases == [1, 1, 1, 1]
+
+
+def test_only_the_tenant_that_is_asked_for() -> None:
+    ring = Ring(1 << 20)
+    numbers = [ring.number(one) for one in (ALICE, BOB)]
+    for t in range(3):
+        ring.add(t * 1000, [sample(number, t * 100) for number in numbers])
+    lines = lines_of(ring.seconds, ring.series, Span(-500, 1000, 3), "bob")
+    assert [line.series for line in lines] == [BOB]
+
+
+def test_leases_of_a_tenant_are_added_up() -> None:
+    ring = Ring(1 << 20)
+    numbers = [ring.number(one) for one in (ALICE, OTHER, BOB)]
+    for t in range(3):
+        ring.add(t * 1000, [sample(number, t * 100) for number in numbers])
+    lines = by_tenant(lines_of(ring.seconds, ring.series, Span(-500, 1000, 3)))
+    alice, bob = lines
+    assert (alice.series.tenant, alice.series.lease) == ("alice", "")
+    assert alice.device_ms == pytest.approx([2 * ms for ms in bob.device_ms])
+    assert alice.leases == [2, 2, 2]
+    assert alice.request_ppm == [600_000] * 3
+    assert alice.limit_ppm == [1_000_000] * 3  # 70 % and 70 % are not more than the device
+
+
+@pytest.mark.parametrize(
+    ("since", "most", "step", "steps"),
+    [(600_000, 0, 1000, 600), (3_600_000, 0, 6000, 600), (10_000, 0, 1000, 10), (1, 0, 1000, 1),
+     (600_000, 100, 6000, 100), (601_000, 600, 2000, 300)],
+)  # fmt: skip
+def test_steps_are_whole_seconds_and_not_too_many(
+    since: int, most: int, step: int, steps: int
+) -> None:
+    span = span_of(1_000_000_250, since, most)
+    assert (span.step_ms, span.steps) == (step, steps)
+    assert span.start_ms % 1000 == 500
+    assert span.start_ms + span.step_ms * span.steps <= 1_000_000_250
+
+
+def test_a_clock_that_goes_back_is_survived() -> None:
+    ring = ring_of(ALICE, (5000, 0), (3000, 100), (4000, 200))
+    (line,) = lines_of(ring.seconds, ring.series, Span(500, 1000, 6))
+    assert min(line.device_ms) >= 0

@@ -1,0 +1,72 @@
+"""Responders of tests: `netprobe listen`, as it is installed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+DEADLINE_SECONDS = 20
+
+
+def netprobe() -> str:
+    return str(Path(sys.executable).parent / "netprobe")
+
+
+@dataclass
+class Listening:
+    """tcp, unix: URIs."""
+
+    process: subprocess.Popen[str]
+    tcp: str
+    unix: str
+
+    @property
+    def port(self) -> int:
+        return int(self.tcp.rpartition(":")[2])
+
+    @property
+    def shm(self) -> str:
+        return f"shm:{self.path}"
+
+    @property
+    def path(self) -> str:
+        return self.unix.removeprefix("unix:")
+
+
+Listen = Callable[..., AbstractContextManager[Listening]]
+
+
+@pytest.fixture
+def listen(tmp_path: Path) -> Listen:
+    """`with listen("--idle-ms", "100") as responder:`; its limits."""
+
+    @contextmanager
+    def start(*options: str) -> Iterator[Listening]:
+        path = f"unix:{tmp_path}/probe.sock"
+        command = [netprobe(), "listen", "--listen", "127.0.0.1:0", "--listen", path]
+        for name, value in zip(options[::2], options[1::2], strict=True):
+            command += [f"--{name}", value]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/")
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"listening on (127\.0\.0\.1:\d+), ", line)
+            assert found, line
+            yield Listening(process, f"tcp:{found[1]}", path)
+            assert process.poll() is None, "the responder died"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_SECONDS) == 0
+            if process.stdout is not None:
+                process.stdout.close()
+        assert not (tmp_path / "probe.sock").exists()
+
+    return start

@@ -1,0 +1,347 @@
+"""The path of a program: chosen in process, and by `rgpu run` beside a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from helpers.server import Server, rgpu_command
+from helpers.waiting import wait_until
+
+from netprobe import survey as surveying
+from netprobe.survey import find
+from probe.conftest import Listen, netprobe
+from probe.test_watching import SlowProxy
+from rgpu_client.session.paths import find_path
+from rgpu_common.errors import ServerError, UsageError
+from rgpu_common.v1 import network_pb2, network_pb2_grpc
+
+SHOW = "import os, json; print(json.dumps({k: v for k, v in os.environ.items() if 'RGPU' in k}))"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    folders = {"XDG_CACHE_HOME": f"{tmp_path}/cache", "XDG_STATE_HOME": f"{tmp_path}/state"}
+    return {**kept, **folders}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+def rgpu(
+    environment: dict[str, str], *arguments: str, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [rgpu_command(), *arguments],
+        env={**environment, **extra},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def run(environment: dict[str, str], *options: str, **extra: str) -> dict[str, str]:
+    done = rgpu(environment, "run", *options, "--", sys.executable, "-c", SHOW, **extra)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_on_one_machine_the_socket_is_taken(server: Server, environment: dict[str, str]) -> None:
+    given = run(environment, "--server", server.tcp)
+    assert given["RGPU_SERVER"].removeprefix("shm:").removeprefix("unix:") == (
+        server.unix.removeprefix("unix:")
+    )
+    assert f"tcp:{server.tcp}" in given["RGPU_PATHS"].split(";")
+    assert "RGPU_AGENT" not in given  # nothing is better than that
+
+
+def test_a_scheme_that_is_written_is_taken(server: Server, environment: dict[str, str]) -> None:
+    given = run(environment, "--server", f"tcp:{server.tcp}")
+    assert given["RGPU_SERVER"] == f"tcp:{server.tcp}"
+    assert "RGPU_PATHS" not in given
+
+
+def test_a_transport_that_is_named_is_taken(server: Server, environment: dict[str, str]) -> None:
+    assert run(environment, "--server", server.tcp, "--transport", "tcp")["RGPU_SERVER"] == (
+        f"tcp:{server.tcp}"
+    )
+    assert run(environment, "--server", server.tcp, RGPU_TRANSPORT="unix")["RGPU_SERVER"] == (
+        server.unix
+    )
+
+
+def test_what_cannot_be_is_a_sentence(server: Server, environment: dict[str, str]) -> None:
+    done = rgpu(environment, "run", "--server", server.unix, "--transport", "tcp", "--", "true")
+    assert done.returncode == 2
+    assert "leave one of them out" in done.stderr
+    done = rgpu(environment, "run", "--server", server.tcp, "--", "true", RGPU_TRANSPORT="pigeon")
+    assert done.returncode == 2
+    assert "there is no transport 'pigeon'" in done.stderr
+
+
+def test_a_choice_is_said_and_written_down(
+    server: Server, environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = rgpu(environment, "run", "-v", "--server", server.tcp, "--", "true")
+    assert done.stderr.startswith("rgpu path: ")
+    assert "client and server are on one machine" in done.stderr
+    line = (tmp_path / "state" / "rgpu" / "paths.jsonl").read_text().splitlines()[-1]
+    row = json.loads(line)
+    assert row["event"] == "chosen"
+    assert row["server"] == server.tcp
+    assert row["reason"] == "client and server are on one machine"
+
+
+def test_no_server_is_for_the_program_to_complain_about(environment: dict[str, str]) -> None:
+    given = run(environment, "--server", "127.0.0.1:1")
+    assert given["RGPU_SERVER"] == "127.0.0.1:1"
+
+
+def test_a_program_really_runs_over_the_path(server: Server, environment: dict[str, str]) -> None:
+    source = "from helpers.driver import Driver; d = Driver(); d.open(); print(d.memory()[1] > 0)"
+    tests = str(Path(__file__).resolve().parent.parent)
+    done = rgpu(environment, "run", "--server", server.tcp, "--", sys.executable, "-c", source,
+                PYTHONPATH=tests)  # fmt: skip
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_connect_takes_the_path_and_keeps_it(server: Server, environment: dict[str, str]) -> None:
+    source = f"""
+import os, rgpu_client
+rgpu_client.connect({server.tcp!r})
+first = os.environ["RGPU_SERVER"]
+rgpu_client.connect({server.tcp!r})
+rgpu_client.connect()
+assert os.environ["RGPU_SERVER"] == first
+print(first)
+rgpu_client.connect({server.tcp!r}, transport="tcp")
+print(os.environ["RGPU_SERVER"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], env=environment, cwd="/", capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    local, named = done.stdout.split()
+    assert local.endswith(server.unix.removeprefix("unix:")), done.stderr
+    assert named == f"tcp:{server.tcp}"
+
+
+# in process, as if the server were elsewhere
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surveying, "is_this_host", lambda nonce, host: False)
+
+
+def test_the_faster_of_two_network_paths_is_taken(
+    listen: Listen, environment: dict[str, str], elsewhere: None
+) -> None:
+    with listen() as responder:
+        proxy = SlowProxy(responder.port, 0.005)
+        try:
+            began = time.perf_counter()
+            path = find_path(proxy.uri.removeprefix("tcp:"), "auto", environment)
+            took = time.perf_counter() - began
+            assert path.uri == responder.tcp, path
+            assert path.others == (proxy.uri,)
+            assert "times as long" in path.reason
+            assert path.worth_watching
+            assert took < 1.0
+            again = find_path(proxy.uri.removeprefix("tcp:"), "auto", environment)
+        finally:
+            proxy.close()
+    assert again.uri == path.uri
+    assert "measured 0 s ago" in again.reason
+
+
+def test_what_was_measured_of_another_server_is_not_used(
+    listen: Listen, environment: dict[str, str], elsewhere: None
+) -> None:
+    with listen() as responder:
+        named = responder.tcp.removeprefix("tcp:")
+        proxy = SlowProxy(responder.port, 0.0)
+        try:
+            find_path(proxy.uri.removeprefix("tcp:"), "auto", environment)
+            first = find_path(named, "auto", environment)
+        finally:
+            proxy.close()
+    assert first.uri == responder.tcp
+    path = find_path(named, "auto", environment)
+    assert "could not be asked" in path.reason
+    assert path.uri == named
+
+
+def test_errors_of_named_transports(environment: dict[str, str], elsewhere: None) -> None:
+    with pytest.raises(UsageError, match="leave one of them out"):
+        find_path("tcp:a:1", "unix", environment)
+    with pytest.raises(ServerError, match="could not be asked for its socket"):
+        find_path("127.0.0.1:1", "unix", environment)
+
+
+def test_an_agent_comes_and_goes_with_the_program(
+    listen: Listen, environment: dict[str, str], elsewhere: None, tmp_path: Path
+) -> None:
+    with listen() as responder:
+        proxy = SlowProxy(responder.port, 0.005)
+        source = f"""
+import os, sys
+from netprobe import survey
+survey.is_this_host = lambda nonce, host: False
+from rgpu_client.session.start import on_path
+given = on_path(os.environ, {proxy.uri.removeprefix("tcp:")!r}, None, False)
+os.execve({sys.executable!r}, [{sys.executable!r}, "-c", "import os; print(os.environ['RGPU_AGENT'], flush=True); open(0).read()"], given)
+"""
+        program = subprocess.Popen(
+            [sys.executable, "-c", source], env={**environment, "XDG_RUNTIME_DIR": str(tmp_path)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
+        )  # fmt: skip
+        try:
+            assert program.stdout is not None
+            assert program.stdin is not None
+            where = Path(program.stdout.readline().strip())
+            assert where.is_socket()
+            assert where.parent.stat().st_mode & 0o777 == 0o700
+            assert not Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text()
+            # The agent holds no pipe of the program's open.
+            program.stdin.close()
+            assert program.stdout.read() == ""
+            program.stdout.close()
+            assert program.wait(10) == 0
+            wait_until(lambda: not where.parent.exists())
+        finally:
+            program.kill()
+            program.wait()
+            proxy.close()
+
+
+# the server's side
+
+
+def test_a_server_says_how_it_can_be_reached(server: Server) -> None:
+    by_tcp, by_unix = find(server.tcp), find(server.unix)
+    assert by_tcp.offer.server == by_unix.offer.server
+    assert by_tcp.same_host
+    assert f"tcp:{server.tcp}" in by_tcp.offer.endpoints
+    assert server.unix in by_tcp.offer.endpoints
+
+
+def test_the_api_lists_endpoints_and_devices(server: Server) -> None:
+    with grpc.insecure_channel(f"dns:///{server.tcp}", [("grpc.enable_http_proxy", 0)]) as channel:
+        stub = network_pb2_grpc.NetworkServiceStub(channel)
+        answer = stub.ListEndpoints(network_pb2.ListEndpointsRequest(), timeout=10)
+    found = {one.uri: one.local for one in answer.endpoints}
+    assert found[server.unix]
+    assert not found[f"tcp:{server.tcp}"]
+    assert answer.identity.server == find(server.tcp).offer.server
+    loopback = next(device for device in answer.devices if device.name == "lo")
+    assert loopback.kind == network_pb2.NET_KIND_LOOPBACK
+
+
+def test_the_responder_is_a_process_of_its_own(server: Server) -> None:
+    find(server.tcp)
+    assert len(server.children("netprobe-responder")) == 1
+
+
+def test_ps_and_metrics_show_the_transport(server: Server, environment: dict[str, str]) -> None:
+    titles = rgpu(environment, "ps", "--server", server.tcp).stdout
+    assert " over " in titles.split("\n\n")[1].splitlines()[0]
+
+
+# the commands
+
+
+def test_rgpu_probe_shows_chooses_and_draws(
+    server: Server, environment: dict[str, str], tmp_path: Path
+) -> None:
+    picture = tmp_path / "paths.svg"
+    done = rgpu(environment, "probe", server.tcp, "--seconds", "0.03", "--svg", str(picture))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:5] == ["path", "handshake", "min", "median", "p99"]
+    assert any(line.startswith(f"tcp:{server.tcp} ") for line in lines)
+    assert lines[-1].startswith("Chosen: ")
+    assert "one machine" in lines[-1]
+    text = picture.read_text()
+    assert text.startswith("<svg")
+    assert f"tcp:{server.tcp}" in text
+    assert "is chosen" in text
+
+
+def test_rgpu_probe_as_json(server: Server, environment: dict[str, str]) -> None:
+    done = rgpu(environment, "probe", server.tcp, "--seconds", "0.03", "--json")
+    plain = json.loads(done.stdout)
+    assert plain["same_host"] is True
+    assert {path["uri"] for path in plain["paths"]} >= {server.unix, f"tcp:{server.tcp}"}
+    for path in plain["paths"]:
+        assert path["round_trip"]["median"] > 0
+        assert path["up"]["bytes_per_second"] > 0
+        assert path["step_seconds"] > 0
+    assert plain["choice"]["reason"]
+    assert any(device["name"] == "lo" for device in plain["devices"])
+
+
+def test_netprobe_alone(listen: Listen, environment: dict[str, str]) -> None:
+    with listen() as responder:
+        done = subprocess.run(
+            [netprobe(), "run", responder.tcp, responder.unix, "--seconds", "0.03"],
+            env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert responder.unix in done.stdout
+    assert "Chosen: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (("run", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
+        (("run", "a:b:c"), 2, "is not an address"),
+        (("run",), 2, "required"),
+        (("run", "tcp:a:1", "--seconds", "0"), 2, "0 seconds make no sense"),
+        (("run", "tcp:a:1", "--bytes", "1KiB"), 2, "too little to measure"),
+        (("listen", "--listen", "x:y"), 2, "'x:y' is not an address"),
+        (("listen", "--listen", "unix:/proc/nothing"), 1, "cannot listen on unix:/proc/nothing"),
+        (("listen", "--places", "0"), 2, "'0' is not a number"),
+        (("run", "tcp:127.0.0.1:1", "--watch", "0"), 2, "--watch measures every"),
+        ((), 2, "required"),
+    ],
+)
+def test_mistakes(arguments: tuple[str, ...], status: int, sentence: str) -> None:
+    done = subprocess.run(
+        [netprobe(), *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert sentence in done.stderr
+    assert done.stderr.startswith("netprobe: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_tunnel_is_measured_through_its_agent(environment: dict[str, str]) -> None:
+    with Server("--listen", "grpc:127.0.0.1:0", "--insecure") as server:
+        offered = find(server.tcp).offer.endpoints
+        (uri,) = [one for one in offered if one.startswith("grpc:")]
+        done = rgpu(environment, "probe", uri, "--seconds", "0.05", "--json")
+        plain = json.loads(done.stdout)
+    (path,) = plain["paths"]
+    assert path["uri"] == uri, done.stderr
+    assert path["round_trip"]["median"] > 0
+    done = subprocess.run(
+        [netprobe(), "run", uri], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "needs an agent" in done.stderr

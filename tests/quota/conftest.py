@@ -1,0 +1,83 @@
+"""A server whose leases end soon, and what every test leaves behind: nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.server import Server
+from helpers.waiting import wait_until
+
+from quota.tenant import tenants
+from rgpu_client.control import ControlClient
+from rgpu_common.endpoints import parse_endpoint
+
+CONFIG = """
+[leases]
+grace_seconds = 0.2
+[quota]
+max_kernel_seconds = 1.5
+[tenants.vip]
+max_priority = 10
+max_weight = 9
+"""
+
+
+OF_A_WORKER = 3  # pidfd, control socket, log
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    config = tmp_path_factory.mktemp("quota") / "rgpu.toml"
+    config.write_text(CONFIG)
+    with Server("--config", str(config)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def control(server: Server) -> Iterator[ControlClient]:
+    with ControlClient(parse_endpoint(server.unix)) as client:
+        yield client
+
+
+def loop_of(server: Server) -> int:
+    """The process id of the server's token loop."""
+    (found,) = (
+        pid
+        for pid in {*server.children("python"), *server.children(Path(sys.executable).name)}
+        if b"rgpu_server.tokens" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    return found
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(server: Server, control: ControlClient) -> Iterator[None]:
+    """Server and loop live on with as many descriptors as before, and serve; sessions, leases and
+    workers are gone.
+    """
+    assert server.process is not None
+    loop = loop_of(server)
+
+    def held() -> tuple[int, ...]:
+        """Once nobody is there any more."""
+        assert server.process is not None
+        wait_until(lambda: not control.leases() and not control.sessions())
+        wait_until(lambda: len(server.children()) == 2)  # warm ones
+        return descriptors(server.process.pid), descriptors(loop), len(os.listdir("/dev/shm"))
+
+    with tenants(server, {"lease_key": "first"}):
+        pass
+    before = held()
+    yield
+    assert server.process.poll() is None, "the daemon ended"
+    assert loop_of(server) == loop, "the token loop ended"
+    # A warm worker may be counted as there before the daemon has all of its descriptors.
+    most = before[0] + OF_A_WORKER, *before[1:]
+    wait_until(lambda: all(now <= then for now, then in zip(held(), most, strict=True)))

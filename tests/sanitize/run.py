@@ -1,0 +1,107 @@
+"""`make sanitize`: tests against a worker, a gateway, an emulated device and a client library that were built
+with AddressSanitizer and UBSan.
+
+The compiled parts are put in place of the installed ones in a copy of the installed packages, so
+that every process of a test finds them.  A finding ends its process: that fails the test, or is
+seen in the server's log.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_common", "rgpu_emu", "rgpu_server")
+TARGETS = ("rgpu-worker", "rgpu-gateway", "rgpu_emu", "rgpu_shim", "rgpu_shim_link")
+SANITIZERS = "address,undefined"
+# Garbage frames and calls of every area, programs in process and over both transports, doors.
+TESTS = (
+    "tests/worker", "tests/litmus", "tests/shim/test_copies.py", "tests/shim/test_process.py",
+    "tests/attack/test_door.py", "tests/attack/test_fuzz.py", "tests/transport/test_tls.py",
+    # What is freed stays in the sanitizer's quarantine: sizes of processes say nothing.
+    "--deselect=tests/transport/test_tls.py::test_a_slow_reader_is_waited_for_in_bounded_memory",
+)  # fmt: skip
+
+
+def call(*words: str | Path, **environment: str) -> int:
+    """Runs a command in the repository; its exit code."""
+    command = [str(word) for word in words]
+    # CMake and Ninja may be Python packages beside this Python.
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+    env = {**os.environ, "PATH": path, **environment}
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+
+
+def must(*words: str | Path) -> None:
+    """Runs a command that has to succeed."""
+    code = call(*words)
+    if code != 0:
+        sys.exit(code)
+
+
+def build(folder: Path) -> None:
+    """Compiles the parts."""
+    configure = ["cmake", "-S", ".", "-B", folder, "-G", "Ninja", "-DRGPU_WERROR=ON"]
+    python = f"-DPython3_EXECUTABLE={sys.executable}"
+    must(*configure, f"-DRGPU_SANITIZE={SANITIZERS}", python)
+    must("cmake", "--build", folder, "--target", *TARGETS)
+
+
+def overlay(build_folder: Path, site: Path) -> None:
+    """Copies the installed packages to `site`, with the parts from `build_folder`."""
+    shutil.rmtree(site, ignore_errors=True)
+    for package in PACKAGES:
+        spec = find_spec(package)
+        if spec is None or spec.origin is None or Path(spec.origin).is_relative_to(ROOT / package):
+            sys.exit(f"{package} is not installed: `python -m pip install '.[test]'` first")
+        shutil.copytree(Path(spec.origin).parent, site / package)
+    parts = {
+        "rgpu-worker": "rgpu_server/bin",
+        "rgpu-gateway": "rgpu_server/bin",
+        "librgpu_emu.so": "rgpu_emu/lib",
+        "libcuda.so.1": "rgpu_client/lib",
+    }
+    for name, place in parts.items():
+        (built,) = (path for path in build_folder.rglob(name) if path.is_file())
+        shutil.copy2(built, site / place / name)
+
+
+def libraries() -> str:
+    """The runtime that a process without sanitizers loads before it loads a part of ours."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    names = ("libasan.so", "libubsan.so", "libstdc++.so.6")
+    commands = [[*compiler, f"-print-file-name={name}"] for name in names]
+    found = [subprocess.check_output(command, text=True).strip() for command in commands]
+    return ":".join(found)
+
+
+def main() -> int:
+    folder, site = ROOT / "build" / "asan", ROOT / "build" / "asan-site"
+    # The repository's own folders are not what is installed.
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
+    build(folder)
+    overlay(folder, site)
+    return call(
+        sys.executable,
+        "-c",
+        "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
+        "-p",
+        "no:cacheprovider",
+        *(sys.argv[1:] or TESTS),
+        PYTHONPATH=str(site),
+        # Programs of tests are built with the same sanitizers; Python gets their runtime.
+        CC=os.environ.get("CC", "cc") + f" -fsanitize={SANITIZERS}",
+        RGPU_TEST_PRELOAD=libraries(),
+        # What ends keeps its memory on purpose; the tests know the exit code.
+        ASAN_OPTIONS="detect_leaks=0:exitcode=99",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""One device's token on real pages, in a time that the test makes pass."""
+
+from __future__ import annotations
+
+import ctypes
+
+from rgpu_server.core.model import PPM, Quota
+from rgpu_server.core.tokens.share import Share
+from rgpu_server.tokens.device import DeviceTokens
+from rgpu_server.tokens.page import Phase, TokenView, native
+from rgpu_server.tokens.seats import Seat
+from rgpu_server.workers.pages import LeasePage
+
+MS = 1_000_000
+
+
+class Clock:
+    """Starts late enough that no page's zero lies in a slice."""
+
+    now = 1_000 * MS
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def speak(
+    seat: Seat, clock: Clock, active: int = 0, spent: int = 0, drained: int = 0, near: bool = False
+) -> None:
+    """What the only worker of a lease writes; it always wants more."""
+    words = (ctypes.c_uint64 * 9)(active, active * near, spent, 1, 2_000, 0, clock.now, 0, drained)
+    native().rgpu_token_write_slot(ctypes.c_void_p(seat.page.address), 0, words)
+
+
+def join(device: DeviceTokens, clock: Clock, lease: str, request_ppm: int = PPM // 3) -> Seat:
+    """A lease with endless work."""
+    page = LeasePage(Quota(1 << 30))
+    page.take(0, 1)
+    token = TokenView(page.address)
+    token.write(Phase.NONE, 0)
+    seat = Seat(lease, "", 0, Share(request_ppm), False, "", page, token)
+    speak(seat, clock)
+    device.add(seat)
+    return seat
+
+
+def turn(device: DeviceTokens, clock: Clock, hand_over_ns: int) -> tuple[Seat, int]:
+    """Who has the device uses it to the end of its slice; that slice, in ns."""
+    while True:
+        holder = device.holder
+        assert holder is not None
+        if holder.phase is Phase.SLICE:
+            break
+        clock.now += 5 * MS
+        device.act(clock.now)
+    slice_ns = holder.token.read().slice_ns
+    speak(holder, clock, active=holder.generation)
+    device.look(holder)
+    clock.now += slice_ns
+    speak(holder, clock, spent=holder.generation, drained=clock.now)
+    clock.now += hand_over_ns
+    device.look(holder)
+    device.tick(clock.now)
+    return holder, slice_ns
+
+
+def first_slice(hand_over_ns: int) -> int:
+    """The slice of a lease that comes after many hand-overs that took so long, in ns."""
+    clock = Clock()
+    device = DeviceTokens(60_000 * MS, lambda session, sentence: None, clock=clock)
+    device.start()
+    seats = [join(device, clock, lease) for lease in ("a", "b")]
+    for _ in range(60):
+        turn(device, clock, hand_over_ns)
+    seats.append(join(device, clock, "new"))
+    slices = [turn(device, clock, hand_over_ns) for _ in range(10)]
+    for seat in seats:
+        seat.page.close()
+    return next(slice_ns for seat, slice_ns in slices if seat.lease == "new")
+
+
+def test_slices_follow_the_measured_hand_over() -> None:
+    # What the next holder needs until its first kernel runs (100 us) comes on top.
+    assert first_slice(0) == 10 * MS
+    assert 19 * MS <= first_slice(100_000) <= 20 * MS
+    assert first_slice(2 * MS) == 25 * MS
+
+
+def test_a_pause_of_the_device_is_no_hand_over() -> None:
+    assert first_slice(20 * MS) == 10 * MS
+
+
+def test_a_longer_slice_is_the_same_grant() -> None:
+    clock = Clock()
+    device = DeviceTokens(60_000 * MS, lambda session, sentence: None, clock=clock)
+    device.start()
+    seats = [join(device, clock, "a", PPM * 9 // 10), join(device, clock, "b", PPM // 10)]
+    while device.holder is not seats[0] or seats[0].phase is not Phase.SLICE:
+        turn(device, clock, 0)
+    holder, before = seats[0], seats[0].token.read()
+    speak(holder, clock, active=holder.generation)
+    clock.now += before.slice_ns - 3 * MS
+    speak(holder, clock, active=holder.generation, near=True)
+    device.look(holder)
+    after = holder.token.read()
+    assert after[:3] == before[:3]
+    assert after.slice_ns > before.slice_ns
+    # It goes on, and is then looked at as ever.
+    assert device.holder is holder
+    clock.now = before.start_ns + after.slice_ns
+    speak(holder, clock, spent=holder.generation, drained=clock.now)
+    device.look(holder)
+    for seat in seats:
+        seat.page.close()

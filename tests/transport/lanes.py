@@ -1,0 +1,109 @@
+"""A client of the wire by hand: opens a session that survives cuts, resumes it, speaks records."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import replace
+
+from rgpu_common.wire.frame import HEADER_BYTES, Frame, parse_header
+from rgpu_common.wire.handshake import (
+    Attach,
+    Band,
+    Handshake,
+    Hello,
+    Welcome,
+    Wish,
+    WishKey,
+    decode_refused,
+    decode_welcome,
+    encode_attach,
+    encode_hello,
+)
+from rgpu_common.wire.resume import Lane, Resume, decode_resumed, encode_resume
+
+RECORD = struct.Struct("<IIQQ")
+HELLO = Hello(
+    release="test",
+    lease_key="by-hand",
+    program="test",
+    memory_bytes=1 << 20,
+    device_bands=(Band(0x2A0000000000, 1 << 40),),
+    pinned_bands=(Band(0x3A0000000000, 1 << 34),),
+    wishes=(Wish(WishKey.RESUMABLE, 1),),
+)
+
+
+def connect(address: str) -> socket.socket:
+    host, port = address.rsplit(":", 1)
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = connection.recv(count - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data
+
+
+def frame(connection: socket.socket) -> Frame:
+    header = parse_header(exactly(connection, HEADER_BYTES))
+    head = exactly(connection, header.head_bytes)
+    return Frame(header, head, exactly(connection, header.bulk_bytes))
+
+
+class ByHand:
+    """A session over raw sockets.  `command` and `control` are its connections."""
+
+    def __init__(self, address: str, hello: Hello = HELLO) -> None:
+        self.address = address
+        self.command = connect(address)
+        self.command.sendall(encode_hello(replace(hello)))
+        answer = frame(self.command)
+        assert answer.header.opcode == Handshake.WELCOME, decode_refused(answer.head)
+        self.welcome: Welcome = decode_welcome(answer.head)
+        self.control = connect(address)
+        self.control.sendall(encode_attach(Attach(self.welcome.session, self.welcome.secret)))
+
+    @property
+    def grace_ms(self) -> int:
+        return next((g.value for g in self.welcome.grants if g.key == WishKey.RESUMABLE), 0)
+
+    def record(self, connection: socket.socket) -> tuple[int, int, int, int, bytes]:
+        """The next record: length, flags, offset, received, the bytes."""
+        header = RECORD.unpack(exactly(connection, RECORD.size))
+        return (*header, exactly(connection, header[0]))
+
+    def resume(
+        self, epoch: int, received: int = 0, lane: Lane = Lane.COMMAND, **fields: object
+    ) -> tuple[socket.socket, Frame]:
+        """Says RESUME on a new connection; that and the answer."""
+        message = Resume(self.welcome.session, self.welcome.secret, lane, 0, epoch, received)
+        connection = connect(self.address)
+        try:
+            connection.sendall(encode_resume(replace(message, **fields)))  # type: ignore[arg-type]
+            return connection, frame(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        self.command.close()
+        self.control.close()
+
+
+def refusal(answer: Frame) -> tuple[int, str]:
+    """Status and sentence of a REFUSED."""
+    assert answer.header.opcode == Handshake.REFUSED
+    return answer.header.status, decode_refused(answer.head).sentence
+
+
+def resumed(answer: Frame) -> int:
+    """What a RESUMED says was received."""
+    assert answer.header.opcode == Handshake.RESUMED, refusal(answer)
+    return decode_resumed(answer.head).received

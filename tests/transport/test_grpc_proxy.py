@@ -1,0 +1,130 @@
+"""Sessions that reach their server through a real HTTP/2 proxy with TLS, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import clients
+from helpers.agent import GRPC, Agent
+from helpers.command import rgpu_command
+from helpers.gateway import Gateway, receive
+from helpers.nginx import Nginx
+from helpers.server import Server, run_client
+from helpers.waiting import wait_until
+
+PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
+COPY = """
+import os
+cuda.open()
+data = os.urandom(48 << 20)
+device = cuda.alloc(len(data))
+cuda.upload(device, data)
+assert cuda.download(device, len(data)) == data
+print("ok")
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(*GRPC) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def proxy(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
+    with Nginx(tmp_path_factory.mktemp("nginx"), server.grpc) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def agent(proxy: Nginx) -> Iterator[Agent]:
+    with Agent(proxy.address, RGPU_TLS_CA=proxy.ca) as running:
+        yield running
+
+
+@pytest.mark.parametrize("program", ["numba_matmul", "core_memory_events"])
+def test_programs(proxy: Nginx, program: str) -> None:
+    path = str(PROGRAMS / f"{program}.py")
+    result = run_client(proxy.address, sys.executable, path, RGPU_TLS_CA=proxy.ca)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1] == "ok"
+
+
+def test_large_copies(agent: Agent) -> None:
+    code, output, errors = clients.run(agent.unix, COPY)
+    assert (code, output) == (0, "ok\n"), errors
+
+
+def test_the_api(proxy: Nginx) -> None:
+    done = subprocess.run(
+        [rgpu_command(), "devices", "--server", proxy.address],
+        env={**os.environ, "RGPU_TLS_CA": proxy.ca},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "emulated" in done.stdout, done.stderr
+
+
+def test_many_sessions_share_the_way(agent: Agent) -> None:
+    running = [clients.start(agent.unix, COPY.replace("48 <<", "4 <<")) for _ in range(6)]
+    ends = [client.communicate(timeout=100) for client in running]
+    assert [output for output, _ in ends] == ["ok\n"] * 6, ends
+
+
+def test_a_proxy_that_dies_and_comes_back(server: Server, tmp_path: Path) -> None:
+    with Nginx(tmp_path, server.grpc) as proxy, Agent(proxy.address, RGPU_TLS_CA=proxy.ca) as agent:
+        client = clients.start(
+            agent.unix,
+            """
+            cuda.open()
+            print("open")
+            wait_for_line()
+            try:
+                cuda.alloc(4096)
+            except CudaError as error:
+                print(error.result)
+            """,
+        )
+        assert client.stdout is not None
+        assert client.stdout.readline() == "open\n"
+        proxy.stop()
+        output, errors = client.communicate("\n", timeout=10)
+        assert output == "911\n", errors
+        assert errors.startswith("rgpu")
+        _, output, errors = clients.run(agent.unix, "print(cuda.result('cuInit', 0))")
+        assert output == "46\n"
+        assert "no rgpu server answers at grpcs:" in errors
+        proxy.start()
+        wait_until(lambda: clients.run(agent.unix, COPY.replace("48 <<", "1 <<"))[1] == "ok\n")
+
+
+@pytest.mark.slow
+def test_an_idle_tunnel_outlives_the_proxys_patience(tmp_path: Path) -> None:
+    """The proxy ends what is idle for 5 s; both ends of a tunnel speak every 3 s."""
+    with (
+        Gateway() as gateway,
+        Nginx(tmp_path, gateway.address, seconds=5) as proxy,
+        Agent(proxy.address, RGPU_TLS_CA=proxy.ca) as agent,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client,
+    ):
+        client.settimeout(30)
+        client.connect(agent.unix.removeprefix("unix:"))
+        client.sendall(b"hi")
+        inner, _ = gateway.accept()
+        with inner:
+            assert receive(inner, 2) == b"hi"
+            assert not select.select([client, inner], [], [], 12)[0]
+            client.sendall(b"still")
+            assert receive(inner, 5) == b"still"
+            inner.sendall(b"here")
+            assert receive(client, 4) == b"here"

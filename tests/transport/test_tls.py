@@ -1,0 +1,474 @@
+"""tls: who is trusted, who is let in, and what neither a stranger nor a slow client can do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import clients, pki
+from helpers.server import Server, rgpu_command, run_client
+from helpers.waiting import wait_until
+
+from rgpu_common.wire.frame import HEADER_BYTES, parse_header
+from rgpu_common.wire.handshake import (
+    Attach,
+    Handshake,
+    Hello,
+    decode_refused,
+    decode_welcome,
+    encode_attach,
+    encode_hello,
+)
+
+MTLS = "[identity]\nrequire = 'always'\noperators = ['bob']"
+COPY = """
+import os
+cuda.open()
+for size in (1, 16383, 16385, 3 << 20, (24 << 20) + 7):
+    data = os.urandom(size)
+    address = cuda.alloc(size)
+    cuda.upload(address, data)
+    assert cuda.download(address, size) == data
+    cuda.free(address)
+print("ok")
+"""
+HOLD = """
+import sys
+cuda.open()
+address = cuda.alloc(1 << 20)
+print("here", flush=True)
+for line in sys.stdin:
+    cuda.upload(address, line.encode())
+    print(cuda.download(address, len(line)).decode(), end="", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(tls=pki.config(more=MTLS), device="emulated:256MiB") as running:
+        yield running
+
+
+def port(server: Server) -> int:
+    return int(server.tls.rpartition(":")[2])
+
+
+def start(server: Server, source: str, **variables: str) -> subprocess.Popen[str]:
+    return clients.start(server.tls, source, **variables)
+
+
+def opens(address: str, variables: dict[str, str]) -> tuple[bool, str]:
+    """Whether a program gets its session; what it and the API's client print otherwise."""
+    status, _, errors = clients.run(address, "cuda.open()", **variables)
+    done = subprocess.run(
+        [rgpu_command(), "devices", "--server", address],
+        env={**os.environ, **variables}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (status == 0) == (done.returncode == 0), errors + done.stderr
+    return status == 0, errors + done.stderr
+
+
+def test_certificates_of_clients_are_their_tenants(server: Server) -> None:
+    alice, bob = pki.client("alice"), pki.client("bob")
+    status, output, errors = clients.run(server.tls, COPY, **alice)
+    assert (status, output) == (0, "ok\n"), errors
+    holder = start(server, HOLD, **alice)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "here\n"
+
+    def ps(variables: dict[str, str]) -> str:
+        return subprocess.run(
+            [rgpu_command(), "ps", "--json", "--server", server.tls],
+            env={**os.environ, **variables}, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+    shown = ps(alice)
+    assert '"transport": "tls"' in shown
+    assert '"tenant": "alice"' in shown
+    assert '"tenant": "alice"' in ps(bob)
+    done = run_client(
+        server.tls, sys.executable, "-c", clients.PRELUDE + "cuda.open()",
+        options=("--tenant", "bob"), PYTHONPATH=str(clients.TESTS), **alice,
+    )  # fmt: skip
+    assert "you are tenant 'alice' here" in done.stderr
+    holder.communicate("x\n")
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        (pki.client, "without a token or a certificate"),
+        (lambda: pki.client("stranger/alice"), "ended the connection"),
+        (lambda: pki.client("expired-alice"), "ended the connection"),
+        (lambda: pki.client("alice", ca="stranger/ca"), "is not trusted"),
+        (lambda: pki.client("alice", ca=""), "is not trusted"),
+        (lambda: pki.client("none"), "holds no certificate that can be read"),
+        (lambda: {**pki.client(), "RGPU_TLS_CA": "/none"}, "holds no certificates that can be"),
+        (
+            lambda: {**pki.client("alice"), "RGPU_TLS_KEY": f"{pki.folder()}/bob.key"},
+            "is not the key of",
+        ),
+    ],
+    ids=["none", "stranger", "expired", "wrong ca", "system", "no file", "no ca", "wrong key"],
+)
+def test_who_is_not_let_in_learns_why(
+    server: Server,
+    variables: object,
+    sentence: str,
+) -> None:
+    assert callable(variables)
+    found, text = opens(server.tls, {"RGPU_TLS_CA": "", **variables()})
+    assert not found
+    assert sentence in text, text
+
+
+@pytest.mark.parametrize(
+    ("certificate", "host", "sentence"),
+    [
+        ("expired-server", "127.0.0.1", "has expired"),
+        ("elsewhere", "127.0.0.1", "is not for '127.0.0.1'"),
+        ("elsewhere", "localhost", "is not for 'localhost'"),
+        ("stranger/server", "127.0.0.1", "is not trusted"),
+    ],
+)
+def test_a_server_that_is_not_the_right_one(certificate: str, host: str, sentence: str) -> None:
+    with Server(tls=pki.config(certificate)) as server:
+        found, text = opens(f"tls:{host}:{port(server)}", pki.client("alice"))
+        assert not found
+        assert sentence in text, text
+
+
+def test_without_a_required_certificate_nobody_shakes_hands() -> None:
+    with Server(tls=pki.config().replace("client_ca", "require_client_cert = true\nclient_ca")) as (
+        server
+    ):
+        found, text = opens(server.tls, pki.client())
+        assert not found
+        assert "certificate required" in text
+        assert opens(server.tls, pki.client("alice"))[0]
+        wait_until(lambda: "peer did not return a certificate" in "".join(server.log))
+        assert opens(f"tls:localhost:{port(server)}", pki.client("alice"))[0]
+
+
+def test_tokens_go_over_tls(tmp_path: Path) -> None:
+    def token(*words: str) -> str:
+        return subprocess.run(
+            [rgpu_command(), "token", words[0], "--tokens", str(tmp_path / "tokens"), *words[1:]],
+            capture_output=True, text=True, check=True,
+        ).stdout.strip()  # fmt: skip
+
+    secret = token("new", "carol")
+    more = f"[identity]\nrequire = 'always'\ntokens = '{tmp_path}/tokens'"
+    with Server(tls=pki.config(more=more)) as server:
+        carol = {**pki.client(), "RGPU_TOKEN": secret}
+        assert opens(server.tls, carol)[0]
+        both, text = opens(server.tls, {**pki.client("alice"), "RGPU_TOKEN": secret})
+        assert not both
+        assert "use one of the two" in text
+        token("revoke", "--tenant", "carol")
+        found, text = opens(server.tls, carol)
+        assert not found
+        assert "was revoked" in text
+        assert not [line for line in server.log if secret in line]
+
+
+# What is not TLS, and what is not ours
+
+
+def test_plain_text_at_the_tls_port_and_the_other_way_round(server: Server) -> None:
+    _, _, errors = clients.run(f"127.0.0.1:{port(server)}", "cuda.open()")
+    assert "this port speaks TLS: write tls:HOST:PORT" in errors
+    _, _, errors = clients.run(f"tls:{server.tcp}", "cuda.open()")
+    assert "does not speak TLS 1.3" in errors
+    done = subprocess.run(
+        [rgpu_command(), "devices", "--server", f"127.0.0.1:{port(server)}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    for noise in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\xff\xff" + b"x" * 999,
+        b"\x16",
+        bytes(9),
+    ):
+        with socket.create_connection(("127.0.0.1", port(server))) as lane:
+            lane.sendall(noise)
+            lane.shutdown(socket.SHUT_WR)
+            lane.settimeout(20)
+            with contextlib.suppress(ConnectionResetError):
+                while lane.recv(4096):
+                    pass
+    assert opens(server.tls, pki.client("alice"))[0]
+
+
+def secure(server: Server, certificate: str = "alice") -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=f"{pki.folder()}/ca.pem")
+    if certificate:
+        context.load_cert_chain(
+            f"{pki.folder()}/{certificate}.pem", f"{pki.folder()}/{certificate}.key"
+        )
+    plain = socket.create_connection(("127.0.0.1", port(server)), timeout=30)
+    return context.wrap_socket(plain, server_hostname="localhost")
+
+
+def frame(lane: ssl.SSLSocket) -> tuple[int, bytes]:
+    def exactly(count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = lane.recv(count - len(data))
+            assert piece, "the server closed"
+            data += piece
+        return data
+
+    header = parse_header(exactly(HEADER_BYTES))
+    return header.opcode, exactly(header.payload_bytes)
+
+
+def test_older_versions_of_tls_are_refused(server: Server) -> None:
+    context = ssl.create_default_context(cafile=f"{pki.folder()}/ca.pem")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with (
+        socket.create_connection(("127.0.0.1", port(server)), timeout=30) as plain,
+        pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"),
+    ):
+        context.wrap_socket(plain, server_hostname="localhost")
+
+
+def test_other_protocols_are_refused(server: Server) -> None:
+    context = ssl.create_default_context(cafile=f"{pki.folder()}/ca.pem")
+    context.set_alpn_protocols(["http/1.1", "smtp"])
+    with (
+        socket.create_connection(("127.0.0.1", port(server)), timeout=30) as plain,
+        pytest.raises(ssl.SSLError, match=r"(?i)no.application.protocol"),
+    ):
+        context.wrap_socket(plain, server_hostname="localhost")
+
+
+def test_the_secret_of_a_session_is_good_once() -> None:
+    with Server(tls=pki.config(), device="emulated:256MiB") as server:
+        _attach_twice(server)
+
+
+def _attach_twice(server: Server) -> None:
+    bands = ((0x200000000000, 1 << 36), (0x280000000000, 1 << 36))
+    pinned = ((0x300000000000, 1 << 34), (0x380000000000, 1 << 34))
+    with secure(server) as lane, secure(server, "bob") as control, secure(server) as again:
+        lane.sendall(encode_hello(Hello(minor=0, device_bands=bands, pinned_bands=pinned)))  # type: ignore[arg-type]
+        opcode, head = frame(lane)
+        assert opcode == Handshake.WELCOME
+        welcome = decode_welcome(head)
+        attach = encode_attach(Attach(welcome.session, welcome.secret))
+        control.sendall(attach)
+        assert frame(control)[0] == Handshake.ATTACHED
+        again.sendall(attach)
+        opcode, head = frame(again)
+        assert opcode == Handshake.REFUSED
+        assert "already used" in decode_refused(head).sentence
+        # The last words come whole, then the stream ends in order.
+        assert again.recv(1) == b""
+
+
+# Floods, slow ones, and deaths
+
+
+def test_strangers_who_say_nothing_make_room() -> None:
+    more = "[sessions]\nhandshakes = 8\nhandshake_seconds = 30"
+    with Server(tls=pki.config(more=more)) as server, contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port(server))))
+            for _ in range(40)
+        ]
+        assert opens(server.tls, pki.client("alice"))[0]
+        silent[0].settimeout(20)
+        with contextlib.suppress(ConnectionResetError):
+            assert silent[0].recv(1) == b""
+        # And those who have shaken hands and then say nothing: the front door has its own bound.
+        hushed = [stack.enter_context(secure(server)) for _ in range(20)]
+        assert opens(server.tls, pki.client("alice"))[0]
+        hushed[0].settimeout(20)
+        with contextlib.suppress(OSError):
+            assert hushed[0].recv(1) == b""
+
+
+def test_a_handshake_has_a_deadline() -> None:
+    with Server(tls=pki.config(more="[sessions]\nhandshake_seconds = 0.3")) as server:
+        for first in (b"", b"\x16\x03\x01\x01\x00"):
+            with socket.create_connection(("127.0.0.1", port(server)), timeout=20) as lane:
+                lane.sendall(first)
+                with contextlib.suppress(ConnectionResetError):
+                    assert lane.recv(1) == b""
+
+
+def gateway(server: Server) -> int:
+    (pid,) = server.children("rgpu-gateway")
+    return pid
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def memory_of(pid: int) -> int:
+    """In kB."""
+    return int(status_of(pid)["VmRSS"].split()[0])
+
+
+def test_the_gateway_has_no_privileges(server: Server) -> None:
+    facts = status_of(gateway(server))
+    assert (facts["Seccomp"], facts["NoNewPrivs"]) == ("2", "1")
+    assert int(facts["CapEff"], 16) == int(facts["CapPrm"], 16) == 0
+    limits = Path(f"/proc/{gateway(server)}/limits").read_text()
+    assert "Max core file size        0                    0" in limits
+    fds = [os.readlink(path) for path in Path(f"/proc/{gateway(server)}/fd").iterdir()]
+    assert not [name for name in fds if "rgpu-lease" in name or name.endswith((".pem", ".key"))]
+
+
+def test_a_slow_reader_is_waited_for_in_bounded_memory(server: Server) -> None:
+    program = """
+    import ctypes
+    cuda.open()
+    size = 48 << 20
+    address = cuda.alloc(size)
+    to = ctypes.create_string_buffer(size)
+    print("here", flush=True)
+    for _ in range(3):
+        cuda("cuMemcpyDtoH_v2", to, ctypes.c_uint64(address), ctypes.c_size_t(size))
+    print("ok", flush=True)
+    """
+    reader = start(server, program, **pki.client("alice"))
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "here\n"
+    try:
+        _stop_reading(server, reader)
+    finally:
+        reader.send_signal(signal.SIGCONT)
+        output, _ = reader.communicate(timeout=60)
+    assert output == "ok\n"
+
+
+def _stop_reading(server: Server, reader: subprocess.Popen[str]) -> None:
+    reader.send_signal(signal.SIGSTOP)
+    first = memory_of(gateway(server))
+    before = None
+    deadline = time.monotonic() + 5
+    # Nothing moves any more: what the worker has written meanwhile lies in the sockets.
+    while time.monotonic() < deadline and before != (now := memory_of(gateway(server))):
+        before = now
+        assert opens(server.tls, pki.client("bob"))[0]
+    assert before is not None
+    assert before - first < 16 << 10
+
+
+def test_a_gateway_that_dies_is_replaced() -> None:
+    with Server(tls=pki.config(), device="emulated:256MiB") as server:
+        first = gateway(server)
+        holder = start(server, HOLD, **pki.client("alice"))
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "here\n"
+        os.kill(first, signal.SIGKILL)
+        # Its session goes on through the next one.
+        assert holder.communicate("x\n", timeout=60) == ("x\n", "")
+        wait_until(lambda: server.children("rgpu-gateway") not in ([], [first]))
+        assert opens(server.tls, pki.client("alice"))[0]
+        assert any("another one is started" in line for line in server.log)
+
+
+def test_sessions_outlive_the_server_with_their_gateway() -> None:
+    with Server(tls=pki.config(), device="emulated:256MiB") as server:
+        pid = gateway(server)
+        holder = start(server, HOLD, **pki.client("alice"))
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "here\n"
+        server.stop()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port(server)))
+        holder.stdin.write("still here\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "still here\n"
+        holder.communicate()
+        wait_until(lambda: not Path(f"/proc/{pid}/fd").exists())
+
+
+def test_certificates_are_read_again(tmp_path: Path) -> None:
+    for name in ("server.pem", "server.key"):
+        (tmp_path / name).write_bytes((pki.folder() / f"elsewhere{name[6:]}").read_bytes())
+    text = pki.config().replace(f"{pki.folder()}/server", f"{tmp_path}/server")
+    with Server(tls=text) as server:
+        assert server.process is not None
+        assert not opens(server.tls, pki.client("alice"))[0]
+        (tmp_path / "server.key").write_text("no key")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: any("keeps its old certificates" in line for line in server.log))
+        for name in ("server.pem", "server.key"):
+            (tmp_path / name).write_bytes((pki.folder() / name).read_bytes())
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: any("read its certificates again" in line for line in server.log))
+        assert opens(server.tls, pki.client("alice"))[0]
+
+
+@pytest.mark.parametrize("order", ["before", "after", "never"])
+def test_last_words_go_whoever_else_uses_openssl(server: Server, order: str) -> None:
+    program = f"""
+    if {order!r} == "before":
+        import ssl
+        ssl.create_default_context()
+    cuda.open()
+    address = cuda.alloc(1 << 20)
+    if {order!r} == "after":
+        import ssl
+        ssl.create_default_context()
+    cuda.upload(address, bytes(1 << 20))
+    """
+    key = f"exit-{order}"
+    status, output, errors = clients.run(server.tls, program, RGPU_LEASE=key, **pki.client("alice"))
+    assert (status, output, errors) == (0, "", "")
+
+    def noted(event: str, name: str, value: object) -> dict[str, object] | None:
+        for line in list(server.log):
+            found = json.loads(line[line.index("{") :]) if f'"event":"{event}"' in line else {}
+            if found.get(name) == value:
+                return dict(found)
+        return None
+
+    lease = noted("lease_granted", "key", key)
+    assert lease is not None
+    session = noted("session_assigned", "lease", lease["lease"])
+    assert session is not None
+    wait_until(lambda: noted("session_ended", "session", session["session"]) is not None)
+    ended = noted("session_ended", "session", session["session"])
+    assert ended is not None
+    assert ended["reason"] == "the client said goodbye"
+
+
+# Without OpenSSL
+
+
+def test_without_openssl_there_is_a_sentence(server: Server) -> None:
+    status, _, errors = clients.run(
+        server.tls, "cuda.open()", RGPU_LIBSSL="/nowhere.so", **pki.client()
+    )
+    assert status != 0
+    assert "tls: needs OpenSSL 3 or 1.1.1" in errors
+    with pytest.raises(RuntimeError, match="tls: needs OpenSSL"):
+        Server(tls=pki.config(), RGPU_LIBSSL="/nowhere.so").__enter__()
+
+
+def test_a_server_without_its_files_does_not_start() -> None:
+    for text, sentence in (
+        (pki.config("none"), "holds no certificate that can be read"),
+        ("", "needs a certificate: set tls.certificate and tls.key"),
+    ):
+        with pytest.raises(RuntimeError, match=sentence):
+            Server(tls=text).__enter__()

@@ -1,0 +1,346 @@
+"""What the device really holds, by its own counters, against the lease's limit: each path alone is
+driven until it is refused, and must stay within the bound that docs/quotas-memory.md states."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from helpers.waiting import wait_until
+
+from worker.client import LEGACY, SECONDS, Client
+from worker.test_daemon import LeasePage, open_session, pooled
+from worker.test_modules import PTX, put_image
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+DEVICE = 1 << 30
+OUT_OF_MEMORY = 2
+DEFAULT_POOL = 1 << 63
+
+
+@contextmanager
+def leased(limit: int = LIMIT) -> Iterator[tuple[Client, LeasePage]]:
+    """A session under a lease whose page the test writes."""
+    page = LeasePage(limit)
+    ours, theirs = socket.socketpair()
+    compiler = subprocess.Popen(
+        [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(theirs.fileno())],
+        pass_fds=(theirs.fileno(),),
+    )
+    theirs.close()
+    try:
+        with pooled("--no-sandbox") as warm:
+            client = open_session(warm, page, compiler=ours.fileno())
+            ours.close()
+            yield client, page
+    finally:
+        compiler.wait(SECONDS)
+
+
+def held(client: Client, page: LeasePage, limit: int = LIMIT) -> int:
+    """What the device has in use: with a limit far above its size, the quota's view is its own."""
+    page.set_limit(DEVICE * 1024)
+    info = client.call("rgpuMemGetInfo")
+    page.set_limit(limit)
+    assert info["total"] == DEVICE
+    return DEVICE - int(info["free"])
+
+
+def view(client: Client) -> tuple[int, int]:
+    info = client.call("rgpuMemGetInfo")
+    return int(info["free"]), int(info["total"])
+
+
+def until_refused(attempt: Callable[[int], int], most: int = 40_000) -> int:
+    """Calls `attempt(n)` until it answers "out of memory"; how often it went well."""
+    for n in range(most):
+        status = attempt(n)
+        if status == OUT_OF_MEMORY:
+            return n
+        assert status == 0, f"attempt {n} gave {status}"
+    raise AssertionError("it was never refused")
+
+
+def pool_alloc(client: Client, pool: int, count: int) -> int:
+    return client.result("rgpuPoolAlloc", pool=pool, bytes=count, stream=LEGACY).status
+
+
+def load(client: Client, module: int, data: bytes, what: str = "Module") -> int:
+    put_image(client, 9000 + module, data)
+    key = what.lower()
+    return client.result(
+        f"rgpu{what}Load", **{key: module}, image=9000 + module, options=b"",
+        info_log_bytes=0, error_log_bytes=0,
+    ).status  # fmt: skip
+
+
+def with_table(size: int) -> bytes:
+    table = f".visible .global .align 16 .b8 table[{size}];\n.visible .entry add".encode()
+    return PTX.replace(b".visible .entry add", table)
+
+
+@pytest.mark.parametrize("size", [100_000, 3 * MIB + 1, 4096])
+def test_plain_memory_is_exact(size: int) -> None:
+    with leased() as (client, page):
+        count = until_refused(lambda _: client.result("rgpuMemAlloc", bytes=size).status)
+        taken = (size + 4095) // 4096 * 4096
+        assert count == LIMIT // taken
+        assert held(client, page) == page.used() == count * taken
+
+
+def test_many_small_allocations_are_charged_what_they_take() -> None:
+    """A page each on the emulated device, though the program asked for 16 bytes."""
+    limit = 8 * MIB
+    with leased(limit) as (client, page):
+        count = until_refused(lambda _: client.result("rgpuMemAlloc", bytes=16).status)
+        assert count == limit // 4096
+        assert held(client, page, limit) == limit
+
+
+def test_pitched_memory_is_exact() -> None:
+    with leased() as (client, page):
+        arguments = {"width": 1000, "height": 1001, "element_bytes": 4}
+        until_refused(lambda _: client.result("rgpuMemAllocPitch", **arguments).status)
+        # The widest pitch that a device could have is what has to be free.
+        assert LIMIT - 1001 * 1024 - 4096 <= held(client, page) == page.used() <= LIMIT
+
+
+@pytest.mark.parametrize("pools", [1, 5])
+def test_pools_hold_what_is_charged(pools: int) -> None:
+    with leased() as (client, page):
+        ids = [DEFAULT_POOL, *range(30, 29 + pools)]
+        for pool in ids[1:]:
+            client.call("rgpuPoolCreate", pool=pool, device=0, max_bytes=0)
+        until_refused(lambda n: pool_alloc(client, ids[n % pools], 700_000))
+        assert held(client, page) == page.used() <= LIMIT
+        # All that is left is less than one growth.
+        assert page.used() > LIMIT - 2 * MIB - 700_000
+
+
+def test_a_pool_in_pieces_does_not_grow_past_the_limit() -> None:
+    """Much is free in the pool, but no piece is large enough."""
+    with leased() as (client, page):
+        client.call("rgpuPoolCreate", pool=30, device=0, max_bytes=0)
+        # RELEASE_THRESHOLD: it keeps what is freed.
+        client.call("rgpuMemGetInfo")
+        client.post("rgpuPoolSetAttribute", pool=30, attribute=4, value=(1 << 64) - 1)
+        pieces: list[int] = []
+
+        def one(_: int) -> int:
+            answer = client.result("rgpuPoolAlloc", pool=30, bytes=MIB, stream=LEGACY)
+            if answer.status == 0:
+                pieces.append(int(answer.values["dptr"]))
+            return answer.status
+
+        until_refused(one)
+        for address in pieces[::2]:
+            client.post("rgpuPoolFree", dptr=address, stream=LEGACY)
+        half = len(pieces[::2]) * MIB
+        assert pool_alloc(client, 30, half + 8 * MIB) == OUT_OF_MEMORY
+        assert held(client, page) <= LIMIT
+        assert pool_alloc(client, 30, half - 2 * MIB) == 0, "what is unused was given up for it"
+        assert held(client, page) == page.used() <= LIMIT
+
+
+def test_a_stream_reuses_what_it_freed_although_the_lease_is_full() -> None:
+    with leased() as (client, page):
+        size = LIMIT - 4 * MIB
+        for _ in range(8):
+            answer = client.result("rgpuPoolAlloc", pool=DEFAULT_POOL, bytes=size, stream=LEGACY)
+            assert answer.status == 0
+            client.post("rgpuPoolFree", dptr=answer.values["dptr"], stream=LEGACY)
+            assert held(client, page) <= LIMIT
+
+
+def test_a_destroyed_pool_is_charged_until_its_last_allocation_is_freed() -> None:
+    with leased() as (client, page):
+        for pool in range(30, 36):
+            client.call("rgpuPoolCreate", pool=pool, device=0, max_bytes=0)
+            answer = client.result("rgpuPoolAlloc", pool=pool, bytes=20 * MIB, stream=LEGACY)
+            client.post("rgpuPoolDestroy", pool=pool)
+            if answer.status == OUT_OF_MEMORY:
+                break
+            address = int(answer.values["dptr"])
+            client.upload(address, b"still there")
+            assert client.download(address, 11) == b"still there"
+        assert held(client, page) == page.used() == 60 * MIB
+        client.post("rgpuPoolFree", dptr=address, stream=LEGACY)
+        wait_until(lambda: page.used() == 40 * MIB)
+        assert held(client, page) == 40 * MIB
+
+
+@pytest.mark.parametrize("what", ["Module", "Library"])
+def test_code_and_its_data_are_charged(what: str) -> None:
+    with leased() as (client, page):
+        size = 9 * MIB
+        count = until_refused(lambda n: load(client, 100 + n, with_table(size), what))
+        each, rest = divmod(held(client, page), count)
+        assert rest == 0
+        assert size <= each < size + 16_384
+        assert count == LIMIT // (each + 4096), "beside its data, a page of code each"
+        assert held(client, page) <= page.used() <= LIMIT
+
+
+def test_the_image_of_a_module_without_data_is_charged() -> None:
+    limit = MIB
+    with leased(limit) as (client, page):
+        padded = PTX + b"\n" * 100_000
+        count = until_refused(lambda n: load(client, 100 + n, padded))
+        assert count == limit // ((len(padded) + 4096 + 4095) // 4096 * 4096)
+        assert held(client, page, limit) <= page.used() <= limit
+
+
+def test_a_library_in_every_context() -> None:
+    """Its data is placed once more where it is used first, by whatever call."""
+    with leased() as (client, page):
+        assert load(client, 50, with_table(20 * MIB), "Library") == 0
+        client.call("rgpuLibraryGetKernel", library=50, name=b"add", kernel=51)
+        for n in range(11, 16):
+            client.call("rgpuContextCreate", ctx=n, device=0, flags=0)
+            client.context = n
+            status = client.result("rgpuKernelGetFunction", kernel=51, function=100 + n).status
+            assert held(client, page) <= page.used() <= LIMIT
+            if status == OUT_OF_MEMORY:
+                break
+        assert n == 13
+        client.call("rgpuContextDestroy", ctx=10)
+        assert held(client, page) == page.used() == 0
+
+
+def test_the_stack_is_one_figure() -> None:
+    """Limit and largest launch share one pool of local memory; a lower limit gives it back."""
+    limit = 256 * MIB
+    with leased(limit) as (client, page):
+        assert load(client, 40, PTX) == 0
+        client.call("rgpuModuleGetFunction", module=40, name=b"deep", function=41)
+        out = client.alloc(4096)
+        base = held(client, page, limit)
+        launch = {
+            "function": 41, "kernel": 0, "grid_x": 1, "grid_y": 1, "grid_z": 1, "block_x": 32,
+            "block_y": 1, "block_z": 1, "shared_bytes": 0, "stream": LEGACY, "flags": 0,
+            "attributes": b"", "params": struct.pack("<Q", out),
+        }  # fmt: skip
+        client.post("rgpuLaunch", **launch)
+        assert client.result("rgpuContextSynchronize", ctx=10).status == 0
+        deep = held(client, page, limit) - base
+        assert deep >= 16384 * 2048
+        charged = page.used() - deep
+        for value, most in ((20_000, 2), (500_000, OUT_OF_MEMORY), (17_000, 0), (1024, 0)):
+            status = client.result("rgpuContextSetLimit", limit=0, value=value).status
+            assert status in (0, most)
+            assert held(client, page, limit) <= page.used() <= limit
+        assert page.used() == charged, "the limit took it back, with what the launch had needed"
+        assert held(client, page, limit) == base
+
+
+@pytest.mark.parametrize("what", [1, 2])
+def test_limits_are_charged_by_their_value(what: int) -> None:
+    with leased() as (client, page):
+        for value in (16 * MIB, LIMIT + 1, LIMIT, 4 * MIB):
+            status = client.result("rgpuContextSetLimit", limit=what, value=value).status
+            assert status == (OUT_OF_MEMORY if value > LIMIT else 0)
+            assert page.used() == (16 * MIB if value > LIMIT else value)
+            assert held(client, page) <= page.used()
+
+
+def test_every_path_at_once() -> None:
+    with leased() as (client, page):
+        client.call("rgpuPoolCreate", pool=30, device=0, max_bytes=0)
+        refused = 0
+        for n in range(60):
+            results = (
+                client.result("rgpuMemAlloc", bytes=300_000).status,
+                pool_alloc(client, 30, 400_000),
+                pool_alloc(client, DEFAULT_POOL, 100_000),
+                client.result("rgpuMemAllocPitch", width=99, height=999, element_bytes=4).status,
+                load(client, 100 + n, with_table(500_000), ("Module", "Library")[n % 2]),
+            )
+            assert set(results) <= {0, OUT_OF_MEMORY}
+            refused += OUT_OF_MEMORY in results
+            free, total = view(client)
+            assert 0 <= free <= total == LIMIT
+        assert refused > 10
+        assert held(client, page) <= page.used() <= LIMIT
+
+
+def test_loads_among_allocations_and_frees_of_other_threads() -> None:
+    """What others free while a module is measured must not hide what the module takes."""
+    with leased() as (client, page):
+        for n in range(25):
+            big = client.result("rgpuMemAlloc", bytes=20 * MIB)
+            pooled_ = client.result("rgpuPoolAlloc", pool=DEFAULT_POOL, bytes=15 * MIB, stream=1)
+            put_image(client, 39, with_table(MIB + n))
+            loading = client.post(
+                "rgpuModuleLoad", module=100 + n, image=39, options=b"", info_log_bytes=0,
+                error_log_bytes=0, thread=2,
+            )  # fmt: skip
+            if big.status == 0:
+                client.post("rgpuMemFree", dptr=big.values["dptr"])
+            if pooled_.status == 0:
+                client.post("rgpuPoolFree", dptr=pooled_.values["dptr"], stream=LEGACY)
+            waiting = client.post("rgpuContextSynchronize", ctx=10, thread=3)
+            again = client.post("rgpuMemAlloc", bytes=5 * MIB)
+            assert client.wait(loading).status in (0, OUT_OF_MEMORY)
+            assert client.wait(waiting).status == 0
+            answer = client.wait(again)
+            assert page.used() <= LIMIT
+            # The device lets go of what was freed once the work before is done.
+            wait_until(lambda: held(client, page) <= page.used())
+            if answer.status == 0:
+                client.post("rgpuMemFree", dptr=answer.values["dptr"])
+        for n in range(25):
+            client.post("rgpuModuleUnload", module=100 + n)
+        client.result("rgpuContextSynchronize", ctx=10)
+        wait_until(lambda: view(client)[0] == LIMIT)
+        assert held(client, page) == page.used() == 0
+
+
+# --- the view, and a limit that changes
+
+
+def test_the_view_is_the_quota_and_never_more_than_the_device() -> None:
+    with leased(DEVICE * 2) as (client, _):
+        assert view(client) == (DEVICE, DEVICE)
+
+
+def test_a_limit_lowered_below_use() -> None:
+    """Nothing new until it is below again, and nothing is taken away."""
+    with leased() as (client, page):
+        blocks = [client.alloc(10 * MIB) for _ in range(6)]
+        page.set_limit(25 * MIB)
+        assert view(client) == (0, 25 * MIB)
+        assert client.result("rgpuMemAlloc", bytes=16).status == OUT_OF_MEMORY
+        assert pool_alloc(client, DEFAULT_POOL, 16) == OUT_OF_MEMORY
+        client.upload(blocks[0], b"kept")
+        assert client.download(blocks[0], 4) == b"kept"
+        for block in blocks[1:]:
+            assert client.result("rgpuMemAlloc", bytes=16 * MIB).status == OUT_OF_MEMORY
+            client.post("rgpuMemFree", dptr=block)
+        client.alloc(15 * MIB)
+        assert view(client) == (0, 25 * MIB)
+
+
+def test_a_raised_limit_is_usable_at_once_on_every_path() -> None:
+    with leased() as (client, page):
+        assert pool_alloc(client, DEFAULT_POOL, 40 * MIB) == 0
+        assert pool_alloc(client, DEFAULT_POOL, 40 * MIB) == OUT_OF_MEMORY
+        page.set_limit(3 * LIMIT)
+        assert pool_alloc(client, DEFAULT_POOL, 40 * MIB) == 0, "no cap of old in the pool"
+        client.alloc(100 * MIB)
+        assert view(client) == (12 * MIB, 3 * LIMIT)
+
+
+def test_the_view_holds_while_the_limit_jumps() -> None:
+    with leased() as (client, page):
+        client.alloc(30 * MIB)
+        for n in range(200):
+            sequence = client.post("rgpuMemGetInfo")
+            page.set_limit((1 + n % 7) * 10 * MIB)
+            answer = client.wait(sequence).values
+            assert 0 <= int(answer["free"]) <= int(answer["total"]) <= DEVICE
