@@ -7,7 +7,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
+from helpers import links as links
+from helpers import probing as probing
+from helpers.agent import GRPC as GRPC
+from helpers.agent import Agent as Agent
 from helpers.clients import environment
+from helpers.command import rgpu_command as rgpu_command
 from helpers.server import Server as TestServer
 
 

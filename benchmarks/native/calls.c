@@ -1,6 +1,7 @@
 /* The call benchmark: driver calls through the library that is loaded as libcuda.so.1, interleaved
  * with the raw floor of the same transport.  Prints one JSON object.
  *   calls KIND all ROUNDS     sync call, launch storm, alloc+free, copies
+ *   calls KIND copies ROUNDS  only the copies
  *   calls KIND open           nanoseconds of cuInit in a fresh process
  *   calls KIND idle           opens a session with a context, prints "ready", waits for end of input */
 #define _GNU_SOURCE
@@ -175,8 +176,10 @@ static void copies(int rounds, int fd) {
 int main(int argc, char **argv) {
   const char *kind = argc > 1 ? argv[1] : "unix", *mode = argc > 2 ? argv[2] : "all";
   int rounds = argc > 3 ? atoi(argv[3]) : 1000, echo, copy;
-  if (rounds < 16 || rounds > 8192) return fprintf(stderr, "rounds: 16 to 8192\n"), 2;
-  if (strcmp(mode, "all") == 0) floor_start(kind, &echo, &copy);
+  int only_copies = strcmp(mode, "copies") == 0;
+  if (rounds < (only_copies ? 1 : 16) || rounds > (only_copies ? 64 : 8192))
+    return fprintf(stderr, "rounds: 16 to 8192, of copies 1 to 64\n"), 2;
+  if (only_copies || strcmp(mode, "all") == 0) floor_start(kind, &echo, &copy);
   load();
   if (strcmp(mode, "open") == 0) {
     uint64_t start = now_ns();
@@ -191,9 +194,13 @@ int main(int argc, char **argv) {
     return getchar() == EOF ? 0 : 0;
   }
   printf("{");
-  calls(rounds, echo);
-  launches(rounds / 50 > 200 ? 200 : rounds / 50 + 1);
-  copies(rounds >= 1000 ? 15 : 5, copy);
+  if (only_copies) {
+    copies(rounds, copy);
+  } else {
+    calls(rounds, echo);
+    launches(rounds / 50 > 200 ? 200 : rounds / 50 + 1);
+    copies(rounds >= 1000 ? 15 : 5, copy);
+  }
   printf("}\n");
   return 0;
 }

@@ -96,8 +96,12 @@ static void make_pair(const char *kind, int fds[2]) {
   if (connect(fds[0], (struct sockaddr *)&address, size) != 0) die("connect");
   fds[1] = accept(listener, NULL, NULL);
   close(listener);
-  setsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  setsockopt(fds[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  for (int i = 0; i < 2; i++) {
+    setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    /* As rgpu asks for: BBR's pacing would make the floor easier to reach. */
+    if (setsockopt(fds[i], IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) != 0)
+      setsockopt(fds[i], IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+  }
 }
 
 static int start_child(const char *kind, void (*serve)(int)) {

@@ -1,0 +1,184 @@
+"""What netprobe finds on emulated links, and whether the path that it chooses is the fastest.
+
+python -m benchmarks.net [--quick] [--json FILE]     (root: network namespaces and TUN devices)
+
+First each link is measured by raw TCP and by netprobe, one after the other.  Then a server is
+reached over two links at once; netprobe chooses one for each of three workloads, the workload runs
+over both, and the choice is right if no other path was clearly faster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness import Row, above, arguments, below, report, say
+from benchmarks.server import environment, links, probing, rgpu_command
+
+MS, MBIT, GBIT = links.MS, links.MBIT, links.GBIT
+Link, Namespace, Network, Shape = links.Link, links.Namespace, links.Network, links.Shape
+
+PORT = "7700"
+# Two paths whose steps differ by less are as good as each other (netprobe.choice.CLOSE).
+CLOSE = 1.10
+SHAPES = [
+    Shape("0.1 ms 1 Gbit/s", 0.1 * MS, GBIT),
+    Shape("0.5 ms 1 Gbit/s", 0.5 * MS, GBIT),
+    Shape("2 ms 1 Gbit/s", 2 * MS, GBIT),
+    Shape("20 ms 1 Gbit/s", 20 * MS, GBIT),
+    Shape("0.1 ms 10 Gbit/s", 0.1 * MS, 10 * GBIT),
+    Shape("2 ms 10 Gbit/s", 2 * MS, 10 * GBIT),
+    Shape("bucket 1 MiB 1 Gbit/s", 0, GBIT, 1 << 20),
+    Shape("bucket 256 KiB 200 Mbit/s", 0, 200 * MBIT, 256 << 10),
+]
+PAIRS = [
+    (Shape("near", 0.2 * MS, 200 * MBIT), Shape("far", 5 * MS, 2 * GBIT)),
+    (Shape("slow", 0.5 * MS, 200 * MBIT), Shape("fast", 0.5 * MS, GBIT)),
+    (Shape("long", 10 * MS, GBIT), Shape("short", 1 * MS, GBIT)),
+]
+WORKLOADS = ("call", "bulk", "mixed")
+# Steps of a trial over each path, and the part of them in which another must be faster to be it.
+ROUNDS = {"call": 9, "bulk": 2, "mixed": 5}
+MOST = 0.75
+
+
+def errors(network: Network, client: Namespace, server: Namespace, rounds: int) -> Iterator[Row]:
+    """How far netprobe is from the truth, on each link."""
+    with probing.responder(server) as port:
+        for shape in SHAPES:
+            link = network.link(client, server, shape)
+            if not shape.burst:
+                network.tune(client, server, link)
+            yield from _errors(network, client, server, link, port, rounds)
+            say(f"{shape.name}: done")
+
+
+def _errors(
+    network: Network, client: Namespace, server: Namespace, link: Link, port: str, rounds: int
+) -> Iterator[Row]:
+    trips: list[float] = []
+    rates: list[float] = []
+    reached: list[float] = []
+    for _ in range(rounds):
+        truth = network.truth(client, server, link)
+        path = probing.probe(client, f"tcp:{link.b}:{port}")["paths"][0]
+        trips.append(abs(path["round_trip"]["median"] / truth.round_trip - 1))
+        # A link that two CPUs cannot emulate at its rate is compared with what raw TCP got.
+        for way, raw in (("up", truth.up), ("down", truth.down)):
+            true = link.shape.goodput if raw > 0.85 * link.shape.goodput else raw
+            reached.append(raw / link.shape.goodput)
+            rates.append(abs(path[way]["bytes_per_second"] / true - 1))
+    name = link.shape.name
+    yield Row(f"{name}: raw TCP of the set rate", "ratio", statistics.median(reached))
+    if not link.shape.burst:
+        yield below(f"{name}: round trip off by", "ratio", statistics.median(trips), 0.10)
+    yield below(f"{name}: bandwidth off by", "ratio", statistics.median(rates), 0.15)
+
+
+@dataclass
+class Way:
+    """One way to the server, with a session over it."""
+
+    uri: str
+    program: subprocess.Popen[str]
+
+    def step(self, workload: str) -> float:
+        """Seconds of one step."""
+        assert self.program.stdin is not None
+        assert self.program.stdout is not None
+        self.program.stdin.write(workload + "\n")
+        self.program.stdin.flush()
+        return float(self.program.stdout.readline())
+
+
+@contextlib.contextmanager
+def serving(space: Namespace) -> Iterator[None]:
+    """`rgpu serve` on every address of a namespace."""
+    words = [rgpu_command(), "serve", "--device", "emulated:2GiB", "--insecure"]
+    command = space.first(*words, "--listen", f"0.0.0.0:{PORT}")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        try:
+            yield
+        finally:
+            server.terminate()
+
+
+@contextlib.contextmanager
+def stepping(space: Namespace, uri: str) -> Iterator[Way]:
+    """A session over one path, which waits for orders."""
+    program = Path(__file__).with_name("net_steps.py")
+    process = subprocess.Popen(
+        space.first(sys.executable, str(program)),
+        env=environment(uri, NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS="0", PYTHONWARNINGS="ignore"),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"no session over {uri}")
+        yield Way(uri, process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def choices(network: Network, client: Namespace, server: Namespace, trials: int) -> Iterator[Row]:
+    """How often the chosen path was the fastest, for each workload."""
+    right: dict[str, list[bool]] = {workload: [] for workload in WORKLOADS}
+    with serving(server):
+        for shapes in PAIRS:
+            uris = [f"tcp:{_made(network, client, server, shape).b}:{PORT}" for shape in shapes]
+            with contextlib.ExitStack() as stack:
+                ways = [stack.enter_context(stepping(client, uri)) for uri in uris]
+                for workload, number in itertools.product(WORKLOADS, range(trials)):
+                    right[workload].append(_trial(client, ways, workload, number))
+            say(f"{' or '.join(shape.name for shape in shapes)}: done")
+    for workload, results in right.items():
+        yield above(f"{workload}: the fastest was chosen", "ratio", statistics.mean(results), 0.95)
+
+
+def _made(network: Network, client: Namespace, server: Namespace, shape: Shape) -> Link:
+    link = network.link(client, server, shape)
+    network.tune(client, server, link)
+    return link
+
+
+def _trial(client: Namespace, ways: Sequence[Way], workload: str, number: int) -> bool:
+    """Whether netprobe's choice was the fastest, or as good as that: it is not if in most rounds
+    another way was clearly faster.
+    """
+    chosen = probing.probe(client, *(way.uri for way in ways), workload=workload)["choice"]["uri"]
+    seconds: dict[str, list[float]] = {way.uri: [] for way in ways}
+    for _ in range(ROUNDS[workload]):
+        # Each goes first as often as the others.
+        for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
+            seconds[way.uri].append(way.step(workload))
+        number += 1
+    slower = {
+        uri: statistics.mean(a > CLOSE * b for a, b in zip(seconds[chosen], took, strict=True))
+        for uri, took in seconds.items()
+    }
+    good = max(slower.values()) <= MOST
+    if not good:
+        say(f"{workload}: {chosen} was chosen, but {seconds}")
+    return good
+
+
+def main() -> None:
+    asked = arguments(__doc__ or "")
+    with links.Programs() as programs, Network(programs) as network:
+        client, server = network.namespace("client"), network.namespace("server")
+        rows = list(errors(network, client, server, 1 if asked.quick else 7))
+        rows += choices(network, client, server, 1 if asked.quick else 8)
+    report("net", rows, asked.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Whether shares, caps and memory limits hold, how exactly, and what that costs."""
