@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BUILD ?= build/dev
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen check test bench native sanitize fuzz compat gpu-check format clean
+.PHONY: dev gen check test bench native sanitize fuzz fuzz-quick compat gpu-check demo-cluster format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -37,21 +37,26 @@ native: ## C++ alone, with its tests
 	cmake --build $(BUILD) -j2
 	ctest --test-dir $(BUILD) --output-on-failure
 
-sanitize: ## C++ tests under ASan and UBSan
-	cmake -S . -B build/asan -DRGPU_TESTS=ON -DRGPU_WERROR=ON -DRGPU_SANITIZE=address,undefined -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
-	cmake --build build/asan -j2
-	ctest --test-dir build/asan --output-on-failure
+sanitize: ## worker, emulated device and shim under ASan and UBSan (the C++ tests always are)
+	$(BIN)/python tests/sanitize/run.py
 
 bench: ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks.calls --json build/calls.json
 
-fuzz: ## a minute of libFuzzer on everything that reads bytes from the wire (needs clang)
+FUZZ_TARGETS := frame_reader handshake commands image probe ring
+FUZZ_SECONDS ?= 20
+fuzz: ## libFuzzer on everything that reads bytes of a peer (needs clang)
 	$(BIN)/python fuzz/seeds.py build/seeds
 	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
-	cmake --build build/fuzz -j2 --target fuzz_frame_reader fuzz_handshake fuzz_commands
-	build/fuzz/fuzz/fuzz_frame_reader -max_total_time=20 build/seeds/frame_reader
-	build/fuzz/fuzz/fuzz_handshake -max_total_time=20 build/seeds/handshake
-	build/fuzz/fuzz/fuzz_commands -max_total_time=20 build/seeds/commands
+	cmake --build build/fuzz -j2 --target $(FUZZ_TARGETS:%=fuzz_%)
+	set -e; for target in $(FUZZ_TARGETS); do \
+	  mkdir -p build/corpus/$$target; \
+	  build/fuzz/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 \
+	    -artifact_prefix=build/ build/corpus/$$target build/seeds/$$target; \
+	done
+
+fuzz-quick: ## the same for ten seconds each, as in CI
+	$(MAKE) fuzz FUZZ_SECONDS=10
 
 compat: ## programs too heavy for every run
 	$(BIN)/python -m pip install '.[compat]'
@@ -59,6 +64,9 @@ compat: ## programs too heavy for every run
 
 gpu-check: ## the same programs in process and over the wire on NVIDIA's driver
 	$(PYTHON) tests/gpu/check.py
+
+demo-cluster: ## two nodes, three clients on three networks, a Prometheus, in namespaces (needs root)
+	$(BIN)/python examples/cluster
 
 clean:
 	rm -rf build dist
