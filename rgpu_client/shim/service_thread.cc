@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <memory>
 
@@ -21,7 +22,9 @@ void* Main(void* opaque) {
   t_service = true;
   const Start start = *std::unique_ptr<Start>(static_cast<Start*>(opaque));
   start.run(start.argument);
-  return nullptr;
+  // It never ends: the process takes it along.  What ends a thread frees what libraries keep for
+  // it, which at exit() they free themselves meanwhile (OpenSSL does, without a lock).
+  for (;;) pause();
 }
 
 void RunPlain(void* run) { reinterpret_cast<void (*)()>(run)(); }

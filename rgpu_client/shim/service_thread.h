@@ -1,5 +1,5 @@
-// Threads of the shim's own: detached, small, with every signal blocked so that handlers of the
-// application run on the application's threads only.
+// Threads of the shim's own: detached, small, there until the process ends, and with every signal
+// blocked so that handlers of the application run on the application's threads only.
 #pragma once
 
 namespace rgpu::shim {

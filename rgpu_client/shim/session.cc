@@ -262,6 +262,7 @@ void Session::End() {
   }
   channel_->FlushAtExit(kExitTimeoutMs);
   control_.Bye(kExitTimeoutMs);
+  transport::Retire(kExitTimeoutMs);
 }
 
 void Session::Abandon() {

@@ -240,4 +240,6 @@ std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions
   return ConnectTcp(uri, options, why);
 }
 
+void Retire(int timeout_ms) { tls::Retire(timeout_ms); }
+
 }  // namespace rgpu::transport

@@ -115,6 +115,10 @@ struct ConnectError {
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why);
 
+// The process is leaving: connections whose library takes itself apart at exit answer kClosed from
+// here on.  Waits at most `timeout_ms` for threads that are in such a library now.
+void Retire(int timeout_ms);
+
 // Makes a connection of a connected SOCK_STREAM descriptor (accepted, inherited or received) and
 // owns it from now on.  Null, with the descriptor closed, if it is none.
 std::unique_ptr<Connection> Adopt(int fd, const ConnectOptions& options = {});

@@ -84,7 +84,7 @@ Context* SharedContext(const Api& api, std::string* why) {
   static std::mutex* mutex = new std::mutex;
   static Context* context = nullptr;
   const std::lock_guard lock(*mutex);
-  if (context == nullptr) context = MakeContext(api, why);
+  if (const Use use; use && context == nullptr) context = MakeContext(api, why);
   return context;
 }
 
@@ -131,6 +131,23 @@ std::string HandshakeSentence(const TlsConnection& connection, const Api& api,
          (reason.empty() ? "it closed the connection" : reason) + "); see the server's log";
 }
 
+// `link` with TLS on it, on which nothing has been said yet.
+std::unique_ptr<TlsConnection> Wrap(const Api& api, Context* context, const std::string& address,
+                                    std::unique_ptr<Connection> link, ConnectError* why) {
+  const Use use;
+  if (!use) {
+    Fail(why, ECANCELED, "the program is ending");
+    return nullptr;
+  }
+  Ssl* ssl = api.SSL_new(context);
+  const bool expected = Expect(api, ssl, HostOf(address));
+  api.SSL_set_connect_state(ssl);
+  auto connection = std::make_unique<TlsConnection>(api, ssl, std::move(link), true);
+  if (expected) return connection;
+  Fail(why, 0, "'" + address + "' names no host that can have a certificate");
+  return nullptr;
+}
+
 }  // namespace
 
 std::unique_ptr<Connection> ConnectTls(const std::string& address, const ConnectOptions& options,
@@ -143,11 +160,8 @@ std::unique_ptr<Connection> ConnectTls(const std::string& address, const Connect
   const base::Deadline deadline(options.timeout_ms);
   std::unique_ptr<Connection> link = ConnectTcp(address, options, why);
   if (link == nullptr) return nullptr;
-  Ssl* ssl = api->SSL_new(context);
-  const bool expected = Expect(*api, ssl, HostOf(address));
-  api->SSL_set_connect_state(ssl);
-  auto connection = std::make_unique<TlsConnection>(*api, ssl, std::move(link), true);
-  if (!expected) return Fail(why, 0, "'" + address + "' names no host that can have a certificate");
+  auto connection = Wrap(*api, context, address, std::move(link), why);
+  if (connection == nullptr) return nullptr;
   bool timed_out = false;
   if (connection->Handshake(deadline.left_ms(), &timed_out)) return connection;
   if (timed_out) {

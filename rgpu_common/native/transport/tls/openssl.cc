@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 
@@ -127,12 +129,28 @@ Loaded Load() {
   return loaded;
 }
 
+// Never destroyed: threads use it while the process ends.
+std::shared_timed_mutex& Gate() {
+  static auto& gate = *new std::shared_timed_mutex;
+  return gate;
+}
+
+std::atomic<bool> g_retired{false};
+
 }  // namespace
 
 const Api* LoadOpenSsl(std::string* why) {
   static const Loaded* loaded = new Loaded(Load());
   if (!loaded->good) *why = loaded->why;
   return loaded->good ? &loaded->api : nullptr;
+}
+
+Use::Use() : lock_(Gate()), allowed_(!g_retired) {}
+
+void Retire(int timeout_ms) {
+  const bool alone = Gate().try_lock_for(std::chrono::milliseconds(timeout_ms));
+  g_retired = true;
+  if (alone) Gate().unlock();
 }
 
 std::string TakeError(const Api& api) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <shared_mutex>
 #include <string>
 
 namespace rgpu::transport::tls {
@@ -130,6 +131,22 @@ struct Api {
 // The functions, for the life of the process.  Null: `why` says what is missing and what to do.
 // RGPU_LIBSSL names the library where it lies at an unusual place.
 const Api* LoadOpenSsl(std::string* why);
+
+// Held by whoever calls OpenSSL on a connection.  Not in use: the process is leaving, and OpenSSL
+// may have taken itself apart, which it does at exit where somebody else in the process asked for
+// it.
+class Use {
+ public:
+  Use();
+  explicit operator bool() const { return allowed_; }
+
+ private:
+  std::shared_lock<std::shared_timed_mutex> lock_;
+  bool allowed_;
+};
+
+// From here on there is no Use.  Waits at most `timeout_ms` for those there are.
+void Retire(int timeout_ms);
 
 // The reason of this thread's last error, and forgets all of them.
 std::string TakeError(const Api& api);

@@ -36,7 +36,8 @@ TlsConnection::TlsConnection(const Api& api, Ssl* ssl, std::unique_ptr<Connectio
 
 TlsConnection::~TlsConnection() {
   // In a forked child its locks may be held by threads that are not there.
-  if (!abandoned_) api_.SSL_free(ssl_);
+  if (abandoned_) return;
+  if (const Use use; use) api_.SSL_free(ssl_);
 }
 
 const BioMethod* TlsConnection::Methods(const Api& api) {
@@ -91,8 +92,9 @@ bool TlsConnection::Handshake(int timeout_ms, bool* timed_out) {
   for (;;) {
     int wants = 0;
     {
+      const Use use;
       const std::lock_guard lock(mutex_);
-      if (closed_) return false;
+      if (closed_ || !use) return false;
       api_.ERR_clear_error();
       const int result = api_.SSL_do_handshake(ssl_);
       if (result == 1) return true;
@@ -145,6 +147,8 @@ bool TlsConnection::Gather(const iovec* parts, int count, size_t* bytes) {
 
 IoResult TlsConnection::TrySend(const iovec* parts, int count) {
   if (closed_.load(std::memory_order_relaxed)) return Gone();
+  const Use use;
+  if (!use) return Gone();
   const std::lock_guard lock(mutex_);
   size_t bytes = 0;
   if (!Gather(parts, count, &bytes)) return {IoState::kFault, 0, EFAULT};
@@ -216,6 +220,8 @@ IoResult TlsConnection::Give(void* to, size_t bytes) {
 
 IoResult TlsConnection::TryRecv(void* to, size_t bytes) {
   if (closed_.load(std::memory_order_relaxed)) return Gone();
+  const Use use;
+  if (!use) return Gone();
   const std::lock_guard lock(mutex_);
   if (!guarded_) return Read(static_cast<uint8_t*>(to), bytes);
   if (in_begin_ == in_end_) {
@@ -244,6 +250,8 @@ int TlsConnection::Wait(int events, int timeout_ms) {
 
 void TlsConnection::EndSending() {
   if (closed_.load(std::memory_order_relaxed)) return;
+  const Use use;
+  if (!use) return;
   const std::lock_guard lock(mutex_);
   api_.ERR_clear_error();
   api_.SSL_shutdown(ssl_);  // as far as there is room
@@ -253,7 +261,8 @@ void TlsConnection::EndSending() {
 
 void TlsConnection::Shutdown() {
   // A thread that is just encrypting is not waited for: the link ends it.
-  if (std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && !closed_) {
+  const Use use;
+  if (std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && !closed_ && use) {
     api_.ERR_clear_error();
     api_.SSL_shutdown(ssl_);
     api_.ERR_clear_error();
