@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BUILD ?= build/dev
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen check test bench native sanitize fuzz fuzz-quick compat gpu-check demo-cluster format clean
+.PHONY: dev gen check test bench native sanitize sanitize-build fuzz fuzz-build fuzz-quick compat gpu-check demo-cluster format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -40,20 +40,25 @@ native: ## C++ alone, with its tests
 sanitize: ## worker, emulated device and shim under ASan and UBSan (the C++ tests always are)
 	$(BIN)/python tests/sanitize/run.py
 
+sanitize-build: ## only compiles them
+	$(BIN)/python tests/sanitize/run.py --build
+
 bench: ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks.calls --json build/calls.json
 
 FUZZ_TARGETS := frame_reader handshake commands image probe ring
 FUZZ_SECONDS ?= 20
-fuzz: ## libFuzzer on everything that reads bytes of a peer (needs clang)
+fuzz: fuzz-build ## libFuzzer on everything that reads bytes of a peer (needs clang)
 	$(BIN)/python fuzz/seeds.py build/seeds
-	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
-	cmake --build build/fuzz -j2 --target $(FUZZ_TARGETS:%=fuzz_%)
 	set -e; for target in $(FUZZ_TARGETS); do \
 	  mkdir -p build/corpus/$$target; \
 	  build/fuzz/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix=build/ build/corpus/$$target build/seeds/$$target; \
 	done
+
+fuzz-build: ## only compiles the targets
+	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake --build build/fuzz -j2 --target $(FUZZ_TARGETS:%=fuzz_%)
 
 fuzz-quick: ## the same for ten seconds each, as in CI
 	$(MAKE) fuzz FUZZ_SECONDS=10

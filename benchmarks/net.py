@@ -2,7 +2,9 @@
 
 python -m benchmarks.net [--quick] [--json FILE]     (root: network namespaces and TUN devices)
 
-First each link is measured by raw TCP and by netprobe, one after the other.  Then a server is
+First each link is measured by raw TCP and by netprobe, one after the other.  Then a numba program of
+1,000 launches and a synchronisation runs over a link and on the server's own machine, step by step
+in turn: what it costs more is counted in round trips of the link.  At last a server is
 reached over two links at once; netprobe chooses one for each of three workloads, the workload runs
 over both, and the choice is right if no other path was clearly faster.
 """
@@ -129,6 +131,23 @@ def stepping(space: Namespace, uri: str) -> Iterator[Way]:
         process.stdin.close()
 
 
+def storm(network: Network, client: Namespace, server: Namespace, steps: int) -> Iterator[Row]:
+    """How many round trips more a step of launches costs over a link than over a local path."""
+    shape = Shape("2 ms 1 Gbit/s", 2 * MS, GBIT)
+    link = _made(network, client, server, shape)
+    truth = network.truth(client, server, link)
+    with (
+        serving(server),
+        stepping(client, f"tcp:{link.b}:{PORT}") as far,
+        stepping(server, f"tcp:127.0.0.1:{PORT}") as near,
+    ):
+        took = [(far.step("call"), near.step("call")) for _ in range(steps)]
+    more = statistics.median(there - here for there, here in took) / truth.round_trip
+    name = f"{shape.name}: numba, 1,000 launches, over local by"
+    yield below(name, "round trips", more, 1.5)
+    say("launches over a link: done")
+
+
 def choices(network: Network, client: Namespace, server: Namespace, trials: int) -> Iterator[Row]:
     """How often the chosen path was the fastest, for each workload."""
     right: dict[str, list[bool]] = {workload: [] for workload in WORKLOADS}
@@ -176,6 +195,7 @@ def main() -> None:
     with links.Programs() as programs, Network(programs) as network:
         client, server = network.namespace("client"), network.namespace("server")
         rows = list(errors(network, client, server, 1 if asked.quick else 7))
+        rows += storm(network, client, server, 15 if asked.quick else 60)
         rows += choices(network, client, server, 1 if asked.quick else 8)
     report("net", rows, asked.json)
 

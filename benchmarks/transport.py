@@ -5,11 +5,16 @@ same random bytes, between two processes over a socket of that kind; of `shm` it
 same bytes within one process; of `grpc` it is in `benchmarks.transport_grpc`.  A synchronous call
 includes the client's stub, one frame each way and the driver call in the worker; a copy to the
 device ends when it is complete there.
+
+Calls over sockets are measured with both ends on a processor each and with both on one, and their
+floors in the same places: left to the system, one of the two pairs may share a processor, which
+makes a round trip three times as quick, while the other one does not.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -18,6 +23,7 @@ from pathlib import Path
 
 from benchmarks import transport_grpc
 from benchmarks.harness import Row, arguments, below, compiled, cost, rate, report, say
+from benchmarks.placing import placed
 from benchmarks.server import Server, client_environment
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -50,12 +56,12 @@ CARRIERS = (
 
 
 def run(
-    program: Path, server: Server, carrier: Carrier, rounds: str, sizes: tuple[int, ...]
+    program: Path, server: Server, carrier: Carrier, rounds: str, sizes: tuple[int, ...], **env: str
 ) -> dict[str, float]:
     """One run of the C program as a client of `server`."""
     done = subprocess.run(
         [str(program), carrier.floor, rounds, *map(str, sizes)],
-        env=client_environment(server, carrier.kind),
+        env=client_environment(server, carrier.kind) | env,
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -65,12 +71,31 @@ def run(
     return figures
 
 
-def call_row(carrier: Carrier, call_ns: float, ping_ns: float) -> Row:
-    """A synchronous call against what it may cost."""
+def placed_calls(program: Path, carrier: Carrier, here: int, there: int, quick: bool) -> Row:
+    """A synchronous call from one processor to another, or to the same, beside its floor."""
+    repeats, rounds = (3, "1000") if quick else (7, "4000")
+    with placed(there), Server() as server, placed(here):
+        figures = [
+            run(program, server, carrier, rounds, (), FLOOR_CPU=str(there)) for _ in range(repeats)
+        ]
+    call = statistics.median(f["sync_ns"] for f in figures) / 1e3
+    ping = statistics.median(f["ping_ns"] for f in figures) / 1e3
     name = f"{carrier.kind} synchronous call"
+    if here == there:
+        return Row(f"{name}, one processor", "us", call, ping, call / ping)
+    return cost(name, "us", call, ping, carrier.call or 0)
+
+
+def call_rows(program: Path, carrier: Carrier, call_ns: float, quick: bool) -> list[Row]:
+    """Synchronous calls against what they may cost."""
     if carrier.call_us is not None:
-        return below(name, "us", call_ns / 1e3, carrier.call_us)
-    return cost(name, "us", call_ns / 1e3, ping_ns / 1e3, carrier.call or 0)
+        return [below(f"{carrier.kind} synchronous call", "us", call_ns / 1e3, carrier.call_us)]
+    say(f"{carrier.kind}: calls, both ends placed")
+    cpus = sorted(os.sched_getaffinity(0))
+    return [
+        placed_calls(program, carrier, cpus[0], there, quick)
+        for there in dict.fromkeys((cpus[-1], cpus[0]))
+    ]
 
 
 def size_name(size: int) -> str:
@@ -101,7 +126,7 @@ def measure(program: Path, server: Server, carrier: Carrier, quick: bool) -> lis
         figures.append(run(program, server, carrier, rounds, sizes))
     mid = {key: statistics.median(f[key] for f in figures) for key in figures[0]}
     return [
-        call_row(carrier, mid["sync_ns"], mid["ping_ns"]),
+        *call_rows(program, carrier, mid["sync_ns"], quick),
         below(f"{carrier.kind} launch issue, 200 in a burst", "us", mid["issue_ns"] / 1e3, 0.5),
         *copy_rows(carrier, mid, sizes),
     ]

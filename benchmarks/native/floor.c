@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,16 @@ static void make_pair(const char *kind, int fds[2]) {
   }
 }
 
+/* Where the peer of a floor runs: the processor that FLOOR_CPU names, if it names one. */
+static void take_processor(void) {
+  const char *named = getenv("FLOOR_CPU");
+  if (named == NULL) return;
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(atoi(named), &only);
+  if (sched_setaffinity(0, sizeof only, &only) != 0) die("sched_setaffinity");
+}
+
 static int start_child(const char *kind, void (*serve)(int)) {
   int fds[2];
   make_pair(kind, fds);
@@ -113,6 +124,7 @@ static int start_child(const char *kind, void (*serve)(int)) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(0);
     close(fds[0]);
+    take_processor();
     serve(fds[1]);
   }
   close(fds[1]);

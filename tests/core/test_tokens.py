@@ -27,6 +27,16 @@ def test_a_lone_capped_lease_gets_slices_and_waits_for_its_bucket() -> None:
     assert desk.say(on.TimePassed(), 78) == [do.Grant("a", 2, 4 * MS)]
 
 
+def test_a_capped_lease_waits_for_longer_turns_where_hand_overs_are_dear() -> None:
+    desk = Desk(a=Share(100_000, 500_000))
+    desk.tokens.expect_hand_overs(MS // 4)
+    desk.wake("a", 0)
+    desk.back("a", 1, 60, 60)
+    # A slice may be 25 ms: 10 ms of credit instead of 4, so 12 ms later.
+    assert desk.tokens.next_wake() == 90 * MS
+    assert desk.say(on.TimePassed(), 90) == [do.Grant("a", 2, 10 * MS)]
+
+
 def test_a_lease_that_goes_on_is_extended_under_its_generation() -> None:
     desk = Desk(a=Share(100_000, 900_000))
     desk.wake("a", 0)

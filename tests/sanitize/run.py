@@ -86,6 +86,8 @@ def main() -> int:
     # The repository's own folders are not what is installed.
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
     build(folder)
+    if sys.argv[1:] == ["--build"]:
+        return 0
     overlay(folder, site)
     return call(
         sys.executable,

@@ -24,7 +24,8 @@ class TokenParams:
     sleep_credit_max_ns: ends what one very long kernel could lend to every sleeper.
     bucket_ns: the burst of a capped lease after a pause.  5 to 100 ms make no steady difference.
     thin_ns: a capped lease with less credit waits; else it would get one short kernel at a time.
-    resume_ns: credit at which it runs again, so that it does not wait for every kernel.
+    resume_ns: credit at which it runs again, so that it does not wait for every kernel.  Where
+        hand-overs are measured to be dear it is more (`resume_credit`).
     hold_ns: how long a holder runs at least, from its Grant, before a waker cuts it.  It bounds
         what a frequent waker can make the device lose in hand-overs.
     cut_margin_ns: by how much a waker must be further behind than a holder that is itself owed.
@@ -60,3 +61,11 @@ class TokenParams:
 def base_slice(params: TokenParams, hand_over_ns: int) -> int:
     """The slice for a measured hand-over: one of 100 hand-overs loses 1 % to them."""
     return min(max(100 * hand_over_ns, params.slice_min_ns), params.slice_max_ns)
+
+
+def resume_credit(params: TokenParams, base_ns: int) -> int:
+    """The credit at which a capped lease runs again: each of its turns loses about a hand-over, as
+    a slice does (base_ns: `base_slice`), so it is the same part of one.  Less than half of a
+    bucket, so that nothing is clipped while it is woken.
+    """
+    return max(params.resume_ns, base_ns * 2 // 5)

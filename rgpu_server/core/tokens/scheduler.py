@@ -12,7 +12,7 @@ from rgpu_server.core.tokens.charging import Charges, believable
 from rgpu_server.core.tokens.choosing import hold_against, may_go_on, slice_for, successor
 from rgpu_server.core.tokens.clock import Clocks
 from rgpu_server.core.tokens.holding import Holding, patience
-from rgpu_server.core.tokens.params import TokenParams, base_slice
+from rgpu_server.core.tokens.params import TokenParams, base_slice, resume_credit
 from rgpu_server.core.tokens.queues import ReadyQueues
 from rgpu_server.core.tokens.units import State, Unit
 from rgpu_server.core.tokens.usage import Usage, usage_of
@@ -421,7 +421,8 @@ class TokenScheduler:
             unit.refill(now, self.params.bucket_ns)
             if unit.credit < self.params.thin_ns * PPM:
                 unit.enter(State.THROTTLED, now)
-                queues.push_throttled(unit, unit.resumes_at(now, self.params.resume_ns))
+                credit = resume_credit(self.params, self._base_ns)
+                queues.push_throttled(unit, unit.resumes_at(now, credit))
                 return
         unit.enter(State.READY, now)
         queues.push_ready(unit)
