@@ -2,11 +2,11 @@
 
 python -m benchmarks.net [--quick] [--json FILE]     (root: network namespaces and TUN devices)
 
-First each link is measured by raw TCP and by netprobe, one after the other.  Then a numba program of
-1,000 launches and a synchronisation runs over a link and on the server's own machine, step by step
-in turn: what it costs more is counted in round trips of the link.  At last a server is
-reached over two links at once; netprobe chooses one for each of three workloads, the workload runs
-over both, and the choice is right if no other path was clearly faster.
+First each link is measured by raw TCP and by netprobe, one after the other.  Then a numba program
+of 1,000 launches and a synchronisation runs over a link and on the server's own machine, step by
+step in turn: what it costs more is counted in round trips of the link.  At last a server is reached
+over two links at once; netprobe chooses one for each of three workloads, the workload runs over
+both, and the choice is right if no other path was clearly faster.
 """
 
 from __future__ import annotations
