@@ -127,7 +127,8 @@ LaneKeeper::Outcome LaneKeeper::TryAll(std::string* why) {
 
 LaneKeeper::Outcome LaneKeeper::TryOne(const std::string& uri, int timeout_ms, std::string* why) {
   transport::ConnectError error;
-  auto link = transport::Connect(OnSocket(uri), {.timeout_ms = timeout_ms}, &error);
+  auto link =
+      transport::Connect(OnSocket(uri), {.timeout_ms = timeout_ms, .known_first = true}, &error);
   if (link == nullptr) {
     *why = error.sentence;
     return Outcome::kFailed;

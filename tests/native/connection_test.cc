@@ -242,6 +242,19 @@ TEST(connect, says_what_to_do) {
   CHECK(why.sentence.find("rgpu serve --listen " + uri) != std::string::npos);
 }
 
+TEST(connect, goes_where_the_name_led_before) {
+  std::string uri;
+  ConnectError why;
+  {
+    const base::UniqueFd listener = testing::ListenTcp(8, &uri);
+    CHECK(Connect(uri, {.known_first = true}, &why) != nullptr);
+    CHECK(Connect(uri, {.known_first = true}, &why) != nullptr);
+  }
+  // What is known does not hide why there is nobody.
+  CHECK(Connect(uri, {.known_first = true}, &why) == nullptr);
+  CHECK_EQ(why.error, ECONNREFUSED);
+}
+
 TEST(connect, gives_up_in_time) {
   std::string uri;
   const base::UniqueFd listener = testing::ListenTcp(0, &uri);

@@ -113,6 +113,25 @@ TEST(shm, what_was_written_before_the_end_is_read) {
   CHECK(pair.b->Recv(got, sizeof got, kDeadlineMs).state == IoState::kClosed);
 }
 
+// Who waits for nothing but the end sleeps through doorbells, and hears of either end's.
+TEST(shm, tells_of_the_end_alone) {
+  for (const bool own : {false, true}) {
+    Pair pair = MakePair("shm");
+    NeverLook(pair);
+    CHECK_EQ(pair.b->Wait(kHangup, 0), 0);
+    std::atomic<int> heard{0};
+    std::thread watcher([&] { heard = pair.b->Wait(kHangup, kDeadlineMs); });
+    std::thread echo([&] { CHECK_EQ(Exchange(*pair.b, 2), 1U); });
+    CHECK_EQ(Exchange(*pair.a, 1), 2U);
+    echo.join();
+    CHECK_EQ(heard.load(), 0);
+    (own ? pair.b : pair.a)->Shutdown();
+    watcher.join();
+    CHECK_EQ(heard.load(), kHangup);
+    CHECK_EQ(pair.b->Wait(kHangup, 0), kHangup);
+  }
+}
+
 // A program that only polls learns of the end, too.
 TEST(shm, polls_notice_the_end) {
   Pair pair = MakePair("shm");

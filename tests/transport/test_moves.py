@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from helpers.proxy import CuttingProxy
 from helpers.server import Server
 
+from transport.test_faults import LAST_CALL
 from transport.test_lane import ASYNC, SYNCHRONISATIONS, counted, finish, go_on, running
 
 
@@ -97,6 +100,39 @@ def test_a_local_session_moves_too_if_there_is_an_agent(
         for path in (server.tcp, local):
             assert agent.ask(f"MOVE {path}") == f"MOVED {path}"
         assert finish(client) == ("True\n", "")
+
+
+@pytest.mark.parametrize("scheme", ["unix", "shm"])
+def test_a_local_session_that_moved_survives_cuts(
+    server: Server, agent: Agent, scheme: str, tmp_path: Path
+) -> None:
+    local = server.unix.replace("unix:", f"{scheme}:")
+    trace = tmp_path / "trace"
+    with (
+        CuttingProxy(server.tcp) as proxy,
+        running(local, SYNCHRONISATIONS, RGPU_AGENT=agent.path, RGPU_TRACE=str(trace)) as client,
+    ):
+        assert agent.ask(f"MOVE {proxy.address}") == f"MOVED {proxy.address}"
+        proxy.cut()
+        assert finish(client) == ("True\n", "")
+    assert counted(trace)["resumes"] >= 1
+
+
+@pytest.mark.parametrize("scheme", ["unix", "shm"])
+def test_the_death_of_a_local_sessions_worker_is_not_waited_out(
+    agent: Agent, scheme: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "rgpu.toml"
+    config.write_text("[sessions]\nresume_grace_seconds = 3600\n")
+    with Server("--config", str(config)) as server:
+        local = server.unix.replace("unix:", f"{scheme}:")
+        with running(local, LAST_CALL, RGPU_AGENT=agent.path) as client:
+            for worker in server.children():
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+            output, errors = finish(client)
+    assert output == "911 911\n"
+    assert errors.count("rgpu:") == 1, errors
 
 
 def test_the_numbers_for_the_agent(server: Server, agent: Agent) -> None:

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string_view>
 
 #include "rgpu_common/native/base/clock.h"
@@ -107,10 +109,46 @@ int FinishConnect(int fd, const Deadline& deadline) {
   return error;
 }
 
-int ConnectOne(const addrinfo& to, const Deadline& deadline, UniqueFd* out) {
-  UniqueFd fd(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol));
+struct Known {
+  sockaddr_storage address{};
+  socklen_t bytes = 0;
+};
+
+// Where names led to last.  Never destroyed: threads of the shim connect while the process ends.
+// Nobody waits for its lock, which a thread may have held when this process was forked.
+class KnownAddresses {
+ public:
+  static KnownAddresses& Get() {
+    static auto& known = *new KnownAddresses;
+    return known;
+  }
+
+  Known Find(const std::string& name) const {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return {};
+    const auto found = known_.find(name);
+    return found == known_.end() ? Known{} : found->second;
+  }
+
+  void Learn(const std::string& name, int fd) {
+    Known known;
+    known.bytes = sizeof known.address;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&known.address), &known.bytes) != 0) return;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    if (known_.size() < kMost || known_.contains(name)) known_[name] = known;
+  }
+
+ private:
+  static constexpr size_t kMost = 256;
+  mutable std::mutex mutex_;
+  std::map<std::string, Known> known_;
+};
+
+int ConnectOne(const sockaddr* to, socklen_t bytes, const Deadline& deadline, UniqueFd* out) {
+  UniqueFd fd(socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!fd.valid()) return errno;
-  int error = connect(fd.get(), to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
+  int error = connect(fd.get(), to, bytes) == 0 ? 0 : errno;
   if (error == EINPROGRESS || error == EINTR) error = FinishConnect(fd.get(), deadline);
   if (error == 0 && IsSelf(fd.get())) error = ECONNREFUSED;
   if (error == 0) *out = std::move(fd);
@@ -152,6 +190,13 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> Resolve(const std::string& addres
 
 std::unique_ptr<Connection> ConnectTcp(const std::string& address, const ConnectOptions& options,
                                        ConnectError* why) {
+  const Known known = options.known_first ? KnownAddresses::Get().Find(address) : Known{};
+  if (known.bytes != 0) {
+    UniqueFd fd;
+    const Deadline half(options.timeout_ms < 0 ? -1 : options.timeout_ms / 2);
+    const auto* to = reinterpret_cast<const sockaddr*>(&known.address);
+    if (ConnectOne(to, known.bytes, half, &fd) == 0) return Own(std::move(fd), options, why);
+  }
   const auto list = Resolve(address, why);
   const addrinfo* found = list.get();
   if (found == nullptr) return nullptr;
@@ -163,8 +208,10 @@ std::unique_ptr<Connection> ConnectTcp(const std::string& address, const Connect
     // A dead address of several must not use up the others' time.
     const int rest = all.left_ms();
     UniqueFd fd;
-    error = ConnectOne(*at, Deadline(rest < 0 ? -1 : rest / left), &fd);
-    if (error == 0) return Own(std::move(fd), options, why);
+    error = ConnectOne(at->ai_addr, at->ai_addrlen, Deadline(rest < 0 ? -1 : rest / left), &fd);
+    if (error != 0) continue;
+    KnownAddresses::Get().Learn(address, fd.get());
+    return Own(std::move(fd), options, why);
   }
   return Fail(why, error, TcpSentence(error, address, options.timeout_ms));
 }

@@ -101,6 +101,9 @@ struct ConnectOptions {
   // keep-alive probe, to data on its way.  One that answers but takes no data (a program stopped in
   // a debugger) is alive.
   int dead_peer_ms = 10000;
+  // TCP: where this process was connected to under the same name goes first, for half of the time:
+  // what cut the connection may have cut the name server off, too, which is asked without a limit.
+  bool known_first = false;
 };
 
 // Why no connection came about.  `error` is an errno (0: the URI itself is wrong); `sentence` says

@@ -101,6 +101,7 @@ int ShmConnection::Ready(int events) {
       (over || rings_->writer.HasRoom(RoomToGoOn(rings_->writer.size())))) {
     ready |= kWritable;
   }
+  if (over) ready |= events & kHangup;
   if ((events & kWoken) != 0 && woken_.load(std::memory_order_relaxed) && woken_.exchange(false)) {
     ready |= kWoken;
   }
@@ -114,6 +115,8 @@ int ShmConnection::Wait(int events, int timeout_ms) {
     LookAfterPeer();
     return Ready(events);
   }
+  // Who only wants to hear of the end neither spins nor says how long bytes are waited for.
+  if ((events & (kReadable | kWritable)) == 0) return Sleep(events, timeout_ms);
   const uint64_t start = base::NowNs();
   uint64_t budget = spin_.Budget();
   if (timeout_ms > 0) budget = std::min(budget, static_cast<uint64_t>(timeout_ms) * kMillisecond);
@@ -162,17 +165,21 @@ void ShmConnection::StandUp(int data) {
 
 int ShmConnection::Sleep(int events, int timeout_ms) {
   const int data = events & (kReadable | kWritable);
+  // Doorbells are for those who wait for bytes or room.
+  const short bells = data != 0 ? POLLIN | POLLRDHUP : POLLRDHUP;
+  const bool listens = data != 0 || (events & kHangup) != 0;
   const base::Deadline deadline(timeout_ms);
   for (;;) {
     FallAsleep(data);
     int ready = Ready(events);
-    pollfd fds[2] = {{data != 0 ? socket_->socket() : -1, POLLIN | POLLRDHUP, 0},
+    pollfd fds[2] = {{listens ? socket_->socket() : -1, bells, 0},
                      {(events & kWoken) != 0 ? socket_->wake() : -1, POLLIN, 0}};
     int polled = 0;
     if (ready == 0) polled = poll(fds, 2, deadline.left_ms());
     StandUp(data);
     if (ready != 0) return ready;
-    if (polled < 0 && errno != EINTR) return data;  // the descriptor is gone
+    // The descriptor is gone.
+    if (polled < 0 && errno != EINTR) return data | (events & kHangup);
     if ((fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0) peer_gone_ = true;
     if ((fds[1].revents & POLLIN) != 0) {
       uint64_t wakes = 0;
