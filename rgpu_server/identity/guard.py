@@ -13,12 +13,13 @@ from rgpu_server.core.model import Code, Refusal
 from rgpu_server.service.callers import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from grpc.aio import ServicerContext as Context
 
     from rgpu_server.core.identity import Identity
     from rgpu_server.identity.gate import Gate
+    from rgpu_server.service.places import Places
 
 _BEARER = "bearer "
 _UNKNOWN = Refusal(Code.NOT_IDENTIFIED, "the server does not know where this call comes from")
@@ -45,9 +46,9 @@ def known() -> Known:
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """callers: address of the API's connections -> who is behind the front door's tunnel."""
+    """callers: who is behind the front door's tunnels to the API."""
 
-    def __init__(self, gate: Gate, callers: Mapping[str, Caller]) -> None:
+    def __init__(self, gate: Gate, callers: Places) -> None:
         self._gate = gate
         self._callers = callers
 
@@ -84,12 +85,14 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return answer
 
     async def _admit(self, context: Context) -> Known:
-        caller = self._callers.get(context.peer())
+        address = context.peer()
+        caller = self._callers.caller(address)
         if caller is None:
             await self._abort(Caller("unknown", "unknown"), _UNKNOWN, context)
         found = self._gate.admit(caller, bearer(context.invocation_metadata()))
         if isinstance(found, Refusal):
             await self._abort(caller, found, context)
+        self._callers.admitted(address)
         return Known(caller, found)
 
     async def _abort(self, caller: Caller, refusal: Refusal, context: Context) -> NoReturn:

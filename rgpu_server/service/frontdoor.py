@@ -12,6 +12,7 @@ import socket
 import stat
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, cannot_listen
@@ -19,6 +20,7 @@ from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import CUDA_ERROR_UNKNOWN, Handshake
 from rgpu_common.wire.preface import decode_preface
 from rgpu_server.service.callers import caller_of, carried_by, is_own
+from rgpu_server.service.places import Places
 from rgpu_server.service.sockets import receive_exactly, tunnel
 
 if TYPE_CHECKING:
@@ -72,8 +74,7 @@ class FrontDoor:
         self._guests: set[asyncio.Task[None]] = set()
         # Who has not said who it is, the longest there first.
         self._greeting: dict[int, asyncio.Task[None]] = {}
-        # Where the API sees a tunnel come from -> who is at its other end.
-        self.callers: dict[str, Caller] = {}
+        self.callers = Places(limits.control_connections)
         self.counters = DoorCounters()
 
     def listen(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
@@ -194,25 +195,40 @@ class FrontDoor:
         self._desk.turn_away(connection, CUDA_ERROR_UNKNOWN, sentence)
 
     async def _serve_api(self, connection: socket.socket, caller: Caller) -> None:
-        if len(self.callers) >= self._limits.control_connections:
+        # The end of the tunnel has a name that nobody guesses: by it the API knows the caller.
+        name = f"rgpu-{secrets.token_hex(16)}"
+        address = f"unix-abstract:{name}"
+        task = asyncio.current_task()
+        assert task is not None
+        if not self.callers.take(address, caller, partial(self._make_room, task)):
             self.counters.dropped += 1
             connection.close()
             return
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(self._limits.handshake_seconds, self._check_known, address, task)
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # The end of the tunnel has a name that nobody guesses: by it the API knows the caller.
-        name = f"rgpu-{secrets.token_hex(16)}"
         try:
             inner.bind(f"\0{name}")
             inner.setblocking(False)
-            self.callers[f"unix-abstract:{name}"] = caller
-            await asyncio.get_running_loop().sock_connect(inner, self._api_path)
+            await loop.sock_connect(inner, self._api_path)
             await tunnel(connection, inner, _HTTP2)
         except OSError as error:
             log.warning("the API does not answer: %s", error)
         finally:
-            self.callers.pop(f"unix-abstract:{name}", None)
+            late.cancel()
+            self.callers.free(address)
             inner.close()
             connection.close()
+
+    def _make_room(self, guest: asyncio.Task[None]) -> None:
+        self.counters.dropped += 1
+        guest.cancel()
+
+    def _check_known(self, address: str, guest: asyncio.Task[None]) -> None:
+        """A client of the API makes a call at once, and one that may make it."""
+        if not self.callers.knows(address):
+            self.counters.late += 1
+            guest.cancel()
 
 
 async def _meet(connection: socket.socket, caller: Caller | None) -> tuple[Caller, _First | None]:

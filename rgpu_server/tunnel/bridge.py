@@ -18,7 +18,7 @@ from rgpu_common.tunnel.chunk import OPEN
 from rgpu_common.wire.preface import encode_preface
 from rgpu_server.service.sockets import tunnel
 from rgpu_server.tokens.home import OWN
-from rgpu_server.tunnel.servicer import connect_inner
+from rgpu_server.tunnel.servicer import FIRST_SECONDS, connect_inner
 
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext as Context
@@ -50,10 +50,11 @@ class ApiHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         if not method.startswith(_PREFIX) or method == OPEN:
             return None
 
-        async def pass_on(request: bytes, context: Context) -> bytes:
-            return await self._pass_on(method, request, context)
+        async def pass_on(_: Any, context: Context) -> bytes:
+            return await self._pass_on(method, await _request(context), context)
 
-        return grpc.unary_unary_rpc_method_handler(pass_on)
+        # A handler of single messages is only asked once the request is there, however late.
+        return grpc.stream_unary_rpc_method_handler(pass_on)
 
     async def close(self) -> None:
         """Ends all connections to the daemon."""
@@ -91,6 +92,18 @@ class ApiHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
             client = _Client(self._inner, f"{self._folder}/{self._number}", preface)
         self._clients[name] = client
         return client
+
+
+async def _request(context: Context) -> bytes:
+    """The message of a call, which has a place here from its first byte on."""
+    try:
+        request = await asyncio.wait_for(context.read(), FIRST_SECONDS)
+    except asyncio.TimeoutError:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call said nothing")
+    if request is grpc.aio.EOF:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call came without a request")
+    assert isinstance(request, bytes)
+    return request
 
 
 class _Client:

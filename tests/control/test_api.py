@@ -159,16 +159,48 @@ async def test_nobody_at_the_port() -> None:
         await ask(parse_endpoint("127.0.0.1:1"), lambda c: c.devices())
 
 
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
 async def test_api_connections_are_limited(serve: Serve) -> None:
     async with serve(limits=Limits(control_connections=1)) as server:
-        lane = await server.lane(
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-        )
-        assert await lane.reader.read(9)
-        second = await server.lane(b"PRI ")
-        assert await second.ended()
-        await second.close()
-        await lane.close()
+        with ControlClient(server.tcp) as client:
+            await asyncio.to_thread(client.devices)
+            second = await server.lane(b"PRI ")
+            assert await second.ended()
+            await second.close()
+            await asyncio.to_thread(client.devices)
+            # The server's own user gets in whoever is there.
+            unix = next(e for e in server.endpoints if str(e).startswith("unix"))
+            await ask(unix, lambda c: c.devices())
+        assert server.daemon.door.counters.dropped == 1
+
+
+async def test_who_has_made_no_call_of_the_api_makes_room(serve: Serve) -> None:
+    async with serve(limits=Limits(control_connections=2)) as server:
+        strangers = []
+        for _ in range(2):
+            lane = await server.lane(HTTP2)
+            assert await lane.reader.read(9)
+            strangers.append(lane)
+        await ask(server.tcp, lambda c: c.devices())
+        await strangers[0].reader.read()  # the oldest is gone
+        assert server.daemon.door.counters.dropped == 1
+        for lane in strangers:
+            await lane.close()
+
+
+async def test_a_connection_without_a_call_is_dropped_after_the_deadline(serve: Serve) -> None:
+    async with serve(limits=Limits(handshake_seconds=0.2)) as server:
+        with ControlClient(server.tcp) as client:
+            await asyncio.to_thread(client.devices)
+            silent = await server.lane(HTTP2)
+            assert await silent.reader.read(9)
+            await silent.reader.read()
+            await asyncio.to_thread(client.devices)
+            counters = server.daemon.door.counters
+            assert (counters.late, counters.connections) == (1, 2)
+        await silent.close()
 
 
 async def http(port: int, request: bytes) -> bytes:

@@ -37,6 +37,7 @@ from rgpu_common.wire.handshake import (
     encode_hello,
 )
 from rgpu_common.wire.preface import Preface, encode_preface
+from rgpu_server.config import Limits
 from rgpu_server.core.identity import Require
 from rgpu_server.identity.settings import Identity
 from rgpu_server.identity.tokens import TokenRow, changing, make_token
@@ -239,6 +240,20 @@ async def test_the_api_lets_nobody_in_without_a_token(serve: Serve, keys: Keys) 
         code, sentence = await nobody.fails(nobody.node.GetNode, node_pb2.GetNodeRequest())
         assert code is UNKNOWN
         assert "not valid" in sentence
+
+
+async def test_calls_that_are_not_let_in_hold_no_place_of_the_api(serve: Serve, keys: Keys) -> None:
+    limits = Limits(control_connections=1)
+    async with (
+        serve(identity=keys.identity(), limits=limits) as server,
+        relay(str(server.daemon.state / "inner"), REMOTE) as where,
+        grpc.aio.insecure_channel(str(where)) as strange,
+        grpc.aio.insecure_channel(str(where), [("grpc.use_local_subchannel_pool", 1)]) as own,
+    ):
+        nobody, ops = Api(strange, ""), Api(own, keys.ops)
+        assert (await nobody.fails(nobody.node.GetNode, node_pb2.GetNodeRequest()))[0] is UNKNOWN
+        await ops(ops.node.DrainNode, node_pb2.DrainNodeRequest())
+        assert server.daemon.door.counters.dropped == 1
 
 
 async def test_a_tenant_sees_and_changes_its_own(serve: Serve, keys: Keys) -> None:

@@ -22,6 +22,8 @@ from helpers.waiting import wait_until
 
 from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES, OPEN, decode, encode
 from rgpu_common.wire.handshake import Handshake
+from rgpu_server.tunnel import bridge
+from rgpu_server.tunnel.callers import Callers
 
 SUM = """
 import os
@@ -370,3 +372,30 @@ def test_a_flood_of_streams_leaves_room(server: Server) -> None:
     assert "emulated" in listed.stdout, listed.stderr
     (gateway,) = gateways(server)
     wait_until(lambda: len(os.listdir(f"/proc/{gateway}/fd")) < 60)
+
+
+def test_a_call_of_the_api_that_never_sends_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "FIRST_SECONDS", 0.1)
+
+    async def hold_a_place() -> grpc.StatusCode:
+        gateway = grpc.aio.server(maximum_concurrent_rpcs=1)
+        gateway.add_generic_rpc_handlers(
+            (bridge.ApiHandler(str(tmp_path / "inner"), Callers(None)),)
+        )
+        port = gateway.add_insecure_port("127.0.0.1:0")
+        await gateway.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.stream_unary("/rgpu.v1.DeviceService/ListDevices")(timeout=20)
+            code: grpc.StatusCode = await call.code()
+            assert await call.details() == "the call said nothing"
+        await gateway.stop(0)
+        return code
+
+    assert asyncio.run(hold_a_place()) is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_a_call_of_the_api_without_a_request(channel: grpc.Channel) -> None:
+    code = status_of(channel, method="/rgpu.v1.DeviceService/ListDevices")
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
