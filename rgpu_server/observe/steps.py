@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rgpu_server.core.model import PPM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rgpu_server.observe.record import Sample, Second, Series
 
@@ -61,58 +61,79 @@ def span_of(now_ms: int, since_ms: int, max_steps: int) -> Span:
 
 @dataclass(slots=True)
 class _Track:
-    """A series while the samples go by."""
+    """A series while the samples go by.
 
-    line: Line
+    line: once something of it lies within the span.  noted, has: the newest step that shows it,
+    and what that shows.
+    """
+
+    series: Series
     time_ms: int
     last: Sample
+    line: Line | None = None
+    noted: int = -1
+    has: Sample | None = None
+
+
+class _Lines:
+    """The lines so far, at most `most`: so much memory an answer takes, however long the record."""
+
+    def __init__(self, span: Span, by_lease: bool, most: int) -> None:
+        self._steps = span.steps
+        self._by_lease = by_lease
+        self._most = most
+        self._lines: dict[Series, Line] = {}
+
+    def of(self, track: _Track) -> Line | None:
+        """The line of a series, which it gets here; None: there is no room for it."""
+        if track.line is None:
+            series = track.series
+            whose = series if self._by_lease else series._replace(lease="", key="")
+            if whose not in self._lines and len(self._lines) < self._most:
+                self._lines[whose] = _empty(whose, self._steps)
+            track.line = self._lines.get(whose)
+        return track.line
+
+    def done(self) -> list[Line]:
+        for line in self._lines.values():
+            line.limit_ppm = [min(limit, PPM) for limit in line.limit_ppm]
+        return [line for line in self._lines.values() if any(line.leases)]
 
 
 def lines_of(
-    seconds: Iterable[Second], names: Mapping[int, Series], span: Span, tenant: str = ""
+    seconds: Iterable[Second],
+    names: Mapping[int, Series],
+    span: Span,
+    *,
+    sees: Callable[[str], bool] = lambda _: True,
+    by_lease: bool = True,
+    most: int = 1000,
 ) -> list[Line]:
-    """Returns a line for each lease that was there, in the order in which they appeared."""
+    """Returns a line for each lease that was there, in the order in which they appeared; or one for
+    each tenant on each device, of all its leases: their sums, a limit at most the device.
+
+    sees: whether a tenant is asked for.  most: further lines are left out.
+    """
+    lines = _Lines(span, by_lease, most)
+    shown = {number for number, series in names.items() if sees(series.tenant)}
     tracks: dict[int, _Track] = {}
     for second in seconds:
         if second.time_ms < span.start_ms - _GAP_MS:
             continue
         step = (second.time_ms - span.start_ms - 1) // span.step_ms
         for sample in second.samples():
-            series = names.get(sample.number)
-            if series is None or (tenant and series.tenant != tenant):
+            if sample.number not in shown:
                 continue
             track = tracks.get(sample.number)
             if track is None:
-                line = _empty(series, span.steps)
-                track = tracks[sample.number] = _Track(line, second.time_ms, sample)
+                track = _Track(names[sample.number], second.time_ms, sample)
+                tracks[sample.number] = track
             else:
-                _spread(track, second.time_ms, sample, span)
+                _spread(track, second.time_ms, sample, span, lines)
             track.time_ms, track.last = second.time_ms, sample
             if 0 <= step < span.steps:
-                _note(track.line, step, sample)
-    return [track.line for track in tracks.values() if any(track.line.leases)]
-
-
-def by_tenant(lines: Iterable[Line]) -> list[Line]:
-    """Adds up the lines of each tenant on each device; a limit is at most the device."""
-    sums: dict[tuple[str, int], Line] = {}
-    for line in lines:
-        whose = (line.series.tenant, line.series.device)
-        total = sums.get(whose)
-        if total is None:
-            series = line.series._replace(lease="", key="")
-            total = sums[whose] = _empty(series, len(line.leases))
-        for name in _COLUMNS:
-            column, more = getattr(total, name), getattr(line, name)
-            for i, value in enumerate(more):
-                if value:
-                    column[i] += value
-    for total in sums.values():
-        total.limit_ppm = [min(limit, PPM) for limit in total.limit_ppm]
-    return list(sums.values())
-
-
-_COLUMNS = tuple(name for name in Line.__slots__ if name != "series")
+                _note(track, step, sample, lines)
+    return lines.done()
 
 
 def _empty(series: Series, steps: int) -> Line:
@@ -121,33 +142,47 @@ def _empty(series: Series, steps: int) -> Line:
     return Line(series, floats[0], floats[1], floats[2], floats[3], *wholes)
 
 
-def _note(line: Line, step: int, sample: Sample) -> None:
-    line.leases[step] = 1
-    line.request_ppm[step] = sample.request_ppm
-    line.limit_ppm[step] = sample.limit_ppm
-    line.memory_used[step] = sample.memory_used
-    line.memory_limit[step] = sample.memory_limit
+def _note(track: _Track, step: int, sample: Sample, lines: _Lines) -> None:
+    """Shows a sample at the end of a step, in place of an earlier one of this step."""
+    line = lines.of(track)
+    if line is None or step < track.noted:  # a clock that went back changes nothing that is shown
+        return
+    if step == track.noted and track.has is not None:
+        _add(line, step, track.has, -1)
+    _add(line, step, sample, 1)
+    track.noted, track.has = step, sample
 
 
-def _spread(track: _Track, time_ms: int, now: Sample, span: Span) -> None:
+def _add(line: Line, step: int, sample: Sample, sign: int) -> None:
+    line.leases[step] += sign
+    line.request_ppm[step] += sign * sample.request_ppm
+    line.limit_ppm[step] += sign * sample.limit_ppm
+    line.memory_used[step] += sign * sample.memory_used
+    line.memory_limit[step] += sign * sample.memory_limit
+
+
+def _spread(track: _Track, time_ms: int, now: Sample, span: Span, lines: _Lines) -> None:
     """Gives what was counted since the sample before to the steps in between, evenly."""
     last, begin = track.last, track.time_ms
     lasted = time_ms - begin
     if lasted <= 0 or lasted > _GAP_MS:
         return
-    line = track.line
+    first = max((begin - span.start_ms) // span.step_ms, 0)
+    end = min((time_ms - span.start_ms - 1) // span.step_ms + 1, span.steps)
+    line = lines.of(track) if first < end else None
+    if line is None:
+        return
     grown = (
         (line.device_ms, (now.device_ns - last.device_ns) / 1e6),
         (line.waiting_ms, (now.waiting_ns - last.waiting_ns) / 1e6),
         (line.throttled_ms, (now.throttled_ns - last.throttled_ns) / 1e6),
         (line.launches, float(now.launches - last.launches)),
     )
-    first = max((begin - span.start_ms) // span.step_ms, 0)
-    for step in range(first, min((time_ms - span.start_ms - 1) // span.step_ms + 1, span.steps)):
+    for step in range(first, end):
         from_ms = span.start_ms + step * span.step_ms
         part = (min(time_ms, from_ms + span.step_ms) - max(begin, from_ms)) / lasted
         for column, amount in grown:
             if amount > 0:
                 column[step] += amount * part
-        if lasted <= _CLOSE_MS and not line.leases[step]:
-            _note(line, step, now)
+        if lasted <= _CLOSE_MS and step > track.noted:
+            _note(track, step, now, lines)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
 from rgpu_server.core.model import PPM
 from rgpu_server.identity.guard import known
-from rgpu_server.observe.steps import Line, Span, by_tenant, lines_of, span_of
+from rgpu_server.observe.steps import Line, Span, lines_of, span_of
 
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext as Context
@@ -27,6 +29,9 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
     def __init__(self, observer: Observer, recorder: Recorder) -> None:
         self._observer = observer
         self._recorder = recorder
+        # One reading of the record at a time, also when those who asked do not wait for it.
+        self._one = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "record")
 
     async def GetNow(
         self, request: observe_pb2.GetNowRequest, context: Context
@@ -47,22 +52,28 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
         if not math.isfinite(since) or since <= 0:
             since = DEFAULT_SINCE_SECONDS
         since = min(since, MAX_SINCE_SECONDS)
-        recorder = self._recorder
-        span = span_of(recorder.now_ms(), round(since * 1000), request.max_steps)
-        # Elsewhere, for it may take a while; what it reads does not change.
-        seconds, names = tuple(recorder.ring.seconds), dict(recorder.ring.series)
-        lines = await asyncio.to_thread(lines_of, seconds, names, span, request.tenant)
-        identity = known().identity
-        lines = [line for line in lines if identity.sees(line.series.tenant)]
-        if not request.by_lease:
-            lines = by_tenant(lines)
-        lines = lines[: max(_MAX_VALUES // span.steps, 1)]
+        span = span_of(self._recorder.now_ms(), round(since * 1000), request.max_steps)
+        lines = await self._lines(span, request.tenant, request.by_lease)
         return observe_pb2.GetRecordResponse(
             start_seconds=span.start_ms / 1000,
             step_seconds=span.step_ms / 1000,
             steps=span.steps,
             series=[_series(line, span) for line in lines],
         )
+
+    async def _lines(self, span: Span, tenant: str, by_lease: bool) -> list[Line]:
+        identity = known().identity
+
+        def sees(whose: str) -> bool:
+            return identity.sees(whose) and tenant in ("", whose)
+
+        most = max(_MAX_VALUES // span.steps, 1)
+        async with self._one:
+            # Elsewhere, for it may take a while; what it reads does not change.
+            ring = self._recorder.ring
+            seconds, names = tuple(ring.seconds), dict(ring.series)
+            work = partial(lines_of, seconds, names, span, sees=sees, by_lease=by_lease, most=most)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _device(self, view: DeviceView, leases: list[LeaseView]) -> observe_pb2.DeviceNow:
         here = [lease.time for lease in leases if lease.lease.device == view.ordinal]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
 
 from rgpu_client.control import ControlClient, LeaseRequest, ResizeRequest
 from rgpu_common.endpoints import Endpoint, parse_endpoint
 from rgpu_common.errors import ServerError
+from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
 from rgpu_common.wire.handshake import Handshake, decode_refused
 from rgpu_server.config import Limits
 from rgpu_server.core.model import Policy
+from rgpu_server.service import observing
 
 pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
@@ -201,6 +205,35 @@ async def test_a_connection_without_a_call_is_dropped_after_the_deadline(serve: 
             counters = server.daemon.door.counters
             assert (counters.late, counters.connections) == (1, 2)
         await silent.close()
+
+
+async def test_the_record_is_read_once_at_a_time(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, go_on, at_once, most = threading.Event(), threading.Event(), [0], [0]
+
+    def slow(*_: object, **__: object) -> list[object]:
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        started.set()
+        assert go_on.wait(20)
+        at_once[0] -= 1
+        return []
+
+    monkeypatch.setattr(observing, "lines_of", slow)
+    async with serve() as server, grpc.aio.insecure_channel(str(server.tcp)) as channel:
+        stub = observe_pb2_grpc.ObserveServiceStub(channel)
+        first = asyncio.ensure_future(stub.GetRecord(observe_pb2.GetRecordRequest()))
+        assert await asyncio.to_thread(started.wait, 20)
+        # Who does not wait for the answer has not asked for less.
+        first.cancel()
+        others = [
+            asyncio.ensure_future(stub.GetRecord(observe_pb2.GetRecordRequest())) for _ in range(3)
+        ]
+        await stub.GetNow(observe_pb2.GetNowRequest())
+        go_on.set()
+        await asyncio.gather(*others)
+        assert most == [1]
 
 
 async def http(port: int, request: bytes) -> bytes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rgpu_server.observe import steps
 from rgpu_server.observe.record import Ring, Sample, Series
-from rgpu_server.observe.steps import Span, by_tenant, lines_of, span_of
+from rgpu_server.observe.steps import Span, lines_of, span_of
 
 ALICE, OTHER, BOB = (
     Series("lease-1", "alice", "a", 0),
@@ -55,7 +56,7 @@ def test_only_the_tenant_that_is_asked_for() -> None:
     numbers = [ring.number(one) for one in (ALICE, BOB)]
     for t in range(3):
         ring.add(t * 1000, [sample(number, t * 100) for number in numbers])
-    lines = lines_of(ring.seconds, ring.series, Span(-500, 1000, 3), "bob")
+    lines = lines_of(ring.seconds, ring.series, Span(-500, 1000, 3), sees=lambda t: t == "bob")
     assert [line.series for line in lines] == [BOB]
 
 
@@ -64,8 +65,7 @@ def test_leases_of_a_tenant_are_added_up() -> None:
     numbers = [ring.number(one) for one in (ALICE, OTHER, BOB)]
     for t in range(3):
         ring.add(t * 1000, [sample(number, t * 100) for number in numbers])
-    lines = by_tenant(lines_of(ring.seconds, ring.series, Span(-500, 1000, 3)))
-    alice, bob = lines
+    alice, bob = lines_of(ring.seconds, ring.series, Span(-500, 1000, 3), by_lease=False)
     assert (alice.series.tenant, alice.series.lease) == ("alice", "")
     assert alice.device_ms == pytest.approx([2 * ms for ms in bob.device_ms])
     assert alice.leases == [2, 2, 2]
@@ -73,16 +73,49 @@ def test_leases_of_a_tenant_are_added_up() -> None:
     assert alice.limit_ppm == [1_000_000] * 3  # 70 % and 70 % are not more than the device
 
 
+def test_a_tenants_sum_has_each_lease_once_in_a_step() -> None:
+    ring = Ring(1 << 20)
+    numbers = [ring.number(one) for one in (ALICE, OTHER)]
+    for t in range(1, 5):
+        ring.add(t * 1000, [sample(number, t * 100) for number in numbers])
+    (line,) = lines_of(ring.seconds, ring.series, Span(500, 2000, 2), by_lease=False)
+    assert line.leases == [2, 2]
+    assert line.memory_limit == [40, 40]
+
+
+def test_only_what_is_shown_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    real = steps._empty
+
+    def counted(series: Series, count: int) -> steps.Line:
+        made.append(series)
+        return real(series, count)
+
+    monkeypatch.setattr(steps, "_empty", counted)
+    ring = Ring(1 << 20)
+    ring.add(1000, [sample(ring.number(OTHER), 0)])  # before the span
+    for n in range(100):
+        many = Series(f"lease-{n + 10}", "alice", "short", 0)
+        ring.add(20_000 + n, [sample(ring.number(one), n) for one in (many, BOB)])
+    span = Span(19_500, 1000, 1)
+    lines = lines_of(ring.seconds, ring.series, span, sees=lambda t: t == "alice", most=3)
+    assert [line.series.lease for line in lines] == ["lease-10", "lease-11", "lease-12"]
+    assert [series.lease for series in made] == ["lease-10", "lease-11", "lease-12"]
+    # Sums need room for tenants alone, and have all their leases.
+    (alice, bob) = lines_of(ring.seconds, ring.series, span, by_lease=False, most=3)
+    assert (alice.leases, bob.leases) == ([100], [1])
+
+
 @pytest.mark.parametrize(
-    ("since", "most", "step", "steps"),
+    ("since", "most", "step", "count"),
     [(600_000, 0, 1000, 600), (3_600_000, 0, 6000, 600), (10_000, 0, 1000, 10), (1, 0, 1000, 1),
      (600_000, 100, 6000, 100), (601_000, 600, 2000, 300)],
 )  # fmt: skip
 def test_steps_are_whole_seconds_and_not_too_many(
-    since: int, most: int, step: int, steps: int
+    since: int, most: int, step: int, count: int
 ) -> None:
     span = span_of(1_000_000_250, since, most)
-    assert (span.step_ms, span.steps) == (step, steps)
+    assert (span.step_ms, span.steps) == (step, count)
     assert span.start_ms % 1000 == 500
     assert span.start_ms + span.step_ms * span.steps <= 1_000_000_250
 
