@@ -282,6 +282,7 @@ def _policy(leases: Table, sessions: Table, workers: Table, quota: Table) -> Pol
     return Policy(
         default_policy=words,
         max_tenants=quota.integer("max_tenants", low.max_tenants, 0, 100_000),
+        max_leases=leases.integer("max", low.max_leases, 0, 100_000),
         max_idle_leases=leases.integer("max_empty", low.max_idle_leases, 0, 100_000),
         absent_tenant_unlimited=quota.choice("absent_tenant", "unlimited", _ABSENT) == _ABSENT[0],
         absent_model_unlimited=quota.choice("absent_model", "none", _ABSENT) == _ABSENT[0],
@@ -353,6 +354,7 @@ def _tenant(table: Table) -> TenantPolicy:
             table.optional_size("borrow_memory"),
         ),
         lend=table.flag("lend", True),
+        leases=table.optional_integer("leases", 0, 100_000),
     )
     table.done()
     return policy

@@ -25,7 +25,7 @@ from rgpu_server.core.model import (
 from rgpu_server.core.placement import find
 from rgpu_server.core.quota import Holding, Quotas
 from rgpu_server.core.shares import Change, changed, resolve
-from rgpu_server.core.tenants import check_tenants
+from rgpu_server.core.tenants import check_grants, check_tenants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,10 +117,13 @@ class LeaseBook:
         """Grants an explicit lease; the same grant again keeps it alive.  True: it is new.
 
         Raises:
-            RefusedError: it does not fit, or the key has a lease with other sizes.
+            RefusedError: it does not fit, the key has a lease with other sizes, or there are too
+                many.
         """
         ttl = self._ttl(ttl_seconds)
         held = self._by_key.get(key)
+        if held is None or not held.explicit:
+            self._check_grants(key.tenant)
         if held is not None and held.state is LeaseState.ACTIVE:
             self._check_same(held, wish)
             held.explicit, held.ttl_seconds, held.ends_at = True, ttl, now + ttl
@@ -423,6 +426,10 @@ class LeaseBook:
     def _check_tenants(self, tenant: str) -> None:
         there = (x.key.tenant for x in self._leases.values() if not x.idle)
         check_tenants(tenant, self._tenants, there, self._policy.max_tenants)
+
+    def _check_grants(self, tenant: str) -> None:
+        there = [x.key.tenant for x in self._leases.values() if x.explicit]
+        check_grants(tenant, self.quotas.policy_of(tenant), there, self._policy.max_leases)
 
     def _ttl(self, seconds: float) -> float:
         ttl = seconds or self._policy.ttl_seconds

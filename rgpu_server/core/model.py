@@ -169,6 +169,7 @@ class TenantPolicy:
     borrow: it may have more while other owners leave theirs idle, `borrow_limit` of a model at
         most.
     lend: others may have what it leaves idle.
+    leases: granted ones.
     """
 
     sessions: int | None = None
@@ -181,6 +182,7 @@ class TenantPolicy:
     borrow: bool = False
     borrow_limit: tuple[int | None, int | None] = (None, None)
     lend: bool = True
+    leases: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,7 @@ class Policy:
     open_seconds: a session must be open by then.
     end_seconds: a worker that was told to end is killed after that.
     max_tenants: tenants without a table of their own that may have sessions or granted leases.
+    max_leases: granted leases.
     max_idle_leases: empty leases that one tenant, and one address, may leave behind.
     absent_tenant_unlimited, absent_model_unlimited: what it means that a tenant has no quota, and
         that its quota does not name a model; otherwise it gets nothing there.
@@ -209,6 +212,7 @@ class Policy:
     default_share_limit_ppm: int = PPM
     default_policy: SharePolicy = SharePolicy.NONE
     max_tenants: int = 64
+    max_leases: int = 1024
     max_idle_leases: int = 16
     absent_tenant_unlimited: bool = True
     absent_model_unlimited: bool = False

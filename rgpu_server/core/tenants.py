@@ -1,4 +1,4 @@
-"""How many sessions a tenant may have, and how many tenants there may be."""
+"""How many sessions and granted leases a tenant may have, and how many tenants there may be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rgpu_server.core.model import DEFAULT_TENANT, Code, RefusedError, TenantPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Sequence
 
 
 def check_sessions(tenant: str, policy: TenantPolicy, running: int) -> None:
@@ -17,6 +17,25 @@ def check_sessions(tenant: str, policy: TenantPolicy, running: int) -> None:
             Code.TENANT_LIMIT,
             f"tenant {tenant!r} has all of its sessions ({running} of {policy.sessions}); "
             "end one or ask the operator for more",
+        )
+
+
+def check_grants(tenant: str, policy: TenantPolicy, there: Sequence[str], most: int) -> None:
+    """Refuses one more granted lease beside those of `there`, a tenant each: every one costs
+    descriptors and memory, however little it asks for.
+    """
+    own = there.count(tenant)
+    if policy.leases is not None and own >= policy.leases:
+        raise RefusedError(
+            Code.TENANT_LIMIT,
+            f"tenant {tenant!r} has all of its granted leases ({own} of {policy.leases}); revoke "
+            "one or ask the operator for more",
+        )
+    if len(there) >= most:
+        raise RefusedError(
+            Code.SERVER_FULL,
+            f"the server has granted {len(there)} leases, as many as it may (leases.max); revoke "
+            "one that is not needed, or try again when one has ended",
         )
 
 

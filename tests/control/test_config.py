@@ -39,6 +39,7 @@ grace_seconds = 1.5
 settle_seconds = 0.5
 remember_seconds = 10
 policy = "fixed"
+max = 12
 max_empty = 4
 
 [quota]
@@ -87,6 +88,7 @@ users = {root = "ops", 4711 = "alice"}
 
 [tenants.alice]
 sessions = 3
+leases = 5
 memory = "4GiB"
 share = 2.5
 max_priority = 9
@@ -123,7 +125,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (limits.handshake_seconds, limits.handshakes, limits.control_connections) == (3, 8, 9)
     assert (limits.stream_credits, limits.stream_credit_bytes) == (64, 1 << 20)
     assert policy.default_policy is SharePolicy.FIXED
-    assert (policy.max_idle_leases, policy.max_tenants) == (4, 7)
+    assert (policy.max_leases, policy.max_idle_leases, policy.max_tenants) == (12, 4, 7)
     assert (policy.absent_tenant_unlimited, policy.absent_model_unlimited) == (False, True)
     assert (policy.reclaim_memory, policy.reclaim_seconds, policy.claim_seconds) == (False, 5, 6)
     assert [pool_of(config, ordinal) for ordinal in (0, 1)] == ["public", "teamA"]
@@ -152,6 +154,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
             borrow=True,
             borrow_limit=(500_000, GIB),
             lend=False,
+            leases=5,
         ),
         "*": TenantPolicy(None, 1000),
     }

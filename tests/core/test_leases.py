@@ -70,6 +70,29 @@ def test_a_grant_without_a_key_gets_a_fresh_one() -> None:
     assert sorted(lease.key.name for lease in n.leases) == ["granted-1", "granted-2"]
 
 
+def test_granted_leases_are_bounded_in_all_and_of_a_tenant() -> None:
+    n = node(Policy(warm_workers=0, max_leases=2), bob=TenantPolicy(leases=1))
+    one = Wish(memory_bytes=1)
+    n.handle(on.LeaseRequested(1, "bob", "a", one), 0.0)
+    assert sentence(n.handle(on.LeaseRequested(2, "bob", "b", one), 0.0)) == (
+        Code.TENANT_LIMIT,
+        "tenant 'bob' has all of its granted leases (1 of 1); revoke one or ask the operator for "
+        "more",
+    )
+    n.handle(grant("a", 1), 0.0)
+    code, text = sentence(n.handle(grant("b", 1), 0.0))
+    assert code is Code.SERVER_FULL
+    assert "as many as it may (leases.max); revoke one" in text
+    # What is there is kept alive, sessions come in, and what has ended makes room.
+    assert n.handle(grant("a", 1), 1.0) == [do.Answer(1, "lease-2")]
+    actions = n.handle(on.SessionRequested(7, "alice", "c"), 1.0)
+    assert not [x for x in actions if isinstance(x, do.RefuseSession)]
+    # A lease that came with a session does not become a granted one too many.
+    assert sentence(n.handle(grant("c", 2 * GIB), 1.0))[0] is Code.SERVER_FULL
+    n.handle(on.RevokeRequested(3, "lease-2"), 2.0)
+    assert n.handle(grant("b", 1), 2.0)[-1] == do.Answer(1, "lease-4")
+
+
 def test_keep_alive_moves_the_end_and_silence_ends_the_lease() -> None:
     n = node()
     n.handle(grant(), 0.0)
