@@ -313,8 +313,13 @@ class LeaseBook:
             ask = Ask(
                 lease.key.tenant, lease.device, _always(lease.asked), lease.number, lease.amount
             )
+            others = self.holdings(lease)
+            back = Amount(lease.asked_share_ppm, 0)
+            there = Holding("", lease.key.tenant, lease.device, back, lease.number)
             try:
-                plan = self._admission.plan(ask, self.holdings(lease), self._claims.current(now))
+                plan = self._admission.plan(ask, others, self._claims.current(now))
+                # What its tenant got meanwhile is within the ceiling without this.
+                self.quotas.check_ceilings(there, others)
             except RefusedError:
                 continue
             if plan.fits:

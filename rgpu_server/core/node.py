@@ -226,8 +226,10 @@ class Node:
     # Sessions
 
     def _session_requested(self, event: on.SessionRequested, now: float) -> None:
-        if len(self.sessions) + len(self.settling) >= self.policy.max_sessions:
-            self._open(event, now)  # it is refused
+        try:
+            self._check_room(event.tenant)
+        except RefusedError:
+            self._open(event, now)  # it is refused, perhaps for a better reason
         else:
             self.settling[event.session] = (event, now + self.policy.settle_seconds)
 
@@ -250,14 +252,7 @@ class Node:
     def _admit(self, event: on.SessionRequested, now: float) -> Session:
         self._check_running()
         self._check_not_draining()
-        if len(self.sessions) + len(self.settling) >= self.policy.max_sessions:
-            raise RefusedError(
-                Code.SERVER_FULL,
-                f"the server has {len(self.sessions)} sessions, its maximum; try again when one "
-                "has ended",
-            )
-        tenant = self.leases.quotas.policy_of(event.tenant)
-        check_sessions(event.tenant, tenant, self.sessions.of_tenant(event.tenant))
+        self._check_room(event.tenant)
         self._check_pool(event)
         lease, joined = self.leases.join(_key(event), event.wish, now, event.address)
         slot = self.leases.attach(lease, event.session)
@@ -270,6 +265,18 @@ class Node:
         library = find(self.devices, lease.device).library
         deadline = now + self.policy.open_seconds
         return Session(event.session, event.tenant, lease.id, slot, library, now, deadline)
+
+    def _check_room(self, tenant: str) -> None:
+        """Sessions that wait for their lease to settle have their places already."""
+        if len(self.sessions) + len(self.settling) >= self.policy.max_sessions:
+            raise RefusedError(
+                Code.SERVER_FULL,
+                f"the server has {len(self.sessions)} sessions, its maximum; try again when one "
+                "has ended",
+            )
+        settling = sum(event.tenant == tenant for event, _ in self.settling.values())
+        running = self.sessions.of_tenant(tenant) + settling
+        check_sessions(tenant, self.leases.quotas.policy_of(tenant), running)
 
     def _check_running(self) -> None:
         if self.stopping:

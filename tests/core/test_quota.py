@@ -195,6 +195,17 @@ def test_a_borrowed_share_goes_back_at_once_and_comes_again() -> None:
     assert shares(n) == {"a": 0.5, "a2": 0.3, "a3": 0.2}
 
 
+def test_a_share_does_not_come_again_past_its_tenants_ceiling() -> None:
+    n = node(devices=2, alice=owns(0, 8, borrow=True, share_ppm=1_000_000), bob=owns(2, 8))
+    ask(n, "alice", "a", 0.5, 1, device=0)
+    ask(n, "bob", "b", 1, 1, 1.0, device=0)
+    assert granted(ask(n, "alice", "a2", 1, 1, 2.0, device=1))
+    n.handle(on.RevokeRequested(2, "lease-2"), 3.0)
+    assert shares(n) == {"a": 0.0, "a2": 1.0}
+    n.handle(on.RevokeRequested(3, "lease-3"), 4.0)
+    assert shares(n) == {"a": 0.5}
+
+
 def test_the_lowest_priority_gives_first_and_only_what_is_needed() -> None:
     n = node(alice=owns(0, 4, borrow=True, max_priority=9), bob=owns(1, 4))
     ask(n, "alice", "low", 0.4, 1, priority=1)

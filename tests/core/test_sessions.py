@@ -129,6 +129,19 @@ def test_a_program_that_follows_another_gets_the_sizes_that_it_asks_for() -> Non
     ]
 
 
+def test_sessions_that_wait_for_their_lease_count_for_their_tenant() -> None:
+    n = started(alice=TenantPolicy(sessions=2))
+    opened(n, 1, 1)
+    assert n.handle(ask(2, memory_bytes=3 * GIB), 2.0) == []
+    found = refusal(n.handle(ask(3, memory_bytes=3 * GIB), 2.0))
+    assert found.code is Code.TENANT_LIMIT
+    assert "all of its sessions (2 of 2)" in found.sentence
+    # The one that waits has its place.
+    actions = n.handle(on.WorkerExited(1, "the client left"), 2.1)
+    assert do.TakeSlot("lease-1", 0, 2) in actions
+    assert not n.settling
+
+
 def test_a_client_that_leaves_while_its_lease_settles_is_forgotten() -> None:
     n = started()
     opened(n, 1, 1)
