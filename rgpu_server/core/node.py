@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 MAX_DRAIN_SECONDS = 7 * 86400.0
 
+# A key that the node gave; tenants name theirs as they like, also so.
+_GIVEN_KEY = re.compile("granted-([0-9]{1,15})")
 _LEFT = "its client left before it was open"
 
 
@@ -219,9 +222,12 @@ class Node:
                 self._end(session, Refusal(Code.LEASE_ENDED, sentence), now)
 
     def _fresh_key(self, tenant: str) -> str:
-        key = f"granted-{self._next_key}"
-        self._next_key += 1
-        return key
+        while True:
+            key = f"granted-{self._next_key}"
+            self._next_key += 1
+            # A tenant may have named one like it.
+            if not self.leases.has(LeaseKey(tenant, key)):
+                return key
 
     # Sessions
 
@@ -407,8 +413,9 @@ class Node:
         """What an earlier daemon was ending is ended again: the worker may not have heard it."""
         for lease in event.leases:
             self.leases.adopt(lease, now)
-            number = lease.key.name.removeprefix("granted-")
-            self._next_key = max(self._next_key, int(number) + 1 if number.isdecimal() else 0)
+            given = _GIVEN_KEY.fullmatch(lease.key.name)
+            if given is not None:
+                self._next_key = max(self._next_key, int(given[1]) + 1)
         for session in event.sessions:
             assert session.worker is not None
             self.sessions.add(session)

@@ -55,6 +55,19 @@ def test_sessions_and_memory_count_and_numbers_go_on() -> None:
     assert full[0].refusal.code is Code.NO_MEMORY
 
 
+def test_names_of_a_tenants_own_do_not_spoil_fresh_keys() -> None:
+    n = node()
+    named = [lease(1, "9" * 200), lease(2, "granted-" + "9" * 200), lease(3, "granted-2")]
+    for each, tenant in zip(named, ("alice", "alice", "bob"), strict=True):
+        each.key, each.quota = LeaseKey(tenant, each.key.name), Quota(1)
+    n.handle(on.Adopted(tuple(named), ()), 50.0)
+    n.handle(on.LeaseRequested(1, "alice", "granted-4", Wish(memory_bytes=1)), 51.0)
+    for number, key in ((5, "granted-3"), (6, "granted-5")):
+        answer = n.handle(on.LeaseRequested(2, "alice", "", Wish(memory_bytes=1)), 51.0)[-1]
+        assert answer == do.Answer(2, f"lease-{number}")
+        assert next(x for x in n.leases if x.id == answer.lease).key == LeaseKey("alice", key)
+
+
 def test_a_worker_that_exits_gives_its_slot_back() -> None:
     n = node()
     held = lease(1, "a", s3=9)
