@@ -158,7 +158,9 @@ class TokenLoop:
         for device in self._devices.values():
             device.tick(now)
         if self._daemon is not None:
-            self._reports.send(self._devices, self._tell)
+            # The next figures replace these: a daemon that does not read gets no queue of them.
+            if not self._daemon.waiting:
+                self._reports.send(self._devices, self._tell)
             self._flush()
         if self._ticks % _COLLECT_TICKS == 0:
             gc.collect()

@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 
 from helpers.waiting import wait_until
 
 from rgpu_server.tokens import protocol as say
+from rgpu_server.tokens.loop import TokenLoop
 from rgpu_server.tokens.page import Phase
 from tokens.harness import Loop
 
@@ -261,3 +263,31 @@ def test_a_lease_that_signals_without_end_delays_nobody() -> None:
         finally:
             stop.set()
             thread.join()
+
+
+def test_a_daemon_that_does_not_read_gets_no_queue_of_reports() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel, loop = say.Channel(ours), TokenLoop(daemon=theirs)
+    try:
+        channel.send(say.Setup((0,), 60_000))
+        loop._daemon_said()
+        there = loop._daemon
+        assert there is not None
+        ticks = 0
+        while not there.waiting:
+            loop._tick(time.monotonic_ns())
+            ticks += 1
+        for _ in range(100):
+            loop._tick(time.monotonic_ns())
+        assert len(there._waiting) == 1
+        heard = 0
+        while channel.receive() is not None:
+            heard += 1
+        assert heard == ticks - 1
+        # The one that was kept goes out, and then there are new ones.
+        for _ in range(2):
+            loop._tick(time.monotonic_ns())
+        assert [channel.receive() is not None for _ in range(3)] == [True, True, False]
+    finally:
+        channel.close()
+        loop.close()
