@@ -88,24 +88,37 @@ TEST(printf, bad_addresses_end_the_kernel) {
   CHECK_EQ(p.Print("still %d", 1), "still 1");
 }
 
+class Sink : public DeviceServices {
+ public:
+  uint64_t DeviceMalloc(uint64_t) override { return 0; }
+  void DeviceFree(uint64_t) override {}
+  void Print(std::string_view text) override { printed += text; }
+  std::string printed;
+};
+
+constexpr uint64_t kRecord = sizeof(std::string);  // beside its bytes
+
 TEST(printf, a_full_buffer_keeps_the_newest) {
-  class Sink : public DeviceServices {
-   public:
-    uint64_t DeviceMalloc(uint64_t) override { return 0; }
-    void DeviceFree(uint64_t) override {}
-    void Print(std::string_view text) override { printed += text; }
-    std::string printed;
-  };
   Sink sink;
-  PrintfFifo fifo(10);
+  PrintfFifo fifo(2 * (kRecord + 5));
   fifo.Push("aaaa");
   fifo.Push("bbbb");
   fifo.Push("cccc");
-  fifo.Push("too long a record");
+  fifo.Push(std::string(kRecord + 11, 'x'));
   fifo.Flush(&sink);
   CHECK_EQ(sink.printed, "bbbbcccc");
   fifo.Flush(&sink);
   CHECK_EQ(sink.printed, "bbbbcccc");
+}
+
+TEST(printf, records_take_room_however_short_they_are) {
+  Sink sink;
+  PrintfFifo fifo(3 * (kRecord + 1));
+  fifo.Push("a");
+  for (int i = 0; i < 1000; ++i) fifo.Push("");
+  for (const char* text : {"b", "c", "d"}) fifo.Push(text);
+  fifo.Flush(&sink);
+  CHECK_EQ(sink.printed, "bcd");
 }
 
 }  // namespace

@@ -1,15 +1,23 @@
 #include "rgpu_emu/device/exec/printf_fifo.h"
 
 namespace rgpu::emu {
+namespace {
+
+// With its place in the queue: many short records take more than their bytes.
+uint64_t Taken(std::string_view record) { return sizeof(std::string) + record.size(); }
+
+}  // namespace
 
 void PrintfFifo::Push(std::string_view record) {
+  if (record.empty()) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (record.size() > capacity_) return;
-  while (used_ + record.size() > capacity_ && !records_.empty()) {
-    used_ -= records_.front().size();
+  const uint64_t taken = Taken(record);
+  if (taken > capacity_) return;
+  while (used_ + taken > capacity_ && !records_.empty()) {
+    used_ -= Taken(records_.front());
     records_.pop_front();
   }
-  used_ += record.size();
+  used_ += taken;
   records_.emplace_back(record);
 }
 
