@@ -17,6 +17,16 @@ CUresult Executor::MakeCurrent(const Context& context) {
   return result;
 }
 
+void Executor::EverythingInAll(bool quiet, std::vector<std::shared_ptr<Point>>* points) {
+  const uint32_t before = t_current;
+  contexts_.ForEach([&](const std::shared_ptr<Context>& context) {
+    if (MakeCurrent(*context) == CUDA_SUCCESS) EverythingIn(*context, quiet, points);
+  });
+  // What is being run goes on in its own.
+  std::shared_ptr<Context> own;
+  if (contexts_.Share(before, &own) == CUDA_SUCCESS) MakeCurrent(*own);
+}
+
 CUresult Executor::Enter(const Command& command, std::shared_ptr<Context>* context) {
   const uint32_t id = command.header.context;
   if (last_entered_ == nullptr || last_entered_->id != id) {
@@ -139,7 +149,6 @@ uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
   };
   modules_.EraseIf(lies_in);
   libraries_.EraseIf(lies_in);
-  pools_.EraseIf(lies_in);
   links_.EraseIf(lies_in);
   const auto belongs = [&](const auto& object) { return object.context == id; };
   functions_.EraseIf(belongs);
@@ -149,7 +158,6 @@ uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
   ranges_.EraseIf([&](uint64_t base, const Range& range) {
     if (range.context != id) return false;
     if (range.kind == Range::Kind::kPlain) charged += granules_.Remove(base, range.bytes);
-    if (range.pool != nullptr) --range.pool->allocations;
     return true;
   });
   poller_.Remove(*context);

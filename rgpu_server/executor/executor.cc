@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "gen/opcodes.gen.h"
 #include "rgpu_common/native/base/clock.h"
@@ -137,12 +138,11 @@ bool Executor::ChargeAfterOthers(uint64_t bytes) {
 void Executor::WaitForPoolFrees() {
   constexpr uint64_t kMostNs = 100'000'000;
   const struct timespec pause = {0, 250'000};
+  bool freed = false;
+  pools_.ForEach([&](const auto& pool) { freed |= std::exchange(pool->freed, false); });
+  if (!freed) return;
   std::vector<std::shared_ptr<Point>> points;
-  pools_.ForEach([&](const std::shared_ptr<Pool>& pool) {
-    if (!pool->freed || pool->context->dead || MakeCurrent(*pool->context) != CUDA_SUCCESS) return;
-    pool->freed = false;
-    EverythingIn(*pool->context, true, &points);
-  });
+  EverythingInAll(true, &points);
   const uint64_t until = base::NowNs() + kMostNs;
   for (const auto& point : points) {
     while (Query(*point) == CUDA_ERROR_NOT_READY && base::NowNs() < until) {
@@ -161,7 +161,6 @@ void Executor::TrimPools() {
   pools_.ForEach([&](const std::shared_ptr<Pool>& pool) { pools.push_back(pool); });
   for (const auto& pool : pools) {
     const Change change(*this);
-    if (pool->context->dead) continue;
     Unlocked([&] { return driver_->cuMemPoolTrimTo(pool->handle, 0); });
     ReconcilePool(*pool);
   }

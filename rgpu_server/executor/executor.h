@@ -116,6 +116,8 @@ class Executor {
   CUresult EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point);
   // The same for all streams of a context that are not known to be complete.
   CUresult EverythingIn(Context& context, bool quiet, std::vector<std::shared_ptr<Point>>* points);
+  // The same for all contexts.
+  void EverythingInAll(bool quiet, std::vector<std::shared_ptr<Point>>* points);
   // Records a fresh event in `stream`; the caller's own, not a marker.
   CUresult Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point);
   // Takes the stream out of its context; its work goes on.

@@ -50,14 +50,15 @@ struct Function {
   }
 };
 
+// The device's, whatever context it was made in.
 struct Pool {
-  std::shared_ptr<Context> context;
   CUmemoryPool handle = nullptr;
   uint64_t id = 0;
   uint64_t charged_bytes = 0;
   uint64_t allocations = 0;  // in the table of ranges
   bool destroyed = false;    // by the client: goes with its last allocation
   bool freed = false;        // memory was freed to it in a stream, and may be waited for
+  bool gone = false;         // the driver has destroyed it
 };
 
 // An image on its way.  One byte longer than told and zeroed, so that text has an end.

@@ -70,10 +70,17 @@ void Reaper::Finish(const Item& item) {
   executor_.ledger().SubFreeing(item.frees);
 }
 
+bool Reaper::Enter(const Item& item) {
+  if (item.context != nullptr) {
+    return !item.context->dead && executor_.MakeCurrent(*item.context) == CUDA_SUCCESS;
+  }
+  executor_.contexts().ForEach([this](const auto& any) { executor_.MakeCurrent(*any); });
+  return true;
+}
+
 void Reaper::Destroy(const Item& item) {
   const Executor::Change change(executor_);
-  const bool alive = !item.context->dead && executor_.MakeCurrent(*item.context) == CUDA_SUCCESS;
-  if (alive) {
+  if (Enter(item)) {
     executor_.Unlocked([&] {
       item.destroy();
       return 0;

@@ -28,7 +28,7 @@ class Reaper {
   // lease, about; other processes that need memory wait for them.
   void Add(const std::shared_ptr<Context>& context, std::function<void()> destroy,
            std::function<void()> release, uint64_t frees = 0);
-  // The same behind `fences` only.
+  // The same behind `fences` only.  `context` may be null: any will do, or none.
   void AddBehind(std::vector<std::shared_ptr<Point>> fences,
                  const std::shared_ptr<Context>& context, std::function<void()> destroy,
                  std::function<void()> release, uint64_t frees = 0);
@@ -47,6 +47,7 @@ class Reaper {
     uint64_t frees = 0;
   };
   void Run();
+  bool Enter(const Item& item);
   void Destroy(const Item& item);
   void Finish(const Item& item);
 

@@ -175,6 +175,54 @@ def test_a_destroyed_pool_is_charged_until_its_last_allocation_is_freed() -> Non
         assert held(client, page) == 40 * MIB
 
 
+@pytest.mark.parametrize("pool", [30, DEFAULT_POOL])
+def test_a_pool_outlives_the_context_it_was_made_in(pool: int) -> None:
+    """Another context's allocations stay, and are charged; what the first one had in it goes."""
+    with leased() as (client, page):
+        if pool != DEFAULT_POOL:
+            client.call("rgpuPoolCreate", pool=pool, device=0, max_bytes=0)
+        assert pool_alloc(client, pool, 20 * MIB) == 0
+        client.call("rgpuContextCreate", ctx=11, device=0, flags=0)
+        client.context = 11
+        values = {"pool": pool, "bytes": 40 * MIB, "stream": LEGACY}
+        address = int(client.call("rgpuPoolAlloc", **values)["dptr"])
+        client.call("rgpuContextDestroy", ctx=10)
+        assert held(client, page) == page.used() == 40 * MIB
+        client.upload(address, b"still there")
+        assert client.download(address, 11) == b"still there"
+        assert pool_alloc(client, pool, 40 * MIB) == OUT_OF_MEMORY
+        client.post("rgpuPoolFree", dptr=address, stream=LEGACY)
+        assert pool_alloc(client, pool, 40 * MIB) == 0
+        assert held(client, page) == page.used() == 40 * MIB
+
+
+def test_a_destroyed_pool_goes_with_the_context_of_its_last_allocation() -> None:
+    with leased() as (client, page):
+        client.call("rgpuPoolCreate", pool=30, device=0, max_bytes=0)
+        client.call("rgpuContextCreate", ctx=11, device=0, flags=0)
+        assert pool_alloc(client, 30, 20 * MIB) == 0
+        client.post("rgpuPoolDestroy", pool=30)
+        client.context = 11
+        assert held(client, page) == page.used() == 20 * MIB
+        client.call("rgpuContextDestroy", ctx=10)
+        assert held(client, page) == page.used() == 0
+
+
+def test_a_pool_without_any_context() -> None:
+    with leased() as (client, page):
+        client.call("rgpuPoolCreate", pool=30, device=0, max_bytes=0)
+        client.post("rgpuPoolSetAttribute", pool=30, attribute=4, value=(1 << 64) - 1)
+        assert pool_alloc(client, 30, 40 * MIB) == 0
+        client.call("rgpuContextDestroy", ctx=10)
+        assert page.used() == 40 * MIB, "above no threshold: the pool keeps it"
+        client.call("rgpuPrimaryRetain", ctx=11, device=0, flags=0)
+        client.context = 11
+        assert held(client, page) == 40 * MIB
+        client.post("rgpuPoolDestroy", pool=30)
+        wait_until(lambda: page.used() == 0)
+        assert held(client, page) == 0
+
+
 @pytest.mark.parametrize("what", ["Module", "Library"])
 def test_code_and_its_data_are_charged(what: str) -> None:
     with leased() as (client, page):

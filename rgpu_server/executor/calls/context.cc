@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/allocations.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/loads.h"
 
@@ -158,15 +159,18 @@ namespace {
 
 // What was made in a context and lies in the device, or in the driver: it does not go by itself.
 struct Leftovers {
-  std::vector<CUmemoryPool> pools;
+  // From pools, which live on.
+  std::vector<std::pair<CUdeviceptr, std::shared_ptr<Pool>>> pooled;
   std::vector<CUlibrary> libraries;
   std::vector<std::shared_ptr<Link>> links;  // with the logs that the driver writes into
 };
 
 Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& context) {
   Leftovers left;
-  executor.pools().ForEach([&](const std::shared_ptr<Pool>& pool) {
-    if (pool->context == context) left.pools.push_back(pool->handle);
+  executor.ranges().EraseIf([&](uint64_t base, const Range& range) {
+    if (range.context != context->id || range.pool == nullptr) return false;
+    left.pooled.emplace_back(base, range.pool);
+    return true;
   });
   executor.libraries().ForEach([&](const std::shared_ptr<Code>& code) {
     if (code->context == context) left.libraries.push_back(code->library);
@@ -205,13 +209,18 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
     executor.role().Yield();
     for (const auto& link : left.links) driver->cuLinkDestroy(link->state);
     for (const CUlibrary library : left.libraries) driver->cuLibraryUnload(library);
-    for (const CUmemoryPool pool : left.pools) driver->cuMemPoolDestroy(pool);
+    for (const auto& [dptr, pool] : left.pooled) driver->cuMemFreeAsync(dptr, CU_STREAM_LEGACY);
     context->staging->Abandon();
     context->events->Abandon();
     return context->primary ? driver->cuDevicePrimaryCtxRelease_v2(context->device)
                             : driver->cuCtxDestroy_v2(context->handle);
   });
   executor.ledger().Release(charged);
+  for (const auto& [dptr, pool] : left.pooled) {
+    pool->freed = true;
+    LeavePool(executor, pool);
+  }
+  executor.TrimAfterWait(false);
   return state != CUDA_SUCCESS ? state : result;
 }
 

@@ -12,15 +12,14 @@ namespace {
 constexpr uint64_t kPoolGranule = 2U << 20;  // of what a pool takes from the device
 
 // Its own cap is the program's, if it asked for one: the lease's may change at any time.
-CUresult MakePool(Executor& executor, const std::shared_ptr<Context>& context, uint64_t id,
-                  uint64_t max_bytes, std::shared_ptr<Pool>* made) {
+CUresult MakePool(Executor& executor, uint64_t id, uint64_t max_bytes,
+                  std::shared_ptr<Pool>* made) {
   CUmemPoolProps props{};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  props.location.id = context->device;
+  props.location.id = executor.device();
   props.maxSize = max_bytes;
   auto pool = std::make_shared<Pool>();
-  pool->context = context;
   pool->id = id;
   const CUresult result = executor.driver()->cuMemPoolCreate(&pool->handle, &props);
   if (result == CUDA_SUCCESS) *made = std::move(pool);
@@ -28,12 +27,11 @@ CUresult MakePool(Executor& executor, const std::shared_ptr<Context>& context, u
 }
 
 // The default pool is one of ours, made when it is first used.
-CUresult FindPool(Executor& executor, const std::shared_ptr<Context>& context, uint64_t id,
-                  std::shared_ptr<Pool>* pool) {
+CUresult FindPool(Executor& executor, uint64_t id, std::shared_ptr<Pool>* pool) {
   const CUresult result = executor.pools().Share(id, pool);
   if (result == CUDA_SUCCESS && (*pool)->destroyed) return CUDA_ERROR_INVALID_HANDLE;
   if (result != CUDA_ERROR_INVALID_HANDLE || id != kDefaultPool) return result;
-  const CUresult made = MakePool(executor, context, id, 0, pool);
+  const CUresult made = MakePool(executor, id, 0, pool);
   if (made == CUDA_SUCCESS) executor.pools().Add(kDefaultPool, *pool);
   return made;
 }
@@ -107,11 +105,18 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
   return Grow(executor, target, *pool, bytes, growth, dptr);
 }
 
+// Any context's streams may have freed to it.
 void DestroyPool(Executor& executor, const std::shared_ptr<Pool>& pool) {
   const Driver& driver = executor.driver();
-  executor.reaper().Add(
-      pool->context, [&driver, pool] { driver->cuMemPoolDestroy(pool->handle); },
-      [&executor, pool] { executor.ledger().Release(pool->charged_bytes); }, pool->charged_bytes);
+  std::vector<std::shared_ptr<Point>> fences;
+  executor.EverythingInAll(false, &fences);
+  executor.reaper().AddBehind(
+      std::move(fences), nullptr,
+      [&driver, pool] { pool->gone = driver->cuMemPoolDestroy(pool->handle) == CUDA_SUCCESS; },
+      [&executor, pool] {
+        if (pool->gone) executor.ledger().Release(pool->charged_bytes);
+      },
+      pool->charged_bytes);
 }
 
 }  // namespace
@@ -125,7 +130,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolCreate_Re
   result = executor.pools().CanAdd(request.pool);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Pool> pool;
-  result = MakePool(executor, context, request.pool, request.max_bytes, &pool);
+  result = MakePool(executor, request.pool, request.max_bytes, &pool);
   if (result == CUDA_SUCCESS) executor.pools().Add(request.pool, std::move(pool));
   return result;
 }
@@ -154,7 +159,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuPoolDestroy_Request& 
 
 void LeavePool(Executor& executor, const std::shared_ptr<Pool>& pool) {
   std::shared_ptr<Pool> taken;
-  if (--pool->allocations != 0 || !pool->destroyed || pool->context->dead) return;
+  if (--pool->allocations != 0 || !pool->destroyed) return;
   if (executor.pools().Take(pool->id, &taken) == CUDA_SUCCESS) DestroyPool(executor, pool);
 }
 
@@ -164,11 +169,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolTrim_Requ
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Pool> pool;
-  result = FindPool(executor, context, request.pool, &pool);
+  result = FindPool(executor, request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
   executor.reaper().Add(
-      pool->context,
+      context,
       [&driver, pool, keep = request.keep] { driver->cuMemPoolTrimTo(pool->handle, keep); },
       [&executor, pool] { executor.ReconcilePool(*pool); });
   return CUDA_SUCCESS;
@@ -180,7 +185,7 @@ CUresult Run(Executor& executor, const Command& command,
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Pool> pool;
-  result = FindPool(executor, context, request.pool, &pool);
+  result = FindPool(executor, request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
   // Policies are int, thresholds and counters cuuint64_t: eight bytes, little-endian, serve both.
   cuuint64_t value = request.value;
@@ -194,7 +199,7 @@ CUresult Run(Executor& executor, const Command& command,
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Pool> pool;
-  result = FindPool(executor, context, request.pool, &pool);
+  result = FindPool(executor, request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
   return PoolCounter(executor, *pool, static_cast<CUmemPool_attribute>(request.attribute),
                      &reply->value);
@@ -207,7 +212,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolAlloc_Req
   if (result != CUDA_SUCCESS) return result;
   if (request.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Pool> pool;
-  result = FindPool(executor, target.context, request.pool, &pool);
+  result = FindPool(executor, request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUdeviceptr dptr = 0;
