@@ -200,7 +200,14 @@ def test_images_that_lie_about_their_length() -> None:
         loading = {"module": 40, "options": b"", "info_log_bytes": 0, "error_log_bytes": 0}
         fatbin = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 1 << 40) + b"x" * 100
         elf = (b"\x7fELF" + b"\2" * 36 + struct.pack("<Q", 1 << 50)).ljust(64, b"\1")
-        for lie in (fatbin, elf, fatbin[:8]):
+        # The address of the program's own memory, or of anything, in place of an image.
+        wrapper = struct.pack("<IIQQ", 0x466243B1, 1, 8, 0)
+        linked = b"RGPUIMG1" + struct.pack("<QI", 1 << 31, 1000)
+        short = b"RGPUIMG1" + struct.pack("<QI", 20, 1)
+        for lie in (
+            fatbin, elf, fatbin[:8], wrapper, wrapper[:4], linked, linked[:4], linked[:10], short,
+            short + b"x",
+        ):  # fmt: skip
             put_image(client, 39, lie)
             assert client.result("rgpuModuleLoad", image=39, **loading).status == INVALID_IMAGE
         client.post("rgpuImagePut", image=60, offset=0, total=100, bulk=b"half")

@@ -13,6 +13,8 @@ namespace {
 
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
 constexpr uint32_t kElfMagic = 0x464c457f;
+constexpr uint32_t kWrapperMagic = 0x466243b1;  // what follows is an address
+constexpr uint32_t kLinkedMagic = 0x55504752;   // "RGPU": what the emulated device's linker gives
 
 template <typename T>
 T Load(const std::vector<uint8_t>& bytes, size_t offset) {
@@ -38,6 +40,8 @@ bool HeaderFits(const std::vector<uint8_t>& bytes, uint64_t total) {
     const uint64_t table = uint64_t{Load<uint16_t>(bytes, 58)} * Load<uint16_t>(bytes, 60);
     return sections <= total && table <= total - sections;
   }
+  if (magic == kLinkedMagic) return total >= 20 && Load<uint64_t>(bytes, 8) == total;
+  if (magic == kWrapperMagic) return false;
   return true;  // text; the byte behind it is zero
 }
 
