@@ -11,9 +11,9 @@ namespace rgpu::exec {
 class Executor;
 
 // The plain allocation at `base`, which is in no table any more, goes when the work before it is
-// complete.
+// complete, in `context`, where it is freed, and in its own.
 void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
-               uint64_t bytes);
+               const Range& range);
 // An allocation of the pool has been freed.  The last one takes a destroyed pool with it.
 void LeavePool(Executor& executor, const std::shared_ptr<Pool>& pool);
 

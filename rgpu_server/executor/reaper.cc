@@ -14,7 +14,9 @@ void Reaper::Add(const std::shared_ptr<Context>& context, std::function<void()> 
                  std::function<void()> release, uint64_t frees) {
   std::vector<std::shared_ptr<Point>> fences;
   // A failed record means that the session is spent or that there is nothing to wait for.
-  executor_.EverythingIn(*context, false, &fences);
+  if (executor_.MakeCurrent(*context) == CUDA_SUCCESS) {
+    executor_.EverythingIn(*context, false, &fences);
+  }
   AddBehind(std::move(fences), context, std::move(destroy), std::move(release), frees);
 }
 

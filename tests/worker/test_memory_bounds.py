@@ -223,6 +223,49 @@ def test_a_pool_without_any_context() -> None:
         assert held(client, page) == 0
 
 
+def stands_still(client: Client) -> int:
+    """A stream of the current context waits for ever; the address that it waits on."""
+    flag = client.alloc(4096)
+    client.upload(flag, bytes(4))
+    client.post("rgpuStreamCreate", stream=20, flags=1, priority=0)
+    client.wait_value(20, flag, 1)
+    return flag
+
+
+@pytest.mark.parametrize("free", ["plain", "in a stream", "of a pool", "a pool", "a module"])
+def test_what_another_context_frees_is_charged_until_its_own_is_done(free: str) -> None:
+    with leased() as (client, page):
+        if free == "a module":
+            assert load(client, 40, with_table(20 * MIB)) == 0
+        flag = stands_still(client)
+        client.call("rgpuContextCreate", ctx=11, device=0, flags=0)
+        client.call("rgpuPoolCreate", pool=30, device=0, max_bytes=0, context=11)
+        if "pool" in free:
+            values = {"pool": 30, "bytes": 20 * MIB, "stream": 20}
+            block = int(client.call("rgpuPoolAlloc", **values)["dptr"])
+        elif free != "a module":
+            block = client.alloc(20 * MIB)
+        used = page.used()
+        assert used >= 20 * MIB
+        client.context = 11
+        if free in ("plain", "of a pool"):
+            client.post("rgpuMemFree", dptr=block)
+        elif free == "in a stream":
+            client.post("rgpuPoolFree", dptr=block, stream=LEGACY)
+        elif free == "a pool":
+            client.post("rgpuPoolFree", dptr=block, stream=20)
+        else:
+            client.post("rgpuModuleUnload", module=40)
+        client.post("rgpuPoolDestroy", pool=30)
+        assert client.result("rgpuPing", echo=1).status == 0
+        assert held(client, page) <= page.used() == used
+        client.context = 10
+        client.post("rgpuStreamCreate", stream=21, flags=1, priority=0)
+        client.write_value(21, flag, 1)
+        assert client.result("rgpuContextSynchronize", ctx=10).status == 0
+        wait_until(lambda: held(client, page) == page.used() == 4096)
+
+
 @pytest.mark.parametrize("what", ["Module", "Library"])
 def test_code_and_its_data_are_charged(what: str) -> None:
     with leased() as (client, page):

@@ -1,5 +1,7 @@
 // Device memory: charged before the driver is asked, released when the driver has let go of it.
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/allocations.h"
@@ -85,15 +87,33 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemAllocPitch
   return result;
 }
 
-void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
-               uint64_t bytes) {
+namespace {
+
+// The driver waits for the work of both contexts, and keeps the memory until then.
+void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
+          const Range& range, std::function<void()> release, uint64_t frees) {
+  std::vector<std::shared_ptr<Point>> fences;
+  executor.EverythingIn(*context, false, &fences);
+  std::shared_ptr<Context> owner;
+  if (executor.contexts().Share(range.context, &owner) != CUDA_SUCCESS) owner = context;
+  if (owner != context && executor.MakeCurrent(*owner) == CUDA_SUCCESS) {
+    executor.EverythingIn(*owner, false, &fences);
+  }
   const Driver& driver = executor.driver();
-  executor.reaper().Add(
-      context, [&driver, base] { driver->cuMemFree_v2(base); },
-      [&executor, base, bytes] {
-        executor.ledger().Release(executor.granules().Remove(base, bytes));
-      },
-      bytes);
+  executor.reaper().AddBehind(
+      std::move(fences), owner, [&driver, base] { driver->cuMemFree_v2(base); }, std::move(release),
+      frees);
+}
+
+}  // namespace
+
+void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
+               const Range& range) {
+  const uint64_t bytes = range.bytes;
+  const auto release = [&executor, base, bytes] {
+    executor.ledger().Release(executor.granules().Remove(base, bytes));
+  };
+  Free(executor, context, base, range, release, bytes);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Request& request,
@@ -106,16 +126,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Reque
   Range range;
   executor.ranges().Take(request.dptr, &range);
   if (range.kind == Range::Kind::kPlain) {
-    FreePlain(executor, context, request.dptr, range.bytes);
+    FreePlain(executor, context, request.dptr, range);
     return CUDA_SUCCESS;
   }
-  const Driver& driver = executor.driver();
-  executor.reaper().Add(
-      context, [&driver, dptr = request.dptr] { driver->cuMemFree_v2(dptr); },
-      [&executor, pool = range.pool] {
-        executor.ReconcilePool(*pool);
-        LeavePool(executor, pool);
-      });
+  const auto release = [&executor, pool = range.pool] {
+    executor.ReconcilePool(*pool);
+    LeavePool(executor, pool);
+  };
+  Free(executor, context, request.dptr, range, release, 0);
   return CUDA_SUCCESS;
 }
 

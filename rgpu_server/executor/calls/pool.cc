@@ -235,7 +235,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Requ
   executor.ranges().Take(request.dptr, &range);
   const Driver& driver = executor.driver();
   if (range.kind == Range::Kind::kPlain) {
-    FreePlain(executor, target.context, request.dptr, range.bytes);
+    FreePlain(executor, target.context, request.dptr, range);
     return CUDA_SUCCESS;
   }
   result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
