@@ -1,5 +1,6 @@
 #include "rgpu_emu/device/fatbin.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -11,8 +12,10 @@ namespace {
 constexpr uint16_t kKindPtx = 1;
 constexpr uint64_t kFlagLz4 = 0x2000;
 constexpr uint64_t kFlagZstd = 0x8000;
-constexpr uint64_t kLargestText = uint64_t{1} << 30;
-constexpr uint64_t kLz4LargestRatio = 255;  // a byte of a match's length
+// Unpacked text is kept, and only the image is charged to a lease, in whole pages.
+constexpr uint64_t kLargestText = uint64_t{64} << 20;
+constexpr uint64_t kLargestRatio = 16;
+constexpr uint64_t kPageBytes = 4096;
 constexpr uint32_t kOwnTarget = 80;
 constexpr size_t kEntryHeader = 64;
 
@@ -72,10 +75,11 @@ Outcome TextOf(const Entry& entry, std::vector<std::string>* ptx) {
   }
   std::string text;
   if ((entry.flags & kFlagLz4) != 0) {
-    if (entry.plain_bytes > kLargestText) return Bad("a fatbin entry larger than 1 GiB");
-    // A few bytes must not make the worker allocate a GiB.
-    if (entry.plain_bytes / kLz4LargestRatio > entry.payload.size()) {
-      return Bad("a fatbin entry larger than its LZ4 data can give");
+    const uint64_t packed = std::max<uint64_t>(entry.payload.size(), kPageBytes);
+    if (entry.plain_bytes > kLargestText || entry.plain_bytes / kLargestRatio > packed) {
+      return Bad(
+          "the PTX in this fatbin is larger than 64 MiB, or packed to less than a 16th of its "
+          "size, which the emulated device does not unpack: build it with nvcc -no-compress");
     }
     text.resize(entry.plain_bytes);
     const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(text.data()), text.size());

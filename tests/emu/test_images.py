@@ -174,4 +174,10 @@ def test_fat_binaries(cuda: Device) -> None:
     expect(209, lambda: cuda.out("cuModuleLoadData", fatbin((1, 80, 0x8000, bytes(64), 100))))
     damaged = fatbin((1, 80, 0x2000, lz4(new), len(new) + 1))
     expect(200, lambda: cuda.out("cuModuleLoadData", damaged))
+    # What a small image may unpack to: 16 times a page, whatever LZ4 could do.
+    for size, result in ((60_000, 0), (70_000, 200)):
+        padded = text[:-1] + b"\n" * (size - len(text)) + b"\0"
+        packed = fatbin((1, 80, 0x2000, lz4(padded), len(padded)))
+        assert len(packed) < 4096
+        assert cuda.result("cuModuleLoadData", ctypes.byref(VOID()), packed) == result
     expect(200, lambda: cuda.out("cuModuleLoadData", image[:16] + b"\xff" * 64 + image[80:]))
