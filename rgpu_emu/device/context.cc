@@ -36,7 +36,6 @@ Context::Context(uint64_t context_handle, bool is_primary, unsigned context_flag
       flags(context_flags) {
   limits[CU_LIMIT_STACK_SIZE] = kDefaultStack;
   limits[CU_LIMIT_PRINTF_FIFO_SIZE] = uint64_t{1} << 20;
-  limits[CU_LIMIT_MALLOC_HEAP_SIZE] = uint64_t{8} << 20;
   limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
   limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
   limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;

@@ -43,9 +43,8 @@ CUresult ApplyLimit(Context* context, CUlimit limit, size_t value) {
       context->limits[limit] = value;
       return CUDA_SUCCESS;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-      TheDevice().services->SetHeapBytes(value);
-      context->limits[limit] = value;
-      return CUDA_SUCCESS;
+      // As on a GPU, once kernels use it.
+      return TheDevice().services->SetHeapBytes(value) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
       context->limits[limit] = value;
@@ -250,7 +249,8 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
   if (found != CUDA_SUCCESS) return found;
   if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) return CUDA_ERROR_INVALID_VALUE;
-  *pvalue = context->limits[limit].load();
+  *pvalue = limit == CU_LIMIT_MALLOC_HEAP_SIZE ? TheDevice().services->heap_bytes()
+                                               : context->limits[limit].load();
   return CUDA_SUCCESS;
 }
 

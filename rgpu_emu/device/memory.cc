@@ -86,7 +86,7 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   if (found != CUDA_SUCCESS) return found;
   Device& device = TheDevice();
   device.limbo.Reap();
-  const uint64_t used = device.arena.used();
+  const uint64_t used = device.services->UsedBesideHeap();
   if (total != nullptr) *total = device.arena.capacity();
   if (free != nullptr) *free = device.arena.capacity() - used;
   return CUDA_SUCCESS;

@@ -81,9 +81,21 @@ void Services::DeviceFree(uint64_t address) {
   const std::lock_guard lock(mutex_);
   const auto it = heap_.find(address);
   if (it == heap_.end()) return;
-  heap_used_ -= it->second->map_bytes;
   arena_->Release(it->second);
+  heap_used_ -= it->second->map_bytes;
   heap_.erase(it);
+}
+
+bool Services::SetHeapBytes(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes < heap_used_) return false;
+  heap_limit_.store(bytes);
+  return true;
+}
+
+uint64_t Services::UsedBesideHeap() {
+  const std::lock_guard lock(mutex_);
+  return arena_->used() - heap_used_;
 }
 
 void Services::Print(std::string_view text) {

@@ -29,7 +29,11 @@ class Services : public DeviceServices {
   uint64_t DeviceMalloc(uint64_t bytes) override;
   void DeviceFree(uint64_t address) override;
   void Print(std::string_view text) override;
-  void SetHeapBytes(uint64_t bytes) { heap_limit_.store(bytes); }
+  // Of the process: contexts share it.  False: kernels hold more.
+  bool SetHeapBytes(uint64_t bytes);
+  uint64_t heap_bytes() const { return heap_limit_.load(); }
+  // Of the arena, without the kernels' heap: that is set aside by its limit.
+  uint64_t UsedBesideHeap();
 
  private:
   Arena* const arena_;

@@ -163,6 +163,8 @@ class Executor {
   // they hold above their threshold.  `all`: nothing is left that could be freed.
   void TrimAfterWait(bool all);
   Granules& granules() { return granules_; }
+  // Of the heap that all contexts of the emulated device share: it does not go with any of them.
+  uint64_t& heap_charged() { return heap_charged_; }
   // What is done to the device's memory while it lives is not mistaken for a module's: a Measure
   // waits for all Changes, and Changes wait for it.  Both may let go of the lock.
   class Change {
@@ -256,6 +258,7 @@ class Executor {
   Ranges ranges_;
   uint64_t image_bytes_ = 0;
   Granules granules_;
+  uint64_t heap_charged_ = 0;
   uint32_t changing_ = 0;
   bool measuring_ = false;
   uint64_t resident_threads_ = 0;

@@ -20,6 +20,7 @@ from worker.test_modules import PTX, put_image
 MIB = 1 << 20
 LIMIT = 64 * MIB
 DEVICE = 1 << 30
+INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
 DEFAULT_POOL = 1 << 63
 
@@ -338,6 +339,74 @@ def test_limits_are_charged_by_their_value(what: int) -> None:
             assert status == (OUT_OF_MEMORY if value > LIMIT else 0)
             assert page.used() == (16 * MIB if value > LIMIT else value)
             assert held(client, page) <= page.used()
+
+
+TAKES = b"""
+.version 7.8
+.target sm_80
+.address_size 64
+.extern .func (.param .b64 result) malloc (.param .b64 bytes);
+.extern .func free (.param .b64 address);
+.visible .entry take(.param .u64 out, .param .u64 bytes)
+{
+    .reg .b64 %d<4>;
+    ld.param.u64 %d0, [out];
+    ld.param.u64 %d1, [bytes];
+    {
+        .param .b64 a; st.param.b64 [a], %d1;
+        .param .b64 b;
+        call.uni (b), malloc, (a);
+        ld.param.b64 %d2, [b];
+    }
+    st.global.u64 [%d0], %d2;
+    ret;
+}
+.visible .entry give(.param .u64 address, .param .u64 unused)
+{
+    .reg .b64 %d<2>;
+    ld.param.u64 %d0, [address];
+    {
+        .param .b64 a; st.param.b64 [a], %d0;
+        call.uni free, (a);
+    }
+    ret;
+}
+"""
+
+
+def run(client: Client, function: int, *params: int) -> None:
+    shape = {f"{kind}_{axis}": 1 for kind in ("grid", "block") for axis in "xyz"}
+    client.post(
+        "rgpuLaunch", function=function, kernel=0, **shape, shared_bytes=0, stream=LEGACY,
+        flags=0, attributes=b"", params=struct.pack("<2Q", *params),
+    )  # fmt: skip
+    assert client.result("rgpuContextSynchronize", ctx=client.context).status == 0
+
+
+def test_the_heap_of_kernels_is_charged_while_they_hold_it() -> None:
+    """It is one for all contexts, and does not go with one of them."""
+    with leased() as (client, page):
+        client.call("rgpuContextCreate", ctx=11, device=0, flags=0)
+        heap = {"limit": 2, "context": 11}
+        assert client.result("rgpuContextSetLimit", value=32 * MIB, **heap).status == 0
+        client.call("rgpuContextDestroy", ctx=11)
+        assert load(client, 40, TAKES) == 0
+        for function, name in ((41, b"take"), (42, b"give")):
+            client.call("rgpuModuleGetFunction", module=40, name=name, function=function)
+        out = client.alloc(4096)
+        device, used = held(client, page), page.used()
+        assert used >= 32 * MIB
+        run(client, 41, out, 20 * MIB)
+        (address,) = struct.unpack("<Q", client.download(out, 8))
+        assert address != 0
+        assert held(client, page) == device, "set aside: what kernels do with it hides no load"
+        heap["context"] = 10
+        assert client.result("rgpuContextSetLimit", value=MIB, **heap).status == INVALID_VALUE
+        assert client.result("rgpuContextGetLimit", **heap).values["value"] == 32 * MIB
+        assert page.used() == used
+        run(client, 42, address, 0)
+        assert client.result("rgpuContextSetLimit", value=MIB, **heap).status == 0
+        assert page.used() == used - 31 * MIB
 
 
 def test_every_path_at_once() -> None:

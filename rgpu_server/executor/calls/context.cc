@@ -71,14 +71,14 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
 
 // Where the charge for a limit stands; null: it takes no device memory, or what it takes is
 // measured.  The stack is for all threads that can be resident, in one with what kernels need.
-uint64_t* ChargeOf(Context& context, int32_t limit) {
+uint64_t* ChargeOf(Executor& executor, Context& context, int32_t limit) {
   switch (limit) {
     case CU_LIMIT_STACK_SIZE:
       return &context.local_charged;
     case CU_LIMIT_PRINTF_FIFO_SIZE:
       return &context.printf_charged;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-      return &context.heap_charged;
+      return executor.driver().emulated ? &executor.heap_charged() : &context.heap_charged;
     default:
       return nullptr;
   }
@@ -115,8 +115,10 @@ CUresult SetCharged(Executor& executor, const std::shared_ptr<Context>& context,
   result = SetLimit(executor, limit, value);
   if (context->dead) return CUDA_ERROR_INVALID_CONTEXT;
   if (result != CUDA_SUCCESS) {
-    executor.ledger().Release(more);
-    *charged -= more;
+    // Another thread may have set it meanwhile.
+    const uint64_t back = std::min(more, *charged);
+    executor.ledger().Release(back);
+    *charged -= back;
     return result;
   }
   // The driver may have set another value than was asked for.  Only of the emulated device is it
@@ -250,7 +252,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuContextSetLim
   if (request.limit < 0 || request.limit >= static_cast<int32_t>(CU_LIMIT_MAX))
     return CUDA_ERROR_INVALID_VALUE;
   const auto limit = static_cast<CUlimit>(request.limit);
-  if (uint64_t* charged = ChargeOf(*context, limit); charged != nullptr) {
+  if (uint64_t* charged = ChargeOf(executor, *context, limit); charged != nullptr) {
     return SetCharged(executor, context, limit, request.value, charged);
   }
   // Those of launches by the device take memory that only the driver knows.
