@@ -26,6 +26,7 @@ from rgpu_server.workers.messages import (
     Ready,
     Refused,
     Resumed,
+    Ring,
     encode_assign,
     encode_attach,
     encode_end,
@@ -86,6 +87,7 @@ class Conductor:
         # By lane: command, control.
         self.resumes, self.moves = Counter[int](), Counter[int]()
         self.resent_bytes = 0
+        self.rings = Counter[Ring]()
         self.changed = asyncio.Event()
         # Set by the daemon; without it nobody schedules and nothing outlives the daemon.
         self.handover: Handover | None = None
@@ -194,6 +196,7 @@ class Conductor:
             self.feed(on.WorkerReady(worker))
         elif isinstance(message, Opened):
             self.sessions_opened += 1
+            self.rings[message.ring] += 1
             if session is not None:
                 self.desk.opened(session)
                 audit("session_opened", session=session, worker=self.workers[worker].pid)

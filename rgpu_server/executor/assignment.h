@@ -26,6 +26,16 @@ enum class Message : uint32_t {
   kResumed = 20,
 };
 
+// What became of the ring in shared memory that a client may wish, as OPENED says it.
+enum class Ring : uint8_t {
+  kNotWished = 0,
+  kUsed = 1,
+  // The session goes on over the socket, since
+  kNotLocal = 2,  // its commands do not come over a Unix socket;
+  kNotMade = 3,   // this system gave no memory for it;
+  kDeclined = 4,  // the client could not take it.
+};
+
 struct Assignment {
   uint64_t session = 0;
   std::array<uint8_t, wire::kSecretBytes> secret{};

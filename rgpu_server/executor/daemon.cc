@@ -148,6 +148,7 @@ int RunForDaemon(const Options& options, const Driver& driver, const std::string
   Say(socket, Message::kOpened, [&](wire::Writer& w) {
     w.Put(session.band().base);
     w.Put(session.band().size);
+    w.Put(session.ring());
   });
   session.Serve();
   WatchUntilEnd(session, socket, [&] { return OnMessage(socket, session); });

@@ -52,6 +52,7 @@ class Session {
   void Finish();
 
   const wire::Band& band() const { return welcome_.band; }
+  Ring ring() const { return ring_; }
   transport::Outbox& outbox() { return outbox_; }
   transport::FrameReader& reader() { return reader_; }
 
@@ -73,6 +74,7 @@ class Session {
   lease::Page* page_;
   Links links_;
   transport::ShmConnection* shared_ = nullptr;  // in lane_, if the client wishes a ring
+  Ring ring_ = Ring::kNotWished;
   std::unique_ptr<transport::Connection> lane_;
   std::unique_ptr<transport::Connection> control_;
   transport::FrameReader reader_;

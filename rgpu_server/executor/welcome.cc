@@ -27,8 +27,12 @@ bool Session::SayWelcome() {
   if (shared_ != nullptr) {
     int error = 0;
     ring = shared_->Make(&error);
-    if (!ring) base::Log(base::Level::kInfo, "no ring: %s", base::ErrnoText(error).c_str());
-    if (ring) memory = SharedMemory();
+    if (ring) {
+      memory = SharedMemory();
+    } else {
+      ring_ = Ring::kNotMade;
+      base::Log(base::Level::kInfo, "no ring: %s", base::ErrnoText(error).c_str());
+    }
     const uint64_t value =
         !ring ? static_cast<uint64_t>(error) << wire::kRingErrnoShift
               : wire::kRingGranted | (memory.empty() ? 0 : wire::kDeviceMemoryGranted);
@@ -66,11 +70,13 @@ bool Session::AwaitAnswer() {
   if (answer.accepted == 0) {
     base::Log(base::Level::kInfo, "the client stays on the socket: %s", answer.reason.c_str());
     shared_->StayOnSocket();
+    ring_ = Ring::kDeclined;
     return true;
   }
   // What follows on the socket would be lost.
   if (reader_.has_buffered()) return false;
   shared_->Switch();
+  ring_ = Ring::kUsed;
   base::Log(base::Level::kInfo, "commands come through shared memory");
   return true;
 }

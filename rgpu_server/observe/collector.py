@@ -9,6 +9,7 @@ from rgpu_common.wire.resume import Lane
 from rgpu_server.observe.families import COUNTED, DEVICE, LEASE_LABELS, SHOWN, TENANT_LABELS
 from rgpu_server.observe.gpumanager import gpumanager_metrics
 from rgpu_server.tokens.health import BOUNDS_NS
+from rgpu_server.workers.messages import SHM_FALLBACKS, Ring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,6 +143,7 @@ class Collector:
             over.add_metric([transport], number)
         yield over
         yield from _lanes(conductor)
+        yield from _rings(conductor)
         arrived = CounterMetricFamily(
             "rgpu_transport_connections_total",
             "Connections of lanes and of the API that made themselves known.",
@@ -246,3 +248,15 @@ def _lanes(conductor: Conductor) -> Iterator[Metric]:
         for lane in Lane:
             family.add_metric([lane.name.lower()], counts[lane])
         yield family
+
+
+def _rings(conductor: Conductor) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    text = "Sessions whose commands come through shared memory."
+    yield CounterMetricFamily("rgpu_shm_sessions_total", text, value=conductor.rings[Ring.USED])
+    text = "Sessions that asked for shared memory and went on over the socket."
+    family = CounterMetricFamily("rgpu_shm_fallbacks_total", text, labels=["reason"])
+    for ring in SHM_FALLBACKS:
+        family.add_metric([ring.name.lower()], conductor.rings[ring])
+    yield family

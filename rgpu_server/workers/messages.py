@@ -30,6 +30,23 @@ class MessageType(IntEnum):
     RESUMED = 20
 
 
+class Ring(IntEnum):
+    """What became of the ring in shared memory that a client may wish.
+
+    NOT_LOCAL: its commands do not come over a Unix socket.  NOT_MADE: the system gave no memory.
+    DECLINED: the client could not take it.  With these the session goes on over the socket.
+    """
+
+    NOT_WISHED = 0
+    USED = 1
+    NOT_LOCAL = 2
+    NOT_MADE = 3
+    DECLINED = 4
+
+
+SHM_FALLBACKS = (Ring.NOT_LOCAL, Ring.NOT_MADE, Ring.DECLINED)
+
+
 @dataclass(frozen=True, slots=True)
 class Assign:
     """What a worker needs for its one session.  Sizes in bytes."""
@@ -60,6 +77,7 @@ class Opened:
 
     band_base: int
     band_bytes: int
+    ring: Ring = Ring.NOT_WISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +164,7 @@ def decode_from_worker(data: bytes) -> FromWorker:
     if kind == MessageType.READY:
         message = Ready(_text(r))
     elif kind == MessageType.OPENED:
-        message = Opened(r.integer("u64"), r.integer("u64"))
+        message = Opened(r.integer("u64"), r.integer("u64"), _ring(r))
     elif kind == MessageType.REFUSED:
         message = Refused(r.integer("i32"), _text(r))
     elif kind == MessageType.ENDED:
@@ -157,6 +175,14 @@ def decode_from_worker(data: bytes) -> FromWorker:
         raise WireError(f"a worker does not send messages of type {kind}")
     r.end()
     return message
+
+
+def _ring(r: Reader) -> Ring:
+    number = r.integer("u8")
+    try:
+        return Ring(number)
+    except ValueError:
+        raise WireError(f"a ring does not become {number}") from None
 
 
 def _text(r: Reader) -> str:

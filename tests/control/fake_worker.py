@@ -117,7 +117,7 @@ class FakeWorker:
             note=environment.replace(b"\0", b" ").decode(),
         )
         self.command.sendall(encode_welcome(welcome))
-        self.control.send(message(OPENED, ("u64", 0x200000000000), ("u64", 1 << 30)))
+        self.control.send(message(OPENED, ("u64", 0x200000000000), ("u64", 1 << 30), ("u8", 0)))
         return True
 
     def wait_in_background(self) -> None:

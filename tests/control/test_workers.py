@@ -25,6 +25,7 @@ from rgpu_server.workers.messages import (
     Ready,
     Refused,
     Resumed,
+    Ring,
     decode_from_worker,
     encode_assign,
     encode_attach,
@@ -99,7 +100,8 @@ def text(value: bytes) -> bytes:
 
 def test_what_workers_say() -> None:
     assert decode_from_worker(from_worker(16, text(b"no seccomp"))) == Ready("no seccomp")
-    assert decode_from_worker(from_worker(17, struct.pack("<QQ", 1, 2))) == Opened(1, 2)
+    opened = from_worker(17, struct.pack("<QQB", 1, 2, 4))
+    assert decode_from_worker(opened) == Opened(1, 2, Ring.DECLINED)
     assert decode_from_worker(from_worker(18, struct.pack("<i", 46) + text(b"no"))) == Refused(
         46, "no"
     )
@@ -111,6 +113,7 @@ def test_what_workers_say() -> None:
 @pytest.mark.parametrize(
     "data",
     [b"", b"\x10", from_worker(1, b""), from_worker(99, b""), from_worker(17, b"1234"),
+     from_worker(17, struct.pack("<QQB", 1, 2, 5)),
      from_worker(19, text(b"x") + b"y"), from_worker(19, struct.pack("<I", 1 << 30))],
 )  # fmt: skip
 def test_what_workers_may_not_say(data: bytes) -> None:

@@ -18,6 +18,8 @@ import pytest
 from helpers import clients
 from helpers.server import Server
 from helpers.waiting import wait_until
+from observe import page
+from worker.client import hello
 
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, encode_frame, parse_header
 from rgpu_common.wire.handshake import (
@@ -26,6 +28,7 @@ from rgpu_common.wire.handshake import (
     Wish,
     WishKey,
     decode_welcome,
+    encode_hello,
     encode_welcome,
     put_shm,
 )
@@ -57,7 +60,7 @@ CTYPES = "import ctypes\n"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server() as running:
+    with Server("--metrics", "127.0.0.1:0") as running:
         yield running
 
 
@@ -401,6 +404,7 @@ def exactly(sock: socket.socket, count: int) -> bytes:
 def test_falls_back_to_the_socket_and_says_why_once(
     server: Server, tmp_path: Path, grants: tuple[Wish, ...] | None, reason: str
 ) -> None:
+    before = fallbacks(server, "declined")
     between = Between(tmp_path, server.unix, grants)
     try:
         output, errors = run(f"shm:{between.path}", COPIES + MAPPINGS, RGPU_MEMORY="512MiB")
@@ -411,6 +415,30 @@ def test_falls_back_to_the_socket_and_says_why_once(
     assert line.startswith("rgpu: no shared memory with the server: ")
     assert reason in line
     assert "goes on over its Unix socket" in line
+    assert fallbacks(server, "declined") == before + 1
+
+
+def fallbacks(server: Server, reason: str) -> float:
+    return page.value(page.text(server), "rgpu_shm_fallbacks_total", reason=reason)
+
+
+def test_sessions_with_a_ring_are_counted(server: Server) -> None:
+    name = "rgpu_shm_sessions_total"
+    before = page.value(page.text(server), name)
+    run(server.address("shm"), MAPPINGS)
+    run(server.address("unix"), MAPPINGS)
+    assert page.value(page.text(server), name) == before + 1
+
+
+def test_a_wish_that_comes_over_a_network_is_counted(server: Server) -> None:
+    before = fallbacks(server, "not_local")
+    host, _, port = server.tcp.rpartition(":")
+    with socket.create_connection((host, int(port)), 20) as client:
+        client.sendall(encode_hello(hello(minor=2, wishes=(Wish(WishKey.SHM, 1),))))
+        header = parse_header(exactly(client, HEADER_BYTES))
+        assert header.opcode == Handshake.WELCOME
+        assert decode_welcome(exactly(client, header.payload_bytes)).grants == ()
+        wait_until(lambda: fallbacks(server, "not_local") == before + 1)
 
 
 def test_copies_are_counted_whichever_way_they_go(server: Server) -> None:

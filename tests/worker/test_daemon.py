@@ -162,7 +162,7 @@ def test_a_warm_worker_gets_one_session_and_ends_with_it() -> None:
         assert sized(report[4:]) == report
         client = warm.assign(page)
         kind, body = warm.hear()
-        assert (kind, body) == (OPENED, struct.pack("<QQ", *BAND))
+        assert (kind, body) == (OPENED, struct.pack("<QQB", *BAND, 0))
         welcome: Welcome = decode_welcome(client.frame().head)
         assert (welcome.session, welcome.secret) == (77, b"s" * 32)
         assert (welcome.stream_credits, welcome.stream_credit_bytes) == (256, 8 << 20)
