@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from rgpu_common.endpoints import Endpoint
     from rgpu_server.config import ServerConfig
+    from rgpu_server.gateway.figures import Figures
 
 log = logging.getLogger("rgpu.server")
 
@@ -88,6 +89,8 @@ class Daemon:
         self._gateway: TlsGateway | None = None
         self._ucx: UcxGateway | None = None
         self._tunnels: TunnelGateway | None = None
+        # Of the gateways that there are, by transport.
+        self._figures: dict[str, Figures] = {}
         self._end_sessions = False
 
     async def run(self, ready: Callable[[Sequence[Endpoint]], None]) -> None:
@@ -103,7 +106,12 @@ class Daemon:
             bound = self._listen()
             if self._config.metrics is not None:
                 sources = Sources(
-                    self.observer, self.recorder, self.door.counters, self._link, self.gate
+                    self.observer,
+                    self.recorder,
+                    self.door.counters,
+                    self._link,
+                    self.gate,
+                    self._figures,
                 )
                 metrics = Metrics(sources, self._config.observing.gpumanager)
                 where = await metrics.start(self._config.metrics)
@@ -149,6 +157,7 @@ class Daemon:
             if isinstance(endpoint, TlsEndpoint):
                 if self._gateway is None:
                     self._gateway = TlsGateway(inner, self._config, self.gate)
+                    self._figures["tls"] = self._gateway.figures
                 bound.append(self._gateway.listen(endpoint))
             else:
                 bound += self.door.listen([endpoint])
@@ -159,6 +168,7 @@ class Daemon:
         if not asked:
             return []
         self._ucx = UcxGateway(str(self._state.path / INNER), self._config, self.gate)
+        self._figures["ucx"] = self._ucx.figures
         return [*await self._ucx.open(asked)]
 
     async def _listen_for_tunnels(self) -> list[Endpoint]:
@@ -166,6 +176,7 @@ class Daemon:
         if not asked:
             return []
         self._tunnels = TunnelGateway(str(self._state.path / INNER), self._config)
+        self._figures["grpc"] = self._tunnels.figures
         return await self._tunnels.start(asked)
 
     def stop(self, end_sessions: bool) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rgpu_common.errors import ProtocolError
-from rgpu_common.tunnel.chunk import HEARTBEAT, decode
+from rgpu_common.tunnel.chunk import HEARTBEAT, PREFIX_BYTES, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,9 @@ class Relay:
         self._waiting_since: float | None = None
         self._inwards: asyncio.Task[None] | None = None
         self._silent = False
+        # Bytes of the connection, from the stream and to it.
         self.received = 0
+        self.sent = 0
 
     async def run(self, first: bytes) -> None:
         """Carries until both ways, or an end, are closed; `first` is a message before all.
@@ -153,6 +155,7 @@ class Relay:
             if self._beat is not None:
                 await self._finish_beat()
             await self._write(message)
+            self.sent += len(message) - PREFIX_BYTES
             message = await self._local.take()
 
     async def _carry_in(self) -> None:
@@ -209,6 +212,9 @@ class Patrol:
 
     def __len__(self) -> int:
         return len(self._relays)
+
+    def __iter__(self) -> Iterator[Relay]:
+        return iter(self._relays)
 
     def _again(self) -> None:
         loop = asyncio.get_running_loop()

@@ -5,14 +5,14 @@
 
 namespace rgpu::gateway {
 
-void Control::Say(std::initializer_list<std::string_view> words) const {
+bool Control::Say(std::initializer_list<std::string_view> words) const {
   std::string line;
   for (const std::string_view word : words) {
     if (!line.empty()) line += '\t';
     for (const char c : word) line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? '?' : c;
   }
   line.resize(std::min(line.size(), kMaxLineBytes));
-  send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
 }
 
 bool Control::Hear(std::string* line) const {

@@ -1,6 +1,8 @@
 // What gateway and daemon say to each other: a line of words, separated by tabs, in each datagram.
 //
-//   gateway: ready [PORTS] | error TEXT | reloaded | stale TEXT | refused PEER TEXT
+//   gateway: ready [PORTS] | error TEXT | reloaded | stale TEXT | refused PEER TEXT |
+//            figures NAME=NUMBER...
+//            (the gateway of grpc: says the first two and the last one likewise)
 //   daemon:  reload, or it closes its end: take nobody new and end with the last connection
 #pragma once
 
@@ -16,8 +18,8 @@ class Control {
  public:
   explicit Control(int fd) : fd_(fd) {}
   int fd() const { return fd_; }
-  // Never blocks: what there is no room for is lost.  Control characters become '?'.
-  void Say(std::initializer_list<std::string_view> words) const;
+  // Never blocks.  False: there is no room, and it is lost.  Control characters become '?'.
+  bool Say(std::initializer_list<std::string_view> words) const;
   // False: the daemon has closed its end.
   bool Hear(std::string* line) const;
 

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/wire/frame.h"
@@ -21,6 +22,8 @@ constexpr int kInnerTimeoutMs = 5000;
 // What a client that has ended its side may still be told.
 constexpr int kLingerMs = 5000;
 constexpr int kEndPollMs = 100;
+constexpr int kReportMs = 1000;
+constexpr uint64_t kNsPerMs = 1'000'000;
 
 base::UniqueFd ConnectInner(const std::string& path) {
   base::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -57,11 +60,24 @@ void Gateway::Run(std::vector<base::UniqueFd> listeners) {
 bool Gateway::Serve(const std::vector<base::UniqueFd>& listeners) {
   std::vector<pollfd> waits = {{control_.fd(), POLLIN, 0}};
   for (const base::UniqueFd& listener : listeners) waits.push_back({listener.get(), POLLIN, 0});
-  if (poll(waits.data(), waits.size(), -1) < 0) return errno == EINTR;
+  if (poll(waits.data(), waits.size(), Report()) < 0) return errno == EINTR;
   for (size_t i = 1; i < waits.size(); ++i) {
     if (waits[i].revents != 0) Accept(waits[i].fd);
   }
   return waits[0].revents == 0 || HearDaemon();
+}
+
+int Gateway::Report() {
+  const uint64_t now = base::NowNs();
+  // Whoever is there may change them; who has left has done so before.
+  const bool busy = connections_ != 0;
+  if (now - reported_ns_ >= kReportMs * kNsPerMs) {
+    std::string line = figures_.Line();
+    if (line == reported_) return busy ? kReportMs : -1;
+    reported_ns_ = now;
+    if (control_.Say({"figures", line})) reported_ = std::move(line);
+  }
+  return kReportMs;
 }
 
 bool Gateway::HearDaemon() {
@@ -82,6 +98,7 @@ void Gateway::Accept(int listener) {
   const int socket = terminal_.Accept(listener, &peer).release();
   if (socket < 0) return;
   if (connections_.fetch_add(1) >= limits_.connections) {
+    figures_.Refused(Reason::kTooMany);
     control_.Say({"refused", peer, "too many connections"});
   } else {
     const uint64_t guest = Enter(base::UniqueFd(dup(socket)));
@@ -99,6 +116,7 @@ void Gateway::Accept(int listener) {
 uint64_t Gateway::Enter(base::UniqueFd socket) {
   const std::lock_guard lock(mutex_);
   if (guests_.size() >= limits_.handshakes) {
+    figures_.Refused(Reason::kTooMany);
     shutdown(guests_.begin()->second.get(), SHUT_RDWR);
     guests_.erase(guests_.begin());
   }
@@ -114,14 +132,15 @@ void Gateway::Leave(uint64_t guest) {
 void Gateway::Attend(int socket, const std::string& peer, uint64_t guest) {
   {
     wire::Preface preface{transport_, peer, "", false};
-    std::string why;
+    Refusal refusal;
     std::unique_ptr<transport::Connection> client =
-        terminal_.Welcome(base::UniqueFd(socket), limits_.handshake_ms, &preface, &why);
+        terminal_.Welcome(base::UniqueFd(socket), limits_.handshake_ms, &preface, &refusal);
     Leave(guest);
     if (client != nullptr) {
       Bring(*client, preface);
-    } else if (!why.empty()) {
-      control_.Say({"refused", peer, why});
+    } else {
+      figures_.Refused(refusal.reason);
+      if (!refusal.why.empty()) control_.Say({"refused", peer, refusal.why});
     }
   }
   --connections_;
@@ -132,6 +151,7 @@ void Gateway::Bring(transport::Connection& client, const wire::Preface& preface)
   if (!socket.valid()) {
     base::Log(base::Level::kError, "the server does not answer at %s: %s", inner_.c_str(),
               base::ErrnoText(errno).c_str());
+    figures_.Refused(Reason::kNoServer);
     client.EndSending();
     return;
   }
@@ -150,7 +170,7 @@ void Gateway::Bring(transport::Connection& client, const wire::Preface& preface)
       transport::SendState::kSent) {
     return;
   }
-  Relay(client, *inner, kept.get(), kLingerMs);
+  Relay(client, *inner, kept.get(), kLingerMs, &figures_);
 }
 
 }  // namespace rgpu::gateway

@@ -32,6 +32,9 @@ class Gateway {
   // Returns false when the daemon is gone.
   bool Serve(const std::vector<base::UniqueFd>& listeners);
   bool HearDaemon();
+  // Says the figures, at most once a second and only if they have changed.  Returns in how many
+  // milliseconds to look again, -1: when somebody comes.
+  int Report();
   void Accept(int listener);
   void Attend(int socket, const std::string& peer, uint64_t guest);
   void Bring(transport::Connection& client, const wire::Preface& preface);
@@ -50,6 +53,9 @@ class Gateway {
   std::map<uint64_t, base::UniqueFd> guests_;  // in order of arrival
   uint64_t arrivals_ = 0;
   std::atomic<unsigned int> connections_{0};
+  Figures figures_;
+  std::string reported_;
+  uint64_t reported_ns_ = 0;
 };
 
 }  // namespace rgpu::gateway

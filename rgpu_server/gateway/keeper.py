@@ -15,6 +15,7 @@ from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint, UcxEndpoint, cannot_
 from rgpu_common.errors import ServerError
 from rgpu_common.wire.preface import Preface
 from rgpu_server.core.model import Code, Refusal
+from rgpu_server.gateway.figures import Figures
 from rgpu_server.service.callers import carried_by
 from rgpu_server.service.frontdoor import bind_tcp
 from rgpu_server.workers.binary import gateway_path
@@ -52,7 +53,7 @@ class Gateway:
         self._control: socket.socket | None = None
         self._log: LogPipe | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self.restarts = 0
+        self.figures = Figures()
 
     @property
     def pid(self) -> int | None:
@@ -98,6 +99,7 @@ class Gateway:
                 said[1] if said[0] == "error" else f"the gateway for {self._transport}: ended"
             )
         self._said = said[1:]
+        self.figures.started()
 
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -154,13 +156,15 @@ class Gateway:
                     break
                 except ServerError as error:
                     log.error("%s", error)
-            self.restarts += 1
+            self.figures.restarts += 1
 
     def _note(self, words: list[str]) -> None:
         if words[0] == "refused" and len(words) == 3:
             caller = carried_by(Preface(self._transport, words[1]))
             if self._gate.answers(caller, "handshake", Refusal(Code.NOT_IDENTIFIED, words[2])):
                 log.info("%s was not let in: %s", words[1], words[2])
+        elif words[0] == "figures":
+            self.figures.heard(words[-1])
         elif words[0] == "reloaded":
             log.info("the gateway has read its certificates again")
         elif words[0] == "stale":
@@ -172,6 +176,7 @@ class Gateway:
         if self._process is not None:
             self._process.kill()
             status = self._process.wait()
+        self.figures.ended()
         self._let_go()
         return status
 

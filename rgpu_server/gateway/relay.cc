@@ -24,6 +24,7 @@ struct Way {
   std::atomic<bool>& ended;  // one of the ways has
   int from_fd;               // -1: what it carries may always matter
   int linger_ms;
+  std::atomic<uint64_t>& carried;
 };
 
 bool SourceGone(const Way& way) {
@@ -51,6 +52,7 @@ bool SendAll(const Way& way, const uint8_t* data, size_t bytes) {
     const iovec part{const_cast<uint8_t*>(data), bytes};
     const IoResult sent = way.to.TrySend(&part, 1);
     if (sent.ok()) {
+      way.carried += sent.bytes;
       data += sent.bytes;
       bytes -= sent.bytes;
     } else if (sent.state == IoState::kWouldBlock) {
@@ -94,14 +96,16 @@ void Run(const Way& way) {
 
 }  // namespace
 
-void Relay(Connection& client, Connection& inner, int inner_fd, int linger_ms) {
+void Relay(Connection& client, Connection& inner, int inner_fd, int linger_ms, Figures* figures) {
   std::atomic<bool> ended{false};
-  const Way up{client, inner, ended, -1, linger_ms};
-  const Way down{inner, client, ended, inner_fd, linger_ms};
+  const Way up{client, inner, ended, -1, linger_ms, figures->received};
+  const Way down{inner, client, ended, inner_fd, linger_ms, figures->sent};
   Thread other;
   if (!other.Start([&down] { Run(down); })) return;
+  ++figures->open;
   Run(up);
   other.Join();
+  --figures->open;
 }
 
 }  // namespace rgpu::gateway

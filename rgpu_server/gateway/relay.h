@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "rgpu_common/native/transport/transport.h"
+#include "rgpu_server/gateway/figures.h"
 
 namespace rgpu::gateway {
 
@@ -11,8 +12,9 @@ inline constexpr size_t kRelayBytes = 256U << 10;
 
 // Blocks.  Holds at most kRelayBytes each way: an end that reads slowly makes the other one wait.
 // Once one direction has ended, or the inner peer is gone (as inner_fd, its socket, tells), the
-// other direction has `linger_ms` in which nothing moves before it is ended too.
-void Relay(transport::Connection& client, transport::Connection& inner, int inner_fd,
-           int linger_ms);
+// other direction has `linger_ms` in which nothing moves before it is ended too.  What goes through
+// is counted in `figures`.
+void Relay(transport::Connection& client, transport::Connection& inner, int inner_fd, int linger_ms,
+           Figures* figures);
 
 }  // namespace rgpu::gateway

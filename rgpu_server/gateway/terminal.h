@@ -8,6 +8,7 @@
 #include "rgpu_common/native/base/fd.h"
 #include "rgpu_common/native/transport/transport.h"
 #include "rgpu_common/native/wire/preface.h"
+#include "rgpu_server/gateway/figures.h"
 
 namespace rgpu::gateway {
 
@@ -21,11 +22,11 @@ class Terminal {
   virtual base::UniqueFd Accept(int door, std::string* peer);
   // Takes nobody new.
   virtual void Close() {}
-  // Agrees with the client behind `socket`, within the time.  Null: `why` it did not come about, ""
-  // if that is nobody's business.  `preface` has transport and peer already.
+  // Agrees with the client behind `socket`, within the time.  Null: `refusal` says why it did not
+  // come about.  `preface` has transport and peer already.
   virtual std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
                                                          wire::Preface* preface,
-                                                         std::string* why) = 0;
+                                                         Refusal* refusal) = 0;
 };
 
 }  // namespace rgpu::gateway

@@ -20,6 +20,8 @@ constexpr uint8_t kTlsHandshakeRecord = 0x16;
 constexpr int kLingerMs = 1000;
 constexpr int32_t kUnknownError = 999;
 constexpr unsigned int kMaxNames = 64;
+constexpr int kNothing = -1;
+constexpr int kLeft = -2;
 
 int NoPassword(char*, int, int, void*) { return 0; }
 
@@ -40,17 +42,17 @@ int SelectProtocol(tls::Ssl*, const unsigned char** out, unsigned char* out_byte
   return tls::kAlpnFatal;
 }
 
-// The first byte, which stays there.  -1: none came.
+// The first byte, which stays there.  kNothing: none came in time; kLeft: none will.
 int FirstByte(int socket, int timeout_ms) {
   const base::Deadline deadline(timeout_ms);
   for (;;) {
     pollfd wait{socket, POLLIN, 0};
     const int ready = poll(&wait, 1, deadline.left_ms());
-    if (ready == 0) return -1;
+    if (ready == 0) return kNothing;
     uint8_t byte = 0;
     const ssize_t got = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got == 1) return byte;
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return -1;
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return kLeft;
   }
 }
 
@@ -136,12 +138,15 @@ TlsTerminal::Context TlsTerminal::Current() {
 
 std::unique_ptr<transport::Connection> TlsTerminal::Welcome(base::UniqueFd socket, int timeout_ms,
                                                             wire::Preface* preface,
-                                                            std::string* why) {
+                                                            Refusal* refusal) {
   const base::Deadline deadline(timeout_ms);
   const int first = FirstByte(socket.get(), timeout_ms);
-  if (first < 0) return nullptr;
+  if (first < 0) {
+    if (first == kNothing) refusal->reason = Reason::kLate;
+    return nullptr;
+  }
   if (first != kTlsHandshakeRecord) {
-    *why = "it does not speak TLS";
+    *refusal = {Reason::kNotTls, "it does not speak TLS"};
     TurnAway(std::move(socket),
              "this port speaks TLS: write tls:HOST:PORT (--server or RGPU_SERVER)");
     return nullptr;
@@ -154,14 +159,24 @@ std::unique_ptr<transport::Connection> TlsTerminal::Welcome(base::UniqueFd socke
       api_, ssl, transport::Adopt(socket.release()), /*guarded=*/false);
   bool timed_out = false;
   if (!connection->Handshake(deadline.left_ms(), &timed_out)) {
-    *why = connection->LostReason();
-    if (const long verdict = connection->verify_result(); verdict != 0) {
-      *why = api_.X509_verify_cert_error_string(verdict);
-    }
+    *refusal = WhyNot(*connection, timed_out);
     return nullptr;
   }
   Introduce(ssl, preface);
   return connection;
+}
+
+Refusal TlsTerminal::WhyNot(const tls::TlsConnection& connection, bool timed_out) const {
+  if (const long verdict = connection.verify_result(); verdict != 0) {
+    return {Reason::kCertificate, api_.X509_verify_cert_error_string(verdict)};
+  }
+  const std::string reason = connection.LostReason();
+  if (timed_out) return {Reason::kLate, reason};
+  if (reason.empty()) return {};  // it left
+  // None was shown, or the client does not like ours: OpenSSL says so in words alone.
+  const bool about = reason.find("certificate") != std::string::npos ||
+                     reason.find("unknown ca") != std::string::npos;
+  return {about ? Reason::kCertificate : Reason::kHandshake, reason};
 }
 
 // Says whom the client's certificate names.  The handshake has verified it.

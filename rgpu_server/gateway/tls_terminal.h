@@ -26,7 +26,7 @@ class TlsTerminal final : public Terminal {
 
   bool Reload(std::string* why) override;
   std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
-                                                 wire::Preface* preface, std::string* why) override;
+                                                 wire::Preface* preface, Refusal* refusal) override;
 
  private:
   using Context = std::shared_ptr<transport::tls::Context>;
@@ -34,6 +34,7 @@ class TlsTerminal final : public Terminal {
   Context Make(std::string* why) const;
   bool Configure(transport::tls::Context* context, std::string* why) const;
   Context Current();
+  Refusal WhyNot(const transport::tls::TlsConnection& connection, bool timed_out) const;
   void Introduce(transport::tls::Ssl* ssl, wire::Preface* preface) const;
   std::string CommonName(transport::tls::Certificate* certificate) const;
   std::string Uri(transport::tls::Certificate* certificate) const;

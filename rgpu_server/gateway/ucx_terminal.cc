@@ -136,9 +136,10 @@ base::UniqueFd UcxTerminal::Accept(int door, std::string* peer) {
 }
 
 std::unique_ptr<transport::Connection> UcxTerminal::Welcome(base::UniqueFd socket, int timeout_ms,
-                                                            wire::Preface*, std::string* why) {
+                                                            wire::Preface*, Refusal* refusal) {
   const base::Deadline deadline(timeout_ms);
-  auto connection = ucx::UcxConnection::Make(engine_, /*guarded=*/false, why);
+  auto connection = ucx::UcxConnection::Make(engine_, /*guarded=*/false, &refusal->why);
+  refusal->reason = Reason::kHandshake;
   {
     const std::lock_guard lock(mutex_);
     const auto found = accepted_.find(socket.get());
@@ -158,7 +159,10 @@ std::unique_ptr<transport::Connection> UcxTerminal::Welcome(base::UniqueFd socke
   const std::lock_guard lock(mutex_);
   accepted_.erase(socket.get());
   if (agreed) return connection;
-  if (connection->status() != ucx::kOk) *why = connection->LostReason();
+  if (connection->status() != ucx::kOk) refusal->why = connection->LostReason();
+  if (deadline.passed()) refusal->reason = Reason::kLate;
+  // Sent away to make room, and counted as that.
+  if (!IsUp(socket.get())) refusal->reason = Reason::kNobody;
   return nullptr;
 }
 

@@ -28,7 +28,7 @@ class UcxTerminal final : public Terminal {
   bool Reload(std::string*) override { return true; }
   base::UniqueFd Accept(int door, std::string* peer) override;
   std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
-                                                 wire::Preface* preface, std::string* why) override;
+                                                 wire::Preface* preface, Refusal* refusal) override;
   void Close() override;
 
  private:

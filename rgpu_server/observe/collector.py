@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rgpu_common import release
 from rgpu_common.wire.resume import Lane
 from rgpu_server.observe.families import COUNTED, DEVICE, LEASE_LABELS, SHOWN, TENANT_LABELS
+from rgpu_server.observe.gateways import gateway_metrics
 from rgpu_server.observe.gpumanager import gpumanager_metrics
 from rgpu_server.tokens.health import BOUNDS_NS
 from rgpu_server.workers.messages import SHM_FALLBACKS, Ring
@@ -35,6 +36,7 @@ class Collector:
         yield from self._tenants(views)
         yield from self._server()
         yield from self._token_loop()
+        yield from gateway_metrics(self._sources.gateways)
         if self._gpumanager:
             yield from gpumanager_metrics(views)
 

@@ -16,6 +16,9 @@ from rgpu_server.observe.collector import Collector
 from rgpu_server.service.callers import Caller, caller_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rgpu_server.gateway.figures import Figures
     from rgpu_server.identity.gate import Gate
     from rgpu_server.observe.recorder import Recorder
     from rgpu_server.observe.snapshot import Observer
@@ -28,13 +31,14 @@ _REQUEST_BYTES = 8192
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the values come from."""
+    """Where the values come from.  gateways: by transport."""
 
     observer: Observer
     recorder: Recorder
     door: DoorCounters
     link: TokenLink
     gate: Gate
+    gateways: Mapping[str, Figures]
 
 
 class Metrics:

@@ -1,7 +1,8 @@
 """`python -m rgpu_server.tunnel`: the gateway process.  The daemon starts it.
 
-Over the control socket it says once, as a line of JSON, where it listens, or why it cannot; when
-that socket closes the daemon has gone: the gateway takes nothing new and ends with its last tunnel.
+Over the control socket it speaks as rgpu-gateway does (gateway/control.h): `ready ENDPOINTS` or
+`error TEXT`, then `figures`.  When that socket closes the daemon has gone: the gateway takes
+nothing new and ends with its last tunnel.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
@@ -51,6 +51,7 @@ _OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 60_000),
 )
+_REPORT_SECONDS = 1.0
 _GRACE_SECONDS = 7 * 86400.0
 
 
@@ -65,17 +66,35 @@ async def _serve(arguments: argparse.Namespace) -> None:
     try:
         bound = [str(_listen(server, text, arguments)) for text in arguments.listen]
         await server.start()
-        said: dict[str, Any] = {"bound": bound}
+        said = f"ready\t{' '.join(bound)}"
     except (ServerError, ConfigError) as error:
-        said = {"error": str(error)}
+        said = f"error\t{error}"
     # The daemon may have gone meanwhile.
     with contextlib.suppress(OSError):
-        await loop.sock_sendall(control, json.dumps(said).encode() + b"\n")
-        await loop.sock_recv(control, 1)
-    if "bound" in said:
+        await loop.sock_sendall(control, said.encode())
+        if said.startswith("ready"):
+            await _report(control, tunnels)
+    if said.startswith("ready"):
         # Calls that run go on; the port is free for the gateway of the next daemon.
         await server.stop(_GRACE_SECONDS if len(tunnels) else 0)
     await api.close()
+
+
+async def _report(control: socket.socket, tunnels: TunnelHandler) -> None:
+    """Says the figures when they have changed, until the daemon has gone; OSError is the same."""
+    said = ""
+    gone = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, 1))
+    try:
+        while not (await asyncio.wait((gone,), timeout=_REPORT_SECONDS))[0]:
+            figures = tunnels.figures()
+            if figures != said:
+                # Without room it is said next time.
+                with contextlib.suppress(BlockingIOError):
+                    control.send(f"figures\t{figures}".encode())
+                    said = figures
+        gone.result()
+    finally:
+        gone.cancel()
 
 
 def _listen(server: grpc.aio.Server, text: str, arguments: argparse.Namespace) -> GrpcEndpoint:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import parse_endpoint
 from rgpu_common.errors import ServerError
+from rgpu_server.gateway.figures import Figures
 from rgpu_server.workers.logs import LogPipe
 from rgpu_server.workers.process import CLEAN_ENVIRONMENT
 
@@ -28,7 +28,7 @@ log = logging.getLogger("rgpu.tunnel")
 _START_SECONDS = 30.0
 _RESTART_SECONDS = 1.0
 _END_SECONDS = 1.0
-_MAX_ANSWER_BYTES = 64 << 10
+_LINE_BYTES = 64 << 10
 _LOG_BYTES = 1 << 20
 # A gateway of the daemon before may just be letting go of the port.
 _BIND_SECONDS = 3.0
@@ -46,7 +46,7 @@ class TunnelGateway:
         self._log: LogPipe | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._started_at = 0.0
-        self.restarts = 0
+        self.figures = Figures()
 
     @property
     def pid(self) -> int | None:
@@ -97,25 +97,30 @@ class TunnelGateway:
 
     async def _bound(self) -> list[Endpoint]:
         """What the gateway says first; ServerError if it cannot listen."""
+        kind, _, text = (await self._hear()).partition("\t")
+        if kind == "error":
+            raise ServerError(text)
+        if kind != "ready":
+            raise ServerError("the gateway for grpc: ended at once; the log says why")
+        self.figures.started()
+        return [parse_endpoint(word) for word in text.split(" ")]
+
+    async def _hear(self) -> str:
+        """The next line; "" when the gateway has ended."""
         assert self._control is not None
-        data = bytearray()
-        while not data.endswith(b"\n"):
-            piece = await asyncio.get_running_loop().sock_recv(self._control, 4096)
-            data += piece
-            if not piece or len(data) > _MAX_ANSWER_BYTES:
-                raise ServerError("the gateway for grpc: ended at once; the log says why")
-        said = json.loads(data)
-        if "error" in said:
-            raise ServerError(str(said["error"]))
-        return [parse_endpoint(text) for text in said["bound"]]
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self._control, _LINE_BYTES)
+        except OSError:
+            return ""
+        return data.decode(errors="replace")
 
     async def _keep(self, bound: Sequence[Endpoint]) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            assert self._control is not None
-            # It says nothing more: this ends with the process.
-            with contextlib.suppress(OSError):
-                await loop.sock_recv(self._control, 1)
+            while said := await self._hear():
+                kind, _, text = said.partition("\t")
+                if kind == "figures":
+                    self.figures.heard(text)
             status = self._end()
             log.error("the gateway ended with status %d; another one is started", status)
             await asyncio.sleep(max(self._started_at + _RESTART_SECONDS - loop.time(), 0.0))
@@ -126,10 +131,10 @@ class TunnelGateway:
                 except ServerError as error:
                     log.error("%s", error)
                     await asyncio.sleep(_RESTART_SECONDS)
-            self.restarts += 1
+            self.figures.restarts += 1
 
     def _spawn(self, listen: Sequence[Endpoint]) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._log = LogPipe("gateway", _LOG_BYTES)
         self._started_at = asyncio.get_running_loop().time()
@@ -163,6 +168,7 @@ class TunnelGateway:
             self._process.kill()
             status = self._process.wait()
             self._process = None
+        self.figures.ended()
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -34,6 +35,9 @@ class TunnelHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._inner = inner
         self._callers = callers
         self._patrol = Patrol()
+        # Of tunnels that have ended, and by reason of those that did not come about.
+        self._received = self._sent = 0
+        self._refused: Counter[str] = Counter()
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         """Returns the handler of `Open`, which sees messages as they are on the wire."""
@@ -45,6 +49,16 @@ class TunnelHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         """How many tunnels are open."""
         return len(self._patrol)
 
+    def figures(self) -> str:
+        """Returns what the daemon is told: `NAME=NUMBER ...` (gateway/figures.py)."""
+        words = {
+            "open": len(self._patrol),
+            "received": self._received + sum(relay.received for relay in self._patrol),
+            "sent": self._sent + sum(relay.sent for relay in self._patrol),
+            **self._refused,
+        }
+        return " ".join(f"{name}={number}" for name, number in words.items())
+
     async def _open(self, _: Any, context: Context) -> None:
         preface = self._callers.preface(context)
         first = await self._first(context)
@@ -52,6 +66,7 @@ class TunnelHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
             return
         connection = await connect_inner(self._inner)
         if connection is None:
+            self._refused["no_server"] += 1
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,
                 "the server behind this gateway does not answer; is it being restarted?",
@@ -67,11 +82,16 @@ class TunnelHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         self, context: Context, preface: Preface, local: LocalEnd, first: memoryview | bytes
     ) -> None:
         relay = Relay(_Answer(context), local, _END)
+        relay.received = len(first)
         try:
             await local.put(encode_preface(preface))
             await local.put(first)
             with self._patrol.over(relay):
-                await relay.run(b"")
+                try:
+                    await relay.run(b"")
+                finally:
+                    self._received += relay.received
+                    self._sent += relay.sent
         except ProtocolError as error:
             log.warning("tunnel of %s: %s", context.peer(), error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -86,8 +106,10 @@ class TunnelHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         try:
             return await asyncio.wait_for(_first_data(context), FIRST_SECONDS)
         except asyncio.TimeoutError:
+            self._refused["late"] += 1
             code, sentence = grpc.StatusCode.DEADLINE_EXCEEDED, "the tunnel said nothing"
         except ProtocolError as error:
+            self._refused["handshake"] += 1
             code, sentence = grpc.StatusCode.INVALID_ARGUMENT, str(error)
         await context.abort(code, sentence)
         raise AssertionError("abort does not return")

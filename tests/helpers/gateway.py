@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import subprocess
@@ -36,7 +35,7 @@ class Gateway:
         self._listener.bind(self._inner)
         self._listener.listen(512)
         self._listener.settimeout(DEADLINE_SECONDS)
-        self.control, theirs = socket.socketpair()
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(DEADLINE_SECONDS)
         self.process = subprocess.Popen(
             [
@@ -49,8 +48,9 @@ class Gateway:
             pass_fds=(theirs.fileno(),),
         )  # fmt: skip
         theirs.close()
-        said = json.loads(self.control.makefile().readline())
-        self.address = said["bound"][0]
+        kind, _, bound = self.control.recv(1 << 16).decode().partition("\t")
+        assert kind == "ready", bound
+        self.address = bound.split(" ")[0]
         return self
 
     def accept(self) -> tuple[socket.socket, Preface]:

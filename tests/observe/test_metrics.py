@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from helpers import clients
+from helpers import clients, pki
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -114,11 +114,11 @@ def test_gpumanagers_metrics_are_not_there_by_default() -> None:
         assert "container_gpu" not in page.text(server)
 
 
-def test_every_metric_is_in_the_documentation(tmp_path: Path) -> None:
-    path = config(tmp_path, '[metrics]\nlisten = "127.0.0.1:0"\ngpumanager = true\n')
+def test_every_metric_is_in_the_documentation() -> None:
+    text = pki.config(more='[metrics]\nlisten = "127.0.0.1:0"\ngpumanager = true\n')
     docs = (Path(__file__).resolve().parents[2] / "docs" / "observing.md").read_text()
     named = set(re.findall(r"`([a-z][a-z0-9_]+)`", docs))
-    with Server("--config", path) as server:
+    with Server(tls=text) as server:
         process = holds(server.unix, RGPU_LEASE="job")
         wait_until(lambda: "rgpu_token_loop_silent_seconds" in page.text(server))
         families = re.findall(r"^# TYPE (\S+) \S+$", page.text(server), re.MULTILINE)
