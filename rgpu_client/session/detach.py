@@ -4,13 +4,17 @@ those.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import socket
+    from collections.abc import Iterator, Mapping, Sequence
 
 _SECONDS = 30
 _FORK = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -40,6 +44,37 @@ def detach(
         check=True,
         timeout=_SECONDS,
     )
+
+
+def serve_beside(
+    module: str,
+    words: Sequence[str],
+    listener: socket.socket,
+    environment: Mapping[str, str],
+    output: int = subprocess.DEVNULL,
+) -> None:
+    """`detach` for an agent that serves `listener`, whose socket lies in a `private_folder`, as
+    long as this process lives, whatever that executes meanwhile.
+    """
+    program = os.pidfd_open(os.getpid())
+    try:
+        fds = (listener.fileno(), program)
+        known = ["--listen-fd", str(fds[0]), "--program-fd", str(fds[1])]
+        known += ["--folder", os.path.dirname(listener.getsockname())]
+        detach(module, [*known, *words], fds, environment, output)
+    finally:
+        os.close(program)
+
+
+@contextlib.contextmanager
+def private_folder(prefix: str, environment: Mapping[str, str]) -> Iterator[str]:
+    """A folder of this user's for the socket of an agent; gone if the block fails."""
+    folder = tempfile.mkdtemp(prefix=prefix, dir=runtime_folder(environment))
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def runtime_folder(environment: Mapping[str, str]) -> str | None:

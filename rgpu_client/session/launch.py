@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_client.session.detach import detach, runtime_folder
+from rgpu_client.session.detach import private_folder, serve_beside
 from rgpu_client.settings import configured_server
 from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint
 from rgpu_common.errors import RgpuError, UsageError
@@ -51,26 +49,18 @@ def same_agent(environment: Mapping[str, str], current: Mapping[str, str]) -> di
 def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
     """Returns the path of a socket that leads to `server`; RgpuError if there can be none."""
     check_files(environment)
-    folder = tempfile.mkdtemp(prefix="rgpu-agent-", dir=runtime_folder(environment))
-    path = f"{folder}/agent"
-    pidfd = -1
     try:
-        with listen(path) as listener:
-            pidfd = os.pidfd_open(os.getpid())
-            words = [
-                "--listen-fd", str(listener.fileno()), "--program-fd", str(pidfd),
-                "--server", str(server), "--folder", folder,
-            ]  # fmt: skip
-            with open(environment.get(AGENT_LOG) or os.devnull, "ab") as log:
-                fds = (listener.fileno(), pidfd)
-                detach("rgpu_client.session.tunnel", words, fds, environment, log.fileno())
+        with (
+            private_folder("rgpu-agent-", environment) as folder,
+            listen(f"{folder}/agent") as listener,
+            open(environment.get(AGENT_LOG) or os.devnull, "ab") as log,
+        ):
+            words = ["--server", str(server)]
+            module = "rgpu_client.session.tunnel"
+            serve_beside(module, words, listener, environment, log.fileno())
     except (OSError, subprocess.SubprocessError) as error:
-        shutil.rmtree(folder, ignore_errors=True)
         raise RgpuError(f"the agent for {server} cannot be started: {error}") from None
-    finally:
-        if pidfd >= 0:
-            os.close(pidfd)
-    return path
+    return f"{folder}/agent"
 
 
 def listen(path: str) -> socket.socket:

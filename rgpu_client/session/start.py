@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from typing import TYPE_CHECKING
 
 from netprobe.candidates import completed
 from rgpu_client.session import audit
-from rgpu_client.session.detach import detach, runtime_folder
+from rgpu_client.session.detach import private_folder, serve_beside
 from rgpu_client.session.paths import find_path, transport_of
 
 if TYPE_CHECKING:
@@ -74,27 +71,20 @@ def start_agent(
     """Starts an agent that lives as long as this process, whatever that executes meanwhile;
     returns the variables by which sessions find it.  Without one a session keeps its path.
     """
-    folder = ""
+    words = [
+        "--named", named, "--server", path.server.hex(), *(["--loud"] if loud else []),
+        "--", path.uri, *path.others,
+    ]  # fmt: skip
     try:
-        folder = tempfile.mkdtemp(prefix="rgpu-paths-", dir=runtime_folder(environment))
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        with (
+            private_folder("rgpu-paths-", environment) as folder,
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+        ):
             listener.bind(f"{folder}/agent")
             listener.listen(_BACKLOG)
-            program = os.pidfd_open(os.getpid())
-            try:
-                words = [
-                    "--listen-fd", str(listener.fileno()), "--program-fd", str(program),
-                    "--folder", folder, "--named", named, "--server", path.server.hex(),
-                    *(["--loud"] if loud else []), "--", path.uri, *path.others,
-                ]  # fmt: skip
-                fds = (listener.fileno(), program)
-                output = sys.stderr.fileno() if loud else subprocess.DEVNULL
-                detach("rgpu_client.session.watch", words, fds, environment, output)
-            finally:
-                os.close(program)
+            output = sys.stderr.fileno() if loud else subprocess.DEVNULL
+            serve_beside("rgpu_client.session.watch", words, listener, environment, output)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         audit.write_down(environment, "no agent", reason=str(error))
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
         return {}
     return {AGENT: f"{folder}/agent"}

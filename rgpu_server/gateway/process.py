@@ -1,0 +1,207 @@
+"""A gateway's process, seen from the daemon: started, heard, and started again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_common.errors import RgpuError, ServerError
+from rgpu_server.gateway.figures import Figures
+from rgpu_server.workers.logs import LogPipe
+from rgpu_server.workers.process import CLEAN_ENVIRONMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+log = logging.getLogger("rgpu.gateway")
+
+_START_SECONDS = 30.0
+_FIRST_PAUSE_SECONDS = 0.1
+_MAX_PAUSE_SECONDS = 10.0
+_STEADY_SECONDS = 60.0
+_END_SECONDS = 1.0
+_LINE_BYTES = 64 << 10
+_LOG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is started.
+
+    transport: what it is the gateway of.  command: without the arguments that change.  keeps: says
+    which variables of the daemon's environment it needs.
+    """
+
+    transport: str
+    command: Sequence[str]
+    keeps: Callable[[str], bool]
+
+    def environment(self) -> dict[str, str]:
+        """Returns what it starts with."""
+        return {**CLEAN_ENVIRONMENT, **{k: v for k, v in os.environ.items() if self.keeps(k)}}
+
+
+class GatewayProcess:
+    """`start`, `keep`, then `close`.
+
+    words, passes: arguments and descriptors of the next process; to be set before one is needed.
+    note: hears what it says beside `ready`, `error` and `figures`, as words.
+    """
+
+    def __init__(self, program: Program, note: Callable[[list[str]], None]) -> None:
+        self._program = program
+        self._note = note
+        self.words: list[str] = []
+        self.passes: list[int] = []
+        self.figures = Figures()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._log: LogPipe | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def start(self, patience_seconds: float = 0.0) -> str:
+        """Returns what it said with `ready`.  patience_seconds: for how long to try again.
+
+        Raises:
+            ServerError: it does not start; the sentence says why.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_seconds
+        while True:
+            try:
+                return await self._start()
+            except ServerError:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_FIRST_PAUSE_SECONDS)
+
+    def keep(self) -> None:
+        """From now on it is heard, and another one is started when it has ended."""
+        self._keeper = asyncio.ensure_future(self._keep())
+
+    def say(self, word: str) -> None:
+        """Tells the process, if there is one."""
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                self._control.send(word.encode())
+
+    async def close(self) -> None:
+        """Lets the process go: it takes nobody new and ends with its last connection."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        process = self._process
+        self._let_go()
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(process.wait, _END_SECONDS)
+            if process.returncode is None:
+                process.returncode = 0  # init inherits it; it is not ours to wait for
+
+    async def _start(self) -> str:
+        self._spawn()
+        about = f"the gateway for {self._program.transport}:"
+        try:
+            words = await asyncio.wait_for(self._hear(), _START_SECONDS)
+        except asyncio.TimeoutError:
+            self._end()
+            raise ServerError(f"{about} does not answer; the log says more") from None
+        if words[0] != "ready":
+            self._end()
+            told = words[0] == "error" and len(words) > 1
+            raise ServerError(words[1] if told else f"{about} ended at once; the log says why")
+        self.figures.started()
+        return " ".join(words[1:])
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._control, self._log = ours, LogPipe("gateway", _LOG_BYTES)
+        control = str(theirs.fileno())
+        try:
+            self._process = subprocess.Popen(
+                [*self._program.command, "--control-fd", control, *self.words],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log.write_fd,
+                stderr=self._log.write_fd,
+                env=self._program.environment(),
+                cwd="/",
+                pass_fds=(theirs.fileno(), *self.passes),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._let_go()
+            raise ServerError(
+                f"the gateway for {self._program.transport}: cannot be started: {error}"
+            ) from None
+        finally:
+            theirs.close()
+            if self._log is not None:
+                self._log.close_write_end()
+
+    async def _hear(self) -> list[str]:
+        """The words of the next line; [""] when the process has ended."""
+        assert self._control is not None
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self._control, _LINE_BYTES)
+        except OSError:
+            data = b""
+        return data.decode(errors="replace").split("\t")
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            started = loop.time()
+            await self._listen()
+            status = self._end()
+            log.error(
+                "the gateway for %s: ended with status %d; another one is started",
+                self._program.transport,
+                status,
+            )
+            if loop.time() - started > _STEADY_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            while True:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+                try:
+                    await self._start()
+                    break
+                except (RgpuError, OSError) as error:
+                    log.error("%s", error)
+            self.figures.restarts += 1
+
+    async def _listen(self) -> None:
+        """Until the process has ended."""
+        while (words := await self._hear()) != [""]:
+            if words[0] == "figures":
+                self.figures.heard(words[-1])
+            else:
+                self._note(words)
+
+    def _end(self) -> int:
+        """Makes sure that the process has ended; returns its status."""
+        status = 0
+        if self._process is not None:
+            self._process.kill()
+            status = self._process.wait()
+        self.figures.ended()
+        self._let_go()
+        return status
+
+    def _let_go(self) -> None:
+        self._process = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
