@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from rgpu_common.wire.frame import MAGIC, WIRE_MAJOR, WIRE_MINOR, Kind, WireError, encode_frame
-from rgpu_common.wire.scalars import Reader, Writer
+from rgpu_common.wire.scalars import Reader, Writer, is_control
 
 SECRET_BYTES: Final = 32
 MAX_NAME_BYTES: Final = 256
@@ -176,7 +176,7 @@ class Shm:
 
 def clean_text(text: str, max_bytes: int) -> str:
     """Makes text fit: control characters become '?', and it is cut to `max_bytes` of UTF-8."""
-    clean = "".join("?" if c < " " or c == "\x7f" else c for c in text)
+    clean = "".join("?" if is_control(c) else c for c in text)
     return clean.encode(errors="replace")[:max_bytes].decode(errors="ignore")
 
 

@@ -16,6 +16,11 @@ _SCALARS: Final = {
 }  # fmt: skip
 
 
+def is_control(character: str) -> bool:
+    """True for what a terminal may obey."""
+    return character < " " or "\x7f" <= character <= "\x9f"
+
+
 class Writer:
     """Appends fields to bytes."""
 
@@ -96,7 +101,7 @@ class Reader:
             value = data.decode()
         except UnicodeDecodeError:
             raise WireError("text is not UTF-8") from None
-        if any(character < " " or character == "\x7f" for character in value):
+        if any(map(is_control, value)):
             raise WireError("text holds a control character")
         return value
 

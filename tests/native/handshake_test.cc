@@ -145,11 +145,15 @@ TEST(handshake, clean_text) {
   CHECK(IsCleanText("plain \xE2\x82\xAC \xF0\x9F\x98\x80"));
   for (const char* bad :
        {"\x7F", "a\tb", "\xC0\xAF", "\xED\xA0\x80", "\xE0\x80\x80", "\xF4\x90\x80\x80",
-        "\xF5\x80\x80\x80", "\x80", "\xC3", "\xE2\x82", "\xF0\x80\x80\x80"}) {
+        "\xF5\x80\x80\x80", "\x80", "\xC3", "\xE2\x82", "\xF0\x80\x80\x80", "\xC2\x80",
+        "a\xC2\x9B"
+        "2J"}) {
     CHECK(!IsCleanText(bad));
     CHECK(IsCleanText(CleanText(bad, 100)));
   }
+  CHECK(IsCleanText("\xC2\xA0"));
   CHECK_EQ(CleanText("a\nb\xFF", 100), "a?b?");
+  CHECK_EQ(CleanText("\xC2\x9B", 100), "?");
   CHECK_EQ(CleanText("ab\xE2\x82\xAC", 4), "ab");
   CHECK_EQ(CleanText("ab\xE2\x82\xAC", 5), "ab\xE2\x82\xAC");
 }

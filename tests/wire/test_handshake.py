@@ -127,6 +127,7 @@ def _hello(**fields: object) -> bytes:
         _hello(tenant="x" * (hs.MAX_NAME_BYTES + 1)),
         _hello(tenant="a\nb"),
         _hello(tenant="a\x7fb"),
+        _hello(tenant="a\x9bb"),
         _hello(device_bands=((0, 1),) * (hs.MAX_BANDS + 1)),
         _hello(device_bands=(((1 << 64) - 1, 1),)),
         _hello(opcodes=((1, 1),) * (hs.MAX_OPCODES + 1)),
@@ -195,5 +196,6 @@ def test_frames() -> None:
 
 def test_clean_text() -> None:
     assert hs.clean_text("a\x00b\x7f", 10) == "a?b?"
+    assert hs.clean_text("\x9b2J\xa0", 10) == "?2J\xa0"
     assert hs.clean_text("ab€", 4) == "ab"
     assert hs.clean_text("\ud800", 4) == "?"

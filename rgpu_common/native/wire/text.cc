@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "rgpu_common/native/wire/handshake.h"
@@ -26,7 +27,10 @@ size_t SequenceBytes(const uint8_t* p, size_t left) {
   return size;
 }
 
-bool IsControl(uint8_t byte) { return byte < 0x20 || byte == 0x7F; }
+// Also U+0080 to U+009F, some of which begin what a terminal obeys.
+bool IsControl(const uint8_t* p, size_t size) {
+  return size == 1 ? p[0] < 0x20 || p[0] == 0x7F : size == 2 && p[0] == 0xC2 && p[1] < 0xA0;
+}
 
 }  // namespace
 
@@ -34,7 +38,7 @@ bool IsCleanText(std::string_view text) {
   const auto* p = reinterpret_cast<const uint8_t*>(text.data());
   for (size_t i = 0; i < text.size();) {
     const size_t size = SequenceBytes(p + i, text.size() - i);
-    if (size == 0 || (size == 1 && IsControl(p[i]))) return false;
+    if (size == 0 || IsControl(p + i, size)) return false;
     i += size;
   }
   return true;
@@ -45,9 +49,9 @@ std::string CleanText(std::string_view text, uint32_t max_bytes) {
   std::string clean;
   for (size_t i = 0; i < text.size();) {
     const size_t size = SequenceBytes(p + i, text.size() - i);
-    const bool bad = size == 0 || (size == 1 && IsControl(p[i]));
-    const size_t step = bad ? 1 : size;
-    if (clean.size() + step > max_bytes) break;
+    const bool bad = size == 0 || IsControl(p + i, size);
+    const size_t step = std::max<size_t>(size, 1);
+    if (clean.size() + (bad ? 1 : step) > max_bytes) break;
     clean.append(bad ? std::string_view("?") : text.substr(i, step));
     i += step;
   }
