@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import stat
 import subprocess
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from netprobe.native import MAX_ENDPOINTS
 from rgpu_common.endpoints import Endpoint, UnixEndpoint, cannot_listen
 from rgpu_common.parts import compiled_part
+from rgpu_common.unix import bind_unix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,41 +57,15 @@ def listen_on(endpoint: Endpoint) -> socket.socket:
     """Returns a socket that listens there; ServerError if that cannot be."""
     try:
         if isinstance(endpoint, UnixEndpoint):
-            return _listen_unix(endpoint.path)
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+            listener = bind_unix(endpoint.path)
+        else:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, kind, protocol)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        listener.listen(_BACKLOG)
     except OSError as error:
         raise cannot_listen(endpoint, error) from None
-    listener.listen(_BACKLOG)
     return listener
-
-
-def _listen_unix(path: str) -> socket.socket:
-    """A socket that a responder left behind is replaced, anything else is not."""
-    with suppress(FileNotFoundError):
-        if stat.S_ISSOCK(os.stat(path).st_mode) and not _answers(path):
-            os.unlink(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(path)
-    except OSError:
-        listener.close()
-        raise
-    listener.listen(_BACKLOG)
-    return listener
-
-
-def _answers(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
-        caller.settimeout(1.0)
-        try:
-            caller.connect(path)
-        except ConnectionRefusedError:
-            return False
-        except OSError:
-            return True
-    return True

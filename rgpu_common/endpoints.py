@@ -150,6 +150,11 @@ def parse_endpoint(text: str) -> Endpoint:
     Raises:
         EndpointError: with the text and what is accepted.
     """
+    if not text.isprintable():  # nor is what was no UTF-8 in the environment or on a command line
+        raise EndpointError(
+            f"{text!r} is not an address: it holds characters that cannot be printed; write "
+            f"{ACCEPTED}"
+        )
     if text.startswith(("unix:", "shm:")):
         return _parse_unix(text)
     if text.startswith("tls:"):

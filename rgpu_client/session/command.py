@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ def _run(arguments: argparse.Namespace) -> int:
     endpoint = parse_endpoint(arguments.listen)
     if not isinstance(endpoint, UnixEndpoint):
         raise UsageError(f"--listen: {arguments.listen!r} is not unix:/PATH")
-    check_files(os.environ)
+    check_files(server, os.environ)
     from rgpu_client.session.tunnel import run
 
     try:
@@ -45,7 +46,8 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         run(server, listener)
     finally:
-        os.unlink(endpoint.path)
+        with contextlib.suppress(OSError):  # somebody else has removed it
+            os.unlink(endpoint.path)
     return OK
 
 

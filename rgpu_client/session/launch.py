@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_client.session.detach import private_folder, serve_beside
 from rgpu_client.settings import configured_server
+from rgpu_common.credentials import configured_token
 from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint
 from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.unix import bind_unix
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping
 
 # Which server the agent at RGPU_SERVER reaches.
@@ -48,7 +50,7 @@ def same_agent(environment: Mapping[str, str], current: Mapping[str, str]) -> di
 
 def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
     """Returns the path of a socket that leads to `server`; RgpuError if there can be none."""
-    check_files(environment)
+    check_files(server, environment)
     try:
         with (
             private_folder("rgpu-agent-", environment) as folder,
@@ -65,9 +67,8 @@ def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
 
 def listen(path: str) -> socket.socket:
     """A socket that listens at `path` for this user only; OSError."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = bind_unix(path)
     try:
-        listener.bind(path)
         os.chmod(path, 0o600)
         listener.listen(_BACKLOG)
     except OSError:
@@ -76,13 +77,20 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
-def check_files(environment: Mapping[str, str]) -> None:
-    """UsageError if a file that the agent will need cannot be read: it could not tell."""
+def check_files(server: GrpcEndpoint, environment: Mapping[str, str]) -> None:
+    """UsageError if a file that the agent will need cannot be used: it could not tell."""
     for name in (*TLS_FILES, "RGPU_TOKEN_FILE"):
         file = environment.get(name, "")
         if not file or Path(file).is_dir():
             continue
         try:
-            Path(file).read_bytes()
+            with open(file, "rb"):
+                pass
         except OSError as error:
             raise UsageError(f"{name}={file} cannot be read: {error.strerror}") from None
+    configured_token(environment)
+    if server.secure:
+        # Here, since OpenSSL is not for programs that have no use for it.
+        from rgpu_client.session.trust import trust
+
+        trust(environment)

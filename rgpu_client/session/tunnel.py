@@ -16,16 +16,15 @@ import os
 import shutil
 import signal
 import socket
-import ssl
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_client.session.http2 import status
 from rgpu_client.session.http2.call import Call
 from rgpu_client.session.http2.link import CONNECT_SECONDS, connect
 from rgpu_client.session.http2.status import CallFailedError
+from rgpu_client.session.trust import trust
 from rgpu_common import release
 from rgpu_common.credentials import configured_token
 from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, parse_endpoint
@@ -38,6 +37,7 @@ from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE, Handshake, encode_refused
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping, Sequence
 
 log = logging.getLogger("rgpu.agent")
@@ -56,24 +56,8 @@ class Access:
 
     @staticmethod
     def of(server: GrpcEndpoint, environment: Mapping[str, str]) -> Access:
-        """What the variables say; OSError or UsageError if a file is not what it should be."""
-        return Access(configured_token(environment), _trust(environment) if server.secure else None)
-
-
-def _trust(environment: Mapping[str, str]) -> ssl.SSLContext:
-    ca = environment.get("RGPU_TLS_CA", "")
-    folder = bool(ca) and Path(ca).is_dir()
-    context = ssl.create_default_context()
-    if folder:
-        for path in Path(ca).iterdir():
-            context.load_verify_locations(path)
-    elif ca:
-        context = ssl.create_default_context(cafile=ca)
-    if certificate := environment.get("RGPU_TLS_CERT"):
-        context.load_cert_chain(certificate, environment.get("RGPU_TLS_KEY") or None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
-    return context
+        """What the variables say; UsageError if a file is not what it should be."""
+        return Access(configured_token(environment), trust(environment) if server.secure else None)
 
 
 class Agent:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import secrets
 import socket
-import stat
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, cannot_listen
+from rgpu_common.unix import bind_unix
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import CUDA_ERROR_UNKNOWN, Handshake
 from rgpu_common.wire.preface import decode_preface
@@ -282,31 +281,10 @@ def bind_tcp(endpoint: TcpEndpoint) -> socket.socket:
 
 
 def _bind_unix(path: str) -> socket.socket:
-    """Binds a path; a socket that a server left behind is replaced, a living one is not."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = bind_unix(path)
     try:
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISSOCK(os.stat(path).st_mode):
-                raise FileExistsError(errno.EEXIST, "something else than a socket lies there")
-            if not _answers(path):
-                os.unlink(path)
-        listener.bind(path)
         os.chmod(path, 0o600)
     except OSError:
         listener.close()
         raise
     return listener
-
-
-def _answers(path: str) -> bool:
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    probe.settimeout(1.0)
-    try:
-        probe.connect(path)
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return True
-    finally:
-        probe.close()
-    return True

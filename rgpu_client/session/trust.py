@@ -1,0 +1,65 @@
+"""Whom a client of `grpcs:` trusts, and what it shows of itself: the files of `RGPU_TLS_*`."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_common.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
+    """Returns what TLS needs.
+
+    Raises:
+        UsageError: a file cannot be used; the sentence names the variable.
+    """
+    context = _authorities(environment.get("RGPU_TLS_CA", ""))
+    if certificate := environment.get("RGPU_TLS_CERT"):
+        key = environment.get("RGPU_TLS_KEY") or certificate
+        try:
+            # Nobody is there to be asked for a password.
+            context.load_cert_chain(certificate, key, password=lambda: "")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"RGPU_TLS_CERT={certificate} and RGPU_TLS_KEY={key} cannot be used "
+                f"({_reason(error)}): they are a certificate in PEM and its key, without a password"
+            ) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _authorities(ca: str) -> ssl.SSLContext:
+    if not ca:
+        return ssl.create_default_context()
+    try:
+        if not Path(ca).is_dir():
+            return ssl.create_default_context(cafile=ca)
+        context = None
+        for file in sorted(Path(ca).iterdir()):
+            # Such folders also hold keys, lists and links.
+            with contextlib.suppress(ssl.SSLError, IsADirectoryError, PermissionError):
+                if context is None:
+                    context = ssl.create_default_context(cafile=file)
+                else:
+                    context.load_verify_locations(file)
+        if context is None:
+            raise OSError("no file in it holds a certificate")
+    except OSError as error:
+        raise UsageError(
+            f"RGPU_TLS_CA={ca} cannot be used ({_reason(error)}): it is a file in PEM, or a folder "
+            "of such files, with the authorities to trust"
+        ) from None
+    return context
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "not PEM").replace("_", " ").lower()
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
