@@ -5,15 +5,17 @@ is told of this machine.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from netprobe.choice import ENCRYPTED, LOCAL, ORDER, rank_of, scheme_of
-from rgpu_common.endpoints import parse_endpoint
+from rgpu_common.endpoints import UnixEndpoint, parse_endpoint
+from rgpu_common.errors import EndpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 TRANSPORTS = ("auto", "shm", "unix", "tcp", "tls", "ucx", "grpc")
 # Carried by a process on the client's machine, not by the library that programs load.
@@ -22,6 +24,11 @@ _UNSPECIFIED = re.compile(r"(?P<scheme>\w+):(?:0\.0\.0\.0|\[::\]|\*):(?P<port>\d
 _HOST_PORT = re.compile(
     r"(?:(?P<scheme>[a-z]+):)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)(?::(?P<port>\d+))?"
 )
+_HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(?:%[\w.-]+)?")
+# Each is connected to, or gets an agent: a server that names more of them is not believed.
+MOST_OF_A_KIND = 8
+MOST_TUNNELLED = 2
+_SECRET = "a token is not sent unencrypted where an encrypted path is offered"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 
 
@@ -87,23 +94,53 @@ def candidates(reached_at: str, offered: Sequence[str], here: Here) -> Candidate
     """Returns the paths to measure, the most preferred first, and what was left out and why."""
     reached_at = normal(reached_at)
     uris = dict.fromkeys([reached_at, *(resolved(uri, reached_at) for uri in offered)])
-    usable = [scheme for scheme in map(scheme_of, uris) if scheme in here.schemes]
-    encrypted = any(scheme in ENCRYPTED for scheme in usable)
-    kept, dropped = [], []
+    reasons = {uri: _why_not(uri, reached_at, here) for uri in uris if uri != reached_at}
+    kept = sorted((uri for uri in uris if not reasons.get(uri)), key=rank_of)
+    if here.secret and any(scheme_of(uri) in ENCRYPTED for uri in kept):
+        # Also the address that was named: without a scheme it only says who is meant.
+        reasons |= dict.fromkeys(filter(_is_open, kept), _SECRET)
+    reasons |= _too_many(uri for uri in kept if uri != reached_at and not reasons.get(uri))
+    return Candidates(
+        tuple(uri for uri in kept if not reasons.get(uri)),
+        tuple(Dropped(uri, reason) for uri, reason in reasons.items() if reason),
+    )
+
+
+def _too_many(uris: Iterable[str]) -> dict[str, str]:
+    counts: Counter[str] = Counter()
+    reasons = {}
     for uri in uris:
-        reason = "" if uri == reached_at else _why_not(uri, reached_at, here, encrypted)
-        if reason:
-            dropped.append(Dropped(uri, reason))
-        else:
-            kept.append(uri)
-    kept.sort(key=rank_of)
-    return Candidates(tuple(kept), tuple(dropped))
+        scheme = scheme_of(uri)
+        counts[scheme] += 1
+        most = MOST_TUNNELLED if scheme in TUNNELLED else MOST_OF_A_KIND
+        if counts[scheme] > most:
+            reasons[uri] = f"the server names more than {most} {scheme}: addresses"
+    return reasons
 
 
-def _why_not(uri: str, reached_at: str, here: Here, has_encrypted: bool) -> str:
+def _is_open(uri: str) -> bool:
+    """True if others on a network may read what goes there."""
+    return scheme_of(uri) not in (*LOCAL, *ENCRYPTED) and not _is_loopback(uri)
+
+
+def _is_address(uri: str) -> bool:
+    """True for what can be connected to, and does not end a list of addresses (RGPU_PATHS)."""
+    try:
+        endpoint = parse_endpoint(uri)
+    except EndpointError:
+        return False
+    if isinstance(endpoint, UnixEndpoint):
+        return ";" not in uri
+    whole = is_explicit(uri) and uri.endswith(f":{endpoint.port}") and endpoint.port > 0
+    return whole and _HOST.fullmatch(endpoint.host) is not None
+
+
+def _why_not(uri: str, reached_at: str, here: Here) -> str:
     scheme = scheme_of(uri)
     if _UNSPECIFIED.fullmatch(uri):
         return "it names no address"
+    if not _is_address(uri):
+        return "it is no address"
     if scheme in TUNNELLED and scheme not in here.schemes:
         return f"it needs an agent: name it, {uri}"
     if scheme not in here.schemes:
@@ -114,9 +151,6 @@ def _why_not(uri: str, reached_at: str, here: Here, has_encrypted: bool) -> str:
         return "it is an address of the server's own machine"
     if scheme == "ucx" and not here.rdma:
         return "no RDMA device is here"
-    open_to_all = scheme not in (*LOCAL, *ENCRYPTED) and not _is_loopback(uri)
-    if here.secret and has_encrypted and open_to_all:
-        return "a token is not sent unencrypted where an encrypted path is offered"
     return ""
 
 

@@ -22,13 +22,14 @@ from netprobe.survey import Survey, chosen, find, measured, memory, survey
 from rgpu_common.command import FAILED, OK, Command, run_alone
 from rgpu_common.endpoints import (
     DEFAULT_PORT,
+    GrpcEndpoint,
     TcpEndpoint,
     TlsEndpoint,
     UcxEndpoint,
     UnixEndpoint,
     parse_listener,
 )
-from rgpu_common.errors import RgpuError, ServerError, UsageError
+from rgpu_common.errors import ProtocolError, RgpuError, ServerError, UsageError
 from rgpu_common.units import parse_memory
 
 if TYPE_CHECKING:
@@ -121,19 +122,33 @@ def _rounds(
     workload, budget = WORKLOADS[arguments.workload], _budget(arguments)
     if arguments.watch is not None and not 0.2 <= arguments.watch <= 86400:
         raise UsageError("--watch measures every 0.2 to 86400 seconds")
+    rounds = 0
     while True:
-        result = _survey(addresses, workload, budget, tunnel)
-        if keep:
-            entry = Entry(result.at, result.found.offer.server, result.found.same_host,
-                          result.paths)  # fmt: skip
-            memory(os.environ).write(addresses[0], entry)
-        _print(arguments, result, workload)
-        if arguments.svg:
-            _write(arguments.svg, draw(result, workload))
-        if arguments.watch is None:
-            return OK if result.choice is not None else FAILED
+        try:
+            result = _survey(addresses, workload, budget, tunnel)
+        except (ServerError, ProtocolError) as error:
+            # Who watches wants to know when it is back.
+            if not rounds:
+                raise
+            print(f"{time.strftime('%X')}  {error}", file=sys.stderr, flush=True)
+        else:
+            _report(arguments, result, workload, addresses[0] if keep else "")
+            if arguments.watch is None:
+                return OK if result.choice is not None else FAILED
+        rounds += 1
         sys.stdout.flush()
         time.sleep(arguments.watch)
+
+
+def _report(arguments: argparse.Namespace, result: Survey, workload: Workload, name: str) -> None:
+    """Shows a survey; name: of the server, to keep it under, "" not to."""
+    if name:
+        found = result.found
+        entry = Entry(result.at, found.offer.server, found.same_host, result.paths)
+        memory(os.environ).write(name, entry)
+    _print(arguments, result, workload)
+    if arguments.svg:
+        _write(arguments.svg, draw(result, workload))
 
 
 def _survey(
@@ -240,6 +255,8 @@ def _listener(text: str) -> Endpoint:
     endpoint = parse_listener(text)
     if isinstance(endpoint, TlsEndpoint):
         raise UsageError(f"{text}: a responder alone speaks no TLS, only a server does")
+    if isinstance(endpoint, GrpcEndpoint):
+        raise UsageError(f"{text}: a responder alone speaks no HTTP/2, only a server does")
     if isinstance(endpoint, UcxEndpoint):
         raise UsageError(f"{text}: a responder alone speaks no UCX, only a server does")
     return endpoint
@@ -261,10 +278,16 @@ def _listen(arguments: argparse.Namespace) -> int:
         value = getattr(arguments, name.replace("-", "_"))
         if value is not None:
             command += [f"--{name}", str(value)]
-    process = start_responder(command, "--listen-fd", [one.fileno() for one in listeners])
-    print(f"netprobe: listening on {', '.join(map(str, bound))}", flush=True)
+    try:
+        process = start_responder(command, "--listen-fd", [one.fileno() for one in listeners])
+    except OSError as error:
+        raise RgpuError(
+            f"{command[0]} cannot be started: {error.strerror}; install rgpu again, in a file "
+            "system from which programs may be started"
+        ) from None
     signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
     try:
+        print(f"netprobe: listening on {', '.join(map(str, bound))}", flush=True)
         process.wait()
     finally:
         process.kill()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import ipaddress
+import queue
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +32,9 @@ _MAX_VALUES: Final = 256
 _MIN_PIECE: Final = 4 << 10
 _MAX_PIECE: Final = 256 << 10
 _NS: Final = 1e-9
+LIFE_SECONDS: Final = 20.0
+# What a name service gets beside the time for connecting.
+_NAME_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +88,10 @@ def get_offer(head: bytes) -> Offer:
     count = reader.integer("u32")
     if count > MAX_ENDPOINTS:
         raise WireError(f"{count} endpoints are more than {MAX_ENDPOINTS}")
-    endpoints = tuple(reader.printable(MAX_URI_BYTES) for _ in range(count))
+    endpoints = tuple(reader.text(MAX_URI_BYTES) for _ in range(count))
     reader.end()
+    if not all(uri.isprintable() for uri in endpoints):
+        raise WireError("an endpoint holds characters that cannot be printed")
     return Offer(server, nonce, host, count_bytes, count_ms / 1000, endpoints, grants,
                  version)  # fmt: skip
 
@@ -94,10 +102,11 @@ def _library() -> ctypes.CDLL:
     pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     u32, u64, i64, size = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_size_t
     values = ctypes.POINTER(u64)
-    open_arguments = (text, number, values, pointer, ctypes.POINTER(size), text, size)
+    open_arguments = (text, number, number, values, pointer, ctypes.POINTER(size), text, size)
     for name, result, arguments in (
         ("rgpu_probe_schemes", None, (text, size)),
         ("rgpu_probe_open", pointer, open_arguments),
+        ("rgpu_probe_limit", None, (pointer, number)),
         ("rgpu_probe_close", None, (pointer,)),
         ("rgpu_probe_error", None, (pointer, text, size)),
         ("rgpu_probe_kind", None, (pointer, text, size)),
@@ -117,28 +126,105 @@ def schemes() -> tuple[str, ...]:
     return tuple(text.value.decode().split())
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What rgpu_probe_open returned; line: None if nobody answers, `why` says so."""
+
+    line: int | None
+    seconds: tuple[float, float]
+    offer: bytes
+    why: str
+
+
+def _open(uri: str, timeout: float, life: float) -> _Opened:
+    times = (ctypes.c_uint64 * 2)()
+    offer = ctypes.create_string_buffer(_MAX_OFFER_BYTES)
+    offer_bytes = ctypes.c_size_t(len(offer))
+    why = ctypes.create_string_buffer(_TEXT_BYTES)
+    line: int | None = _library().rgpu_probe_open(
+        uri.encode(), _milliseconds(timeout), _milliseconds(life), times, offer,
+        ctypes.byref(offer_bytes), why, len(why),
+    )  # fmt: skip
+    seconds = times[0] * _NS, times[1] * _NS
+    return _Opened(line, seconds, offer.raw[: offer_bytes.value], _shown(why.value))
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _shown(sentence: bytes) -> str:
+    """What a peer may have said: nothing in it is for a terminal to obey."""
+    text = sentence.decode(errors="replace")
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _is_numeric(uri: str) -> bool:
+    """True if no name service is asked."""
+    scheme, _, rest = uri.partition(":")
+    if scheme in ("unix", "shm"):
+        return True
+    host = rest.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _open_in_time(uri: str, timeout: float, life: float) -> _Opened:
+    """`_open`, but a name service that does not answer, which nothing can interrupt, is left to a
+    thread of its own.  ServerError.
+    """
+    if _is_numeric(uri):
+        return _open(uri, timeout, life)
+    found: queue.SimpleQueue[_Opened] = queue.SimpleQueue()
+    lock, given_up = threading.Lock(), [False]
+
+    def work() -> None:
+        opened = _open(uri, timeout, life)
+        with lock:
+            found.put(opened)
+            if given_up[0] and opened.line is not None:
+                _library().rgpu_probe_close(opened.line)
+
+    threading.Thread(target=work, name="netprobe-open", daemon=True).start()
+    try:
+        return found.get(timeout=2 * timeout + _NAME_SECONDS)
+    except queue.Empty:
+        with lock:
+            given_up[0] = True
+            if not found.empty():
+                return found.get()
+    raise ServerError(
+        f"{uri} did not answer in time, nor may its name be known: check the address, and that the "
+        "name service answers"
+    )
+
+
 class Line:
     """One probe's connection.  Every method blocks; the times are taken in C++.
 
     connect_seconds: until the transport was connected.  open_seconds: until the offer was here.
     """
 
-    def __init__(self, uri: str, timeout_seconds: float = 2.0) -> None:
-        """Raises ServerError with a sentence if nobody answers a probe there."""
-        times = (ctypes.c_uint64 * 2)()
-        offer = ctypes.create_string_buffer(_MAX_OFFER_BYTES)
-        offer_bytes = ctypes.c_size_t(len(offer))
-        why = ctypes.create_string_buffer(_TEXT_BYTES)
+    def __init__(
+        self, uri: str, timeout_seconds: float = 2.0, life_seconds: float = LIFE_SECONDS
+    ) -> None:
+        """timeout_seconds: for each step of opening it.  life_seconds: for all that follows, unless
+        `limit` says otherwise.
+
+        Raises:
+            ServerError: nobody answers a probe there; the sentence says why.
+        """
         self.uri = uri
-        self._line: int | None = _library().rgpu_probe_open(
-            uri.encode(), max(1, round(timeout_seconds * 1000)), times, offer,
-            ctypes.byref(offer_bytes), why, len(why),
-        )  # fmt: skip
+        opened = _open_in_time(uri, timeout_seconds, life_seconds)
+        self._line = opened.line
         if self._line is None:
-            raise ServerError(why.value.decode(errors="replace"))
-        self.connect_seconds, self.open_seconds = times[0] * _NS, times[1] * _NS
+            raise ServerError(opened.why)
+        self.connect_seconds, self.open_seconds = opened.seconds
         try:
-            self.offer = get_offer(offer.raw[: offer_bytes.value])
+            self.offer = get_offer(opened.offer)
         except WireError as error:
             self.close()
             raise ProtocolError(f"{uri} answers a probe in a way that makes no sense: {error}")\
@@ -161,6 +247,10 @@ class Line:
             _library().rgpu_probe_close(self._line)
             self._line = None
 
+    def limit(self, seconds: float) -> None:
+        """From now on all together may take so long; then the line breaks."""
+        _library().rgpu_probe_limit(self._line, _milliseconds(seconds))
+
     @property
     def kind(self) -> str:
         """What the transport calls itself."""
@@ -179,7 +269,7 @@ class Line:
         """Moves at most `size` bytes one way and begins no piece after `seconds`."""
         piece = min(max(size // 16, _MIN_PIECE), _MAX_PIECE)
         values = (ctypes.c_uint64 * _MAX_VALUES)()
-        limit = max(1, round(seconds * 1000))
+        limit = _milliseconds(seconds)
         count = _library().rgpu_probe_train(
             self._line, int(down), size, piece, limit, values, _MAX_VALUES
         )
@@ -197,4 +287,4 @@ class Line:
         if result < 0:
             why = ctypes.create_string_buffer(_TEXT_BYTES)
             _library().rgpu_probe_error(self._line, why, len(why))
-            raise ServerError(f"{self.uri}: {why.value.decode(errors='replace')}")
+            raise ServerError(f"{self.uri}: {_shown(why.value)}")

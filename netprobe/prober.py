@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from netprobe.estimate import (
+    FIRST_BYTES,
     MIB,
     Bandwidth,
     Budget,
@@ -16,7 +17,7 @@ from netprobe.estimate import (
     next_train,
     summarise,
 )
-from netprobe.native import Line
+from netprobe.native import LIFE_SECONDS, Line
 from rgpu_common.errors import RgpuError
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ BATCH = 64
 _WARM_UP = 3
 _MESSAGES = 1024
 _MESSAGE_BYTES = 64
+_GRANTED_PART = 0.5
+# A measurement that takes so much longer than it should is held up by somebody.
+_LIMIT_TIMES, _LIMIT_SECONDS = 3.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +95,30 @@ def measure(
         with open_path(uri, budget.timeout, server=server, through=through) as opened:
             say("round trip")
             total = max(budget.seconds, budget.round_trips * opened.first)
+            # What the other end gives a probe, of which this is the rest.
+            total = min(total, opened.granted * _GRANTED_PART)
+            opened.limit(_LIMIT_TIMES * total + _LIMIT_SECONDS)
             opened.ping(budget.pings, total * 0.2)
             return opened.measure(total * 0.8, budget.bytes, say)
     except RgpuError as error:
         return Measurement(uri, error=str(error), seconds=time.perf_counter() - started)
 
 
-def open_path(uri: str, timeout: float, *, server: bytes = b"", through: str = "") -> OpenPath:
-    """Connects, and takes the first round trips; arguments as of `measure`.
+def open_path(
+    uri: str,
+    timeout: float,
+    *,
+    server: bytes = b"",
+    through: str = "",
+    life: float = LIFE_SECONDS,
+) -> OpenPath:
+    """Connects, and takes the first round trips; arguments as of `measure`.  life: in seconds, for
+    all of it.
 
     Raises:
         RgpuError: the path does not work, or leads to another server.
     """
-    line = Line(through or uri, timeout)
+    line = Line(through or uri, timeout, life)
     try:
         if server and line.offer.server != server:
             raise RgpuError(f"{uri} leads to another server")
@@ -131,12 +146,25 @@ class OpenPath:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
         self._line.close()
 
     @property
     def first(self) -> float:
         """The best of the round trips so far, in seconds."""
         return min(self._trips)
+
+    @property
+    def granted(self) -> float:
+        """The seconds that the other end gives a probe in all."""
+        return self._line.offer.seconds
+
+    def limit(self, seconds: float) -> None:
+        """From now on everything together may take so long."""
+        self._line.limit(seconds)
 
     def ping(self, count: int, seconds: float) -> None:
         """Measures the round trip; the first ones, which warmed everything up, do not count."""
@@ -147,9 +175,12 @@ class OpenPath:
     ) -> Measurement:
         """Measures messages and bandwidth within `seconds` and `size` bytes each way."""
         line, times = self._line, summarise(self._trips)
+        granted = line.offer.bytes // 4
+        if granted < FIRST_BYTES:
+            raise RgpuError(f"{self.uri}: its other end gives too few bytes to measure anything")
         say("messages")
         rate = _message_rate(line, times.minimum, seconds * 0.12)
-        each = Budget(seconds * 0.44, min(size, line.offer.bytes // 4))
+        each = Budget(seconds * 0.44, min(size, granted))
         say("bandwidth up")
         up = _bandwidth(line, times.minimum, each, down=False)
         say("bandwidth down")

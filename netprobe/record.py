@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ SCHEMA = 1
 MAX_AGE_SECONDS = 600.0
 _MAX_BYTES = 256 << 10
 _MAX_PATHS = 64
+_MOST = 1e18
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def to_plain(path: Measurement) -> dict[str, Any]:
@@ -39,31 +42,44 @@ def from_plain(plain: Mapping[str, Any]) -> Measurement:
     trips = plain["round_trip"]
     rate = plain["messages_per_second"]
     return Measurement(
-        uri=str(plain["uri"]),
-        kind=str(plain["kind"]),
-        error=str(plain["error"]),
-        connect=float(plain["connect"]),
-        handshake=float(plain["handshake"]),
-        round_trip=None if trips is None else RoundTrips(int(trips["count"]), *(
-            float(trips[name]) for name in ("minimum", "median", "p99", "jitter")
+        uri=_text(plain["uri"]),
+        kind=_text(plain["kind"]),
+        error=_text(plain["error"]),
+        connect=_number(plain["connect"]),
+        handshake=_number(plain["handshake"]),
+        round_trip=None if trips is None else RoundTrips(int(_number(trips["count"])), *(
+            _number(trips[name]) for name in ("minimum", "median", "p99", "jitter")
         )),
         up=_bandwidth(plain["up"]),
         down=_bandwidth(plain["down"]),
-        messages_per_second=None if rate is None else float(rate),
-        seconds=float(plain["seconds"]),
+        messages_per_second=None if rate is None else _number(rate),
+        seconds=_number(plain["seconds"]),
         server=bytes.fromhex(plain["server"]),
     )  # fmt: skip
+
+
+def _number(value: object) -> float:
+    """A time, a rate or a count; ValueError for what is none of them."""
+    if not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
+        raise ValueError(f"{value!r} was never measured")
+    return float(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError(f"{value!r} is no text")
+    return value
 
 
 def _bandwidth(plain: Mapping[str, Any] | None) -> Bandwidth | None:
     if plain is None:
         return None
     return Bandwidth(
-        float(plain["bytes_per_second"]),
+        _number(plain["bytes_per_second"]),
         Confidence(plain["confidence"]),
         bool(plain["shaped"]),
-        int(plain["trains"]),
-        int(plain["bytes"]),
+        int(_number(plain["trains"])),
+        int(_number(plain["bytes"])),
     )
 
 
@@ -86,25 +102,32 @@ class Cache:
     measurement can always be made again.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        """folder: None keeps nothing."""
         self._folder = folder
 
-    def _path(self, client: str, server: str) -> Path:
-        name = hashlib.sha256(f"{client}\n{server}".encode()).hexdigest()[:32]
+    def _path(self, client: str, server: str) -> Path | None:
+        """None: there is no folder, or others may write there: what they say of paths, nobody
+        takes.
+        """
+        if self._folder is None or not _is_private(self._folder):
+            return None
+        name = hashlib.sha256(f"{client}\n{server}".encode(errors="replace")).hexdigest()[:32]
         return self._folder / f"{name}.json"
 
     def read(self, client: str, server: str) -> Entry | None:
         """Returns what is kept of a (client, server); server: the address as the user gave it."""
         try:
-            with open(self._path(client, server), encoding="utf-8") as file:
-                plain = json.loads(file.read(_MAX_BYTES))
+            path = self._path(client, server)
+            if path is None:
+                return None
+            plain = json.loads(_content(path))
             if plain["schema"] != SCHEMA:
                 return None
             paths = tuple(from_plain(path) for path in plain["paths"][:_MAX_PATHS])
-            return Entry(
-                float(plain["at"]), bytes.fromhex(plain["server"]), bool(plain["same_host"]), paths
-            )
-        except (OSError, ValueError, KeyError, TypeError):
+            at = _number(plain["at"])
+            return Entry(at, bytes.fromhex(plain["server"]), bool(plain["same_host"]), paths)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def write(self, client: str, server: str, entry: Entry) -> None:
@@ -116,21 +139,67 @@ class Cache:
             "same_host": entry.same_host,
             "paths": [to_plain(path) for path in entry.paths],
         }
+        if self._folder is None:
+            return
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self._folder)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(plain, file)
-            os.replace(name, self._path(client, server))
+            path = self._path(client, server)
+            if path is not None:
+                _replace(path, json.dumps(plain))
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Returns where this user's measurements are kept."""
-    base = environment.get("XDG_CACHE_HOME")
-    home = Path(base) if base and os.path.isabs(base) else Path(
-        environment.get("HOME") or tempfile.gettempdir()
-    ) / ".cache"  # fmt: skip
-    return home / "rgpu" / "paths"
+def _is_private(folder: Path) -> bool:
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    mine = found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return stat.S_ISDIR(found.st_mode) and mine
+
+
+def _content(path: Path) -> str:
+    """OSError, ValueError if it is no regular file or too long."""
+    with open(os.open(path, _READ), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("not a regular file")
+        text = file.read(_MAX_BYTES + 1)
+    if len(text) > _MAX_BYTES:
+        raise ValueError("too long")
+    return text
+
+
+def _replace(path: Path, text: str) -> None:
+    """As a whole, also beside others who do the same; OSError."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def user_folder(environment: Mapping[str, str], variable: str, below_home: str) -> Path | None:
+    """Returns where a user's files of a kind lie: XDG's variable, or below HOME, or, without any,
+    a folder of the user's own among the temporary ones.  None: there are not even those.
+    """
+    base = environment.get(variable)
+    if base and os.path.isabs(base):
+        return Path(base)
+    if home := environment.get("HOME"):
+        return Path(home) / below_home
+    try:
+        return Path(tempfile.gettempdir()) / f"rgpu-{os.geteuid()}"
+    except FileNotFoundError:
+        return None
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path | None:
+    """Returns where this user's measurements are kept; None: nowhere."""
+    base = user_folder(environment, "XDG_CACHE_HOME", ".cache")
+    return None if base is None else base / "rgpu" / "paths"
 
 
 def client_name(addresses: Sequence[str], boot_id: str | None) -> str:

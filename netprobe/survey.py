@@ -12,7 +12,7 @@ from netprobe.candidates import TUNNELLED, Candidates, Dropped, Here, candidates
 from netprobe.choice import LOCAL, Choice, choose, rank_of, scheme_of
 from netprobe.cost import MIXED, Workload
 from netprobe.identity import is_this_host, read_boot_id
-from netprobe.native import Line, Offer, schemes
+from netprobe.native import LIFE_SECONDS, Line, Offer, schemes
 from netprobe.netdev import has_rdma, net_devices
 from netprobe.prober import Measurement, OpenPath, ProbeBudget, measure, open_path
 from netprobe.record import Cache, Entry, cache_folder, client_name
@@ -31,6 +31,9 @@ START_SECONDS = 0.12
 _LEAST_SECONDS = 0.004
 _QUICK_BYTES = 4 << 20
 _QUICK_PINGS = 8
+# Who is slower than planned by more than this is held up, and left alone.
+_QUICK_SLACK = 0.25
+_LOCAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,9 @@ def _through(uri: str, tunnel: Tunnel | None) -> str:
 
 def here(same_host: bool, environment: Mapping[str, str], tunnelled: bool = False) -> Here:
     """Returns what this process knows of itself.  tunnelled: it can start agents."""
+    direct = tuple(scheme for scheme in schemes() if scheme not in TUNNELLED)
     return Here(
-        (*schemes(), *TUNNELLED) if tunnelled else schemes(),
+        (*direct, *TUNNELLED) if tunnelled else direct,
         same_host=same_host,
         secret=bool(environment.get("RGPU_TOKEN") or environment.get("RGPU_TOKEN_FILE")),
         rdma=has_rdma(),
@@ -97,11 +101,12 @@ def local_path(found: Found, uris: Sequence[str]) -> str | None:
     """Returns a path of this machine that really leads to the server: the socket is there, and the
     same server answers.
     """
+    stop = time.perf_counter() + _LOCAL_SECONDS
     for uri in sorted(uris, key=rank_of):
-        if scheme_of(uri) not in LOCAL:
+        if scheme_of(uri) not in LOCAL or time.perf_counter() > stop:
             continue
         try:
-            with Line(uri, 0.5) as line:
+            with Line(uri, _LOCAL_SECONDS / 2) as line:
                 if line.offer.server == found.offer.server:
                     return uri
         except RgpuError:
@@ -186,9 +191,13 @@ def quick(
     works.sort(key=lambda path: path.first)
     for i, path in enumerate(works):
         with path:
-            part = (stop - time.perf_counter()) / (len(works) - i)
+            if time.perf_counter() > stop + 2 * _QUICK_SLACK:
+                results.append(Measurement(path.uri, error="no time was left to measure it"))
+                continue
+            part = max((stop - time.perf_counter()) / (len(works) - i), _LEAST_SECONDS)
             try:
-                results.append(path.measure(max(part, _LEAST_SECONDS), _QUICK_BYTES))
+                path.limit(2 * part + _QUICK_SLACK)
+                results.append(path.measure(part, _QUICK_BYTES))
             except RgpuError as error:
                 results.append(Measurement(path.uri, error=str(error)))
     return tuple(results)
@@ -196,9 +205,15 @@ def quick(
 
 def _open(uri: str, server: bytes, timeout: float) -> OpenPath | Measurement:
     try:
-        path = open_path(uri, timeout, server=server)
-        path.ping(_QUICK_PINGS, timeout / 4)
+        path = open_path(uri, timeout, server=server, life=2 * timeout + _QUICK_SLACK)
     except RgpuError as error:
+        return Measurement(uri, error=str(error))
+    try:
+        path.ping(_QUICK_PINGS, timeout / 4)
+        # Until its turn comes.
+        path.limit(LIFE_SECONDS)
+    except RgpuError as error:
+        path.close()
         return Measurement(uri, error=str(error))
     return path
 

@@ -1,10 +1,14 @@
 #include "netprobe/responder/responder.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <system_error>
 #include <utility>
 
 #include "rgpu_common/native/base/clock.h"
@@ -25,6 +29,19 @@ constexpr char kBusy[] = "the probe responder is busy with others: try again in 
 constexpr char kTooOften[] = "this machine has probed too often: try again in a minute";
 
 }  // namespace
+
+std::string NetworkOf(const std::string& peer) {
+  in6_addr address{};
+  if (inet_pton(AF_INET6, peer.c_str(), &address) != 1) return peer;
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (IN6_IS_ADDR_V4MAPPED(&address)) {
+    inet_ntop(AF_INET, &address.s6_addr[12], text.data(), text.size());
+    return text.data();
+  }
+  std::fill(std::begin(address.s6_addr) + 8, std::end(address.s6_addr), uint8_t{0});
+  inet_ntop(AF_INET6, &address, text.data(), text.size());
+  return std::string(text.data()) + "/64";
+}
 
 PeerBook::Account& PeerBook::Find(const std::string& peer, uint64_t now_ns) {
   const auto found = peers_.find(peer);
@@ -87,8 +104,9 @@ Responder::~Responder() {
   for (const auto& guest : guests_) guest->thread.join();
 }
 
-void Responder::Take(UniqueFd socket, const std::string& peer, std::vector<uint8_t> head) {
+void Responder::Take(UniqueFd socket, const std::string& name, std::vector<uint8_t> head) {
   Sweep();
+  const std::string peer = NetworkOf(name);
   auto connection = rgpu::transport::Adopt(socket.release());
   if (connection == nullptr) return;
   connection = rgpu::transport::MayShare(std::move(connection));
@@ -112,7 +130,12 @@ void Responder::Take(UniqueFd socket, const std::string& peer, std::vector<uint8
   };
   guest->session =
       std::make_unique<rgpu::probe::Session>(guest->connection.get(), offer_, bounds_.each, charge);
-  guest->thread = std::thread([this, raw = guest.get()] { Serve(raw); });
+  try {
+    guest->thread = std::thread([this, raw = guest.get()] { Serve(raw); });
+  } catch (const std::system_error&) {
+    rgpu::probe::RefuseNow(guest->connection.get(), kBusy);
+    return;
+  }
   guests_.push_back(std::move(guest));
 }
 

@@ -6,17 +6,20 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from netprobe.record import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from netprobe.prober import Measurement
 
 _MAX_BYTES = 1 << 20
+# A FIFO that nobody reads is none to wait for.
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOUD = ("info", "debug")
 
 
@@ -31,12 +34,10 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def audit_file(environment: Mapping[str, str]) -> Path:
-    """Returns where this user's choices are written down."""
-    base = environment.get("XDG_STATE_HOME")
-    if not base or not os.path.isabs(base):
-        base = f"{environment.get('HOME') or tempfile.gettempdir()}/.local/state"
-    return Path(base) / "rgpu" / "paths.jsonl"
+def audit_file(environment: Mapping[str, str]) -> Path | None:
+    """Returns where this user's choices are written down; None: nowhere."""
+    base = user_folder(environment, "XDG_STATE_HOME", ".local/state")
+    return None if base is None else base / "rgpu" / "paths.jsonl"
 
 
 def write_down(environment: Mapping[str, str], event: str, **facts: Any) -> None:
@@ -44,15 +45,19 @@ def write_down(environment: Mapping[str, str], event: str, **facts: Any) -> None
     is left out, since a program must not fail for it.
     """
     path = audit_file(environment)
+    if path is None:
+        return
     line = json.dumps({"at": round(time.time(), 3), "event": event, **facts}) + "\n"
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > _MAX_BYTES:
             os.replace(path, path.with_suffix(".jsonl.1"))
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(line)
+        descriptor = os.open(path, _APPEND, 0o600)
+        try:
+            # At once: others may append as well.
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
 
 
 def textfile(paths: Sequence[Measurement], current: str, counters: Mapping[str, int]) -> str:
@@ -85,7 +90,7 @@ def textfile(paths: Sequence[Measurement], current: str, counters: Mapping[str, 
 
 def write_textfile(path: Path, text: str) -> None:
     """Replaces a file as a whole; what cannot be written is left out."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a path without a name
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="replace")
         os.replace(temporary, path)

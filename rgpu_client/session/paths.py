@@ -8,12 +8,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from netprobe.candidates import TRANSPORTS, is_explicit, normal
+from netprobe.candidates import TRANSPORTS, candidates, is_explicit, normal
 from netprobe.choice import LOCAL, Choice, choose, scheme_of
 from netprobe.cost import MIXED, WORKLOADS, Workload
 from netprobe.native import Line, schemes
 from netprobe.record import Entry
-from netprobe.survey import find, local_path, memory, paths_of, quick
+from netprobe.survey import find, here, local_path, memory, paths_of, quick
 from rgpu_common.errors import RgpuError, ServerError, UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
     kept = memory(environment)
     entry = kept.read(named)
     if entry is not None and entry.fresh(time.time()):
-        path = _remembered(entry, workload)
+        path = _remembered(entry, named, environment, workload)
         if path is not None:
             return path
     try:
@@ -113,7 +113,8 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
     kept.write(named, Entry(time.time(), found.offer.server, found.same_host, paths))
     choice = choose(paths, workload)
     if choice is None:
-        return Path(normal(named), "no path could be measured in time")
+        uri = normal(named) if normal(named) in uris else uris[0]
+        return Path(uri, "no path could be measured in time", server=found.offer.server)
     return _chosen(choice, uris, found.offer.server, paths)
 
 
@@ -132,9 +133,14 @@ def _chosen(
     return Path(choice.uri, choice.reason, tuple(others), server, paths)
 
 
-def _remembered(entry: Entry, workload: Workload) -> Path | None:
+def _remembered(
+    entry: Entry, named: str, environment: Mapping[str, str], workload: Workload
+) -> Path | None:
     """The best path of an earlier measurement, if the same server still answers there."""
-    choice = choose(entry.paths, workload)
+    # What may be taken can have changed since: there is a token now, or no RDMA any more.
+    me = here(entry.same_host, environment)
+    allowed = candidates(named, [path.uri for path in entry.paths], me).uris
+    choice = choose([path for path in entry.paths if path.uri in allowed], workload)
     if choice is None:
         return None
     try:

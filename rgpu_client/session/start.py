@@ -72,7 +72,7 @@ def start_agent(
     returns the variables by which sessions find it.  Without one a session keeps its path.
     """
     words = [
-        "--named", named, "--server", path.server.hex(), *(["--loud"] if loud else []),
+        f"--named={named}", "--server", path.server.hex(), *(["--loud"] if loud else []),
         "--", path.uri, *path.others,
     ]  # fmt: skip
     try:

@@ -119,6 +119,9 @@ class Agent:
         stats = parse_stats(data.decode(errors="replace").rstrip("\0\n"))
         if stats is None:
             return
+        if stats.path not in self.uris:
+            # Its figures count; where it says to be is no path of ours.
+            stats = replace(stats, path="")
         before = self.watcher.chooser.current
         self.watcher.said(session.fileno(), stats, time.monotonic())
         if self.watcher.chooser.current != before:

@@ -53,8 +53,10 @@ RGPU_ABI uint32_t rgpu_token_futex(const void* page);
 RGPU_ABI void rgpu_probe_schemes(char* names, size_t names_bytes);
 // Connects and says PROBE.  times_ns: until connected, until the offer was here.  `*offer_bytes` is
 // the capacity of `offer` before and its length after.  Null: `why` is a sentence.
-RGPU_ABI void* rgpu_probe_open(const char* uri, int timeout_ms, uint64_t times_ns[2],
+RGPU_ABI void* rgpu_probe_open(const char* uri, int timeout_ms, int life_ms, uint64_t times_ns[2],
                                uint8_t* offer, size_t* offer_bytes, char* why, size_t why_bytes);
+// From now on all together may take life_ms; then the line breaks.
+RGPU_ABI void rgpu_probe_limit(void* line, int life_ms);
 RGPU_ABI void rgpu_probe_close(void* line);
 RGPU_ABI void rgpu_probe_error(const void* line, char* why, size_t why_bytes);
 RGPU_ABI void rgpu_probe_kind(const void* line, char* kind, size_t kind_bytes);

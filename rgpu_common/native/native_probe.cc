@@ -35,10 +35,10 @@ int64_t CopyTrain(const Train& train, uint64_t* values, size_t capacity) {
 
 }  // namespace
 
-void* rgpu_probe_open(const char* uri, int timeout_ms, uint64_t times_ns[2], uint8_t* offer,
-                      size_t* offer_bytes, char* why, size_t why_bytes) {
+void* rgpu_probe_open(const char* uri, int timeout_ms, int life_ms, uint64_t times_ns[2],
+                      uint8_t* offer, size_t* offer_bytes, char* why, size_t why_bytes) {
   std::string sentence;
-  std::unique_ptr<Line> line = Line::Open(uri, timeout_ms, &sentence);
+  std::unique_ptr<Line> line = Line::Open(uri, timeout_ms, life_ms, &sentence);
   std::vector<uint8_t> encoded;
   if (line != nullptr) {
     times_ns[0] = line->connect_ns();
@@ -63,6 +63,8 @@ void rgpu_probe_schemes(char* names, size_t names_bytes) {
   }
   CopyText(all, names, names_bytes);
 }
+
+void rgpu_probe_limit(void* line, int life_ms) { AsLine(line)->Limit(life_ms); }
 
 void rgpu_probe_close(void* line) { delete AsLine(line); }
 

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import Self
 
-from netprobe.candidates import Here, candidates, is_explicit, proxies, resolved
+from netprobe.candidates import (
+    MOST_OF_A_KIND,
+    MOST_TUNNELLED,
+    Here,
+    candidates,
+    is_explicit,
+    proxies,
+    resolved,
+)
 from netprobe.identity import host_sum, identity_in, is_this_host, make_identity
+from netprobe.native import Offer
 from netprobe.record import SCHEMA, Cache, Entry, cache_folder, from_plain, to_plain
+from netprobe.survey import memory
 from probe.paths import SERVER, broken, path
+from rgpu_client.session import audit, paths
 
 ALL = ("shm", "unix", "tcp", "tls", "ucx", "grpc", "grpcs")
 OFFER = ("shm:/run/s", "unix:/run/s", "tcp:0.0.0.0:7700", "tcp:10.0.0.1:7700", "tls:10.0.0.1:7701")
@@ -50,6 +67,42 @@ def test_a_token_does_not_go_in_the_clear() -> None:
     found = candidates("tls:n:2", ("tcp:n:1", "tls:n:2"), Here(ALL, secret=True))
     assert found.uris == ("tls:n:2",)
     assert "unencrypted" in found.dropped[0].reason
+
+
+def test_a_token_does_not_go_to_the_named_address_in_the_clear() -> None:
+    found = candidates("n:1", ("tcp:n:1", "tls:n:2"), Here(ALL, secret=True))
+    assert found.uris == ("tls:n:2",)
+    # What cannot be used protects nothing.
+    for offered in ("tls:127.0.0.1:2", "tls:[::]:70000", "nonsense"):
+        assert "tcp:n:1" in candidates("n:1", (offered,), Here(ALL, secret=True)).uris
+    assert candidates("n:1", ("tls:n:2",), Here(("tcp",), secret=True)).uris == ("tcp:n:1",)
+    assert candidates("127.0.0.1:1", ("tls:n:2",), Here(ALL, secret=True)).uris == (
+        "tcp:127.0.0.1:1", "tls:n:2",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "", "nonsense", "tcp:", "tcp:a", "tcp:a;tcp:b:1", "tcp:a b:1", "tcp:a:0", "tcp:a:65536",
+        "tcp:[::1", "unix:relative", "unix:/a;unix:/b", "unix:/" + "x" * 200, "http://a:1/",
+        "tcp:a:1:2", "tcp:-@:1", "a\tb:1",
+    ],
+)  # fmt: skip
+def test_what_is_no_address_is_no_path(uri: str) -> None:
+    found = candidates("node:1", (uri,), Here(ALL, same_host=True))
+    assert found.uris == ("tcp:node:1",)
+    assert [one.reason for one in found.dropped] == ["it is no address"]
+
+
+def test_so_many_paths_and_no_more() -> None:
+    offered = [f"{scheme}:h{i}:7700" for scheme in ("tcp", "tls", "grpc") for i in range(60)]
+    found = candidates("node:7700", offered, Here(ALL))
+    kinds = [uri.partition(":")[0] for uri in found.uris]
+    assert kinds.count("tcp") == MOST_OF_A_KIND + 1  # and the one that was named
+    assert kinds.count("tls") == MOST_OF_A_KIND
+    assert kinds.count("grpc") == MOST_TUNNELLED
+    assert "the server names more than 8 tls: addresses" in {one.reason for one in found.dropped}
 
 
 @pytest.mark.parametrize(
@@ -150,6 +203,125 @@ def test_a_damaged_cache_is_as_if_nothing_were_there(
 
 def test_a_cache_that_cannot_be_written_is_no_error() -> None:
     Cache(Path("/proc/nowhere")).write("me", "a:1", entry())
+
+
+NONSENSE = {
+    "nothing": lambda plain: None,
+    "a list": lambda plain: [plain],
+    "nested": lambda plain: {**plain, "paths": json.loads("[" * 500 + "]" * 500)},
+    "no server": lambda plain: {**plain, "server": 7},
+    "an endless time": lambda plain: {**plain, "at": float("inf")},
+    "a count without end": lambda plain: changed(plain, "round_trip", count=float("inf")),
+    "a count that is none": lambda plain: changed(plain, "round_trip", count="9" * 5000),
+    "no number": lambda plain: changed(plain, "round_trip", median=float("nan")),
+    "a time that runs back": lambda plain: changed(plain, "round_trip", median=-1.0),
+    "a rate without end": lambda plain: changed(plain, "up", bytes_per_second=float("inf")),
+    "more than there is": lambda plain: changed(plain, "up", bytes=10**30),
+    "what a terminal obeys": lambda plain: changed(plain, uri="tcp:\x1b[2J:1"),
+    "no text": lambda plain: changed(plain, uri=["tcp:a:1"]),
+}
+
+
+def changed(plain: dict[str, Any], part: str = "", **values: object) -> dict[str, Any]:
+    first = dict(plain["paths"][0])
+    first = {**first, part: {**first[part], **values}} if part else {**first, **values}
+    return {**plain, "paths": [first]}
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+def test_nonsense_in_the_cache_is_as_if_nothing_were_there(tmp_path: Path, kind: str) -> None:
+    cache = Cache(tmp_path)
+    cache.write("me", "a:1", entry())
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(json.dumps(NONSENSE[kind](json.loads(file.read_text()))))
+    assert cache.read("me", "a:1") is None
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "", "\0" * 300_000, "9" * 10_000])
+def test_a_cache_that_is_no_json(tmp_path: Path, text: str) -> None:
+    cache = Cache(tmp_path)
+    cache.write("me", "a:1", entry())
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(text)
+    assert cache.read("me", "a:1") is None
+    cache.write("me", "a:1", entry())
+    assert cache.read("me", "a:1") == entry()
+
+
+def test_what_others_may_have_written_is_not_read(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.write("me", "a:1", entry())
+    (file,) = tmp_path.glob("*.json")
+    tmp_path.chmod(0o777)
+    assert cache.read("me", "a:1") is None
+    cache.write("me", "b:1", entry())
+    assert list(tmp_path.iterdir()) == [file]
+    tmp_path.chmod(0o700)
+    assert cache.read("me", "a:1") == entry()
+    elsewhere = tmp_path / "elsewhere"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    assert cache.read("me", "a:1") is None
+
+
+def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.write("me", "a:1", entry())
+    (file,) = tmp_path.glob("*.json")
+    file.unlink()
+    os.mkfifo(file)
+    assert cache.read("me", "a:1") is None
+    state = tmp_path / "rgpu"
+    state.mkdir()
+    os.mkfifo(state / "paths.jsonl")
+    audit.write_down({"XDG_STATE_HOME": str(tmp_path)}, "chosen")
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: str, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "replace", full)
+    Cache(tmp_path).write("me", "a:1", entry())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_without_a_home_or_a_place_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = f"rgpu-{os.geteuid()}"
+    assert cache_folder({}) == Path(tempfile.gettempdir()) / mine / "rgpu" / "paths"
+
+    def nowhere() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    assert cache_folder({}) is None
+    cache = Cache(None)
+    cache.write("me", "a:1", entry())
+    assert cache.read("me", "a:1") is None
+    audit.write_down({}, "chosen")
+
+
+def test_a_token_is_not_sent_where_it_was_measured_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Answers:
+        def __init__(self, uri: str, timeout: float) -> None:
+            self.offer = Offer(server=SERVER)
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(paths, "Line", Answers)
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    measured = (path("tcp:far:1", trip=0.001), path("tls:far:2", trip=0.01))
+    memory(environment).write("far:1", Entry(time.time(), SERVER, False, measured))
+    assert paths.find_path("far:1", "auto", environment).uri == "tcp:far:1"
+    secret = {**environment, "RGPU_TOKEN": "x"}
+    assert paths.find_path("far:1", "auto", secret).uri == "tls:far:2"
+    assert "tcp:far:1" not in paths.find_path("far:1", "auto", secret).others
 
 
 def test_measurements_survive_json() -> None:

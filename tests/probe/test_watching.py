@@ -338,7 +338,10 @@ def test_an_agent_is_not_disturbed_by_nonsense(
 ) -> None:
     slow, fast, server = two_paths
     with agent(tmp_path, server, slow, fast) as (where, process):
-        for message in (b"x", b"STATS", b"\xff" * 4000, b"STATS calls=1 bulk_bytes=1 syncs=1"):
+        for message in (
+            b"x", b"STATS", b"\xff" * 4000, b"STATS calls=1 bulk_bytes=1 syncs=1",
+            b"STATS calls=1 bulk_bytes=1 syncs=1 path=tcp:evil:1",
+        ):  # fmt: skip
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bad:
                 bad.connect(where)
                 bad.send(message)
@@ -346,3 +349,4 @@ def test_an_agent_is_not_disturbed_by_nonsense(
         wait_until(lambda: session.answer() or session.uri == fast)
         assert process.poll() is None
         session.socket.close()
+    assert "evil" not in (tmp_path / "state" / "rgpu" / "paths.jsonl").read_text()

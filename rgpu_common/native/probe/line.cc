@@ -1,6 +1,7 @@
 #include "rgpu_common/native/probe/line.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
@@ -15,13 +16,31 @@ using transport::SendState;
 namespace {
 
 constexpr int kIdleMs = 2000;
+// Clocks of two machines do not run alike.
+constexpr uint64_t kClockSlackNs = 1'000'000;
+constexpr char kTooLong[] =
+    "the measurement took too long: the path is very slow, or its other end holds it up";
+
+// The other end saw all of it, in order, and took no longer than we did: else it makes figures up.
+bool IsPossible(const std::vector<Arrival>& arrivals, uint64_t bytes, uint64_t ns) {
+  Arrival last;
+  for (const Arrival& arrival : arrivals) {
+    if (arrival.bytes < last.bytes || arrival.ns < last.ns) return false;
+    last = arrival;
+  }
+  return !arrivals.empty() && last.bytes == bytes && last.ns <= ns + ns / 64 + kClockSlackNs;
+}
 
 }  // namespace
 
-Line::Line(std::unique_ptr<transport::Connection> connection, int timeout_ms)
-    : connection_(std::move(connection)), reader_(connection_.get()), idle_ms_(timeout_ms) {}
+Line::Line(std::unique_ptr<transport::Connection> connection, int timeout_ms, int life_ms)
+    : connection_(std::move(connection)),
+      reader_(connection_.get()),
+      idle_ms_(timeout_ms),
+      watchdog_(connection_.get(), life_ms) {}
 
-std::unique_ptr<Line> Line::Open(const std::string& uri, int timeout_ms, std::string* why) {
+std::unique_ptr<Line> Line::Open(const std::string& uri, int timeout_ms, int life_ms,
+                                 std::string* why) {
   transport::ConnectOptions options;
   options.timeout_ms = timeout_ms;
   transport::ConnectError error;
@@ -31,7 +50,14 @@ std::unique_ptr<Line> Line::Open(const std::string& uri, int timeout_ms, std::st
     *why = error.sentence;
     return nullptr;
   }
-  std::unique_ptr<Line> line(new Line(std::move(connection), timeout_ms));
+  std::unique_ptr<Line> line;
+  try {
+    line.reset(new Line(std::move(connection), timeout_ms, life_ms));
+  } catch (const std::system_error&) {
+    *why =
+        "the system gives no thread to watch the probe: raise the limit of processes (ulimit -u)";
+    return nullptr;
+  }
   line->connect_ns_ = NowNs() - start;
   if (!line->Greet()) {
     *why = line->refused_ ? line->error_
@@ -96,13 +122,12 @@ bool Line::Up(const Order& order, Train* train) {
   const uint64_t start = NowNs();
   out_.clear();
   Append(&out_, order);
-  if (SendTrain(*connection_, order, &out_, idle_ms_) == 0) {
+  const uint64_t sent = SendTrain(*connection_, order, &out_, idle_ms_);
+  if (sent == 0) {
     wire::ByteView head;  // a refusal that came meanwhile says more
     return Receive(&head) && Broken("the connection broke while a train was sent");
   }
-  if (!ReceiveArrivals(train)) return false;
-  train->total_ns = NowNs() - start;
-  return true;
+  return ReceiveArrivals(sent, start, train);
 }
 
 bool Line::Down(const Order& order, Train* train) {
@@ -133,9 +158,7 @@ bool Line::Count(uint32_t count, uint32_t batch, Train* train) {
     if (!Send()) return false;
     out_.clear();
   }
-  if (!ReceiveArrivals(train)) return false;
-  train->total_ns = NowNs() - start;
-  return true;
+  return ReceiveArrivals(count, start, train);
 }
 
 bool Line::Send() {
@@ -172,19 +195,20 @@ bool Line::Receive(wire::ByteView* head) {
   return (IsProbe(header) && header.bulk_bytes == 0) || Broken("an answer is out of place");
 }
 
-bool Line::ReceiveArrivals(Train* train) {
+bool Line::ReceiveArrivals(uint64_t bytes, uint64_t start_ns, Train* train) {
   wire::ByteView head;
   if (!Receive(&head)) return false;
+  train->total_ns = NowNs() - start_ns;
   wire::Reader fields(head.data, head.size);
-  if (!Get(fields, &train->arrivals) || train->arrivals.empty()) {
-    return Broken("an answer to a train is malformed");
+  if (!Get(fields, &train->arrivals) || !IsPossible(train->arrivals, bytes, train->total_ns)) {
+    return Broken("the responder answers a train with figures that cannot be");
   }
-  train->bytes = train->arrivals.back().bytes;
+  train->bytes = bytes;
   return true;
 }
 
 bool Line::Broken(const char* sentence) {
-  if (error_.empty()) error_ = sentence;
+  if (error_.empty()) error_ = watchdog_.bitten() ? kTooLong : sentence;
   return false;
 }
 

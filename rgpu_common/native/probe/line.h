@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rgpu_common/native/probe/message.h"
+#include "rgpu_common/native/probe/watchdog.h"
 
 namespace rgpu::probe {
 
@@ -21,8 +22,11 @@ struct Train {
 class Line {
  public:
   // Connects and says PROBE; timeout_ms is for each of both.  Later an answer may take 2 s, since a
-  // train on a slow path does.  Null: `*why` is a sentence.
-  static std::unique_ptr<Line> Open(const std::string& uri, int timeout_ms, std::string* why);
+  // train on a slow path does, and all together life_ms.  Null: `*why` is a sentence.
+  static std::unique_ptr<Line> Open(const std::string& uri, int timeout_ms, int life_ms,
+                                    std::string* why);
+  // From now on all together may take so long.
+  void Limit(int life_ms) { watchdog_.Set(life_ms); }
 
   uint64_t connect_ns() const { return connect_ns_; }  // until the transport was connected
   uint64_t open_ns() const { return open_ns_; }        // until the offer was here
@@ -39,14 +43,15 @@ class Line {
   const std::string& error() const { return error_; }
 
  private:
-  Line(std::unique_ptr<transport::Connection> connection, int timeout_ms);
+  Line(std::unique_ptr<transport::Connection> connection, int timeout_ms, int life_ms);
   bool Greet();
   // Goes over to the rings that came with the offer.
   bool TakeRing();
   bool Send();
   // The head of the next frame; empty `error_` means that it is one of this protocol.
   bool Receive(wire::ByteView* head);
-  bool ReceiveArrivals(Train* train);
+  // What the other end says of `bytes` that were sent since start_ns; also sets total_ns.
+  bool ReceiveArrivals(uint64_t bytes, uint64_t start_ns, Train* train);
   bool Broken(const char* sentence);
 
   std::unique_ptr<transport::Connection> connection_;
@@ -58,6 +63,7 @@ class Line {
   uint64_t open_ns_ = 0;
   std::string error_;
   bool refused_ = false;  // error_ is what the responder said
+  Watchdog watchdog_;     // last: it is gone before what it watches
 };
 
 }  // namespace rgpu::probe
