@@ -66,6 +66,14 @@ class StateFolder:
             return None
         return connection
 
+    def has_loop(self) -> bool:
+        """Whether there is such a loop: a daemon that cannot start leaves it what it has here."""
+        connection = self.connect()
+        if connection is None:
+            return False
+        connection.close()
+        return True
+
     def remove(self) -> None:
         """Nothing of it is needed any more."""
         _remove(self.path)
@@ -171,11 +179,8 @@ def _sweep(mine: Path) -> None:
         lock_fd = _try_lock(folder)
         if lock_fd is None:
             continue
-        loop = StateFolder(folder, lock_fd).connect()
-        if loop is None:
+        if not StateFolder(folder, lock_fd).has_loop():
             _remove(folder)
-        else:
-            loop.close()
         os.close(lock_fd)
 
 

@@ -104,7 +104,7 @@ class TokenLink:
         """Leaves the loop.  wait: no worker is left, so it ends and removes the state folder."""
         if self._retry is not None:
             self._retry.cancel()
-        if self._channel is None:
+        if self._channel is None and not self._state.has_loop():
             self._state.remove()  # else the loop does it, when nobody needs it any more
         self._state.release()
         self._drop()

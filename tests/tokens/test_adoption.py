@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -138,6 +139,31 @@ def test_a_session_survives_the_daemon_and_the_next_one_knows_it(state: Path) ->
             program.close()
             wait_until(lambda: not sessions(address))
             assert second.process is not None
+    assert not state.exists()
+
+
+def test_a_server_that_cannot_start_leaves_running_sessions_to_the_next(state: Path) -> None:
+    address = f"unix:{state.parent}/s"
+    with server(state) as first, socket.create_server(("127.0.0.1", 0)) as taken:
+        program = Program(address)
+        (before,) = sessions(address)
+        crash(first)
+        metrics = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RuntimeError, match="metrics"), server(state, "--metrics", metrics):
+            pass
+        with server(state):
+            (after,) = sessions(address)
+            assert after["worker_pid"] == before["worker_pid"]
+            program.copies()
+            program.close()
+    wait_until(lambda: not state.exists())
+
+
+def test_a_server_that_cannot_start_leaves_no_folder(state: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        metrics = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RuntimeError, match="metrics"), server(state, "--metrics", metrics):
+            pass
     assert not state.exists()
 
 
