@@ -53,6 +53,8 @@ class TokenLink:
         self._setup = setup
         self._channel: say.Channel | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        # Of a loop that an earlier daemon started.
+        self._adopted: int | None = None
         self._watcher: LinkWatcher | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._started_at = 0.0
@@ -108,6 +110,9 @@ class TokenLink:
             self._state.remove()  # else the loop does it, when nobody needs it any more
         self._state.release()
         self._drop()
+        if self._adopted is not None:
+            os.close(self._adopted)
+            self._adopted = None
         process, self._process = self._process, None
         if process is None:
             return
@@ -131,12 +136,13 @@ class TokenLink:
                 if got is None:
                     select.select([channel], [], [], left)
                 elif isinstance(got[0], say.Told):
+                    self._adopted = os.pidfd_open(_peer(connection))
                     self._channel = channel
                     return told
                 else:
                     told.append(got)
             log.error("the token loop of an earlier server does not answer and is ended")
-            _end_peer(connection)
+            _end(os.pidfd_open(_peer(connection)))
         except (EOFError, OSError, ProtocolError) as error:
             log.warning("the token loop of an earlier server: %s", error)
         for _, fds in told:
@@ -145,8 +151,11 @@ class TokenLink:
         return None
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._started_at = time.monotonic()
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise WorkerError(f"the token loop could not be started: {error}") from None
         state = self._state.path
         try:
             with (state / LOG).open("ab") as output:
@@ -169,7 +178,9 @@ class TokenLink:
         finally:
             theirs.close()
         self._channel = say.Channel(ours)
-        self._channel.send(self._setup)
+        # That it is gone already is heard where it is read from.
+        with contextlib.suppress(OSError):
+            self._channel.send(self._setup)
 
     def _readable(self) -> None:
         try:
@@ -211,6 +222,10 @@ class TokenLink:
             self._process.kill()
             status = f" with status {self._process.wait()}"
             self._process = None
+        if self._adopted is not None:
+            # It may only have left this daemon, and goes on as long as it has workers.
+            _end(self._adopted)
+            self._adopted = None
         log.error("the token loop ended%s (%s); another one is started", status, why)
         delay = max(self._started_at + _RESTART_SECONDS - time.monotonic(), 0.0)
         self._retry = asyncio.get_running_loop().call_later(delay, self._restart)
@@ -228,12 +243,21 @@ class TokenLink:
             self.watch(self._watcher)
 
 
-def _end_peer(connection: socket.socket) -> None:
-    """Two loops must never write one page."""
+def _peer(connection: socket.socket) -> int:
+    """The process id of the loop that listens there."""
     size = struct.calcsize("3i")
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("3i", data)[0])
+
+
+def _end(pidfd: int) -> None:
+    """Ends a loop that is no child of ours: two loops must never write one page."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(struct.unpack("3i", data)[0], signal.SIGKILL)
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    poller.poll(_END_SECONDS * 1000)
+    os.close(pidfd)
 
 
 def _environment() -> dict[str, str]:

@@ -250,6 +250,21 @@ def test_a_loop_that_dies_is_replaced_and_sessions_go_on(state: Path) -> None:
             other.close()
 
 
+def test_a_loop_that_leaves_the_daemon_that_adopted_it_is_ended(state: Path) -> None:
+    address = f"unix:{state.parent}/s"
+    with server(state) as first:
+        program = Program(address)
+        before = os.pidfd_open(loop_of(first))
+        crash(first)
+        with server(state) as second, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+            other.connect(str(state / "loop"))  # for the newcomer it leaves the daemon
+            assert select.select([before], [], [], 30)[0]
+            wait_until(lambda: _replaced(second, 0))
+            program.copies()
+            program.close()
+        os.close(before)
+
+
 def _replaced(running: Server, before: int) -> bool:
     try:
         return loop_of(running) != before
