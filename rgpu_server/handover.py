@@ -35,6 +35,7 @@ log = logging.getLogger("rgpu.server")
 
 _LOG_BYTES = 64 << 10
 _NOT_SERVED = "the server was started anew and does not serve this session's device any more"
+_BROKEN = "the page of this session's lease cannot be used; start the program again"
 
 
 class Handover:
@@ -51,6 +52,8 @@ class Handover:
         self._uuids = uuids
         self._enforce = enforce
         self._told: set[str] = set()
+        # Leases of an earlier daemon whose pages cannot be used.
+        self._broken: set[str] = set()
         self._usage: dict[str, say.UsageIs] = {}
         # What leases had used when the loop before this one ended.
         self._before: dict[str, say.UsageIs] = {}
@@ -191,8 +194,10 @@ class Handover:
                 continue
             try:
                 page = LeasePage.existing(fds[0], fds[1], Counters(*message.ended))
-            except WorkerError as error:
+            except (WorkerError, OSError) as error:
                 log.error("lease %s cannot be adopted: %s", message.lease, error)
+                self._broken.add(message.lease)
+                self.lease_gone(message.lease)
                 continue
             self._conductor.pages[lease.id] = page
             self._told.add(lease.id)
@@ -211,7 +216,8 @@ class Handover:
             number = next(numbers)
             worker = WorkerProcess.adopted(number, handles, _LOG_BYTES, conductor)
             if lease is None:
-                worker.send(encode_end(CUDA_ERROR_DEVICE_UNAVAILABLE, _NOT_SERVED))
+                sentence = _BROKEN if message.lease in self._broken else _NOT_SERVED
+                worker.send(encode_end(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence))
                 worker.abandon()
                 continue
             conductor.workers[number] = worker

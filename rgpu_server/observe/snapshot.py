@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_server.core.model import SessionState
+from rgpu_server.workers.pages import Counters
 
 if TYPE_CHECKING:
     from rgpu_server.conductor import Conductor
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from rgpu_server.core.sessions import Session
     from rgpu_server.devices import DeviceFacts, Inventory
     from rgpu_server.tokens.protocol import UsageIs
-    from rgpu_server.workers.pages import Counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Observer:
             ordinal=ordinal,
             facts=self._inventory.facts[ordinal],
             leased_bytes=sum(view.lease.quota.memory_bytes for view in here),
-            used_bytes=sum(view.counters.used_bytes for view in here),
+            used_bytes=sum((view.counters for view in here), Counters()).used_bytes,
             leased_share_ppm=sum(view.lease.quota.share_request_ppm for view in here),
             leases=len(here),
             sessions=sum(len(view.lease.slots) for view in here),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # OTHERS.
 MAX_ROWS = 1024
 OTHERS = "(others)"
+# Counters are as large as workers say; sums of theirs fit where they are written.
+_MAX_SUM = (1 << 63) - 1
 
 
 class Amounts(NamedTuple):
@@ -149,8 +151,8 @@ class Totals:
 
 
 def add(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the sums, element by element."""
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+    """Returns the sums, element by element, below 2^63."""
+    return tuple(min(a + b, _MAX_SUM) for a, b in zip(one, other, strict=True))
 
 
 def _rows(value: object) -> list[list[Any]]:

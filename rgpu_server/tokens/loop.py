@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import ProtocolError, WorkerError
+from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.core.tokens.share import Share
 from rgpu_server.tokens import protocol as say
 from rgpu_server.tokens.device import DeviceTokens
@@ -38,6 +39,7 @@ _COLLECT_TICKS = 600
 # Signals of one lease within a tick; one that sends more is looked at once a tick only.
 _MAX_SIGNALS = 4000
 _LOG_BYTES = 65536
+_LEFT_OUT = "the page of this session's lease cannot be used; start the program again"
 _READ = select.EPOLLIN
 # An eventfd that is edge-triggered need not be read: every write is a new edge.
 _SIGNAL = select.EPOLLIN | select.EPOLLET
@@ -59,6 +61,8 @@ class TokenLoop:
         self._devices: dict[int, DeviceTokens] = {}
         self._seats: dict[str, Seat] = {}
         self._workers: dict[int, WorkerSeat] = {}
+        # Leases of the daemon that is there whose pages cannot be used.
+        self._left_out: set[str] = set()
         self._daemon: say.Channel | None = None
         self._started = False
         self._stopping = False
@@ -191,9 +195,18 @@ class TokenLoop:
             if device is not None:
                 device.reshape(seat, share, m.paused)
             return
+        if m.lease in self._left_out:
+            say.close_all(fds)
+            return
         if not fds:
             raise ProtocolError(f"lease {m.lease} came without its page")
-        page = LeasePage.existing(fds[0], fds[1], Counters(*m.ended))
+        try:
+            page = LeasePage.existing(fds[0], fds[1], Counters(*m.ended))
+        except (WorkerError, OSError) as error:
+            # One lease whose workers broke its page does not take the loop from the others.
+            self._left_out.add(m.lease)
+            self._note(0, f"lease {m.lease} is left out, and its sessions are ended: {error}")
+            return
         token = TokenView(page.address)
         seat = Seat(m.lease, m.tenant, m.device, share, m.paused, m.record, page, token)
         self._seats[m.lease] = seat
@@ -221,6 +234,7 @@ class TokenLoop:
         self._place(seat)
 
     def _lease_gone(self, m: say.LeaseGone, _fds: list[int]) -> None:
+        self._left_out.discard(m.lease)
         seat = self._seats.pop(m.lease, None)
         if seat is None:
             return
@@ -233,12 +247,16 @@ class TokenLoop:
         seat.page.close()
 
     def _worker_is(self, m: say.WorkerIs, fds: list[int]) -> None:
-        seat = self._seats.get(m.lease)
-        if seat is None or m.session in self._workers:
-            say.close_all(fds)
-            raise ProtocolError(f"session {m.session} is of no known lease, or known already")
         log_fd = fds[2] if len(fds) > 2 else -1
         worker = WorkerSeat(m.session, m.slot, m.pid, fds[0], fds[1], log_fd, m.record)
+        if m.lease in self._left_out:
+            worker.end(CUDA_ERROR_DEVICE_UNAVAILABLE, _LEFT_OUT)
+            worker.close()
+            return
+        seat = self._seats.get(m.lease)
+        if seat is None or m.session in self._workers:
+            worker.close()
+            raise ProtocolError(f"session {m.session} is of no known lease, or known already")
         self._workers[m.session] = seat.workers[m.session] = worker
         self._watch(worker.pidfd, _READ, lambda: self._exited(seat, worker))
         self._look(seat)
@@ -294,6 +312,7 @@ class TokenLoop:
             return
         self._unwatch(daemon.fileno())
         daemon.close()
+        self._left_out.clear()
         self._clear_dead()
         for worker in self._workers.values():
             if worker.log_fd >= 0:
@@ -328,7 +347,7 @@ class TokenLoop:
             self._flush()
         except EOFError:
             self._daemon_left()
-        except (ProtocolError, WorkerError) as error:
+        except ProtocolError as error:
             log.error("the daemon is left: %s", error)
             self._daemon_left()
 

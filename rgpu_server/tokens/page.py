@@ -104,8 +104,10 @@ class TokenView:
     def read(self) -> Grant:
         words = (ctypes.c_uint64 * 4)()
         native().rgpu_token_read(self._address, words)
-        phase, generation, start_ns, slice_ns = words
-        return Grant(Phase(phase), generation, start_ns, slice_ns)
+        word, generation, start_ns, slice_ns = words
+        # A worker that wrote where it must not is one that has to be off the device.
+        phase = Phase(word) if word <= Phase.RECALLED else Phase.RECALLED
+        return Grant(phase, generation, start_ns, slice_ns)
 
     def heartbeat(self, now_ns: int) -> None:
         """Tells the workers that the loop lives."""

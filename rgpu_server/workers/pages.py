@@ -9,7 +9,7 @@ import ctypes
 import fcntl
 import mmap
 import os
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from rgpu_common.errors import WorkerError
@@ -17,11 +17,13 @@ from rgpu_common.parts import native_library
 from rgpu_server.core.model import PageState, Quota
 
 _SLOT_WORDS = 9
+# Whatever a worker writes, sums of counters fit where they go: files and messages of 64 bits.
+_MAX_COUNT = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What one or several sessions hold and did."""
+    """What one or several sessions hold and did; sums stay below 2^63."""
 
     used_bytes: int = 0
     peak_bytes: int = 0
@@ -34,19 +36,20 @@ class Counters:
 
     def numbers(self) -> tuple[int, ...]:
         """All of them, in order."""
-        return astuple(self)
+        return (
+            self.used_bytes,
+            self.peak_bytes,
+            self.launches,
+            self.copied_bytes,
+            self.busy_ns,
+            self.refused,
+            self.copies,
+            self.held_back_ns,
+        )
 
     def __add__(self, other: Counters) -> Counters:
-        return Counters(
-            self.used_bytes + other.used_bytes,
-            self.peak_bytes + other.peak_bytes,
-            self.launches + other.launches,
-            self.copied_bytes + other.copied_bytes,
-            self.busy_ns + other.busy_ns,
-            self.refused + other.refused,
-            self.copies + other.copies,
-            self.held_back_ns + other.held_back_ns,
-        )
+        pairs = zip(self.numbers(), other.numbers(), strict=True)
+        return Counters(*(min(a + b, _MAX_COUNT) for a, b in pairs))
 
 
 @cache
@@ -92,10 +95,15 @@ class LeasePage:
 
     def __init__(self, quota: Quota) -> None:
         fd = os.memfd_create("rgpu-lease", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, int(_native().rgpu_lease_page_bytes()))
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-        self._attach(fd, os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), Counters())
+        try:
+            os.ftruncate(fd, int(_native().rgpu_lease_page_bytes()))
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+            signal_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError:
+            os.close(fd)
+            raise
+        self._attach(fd, signal_fd, Counters())
         _native().rgpu_lease_page_init(self.address, quota.memory_bytes)
         self.update(quota, PageState.ACTIVE)
 
@@ -105,7 +113,8 @@ class LeasePage:
         its sessions that have ended.
 
         Raises:
-            WorkerError: it is none; the descriptors are closed.
+            WorkerError: it is none.
+            OSError: it cannot be mapped; the descriptors are closed either way.
         """
         page = cls.__new__(cls)
         if os.fstat(fd).st_size != int(_native().rgpu_lease_page_bytes()):
@@ -120,7 +129,12 @@ class LeasePage:
 
     def _attach(self, fd: int, signal_fd: int, ended: Counters) -> None:
         self.fd, self.signal_fd, self.ended = fd, signal_fd, ended
-        self._map = mmap.mmap(fd, int(_native().rgpu_lease_page_bytes()))
+        try:
+            self._map = mmap.mmap(fd, int(_native().rgpu_lease_page_bytes()))
+        except OSError:
+            os.close(fd)
+            os.close(signal_fd)
+            raise
         self._view = (ctypes.c_char * len(self._map)).from_buffer(self._map)
         self.address = ctypes.addressof(self._view)
 
@@ -159,7 +173,7 @@ class LeasePage:
         words = (ctypes.c_uint64 * _SLOT_WORDS)()
         _native().rgpu_lease_read_slot(self.address, slot, words)
         _session, *counters = words
-        return Counters(*counters)
+        return Counters(*(min(count, _MAX_COUNT) for count in counters))
 
     def total(self, live: list[int]) -> Counters:
         """Returns the lease's counters: the slots in `live` and all sessions that have ended.
@@ -172,7 +186,7 @@ class LeasePage:
         peak = max(running.peak_bytes, self.ended.peak_bytes)
         total = running + self.ended
         # Not the sum of what was read above: one session may have taken what another gave back.
-        used = int(_native().rgpu_lease_used(self.address))
+        used = min(int(_native().rgpu_lease_used(self.address)), _MAX_COUNT)
         return replace(total, peak_bytes=peak, used_bytes=used)
 
     def close(self) -> None:

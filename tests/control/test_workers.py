@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
+import mmap
 import os
 import struct
 import subprocess
@@ -15,6 +17,7 @@ from rgpu_common.parts import native_library
 from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.scalars import Reader, Writer
 from rgpu_server.core.model import PageState, Quota
+from rgpu_server.tokens.protocol import LeaseIs, decode, encode
 from rgpu_server.workers.compiler import namespace
 from rgpu_server.workers.logs import LogPipe
 from rgpu_server.workers.messages import (
@@ -137,6 +140,32 @@ def test_a_page_holds_its_limit_over_all_processes_and_forgets_the_dead() -> Non
         assert page.total([]) == Counters(peak_bytes=max(got) * MIB, refused=6)
     finally:
         page.close()
+
+
+def test_what_a_worker_counts_fits_where_it_is_told() -> None:
+    page = LeasePage(Quota(MIB))
+    for session in (1, 2, 3):
+        page.take(0, session)
+        worst = struct.pack("=7Q", *[(1 << 64) - 1] * 7)
+        ctypes.memmove(page.address + 1024 + 8, worst, len(worst))
+        assert page.total([0]).used_bytes == page.read(0).launches == (1 << 63) - 1
+        page.clear(0)
+    lease = LeaseIs("lease-1", "", 0, 0, 1, 1, 0, False, page.ended.numbers(), "")
+    assert decode(encode(lease)) == lease
+    page.close()
+
+
+def test_a_page_that_cannot_be_made_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = os.listdir("/proc/self/fd")
+    for module, name in ((os, "eventfd"), (mmap, "mmap")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, refuse)
+            with pytest.raises(OSError, match="Too many open files"):
+                LeasePage(Quota(MIB))
+        assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_resized_page_counts_at_once() -> None:

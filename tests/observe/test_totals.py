@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rgpu_server.observe.record import Ring, Sample
 from rgpu_server.observe.totals import MAX_ROWS, OTHERS, Amounts, Growing, Totals
 
 
@@ -27,6 +28,16 @@ def test_no_sum_ever_falls(counted: list[int]) -> None:
         (now,) = growing.sums("x")
         assert now >= max(before, count)
         before = now
+
+
+def test_sums_of_absurd_counts_can_be_recorded() -> None:
+    totals, most = Totals(), (1 << 63) - 1
+    totals.place("lease-1", "alice", 0)
+    for counted in (most, 1, most, 1, most):
+        totals.observe("lease-1", used(counted))
+    total = totals.lease("lease-1").launches
+    assert total == totals.tenants["alice", 0].launches == most
+    Ring(1000).add(0, [Sample(0, 0, 0, total, 0, 0, 0, 0, 0, 0, 1)])
 
 
 def test_a_tenant_keeps_what_its_leases_used() -> None:

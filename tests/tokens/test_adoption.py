@@ -204,6 +204,36 @@ def test_a_killed_daemon_leaves_nothing(state: Path) -> None:
         wait_until(lambda: not state.exists())
 
 
+def test_a_lease_whose_page_is_broken_is_not_adopted_and_holds_nothing(state: Path) -> None:
+    address = f"unix:{state.parent}/s"
+    with server(state) as first:
+        program = Program(address)
+        worker = os.pidfd_open(int(str(sessions(address)[0]["worker_pid"])))
+        loop = loop_of(first)
+        crash(first)
+        _break_pages(loop)
+        with server(state) as second:
+            assert select.select([worker], [], [], 30)[0]
+            assert not leases(address)
+            other = Program(address)
+            crash(second)
+            with server(state) as third:
+                assert len(sessions(address)) == 1
+                assert not any("cannot be adopted" in line for line in third.log)
+                other.copies()
+                other.close()
+                program.close()
+        os.close(worker)
+
+
+def _break_pages(loop: int) -> None:
+    """What an exploited worker may do: no page begins as pages do any more."""
+    for fd in Path(f"/proc/{loop}/fd").iterdir():
+        if "rgpu-lease" in os.readlink(fd):
+            with fd.open("r+b") as page:
+                page.write(bytes(8))
+
+
 def test_two_servers_never_share_a_state_folder(state: Path) -> None:
     with server(state):
         done = subprocess.run(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
+import resource
 import signal
 import socket
 import threading
 import time
 from pathlib import Path
 
+import pytest
 from helpers.waiting import wait_until
 
 from rgpu_server.tokens import protocol as say
 from rgpu_server.tokens.loop import TokenLoop
 from rgpu_server.tokens.page import Phase
-from tokens.harness import Loop
+from tokens.harness import Lease, Loop
+
+TOKEN_OFFSET = 256
 
 
 def test_who_is_alone_gets_the_device_until_it_is_recalled() -> None:
@@ -201,6 +207,68 @@ def test_a_new_loop_grants_nothing_before_the_old_ones_grants_have_drained() -> 
         hand_over(loop)
         waiting.hears("granted")
         assert holder.exited()  # it was recalled, had its time, and was ended
+
+
+@pytest.mark.parametrize("phase", [6, 7])
+def test_a_phase_that_there_is_not_counts_as_recalled(phase: int) -> None:
+    with Loop() as loop:
+        victim = loop.worker(loop.lease("a"), "short")
+        other = loop.worker(loop.lease("b"))
+        other.hears("granted OPEN")
+        loop.kill()
+        deface(victim.lease, TOKEN_OFFSET, phase)
+        hand_over(loop)
+        other.hears("released")
+        other.hears("granted OPEN")
+        victim.tell()
+        victim.hears("granted SLICE")
+
+
+def test_a_lease_whose_page_is_none_any_more_is_left_out() -> None:
+    with Loop() as loop:
+        victim = loop.worker(loop.lease("a"), "short")
+        other = loop.worker(loop.lease("b"))
+        other.hears("granted OPEN")
+        loop.kill()
+        deface(victim.lease, 0, 1)
+        hand_over(loop)
+        other.hears("released")
+        other.hears("granted OPEN")
+        assert b"the page of this session's lease" in victim.theirs.recv(4096)
+        noted, _ = loop.hear(say.Noted)
+        assert isinstance(noted, say.Noted)
+        assert noted.sentence.startswith("lease a is left out")
+        loop.send(victim.lease.message(paused=True))
+        loop.send(say.LeaseGone("a"))
+        del loop.leases["a"]
+        again = loop.lease("a")
+        loop.worker(again, "greedy").hears("granted")
+        victim.lease.page.close()
+
+
+def test_a_lease_whose_page_cannot_be_mapped_is_left_out() -> None:
+    with Loop() as loop:
+        loop.hear(say.DeviceIs)
+        assert loop.process is not None
+        pid = loop.process.pid
+        taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+        # Room for page and eventfd; the mapping wants one more.
+        limit = next(n for n in itertools.count() if n - sum(fd < n for fd in taken) == 2)
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
+        refused = loop.lease("a")
+        noted, _ = loop.hear(say.Noted)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        assert isinstance(noted, say.Noted)
+        assert noted.sentence.endswith("Too many open files")
+        victim = loop.worker(refused, "short")
+        assert b"the page of this session's lease" in victim.theirs.recv(4096)
+        loop.worker(loop.lease("b")).hears("granted OPEN")
+
+
+def deface(lease: Lease, at: int, value: int) -> None:
+    """What a worker can do to its lease's page."""
+    ctypes.c_uint64.from_address(lease.page.address + at).value = value
 
 
 def test_a_new_loop_goes_on_with_the_workers_of_the_old_one() -> None:
