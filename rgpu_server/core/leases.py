@@ -239,7 +239,8 @@ class LeaseBook:
         ask = Ask(lease.key.tenant, lease.device, _always(quota), lease.number, before)
         self._admit(ask, lease, now)
         lease.quota, lease.asked_share_ppm = quota, asked.share_request_ppm
-        lease.held_bytes = used_bytes
+        # A worker may say any number; what its lease had bounds what it can hold.
+        lease.held_bytes = min(used_bytes, max(before.memory_bytes, lease.held_bytes))
         self._room = True
         return lease
 

@@ -169,6 +169,16 @@ def test_resize_writes_the_page_and_refuses_what_does_not_fit() -> None:
     )
 
 
+def test_a_resized_lease_holds_no_more_than_it_had() -> None:
+    n = node()
+    n.handle(grant(memory=4 * GIB), 0.0)
+    n.handle(on.ResizeRequested(2, "lease-1", Change(1 * GIB), {7: 1 << 63}), 1.0)
+    (lease,) = n.leases
+    assert lease.held_bytes == 4 * GIB
+    n.handle(on.ResizeRequested(3, "lease-1", Change(2 * GIB), {7: 1 << 63}), 2.0)
+    assert lease.held_bytes == 4 * GIB
+
+
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
