@@ -15,6 +15,8 @@ from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
+from rgpu_server.core.model import SessionState
+from rgpu_server.core.pool import WorkerState
 from rgpu_server.identity.gate import Gate
 from rgpu_server.observe.audit import audit
 from rgpu_server.service.desk import Desk
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from rgpu_common.clock import Clock
     from rgpu_server.core.model import Refusal
     from rgpu_server.core.node import Node
+    from rgpu_server.core.pool import Worker
     from rgpu_server.handover import Handover
     from rgpu_server.observe.recorder import Recorder
     from rgpu_server.workers.compiler import Compilers
@@ -50,6 +53,8 @@ log = logging.getLogger("rgpu.server")
 
 # A start takes milliseconds of this loop and of a CPU; a session that opens now comes first.
 _START_DELAY_SECONDS = 0.02
+# So many different reports of workers are logged.
+_REPORTS_NOTED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,23 +197,39 @@ class Conductor:
         """Hears a worker (WorkerWatcher)."""
         session = self._session_of(worker)
         if isinstance(message, Ready):
-            self._note_isolation(message.report)
-            self.feed(on.WorkerReady(worker))
-        elif isinstance(message, Opened):
-            self.sessions_opened += 1
-            self.rings[message.ring] += 1
-            if session is not None:
-                self.desk.opened(session)
-                audit("session_opened", session=session, worker=self.workers[worker].pid)
-            self.feed(on.SessionOpened(worker))
-        elif isinstance(message, Refused):
-            self.refusals += 1
-            if session is not None:
-                self.desk.opened(session)
-                audit("session_refused", session=session, sentence=message.sentence)
-            self.feed(on.SessionRefusedByWorker(worker))
+            self._heard_ready(worker, message)
+        elif isinstance(message, Opened | Refused):
+            self._heard_answer(worker, session, message)
         elif isinstance(message, Resumed) and session is not None:
             self._note_resumed(session, message)
+
+    def _heard_ready(self, worker: int, message: Ready) -> None:
+        known = self._known(worker)
+        if known is None or known.state is not WorkerState.STARTING:
+            self.workers[worker].distrust("it was ready before")
+            return
+        self._note_isolation(message.report)
+        self.feed(on.WorkerReady(worker))
+
+    def _heard_answer(self, worker: int, session_id: int | None, message: Opened | Refused) -> None:
+        """The worker has answered its client.  Told to END meanwhile, or adopted, it may say so
+        late; what it says more than once counts and is noted once.
+        """
+        session = None if session_id is None else self.node.sessions.get(session_id)
+        if session is None:
+            self.workers[worker].distrust("it answered a client that it does not have")
+            return
+        self.desk.opened(session.id)
+        if isinstance(message, Opened):
+            if session.state is SessionState.OPENING:
+                self.sessions_opened += 1
+                self.rings[message.ring] += 1
+                audit("session_opened", session=session.id, worker=self.workers[worker].pid)
+                self.feed(on.SessionOpened(worker))
+        elif session.state is not SessionState.ENDING:
+            self.refusals += 1
+            audit("session_refused", session=session.id, sentence=message.sentence)
+            self.feed(on.SessionRefusedByWorker(worker))
 
     def _note_resumed(self, session: int, message: Resumed) -> None:
         counts = self.moves if message.moved else self.resumes
@@ -231,7 +252,8 @@ class Conductor:
         self.feed(on.WorkerExited(worker, reason))
 
     def _note_isolation(self, report: str) -> None:
-        if report and report not in self._reports_seen:
+        known = report in self._reports_seen or len(self._reports_seen) >= _REPORTS_NOTED
+        if report and not known:
             self._reports_seen.add(report)
             log.warning("workers run with less isolation than wanted: %s", report)
 
@@ -430,12 +452,13 @@ class Conductor:
 
     # Glue
 
+    def _known(self, worker: int) -> Worker | None:
+        pools = self.node.pools.values()
+        return next((pool.get(worker) for pool in pools if worker in pool), None)
+
     def _session_of(self, worker: int) -> int | None:
-        for pool in self.node.pools.values():
-            known = pool.get(worker)
-            if known is not None:
-                return known.session
-        return None
+        known = self._known(worker)
+        return None if known is None else known.session
 
     def _pass_control(self, session_id: int, connection: socket.socket) -> bool:
         session = self.node.sessions.get(session_id)

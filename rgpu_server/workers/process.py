@@ -134,6 +134,11 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
+    def distrust(self, why: str) -> None:
+        """Ends a process that says what it must not."""
+        self._last_words = f"it broke the control protocol: {why}"
+        self.kill()
+
     def abandon(self) -> None:
         """Stops watching: the daemon leaves and the worker serves its session to the end."""
         self.close()
@@ -160,8 +165,7 @@ class WorkerProcess:
         try:
             message = decode_from_worker(data)
         except WireError as error:
-            self._last_words = f"it broke the control protocol: {error}"
-            self.kill()
+            self.distrust(str(error))
             return False
         if isinstance(message, Ended):
             self._last_words = message.reason

@@ -9,6 +9,7 @@ mute      never says READY
 refuse    refuses its session
 die       ends after ASSIGN without an answer
 deaf      ignores END
+eager     says READY again once its session is open
 garbage   sends a message that the control protocol does not have
 chatty    prints 200 KiB, then as ok
 """
@@ -117,7 +118,11 @@ class FakeWorker:
             note=environment.replace(b"\0", b" ").decode(),
         )
         self.command.sendall(encode_welcome(welcome))
-        self.control.send(message(OPENED, ("u64", 0x200000000000), ("u64", 1 << 30), ("u8", 0)))
+        opened = message(OPENED, ("u64", 0x200000000000), ("u64", 1 << 30), ("u8", 0))
+        self.control.send(opened)
+        if self.mode == "eager":
+            self.control.send(opened)
+            self.control.send(message(READY, "a report of its own"))
         return True
 
     def wait_in_background(self) -> None:

@@ -300,6 +300,21 @@ async def test_a_worker_that_ignores_its_end_is_killed(serve: Serve) -> None:
         await server.until(lambda: len(node.sessions) == 0)
 
 
+async def test_a_worker_that_repeats_itself_is_not_believed(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rgpu")
+    async with serve(mode="eager") as server:
+        lane = await server.hello()
+        await welcome(lane)
+        assert await lane.ended()
+        await server.until(lambda: not len(server.daemon.conductor.node.sessions))
+        assert server.daemon.conductor.sessions_opened == 1
+        await lane.close()
+    assert "it broke the control protocol: it was ready before" in caplog.text
+    assert "a report of its own" not in caplog.text
+
+
 async def test_a_chatty_worker_neither_blocks_nor_floods_the_log(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
