@@ -16,7 +16,7 @@ from rgpu_server.core.model import PPM, Quota
 from rgpu_server.core.tokens.share import Share
 from rgpu_server.tokens.device import DeviceTokens
 from rgpu_server.tokens.page import Phase, TokenView, native
-from rgpu_server.tokens.seats import Seat
+from rgpu_server.tokens.seats import Seat, WorkerSeat
 from rgpu_server.workers.pages import LeasePage
 
 KERNEL_US = 100
@@ -39,6 +39,7 @@ def seats(leases: int) -> tuple[DeviceTokens, list[Seat]]:
         token = TokenView(page.address)
         token.write(Phase.NONE, 0)
         seat = Seat(f"lease-{number}", "", 0, Share(PPM // leases), False, "", page, token)
+        seat.workers[1] = WorkerSeat(1, 0, 0, -1, -1, -1, "")
         device.add(seat)
         made.append(seat)
     device.start()

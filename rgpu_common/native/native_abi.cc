@@ -86,8 +86,8 @@ void rgpu_token_read(const void* page, uint64_t values[4]) {
 void rgpu_token_heartbeat(void* page, uint64_t now_ns) {
   AsPage(page)->token.heartbeat_ns = now_ns;
 }
-void rgpu_token_demand(const void* page, uint64_t generation, uint64_t values[11]) {
-  const rgpu::lease::Demand d = rgpu::lease::ReadDemand(AsPage(page), generation);
+void rgpu_token_demand(const void* page, uint64_t generation, uint64_t slots, uint64_t values[11]) {
+  const rgpu::lease::Demand d = rgpu::lease::ReadDemand(AsPage(page), generation, slots);
   const uint64_t all[] = {d.workers,      d.active,          d.wanting,      d.near_end,
                           d.spent,        d.kernel_us,       d.in_flight_ns, d.busy_ns,
                           d.held_back_ns, d.oldest_alive_ns, d.drained_ns};

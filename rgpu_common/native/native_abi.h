@@ -36,9 +36,10 @@ RGPU_ABI void rgpu_token_write(void* page, uint32_t phase, uint64_t generation, 
 // phase, generation, start_ns, slice_ns.
 RGPU_ABI void rgpu_token_read(const void* page, uint64_t values[4]);
 RGPU_ABI void rgpu_token_heartbeat(void* page, uint64_t now_ns);
-// workers, active, wanting, near_end, spent, kernel_us, in_flight_ns, busy_ns, held_back_ns,
-// oldest_alive_ns, drained_ns.
-RGPU_ABI void rgpu_token_demand(const void* page, uint64_t generation, uint64_t values[11]);
+// Of the slots whose bits are set: workers, active, wanting, near_end, spent, kernel_us,
+// in_flight_ns, busy_ns, held_back_ns, oldest_alive_ns, drained_ns.
+RGPU_ABI void rgpu_token_demand(const void* page, uint64_t generation, uint64_t slots,
+                                uint64_t values[11]);
 // A worker's side, for tests: writes slot `slot`: active_gen, near_end_gen, spent_gen, wants,
 // kernel_us, in_flight_ns, alive_ns, held_back_ns, drained_ns.
 RGPU_ABI void rgpu_token_write_slot(void* page, uint32_t slot, const uint64_t values[9]);

@@ -11,6 +11,7 @@ from rgpu_common.parts import native_library
 
 _DEMAND_WORDS = 11
 _GATE_WORDS = 10
+_ALL_SLOTS = (1 << 64) - 1
 
 
 class Phase(IntEnum):
@@ -34,7 +35,7 @@ class Grant(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What the workers of a lease say, together (`Demand` of token.h)."""
+    """What workers of a lease say, together (`Demand` of token.h)."""
 
     workers: int
     active: int
@@ -74,7 +75,7 @@ def native() -> ctypes.CDLL:
         ("write", None, [page, u32, u64, u64, u64]),
         ("read", None, [page, words]),
         ("heartbeat", None, [page, u64]),
-        ("demand", None, [page, u64, words]),
+        ("demand", None, [page, u64, u64, words]),
         ("write_slot", None, [page, u32, words]),
         ("read_slot", ctypes.c_int, [page, u32, words]),
         ("wait", None, [page, u32, u64]),
@@ -113,8 +114,9 @@ class TokenView:
         """Tells the workers that the loop lives."""
         native().rgpu_token_heartbeat(self._address, now_ns)
 
-    def demand(self, generation: int) -> Demand:
-        self._demand(self._address, generation, self._demand_words)
+    def demand(self, generation: int, slots: int = _ALL_SLOTS) -> Demand:
+        """slots: a bit for each that counts."""
+        self._demand(self._address, generation, slots, self._demand_words)
         return Demand._make(self._demand_words)
 
     def gate(self, slot: int) -> Gate:

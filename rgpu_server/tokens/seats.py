@@ -114,9 +114,13 @@ class Seat:
         self.token.write(phase, self.generation)
 
     def demand(self) -> Demand:
-        """What the living workers say."""
-        said = self.token.demand(self.generation)
-        return self._without_dead(said) if self.dead else said
+        """What the living workers say.  In other slots may stand what a dead one left, or what a
+        worker made up.
+        """
+        slots = 0
+        for worker in self.workers.values():
+            slots |= 1 << worker.slot
+        return self.token.demand(self.generation, slots)
 
     def active_workers(self) -> list[WorkerSeat]:
         """The living workers that have work on the device, or may put some there."""
@@ -131,28 +135,3 @@ class Seat:
         self.since_ns, self.busy_mark = max(until_ns, self.since_ns), said.busy_ns
         self.peers = said.workers
         return held, min(max(busy, 0), held)
-
-    def _without_dead(self, said: Demand) -> Demand:
-        """Takes out what slots still say whose worker is gone.
-
-        The daemon clears such slots at any time, also between two reads of ours; then it is read
-        again.
-        """
-        while True:
-            workers, active, wanting, near, spent = said[:5]
-            cleared = []
-            for slot, session in self.dead.items():
-                gate = self.token.gate(slot)
-                if gate.session != session:
-                    cleared.append(slot)
-                    continue
-                workers -= 1
-                active -= gate.active_gen != 0
-                wanting -= gate.wants != 0
-                near -= gate.near_end_gen == self.generation
-                spent -= gate.spent_gen == self.generation
-            if not cleared:
-                return Demand(workers, active, wanting, near, spent, *said[5:])
-            for slot in cleared:
-                del self.dead[slot]
-            said = self.token.demand(self.generation)

@@ -105,6 +105,11 @@ TEST(token, demand_is_what_the_workers_in_use_say) {
   CHECK_EQ(demand.oldest_alive_ns, 900U);
   CHECK_EQ(demand.drained_ns, 800U);
   CHECK_EQ(ReadDemand(page, 6).spent, 0U);
+  const Demand second = ReadDemand(page, 5, 0b10);
+  CHECK_EQ(second.workers, 1U);
+  CHECK_EQ(second.active, 0U);
+  CHECK_EQ(second.spent, 1U);
+  CHECK_EQ(ReadDemand(page, 5, 0).workers, 0U);
   ClearSlot(page, 0);
   CHECK_EQ(ReadDemand(page, 5).active, 0U);
   munmap(page, kPageBytes);

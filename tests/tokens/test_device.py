@@ -8,7 +8,7 @@ from rgpu_server.core.model import PPM, Quota
 from rgpu_server.core.tokens.share import Share
 from rgpu_server.tokens.device import DeviceTokens
 from rgpu_server.tokens.page import Phase, TokenView, native
-from rgpu_server.tokens.seats import Seat
+from rgpu_server.tokens.seats import Seat, WorkerSeat
 from rgpu_server.workers.pages import LeasePage
 
 MS = 1_000_000
@@ -38,6 +38,7 @@ def join(device: DeviceTokens, clock: Clock, lease: str, request_ppm: int = PPM 
     token = TokenView(page.address)
     token.write(Phase.NONE, 0)
     seat = Seat(lease, "", 0, Share(request_ppm), False, "", page, token)
+    seat.workers[1] = WorkerSeat(1, 0, 0, -1, -1, -1, "")
     speak(seat, clock)
     device.add(seat)
     return seat

@@ -94,6 +94,19 @@ def test_a_worker_that_is_stopped_while_it_holds_is_fenced() -> None:
         assert noted.session == victim.session
 
 
+def test_a_slot_that_a_worker_made_up_holds_no_device() -> None:
+    with Loop() as loop:
+        lease = loop.lease("a", 0.5)
+        liar, other = loop.worker(lease, "short"), loop.worker(loop.lease("b", 0.5), "short")
+        slot = TOKEN_OFFSET + 768 + 128 * 7
+        deface(lease, slot, 99)  # a session
+        deface(lease, slot + 64, 1)  # that works under some grant
+        liar.tell()
+        liar.hears("released")
+        other.tell()
+        other.hears("granted")
+
+
 def test_a_worker_that_is_stopped_while_it_waits_stops_nobody() -> None:
     with Loop() as loop:
         lease = loop.lease("a", 0.9)

@@ -58,7 +58,8 @@ class TokenPage(LeasePage):
 
     def demand(self) -> dict[str, int]:
         values = (ctypes.c_uint64 * len(FIELDS))()
-        self.native.rgpu_token_demand(self.address, ctypes.c_uint64(self.generation), values)
+        every, generation = ctypes.c_uint64((1 << 64) - 1), ctypes.c_uint64(self.generation)
+        self.native.rgpu_token_demand(self.address, generation, every, values)
         return dict(zip(FIELDS, values, strict=True))
 
     def signalled(self, seconds: float) -> bool:

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 
 namespace rgpu::lease {
@@ -64,9 +65,13 @@ void WakeWorkers(Page* page) {
   syscall(SYS_futex, FutexOf(page), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-Demand ReadDemand(const Page* page, uint64_t generation) {
+Demand ReadDemand(const Page* page, uint64_t generation, uint64_t slots) {
+  static_assert(kSlots <= 64, "a bit for each slot");
   Demand demand;
-  for (const Slot& slot : page->slots) {
+  for (; slots != 0; slots &= slots - 1) {
+    const auto index = static_cast<uint32_t>(std::countr_zero(slots));
+    if (index >= kSlots) break;
+    const Slot& slot = page->slots[index];
     if (slot.session.load(std::memory_order_relaxed) == 0) continue;
     const SlotGate& gate = slot.gate;
     ++demand.workers;

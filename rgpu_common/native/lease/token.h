@@ -63,8 +63,8 @@ struct Demand {
   uint64_t oldest_alive_ns = 0;  // of those active; 0: none
   uint64_t drained_ns = 0;       // when the last work of those not active was complete
 };
-// Loop.
-Demand ReadDemand(const Page* page, uint64_t generation);
+// Loop.  Of the slots in `slots` (bit 0: slot 0): what stands in others is of no worker it knows.
+Demand ReadDemand(const Page* page, uint64_t generation, uint64_t slots = UINT64_MAX);
 
 // Wakes who waits for the word, without changing it.
 void WakeWorkers(Page* page);
