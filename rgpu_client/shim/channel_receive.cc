@@ -206,7 +206,9 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   {
     const std::lock_guard lock(receive_mutex_);
     const auto it = expected_.find(header.seq);
-    if (it == expected_.end() || it->second.pulled) return false;
+    if (it == expected_.end()) return false;
+    // To a copy that is asked for only: that it has failed.
+    if (it->second.pulled && (header.bulk_bytes > 0 || header.flags != wire::kLast)) return false;
     region = it->second.region;
   }
   const uint64_t total = region.bytes();
@@ -219,13 +221,13 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   return true;
 }
 
-// One frame of a delivery, or `pulled` bytes of an answer to a pull, are in place.
+// One frame of a delivery (pulled: 0), or `pulled` bytes of an answer to a pull, are in place.
 void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
   const std::lock_guard lock(receive_mutex_);
   const auto it = expected_.find(seq);
   if (it == expected_.end()) return;
   Expected& expected = it->second;
-  if (!expected.pulled) {
+  if (pulled == 0) {
     ++landed_;
     for (Waiter* waiter : waiters_) {
       // Its reply came first and waits for these bytes.
@@ -255,7 +257,7 @@ bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
     region = it->second.region;
   }
   const uint64_t total = region.bytes();
-  if (offset > total || bytes > total - offset) return false;
+  if (bytes == 0 || offset > total || bytes > total - offset) return false;
   handler_->OnPull(pull, offset, bytes, region);
   Finish(header.seq, bytes, false);
   return true;

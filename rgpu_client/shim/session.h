@@ -48,8 +48,10 @@ class Session final : public NoticeHandler {
   // The stream behind CU_STREAM_PER_THREAD; made on first use.
   Stream* PerThreadStream(Context& context, uint32_t thread);
 
-  // Commands whose host bytes must be read in stream order while this is not 0 (waits for a value).
-  std::atomic<uint64_t> host_order_seq{0};
+  // Contexts with a wait for a value that may not be over (host_order_seq).  While there is one,
+  // host bytes must be read in stream order, in all contexts: their streams may wait for each
+  // other.
+  std::atomic<uint32_t> host_ordered_contexts{0};
 
   // Goes over to another path to the server.  False: `*why` says why not.
   bool Move(const std::string& uri, std::string* why);

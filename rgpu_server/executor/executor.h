@@ -132,6 +132,9 @@ class Executor {
   // Waits, without the lock, in a thread that gives up the decoder if it takes long.
   CUresult Wait(const std::shared_ptr<Point>& point, uint32_t context);
   CUresult WaitAll(const std::vector<std::shared_ptr<Point>>& points, uint32_t context);
+  // Stands for a stream, in the driver's thread, until these deliveries are in the outbox: host
+  // bytes that are read or written behind them must find them landed.
+  void AwaitInStream(Frontier* frontier);
   // CUDA_ERROR_NOT_READY, or what the work ended with.
   CUresult Query(Point& point);
   // Returns the credits of commands that put nothing into the stream, or with those before them.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rgpu_common/native/transport/frame_io.h"
+#include "rgpu_server/executor/points.h"
 #include "rgpu_server/executor/staging.h"
 
 namespace rgpu::exec {
@@ -26,6 +27,7 @@ struct Pull {
   std::vector<bool> received;     // by piece
   uint64_t missing_bytes = 0;
   bool asked = false;
+  Frontier frontier;  // deliveries that the stream comes behind
 };
 
 class Pulls {

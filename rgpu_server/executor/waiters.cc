@@ -59,6 +59,13 @@ CUresult Executor::Wait(const std::shared_ptr<Point>& point, uint32_t context) {
   return sticky();
 }
 
+void Executor::AwaitInStream(Frontier* frontier) {
+  if (frontier->empty()) return;
+  std::unique_lock lock(mutex_);
+  poller_.Hurry();
+  changed_.wait(lock, [&] { return FrontierDone(frontier) || sticky() != CUDA_SUCCESS; });
+}
+
 CUresult Executor::WaitAll(const std::vector<std::shared_ptr<Point>>& points, uint32_t context) {
   for (const auto& point : points) {
     if (const CUresult result = Wait(point, context); result != CUDA_SUCCESS) return result;

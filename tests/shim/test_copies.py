@@ -110,6 +110,64 @@ cuda("cuMemFreeHost", memory)
     )
 
 
+def test_a_wait_in_one_context_is_not_over_when_another_is_synchronised(server: str) -> None:
+    check(
+        server,
+        """
+size = 1 << 20
+flag, place = cuda.alloc(4), cuda.alloc(size)
+cuda("cuMemsetD32_v2", c_uint64(flag), 0, c_size_t(1))
+first, second = stream(), stream()
+memory, view = pinned(size)
+cuda("cuCtxSynchronize")
+ctypes.memset(memory, 1, size)
+cuda("cuStreamWaitValue32_v2", first, c_uint64(flag), 1, 1)
+other = c_void_p()
+cuda("cuCtxCreate_v2", byref(other), 0, 0)
+cuda("cuCtxSynchronize")
+cuda("cuCtxPopCurrent_v2", byref(other))
+cuda("cuMemcpyHtoDAsync_v2", c_uint64(place), memory, c_size_t(size), first)
+ctypes.memset(memory, 2, size)
+cuda("cuStreamWriteValue32_v2", second, c_uint64(flag), 1, 0)
+cuda("cuStreamSynchronize", first)
+assert cuda.download(place, size) == b"\\2" * size
+cuda("cuCtxDestroy_v2", other)
+""",
+    )
+
+
+def test_memory_that_bytes_are_to_land_in_is_read_and_written_behind_them(server: str) -> None:
+    check(
+        server,
+        """
+size = 6 << 20
+old, new, place = cuda.alloc(size), cuda.alloc(size), cuda.alloc(size)
+cuda("cuMemsetD8_v2", c_uint64(old), 7, c_size_t(size))
+cuda("cuMemsetD8_v2", c_uint64(new), 9, c_size_t(size))
+memory, view = pinned(size)
+one = c_void_p()
+cuda("cuStreamCreate", byref(one), 0)  # the default stream waits for it, and it for that one
+
+def deliver(source):
+    ctypes.memset(memory, 1, size)
+    cuda("cuMemcpyDtoHAsync_v2", memory, c_uint64(source), c_size_t(size), one)
+
+deliver(old)
+cuda("cuMemcpyHtoD_v2", c_uint64(place), memory, c_size_t(size))
+ctypes.memset(memory, 2, size)  # allowed: the copy was synchronous
+assert cuda.download(place, size) == b"\\7" * size
+deliver(new)
+cuda("cuMemcpyHtoDAsync_v2", c_uint64(place), memory, c_size_t(size), one)
+cuda("cuStreamSynchronize", one)
+assert cuda.download(place, size) == b"\\x09" * size
+deliver(old)
+cuda("cuMemcpyDtoH_v2", memory, c_uint64(new), c_size_t(size))
+cuda("cuStreamSynchronize", one)
+assert view.raw == b"\\x09" * size
+""",
+    )
+
+
 def test_bytes_land_without_anybody_waiting(server: str) -> None:
     check(
         server,

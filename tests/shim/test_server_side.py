@@ -142,6 +142,29 @@ for _ in range(1):
     assert output == "True b'\\x00'\n"
 
 
+def test_memory_of_a_copy_that_failed_is_not_waited_for() -> None:
+    def script(name: str, values: dict[str, Value], frame: Frame) -> Iterator[Answer]:
+        if name == "rgpuMemAlloc":
+            yield reply(frame, name, dptr=OUTSIDE)
+        elif name == "rgpuCopyHtoDPull":
+            yield encode_piece(Kind.DELIVERY, name, 0, b"", seq=frame.header.seq, last=True)
+        elif frame.header.flags & 1:
+            yield reply(frame, name, watermark=int(name == "rgpuStreamSynchronize"))
+
+    with FakeServer(script, with_band=False) as server:
+        output = run(
+            server,
+            """
+place = cuda.alloc(4096)
+cuda("cuStreamWaitValue32_v2", stream, c_uint64(place), 1, 1)
+cuda("cuMemcpyHtoDAsync_v2", c_uint64(place), memory, c_size_t(64), stream)
+cuda("cuStreamSynchronize", stream)
+print(cuda.result("cuMemFreeHost", memory))
+""",
+        )
+    assert (output, server.received.count("rgpuCopyHtoDPull")) == ("0\n", 1)
+
+
 def test_no_more_than_the_credits_is_on_its_way() -> None:
     outstanding, most, done = 0, 0, 0
     four = threading.Event()

@@ -216,6 +216,18 @@ def test_a_delivery_that_cannot_be_made_says_so() -> None:
         assert client.result("rgpuMemGetInfo").status == 1
 
 
+def test_a_pull_that_cannot_be_made_says_so() -> None:
+    with session() as client:
+        seq = client.post(
+            "rgpuCopyHtoDPull", dst=0x1234, pitch=0, width=100, height=1, stream=LEGACY
+        )
+        client.call("rgpuPing", echo=1)
+        while seq not in client.deliveries:
+            client.take(client.frame())
+        assert client.deliveries[seq] == b""
+        assert client.result("rgpuMemGetInfo").status == 1
+
+
 def test_host_bytes_are_pulled_when_the_stream_has_come_to_the_copy() -> None:
     with session() as client:
         count = 2 * MIB + 100

@@ -78,6 +78,15 @@ void ForgetObjects(Session& session, uint32_t context) {
   session.addresses().DropContext(context);
 }
 
+// The waits for values in the context up to `seq` are over.
+void EndHostOrder(Session& session, Context& context, uint64_t seq) {
+  uint64_t pending = context.host_order_seq.load();
+  if (pending == 0 || pending > seq) return;
+  if (context.host_order_seq.compare_exchange_strong(pending, 0)) {
+    session.host_ordered_contexts.fetch_sub(1);
+  }
+}
+
 }  // namespace
 
 CUresult DestroyContext(Session& session, Context& context) {
@@ -87,6 +96,7 @@ CUresult DestroyContext(Session& session, Context& context) {
   const CUresult status =
       session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);
   ForgetObjects(session, id);
+  EndHostOrder(session, context, UINT64_MAX);
   return status;
 }
 
@@ -98,9 +108,16 @@ CUresult SynchronizeContext(const Here& here) {
       here.channel().Call<op_rgpuContextSynchronize>(here.issuer(), {here.context->id}, &reply);
   if (status != CUDA_SUCCESS) return status;
   MarkSynced(here.context->synced_seq, upto);
-  uint64_t pending = here.session->host_order_seq.load();
-  if (pending <= upto) here.session->host_order_seq.compare_exchange_strong(pending, 0);
+  EndHostOrder(*here.session, *here.context, upto);
   return CUDA_SUCCESS;
+}
+
+void StartHostOrder(const Here& here, uint64_t seq) {
+  std::atomic<uint64_t>& place = here.context->host_order_seq;
+  uint64_t before = place.load();
+  while (before < seq && !place.compare_exchange_weak(before, seq)) {
+  }
+  if (before == 0) here.session->host_ordered_contexts.fetch_add(1);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {

@@ -84,6 +84,11 @@ class Lent {
   const HostRegion region_;
 };
 
+// Bytes of an asynchronous copy are still to land there.
+bool ExpectsIn(const Here& here, const HostRegion& region) {
+  return here.channel().ExpectsIn(reinterpret_cast<uint64_t>(region.base), region.span());
+}
+
 CUresult HostToDevice(const Here& here, const Copy& copy) {
   if (copy.synchronous) {
     if (const auto done = CopyDirectly(here, copy)) return *done;
@@ -129,6 +134,14 @@ CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
   return status;
 }
 
+// The same, and over only when the bytes have been read.
+CUresult HostToDevicePulledNow(const Here& here, const Copy& copy) {
+  const CUresult status = HostToDevicePulled(here, copy);
+  if (status != CUDA_SUCCESS) return status;
+  rgpuStreamSynchronize_Reply reply;
+  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+}
+
 CUresult DeviceToHostLater(const Here& here, const Copy& copy) {
   const uint64_t bytes = copy.width * copy.height;
   const CUresult status = here.channel().PostDelivered<op_rgpuCopyDtoHLater>(
@@ -162,8 +175,13 @@ class RegionSink final : public ReplySink {
 };
 
 CUresult DeviceToHost(const Here& here, const Copy& copy) {
-  if (const auto done = CopyDirectly(here, copy)) return *done;
-  RegionSink sink(Region(copy.to, copy));
+  const HostRegion to = Region(copy.to, copy);
+  // What is still to land there comes before the worker's answer, but not before what is copied
+  // here and now.
+  if (!ExpectsIn(here, to)) {
+    if (const auto done = CopyDirectly(here, copy)) return *done;
+  }
+  RegionSink sink(to);
   rgpuCopyDtoH_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuCopyDtoH>(
       here.issuer(),
@@ -209,14 +227,15 @@ bool IsPinned(const Here& here, const HostRegion& region) {
 
 CUresult CopyToDevice(const Here& here, const Copy& copy) {
   const HostRegion source = Region(copy.from, copy);
-  const bool pinned = !copy.synchronous && IsPinned(here, source);
-  // Code that is still to come may fill the buffer before the stream gets here.
-  if (pinned && here.session->host_order_seq.load() != 0) return HostToDevicePulled(here, copy);
-  // A delivery into the source that is on its way belongs in front of this copy.
-  if (pinned && here.channel().ExpectsIn(reinterpret_cast<uint64_t>(source.base), source.span())) {
-    return HostToDevicePulled(here, copy);
+  const bool later = !copy.synchronous && IsPinned(here, source);
+  // A delivery into the source that is on its way belongs in front of this copy, if the device
+  // orders the two: it decides when the bytes are read.
+  if (ExpectsIn(here, source)) {
+    return later ? HostToDevicePulled(here, copy) : HostToDevicePulledNow(here, copy);
   }
-  return HostToDevice(here, copy);
+  // Code that is still to come may fill the buffer before the stream gets here.
+  const bool ordered = here.session->host_ordered_contexts.load() != 0;
+  return later && ordered ? HostToDevicePulled(here, copy) : HostToDevice(here, copy);
 }
 
 CUresult CopyToHost(const Here& here, const Copy& copy) {

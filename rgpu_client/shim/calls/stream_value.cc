@@ -1,6 +1,6 @@
 // Waiting for and writing values in stream order.
 #include "gen/shim_calls.gen.h"
-#include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/calls/contexts.h"
 
 namespace rgpu::shim {
 namespace {
@@ -36,7 +36,7 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
   const CUresult status = here.channel().Post<op_rgpuStreamWaitValue>(
       here.issuer(), {here.stream->wire, addr, value, flags, width}, options);
   // Until it is known to be over, pinned memory may change before a copy behind it is due.
-  MarkSynced(here.session->host_order_seq, seq);
+  if (status == CUDA_SUCCESS) StartHostOrder(here, seq);
   return status;
 }
 

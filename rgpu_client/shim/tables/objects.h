@@ -59,7 +59,9 @@ struct Context : Object {
   std::atomic<int> attached{1};         // cuCtxAttach, cuCtxDetach
   std::atomic<uint64_t> work_seq{0};    // last stream work posted to any stream
   std::atomic<uint64_t> synced_seq{0};  // all work up to here is complete
-  std::atomic<uint64_t> pool{0};        // current pool of its device's streams, 0: default
+  // The last wait for a value that may not be over, 0: none.
+  std::atomic<uint64_t> host_order_seq{0};
+  std::atomic<uint64_t> pool{0};  // current pool of its device's streams, 0: default
   std::mutex mutex;
   std::map<int, uint64_t> limits;  // CUlimit values asked for or set
   Stream legacy;

@@ -159,13 +159,13 @@ namespace {
 
 void FetchPull(void* pull) {
   auto* wanted = static_cast<Pull*>(pull);
+  wanted->executor->AwaitInStream(&wanted->frontier);
   wanted->executor->pulls().Fetch(wanted);
 }
 
-}  // namespace
-
-CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoDPull_Request& request,
-             rgpuCopyHtoDPull_Reply*) {
+// `*asks`: the client will be asked for the bytes.
+CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPull_Request& request,
+                bool* asks) {
   Target target;
   CUresult result = executor.FindCredited(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
@@ -190,7 +190,10 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoDPull_
   executor.ledger().CountCopy(total);
   const Driver& driver = executor.driver();
   result = executor.Issue(*target.stream, {0, pull}, [&](CUstream stream) {
-    return driver->cuLaunchHostFunc(stream, FetchPull, pull.get());
+    pull->frontier = target.stream->frontier;
+    const CUresult launched = driver->cuLaunchHostFunc(stream, FetchPull, pull.get());
+    *asks = launched == CUDA_SUCCESS;
+    return launched;
   });
   for (size_t i = 0; i < portions.size() && result == CUDA_SUCCESS; ++i) {
     result = executor.Issue(
@@ -199,6 +202,16 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoDPull_
           return CopyIn(driver, portions[i], request.pitch, pull->pieces[i].data, stream);
         });
   }
+  return result;
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoDPull_Request& request,
+             rgpuCopyHtoDPull_Reply*) {
+  bool asks = false;
+  const CUresult result = PullIn(executor, command, request, &asks);
+  if (!asks) FailDelivery(executor, command, result);
   return result;
 }
 

@@ -72,6 +72,7 @@ struct InPlace {
   wire::FrameHeader header;
   const uint8_t* from = nullptr;
   uint64_t bytes = 0;
+  Frontier frontier;  // deliveries that the stream comes behind
   bool sent = false;
 };
 
@@ -84,6 +85,7 @@ void SendInPlace(void* argument) {
   const std::unique_ptr<std::shared_ptr<InPlace>> own(
       static_cast<std::shared_ptr<InPlace>*>(argument));
   InPlace& copy = **own;
+  copy.executor->AwaitInStream(&copy.frontier);
   for (uint64_t offset = 0; offset < copy.bytes;) {
     const uint64_t bytes = std::min<uint64_t>(wire::kMaxBulkBytes, copy.bytes - offset);
     const wire::ByteView bulk = wire::Bytes(copy.from + offset, bytes);
@@ -107,6 +109,7 @@ CUresult CopyInPlace(Executor& executor, const Command& command, const Target& t
   CUresult result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
     // Its own hold: if the context dies, nobody waits for the function.  A device that has failed
     // does not call it; then the session is over.
+    copy->frontier = target.stream->frontier;
     auto own = std::make_unique<std::shared_ptr<InPlace>>(copy);
     const CUresult issued = executor.driver()->cuLaunchHostFunc(stream, SendInPlace, own.get());
     if (issued == CUDA_SUCCESS) (void)own.release();
@@ -181,7 +184,8 @@ CUresult StartDelivery(Executor& executor, const Target& target, const Rows& row
   return CUDA_SUCCESS;
 }
 
-// The client waits for the delivery of this command; nothing comes but the error.
+}  // namespace
+
 void FailDelivery(Executor& executor, const Command& command, CUresult result) {
   wire::FrameHeader header = DataHeader(command);
   header.kind = wire::Kind::kDelivery;
@@ -192,6 +196,8 @@ void FailDelivery(Executor& executor, const Command& command, CUresult result) {
   executor.notices().Begin(header).Put(uint64_t{0});
   executor.notices().End();
 }
+
+namespace {
 
 CUresult Deliver(Executor& executor, const Command& command,
                  const rgpuCopyDtoHLater_Request& request) {
