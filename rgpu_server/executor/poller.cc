@@ -149,6 +149,7 @@ bool Poller::SendDeliveries(Stream& stream, std::unique_lock<std::mutex>& lock) 
   bool progress = false;
   while (!stream.deliveries.empty() && !stream.sending) {
     const std::shared_ptr<Delivery> delivery = stream.deliveries.front();
+    if (delivery->chunks.empty()) break;
     Delivery::Chunk& first = delivery->chunks.front();
     if (executor_.outbox().queued_bytes() > kOutboxRoom) break;
     const CUresult result = executor_.Query(*first.point);
@@ -158,7 +159,7 @@ bool Poller::SendDeliveries(Stream& stream, std::unique_lock<std::mutex>& lock) 
     }
     const Delivery::Chunk chunk = std::move(first);
     delivery->chunks.pop_front();
-    const bool last = delivery->chunks.empty();
+    const bool last = delivery->chunks.empty() && delivery->to_come_bytes == 0;
     stream.sending = true;
     lock.unlock();
     Send(*delivery, chunk, last);

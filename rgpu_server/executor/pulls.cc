@@ -12,7 +12,7 @@ std::shared_ptr<Pull> Pulls::Add(const std::shared_ptr<Pull>& pull) {
   pull->id = ++last_id_;
   pull->received.resize(pull->pieces.size());
   for (const Piece& piece : pull->pieces) {
-    pull->offsets.push_back(pull->missing_bytes);
+    pull->offsets.push_back(pull->from + pull->missing_bytes);
     pull->missing_bytes += piece.size;
   }
   pulls_[pull->id] = pull;

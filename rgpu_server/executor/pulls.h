@@ -23,6 +23,7 @@ struct Pull {
   uint32_t thread = 0;
   uint32_t context = 0;
   std::vector<Piece> pieces;
+  uint64_t from = 0;              // where in the copy the pieces begin
   std::vector<uint64_t> offsets;  // of the pieces in the copy
   std::vector<bool> received;     // by piece
   uint64_t missing_bytes = 0;

@@ -1,5 +1,7 @@
 #include "rgpu_server/executor/staging.h"
 
+#include <algorithm>
+
 namespace rgpu::exec {
 
 CUresult Staging::Take(uint32_t bytes, Piece* piece) {
@@ -19,6 +21,12 @@ CUresult Staging::Take(uint32_t bytes, Piece* piece) {
   *piece = {shared_.get() + shared_used_, bytes, shared_};
   shared_used_ += rounded;
   return CUDA_SUCCESS;
+}
+
+uint64_t Staging::Left() {
+  std::lock_guard lock(mutex_);
+  const uint64_t taken = std::min<uint64_t>(total_bytes_, kMaxStagingBytes);
+  return kMaxStagingBytes - taken + sizes_[0].free.size() * sizes_[0].bytes;
 }
 
 CUresult Staging::TakeSlot(uint32_t bytes, std::shared_ptr<uint8_t>* slot) {

@@ -35,6 +35,8 @@ class Staging : public std::enable_shared_from_this<Staging> {
   // The context is current; bytes <= wire::kMaxBulkBytes.  CUDA_ERROR_OUT_OF_MEMORY above the
   // limit.
   CUresult Take(uint32_t bytes, Piece* piece);
+  // What pieces can still be taken of.
+  uint64_t Left();
   // Gives back what is not in use; the context is current and about to be destroyed.
   void Abandon();
 

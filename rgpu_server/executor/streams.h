@@ -35,8 +35,9 @@ struct Delivery {
   uint64_t seq = 0;
   uint32_t thread = 0;
   uint32_t context = 0;
-  std::deque<Chunk> chunks;  // those not sent yet, in order
-  bool done = false;         // everything is in the outbox
+  std::deque<Chunk> chunks;    // those not sent yet, in order
+  uint64_t to_come_bytes = 0;  // of a long copy, that are in no chunk yet
+  bool done = false;           // everything is in the outbox
 };
 
 // An internal event behind some commands, and what can be let go once it is complete.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from helpers import clients
+from helpers.server import Server
 
 START = """
 import ctypes, os
@@ -34,8 +36,35 @@ class Plane(ctypes.Structure):
 """
 
 
-def check(server: str, source: str) -> None:
-    code, output, errors = clients.run(server, START + source + "\nprint('ok')\n")
+LONG = """
+from array import array
+MIB = 1 << 20
+sizes = 300 * MIB, 130 * MIB + 12
+ones = [c_void_p(), stream()]
+cuda("cuStreamCreate", byref(ones[0]), 0)
+flag = cuda.alloc(4)
+places, memories = [cuda.alloc(size) for size in sizes], [pinned(size) for size in sizes]
+
+def pieces(size):
+    return [(at, min(MIB, size - at)) for at in range(0, size, MIB)]
+
+def numbers(at, count):
+    return array("I", [at]).tobytes() * (count // 4)
+
+def behind_a_wait(copy):
+    cuda("cuMemsetD32_v2", c_uint64(flag), 0, c_size_t(1))
+    cuda("cuCtxSynchronize")
+    for i, size in enumerate(sizes):
+        cuda("cuStreamWaitValue32_v2", ones[i], c_uint64(flag), 1, 1)
+        copy(places[i], memories[i][0], size, ones[i])
+    cuda("cuStreamWriteValue32_v2", last, c_uint64(flag), 1, 0)
+
+last = stream()
+"""
+
+
+def check(server: str, source: str, **extra: str) -> None:
+    code, output, errors = clients.run(server, START + source + "\nprint('ok')\n", **extra)
     assert (code, output) == (0, "ok\n"), errors
 
 
@@ -247,4 +276,31 @@ cuda("cuPointerGetAttribute", byref(kind), 2, c_uint64(there + 5))
 assert kind.value == 2
 assert cuda.result("cuPointerGetAttribute", byref(kind), 2, c_uint64(second)) == 1
 """,
+    )
+
+
+@pytest.mark.parametrize("kind", ["unix", "shm"])
+def test_long_copies_go_through_little_staging_memory(running: Server, kind: str) -> None:
+    check(
+        running.address(kind),
+        LONG
+        + """
+for place, size in zip(places, sizes):
+    for at, count in pieces(size):
+        cuda("cuMemsetD32_v2", c_uint64(place + at), at, c_size_t(count // 4))
+behind_a_wait(lambda place, memory, size, one: cuda(
+    "cuMemcpyDtoHAsync_v2", memory, c_uint64(place), c_size_t(size), one))
+for one, place, size, (memory, view) in zip(ones, places, sizes, memories):
+    cuda("cuMemsetD8Async", c_uint64(place), 3, c_size_t(size), one)  # comes behind the copy
+    cuda("cuStreamSynchronize", one)
+    assert all(view[at : at + count] == numbers(at, count) for at, count in pieces(size))
+behind_a_wait(lambda place, memory, size, one: cuda(
+    "cuMemcpyHtoDAsync_v2", c_uint64(place), memory, c_size_t(size), one))
+for one, place, size, (memory, view) in zip(ones, places, sizes, memories):
+    cuda("cuMemFreeHost", memory)  # waits until the bytes have been read
+    cuda("cuStreamSynchronize", one)
+    assert all(cuda.download(place + at, count) == numbers(at, count) for at, count in pieces(size))
+    cuda.free(place)
+""",
+        RGPU_MEMORY="600MiB",
     )

@@ -281,6 +281,37 @@ def test_rows_are_pulled_in_portions_that_end_with_a_row() -> None:
         assert client.download(address, width * height) == data
 
 
+def test_a_long_copy_is_one_step_of_its_stream() -> None:
+    """One that is too long for the staging memory to take at once."""
+    with session() as client:
+        width, height = 300_000, 240
+        pitch = width + 96
+        rows = {"pitch": pitch, "width": width, "height": height, "stream": 20}
+        address = client.alloc(pitch * height)
+        data = noise(width * height)
+        for row in range(height):
+            client.upload(address + row * pitch, data[row * width : (row + 1) * width])
+        client.post("rgpuStreamCreate", stream=20, flags=1, priority=0)
+        later = client.post("rgpuCopyDtoHLater", src=address, **rows)
+        zeros = {"dst": address, "element_bytes": 1, "value": 0, "synchronous": 0}
+        client.post("rgpuMemset", **zeros, **rows)
+        assert client.result("rgpuStreamSynchronize", stream=20).status == 0
+        assert client.deliveries.pop(later) == data
+        client.post("rgpuCopyHtoDPull", dst=address, **rows)
+        later = client.post("rgpuCopyDtoHLater", src=address, **rows)
+        left = width * height
+        while left:
+            fields, _ = client.notice(Notice.PULL)
+            offset, size = int(fields["offset"]), int(fields["bytes"])
+            pull = {"pull": int(fields["pull"]), "offset": offset}
+            client.control.send(
+                encode_message(Control.PULL_DATA, pull, bulk=data[offset : offset + size])
+            )
+            left -= size
+        assert client.result("rgpuContextDestroy", ctx=10).status == 0
+        assert client.deliveries[later] == data
+
+
 def test_a_client_that_never_answers_a_pull_can_still_go() -> None:
     with session() as client:
         address = client.alloc(4096)

@@ -209,6 +209,8 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   const Executor::Change change(executor);
   const CUresult result = executor.Unlocked([&] {
     executor.role().Yield();
+    // Bytes on their way to the client lie in the context's staging memory.
+    executor.outbox().Drain(-1);
     for (const auto& link : left.links) driver->cuLinkDestroy(link->state);
     for (const CUlibrary library : left.libraries) driver->cuLibraryUnload(library);
     for (const auto& [dptr, pool] : left.pooled) driver->cuMemFreeAsync(dptr, CU_STREAM_LEGACY);

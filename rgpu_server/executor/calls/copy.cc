@@ -4,6 +4,7 @@
 #include "rgpu_server/executor/copies.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/in_place.h"
+#include "rgpu_server/executor/long_copies.h"
 
 namespace rgpu::exec {
 
@@ -173,6 +174,12 @@ CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPu
   const Rows rows{request.dst, request.pitch, request.width, request.height};
   result = CheckRows(executor, rows, &total);
   if (result != CUDA_SUCCESS || total == 0) return result;
+  if (IsLong(*target.context->staging, total)) {
+    executor.ledger().CountCopy(total);
+    result = StartLongIn(executor, command, target, rows);
+    *asks = result == CUDA_SUCCESS;
+    return result;
+  }
   auto pull = std::make_shared<Pull>();
   pull->seq = command.header.seq;
   pull->thread = command.header.thread;

@@ -6,6 +6,7 @@
 #include "rgpu_server/executor/copies.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/in_place.h"
+#include "rgpu_server/executor/long_copies.h"
 
 namespace rgpu::exec {
 
@@ -215,7 +216,9 @@ CUresult Deliver(Executor& executor, const Command& command,
   delivery->seq = command.header.seq;
   delivery->thread = command.header.thread;
   delivery->context = command.header.context;
-  result = StartDelivery(executor, target, rows, total, delivery.get());
+  result = IsLong(*target.context->staging, total)
+               ? StartLongOut(executor, target, rows, delivery)
+               : StartDelivery(executor, target, rows, total, delivery.get());
   if (result != CUDA_SUCCESS) return result;
   if (total == 0) {
     FailDelivery(executor, command, CUDA_SUCCESS);
