@@ -101,11 +101,7 @@ CUresult PushLaunch(const std::shared_ptr<Function>& function,
                     std::vector<uint8_t> params) {
   auto pending = std::make_shared<PendingLaunch>();
   const Outcome lowered = function->module()->code()->Lower(function->entry, &pending->kernel);
-  if (!lowered.ok()) {
-    base::Log(base::Level::kError, "kernel %s: %s", function->info().name.c_str(),
-              lowered.message.c_str());
-    return lowered.result;
-  }
+  if (!lowered.ok()) return lowered.result;
   // As a driver does, the first launch that needs more local memory than the default stack provides
   // it for every thread that can be resident, and it stays.
   if (!stream->context()->ReserveLocal(pending->kernel->local_bytes()))

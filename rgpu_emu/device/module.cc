@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rgpu_common/native/base/log.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/hostile.h"
 #include "rgpu_emu/device/kernel_abi.h"
@@ -40,21 +41,26 @@ int ModuleCode::FindGlobal(std::string_view name) const {
 }
 
 Outcome ModuleCode::Lower(size_t entry, std::shared_ptr<const Kernel>* kernel) {
-  const std::lock_guard lock(mutex_);
-  if (kernels_[entry] == nullptr) {
-    KernelCode code;
-    Outcome outcome = TheDevice().compiler->Lower(&loaded_, loaded_.entries[entry].name, &code);
-    if (!outcome.ok()) return outcome;
-    outcome = Kernel::Make(code, loaded_.functions.size(), &kernels_[entry]);
-    if (!outcome.ok()) return outcome;
+  if ((*kernel = Known(entry)) != nullptr) return {};
+  // Launches of other kernels do not wait for this one.
+  const std::lock_guard one_at_a_time(lowering_);
+  if ((*kernel = Known(entry)) != nullptr) return {};
+  KernelCode code;
+  Outcome outcome = TheDevice().compiler->Lower(&loaded_, loaded_.entries[entry].name, &code);
+  if (outcome.ok()) outcome = Kernel::Make(code, loaded_.functions.size(), kernel);
+  if (!outcome.ok()) {
+    base::Log(base::Level::kError, "kernel %s: %s", loaded_.entries[entry].name.c_str(),
+              outcome.message.c_str());
+    return outcome;
   }
-  *kernel = kernels_[entry];
+  const std::lock_guard lock(mutex_);
+  kernels_[entry] = *kernel;
   return {};
 }
 
-bool ModuleCode::Lowered(size_t entry) {
+std::shared_ptr<const Kernel> ModuleCode::Known(size_t entry) {
   const std::lock_guard lock(mutex_);
-  return kernels_[entry] != nullptr;
+  return kernels_[entry];
 }
 
 const EntryInfo& Function::info() const { return module_->code()->info().entries[entry]; }

@@ -32,11 +32,15 @@ class ModuleCode {
 
   // Compiles on the first call for this entry; the caller waits.
   Outcome Lower(size_t entry, std::shared_ptr<const Kernel>* kernel);
-  bool Lowered(size_t entry);
+  bool Lowered(size_t entry) { return Known(entry) != nullptr; }
 
  private:
+  // Null: not lowered yet.
+  std::shared_ptr<const Kernel> Known(size_t entry);
+
   LoadedModule loaded_;
-  std::mutex mutex_;
+  std::mutex lowering_;  // held while the compiler works
+  std::mutex mutex_;     // never
   std::vector<std::shared_ptr<const Kernel>> kernels_;
 };
 

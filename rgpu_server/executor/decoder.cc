@@ -5,6 +5,7 @@
 
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/in_place.h"
+#include "rgpu_server/executor/loads.h"
 #include "rgpu_server/executor/printed.h"
 
 namespace rgpu::exec {
@@ -117,6 +118,7 @@ bool Decoder::MustHold(const OpcodeInfo& info, const Command& command) {
   Gate& gate = executor_.gate();
   if (!info.gated || gate.AdmitsAll() || (!gate.on() && !gate.suspended())) return false;
   std::lock_guard lock(executor_.mutex());
+  LoadBeforeLaunch(executor_, command);
   return !executor_.gate().Admits(executor_.Predict(command));
 }
 
@@ -132,6 +134,7 @@ bool Decoder::TryHeld(Scratch& scratch, bool* go_on) {
   command.out = &scratch.out;
   if (info.gated) {
     std::lock_guard lock(executor_.mutex());
+    LoadBeforeLaunch(executor_, command);
     if (!executor_.gate().Admits(executor_.Predict(command))) return false;
   }
   const Held::Entry entry = held_.Take();  // holds what the command points to

@@ -52,6 +52,7 @@ class Gate {
   }
   // The decoder holds work back (or no longer does).
   void SetHolding(bool holding);
+  bool holding() const { return holding_; }
   // Within a call: waits until Admits says so, without the lock, in a thread that gives up the
   // decoder.  An error: the session is spent.
   CUresult Await(uint64_t ns);

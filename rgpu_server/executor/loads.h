@@ -39,6 +39,11 @@ struct FunctionFacts {
 };
 CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts);
 
+// A kernel's first launch: has the driver load the code, which may mean to compile it.  Lets go of
+// the lock meanwhile, and of the wish for the token.  Does nothing for other commands, for code
+// that was loaded before, and for what the launch will refuse.
+void LoadBeforeLaunch(Executor& executor, const Command& command);
+
 // function or kernel: the other id is 0.
 CUresult FindFunction(Executor& executor, uint64_t function, uint64_t kernel, Function** found);
 

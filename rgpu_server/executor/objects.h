@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ struct Function {
   CUfunction function = nullptr;
   CUkernel kernel = nullptr;
   uint64_t local_bytes = 0;  // per thread
+  // What the driver answered when it was to load the code.  None: it has not been asked, or a
+  // launch has failed with its answer since.
+  std::optional<CUresult> loaded;
   // Before it has run: long enough that it is measured by itself.
   std::shared_ptr<Estimate> estimate = std::make_shared<Estimate>(kFirstKernelNs);
 

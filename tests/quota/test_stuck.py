@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from helpers import clients
 from helpers.server import Server
 from helpers.waiting import wait_until
+from worker.client import LEGACY
 
-from quota.tenant import ENDLESS, MS, Tenant, tenants
+from quota.tenant import ENDLESS, MS, PTX, Tenant, tenants
 from rgpu_client.control import ControlClient
 
 MIB = 1 << 20
@@ -17,6 +22,7 @@ HALF = {"share_request_ppm": 500_000, "memory_bytes": 64 * MIB}
 VICTIM = {"lease_key": "v", **HALF}
 CULPRIT = {"lease_key": "a", **HALF}
 LAUNCH_TIMEOUT = 702
+SILENCE = 2.5  # seconds; longer than the loop waits for a worker that has the device
 
 
 def worker_of(control: ControlClient, key: str) -> int:
@@ -36,6 +42,33 @@ def hold_the_token(culprit: Tenant) -> None:
     """Its kernels are on the device now, and more wait."""
     for _ in range(400):
         culprit.hold(2 * MS)
+
+
+@contextmanager
+def compilers_stopped(server: Server) -> Iterator[None]:
+    """As if what they are asked for took very long."""
+    stopped = [
+        pid
+        for pid in server.descendants()
+        if b"rgpu_emu.compiler" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert stopped
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def keeps_busy(victim: Tenant, *culprits: Tenant) -> None:
+    """The victim's work goes on, for so long that who does not give the device back is ended."""
+    until = time.monotonic() + SILENCE
+    while time.monotonic() < until:
+        for culprit in culprits:
+            culprit.hold(MS)
+        goes_on(victim)
 
 
 def test_a_client_that_is_killed_while_it_holds_the_token(server: Server) -> None:
@@ -174,3 +207,46 @@ def test_an_endless_kernel_in_the_own_lease_harms_the_own_lease(server: Server) 
         goes_on(victim)
         assert culprit.gone().startswith(f"{LAUNCH_TIMEOUT}: ")
         goes_on(sibling, 5)
+
+
+def test_a_kernel_that_takes_long_to_compile(server: Server) -> None:
+    """Its worker neither holds the device nor is taken for dead, and the kernel runs in the end."""
+    with tenants(server, VICTIM, CULPRIT) as (victim, culprit):
+        goes_on(victim)  # its kernel is compiled
+        with compilers_stopped(server):
+            culprit.hold(MS)
+            keeps_busy(victim)
+        assert len(culprit.runs()) == 1
+
+
+def test_a_kernel_that_takes_long_to_compile_for_one_who_was_alone(server: Server) -> None:
+    """The device was its own when it launched, and is not when the kernel is compiled."""
+    with tenants(server, VICTIM, CULPRIT) as (victim, culprit):
+        goes_on(victim)
+        image = PTX + b"\0"
+        culprit.post("rgpuImagePut", image=49, offset=0, total=len(image), bulk=image)
+        culprit.call(
+            "rgpuModuleLoad", module=50, image=49, options=b"", info_log_bytes=0, error_log_bytes=0
+        )
+        culprit.call("rgpuModuleGetFunction", module=50, name=b"hold", function=51)
+        culprit.hold(MS)
+        culprit.synchronize()
+        with compilers_stopped(server):
+            culprit.hold(100 * MS)
+            waiting = culprit.post("rgpuStreamSynchronize", thread=2, stream=LEGACY)
+            culprit.hold(MS, function=51)
+            assert culprit.wait(waiting).status == 0  # calls that wait already go on
+            keeps_busy(victim)
+        assert len(culprit.runs()) == 3
+
+
+def test_kernels_that_are_launched_while_another_is_compiled(server: Server) -> None:
+    with tenants(server, VICTIM, CULPRIT) as (victim, culprit):
+        goes_on(victim)
+        culprit.hold(MS)
+        culprit.synchronize()
+        with compilers_stopped(server):
+            loading = culprit.post("rgpuFunctionLoad", thread=2, function=ENDLESS, load=1)
+            keeps_busy(victim, culprit)
+        assert culprit.wait(loading).status == 0
+        assert len(culprit.runs()) > 1

@@ -136,7 +136,10 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
   result = LoadCharged(
       executor, 0, [&] { return driver->cuFuncLoad(function->function); }, [] {}, &charged);
   // It stays loaded until its module goes, and so does the charge.
-  if (result == CUDA_SUCCESS) function->code->charged_bytes += charged.bytes;
+  if (result == CUDA_SUCCESS) {
+    function->code->charged_bytes += charged.bytes;
+    function->loaded = CUDA_SUCCESS;
+  }
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "gen/codec.gen.h"
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/loads.h"
@@ -57,6 +58,34 @@ CUresult ReadAttributes(wire::ByteView bytes,
   return CUDA_SUCCESS;
 }
 
+CUresult LoadCode(const Driver& driver, const Function& function) {
+  CUfunction code = function.function;
+  if (code == nullptr) {
+    const CUresult result = driver->cuKernelGetFunction(&code, function.kernel);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return driver->cuFuncLoad(code);
+}
+
+// The kernel of a launch that is to be issued now, loaded.
+CUresult FindLoaded(Executor& executor, const Command& command, const rgpuLaunch_Request& request,
+                    Function** function) {
+  CUresult result = FindFunction(executor, request.function, request.kernel, function);
+  if (result != CUDA_SUCCESS || (*function)->loaded == CUDA_SUCCESS) return result;
+  if (!(*function)->loaded) {
+    LoadBeforeLaunch(executor, command);
+    // Meanwhile the turn may have passed, and the kernel may have gone.
+    result = executor.gate().Await(executor.Predict(command));
+    if (result == CUDA_SUCCESS) {
+      result = FindFunction(executor, request.function, request.kernel, function);
+    }
+    if (result != CUDA_SUCCESS) return result;
+  }
+  const CUresult loaded = (*function)->loaded.value_or(CUDA_SUCCESS);
+  if (loaded != CUDA_SUCCESS) (*function)->loaded.reset();  // the next launch tries again
+  return loaded;
+}
+
 // The driver provides stack and spills for all threads that can be resident, and keeps them.  A
 // posted command does not wait for frees: the program gets its error, as it does natively.
 CUresult ChargeLaunch(Executor& executor, Context& context, const Function& function) {
@@ -108,13 +137,42 @@ CUresult LaunchOn(const Driver& driver, const rgpuLaunch_Request& request, CUfun
 
 }  // namespace
 
+void LoadBeforeLaunch(Executor& executor, const Command& command) {
+  if (static_cast<Opcode>(command.header.opcode) != Opcode::rgpuLaunch) return;
+  rgpuLaunch_Request request;
+  wire::Reader fields(command.head.data, command.head.size);
+  if (!Get(fields, &request)) return;
+  std::shared_ptr<Function> function;  // may be destroyed meanwhile
+  const CUresult found = request.function != 0
+                             ? executor.functions().Share(request.function, &function)
+                             : executor.kernels().Share(request.kernel, &function);
+  if (found != CUDA_SUCCESS || function->loaded) return;
+  const Driver& driver = executor.driver();
+  Target target;
+  if (executor.Find(command, request.stream, &target) != CUDA_SUCCESS) return;
+  if (function->function == nullptr &&
+      PlaceLibrary(executor, *target.context, *function->code) != CUDA_SUCCESS) {
+    return;
+  }
+  CUresult result = CUDA_ERROR_NOT_SUPPORTED;  // a driver older than 12.4: the launch loads
+  if (driver->cuFuncLoad != nullptr) {
+    Gate& gate = executor.gate();
+    const bool holding = gate.holding();
+    gate.SetHolding(false);
+    result = executor.Unlocked([&] { return LoadCode(driver, *function); });
+    gate.SetHolding(holding);
+  }
+  function->loaded = result == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS : result;
+}
+
 CUresult Run(Executor& executor, const Command& command, const rgpuLaunch_Request& request,
              rgpuLaunch_Reply*) {
+  // Before the stream is looked up: this may let go of the lock.
+  Function* function = nullptr;
+  const CUresult found = FindLoaded(executor, command, request, &function);
   Target target;
   CUresult result = executor.FindCredited(command, request.stream, &target);
-  if (result != CUDA_SUCCESS) return result;
-  Function* function = nullptr;
-  result = FindFunction(executor, request.function, request.kernel, &function);
+  if (result == CUDA_SUCCESS) result = found;
   if (result != CUDA_SUCCESS) return result;
   // A kernel takes the context of its stream, a function has its own.
   if (function->function != nullptr && function->context != target.context->id) {
