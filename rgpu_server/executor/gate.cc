@@ -231,7 +231,8 @@ void Gate::SetRoomy() {
   roomy_.store(roomy ? grant_.futex : 0, std::memory_order_relaxed);
 }
 
-void Gate::Marked(const std::shared_ptr<Point>& point) {
+void Gate::Marked(Stream& stream, const std::shared_ptr<Point>& point) {
+  std::erase_if(unmarked_, [&](const auto& other) { return other.get() == &stream; });
   points_.push_back(point);
   if (!alone()) WakeThread();
 }

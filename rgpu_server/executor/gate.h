@@ -65,7 +65,7 @@ class Gate {
   // Work was given to `stream`.
   void Issued(Stream& stream, const std::shared_ptr<Estimate>& kind, uint64_t units);
   // A marker that stands behind work was recorded.
-  void Marked(const std::shared_ptr<Point>& point);
+  void Marked(Stream& stream, const std::shared_ptr<Point>& point);
   // Its work is complete.
   void Completed(const Marker& marker);
   // Work of about `ns` was done for the lease by somebody else than the device.

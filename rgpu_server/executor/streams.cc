@@ -128,7 +128,7 @@ CUresult Executor::Mark(Stream& stream, bool quiet) {
   stream.marked = stream.issued;
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
-  if (!stream.unmarked_load.empty()) gate_.Marked(point);
+  if (!stream.unmarked_load.empty()) gate_.Marked(stream, point);
   stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
                                 std::move(stream.unmarked_keep),
                                 std::exchange(stream.unmarked_load, {}), stream.unmarked_since_ns});
