@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gen/codec.gen.h"
 #include "gen/opcodes.gen.h"
 #include "rgpu_common/native/base/clock.h"
 
@@ -20,6 +21,24 @@ constexpr uint64_t kDeviceGranule = 2U << 20;
 
 // What a client asks for may be any number.
 constexpr uint64_t kMostPredictedBytes = 64U << 20;
+
+// The bytes of a copy or set, at most `most`.
+template <typename Request>
+uint64_t BytesOf(const Command& command, uint64_t most) {
+  Request request;
+  wire::Reader fields(command.head.data, command.head.size);
+  if (!Get(fields, &request)) return 0;
+  uint64_t bytes = 0;
+  if constexpr (requires { request.bytes; }) {
+    bytes = request.bytes;
+  } else if (__builtin_mul_overflow(request.width, request.height, &bytes)) {
+    return most;
+  }
+  if constexpr (requires { request.element_bytes; }) {
+    if (__builtin_mul_overflow(bytes, uint64_t{request.element_bytes}, &bytes)) return most;
+  }
+  return std::min(bytes, most);
+}
 
 }  // namespace
 
@@ -36,15 +55,31 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       directs_(*this),
       gate_(*this, lease.page, lease.slot, std::move(lease.signal)) {}
 
-uint64_t Executor::Predict(const Command& command) const {
-  const auto opcode = static_cast<Opcode>(command.header.opcode);
-  if (opcode == Opcode::rgpuCopyInDirect || opcode == Opcode::rgpuCopyOutDirect) {
-    uint64_t fields[2] = {};  // address, bytes
-    if (command.head.size >= sizeof fields) std::memcpy(fields, command.head.data, sizeof fields);
-    return copies_.in->Predict(std::clamp<uint64_t>(fields[1], 1, kMostPredictedBytes));
+uint64_t Executor::PredictCopy(const Command& command, uint64_t most) const {
+  switch (static_cast<Opcode>(command.header.opcode)) {
+    case Opcode::rgpuCopyInDirect:
+      return copies_.in->Predict(BytesOf<rgpuCopyInDirect_Request>(command, kMostPredictedBytes));
+    case Opcode::rgpuCopyOutDirect:
+      return copies_.out->Predict(BytesOf<rgpuCopyOutDirect_Request>(command, kMostPredictedBytes));
+    case Opcode::rgpuCopyHtoDPull:
+      return copies_.in->Predict(BytesOf<rgpuCopyHtoDPull_Request>(command, most));
+    case Opcode::rgpuCopyDtoH:  // asks again for each piece
+      return copies_.out->Predict(BytesOf<rgpuCopyDtoH_Request>(command, wire::kPieceBytes));
+    case Opcode::rgpuCopyDtoHLater:
+      return copies_.out->Predict(BytesOf<rgpuCopyDtoHLater_Request>(command, most));
+    case Opcode::rgpuCopyDtoD:
+      return copies_.within->Predict(BytesOf<rgpuCopyDtoD_Request>(command, most));
+    case Opcode::rgpuMemset:
+      return copies_.set->Predict(BytesOf<rgpuMemset_Request>(command, most));
+    default:
+      return copies_.in->Predict(command.header.bulk_bytes);
   }
-  if (opcode != Opcode::rgpuLaunch) {
-    return copies_.in->Predict(std::max<uint64_t>(command.header.bulk_bytes, 1));
+}
+
+uint64_t Executor::Predict(const Command& command) const {
+  // A client may ask for any number of bytes; more than it can have are refused.
+  if (static_cast<Opcode>(command.header.opcode) != Opcode::rgpuLaunch) {
+    return PredictCopy(command, std::max(ledger_.limit(), kMostPredictedBytes));
   }
   uint64_t ids[2] = {};  // function, kernel: the first fields
   if (command.head.size >= sizeof ids) std::memcpy(ids, command.head.data, sizeof ids);

@@ -58,10 +58,17 @@ struct Work {
 
 // What is known of how long copies and sets take, in ns per byte.
 struct CopyEstimates {
-  std::shared_ptr<Estimate> in = std::make_shared<Estimate>(0.1);
-  std::shared_ptr<Estimate> out = std::make_shared<Estimate>(0.1);
-  std::shared_ptr<Estimate> within = std::make_shared<Estimate>(0.02);
-  std::shared_ptr<Estimate> set = std::make_shared<Estimate>(0.02);
+  // What a copy of 4 bytes takes is its start, and says nothing about one of 4 MiB.
+  static constexpr uint64_t kLeastBytes = 64U << 10;
+  static constexpr double kTrust = 16;
+  static std::shared_ptr<Estimate> Guess(double ns_per_byte) {
+    return std::make_shared<Estimate>(ns_per_byte, kLeastBytes, kTrust);
+  }
+
+  std::shared_ptr<Estimate> in = Guess(0.1);
+  std::shared_ptr<Estimate> out = Guess(0.1);
+  std::shared_ptr<Estimate> within = Guess(0.02);
+  std::shared_ptr<Estimate> set = Guess(0.02);
 };
 
 class Executor {
@@ -221,6 +228,7 @@ class Executor {
   uint64_t resident_threads();
 
  private:
+  uint64_t PredictCopy(const Command& command, uint64_t most) const;
   bool ChargeAfterOthers(uint64_t bytes);
   void WaitForPoolFrees();
   void TrimPools();

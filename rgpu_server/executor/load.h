@@ -13,9 +13,15 @@ namespace rgpu::exec {
 // corrected by what was measured.
 struct Estimate {
   explicit Estimate(double first_guess_ns) : ns_per_unit(first_guess_ns) {}
+  // `least`: fewer units take as long as so many.  `trust`: the first guess is right within this
+  // factor, whatever the first measurement says.
+  Estimate(double first_guess_ns, uint64_t least, double trust)
+      : ns_per_unit(first_guess_ns), least_units(least), most_first_factor(trust) {}
 
+  // What so many units count as.
+  uint64_t Counted(uint64_t units) const { return std::max(units, least_units); }
   uint64_t Predict(uint64_t units) const {
-    return static_cast<uint64_t>(ns_per_unit * static_cast<double>(units));
+    return static_cast<uint64_t>(ns_per_unit * static_cast<double>(Counted(units)));
   }
   // What is predicted now took `factor` times as long.  The first measurement counts alone; later
   // ones move the estimate by a bounded part, because a marker that is seen late makes the one
@@ -24,13 +30,15 @@ struct Estimate {
     if (measured) {
       ns_per_unit *= 0.5 + 0.5 * std::clamp(factor, 0.25, 4.0);
     } else {
-      ns_per_unit *= factor;
+      ns_per_unit *= std::clamp(factor, 1 / most_first_factor, most_first_factor);
     }
     ns_per_unit = std::clamp(ns_per_unit, 1e-4, 60e9);
     measured = true;
   }
 
   double ns_per_unit;
+  const uint64_t least_units = 1;
+  const double most_first_factor = 1e12;
   bool measured = false;
 };
 
@@ -86,7 +94,7 @@ class Load {
     for (Part& part : parts_) {
       if (part.kind == nullptr) part.kind = kind;
       if (part.kind != kind) continue;
-      part.units += units;
+      part.units += kind->Counted(units);
       return true;
     }
     return false;

@@ -22,6 +22,7 @@ GROUPS = [
     "handshake",
     "lane",
     "lease",
+    "load",
     "outbox",
     "probe",
     "ring",

@@ -13,6 +13,7 @@ from worker.client import LEGACY, SECONDS, Client
 from worker.test_daemon import LIMIT, LeasePage, Pooled, open_session, pooled
 
 NONE, SLICE, OPEN, RECALLED = 1, 3, 4, 5
+MIB = 1 << 20
 LONG_NS = 60_000_000_000
 LOOP_GONE_NS = 6_000_000_000
 FIELDS = (
@@ -269,3 +270,31 @@ def test_a_worker_that_is_not_scheduled_asks_nobody() -> None:
         memset(client, at, 6)
         assert client.download(at, 4096) == bytes([6]) * 4096
         assert not select.select([page.signal_fd], [], [], 0)[0]
+
+
+PLACE = {"pitch": 0, "height": 1, "stream": LEGACY}
+BOTH = {"dst_pitch": MIB, "src_pitch": MIB, "width": MIB, "height": 16, "stream": LEGACY}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected_us"),
+    [
+        ("rgpuMemset", {"element_bytes": 4, "value": 1, "width": 4 * MIB, "synchronous": 0}, 335),
+        ("rgpuCopyDtoD", {"synchronous": 0, **BOTH}, 335),
+        ("rgpuCopyHtoDPull", {"width": 16 * MIB}, 1677),
+        ("rgpuCopyDtoHLater", {"width": 16 * MIB}, 1677),
+        ("rgpuCopyDtoH", {"width": 16 * MIB}, 26),  # its pieces ask one by one
+    ],
+)
+def test_copies_and_sets_ask_for_as_long_as_they_take(
+    name: str, arguments: dict[str, int], expected_us: int
+) -> None:
+    with gated() as (_, page, client):
+        at = client.alloc(32 * MIB)
+        places = {"src": at} if "DtoH" in name else {"dst": at}
+        if name == "rgpuCopyDtoD":
+            places = {"dst": at, "src": at + 16 * MIB}
+        else:
+            arguments = {**PLACE, **arguments}
+        client.post(name, **places, **arguments)
+        assert page.until(wanting=1)["kernel_us"] == expected_us
