@@ -1,11 +1,14 @@
 // The system calls that a worker is refused.  A list of what is refused, not of what is allowed:
 // the device library decides what it needs, and NVIDIA's changes that from release to release.
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -131,6 +134,7 @@ constexpr int kRefusedWithoutDriver[] = {
     SYS_rt_sigqueueinfo,
     SYS_rt_tgsigqueueinfo,
     SYS_pidfd_send_signal,
+    SYS_ioprio_set,
     SYS_setrlimit,
 #if defined(__x86_64__)
     SYS_fork,
@@ -149,6 +153,16 @@ constexpr int kRefusedWithoutDriver[] = {
     SYS_mknod,
     SYS_inotify_init,
 #endif
+};
+
+// And these without NVIDIA's driver only about the process itself, which their first argument says:
+// the workers of a daemon that is not root are all of one user.
+constexpr int kOnlyForItself[] = {
+    SYS_tgkill,  // abort
+    SYS_sched_setaffinity,
+    SYS_sched_setscheduler,
+    SYS_sched_setparam,
+    SYS_sched_setattr,
 };
 
 // The work of a gateway.
@@ -208,6 +222,44 @@ void RefuseNewLimits(std::vector<sock_filter>* program) {
                                   });
 }
 
+// `call` about another process than this one, which its first argument names; 0 is this one.
+void RefuseOthers(std::vector<sock_filter>* program, int call) {
+  program->insert(program->end(), {
+                                      Jump(static_cast<unsigned int>(call), 0, 5),
+                                      Argument(0),
+                                      Jump(0, 2, 0),
+                                      Jump(static_cast<unsigned int>(getpid()), 1, 0),
+                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+                                  });
+}
+
+// Priorities of other processes, of groups and of users.
+void RefuseOthersPriorities(std::vector<sock_filter>* program) {
+  program->insert(program->end(), {
+                                      Jump(SYS_setpriority, 0, 7),
+                                      Argument(0),
+                                      Jump(PRIO_PROCESS, 0, 3),
+                                      Argument(1),
+                                      Jump(0, 2, 0),
+                                      Jump(static_cast<unsigned int>(getpid()), 1, 0),
+                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+                                  });
+}
+
+// The owner of a descriptor gets a signal, which may be SIGKILL, when something comes.
+void RefuseOwners(std::vector<sock_filter>* program) {
+  program->insert(program->end(), {
+                                      Jump(SYS_fcntl, 0, 5),
+                                      Argument(1),
+                                      Jump(F_SETOWN, 1, 0),
+                                      Jump(F_SETOWN_EX, 0, 1),
+                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+                                  });
+}
+
 }  // namespace
 
 bool InstallSeccomp(Calls profile) {
@@ -228,6 +280,9 @@ bool InstallSeccomp(Calls profile) {
   }
   if (profile != Calls::kDriver) {
     for (const int call : kRefusedWithoutDriver) Refuse(&program, call);
+    for (const int call : kOnlyForItself) RefuseOthers(&program, call);
+    RefuseOthersPriorities(&program);
+    RefuseOwners(&program);
     RefuseProcesses(&program);
     RefuseNewLimits(&program);
   }

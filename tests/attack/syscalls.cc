@@ -1,6 +1,7 @@
 // What the worker's filter of system calls answers: a line per call, "name errno" (0: allowed).
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -45,6 +46,25 @@ int main() {
   Try("socket", SYS_socket, AF_INET, SOCK_STREAM, 0);
   Try("execve", SYS_execve, "/bin/true", nullptr, nullptr);
   Try("kill", SYS_kill, getppid(), 0);
+  Try("tgkill", SYS_tgkill, getpid(), gettid(), 0);
+  Try("tgkill of another", SYS_tgkill, getppid(), getppid(), 0);
+  cpu_set_t cpus;
+  sched_getaffinity(0, sizeof cpus, &cpus);
+  Try("set affinity", SYS_sched_setaffinity, 0, sizeof cpus, &cpus);
+  Try("set affinity by its id", SYS_sched_setaffinity, getpid(), sizeof cpus, &cpus);
+  Try("set affinity of another", SYS_sched_setaffinity, getppid(), sizeof cpus, &cpus);
+  const sched_param normal{};
+  Try("set scheduler", SYS_sched_setscheduler, 0, SCHED_OTHER, &normal);
+  Try("set scheduler of another", SYS_sched_setscheduler, getppid(), SCHED_OTHER, &normal);
+  Try("set scheduling of another", SYS_sched_setparam, getppid(), &normal);
+  const int priority = getpriority(PRIO_PROCESS, 0);
+  Try("set priority", SYS_setpriority, PRIO_PROCESS, 0, priority);
+  Try("set priority of another", SYS_setpriority, PRIO_PROCESS, getppid(), priority);
+  Try("set priority of a user", SYS_setpriority, PRIO_USER, 0, priority);
+  Try("duplicate", SYS_fcntl, STDOUT_FILENO, F_DUPFD, 0);
+  Try("set owner", SYS_fcntl, STDOUT_FILENO, F_SETOWN, getppid());
+  const f_owner_ex owner{F_OWNER_PID, getppid()};
+  Try("set owner exactly", SYS_fcntl, STDOUT_FILENO, F_SETOWN_EX, &owner);
   std::thread([] { std::puts("thread 0"); }).join();
   std::fflush(stdout);
   // What is searched for leaks at exit is refused as well.

@@ -1,5 +1,5 @@
 """The filter of system calls, asked from inside: what runs in a worker starts no process, sets no
-limit and reaches no other process.
+limit and reaches no other process, be it only by a signal or by its priority.
 """
 
 from __future__ import annotations
@@ -21,6 +21,20 @@ EXPECTED = {
     "socket": errno.EPERM,
     "execve": errno.EPERM,
     "kill": errno.EPERM,
+    "tgkill": 0,
+    "tgkill of another": errno.EPERM,
+    "set affinity": 0,
+    "set affinity by its id": 0,
+    "set affinity of another": errno.EPERM,
+    "set scheduler": 0,
+    "set scheduler of another": errno.EPERM,
+    "set scheduling of another": errno.EPERM,
+    "set priority": 0,
+    "set priority of another": errno.EPERM,
+    "set priority of a user": errno.EPERM,
+    "duplicate": 0,
+    "set owner": errno.EPERM,
+    "set owner exactly": errno.EPERM,
     "thread": 0,
 }
 
