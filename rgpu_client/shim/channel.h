@@ -90,7 +90,7 @@ class Channel {
 
   // Posts a command.  Returns the session's sticky error, or CUDA_ERROR_NOT_SUPPORTED for an opcode
   // that the server lacks, or CUDA_ERROR_INVALID_VALUE when bulk could not be read (zeros were
-  // sent).
+  // sent) or the request is too long for a frame (nothing was sent).
   template <typename Op>
   CUresult Post(const Issuer& issuer, const typename Op::Request& request,
                 const PostOptions& options = {}) {
@@ -104,6 +104,7 @@ class Channel {
     wire::Writer head =
         Begin(issuer, Op::kOpcode, static_cast<uint8_t>(options.more ? wire::kMore : 0));
     Put(head, request);
+    if (!Fits()) return CUDA_ERROR_INVALID_VALUE;
     Account(issuer, options);
     if (direct) return SendDirect(append, options);
     const bool good = End(options);
@@ -125,6 +126,7 @@ class Channel {
       const std::lock_guard append(append_mutex_);
       wire::Writer head = Begin(issuer, Op::kOpcode, wire::kWantsReply);
       Put(head, request);
+      if (!Fits()) return CUDA_ERROR_INVALID_VALUE;
       EndCall(issuer, waiter, Op::kReports);
     }
     Flush();
@@ -151,6 +153,7 @@ class Channel {
     std::unique_lock append(append_mutex_);
     wire::Writer head = Begin(issuer, Op::kOpcode, 0);
     Put(head, request);
+    if (!Fits()) return CUDA_ERROR_INVALID_VALUE;
     Account(issuer, options);
     Expect(region, pulled);
     const bool good = End(options);
@@ -193,6 +196,7 @@ class Channel {
   friend class Pump;
   friend class Flusher;
   friend class LeadHook;
+  class Landing;
   static constexpr uint32_t kBatchCommands = 64;
   static constexpr size_t kBatchBytes = 16U << 10;
   static constexpr size_t kDirectBulkBytes = 8U << 10;
@@ -217,6 +221,7 @@ class Channel {
   // channel_send.cc
   CUresult Ready(Opcode opcode) const;
   wire::Writer Begin(const Issuer& issuer, Opcode opcode, uint8_t flags);
+  bool Fits();
   bool End(const PostOptions& options);
   void EndCall(const Issuer& issuer, Waiter& waiter, bool reports);
   void Account(const Issuer& issuer, const PostOptions& options);
@@ -247,6 +252,7 @@ class Channel {
   // The reply is here, and all bytes that it says are complete.  With receive_mutex_.
   bool IsAnswered(const Waiter& waiter) const { return waiter.done && landed_ >= waiter.watermark; }
   void HandOver();
+  void WaitForLanding(std::unique_lock<std::mutex>& lock);
   void Lost(std::string_view sentence);
   std::string LostSentence(const char* plain) const;
   void StopWaiting();
@@ -283,6 +289,8 @@ class Channel {
   std::atomic<uint64_t> expected_count_{0};
   uint64_t landed_ = 0;  // delivery frames that are in place
   bool lost_ = false;
+  bool landing_ = false;  // the thread in reader_ puts bytes into memory of the program
+  std::condition_variable landing_over_;
 };
 
 }  // namespace rgpu::shim

@@ -1,5 +1,6 @@
 // The receiving half of the channel: who reads, and what each frame does.
 #include <algorithm>
+#include <optional>
 
 #include "rgpu_client/shim/channel.h"
 #include "rgpu_client/shim/pump.h"
@@ -84,9 +85,34 @@ bool Channel::ReadWithoutBlocking() {
 
 void Channel::Poll() { ReadWithoutBlocking(); }
 
+// While it lives, the thread that reads puts bytes into memory of the program, or into a sink on
+// the stack of a thread that waits.
+class Channel::Landing {
+ public:
+  // With receive_mutex_, in which the place was found.
+  explicit Landing(Channel* channel) : channel_(channel) { channel_->landing_ = true; }
+  ~Landing() {
+    const std::lock_guard lock(channel_->receive_mutex_);
+    channel_->landing_ = false;
+    if (channel_->lost_) channel_->landing_over_.notify_all();
+  }
+  Landing(const Landing&) = delete;
+  Landing& operator=(const Landing&) = delete;
+
+ private:
+  Channel* const channel_;
+};
+
+// A thread whose write failed may say that the connection is lost while another one lands bytes.
+// Who gives memory back because of that waits until it is done; it is soon, the connection is shut.
+void Channel::WaitForLanding(std::unique_lock<std::mutex>& lock) {
+  landing_over_.wait(lock, [&] { return !lost_ || !landing_; });
+}
+
 CUresult Channel::WaitForReply(Waiter& waiter) {
   ReadUntil(waiter.wake, [&] { return IsAnswered(waiter); });
-  const std::lock_guard lock(receive_mutex_);
+  std::unique_lock lock(receive_mutex_);
+  WaitForLanding(lock);
   std::erase(waiters_, &waiter);
   return IsAnswered(waiter) ? static_cast<CUresult>(waiter.status) : sticky();
 }
@@ -121,16 +147,22 @@ bool Channel::ExpectsIn(uint64_t address, uint64_t bytes) {
 }
 
 CUresult Channel::WaitForDeliveries(uint64_t address, uint64_t bytes) {
-  if (!expects_deliveries()) return sticky();
-  Flush();
-  {
+  if (expects_deliveries()) {
+    Flush();
+    {
+      const std::lock_guard lock(receive_mutex_);
+      ++watchers_;
+    }
+    ReadUntil(progress_, [&] { return !ExpectedMeets(address, bytes) || sticky_.load() != 0; });
     const std::lock_guard lock(receive_mutex_);
-    ++watchers_;
+    --watchers_;
   }
-  ReadUntil(progress_, [&] { return !ExpectedMeets(address, bytes) || sticky_.load() != 0; });
-  const std::lock_guard lock(receive_mutex_);
-  --watchers_;
-  return sticky();
+  const CUresult status = sticky();
+  if (status != CUDA_SUCCESS) {
+    std::unique_lock lock(receive_mutex_);
+    WaitForLanding(lock);
+  }
+  return status;
 }
 
 // Why the connection is gone: it may know more than that it is.
@@ -188,13 +220,16 @@ bool Channel::HandleData(const FrameHeader& header, ByteView head) {
   reader.Get(&offset);
   if (!reader.done()) return false;
   ReplySink* sink = nullptr;
+  std::optional<Landing> landing;
   {
     const std::lock_guard lock(receive_mutex_);
     for (const Waiter* waiter : waiters_) {
       if (waiter->seq == header.seq && !waiter->done) sink = waiter->sink;
     }
+    if (sink == nullptr) return false;
+    landing.emplace(this);
   }
-  return sink != nullptr && sink->OnData(offset, header.bulk_bytes, *reader_);
+  return sink->OnData(offset, header.bulk_bytes, *reader_);
 }
 
 bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
@@ -203,6 +238,7 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   reader.Get(&offset);
   if (!reader.done()) return false;
   HostRegion region;
+  std::optional<Landing> landing;
   {
     const std::lock_guard lock(receive_mutex_);
     const auto it = expected_.find(header.seq);
@@ -210,6 +246,7 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
     // To a copy that is asked for only: that it has failed.
     if (it->second.pulled && (header.bulk_bytes > 0 || header.flags != wire::kLast)) return false;
     region = it->second.region;
+    landing.emplace(this);
   }
   const uint64_t total = region.bytes();
   if (offset > total || header.bulk_bytes > total - offset) return false;
@@ -217,6 +254,7 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
       Land(region, offset, header.bulk_bytes, *reader_) == BulkState::kClosed) {
     return false;
   }
+  landing.reset();
   Finish(header.seq, 0, (header.flags & wire::kLast) != 0);
   return true;
 }

@@ -46,6 +46,15 @@ wire::Writer Channel::Begin(const Issuer& issuer, Opcode opcode, uint8_t flags) 
   return buffer_.Begin(header);
 }
 
+// False: the head is too long for a frame (names have any length), and the command never was: its
+// number goes to the next one.
+bool Channel::Fits() {
+  if (buffer_.fits()) return true;
+  buffer_.Cancel();
+  seq_.store(seq_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+  return false;
+}
+
 // False: the bulk cannot be read, and zeros go in its place.
 bool Channel::End(const PostOptions& options) {
   bulk_bytes_.fetch_add(options.bulk_bytes, std::memory_order_relaxed);
@@ -164,6 +173,8 @@ CUresult Channel::Write(iovec* parts, int count, int idle_timeout_ms) {
       return CUDA_SUCCESS;
     case transport::SendState::kFault:
       return CUDA_ERROR_INVALID_VALUE;
+    case transport::SendState::kTimeout:
+      return CUDA_SUCCESS;  // only the exit sets a limit: the program ends well, and so does it
     default:
       ReadWithoutBlocking();  // the worker may have said why before it went
       Lost(LostSentence("the server closed the connection"));

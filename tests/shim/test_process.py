@@ -199,6 +199,32 @@ for call, *arguments in (
     assert errors.count("compatibility.md") == 1
 
 
+def test_a_name_too_long_for_a_frame_is_an_error_and_not_the_end(server: str) -> None:
+    code, output, errors = clients.run(
+        server,
+        """
+from ctypes import byref, c_size_t, c_void_p
+cuda.open()
+image = b".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .entry k() { ret; }\\n"
+module, library, link, found = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+cuda("cuModuleLoadData", byref(module), image)
+cuda("cuLibraryLoadData", byref(library), image, None, None, 0, None, None, 0)
+cuda("cuLinkCreate_v2", 0, None, None, byref(link))
+name = b"k" * (1 << 16)
+for call, *arguments in (
+    ("cuModuleGetFunction", byref(found), module, name),
+    ("cuModuleGetGlobal_v2", byref(found), None, module, name),
+    ("cuLibraryGetKernel", byref(found), library, name),
+    ("cuLinkAddData_v2", link, 1, image, c_size_t(len(image)), name, 0, None, None),
+):
+    print(cuda.result(call, *arguments))
+print(cuda.function(module.value, "k") != 0)  # the next commands come after the ones before
+cuda.synchronize()
+""",
+    )
+    assert (code, output) == (0, "1\n1\n1\n1\nTrue\n"), errors
+
+
 def test_the_trace_counts_calls_bytes_and_writes(server: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.tsv"
     code, _, errors = clients.run(

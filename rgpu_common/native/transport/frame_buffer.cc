@@ -10,12 +10,11 @@ wire::Writer FrameBuffer::Begin(const wire::FrameHeader& header) {
 }
 
 bool FrameBuffer::End(uint32_t bulk_bytes) {
-  const size_t head = bytes_.size() - start_ - wire::kHeaderBytes;
-  if (head > wire::kMaxHeadBytes || bulk_bytes > wire::kMaxBulkBytes) {
+  if (!fits() || bulk_bytes > wire::kMaxBulkBytes) {
     Cancel();
     return false;
   }
-  const uint32_t lengths[2] = {static_cast<uint32_t>(head) + bulk_bytes, bulk_bytes};
+  const uint32_t lengths[2] = {static_cast<uint32_t>(head_bytes()) + bulk_bytes, bulk_bytes};
   std::memcpy(bytes_.data() + start_, lengths, sizeof lengths);
   ++frames_;
   return true;

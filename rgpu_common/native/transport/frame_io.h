@@ -98,6 +98,8 @@ class FrameBuffer {
   // False: the head or bulk is above its limit, and the frame was taken out again.
   bool End(uint32_t bulk_bytes = 0);
   bool EndWithBulk(const void* bulk, size_t bulk_bytes);
+  // The head of the frame that Begin started is not above its limit.
+  bool fits() const { return head_bytes() <= wire::kMaxHeadBytes; }
   // Takes out the frame that Begin started.
   void Cancel();
 
@@ -111,6 +113,8 @@ class FrameBuffer {
   void swap(FrameBuffer& other);
 
  private:
+  size_t head_bytes() const { return bytes_.size() - start_ - wire::kHeaderBytes; }
+
   std::vector<uint8_t> bytes_;
   size_t start_ = 0;
   uint32_t frames_ = 0;
