@@ -238,7 +238,10 @@ bool Session::IsDeviceAddress(uint64_t address) const {
 }
 
 bool Session::AcceptAddresses(uint64_t base, uint64_t bytes) {
-  if (band_.size != 0) return base - band_.base < band_.size && bytes <= band_.size;
+  if (band_.size != 0) {
+    const uint64_t offset = base - band_.base;
+    return offset < band_.size && bytes <= band_.size - offset;
+  }
   claimed_.Add(base, bytes);
   return true;
 }

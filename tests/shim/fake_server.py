@@ -12,6 +12,7 @@ from typing_extensions import Self
 from rgpu_common.wire.codec import Value, decode_command, encode_reply
 from rgpu_common.wire.frame import HEADER_BYTES, Frame, Kind, parse_header
 from rgpu_common.wire.handshake import (
+    NO_BAND,
     Attribute,
     Band,
     DeviceInfo,
@@ -43,6 +44,7 @@ class FakeServer:
     credits: int = 64
     with_band: bool = True
     missing: tuple[int, ...] = ()
+    band: Band = NO_BAND
     received: list[str] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
@@ -80,10 +82,12 @@ class FakeServer:
             self.errors.append(error)
 
     def _welcome(self, hello: Hello) -> Welcome:
+        if self.with_band:
+            self.band = hello.device_bands[0]
         return Welcome(
             session=1,
             release="test",
-            band=hello.device_bands[0] if self.with_band else Band(0, 0),
+            band=self.band,
             pinned=hello.pinned_bands[0],
             stream_credits=self.credits,
             stream_credit_bytes=64 << 20,

@@ -225,6 +225,26 @@ cuda.synchronize()
     assert (code, output) == (0, "1\n1\n1\n1\nTrue\n"), errors
 
 
+def test_pinned_memory_goes_with_its_context(server: str) -> None:
+    code, output, errors = clients.run(
+        server,
+        """
+from ctypes import byref, c_size_t, c_void_p
+cuda.open()
+places = set()
+for _ in range(3):
+    context, memory = c_void_p(), c_void_p()
+    cuda("cuCtxCreate_v2", byref(context), 0, 0)
+    cuda("cuMemHostAlloc", byref(memory), c_size_t(1 << 20), 0)
+    cuda("cuCtxDestroy_v2", context)
+    places.add(memory.value)
+    assert cuda.result("cuMemFreeHost", memory) == 1
+print(len(places))
+""",
+    )
+    assert (code, output) == (0, "1\n"), errors
+
+
 def test_the_trace_counts_calls_bytes_and_writes(server: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.tsv"
     code, _, errors = clients.run(

@@ -89,6 +89,51 @@ print(cuda.result("cuCtxSynchronize"))
     assert output == "911\n911\n"
 
 
+def test_an_allocation_that_ends_outside_the_band_ends_the_session() -> None:
+    def script(name: str, values: dict[str, Value], frame: Frame) -> Iterator[Answer]:
+        return Memory(server.band.base + server.band.size - 2048)(name, values, frame)
+
+    with FakeServer(script) as server:
+        output = run(
+            server, 'print(cuda.result("cuMemAlloc_v2", byref(c_uint64()), c_size_t(4096)))'
+        )
+    assert output == "911\n"
+
+
+def test_addresses_of_a_context_may_come_back_before_its_destruction_is_told() -> None:
+    destroying: list[bytes] = []
+
+    def script(name: str, values: dict[str, Value], frame: Frame) -> Iterator[Answer]:
+        if name == "rgpuContextDestroy":
+            destroying.append(reply(frame, name))
+        elif name == "rgpuMemGetInfo":
+            yield reply(frame, name, free=len(destroying), total=1)
+        else:
+            yield from Memory(OUTSIDE)(name, values, frame)
+            if name == "rgpuMemAlloc":
+                yield from destroying
+
+    with FakeServer(script, with_band=False) as server:
+        output = run(
+            server,
+            """
+import threading
+mine, other = c_void_p(), c_void_p()
+cuda("cuCtxGetCurrent", byref(mine))
+cuda("cuCtxCreate_v2", byref(other), 0, 0)
+print(hex(cuda.alloc(4096)))
+cuda("cuCtxSetCurrent", mine)
+thread = threading.Thread(target=cuda, args=("cuCtxDestroy_v2", other))
+thread.start()
+while cuda.memory()[0] == 0:  # until the server knows
+    pass
+print(hex(cuda.alloc(4096)))
+thread.join()
+""",
+        )
+    assert output == f"{OUTSIDE:#x}\n{OUTSIDE:#x}\n"
+
+
 def test_what_the_server_lacks_is_not_found() -> None:
     with FakeServer(Memory(OUTSIDE), missing=(0x0304,)) as server:
         output = run(

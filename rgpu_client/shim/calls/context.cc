@@ -75,7 +75,15 @@ void ForgetObjects(Session& session, uint32_t context) {
     if (object->context == context && object->kind != Kind::kPool) gone.push_back(object->id);
   });
   for (const uint64_t id : gone) session.handles().Remove(id);
-  session.addresses().DropContext(context);
+}
+
+// Pinned memory goes with its context, as in the driver.
+void FreePinned(Session& session, const std::vector<Range>& ranges) {
+  for (const Range& range : ranges) {
+    // Bytes that are still to land in it, or to be read from it, would meet foreign memory.
+    session.channel().WaitForDeliveries(range.base, range.bytes);
+    session.pinned().Free(reinterpret_cast<void*>(range.base), range.bytes);
+  }
 }
 
 // The waits for values in the context up to `seq` are over.
@@ -91,12 +99,15 @@ void EndHostOrder(Session& session, Context& context, uint64_t seq) {
 
 CUresult DestroyContext(Session& session, Context& context) {
   if (!context.alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
-  rgpuContextDestroy_Reply reply;
   const auto id = static_cast<uint32_t>(context.id);
+  // First: once the server has freed the addresses, another thread's allocation may be given them.
+  const std::vector<Range> pinned = session.addresses().DropContext(id);
+  rgpuContextDestroy_Reply reply;
   const CUresult status =
       session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);
   ForgetObjects(session, id);
   EndHostOrder(session, context, UINT64_MAX);
+  FreePinned(session, pinned);
   return status;
 }
 

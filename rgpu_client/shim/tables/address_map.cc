@@ -57,9 +57,16 @@ bool AddressMap::SetSyncMemops(uint64_t address, bool on) {
   return true;
 }
 
-void AddressMap::DropContext(uint32_t context) {
+std::vector<Range> AddressMap::DropContext(uint32_t context) {
+  std::vector<Range> pinned;
   const std::lock_guard lock(mutex_);
-  std::erase_if(ranges_, [&](const auto& entry) { return entry.second.context == context; });
+  std::erase_if(ranges_, [&](const auto& entry) {
+    const Range& range = entry.second;
+    if (range.context != context) return false;
+    if (range.kind == RangeKind::kPinned) pinned.push_back(range);
+    return true;
+  });
+  return pinned;
 }
 
 void AddressMap::DropOwner(uint64_t owner) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <shared_mutex>
+#include <vector>
 
 namespace rgpu::shim {
 
@@ -41,8 +42,9 @@ class AddressMap {
   // The range that begins at `base`, taken out if its kind is `first` or `second`.
   std::optional<Range> Take(uint64_t base, RangeKind first, RangeKind second);
   bool SetSyncMemops(uint64_t address, bool on);
-  // Takes out what belongs to a context that was destroyed; pinned and registered memory as well.
-  void DropContext(uint32_t context);
+  // Takes out what belongs to a context that is destroyed; pinned and registered memory as well.
+  // Returns the pinned ranges, whose pages are the caller's to give back.
+  std::vector<Range> DropContext(uint32_t context);
   void DropOwner(uint64_t owner);
   bool Overlaps(uint64_t address, uint64_t bytes) const;
 
