@@ -52,6 +52,7 @@ void TellThreadGone(ThreadState& thread) {
   Session* session = g_session.load();
   if (session == nullptr || g_phase.load() != Phase::kReady) return;
   session->channel().Post<op_rgpuThreadGone>({&thread, 0}, {thread.number});
+  session->ForgetThread(thread.number);
 }
 
 __attribute__((constructor)) void Load() {

@@ -17,6 +17,7 @@ constexpr int kConnectTimeoutMs = 10000;
 // A server may have to start a worker first.
 constexpr int kWelcomeTimeoutMs = 60000;
 constexpr int kExitTimeoutMs = 50;
+constexpr size_t kGoneStreams = 64;
 
 wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& device_bands,
                       const std::vector<wire::Band>& pinned_bands, bool ring) {
@@ -257,6 +258,19 @@ Stream* Session::PerThreadStream(Context& context, uint32_t thread) {
     slot->thread = thread;
   }
   return slot.get();
+}
+
+void Session::ForgetThread(uint32_t thread) {
+  const std::lock_guard lock(thread_streams_mutex_);
+  for (auto it = thread_streams_.begin(); it != thread_streams_.end();) {
+    if (it->first.second != thread) {
+      ++it;
+      continue;
+    }
+    gone_streams_.push_back(std::move(it->second));
+    it = thread_streams_.erase(it);
+  }
+  while (gone_streams_.size() > kGoneStreams) gone_streams_.pop_front();
 }
 
 void Session::End() {

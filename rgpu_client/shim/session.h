@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,8 @@ class Session final : public NoticeHandler {
   }
   // The stream behind CU_STREAM_PER_THREAD; made on first use.
   Stream* PerThreadStream(Context& context, uint32_t thread);
+  // The thread has ended: its streams are nobody's.
+  void ForgetThread(uint32_t thread);
 
   // Contexts with a wait for a value that may not be over (host_order_seq).  While there is one,
   // host bytes must be read in stream order, in all contexts: their streams may wait for each
@@ -104,6 +107,8 @@ class Session final : public NoticeHandler {
   ClaimedAddresses claimed_;
   std::mutex thread_streams_mutex_;
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Stream>> thread_streams_;
+  // Of threads that ended: a thread that reads notices may still be looking at one.
+  std::deque<std::unique_ptr<Stream>> gone_streams_;
 };
 
 }  // namespace rgpu::shim

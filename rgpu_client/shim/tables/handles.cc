@@ -4,30 +4,64 @@ namespace rgpu::shim {
 
 // Below lie 0, CU_STREAM_LEGACY (1), CU_STREAM_PER_THREAD (2) and small numbers that a program may
 // hold by mistake.
-std::atomic<uint64_t> HandleTable::next_{0x1000};
+std::atomic<uint64_t> HandleTable::next_context_{0x1000};
+std::atomic<uint64_t> HandleTable::next_{1ULL << 32};
 
 uint64_t HandleTable::Add(std::unique_ptr<Object> object) {
   const std::lock_guard lock(mutex_);
-  const uint64_t id = next_.load();
-  if ((id >> kChunkBits) >= kChunks) return 0;
-  auto& slot = chunks_[id >> kChunkBits];
-  Chunk* chunk = slot.load();
-  if (chunk == nullptr) {
-    chunk = new Chunk{};
-    slot.store(chunk, std::memory_order_release);
-  }
-  if (first_.load() == 0) first_ = id;
+  const bool is_context = object->kind == Kind::kContext;
+  std::atomic<uint64_t>& next = is_context ? next_context_ : next_;
+  uint64_t id = next.load();
+  if (is_context && id > UINT32_MAX - kChunkSize * kPlaces) return 0;  // ChunkOf may go on so far
+  Chunk* chunk = ChunkOf(&id);
+  if (chunk == nullptr) return 0;
   object->id = id;
-  (*chunk)[id & (kChunkSize - 1)].store(object.release(), std::memory_order_release);
-  next_ = id + 1;
+  ++chunk->live;
+  chunk->slots[id % kChunkSize].store(object.release(), std::memory_order_release);
+  next = id + 1;
   return id;
+}
+
+// The chunk for a new id.  Where the place of its range is still taken by objects of an earlier
+// one, the id goes on to the next range.  Null: all places are.
+HandleTable::Chunk* HandleTable::ChunkOf(uint64_t* id) {
+  const uint64_t first = *id >> kChunkBits;
+  for (uint64_t number = first; number < first + kPlaces; ++number) {
+    auto& place = places_[number % kPlaces];
+    Chunk* chunk = place.load();
+    if (chunk != nullptr && chunk->number != number) continue;
+    if (chunk == nullptr) {
+      chunk = NewChunk();
+      chunk->number = number;
+      place.store(chunk, std::memory_order_release);
+    }
+    if (number != first) *id = number << kChunkBits;
+    return chunk;
+  }
+  return nullptr;
+}
+
+HandleTable::Chunk* HandleTable::NewChunk() {
+  if (empty_.empty()) {
+    ++made_;
+    return new Chunk;
+  }
+  Chunk* chunk = empty_.back();
+  empty_.pop_back();
+  return chunk;
 }
 
 bool HandleTable::Remove(uint64_t id) {
   const std::lock_guard lock(mutex_);
   Object* object = Get(id);
   if (object == nullptr) return false;
-  (*chunks_[id >> kChunkBits].load())[id & (kChunkSize - 1)].store(nullptr);
+  auto& place = places_[(id >> kChunkBits) % kPlaces];
+  Chunk* chunk = place.load();
+  chunk->slots[id % kChunkSize].store(nullptr);
+  if (--chunk->live == 0) {
+    place.store(nullptr);
+    empty_.push_back(chunk);
+  }
   if (object->kind == Kind::kContext) return true;  // stays: stacks of other threads point to it
   graveyard_.emplace_back(object);
   if (graveyard_.size() > kGraveyard) graveyard_.pop_front();

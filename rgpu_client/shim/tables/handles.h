@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace rgpu::shim {
 
@@ -33,9 +34,12 @@ struct Object {
   uint32_t context = 0;
 };
 
-// Finds objects without a lock: ids are dense, so a table of chunks is enough.  Ids start above the
-// special stream values and are never used twice in a process, not even by a later session, so that
-// a stale handle is always recognised.
+// Finds objects without a lock.  Ids start above the special stream values, grow, and are never
+// used twice in a process, not even by a later session, so that a stale handle is always
+// recognised. A chunk holds the objects of a range of ids, and has its place by the range's number
+// modulo the number of places.  When its objects are gone it serves a later range: memory follows
+// what lives at a time, and a reader with a stale handle may meet an object there, which it knows
+// by its id.
 class HandleTable {
  public:
   HandleTable() = default;
@@ -57,29 +61,47 @@ class HandleTable {
   // Calls `visit` for every live object.
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (uint64_t id = first_.load(); id != 0 && id < next_.load(); ++id) {
-      if (Object* object = Get(id)) visit(object);
+    for (const auto& place : places_) {
+      const Chunk* chunk = place.load(std::memory_order_acquire);
+      if (chunk == nullptr) continue;
+      for (const auto& slot : chunk->slots) {
+        if (Object* object = slot.load(std::memory_order_acquire)) visit(object);
+      }
     }
   }
 
+  // The most chunks that were in use at a time.
+  size_t chunks() const { return made_; }
+  // For tests: as if so many handles had come and gone.
+  static void Skip(uint64_t ids) { next_ += ids; }
+
  private:
-  static constexpr uint64_t kChunkBits = 12;
+  static constexpr uint64_t kChunkBits = 10;
   static constexpr uint64_t kChunkSize = 1U << kChunkBits;
-  static constexpr uint64_t kChunks = 1U << 14;
+  static constexpr uint64_t kPlaces = 1U << 16;
   static constexpr size_t kGraveyard = 512;
-  using Chunk = std::array<std::atomic<Object*>, kChunkSize>;
+  struct Chunk {
+    std::array<std::atomic<Object*>, kChunkSize> slots{};
+    uint64_t number = 0;  // its ids / kChunkSize; with the mutex, as the next
+    uint64_t live = 0;
+  };
 
   Object* Get(uint64_t id) const {
-    if ((id >> kChunkBits) >= kChunks) return nullptr;
-    const Chunk* chunk = chunks_[id >> kChunkBits].load(std::memory_order_acquire);
-    return chunk == nullptr ? nullptr
-                            : (*chunk)[id & (kChunkSize - 1)].load(std::memory_order_acquire);
+    const Chunk* chunk = places_[(id >> kChunkBits) % kPlaces].load(std::memory_order_acquire);
+    if (chunk == nullptr) return nullptr;
+    Object* object = chunk->slots[id % kChunkSize].load(std::memory_order_acquire);
+    return object != nullptr && object->id == id ? object : nullptr;
   }
+  Chunk* ChunkOf(uint64_t* id);
+  Chunk* NewChunk();
 
-  static std::atomic<uint64_t> next_;  // of the process
-  std::atomic<uint64_t> first_{0};     // of this table
+  // Of the process.  Contexts count by themselves: on the wire they have 32 bits.
+  static std::atomic<uint64_t> next_;
+  static std::atomic<uint64_t> next_context_;
   std::mutex mutex_;
-  std::array<std::atomic<Chunk*>, kChunks> chunks_{};
+  std::array<std::atomic<Chunk*>, kPlaces> places_{};
+  std::vector<Chunk*> empty_;  // never freed: a reader with a stale handle may be in one
+  std::atomic<size_t> made_{0};
   std::deque<std::unique_ptr<Object>> graveyard_;
 };
 

@@ -42,6 +42,42 @@ TEST(HandlesAreNeverUsedTwice) {
   CHECK(live == 1);
 }
 
+TEST(HandlesNeverRunOut) {
+  static auto& table = *new HandleTable;
+  constexpr uint64_t kPlaces = 1ULL << 26;  // ids that have one at a time
+  const uint64_t stays = table.Add(std::make_unique<Stream>());
+  const auto come_and_go = [&](uint64_t count) {
+    uint64_t last = stays;
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t id = table.Add(std::make_unique<Event>());
+      if (id <= last || !table.Remove(id)) return uint64_t{0};
+      last = id;
+    }
+    return last;
+  };
+  for (int round = 1; round <= 3; ++round) {
+    const uint64_t stale = come_and_go(20'000);
+    CHECK(stale != 0);
+    HandleTable::Skip(kPlaces - 1);
+    const uint64_t same_place = table.Add(std::make_unique<Event>());
+    CHECK(same_place == stale + kPlaces && table.Find<Event>(same_place) != nullptr);
+    CHECK(table.Find<Event>(stale) == nullptr && !table.Remove(stale));
+    CHECK(table.Remove(same_place));
+    CHECK(table.Find<Stream>(stays) != nullptr);
+    // The next ids would lie where the stream is: they are passed over.
+    HandleTable::Skip((stays - same_place - 1) % kPlaces);
+    const uint64_t passed = come_and_go(1);
+    CHECK(passed != 0 && passed % kPlaces != stays % kPlaces);
+    CHECK(table.Find<Stream>(stays) != nullptr);
+  }
+  CHECK(table.chunks() <= 3);
+  const uint64_t context = table.Add(std::make_unique<Context>());
+  CHECK(context <= UINT32_MAX && table.Find<Context>(context) != nullptr);
+  int live = 0;
+  table.ForEach([&](Object*) { ++live; });
+  CHECK(live == 2);
+}
+
 TEST(AddressesResolveInside) {
   AddressMap map;
   CHECK(map.Add(MakeRange(1000, 100)) && map.Add(MakeRange(1100, 50)));
