@@ -46,7 +46,7 @@ sanitize-build: ## only compiles them
 bench: ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks.calls --json build/calls.json
 
-FUZZ_TARGETS := frame_reader handshake commands image probe ring
+FUZZ_TARGETS := frame_reader handshake commands image probe ring zip
 FUZZ_SECONDS ?= 20
 fuzz: fuzz-build ## libFuzzer on everything that reads bytes of a peer (needs clang)
 	$(BIN)/python fuzz/seeds.py build/seeds

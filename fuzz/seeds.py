@@ -106,6 +106,23 @@ def rings() -> Iterator[tuple[str, bytes]]:
     )
 
 
+def blocks() -> Iterator[tuple[str, bytes]]:
+    """Streams of blocks: as they are, and a zstd frame of 1000 zeros by hand."""
+
+    def block(plain: int, wire: bytes, packed: bool = False) -> bytes:
+        return struct.pack("<II", len(wire), plain | packed << 31) + wire
+
+    raw = b"".join(block(size, bytes(size)) for size in (1, 24, 5000))
+    # Magic, a header with a size of two bytes, one last block that repeats a byte.
+    repeats = (1000 << 3 | 2 | 1).to_bytes(3, "little")
+    run = struct.pack("<IBH", 0xFD2FB528, 0x60, 1000 - 256) + repeats + b"\0"
+    packed = block(1000, run, packed=True)
+    for piece in (1, 5, 255):
+        for asked in (0, 9, 255):
+            yield f"blocks-{piece}-{asked}", bytes((piece, asked)) + raw + packed + raw
+    yield "liar", b"\xff\xff" + block(999, run, packed=True)
+
+
 def probe_order(verb: int, piece: int = 0, size: int = 0) -> bytes:
     """The frame of an order to a probe responder."""
     head = struct.pack("<IIQII", verb, piece, size, 0, 7)
@@ -135,6 +152,7 @@ TARGETS = {
     "frame_reader": streams,
     "image": images,
     "ring": rings,
+    "zip": blocks,
 }
 
 

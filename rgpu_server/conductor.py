@@ -308,6 +308,7 @@ class Conductor:
             environment=served.environment,
             hello_head=visitor.head,
             resume_grace_ms=round(limits.resume_grace_seconds * 1000),
+            compression=limits.compression,
         )
         descriptors = [visitor.connection.fileno(), page.fd, page.signal_fd]
         compiler = self._connect_compiler(served, action.tenant)

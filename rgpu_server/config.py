@@ -54,8 +54,8 @@ class DeviceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What strangers may take before they have a session, what a session may have in flight, and
-    how long it may be without a connection (0: not at all).
+    """What strangers may take before they have a session, what a session may have in flight, how
+    long it may be without a connection (0: not at all), and whether it may be compressed.
     """
 
     handshake_seconds: float = 10.0
@@ -65,6 +65,7 @@ class Limits:
     stream_credits: int = 512
     stream_credit_bytes: int = 64 << 20
     resume_grace_seconds: float = 10.0
+    compression: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +337,7 @@ def _limits(sessions: Table) -> Limits:
         resume_grace_seconds=sessions.seconds(
             "resume_grace_seconds", low.resume_grace_seconds, 0, 3600
         ),
+        compression=sessions.flag("compression", low.compression),
     )
 
 

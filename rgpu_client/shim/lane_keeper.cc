@@ -9,6 +9,7 @@
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/frame_io.h"
+#include "rgpu_common/native/transport/zip/compressed_connection.h"
 
 namespace rgpu::shim {
 namespace {
@@ -84,8 +85,13 @@ void Paths::Took(const std::string& uri) {
 }
 
 LaneKeeper::LaneKeeper(transport::Lane* lane, wire::LaneName name, const wire::Welcome& welcome,
-                       Paths* paths)
-    : lane_(lane), name_(name), session_(welcome.session), secret_(welcome.secret), paths_(paths) {}
+                       Paths* paths, transport::zip::Savings* savings)
+    : lane_(lane),
+      name_(name),
+      session_(welcome.session),
+      secret_(welcome.secret),
+      paths_(paths),
+      savings_(savings) {}
 
 bool LaneKeeper::Start() {
   const bool command = name_ == wire::LaneName::kCommand;
@@ -139,6 +145,11 @@ LaneKeeper::Outcome LaneKeeper::TryOne(const std::string& uri, int timeout_ms, s
   *why = "the server at " + uri + " does not answer";
   if (SendResume(*link, resume, timeout_ms)) outcome = HearAnswer(*link, &received, why);
   if (outcome != Outcome::kAttached) return outcome;
+  if (savings_ != nullptr) {
+    auto compressed = transport::zip::Compress(std::move(link), savings_);
+    compressed->StartBlocks();
+    link = std::move(compressed);
+  }
   switch (lane_->Attach(link, epoch_, received)) {
     case transport::AttachState::kAttached:
       if (name_ == wire::LaneName::kCommand) paths_->Took(uri);

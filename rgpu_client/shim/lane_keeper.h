@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rgpu_common/native/transport/lane/lane.h"
+#include "rgpu_common/native/transport/zip/block_sender.h"
 #include "rgpu_common/native/wire/handshake.h"
 #include "rgpu_common/native/wire/resume.h"
 
@@ -34,9 +35,9 @@ class Paths {
 
 class LaneKeeper {
  public:
-  // `lane` and `paths` live for ever.
-  LaneKeeper(transport::Lane* lane, wire::LaneName name, const wire::Welcome& welcome,
-             Paths* paths);
+  // `lane`, `paths` and `savings` live for ever.  savings null: the lane's links do not compress.
+  LaneKeeper(transport::Lane* lane, wire::LaneName name, const wire::Welcome& welcome, Paths* paths,
+             transport::zip::Savings* savings = nullptr);
   // From now on a cut is mended, or else the lane fails when its grace is over.
   bool Start();
   // The process ends: a cut is not mended any more.
@@ -59,6 +60,7 @@ class LaneKeeper {
   const uint64_t session_;
   const std::array<uint8_t, wire::kSecretBytes> secret_;
   Paths* const paths_;
+  transport::zip::Savings* const savings_;
   std::atomic<bool> stopped_{false};
   std::mutex mutex_;    // one new connection at a time
   uint32_t epoch_ = 0;  // mutex_

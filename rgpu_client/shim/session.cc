@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "gen/opcodes.gen.h"
 #include "rgpu_client/shim/ring.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/version.h"
+#include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/transport/zip/compressed_connection.h"
 
 namespace rgpu::shim {
 namespace {
@@ -18,6 +21,14 @@ constexpr int kConnectTimeoutMs = 10000;
 constexpr int kWelcomeTimeoutMs = 60000;
 constexpr int kExitTimeoutMs = 50;
 constexpr size_t kGoneStreams = 64;
+
+bool WishesCompression(const Settings& settings) {
+  std::string why;
+  if (!settings.compression) return false;
+  if (transport::zip::LoadZstd(&why) != nullptr) return true;
+  base::Log(base::Level::kInfo, "nothing will be compressed: %s", why.c_str());
+  return false;
+}
 
 wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& device_bands,
                       const std::vector<wire::Band>& pinned_bands, bool ring) {
@@ -37,6 +48,9 @@ wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& d
   if (ring) hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kShm), 1});
   if (settings.resumable) {
     hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kResumable), 1});
+  }
+  if (!ring && WishesCompression(settings)) {
+    hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kCompression), 1});
   }
   // A server of an earlier minor understands who wishes nothing, or nothing new.
   const bool grants = ring || settings.resumable;
@@ -78,13 +92,21 @@ bool Holds(const std::vector<wire::Band>& bands, const wire::Band& band) {
   return false;
 }
 
-// Both ends speak in records from here on; the reader may have read some of them.
-transport::Lane* WrapLane(uint64_t grace_ms, std::unique_ptr<transport::Connection>* connection,
+// Both ends speak in records from here on, inside of blocks where `savings` is given; the reader
+// may have read some of them.
+transport::Lane* WrapLane(uint64_t grace_ms, transport::zip::Savings* savings,
+                          std::unique_ptr<transport::Connection>* connection,
                           std::unique_ptr<transport::FrameReader>* reader) {
+  wire::ByteView ahead = (*reader)->ahead();
+  if (savings != nullptr) {
+    auto compressed = transport::zip::Compress(std::move(*connection), savings);
+    compressed->StartBlocks(std::exchange(ahead, {}));
+    *connection = std::move(compressed);
+  }
   transport::LaneOptions options;
   options.grace_ms = static_cast<int>(std::min<uint64_t>(grace_ms, INT32_MAX));
   auto lane = std::make_unique<transport::Lane>(std::move(*connection), options);
-  lane->StartRecords((*reader)->ahead());
+  lane->StartRecords(ahead);
   transport::Lane* bare = lane.get();
   *connection = std::move(lane);
   *reader = std::make_unique<transport::FrameReader>(bare);
@@ -115,7 +137,11 @@ Session* Session::Open(const Settings& settings, CUresult* status, std::string* 
     return nullptr;
   }
   if (const uint64_t grace_ms = welcome.Granted(wire::WishKey::kResumable); grace_ms != 0) {
-    session->lane_ = WrapLane(grace_ms, &connection, &reader);
+    // Granted only to who wished it, and so has what it takes.
+    session->compresses_ = welcome.Granted(wire::WishKey::kCompression) == 1 &&
+                           transport::zip::LoadZstd(nullptr) != nullptr;
+    session->lane_ = WrapLane(grace_ms, session->compresses_ ? &session->savings_ : nullptr,
+                              &connection, &reader);
   }
   session->channel_ = new Channel(std::move(connection), std::move(reader), session);
   session->channel_->SetLimits({std::max(welcome.stream_credits, 1U),
@@ -280,6 +306,7 @@ void Session::End() {
   channel_->FlushAtExit(kExitTimeoutMs);
   control_.Bye(kExitTimeoutMs);
   transport::Retire(kExitTimeoutMs);
+  transport::zip::LogSavings(savings_);
 }
 
 void Session::Abandon() {

@@ -19,6 +19,7 @@
 #include "rgpu_client/shim/tables/address_map.h"
 #include "rgpu_client/shim/tables/device_table.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
+#include "rgpu_common/native/transport/zip/block_sender.h"
 
 namespace rgpu::shim {
 
@@ -62,6 +63,7 @@ class Session final : public NoticeHandler {
   std::string Stats() const;
   // What the lanes went through; zeros if they do not survive cuts.
   transport::LaneStats LaneTotals() const;
+  const transport::zip::Savings& savings() const { return savings_; }
 
   // At process exit: flush and BYE, within about 100 ms.
   void End();
@@ -95,6 +97,8 @@ class Session final : public NoticeHandler {
   Channel* channel_ = nullptr;
   ControlLane control_;
   transport::Lane* lane_ = nullptr;  // the channel's connection, if it survives cuts
+  bool compresses_ = false;          // its links do
+  transport::zip::Savings savings_;
   Paths paths_;
   std::unique_ptr<LaneKeeper> keeper_;
   std::unique_ptr<LaneKeeper> control_keeper_;

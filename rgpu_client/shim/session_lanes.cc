@@ -6,7 +6,8 @@ namespace rgpu::shim {
 void Session::KeepLanes(const Settings& settings, const wire::Welcome& welcome) {
   paths_.Set(settings.server, settings.paths);
   if (lane_ != nullptr) {
-    keeper_ = std::make_unique<LaneKeeper>(lane_, wire::LaneName::kCommand, welcome, &paths_);
+    keeper_ = std::make_unique<LaneKeeper>(lane_, wire::LaneName::kCommand, welcome, &paths_,
+                                           compresses_ ? &savings_ : nullptr);
     keeper_->Start();
   }
   if (control_.lane() != nullptr) {

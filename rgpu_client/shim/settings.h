@@ -27,9 +27,13 @@ struct Settings {
   std::vector<std::string> paths;  // other ways to the server
   std::string agent;               // the socket of `rgpu run`
   bool resumable = false;          // the session is to survive a cut, or may move
+  bool compression = false;        // its links may compress, which needs a resumable one
   std::string error;               // not empty: a variable is wrong, and this sentence says which
 };
 
 Settings ReadSettings();
+
+// Whether `uri` leads to another machine over a network that may be slow.
+bool IsSlowPath(const std::string& uri);
 
 }  // namespace rgpu::shim

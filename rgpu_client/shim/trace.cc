@@ -75,6 +75,12 @@ void WriteTrace(const Session& session) {
           static_cast<unsigned long long>(lanes.resumes),
           static_cast<unsigned long long>(lanes.moves),
           static_cast<unsigned long long>(lanes.resent_bytes));
+  const transport::zip::Savings& saved = session.savings();
+  fprintf(file, "#compressed\t%llu\tinto\t%llu\tdecompressed\t%llu\tfrom\t%llu\n",
+          static_cast<unsigned long long>(saved.sent_plain.load()),
+          static_cast<unsigned long long>(saved.sent_packed.load()),
+          static_cast<unsigned long long>(saved.received_plain.load()),
+          static_cast<unsigned long long>(saved.received_packed.load()));
   fclose(file);
 }
 

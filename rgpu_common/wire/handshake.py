@@ -56,6 +56,7 @@ class WishKey(IntEnum):
     WEIGHT = 4
     RESUMABLE = 5
     SHM = 6
+    COMPRESSION = 7
 
 
 class Wish(NamedTuple):

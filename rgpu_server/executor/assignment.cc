@@ -10,6 +10,7 @@ bool ReadAssignment(wire::Reader& reader, Assignment* assignment) {
   wire::ByteView tenant;
   wire::ByteView environment;
   wire::ByteView hello;
+  uint8_t compression = 0;
   reader.Get(&assignment->session);
   reader.Get(&secret);
   reader.Get(&assignment->slot);
@@ -21,7 +22,9 @@ bool ReadAssignment(wire::Reader& reader, Assignment* assignment) {
   reader.Get(&environment);
   reader.Get(&hello);
   reader.Get(&assignment->resume_grace_ms);
+  reader.Get(&compression);
   if (!reader.done() || secret.size != wire::kSecretBytes) return false;
+  assignment->compression = compression != 0;
   std::memcpy(assignment->secret.data(), secret.data, secret.size);
   assignment->tenant = std::string(tenant.text());
   std::string_view left = environment.text();

@@ -50,7 +50,8 @@ struct Assignment {
   std::vector<uint8_t> hello;            // the head as received
   // How long the session may be without a connection; 0: not at all.
   uint32_t resume_grace_ms = 0;
-  base::UniqueFd signal;  // the lease's eventfd, for the token loop; invalid in development mode
+  bool compression = false;  // may be granted
+  base::UniqueFd signal;     // the lease's eventfd, for the token loop; invalid in development mode
 };
 
 // False: the message does not decode.

@@ -26,12 +26,12 @@ bool Answer(transport::Connection& link, wire::Handshake opcode, int32_t status,
   return transport::SendAll(link, &part, 1, nullptr, kAnswerMs) == transport::SendState::kSent;
 }
 
-bool Wishes(const Assignment& assignment) {
+bool Wishes(const Assignment& assignment, wire::WishKey key) {
   wire::Hello hello;
   wire::Reader head(assignment.hello.data(), assignment.hello.size());
   if (!wire::Get(head, &hello) || hello.minor < wire::kGrantsMinor) return false;
-  return std::ranges::any_of(hello.wishes, [](const wire::Wish& wish) {
-    return wish.key == static_cast<uint16_t>(wire::WishKey::kResumable) && wish.value == 1;
+  return std::ranges::any_of(hello.wishes, [key](const wire::Wish& wish) {
+    return wish.key == static_cast<uint16_t>(key) && wish.value == 1;
   });
 }
 
@@ -44,12 +44,22 @@ void RefuseResume(transport::Connection& link, int32_t status, const std::string
 
 Links::Links(const Assignment& assignment)
     : session_(assignment.session), secret_(assignment.secret) {
-  if (assignment.resume_grace_ms > 0 && Wishes(assignment)) grace_ms_ = assignment.resume_grace_ms;
+  if (assignment.resume_grace_ms == 0 || !Wishes(assignment, wire::WishKey::kResumable)) return;
+  grace_ms_ = assignment.resume_grace_ms;
+  // What goes through a ring is never compressed.
+  compresses_ = assignment.compression && Wishes(assignment, wire::WishKey::kCompression) &&
+                !Wishes(assignment, wire::WishKey::kShm) &&
+                transport::zip::LoadZstd(nullptr) != nullptr;
 }
 
 std::unique_ptr<transport::Connection> Links::Wrap(wire::LaneName name,
                                                    std::unique_ptr<transport::Connection> link) {
   if (grace_ms_ == 0) return link;
+  if (compresses_ && name == wire::LaneName::kCommand) {
+    auto compressed = transport::zip::Compress(std::move(link), &savings_);
+    first_ = compressed.get();
+    link = std::move(compressed);
+  }
   transport::LaneOptions options;
   options.grace_ms = static_cast<int>(grace_ms_);
   auto lane = std::make_unique<transport::Lane>(std::move(link), options, this);
@@ -60,6 +70,7 @@ std::unique_ptr<transport::Connection> Links::Wrap(wire::LaneName name,
 bool Links::StartRecords(wire::LaneName name, const transport::FrameReader* reader) {
   if (lane(name) == nullptr) return true;
   if (reader != nullptr && reader->has_buffered()) return false;
+  if (name == wire::LaneName::kCommand && first_ != nullptr) first_->StartBlocks();
   lane(name)->StartRecords();
   return true;
 }
@@ -80,9 +91,18 @@ std::optional<Links::Report> Links::Resume(const wire::Resume& resume,
                                            std::unique_ptr<transport::Connection> link) {
   transport::Lane& lane = *this->lane(resume.lane);
   const transport::LaneStats before = lane.stats();
-  const auto greet = [](transport::Connection& fresh, uint64_t received) {
-    return Answer(fresh, wire::Handshake::kResumed, 0,
-                  [&](wire::Writer& writer) { wire::Put(writer, wire::Resumed{received}); });
+  transport::zip::CompressedConnection* compressed = nullptr;
+  if (compresses_ && resume.lane == wire::LaneName::kCommand) {
+    auto wrapped = transport::zip::Compress(std::move(link), &savings_);
+    compressed = wrapped.get();
+    link = std::move(wrapped);
+  }
+  const auto greet = [compressed](transport::Connection& fresh, uint64_t received) {
+    const bool said = Answer(fresh, wire::Handshake::kResumed, 0, [&](wire::Writer& writer) {
+      wire::Put(writer, wire::Resumed{received});
+    });
+    if (compressed != nullptr) compressed->StartBlocks();
+    return said;
   };
   switch (lane.Attach(link, resume.epoch, resume.received, greet)) {
     case transport::AttachState::kAttached:

@@ -8,6 +8,7 @@
 
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/lane/lane.h"
+#include "rgpu_common/native/transport/zip/compressed_connection.h"
 #include "rgpu_common/native/wire/resume.h"
 #include "rgpu_server/executor/assignment.h"
 
@@ -23,11 +24,14 @@ class Links final : public transport::LaneWatcher {
     uint64_t resent_bytes = 0;
   };
 
-  // Resumable if the client wishes it and the server grants it.
+  // Resumable if the client wishes it and the server grants it; compressed if both as well.
   explicit Links(const Assignment& assignment);
 
   // How long a lane may be without a connection; 0: the session is not resumable.
   uint32_t grace_ms() const { return grace_ms_; }
+  // The links of the command lane may compress.
+  bool compresses() const { return compresses_; }
+  const transport::zip::Savings& savings() const { return savings_; }
   // A resumable session's lane around its first connection; else the connection itself.
   std::unique_ptr<transport::Connection> Wrap(wire::LaneName name,
                                               std::unique_ptr<transport::Connection> link);
@@ -63,6 +67,9 @@ class Links final : public transport::LaneWatcher {
   const uint64_t session_;
   const std::array<uint8_t, wire::kSecretBytes> secret_;
   uint32_t grace_ms_ = 0;
+  bool compresses_ = false;
+  transport::zip::Savings savings_;
+  transport::zip::CompressedConnection* first_ = nullptr;  // the command lane's, until it starts
   std::atomic<transport::Lane*> lanes_[wire::kLanes] = {};
   std::function<void()> back_;
 };

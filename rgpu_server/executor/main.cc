@@ -10,6 +10,7 @@
 
 #include "rgpu_common/native/base/cpus.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/transport/zip/zstd.h"
 #include "rgpu_server/executor/modes.h"
 #include "rgpu_server/executor/printed.h"
 #include "rgpu_server/executor/sandbox.h"
@@ -89,7 +90,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   rgpu::exec::CapturePrinted();
-  rgpu::base::UsableCpus();  // while files can be read
+  // While files can be read.
+  rgpu::base::UsableCpus();
+  rgpu::transport::zip::LoadZstd(nullptr);
   if (options.control_fd < 0) return rgpu::exec::RunForDevelopment(options, driver);
   std::string report = "the sandbox is switched off";
   if (options.sandbox) report = rgpu::exec::EnterSandbox({.needs_driver_files = !driver.emulated});

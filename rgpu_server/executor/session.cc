@@ -306,6 +306,7 @@ void Session::Finish() {
   lane_->Shutdown();
   // Said in good order, so that the client does not look for another connection.
   if (control_ != nullptr) control_->Shutdown();
+  transport::zip::LogSavings(links_.savings());
 }
 
 }  // namespace rgpu::exec

@@ -43,6 +43,9 @@ bool Session::SayWelcome() {
     const auto key = static_cast<uint16_t>(wire::WishKey::kResumable);
     welcome_.grants.push_back({key, links_.grace_ms()});
   }
+  if (links_.compresses()) {
+    welcome_.grants.push_back({static_cast<uint16_t>(wire::WishKey::kCompression), 1});
+  }
   wire::FrameHeader header;
   header.kind = wire::Kind::kHandshake;
   header.opcode = static_cast<uint16_t>(wire::Handshake::kWelcome);

@@ -62,6 +62,7 @@ class Assign:
     environment: Mapping[str, str]
     hello_head: bytes
     resume_grace_ms: int = 0
+    compression: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ def encode_assign(m: Assign) -> bytes:
     w.put_bytes(b"".join(f"{k}={v}\0".encode() for k, v in m.environment.items()))
     w.put_bytes(m.hello_head)
     w.put("u32", m.resume_grace_ms)
+    w.put("u8", int(m.compression))
     return w.take()
 
 

@@ -96,7 +96,7 @@ class FakeWorker:
         credit_bytes, _device = r.integer("u64"), r.integer("i32")
         _tenant, environment = r.text(256), r.sized()
         hello = decode_hello(r.sized())
-        _resume_grace_ms = r.integer("u32")
+        _resume_grace_ms, _compression = r.integer("u32"), r.integer("u8")
         r.end()
         self.command = socket.socket(fileno=fds[0])
         self.command.setblocking(True)

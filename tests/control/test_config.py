@@ -64,6 +64,7 @@ handshakes = 8
 api_connections = 9
 stream_credits = 64
 stream_credit_bytes = "1MiB"
+compression = false
 
 [workers]
 warm = 4
@@ -124,6 +125,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (policy.warm_workers, config.sandbox, config.log_bytes) == (4, False, 1024)
     assert (limits.handshake_seconds, limits.handshakes, limits.control_connections) == (3, 8, 9)
     assert (limits.stream_credits, limits.stream_credit_bytes) == (64, 1 << 20)
+    assert not limits.compression
     assert policy.default_policy is SharePolicy.FIXED
     assert (policy.max_leases, policy.max_idle_leases, policy.max_tenants) == (12, 4, 7)
     assert (policy.absent_tenant_unlimited, policy.absent_model_unlimited) == (False, True)
@@ -166,6 +168,7 @@ def test_without_a_file_everything_has_a_default() -> None:
     assert config.devices == (DeviceSpec("emulated", 8 * GIB),)
     assert config.metrics is None
     assert (config.state, config.enforcement) == ("", Enforcement(True, 60.0))
+    assert config.limits.compression
     assert default_memory_bytes(config, 8 * GIB) == 2 * GIB
 
 

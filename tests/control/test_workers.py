@@ -79,12 +79,13 @@ def test_assign_has_the_fields_of_the_protocol_in_order() -> None:
         environment={"A": "1", "B": "x=y"},
         hello_head=b"hello",
         resume_grace_ms=10_000,
+        compression=True,
     )
     r = Reader(encode_assign(message))
     assert [r.integer("u32"), r.integer("u64"), r.sized(), r.integer("u32")] == [1, 7, b"s" * 32, 3]
     assert [r.integer("u64"), r.integer("u32"), r.integer("u64"), r.integer("i32")] == [5, 6, 8, -1]
     assert [r.text(10), r.sized(), r.sized()] == ["alice", b"A=1\0B=x=y\0", b"hello"]
-    assert r.integer("u32") == 10_000
+    assert [r.integer("u32"), r.integer("u8")] == [10_000, 1]
     r.end()
     assert encode_attach() == struct.pack("<I", MessageType.ATTACH)
     assert encode_resume(b"head") == struct.pack("<II", MessageType.RESUME, 4) + b"head"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import selectors
 import socket
 import threading
@@ -11,14 +12,17 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+SLOW_BUFFER_BYTES = 64 << 10
+
 
 class CuttingProxy:
     """`with CuttingProxy("127.0.0.1:7700") as proxy:` forwards until `cut()`.
 
-    cuts: how often it has closed everything.
+    cuts: how often it has closed everything.  rate: bytes per second that pass, both ways
+    together; then its buffers are small, as a slow link's are.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, rate: float = math.inf) -> None:
         host, port = target.removeprefix("tcp:").rsplit(":", 1)
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -34,7 +38,11 @@ class CuttingProxy:
         self._plan: list[int] = []
         self._away_seconds = 0.0
         self._keep_server_ends = False
+        self._rate = rate
+        self._free_at = 0.0
         self.cuts = 0
+        if rate < math.inf:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_BUFFER_BYTES)
 
     def __enter__(self) -> Self:
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -118,6 +126,8 @@ class CuttingProxy:
             return
         try:
             server = socket.create_connection(self._target)
+            if self._rate < math.inf:
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_BUFFER_BYTES)
         except OSError:  # nobody is there, for now
             client.close()
             return
@@ -131,12 +141,19 @@ class CuttingProxy:
         try:
             data = one.recv(min(1 << 16, self._plan[0] if self._plan else 1 << 16))
             if data:
+                self._pace(len(data))
                 self._peers[one].sendall(data)
                 self._count(len(data))
                 return
         except OSError:
             pass
         self._close(one)
+
+    def _pace(self, size: int) -> None:
+        """Takes as long as a link of this rate."""
+        self._free_at = max(self._free_at, time.monotonic()) + size / self._rate
+        if (wait := self._free_at - time.monotonic()) > 0:
+            time.sleep(wait)
 
     def _count(self, forwarded: int) -> None:
         if not self._plan:

@@ -11,6 +11,7 @@
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/lane/lane.h"
+#include "rgpu_common/native/transport/zip/compressed_connection.h"
 #include "tests/native/pairs.h"
 #include "tests/native/testing.h"
 
@@ -21,6 +22,10 @@ using testing::MakePair;
 using testing::Pair;
 
 constexpr int kSoonMs = 20000;
+
+// A clock that waiting moves on: every link is slow.
+std::atomic<uint64_t> g_now{1};
+uint64_t Now() { return g_now.fetch_add(100); }
 
 // A link that is cut after so many bytes, counted over both of its ends.  `loses`: what is on its
 // way then is gone, as with a network; else it still arrives, as with a proxy that closes.
@@ -45,7 +50,10 @@ class Mortal final : public Connection {
     if (fate_->left <= 0 && fate_->loses) return Cut();
     return Count(inner_->TryRecv(to, bytes));
   }
-  int Wait(int events, int timeout_ms) override { return inner_->Wait(events, timeout_ms); }
+  int Wait(int events, int timeout_ms) override {
+    g_now += 20'000'000;
+    return inner_->Wait(events, timeout_ms);
+  }
   void Wake() override { inner_->Wake(); }
   void Shutdown() override { inner_->Shutdown(); }
   void Abandon() override { inner_->Abandon(); }
@@ -76,11 +84,23 @@ struct Plan {
   uint64_t bytes = 1U << 20;
   int64_t longest_life = 300000;
   bool slow = false;
+  bool blocks = false;  // the links compress
 };
 
+// Stretches of 4 KiB that compress, and others that do not.
 uint8_t ByteAt(uint64_t offset, uint64_t salt) {
-  uint64_t x = (offset + salt) * 0x9E3779B97F4A7C15U;
+  const uint64_t unit = (offset >> 12) % 3 == 0 ? offset : offset >> 4;
+  const uint64_t x = (unit + salt) * 0x9E3779B97F4A7C15U;
   return static_cast<uint8_t>(x >> 56);
+}
+
+zip::Savings g_savings;  // of all links of the tests
+
+std::unique_ptr<Connection> InBlocks(std::unique_ptr<Connection> link) {
+  auto blocks = std::make_unique<zip::CompressedConnection>(*zip::LoadZstd(nullptr),
+                                                            std::move(link), &g_savings, &Now);
+  blocks->StartBlocks();
+  return blocks;
 }
 
 Pair NextPair(const Plan& plan, std::mt19937& random) {
@@ -89,8 +109,10 @@ Pair NextPair(const Plan& plan, std::mt19937& random) {
   fate->left = plan.longest_life == 0 ? INT64_MAX / 2
                                       : static_cast<int64_t>(random()) % plan.longest_life + 1;
   fate->loses = random() % 2 == 0;
-  return {std::make_unique<Mortal>(std::move(pair.a), fate),
+  pair = {std::make_unique<Mortal>(std::move(pair.a), fate),
           std::make_unique<Mortal>(std::move(pair.b), fate)};
+  if (plan.blocks) pair = {InBlocks(std::move(pair.a)), InBlocks(std::move(pair.b))};
+  return pair;
 }
 
 // Writes `bytes` of the pattern in pieces of all sizes.  Some are lent; whatever was sent is
@@ -224,6 +246,30 @@ TEST(lane, bytes_survive_cuts_with_full_windows_and_buffers) {
 
 TEST(lane, bytes_pass_without_cuts) {
   Run({.seed = 31, .window_bytes = 20000, .ack_bytes = 3000, .longest_life = 0});
+}
+
+TEST(lane, bytes_survive_cuts_of_links_that_compress) {
+  for (uint32_t seed = 41; seed <= 42; ++seed) {
+    Run({.seed = seed, .small_buffers = true, .bytes = 400'000, .blocks = true});
+    Run({.seed = seed,
+         .kind = "tcp",
+         .small_buffers = true,
+         .bytes = 12U << 20,
+         .longest_life = 16 << 20,
+         .blocks = true});
+  }
+  CHECK(g_savings.sent_plain > 2U << 20);
+}
+
+TEST(lane, what_is_no_block_ends_it_for_good) {
+  Pair pair = MakePair("unix");
+  Lane lane(InBlocks(std::move(pair.a)), {});
+  lane.StartRecords();
+  testing::SendBytes(*pair.b, "no block at all", 15);
+  uint8_t byte = 0;
+  CHECK(lane.Recv(&byte, 1, kSoonMs).state == IoState::kFailed);
+  CHECK(!lane.AwaitCut());
+  CHECK(lane.LostReason().find("no block") != std::string::npos);
 }
 
 Pair Lanes(const LaneOptions& options) {

@@ -31,6 +31,7 @@ GROUPS = [
     "tls",
     "token",
     "ucx",
+    "zip",
 ]
 IMAGES = [ROOT / "rgpu_emu" / "device" / f"{name}.cc" for name in ("image", "fatbin", "lz4")]
 TARGETS = {
@@ -40,6 +41,7 @@ TARGETS = {
     "image": IMAGES,
     "probe": [],
     "ring": [],
+    "zip": [],
 }
 
 

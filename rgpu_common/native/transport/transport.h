@@ -80,6 +80,8 @@ class Connection {
   virtual void Abandon() = 0;
   // Why the connection failed, if it knows more than an errno: a sentence, else empty.
   virtual std::string LostReason() const { return {}; }
+  // The peer sent what no honest peer sends: another connection in place of this one is no help.
+  virtual bool Malformed() const { return false; }
   // The URI scheme: "unix", "shm", "tcp", "tls", "ucx".
   virtual const char* kind() const = 0;
   // Whether memory that is not there gives kFault.  If not, whoever passes addresses that somebody

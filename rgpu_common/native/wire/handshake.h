@@ -46,6 +46,7 @@ enum class WishKey : uint16_t {
   kWeight = 4,
   kResumable = 5,
   kShm = 6,
+  kCompression = 7,
 };
 
 // A wish, or what a server grants of one, under the same key.

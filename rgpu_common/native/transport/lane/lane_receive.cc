@@ -248,6 +248,7 @@ void Lane::PumpInput() {
 
 void Lane::OnReceiveFailure(const std::shared_ptr<Connection>& link) {
   if (broken_) return Fail("the peer sent bytes that are no record; use the same release of rgpu");
+  if (link->Malformed()) return Fail(link->LostReason());
   if (!end_seen_) return LinkLost(link);
   const std::lock_guard state(state_mutex_);
   SetPhase(Phase::kEnded, "");

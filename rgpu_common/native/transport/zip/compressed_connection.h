@@ -1,0 +1,55 @@
+// A link whose bytes travel in blocks, compressed where that pays: over another Connection, and
+// under a Lane, which knows nothing of it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/transport/transport.h"
+#include "rgpu_common/native/transport/zip/block_receiver.h"
+#include "rgpu_common/native/transport/zip/block_sender.h"
+
+namespace rgpu::transport::zip {
+
+class CompressedConnection final : public Connection {
+ public:
+  // `link` carries bytes as they are until StartBlocks.  `savings` outlives the connection.
+  CompressedConnection(const Api& api, std::unique_ptr<Connection> link, Savings* savings,
+                       Clock clock = &base::NowNs);
+
+  // From here on both directions are blocks.  `ahead`: bytes of the peer's first blocks that were
+  // read together with what came before them, at most BlockReceiver::kReadAheadBytes.
+  void StartBlocks(wire::ByteView ahead = {});
+
+  IoResult TrySend(const iovec* parts, int count) override;
+  IoResult TryRecv(void* to, size_t bytes) override;
+  IoResult TryRecvGuarded(void* to, size_t bytes) override;
+  IoResult Recv(void* to, size_t bytes, int timeout_ms) override;
+  bool HasInput() const override { return receiver_.ready() || link_->HasInput(); }
+  bool HasOutput() const override { return link_->HasOutput(); }
+  int Wait(int events, int timeout_ms) override;
+  void Wake() override { link_->Wake(); }
+  void EndSending() override { link_->EndSending(); }
+  void Shutdown() override { link_->Shutdown(); }
+  void Abandon() override { link_->Abandon(); }
+  bool Malformed() const override { return receiver_.malformed() || link_->Malformed(); }
+  std::string LostReason() const override;
+  const char* kind() const override { return link_->kind(); }
+  bool checks_memory() const override { return link_->checks_memory(); }
+
+ private:
+  const std::unique_ptr<Connection> link_;
+  std::atomic<bool> blocks_{false};
+  BlockSender sender_;
+  BlockReceiver receiver_;
+};
+
+// Around `link`, where zstd is known to be there (LoadZstd).
+std::unique_ptr<CompressedConnection> Compress(std::unique_ptr<Connection> link, Savings* savings);
+
+// What came of it, for those who read logs.  Nothing if nothing was compressed.
+void LogSavings(const Savings& savings);
+
+}  // namespace rgpu::transport::zip
