@@ -9,7 +9,6 @@
 #include <array>
 #include <fstream>
 #include <sstream>
-#include <string_view>
 
 namespace rgpu::shim {
 namespace {
@@ -89,17 +88,12 @@ void ReadPaths(Settings* s) {
   }
 }
 
-// What leads through a tunnel is as slow as where that leads.
+// Only who asks for it gets it: whether it pays is measured, and that it is worth its place on
+// every network has still to be seen.
 void ReadCompression(Settings* s) {
-  const std::string tunnel = Get("RGPU_TUNNEL");
-  s->compression = IsSlowPath(tunnel.empty() ? s->server : tunnel);
   const std::string v = Get("RGPU_COMPRESSION");
-  if (v == "1" || v == "0") {
-    s->compression = v == "1";
-  } else if (!v.empty()) {
-    Complain(s, "RGPU_COMPRESSION", v, "0 or 1");
-  }
-  s->compression = s->compression && s->resumable;
+  if (v != "" && v != "0" && v != "1") Complain(s, "RGPU_COMPRESSION", v, "0 or 1");
+  s->compression = v == "1" && s->resumable;
 }
 
 void ReadDevice(Settings* s) {
@@ -113,18 +107,6 @@ void ReadDevice(Settings* s) {
 }
 
 }  // namespace
-
-// Of a name that only turns out to be this machine's nothing is lost: what is fast stays as it is.
-bool IsSlowPath(const std::string& uri) {
-  std::string address = uri;
-  for (const char* scheme : {"tcp:", "tls:", "grpc:", "grpcs:"}) {
-    if (uri.starts_with(scheme)) address = uri.substr(std::string_view(scheme).size());
-  }
-  for (const char* fast : {"unix:", "shm:", "ucx:", "127.", "[::1]", "localhost:"}) {
-    if (address.starts_with(fast)) return false;
-  }
-  return !address.empty() && address != "localhost";
-}
 
 Settings ReadSettings() {
   Settings s;

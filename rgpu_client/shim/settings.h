@@ -33,7 +33,4 @@ struct Settings {
 
 Settings ReadSettings();
 
-// Whether `uri` leads to another machine over a network that may be slow.
-bool IsSlowPath(const std::string& uri);
-
 }  // namespace rgpu::shim

@@ -249,7 +249,9 @@ TEST(lane, bytes_pass_without_cuts) {
 }
 
 TEST(lane, bytes_survive_cuts_of_links_that_compress) {
-  for (uint32_t seed = 41; seed <= 42; ++seed) {
+  constexpr uint64_t kEnough = 2U << 20;
+  // A link that is cut soon never finds out how slow it is.
+  for (uint32_t seed = 41; seed <= 42 || (seed < 90 && g_savings.sent_plain < kEnough); ++seed) {
     Run({.seed = seed, .small_buffers = true, .bytes = 400'000, .blocks = true});
     Run({.seed = seed,
          .kind = "tcp",
@@ -258,7 +260,7 @@ TEST(lane, bytes_survive_cuts_of_links_that_compress) {
          .longest_life = 16 << 20,
          .blocks = true});
   }
-  CHECK(g_savings.sent_plain > 2U << 20);
+  CHECK(g_savings.sent_plain >= kEnough);
 }
 
 TEST(lane, what_is_no_block_ends_it_for_good) {

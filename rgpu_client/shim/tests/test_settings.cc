@@ -1,5 +1,4 @@
 // What the environment may say.  The forms are those of rgpu_common/units.py.
-#include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tests/check.h"
 #include "rgpu_client/shim/units.h"
 
@@ -45,18 +44,6 @@ TEST(SharesAreFractionsPercentagesOrCores) {
   for (const char* bad : {"", "0", "0%", "1.1", "101%", "0vcore", "200vcore", "0.4vcore", "40core",
                           "inf", "4e-1", "half", "1%%", "40\t%", "0.4\n", "4 0%"}) {
     CHECK(!ParseShare(bad, &ppm));
-  }
-}
-
-TEST(SlowPathsLeadToOtherMachines) {
-  for (const char* slow : {"gpu-node:7700", "tcp:192.0.2.7:7700", "tls:gpu.example.org:7700",
-                           "grpc:node:80", "grpcs:gpu.example.org", "[2001:db8::1]:7700"}) {
-    CHECK(IsSlowPath(slow));
-  }
-  for (const char* fast :
-       {"", "unix:/run/rgpu.sock", "shm:/run/rgpu.sock", "127.0.0.1:7700", "tcp:127.0.0.1:7700",
-        "tls:localhost:7700", "grpc:[::1]:80", "grpcs:localhost", "ucx:192.0.2.7:7702"}) {
-    CHECK(!IsSlowPath(fast));
   }
 }
 
