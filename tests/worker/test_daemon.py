@@ -98,7 +98,7 @@ class Pooled:
             + struct.pack("<IQIQi", slot, LIMIT, 256, 8 << 20, 0)
         )
         message += sized(b"tenant") + sized(environment) + sized(head)
-        message += struct.pack("<I", 0)  # no grace for a client that is cut
+        message += struct.pack("<IB", 0, 0)  # no grace for a client that is cut, no compression
         passed = [theirs.fileno(), page.fd, page.signal_fd]
         passed += [compiler] if compiler >= 0 else []
         socket.send_fds(self.control, [message], passed)
