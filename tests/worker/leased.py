@@ -1,0 +1,81 @@
+"""A session under a lease whose page the test writes, and what the device really holds for it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from worker.client import LEGACY, SECONDS, Client
+from worker.test_daemon import LeasePage, open_session, pooled
+from worker.test_modules import PTX, put_image
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+DEVICE = 1 << 30
+INVALID_VALUE = 1
+OUT_OF_MEMORY = 2
+DEFAULT_POOL = 1 << 63
+
+
+@contextmanager
+def leased(limit: int = LIMIT) -> Iterator[tuple[Client, LeasePage]]:
+    """A session under a lease whose page the test writes."""
+    page = LeasePage(limit)
+    ours, theirs = socket.socketpair()
+    compiler = subprocess.Popen(
+        [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(theirs.fileno())],
+        pass_fds=(theirs.fileno(),),
+    )
+    theirs.close()
+    try:
+        with pooled("--no-sandbox") as warm:
+            client = open_session(warm, page, compiler=ours.fileno())
+            ours.close()
+            yield client, page
+    finally:
+        compiler.wait(SECONDS)
+
+
+def held(client: Client, page: LeasePage, limit: int = LIMIT) -> int:
+    """What the device has in use: with a limit far above its size, the quota's view is its own."""
+    page.set_limit(DEVICE * 1024)
+    info = client.call("rgpuMemGetInfo")
+    page.set_limit(limit)
+    assert info["total"] == DEVICE
+    return DEVICE - int(info["free"])
+
+
+def view(client: Client) -> tuple[int, int]:
+    info = client.call("rgpuMemGetInfo")
+    return int(info["free"]), int(info["total"])
+
+
+def until_refused(attempt: Callable[[int], int], most: int = 40_000) -> int:
+    """Calls `attempt(n)` until it answers "out of memory"; how often it went well."""
+    for n in range(most):
+        status = attempt(n)
+        if status == OUT_OF_MEMORY:
+            return n
+        assert status == 0, f"attempt {n} gave {status}"
+    raise AssertionError("it was never refused")
+
+
+def pool_alloc(client: Client, pool: int, count: int) -> int:
+    return client.result("rgpuPoolAlloc", pool=pool, bytes=count, stream=LEGACY).status
+
+
+def load(client: Client, module: int, data: bytes, what: str = "Module") -> int:
+    put_image(client, 9000 + module, data)
+    key = what.lower()
+    return client.result(
+        f"rgpu{what}Load", **{key: module}, image=9000 + module, options=b"",
+        info_log_bytes=0, error_log_bytes=0,
+    ).status  # fmt: skip
+
+
+def with_table(size: int) -> bytes:
+    table = f".visible .global .align 16 .b8 table[{size}];\n.visible .entry add".encode()
+    return PTX.replace(b".visible .entry add", table)
