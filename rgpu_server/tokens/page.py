@@ -11,7 +11,6 @@ from rgpu_common.parts import native_library
 
 _DEMAND_WORDS = 11
 _GATE_WORDS = 10
-_ALL_SLOTS = (1 << 64) - 1
 
 
 class Phase(IntEnum):
@@ -114,7 +113,7 @@ class TokenView:
         """Tells the workers that the loop lives."""
         native().rgpu_token_heartbeat(self._address, now_ns)
 
-    def demand(self, generation: int, slots: int = _ALL_SLOTS) -> Demand:
+    def demand(self, generation: int, slots: int) -> Demand:
         """slots: a bit for each that counts."""
         self._demand(self._address, generation, slots, self._demand_words)
         return Demand._make(self._demand_words)

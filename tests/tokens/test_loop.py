@@ -112,7 +112,7 @@ def test_a_worker_that_is_stopped_while_it_waits_stops_nobody() -> None:
         lease = loop.lease("a", 0.9)
         loop.send(lease.message(paused=True))
         stopped, other = loop.worker(lease), loop.worker(loop.lease("b", 0.1))
-        wait_until(lambda: lease.token.demand(0).wanting == 1)
+        wait_until(lambda: lease.token.demand(0, slots=1).wanting == 1)
         other.hears("granted OPEN")
         stopped.signal(signal.SIGSTOP)
         loop.send(lease.message(paused=False))
