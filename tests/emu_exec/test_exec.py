@@ -14,7 +14,7 @@ from helpers.builder import ROOT, Builder, checked, run
 
 HERE = ROOT / "tests" / "emu_exec"
 EXEC = ROOT / "rgpu_emu" / "device" / "exec"
-GROUPS = ["compiler", "faults", "grid", "loader", "numbers", "printf"]
+GROUPS = ["compiler", "faults", "grid", "loader", "numbers", "printf", "processors"]
 KERNEL = re.compile(r"defined\(KERNEL_(\w+)\)")
 # What compiled kernels are: plain code that needs nothing of its surroundings.
 KERNEL_FLAGS = [

@@ -14,6 +14,7 @@
 #include "rgpu_emu/device/exec/block_runner.h"
 #include "rgpu_emu/device/exec/fault_guard.h"
 #include "rgpu_emu/device/exec/grid_state.h"
+#include "rgpu_emu/device/exec/processors.h"
 
 namespace rgpu::emu {
 namespace {
@@ -78,7 +79,7 @@ RunnerOptions RunnerOptionsFromEnvironment() {
 class GridRunner::Impl {
  public:
   explicit Impl(const RunnerOptions& options)
-      : options_(Complete(options)), printf_(options.printf_bytes) {}
+      : options_(Complete(options)), processors_(options_.threads), printf_(options.printf_bytes) {}
   ~Impl();
 
   CUresult Run(const Launch& launch, FaultInfo* fault);
@@ -99,6 +100,7 @@ class GridRunner::Impl {
   void Return(std::unique_ptr<BlockRunner> runner);
 
   const RunnerOptions options_;
+  const Processors processors_;
   PrintfFifo printf_;
   const pid_t pid_ = getpid();
   std::mutex mutex_;
@@ -111,6 +113,7 @@ class GridRunner::Impl {
   std::vector<pthread_t> threads_;
   pthread_t watchdog_{};
   bool pool_started_ = false;
+  std::atomic<unsigned> settled_{0};  // pool threads that have begun
   bool watchdog_started_ = false;
   bool watchdog_idle_ = false;
   bool stopping_ = false;
@@ -147,16 +150,20 @@ CUresult GridRunner::Impl::Run(const Launch& launch, FaultInfo* fault) {
 
 CUresult GridRunner::Impl::Enter(Grid* grid) {
   bool wake = false;
+  bool alone = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (cancelled_ != CUDA_SUCCESS) return cancelled_;
     active_.push_back(grid);
-    contended_.store(active_.size() > 1, std::memory_order_relaxed);
+    alone = active_.size() == 1;
+    contended_.store(!alone, std::memory_order_relaxed);
     wake = grid->blocks() > 1 && options_.threads > 1;
     StartThreads(wake);
     if (watchdog_idle_) watch_.notify_all();
   }
   if (!wake) return CUDA_SUCCESS;
+  // Grids side by side have their callers wherever there is room.
+  if (alone) processors_.MakeRoom();
   if (grid->blocks() == 2) {
     work_.notify_one();
   } else {
@@ -222,6 +229,7 @@ Grid* GridRunner::Impl::Pick() {
 }
 
 void GridRunner::Impl::Work() {
+  processors_.Settle(settled_.fetch_add(1));
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     Grid* grid = nullptr;
