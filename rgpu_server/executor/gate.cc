@@ -216,7 +216,11 @@ void Gate::Issued(Stream& stream, const std::shared_ptr<Estimate>& kind, uint64_
   if (!scheduled()) return;
   if (stream.unmarked_load.empty()) {
     stream.unmarked_since_ns = base::NowNs();
-    if (in_flight_ == 0) counted_ns_ = stream.unmarked_since_ns;
+    if (in_flight_ == 0) {
+      counted_ns_ = stream.unmarked_since_ns;
+    } else {
+      stream.before_unmarked = nullptr;
+    }
     unmarked_.push_back(stream.shared_from_this());
   }
   in_flight_ns_ += stream.unmarked_load.Add(kind, units);
@@ -240,7 +244,12 @@ void Gate::Marked(Stream& stream, const std::shared_ptr<Point>& point) {
 void Gate::Completed(const Marker& marker) {
   if (marker.load.empty()) return;
   const uint64_t done = clock_.DoneNs(marker.point);
-  const uint64_t from = std::max(last_done_ns_, marker.since_ns);
+  uint64_t began = marker.since_ns;
+  if (marker.before != nullptr) {
+    began = clock_.BeganNs(*marker.before, *marker.point, done, began);
+    counted_ns_ = std::max(counted_ns_, began);
+  }
+  const uint64_t from = std::max(last_done_ns_, began);
   if (done > from) marker.load.Measured(done - from);
   last_done_ns_ = std::max(last_done_ns_, done);
   patience_.Moved(marker.point->done_ns);
@@ -389,8 +398,18 @@ void Gate::WakeThread() {
   work_.notify_one();
 }
 
-// Waits for the oldest work on the device.  False: there is nothing to wait for, or no hurry.
-bool Gate::WaitForOldest(std::unique_lock<std::mutex>& lock) {
+// What to wait for: each wake takes a processor from the device where that is emulated.  Behind the
+// last of a slice that is all of it; else, since there is no room before, half of it.
+const std::shared_ptr<Point>& Gate::NextPoint() const {
+  if (alone()) return points_[points_.size() / 2];
+  const bool over =
+      grant_.generation != active_ || !grant_.running() ||
+      page_->slots[slot_].gate.near_end_gen.load(std::memory_order_relaxed) == active_;
+  return over ? points_.back() : points_[(points_.size() - 1) / 2];
+}
+
+// Waits for work on the device.  False: there is nothing to wait for, or no hurry.
+bool Gate::WaitForWork(std::unique_lock<std::mutex>& lock) {
   const bool hurry = holding_ || awaiting_ > 0 || (active_ != 0 && !alone());
   // What a call has waited for by itself may not have been counted out yet.
   if (hurry && in_flight_ > 0) {
@@ -399,8 +418,7 @@ bool Gate::WaitForOldest(std::unique_lock<std::mutex>& lock) {
   }
   while (!points_.empty() && points_.front()->done) points_.pop_front();
   if (points_.empty() || !hurry || executor_.sticky() != CUDA_SUCCESS) return false;
-  // Alone there is no hurry before half of it is complete.
-  const std::shared_ptr<Point> point = alone() ? points_[points_.size() / 2] : points_.front();
+  const std::shared_ptr<Point> point = NextPoint();
   lock.unlock();
   const CUresult result = executor_.driver()->cuEventSynchronize(point->event);
   const uint64_t done = base::NowNs();
@@ -444,7 +462,7 @@ void Gate::WatchGrants() {
 void Gate::WatchDevice() {
   std::unique_lock lock(executor_.mutex());
   for (;;) {
-    if (WaitForOldest(lock)) continue;
+    if (WaitForWork(lock)) continue;
     Look();
     asleep_ = true;
     const bool grace = grant_.phase == Phase::kSlice && active_ != 0 && in_flight_ == 0;

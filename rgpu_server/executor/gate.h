@@ -72,6 +72,9 @@ class Gate {
   void Spent(uint64_t ns);
   // The stream goes, and takes what it had on the device with it.
   void Forget(Stream& stream);
+  // The next work begins a busy time of the device: it is charged from where it begins there, not
+  // from when it was issued.
+  bool wants_begin() const { return active_ != 0 && in_flight_ == 0 && !alone(); }
   // Whether its markers are worth more than usual: the device's time is measured.
   bool scheduled() const { return grant_.phase != lease::Phase::kOff; }
   // Nobody else wants the device.
@@ -107,7 +110,8 @@ class Gate {
   void Signal();
   void WakeHeld();
   void WakeThread();
-  bool WaitForOldest(std::unique_lock<std::mutex>& lock);
+  const std::shared_ptr<Point>& NextPoint() const;
+  bool WaitForWork(std::unique_lock<std::mutex>& lock);
   lease::SlotGate& gate() { return page_->slots[slot_].gate; }
 
   Executor& executor_;

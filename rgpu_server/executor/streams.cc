@@ -32,6 +32,10 @@ CUresult Executor::Prepare(Stream& stream) {
     if (const CUresult result = ApplyFences(stream); result != CUDA_SUCCESS) return result;
   }
   if (context.deliveries > 0) Inherit(stream);
+  // In the legacy stream it would be a barrier.
+  if (gate_.wants_begin() && !stream.legacy) {
+    return Record(stream, kTimedEvent, &stream.before_unmarked);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -131,8 +135,10 @@ CUresult Executor::Mark(Stream& stream, bool quiet) {
   if (!stream.unmarked_load.empty()) gate_.Marked(stream, point);
   stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
                                 std::move(stream.unmarked_keep),
-                                std::exchange(stream.unmarked_load, {}), stream.unmarked_since_ns});
+                                std::exchange(stream.unmarked_load, {}), stream.unmarked_since_ns,
+                                std::move(stream.before_unmarked)});
   stream.unmarked_keep.clear();
+  stream.before_unmarked = nullptr;
   poller_.Add(stream.shared_from_this(), quiet);
   return CUDA_SUCCESS;
 }

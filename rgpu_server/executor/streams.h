@@ -46,8 +46,9 @@ struct Marker {
   uint64_t issued = 0;
   uint64_t credited = 0;
   std::vector<std::shared_ptr<const void>> keep;
-  Load load;              // the device work since the marker before
-  uint64_t since_ns = 0;  // when the first of it was issued
+  Load load;                      // the device work since the marker before
+  uint64_t since_ns = 0;          // when the first of it was issued
+  std::shared_ptr<Point> before;  // null, or a timed place directly before it
 };
 
 // A synchronous copy of one stream that others must not overtake.
@@ -79,6 +80,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
   std::vector<std::shared_ptr<const void>> unmarked_keep;
   Load unmarked_load;
   uint64_t unmarked_since_ns = 0;
+  std::shared_ptr<Point> before_unmarked;
   std::deque<Marker> outstanding;
   std::shared_ptr<Point> last_point;
 

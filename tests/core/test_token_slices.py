@@ -71,7 +71,7 @@ def test_a_timer_that_comes_early_is_armed_again() -> None:
     assert tokens.handle(back, 60 * MS) == [do.TimerAt(78 * MS)]
     assert tokens.handle(on.Joined("b", Share()), 61 * MS) == []
     assert tokens.handle(on.TimePassed(), 78 * MS - 1) == [do.TimerAt(78 * MS)]
-    assert tokens.handle(on.TimePassed(), 78 * MS) == [do.Grant("a", 2, 4 * MS)]
+    assert tokens.handle(on.TimePassed(), 78 * MS) == [do.Grant("a", 2, 8 * MS)]
     assert tokens.next_wake() is None
 
 

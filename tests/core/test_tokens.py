@@ -22,9 +22,11 @@ def test_a_lone_capped_lease_gets_slices_and_waits_for_its_bucket() -> None:
     desk = Desk(a=Share(100_000, 500_000))
     assert desk.wake("a", 0) == [do.Grant("a", 1, 10 * MS)]
     assert desk.back("a", 1, 60, 60) == []
-    # 25 ms of credit less 60 plus what 60 ms earn is -5; 4 ms of credit take 18 ms.
+    # 25 ms of credit less 60 plus what 60 ms earn is -5; 4 ms of credit take 18 ms, and last for 8.
     assert desk.tokens.next_wake() == 78 * MS
-    assert desk.say(on.TimePassed(), 78) == [do.Grant("a", 2, 4 * MS)]
+    assert desk.say(on.TimePassed(), 78) == [do.Grant("a", 2, 8 * MS)]
+    assert desk.back("a", 2, 8, 86) == []
+    assert desk.tokens.next_wake() == 94 * MS
 
 
 def test_a_capped_lease_waits_for_longer_turns_where_hand_overs_are_dear() -> None:
@@ -32,9 +34,10 @@ def test_a_capped_lease_waits_for_longer_turns_where_hand_overs_are_dear() -> No
     desk.tokens.expect_hand_overs(MS // 4)
     desk.wake("a", 0)
     desk.back("a", 1, 60, 60)
-    # A slice may be 25 ms: 10 ms of credit instead of 4, so 12 ms later.
+    # A slice may be 25 ms, towards which it goes from 10: 10 ms of credit instead of 4, so 12 ms
+    # later.
     assert desk.tokens.next_wake() == 90 * MS
-    assert desk.say(on.TimePassed(), 90) == [do.Grant("a", 2, 10 * MS)]
+    assert desk.say(on.TimePassed(), 90) == [do.Grant("a", 2, 17_500_000)]
 
 
 def test_a_lease_that_goes_on_is_extended_under_its_generation() -> None:

@@ -14,6 +14,7 @@ from worker.test_daemon import LIMIT, LeasePage, Pooled, open_session, pooled
 
 NONE, SLICE, OPEN, RECALLED = 1, 3, 4, 5
 MIB = 1 << 20
+MS = 1_000_000
 LONG_NS = 60_000_000_000
 LOOP_GONE_NS = 6_000_000_000
 FIELDS = (
@@ -298,3 +299,24 @@ def test_copies_and_sets_ask_for_as_long_as_they_take(
             arguments = {**PLACE, **arguments}
         client.post(name, **places, **arguments)
         assert page.until(wanting=1)["kernel_us"] == expected_us
+
+
+def test_work_is_charged_from_where_it_begins_on_the_device() -> None:
+    """Not from where it was put into its stream, which may have to wait."""
+    with gated() as (_, page, client):
+        for stream in (5, 6):
+            client.post("rgpuStreamCreate", stream=stream, flags=1, priority=0)
+        at = client.alloc(4096)
+        page.grant(SLICE, LONG_NS)
+        memset(client, at, 0, stream=5)
+        client.call("rgpuStreamSynchronize", stream=5)
+        begin = page.until(active=0)["busy_ns"]
+        page.grant(SLICE, LONG_NS)
+        client.wait_value(5, at, 1)
+        memset(client, at + 64, 1, count=64, stream=5)
+        started = time.monotonic_ns()
+        while time.monotonic_ns() - started < 50 * MS:
+            client.call("rgpuMemGetInfo")
+        client.write_value(6, at, 1)
+        client.call("rgpuStreamSynchronize", stream=5)
+        assert 0 < page.until(active=0)["busy_ns"] - begin < 50 * MS

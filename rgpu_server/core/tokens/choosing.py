@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 
 def slice_for(params: TokenParams, unit: Unit, waiting: int, now: int) -> int:
-    """The next slice of a unit: its own, smaller in a crowd, never more than its cap has left."""
+    """The next slice of a unit: its own, smaller in a crowd, never more than its cap has left at
+    the end of it, with what is earned until then; one that ended before would need another.
+    """
     crowd = max(params.slice_min_ns, params.crowd_ns // (waiting + 1))
     slice_ns = min(unit.slice_ns, crowd)
     if unit.capped:
         unit.refill(now, params.bucket_ns)
-        slice_ns = min(slice_ns, max(unit.credit // PPM, 1))
+        left = unit.credit // (PPM - unit.share.limit_ppm)
+        slice_ns = min(slice_ns, max(left, 1))
     return slice_ns
 
 
