@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -85,11 +85,15 @@ def machine() -> dict[str, object]:
     }
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """The one command line of all benchmarks."""
+def arguments(
+    description: str, more: Callable[[argparse.ArgumentParser], None] | None = None
+) -> argparse.Namespace:
+    """The one command line of all benchmarks.  more: adds what only one of them has."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="end within 40 seconds")
     parser.add_argument("--json", metavar="FILE", help="write the rows and the machine line there")
+    if more is not None:
+        more(parser)
     return parser.parse_args()
 
 

@@ -22,8 +22,13 @@ _STEADY_SECONDS = 0.02
 _WAKE_SECONDS = 0.002
 # Shorter trains show how much a connection dares to send at first: two of them agree on that.
 _STEADY_TRIPS = 3
+# A connection that opens slowly doubles what it sends in each of so many round trips, from 14 KB to
+# more than any path of its length has under way.
+_OPENING_TRIPS = 8
 # A begin so much faster than the rest has been paid for by a bucket that was full.
 _SHAPED = 2.0
+# A sender waits that long, and a round trip, before it sends again what nobody acknowledged.
+_TIMEOUT_SECONDS = 0.19
 FIRST_BYTES = 64 << 10
 _LEAST_BYTES = 16 << 10
 
@@ -64,11 +69,19 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """One transfer.  seconds: from the first byte of the order to the last of the answer."""
+    """One transfer.  seconds: from the first byte of the order to the last of the answer.
+
+    down: to here, so that its bytes come a round trip after the order, and not with it.
+    """
 
     bytes: int
     seconds: float
     arrivals: tuple[Arrival, ...] = ()
+    down: bool = False
+
+    def begin(self, round_trip: float) -> float:
+        """When its first byte can have come."""
+        return round_trip if self.down else 0.0
 
 
 class Confidence(Enum):
@@ -107,16 +120,17 @@ def whole_rate(train: Train, round_trip: float) -> float:
     return train.bytes / max(train.seconds - round_trip, train.seconds * 0.05, 1e-9)
 
 
-def steady_rate(train: Train) -> float | None:
+def steady_rate(train: Train, round_trip: float) -> float | None:
     """Returns the bytes per second behind the begin of a train, as its receiver saw them; None if
     it is too short to have anything behind its begin.
 
     What came late, since a packet was lost before it or the receiver had to wait for a CPU, came
     with much else at once: counted from there the rest looks too fast, so the slowest count is
-    right.
+    right.  It may begin as soon as the connection has had the time to open.
     """
     skip = max(train.bytes // 4, min(train.bytes // 2, SKIP_BYTES))
-    behind = [arrival for arrival in train.arrivals if arrival.bytes >= skip]
+    open_at = train.begin(round_trip) + _OPENING_TRIPS * round_trip
+    behind = [a for a in train.arrivals if a.bytes >= skip or a.seconds >= open_at]
     if len(behind) < 3:
         return None
     last = behind[-1]
@@ -130,7 +144,7 @@ def steady_rate(train: Train) -> float | None:
 
 def train_rate(train: Train, round_trip: float) -> float:
     """Returns the best guess that one train allows, in bytes per second."""
-    steady, whole = steady_rate(train), whole_rate(train, round_trip)
+    steady, whole = steady_rate(train, round_trip), whole_rate(train, round_trip)
     if steady is None:
         return whole
     # No path carries less than what came over it, but for what a bucket had saved up.
@@ -140,18 +154,57 @@ def train_rate(train: Train, round_trip: float) -> float:
 def is_shaped(train: Train, round_trip: float = 0.0) -> bool:
     """True if the begin came so much faster than the rest that a bucket must have paid for it.
 
-    What a connection sends in its first round trips comes in as many heaps, and looks like that.
+    What a connection that opens sends in its first round trips comes in as many heaps, and looks
+    like that; so does what waited for its receiver, unless counted from when it can have come.
     """
-    if _span(train) < _STEADY_TRIPS * round_trip:
+    if _span(train) < max(_OPENING_TRIPS * round_trip, _WAKE_SECONDS):
         return False
-    steady = steady_rate(train)
+    steady = steady_rate(train, round_trip)
     begin = [a for a in train.arrivals if a.bytes <= max(train.bytes // 4, 1)]
-    if steady is None or len(begin) < 3 or _span(train) < _WAKE_SECONDS:
+    if steady is None or len(begin) < 3:
         return False
-    first, last = begin[0], begin[-1]
-    if last.seconds <= first.seconds:
-        return True
-    return (last.bytes - first.bytes) / (last.seconds - first.seconds) > _SHAPED * steady
+    origin = Arrival(0, train.begin(round_trip))
+    first, last = min(origin, begin[0], key=lambda a: a.seconds), begin[-1]
+    took = last.seconds - first.seconds
+    return took <= 0 or (last.bytes - first.bytes) / took > _SHAPED * steady
+
+
+def last_rate(train: Train, round_trip: float) -> float | None:
+    """Returns the bytes per second of the last third of a train: what a connection got that was
+    opening until then.  None if it had opened long before, or that third was over too soon.
+    """
+    if _span(train) >= _OPENING_TRIPS * round_trip:
+        return None
+    rest = [arrival for arrival in train.arrivals if 3 * arrival.bytes >= 2 * train.bytes]
+    if len(rest) < 3 or rest[-1].seconds - rest[0].seconds < max(round_trip / 2, _WAKE_SECONDS):
+        return None
+    last = rest[-1]
+    rates = [
+        (last.bytes - first.bytes) / (last.seconds - first.seconds)
+        for first in rest[: len(rest) // 2]
+        if last.seconds > first.seconds and last.bytes > first.bytes
+    ]
+    return min(rates, default=None)
+
+
+def is_late(train: Train, round_trip: float) -> bool:
+    """True if at its own rate all of it could have come while its receiver slept: how fast it was
+    read then says nothing of the path.
+    """
+    rate = steady_rate(train, round_trip)
+    if rate is None:
+        return False
+    first, last = train.arrivals[0], train.arrivals[-1]
+    return (first.seconds - train.begin(round_trip)) * rate >= last.bytes - first.bytes
+
+
+def is_stalled(train: Train, round_trip: float) -> bool:
+    """True if its sender waited to send lost bytes again: so long that all the rest of a short
+    measurement counts for nothing.
+    """
+    times = [train.begin(round_trip), *(arrival.seconds for arrival in train.arrivals)]
+    pauses = [b - a for a, b in itertools.pairwise(times)]
+    return max(pauses, default=0.0) >= _TIMEOUT_SECONDS + round_trip
 
 
 def agree(first: float, second: float, within: float = AGREEMENT) -> bool:
@@ -179,6 +232,8 @@ def settled(trains: Sequence[Train], round_trip: float) -> bool:
         return False
     if _span(trains[-1]) < _STEADY_TRIPS * round_trip:
         return False
+    if any(is_late(train, round_trip) for train in trains[-2:]):
+        return False
     one, two = (train_rate(train, round_trip) for train in trains[-2:])
     return agree(one, two)
 
@@ -187,30 +242,42 @@ def bandwidth(trains: Sequence[Train], round_trip: float) -> Bandwidth:
     """Returns the estimate of all trains of one direction; ValueError if there are none."""
     if not trains:
         raise ValueError("no train was sent")
+    total = sum(train.bytes for train in trains)
+    count = len(trains)
+    # A path that only loses is as slow as it looks.
+    trains = [train for train in trains if not is_stalled(train, round_trip)] or trains
     shaped = any(is_shaped(train, round_trip) for train in trains)
     rates = [train_rate(train, round_trip) for train in trains]
-    rate, confidence = _unsettled(trains, rates, round_trip), Confidence.LOW
+    confidence = Confidence.LOW
     if settled(trains, round_trip):
         # A bucket that is still emptying makes the earlier train the faster one.
         rate = rates[-1] if shaped else (rates[-1] + rates[-2]) / 2
         confidence = Confidence.HIGH
-    elif len(rates) > 1 and agree(rates[-1], rates[-2], 0.25):
-        confidence = Confidence.FAIR
-    total = sum(train.bytes for train in trains)
-    return Bandwidth(rate, confidence, shaped, len(trains), total)
+    else:
+        rate = _unsettled(trains, rates, round_trip)
+        if len(rates) > 1 and agree(rates[-1], rates[-2], 0.25):
+            confidence = Confidence.FAIR
+            # What is over too soon says too little, but for what a bucket had saved up.
+            rate = rate if shaped else max(rate, min(rates[-2:]))
+    return Bandwidth(rate, confidence, shaped, count, total)
 
 
 def _unsettled(trains: Sequence[Train], rates: Sequence[float], round_trip: float) -> float:
     """The rate of trains that do not agree: of the long ones the middle, as each may have met a
-    moment in which the machine was busy; where all are short, of the longest.
+    moment in which the machine was busy; where all are short, of the longest.  A connection that
+    was still opening is judged by how each train ended.
     """
     longest = max(range(len(trains)), key=lambda i: (trains[i].bytes, i))
-    long = sorted(
-        rate
+    opening = (last_rate(train, round_trip) for train in trains)
+    rates = [max(rate, last or 0.0) for rate, last in zip(rates, opening, strict=True)]
+    long = [
+        (train, rate)
         for train, rate in zip(trains, rates, strict=True)
         if 2 * train.bytes >= trains[longest].bytes and _span(train) >= _STEADY_TRIPS * round_trip
-    )
-    return long[(len(long) - 1) // 2] if long else rates[longest]
+    ]
+    on_time = [(train, rate) for train, rate in long if not is_late(train, round_trip)]
+    middle = sorted(rate for _, rate in on_time or long)
+    return middle[(len(middle) - 1) // 2] if middle else rates[longest]
 
 
 def next_train(
@@ -224,11 +291,20 @@ def next_train(
         return min(FIRST_BYTES, budget.bytes)
     if settled(trains, round_trip):
         return None
-    wanted = max(trains[-1].bytes * 2, 4 * FIRST_BYTES)
-    # On a path of long round trips each doubling is faster than the last: count on the last rate.
-    rate = max(train_rate(trains[-1], round_trip), 1.0)
-    fits = int((budget.seconds - spent - round_trip) * rate)
+    last, rate = trains[-1], train_rate(trains[-1], round_trip)
+    stalled = [train for train in trains if is_stalled(train, round_trip)]
+    if stalled == [last]:
+        # Once it is sent again, as if nothing had been lost.
+        wanted, spent = last.bytes, spent - last.seconds
+        rate = max(train_rate(train, round_trip) for train in trains)
+    elif _span(last) < _STEADY_TRIPS * round_trip:
+        # One of twice as many bytes would be over too soon as well.
+        wanted = last.bytes * 4
+    else:
+        wanted = last.bytes * 2
+    # On a path of long round trips each train is faster than the last: count on the last rate.
+    fits = int((budget.seconds - spent - round_trip) * max(rate, 1.0))
     left = budget.bytes - sum(train.bytes for train in trains)
-    size = min(wanted, fits, left)
+    size = min(max(wanted, 4 * FIRST_BYTES), fits, left)
     # A shorter train than the last says less than it did.
-    return size if size >= max(_LEAST_BYTES, trains[-1].bytes * 3 // 4) else None
+    return size if size >= max(_LEAST_BYTES, last.bytes * 3 // 4) else None

@@ -275,7 +275,7 @@ class Line:
         )
         self._check(count)
         arrivals = tuple(Arrival(values[i], values[i + 1] * _NS) for i in range(2, count, 2))
-        return Train(values[1], values[0] * _NS, arrivals)
+        return Train(values[1], values[0] * _NS, arrivals, down)
 
     def count(self, messages: int, batch: int) -> float:
         """Sends messages of 64 bytes, `batch` to a write; returns the seconds until the answer."""

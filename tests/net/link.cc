@@ -2,9 +2,10 @@
 // delay and a bounded queue for each direction.  The kernel's netem does the same but is not
 // everywhere, and a token bucket alone has no delay.
 //
-//   link NAMESPACE_A NAME_A NAMESPACE_B NAME_B DELAY_NS BITS_PER_SECOND QUEUE_BYTES
+//   link NAMESPACE_A NAME_A NAMESPACE_B NAME_B DELAY_NS BITS_PER_SECOND QUEUE_BYTES SPIN_NS
 //
-// DELAY_NS is one way.  Prints "ready" when both devices are there.  Obeys lines on its input:
+// DELAY_NS is one way.  SPIN_NS: how long it looks for packets after the last one before it sleeps;
+// only for who has a processor of its own.  Prints "ready" when both devices are there.  Obeys lines on its input:
 // "cut", "mend", "set DELAY_NS BITS_PER_SECOND", "count"; each is answered by a line.  It ends with
 // its input, so never outlives who started it, and its devices end with it.
 
@@ -17,6 +18,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -34,6 +36,7 @@ namespace rgpu::net {
 namespace {
 
 constexpr uint64_t kSecondNs = 1'000'000'000;
+constexpr uint64_t kNever = ~uint64_t{0};
 constexpr size_t kMostPacket = kVnetBytes + 65536;
 // Read at once, so that what is due is not late for what comes.
 constexpr int kReads = 16;
@@ -116,21 +119,13 @@ class Direction {
   std::atomic<uint64_t> passed{0};
   std::atomic<uint64_t> dropped{0};
 
-  [[noreturn]] void Run() {
-    // A timer that may be late by the usual 50 us would be half of a short link's round trip.
-    prctl(PR_SET_TIMERSLACK, 1);
-    const sched_param first{1};
-    sched_setscheduler(0, SCHED_RR, &first);  // busy machines would emulate longer links
-    for (;;) {
-      Deliver();
-      Wait();
-      Take();
-    }
-  }
+  int in() const { return in_; }
 
- private:
+  // When the next packet is due, kNever without one.
+  uint64_t due() const { return flight_.empty() ? kNever : flight_.due(); }
+
   void Deliver() {
-    while (!flight_.empty() && flight_.due() <= NowNs()) {
+    while (due() <= NowNs()) {
       if (!settings_.cut) {
         // A device that is down, or whose namespace is busy, loses the packet like any network.
         const ssize_t sent = write(out_, flight_.packet(), flight_.packet_bytes());
@@ -140,27 +135,19 @@ class Direction {
     }
   }
 
-  void Wait() {
-    pollfd input{in_, POLLIN, 0};
-    timespec left{};
-    if (!flight_.empty()) {
-      const uint64_t now = NowNs();
-      const uint64_t ns = flight_.due() > now ? flight_.due() - now : 0;
-      left = {static_cast<time_t>(ns / kSecondNs), static_cast<long>(ns % kSecondNs)};
-    }
-    ppoll(&input, 1, flight_.empty() ? nullptr : &left, nullptr);
-  }
-
-  void Take() {
+  // False: there was nothing.
+  bool Take() {
     for (int i = 0; i < kReads; ++i) {
       uint8_t* room = flight_.Room();
       const ssize_t got = read(in_, room == nullptr ? spill_.data() : room, kMostPacket);
-      if (got <= 0) return;
+      if (got <= 0) return i > 0;
       const auto bytes = static_cast<size_t>(got);
       if (room == nullptr || !Admit(room, bytes)) dropped.fetch_add(1, std::memory_order_relaxed);
     }
+    return true;
   }
 
+ private:
   bool Admit(const uint8_t* packet, size_t bytes) {
     if (settings_.cut) return false;
     const uint64_t now = NowNs();
@@ -184,6 +171,33 @@ class Direction {
   std::array<uint8_t, kMostPacket> spill_{};
   uint64_t free_ns_ = 0;  // when the last bit that was admitted has left
 };
+
+// Sleeps until one of the directions has something to do.
+void Wait(const Direction& there, const Direction& back) {
+  std::array<pollfd, 2> inputs{{{there.in(), POLLIN, 0}, {back.in(), POLLIN, 0}}};
+  const uint64_t due = std::min(there.due(), back.due());
+  const uint64_t now = NowNs();
+  const uint64_t ns = due > now ? due - now : 0;
+  const timespec left = {static_cast<time_t>(ns / kSecondNs), static_cast<long>(ns % kSecondNs)};
+  ppoll(inputs.data(), inputs.size(), due == kNever ? nullptr : &left, nullptr);
+}
+
+[[noreturn]] void Run(Direction* there, Direction* back, uint64_t spin_ns) {
+  // A timer that may be late by the usual 50 us would be half of a short link's round trip.
+  prctl(PR_SET_TIMERSLACK, 1);
+  const sched_param first{1};
+  sched_setscheduler(0, SCHED_RR, &first);  // busy machines would emulate longer links
+  for (uint64_t last = 0;;) {
+    bool busy = false;
+    for (Direction* one : {there, back}) {
+      one->Deliver();
+      busy = one->Take() || busy;
+    }
+    const uint64_t now = spin_ns == 0 ? 0 : NowNs();
+    if (busy) last = now;
+    if (now - last >= spin_ns) Wait(*there, *back);
+  }
+}
 
 // Opens a TUN device `name` in another network namespace.
 int OpenTun(const char* network, const char* name) {
@@ -238,8 +252,8 @@ int Main(char** words) {
       settings.queue_bytes + rate / 8 / 1000 * (settings.delay_ns / 1'000'000 + 4);
   Direction there(a, b, settings, 2 * flight + (8U << 20));
   Direction back(b, a, settings, 2 * flight + (8U << 20));
-  std::thread([&] { there.Run(); }).detach();
-  std::thread([&] { back.Run(); }).detach();
+  const uint64_t spin_ns = std::strtoull(words[8], nullptr, 10);
+  std::thread([&] { Run(&there, &back, spin_ns); }).detach();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::puts("ready");
   std::array<char, 128> line{};
@@ -249,14 +263,15 @@ int Main(char** words) {
     Obey(text, &settings, there, back);
   }
   std::fflush(stdout);
-  _exit(0);  // the directions never end
+  _exit(0);  // the thread never ends
 }
 
 }  // namespace
 }  // namespace rgpu::net
 
 int main(int count, char** words) {
-  if (count == 8) return rgpu::net::Main(words);
-  std::fputs("usage: link NS_A NAME_A NS_B NAME_B DELAY_NS BITS_PER_SECOND QUEUE_BYTES\n", stderr);
+  if (count == 9) return rgpu::net::Main(words);
+  std::fputs("usage: link NS_A NAME_A NS_B NAME_B DELAY_NS BITS_PER_SECOND QUEUE_BYTES SPIN_NS\n",
+             stderr);
   return 2;
 }
