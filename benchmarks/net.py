@@ -113,10 +113,13 @@ class Way:
 
 
 @contextlib.contextmanager
-def serving(space: Namespace) -> Iterator[None]:
-    """`rgpu serve` on every address of a namespace."""
+def serving(space: Namespace, apart: bool = False) -> Iterator[None]:
+    """`rgpu serve` on every address of a namespace.  apart: not on the client's processor, as on
+    another machine.
+    """
     words = [rgpu_command(), "serve", "--device", "emulated:2GiB", "--insecure"]
-    command = space.first(*words, "--listen", f"0.0.0.0:{PORT}")
+    place = space.first_there if apart else space.first
+    command = place(*words, "--listen", f"0.0.0.0:{PORT}")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         assert server.stdout is not None
         server.stdout.readline()
@@ -168,12 +171,13 @@ def choices(
 ) -> Iterator[Row]:
     """How often the chosen path was the fastest, for each workload."""
     right: dict[str, list[bool]] = {workload: [] for workload in WORKLOADS}
-    with serving(server):
+    with serving(server, apart=True):
         for shapes in PAIRS:
             name = " or ".join(shape.name for shape in shapes)
             if only not in name:
                 continue
-            uris = [f"tcp:{_made(network, client, server, shape).b}:{PORT}" for shape in shapes]
+            made = [_made(network, client, server, shape, apart=True) for shape in shapes]
+            uris = [f"tcp:{link.b}:{PORT}" for link in made]
             with contextlib.ExitStack() as stack:
                 ways = [stack.enter_context(stepping(client, uri)) for uri in uris]
                 for workload in WORKLOADS:
@@ -187,8 +191,10 @@ def choices(
             yield above(many, "ratio", statistics.mean(results), 0.95)
 
 
-def _made(network: Network, client: Namespace, server: Namespace, shape: Shape) -> Link:
-    link = network.link(client, server, shape)
+def _made(
+    network: Network, client: Namespace, server: Namespace, shape: Shape, apart: bool = False
+) -> Link:
+    link = network.link(client, server, shape, apart)
     network.tune(client, server, link)
     return link
 

@@ -119,6 +119,10 @@ class Namespace:
         """The same for what is measured."""
         return self.command(*NICE, *words)
 
+    def first_there(self, *words: str) -> list[str]:
+        """The same on the other processor."""
+        return self.command(*OTHER_PROCESSOR, *NICE[len(ONE_PROCESSOR) :], *words)
+
     def run(self, *words: str, timeout: float = DEADLINE_SECONDS) -> str:
         """Runs a command in here and returns its output; AssertionError if it fails."""
         done = subprocess.run(
@@ -215,15 +219,17 @@ class Network:
         made.set("net.ipv4.tcp_wmem", "4096 16384 67108864")
         return made
 
-    def link(self, a: Namespace, b: Namespace, shape: Shape) -> Link:
-        """Connects two namespaces."""
+    def link(self, a: Namespace, b: Namespace, shape: Shape, apart: bool = False) -> Link:
+        """Connects two namespaces.  apart: what carries it is on the other processor, and leaves it
+        to others when there is nothing to carry.
+        """
         number, self._links = self._links, self._links + 1
         names = (f"link{number}a", f"link{number}b")
         link = Link(shape, f"10.77.{number}.1", f"10.77.{number}.2")
         if shape.burst:
             self._bucket(a, b, shape, names)
         else:
-            link.emulator = self._emulate(a, b, shape, names)
+            link.emulator = self._emulate(a, b, shape, names, apart)
         for space, name, address in ((a, names[0], link.a), (b, names[1], link.b)):
             # A packet of 64 KiB that is passed on at once would make a slow link a bursty one.
             whole = max(3000, min(65536, int(shape.rate / 8 * 100e-6)))
@@ -233,14 +239,15 @@ class Network:
         return link
 
     def _emulate(
-        self, a: Namespace, b: Namespace, shape: Shape, names: Sequence[str]
+        self, a: Namespace, b: Namespace, shape: Shape, names: Sequence[str], apart: bool
     ) -> subprocess.Popen[str]:
         # Twice what one round trip carries, and never less than switches have for a port: with
         # less a connection that starts loses packets, and its rate says more of that than of the
         # link.
         queue = max(1 << 20, int(shape.rate / 4 * shape.round_trip))
-        fast = shape.rate >= FAST and OTHER_PROCESSOR != ONE_PROCESSOR
-        where, spin = (OTHER_PROCESSOR, SPIN_SECONDS) if fast else (ONE_PROCESSOR, 0.0)
+        alone = shape.rate >= FAST and not apart and OTHER_PROCESSOR != ONE_PROCESSOR
+        where = OTHER_PROCESSOR if alone or apart else ONE_PROCESSOR
+        spin = SPIN_SECONDS if alone else 0.0
         numbers = (shape.round_trip / 2 * 1e9, shape.rate, queue, spin * 1e9)
         emulator = subprocess.Popen(
             [*where, str(self.programs / "link"), a.path, names[0], b.path, names[1],

@@ -5,9 +5,9 @@
 //   link NAMESPACE_A NAME_A NAMESPACE_B NAME_B DELAY_NS BITS_PER_SECOND QUEUE_BYTES SPIN_NS
 //
 // DELAY_NS is one way.  SPIN_NS: how long it looks for packets after the last one before it sleeps;
-// only for who has a processor of its own.  Prints "ready" when both devices are there.  Obeys lines on its input:
-// "cut", "mend", "set DELAY_NS BITS_PER_SECOND", "count"; each is answered by a line.  It ends with
-// its input, so never outlives who started it, and its devices end with it.
+// only for who has a processor of its own.  Prints "ready" when both devices are there.  Obeys
+// lines on its input: "cut", "mend", "set DELAY_NS BITS_PER_SECOND", "count"; each is answered by a
+// line.  It ends with its input, so never outlives who started it, and its devices end with it.
 
 #include <fcntl.h>
 #include <linux/if.h>
