@@ -111,9 +111,14 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    return _rounds(
-        arguments, [completed(text) for text in arguments.paths], keep=False, tunnel=None
-    )
+    addresses = [completed(text) for text in arguments.paths]
+    try:
+        return _rounds(arguments, addresses, keep=False, tunnel=None)
+    except ServerError as error:
+        if "listens at" not in str(error):
+            raise
+        # The transports know of servers only.
+        raise ServerError(f"{error}; without a server use `netprobe listen` there") from None
 
 
 def _rounds(

@@ -209,19 +209,24 @@ class Line:
     """
 
     def __init__(
-        self, uri: str, timeout_seconds: float = 2.0, life_seconds: float = LIFE_SECONDS
+        self,
+        uri: str,
+        timeout_seconds: float = 2.0,
+        life_seconds: float = LIFE_SECONDS,
+        through: str = "",
     ) -> None:
         """timeout_seconds: for each step of opening it.  life_seconds: for all that follows, unless
-        `limit` says otherwise.
+        `limit` says otherwise.  through: what to connect to, where a process of this machine
+        carries the path.
 
         Raises:
             ServerError: nobody answers a probe there; the sentence says why.
         """
         self.uri = uri
-        opened = _open_in_time(uri, timeout_seconds, life_seconds)
+        opened = _open_in_time(through or uri, timeout_seconds, life_seconds)
         self._line = opened.line
         if self._line is None:
-            raise ServerError(opened.why)
+            raise ServerError(opened.why.replace(through, uri) if through else opened.why)
         self.connect_seconds, self.open_seconds = opened.seconds
         try:
             self.offer = get_offer(opened.offer)

@@ -118,7 +118,7 @@ def open_path(
     Raises:
         RgpuError: the path does not work, or leads to another server.
     """
-    line = Line(through or uri, timeout, life)
+    line = Line(uri, timeout, life, through)
     try:
         if server and line.offer.server != server:
             raise RgpuError(f"{uri} leads to another server")

@@ -64,6 +64,9 @@ def listen_on(endpoint: Endpoint) -> socket.socket:
             )[0]
             listener = socket.socket(family, kind, protocol)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                # 0.0.0.0 and [::] with the same port are two addresses, as for a server.
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:

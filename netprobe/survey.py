@@ -66,7 +66,7 @@ def find(uri: str, timeout: float = 2.0, tunnel: Tunnel | None = None) -> Found:
     Raises:
         ServerError: nobody answers a probe there.
     """
-    with Line(_through(uri, tunnel) or normal(uri), timeout) as line:
+    with Line(normal(uri), timeout, through=_through(uri, tunnel)) as line:
         offer = line.offer
         return Found(normal(uri), offer, is_this_host(offer.nonce, offer.host), line.open_seconds)
 

@@ -57,6 +57,7 @@ def run_alone(
 
     def dispatch(arguments: list[str]) -> int:
         parser = _Parser(prog=name, description=about, allow_abbrev=False)
+        parser.add_argument("-V", "--version", action="version", version=f"{name} {release()}")
         verbs = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
         for command in commands.values():
             command.configure(verbs.add_parser(command.name, help=command.summary))

@@ -51,6 +51,7 @@ _OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 60_000),
 )
+_ALL = ("0.0.0.0", "::")
 _REPORT_SECONDS = 1.0
 _GRACE_SECONDS = 7 * 86400.0
 
@@ -64,9 +65,9 @@ async def _serve(arguments: argparse.Namespace) -> None:
     tunnels, api = TunnelHandler(arguments.inner, callers), ApiHandler(arguments.inner, callers)
     server.add_generic_rpc_handlers((tunnels, api))
     try:
-        bound = [str(_listen(server, text, arguments)) for text in arguments.listen]
+        bound = _listen_all(server, arguments)
         await server.start()
-        said = f"ready\t{' '.join(bound)}"
+        said = f"ready\t{' '.join(map(str, bound))}"
     except (ServerError, ConfigError) as error:
         said = f"error\t{error}"
     # The daemon may have gone meanwhile.
@@ -97,10 +98,24 @@ async def _report(control: socket.socket, tunnels: TunnelHandler) -> None:
         gone.cancel()
 
 
-def _listen(server: grpc.aio.Server, text: str, arguments: argparse.Namespace) -> GrpcEndpoint:
-    """Returns the endpoint with its real port; ServerError, ConfigError."""
-    endpoint = parse_endpoint(text)
-    assert isinstance(endpoint, GrpcEndpoint)
+def _listen_all(server: grpc.aio.Server, arguments: argparse.Namespace) -> list[GrpcEndpoint]:
+    """Returns the endpoints with their real ports; ServerError, ConfigError."""
+    bound: list[GrpcEndpoint] = []
+    for text in arguments.listen:
+        endpoint = parse_endpoint(text)
+        assert isinstance(endpoint, GrpcEndpoint)
+        # gRPC listens on all addresses of both families where either is asked for.
+        twins = (one for one in bound if one.host in _ALL and endpoint.host in _ALL)
+        if any((one.port, one.secure) == (endpoint.port, endpoint.secure) for one in twins):
+            bound.append(endpoint)
+        else:
+            bound.append(_listen(server, endpoint, arguments))
+    return bound
+
+
+def _listen(
+    server: grpc.aio.Server, endpoint: GrpcEndpoint, arguments: argparse.Namespace
+) -> GrpcEndpoint:
     where = TcpEndpoint.__str__(endpoint)
     try:
         if endpoint.secure:

@@ -14,8 +14,10 @@ from helpers.waiting import wait_until
 from netprobe.estimate import MIB
 from netprobe.native import Line
 from netprobe.prober import ProbeBudget, measure
+from netprobe.respond import listen_on
 from netprobe.survey import quick
 from probe.conftest import Listen, Listening
+from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import RgpuError, ServerError
 from rgpu_common.wire.frame import HEADER_BYTES, MAGIC, Flags, Kind, encode_frame, parse_header
 from rgpu_common.wire.handshake import Handshake, decode_refused
@@ -123,6 +125,14 @@ def test_a_train_ends_with_its_time(listen: Listen) -> None:
             train = line.train(512 * MIB, down=down, seconds=0.001)
             assert 0 < train.bytes < 512 * MIB
         assert line.ping(1, 1)
+
+
+def test_each_family_has_the_port_for_itself() -> None:
+    """As of a server: 0.0.0.0 and [::] are two addresses."""
+    with listen_on(TcpEndpoint("0.0.0.0", 0)) as four:
+        port = four.getsockname()[1]
+        with listen_on(TcpEndpoint("::", port)) as six:
+            assert six.getsockname()[1] == port
 
 
 def test_nobody_there_is_a_sentence() -> None:

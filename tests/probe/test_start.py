@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -324,6 +325,7 @@ def test_netprobe_alone(listen: Listen, environment: dict[str, str]) -> None:
         (("run", "http://127.0.0.1:80"), 2, "is not an address"),
         (("run", "::1"), 2, "[IPV6]:PORT"),
         (("run", "[::1]:1"), 1, "nothing listens at [::1]:1"),
+        (("run", "127.0.0.1:1"), 1, "without a server use `netprobe listen` there"),
         (("run", "no.such.host.invalid:7700"), 1, "name service"),
         (("run", "tcp:a:1", "--seconds", "nan"), 2, "nan seconds make no sense"),
         (("run", "tcp:a:1", "--bytes", "25%"), 2, "too little to measure"),
@@ -340,6 +342,19 @@ def test_mistakes(arguments: tuple[str, ...], status: int, sentence: str) -> Non
     assert sentence in done.stderr
     assert done.stderr.startswith("netprobe: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_tunnel_that_leads_nowhere_is_called_by_its_name(environment: dict[str, str]) -> None:
+    """Not by the socket of the agent that carries it, which nobody knows."""
+    done = rgpu(environment, "probe", "grpc:127.0.0.1:1")
+    assert done.returncode == 1
+    assert "what listens at grpc:127.0.0.1:1 does not answer" in done.stderr
+    assert "/agent" not in done.stderr
+
+
+def test_netprobe_says_its_version() -> None:
+    done = subprocess.run([netprobe(), "--version"], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"netprobe \d+\.\d+\.\d+\n", done.stdout)
 
 
 def test_a_tunnel_is_measured_through_its_agent(environment: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,16 @@ def rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         timeout=60,
         check=False,
     )
+
+
+def test_all_addresses_of_both_families_may_be_named() -> None:
+    """gRPC takes both where one is asked for; the second is no other's."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    both = ("--listen", f"grpc:0.0.0.0:{port}", "--listen", f"grpc:[::]:{port}", "--insecure")
+    with Server(*both):
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), 10).close()
 
 
 def agents_of(server: str) -> list[int]:
