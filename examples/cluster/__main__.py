@@ -58,17 +58,20 @@ class Cluster:
         self._started = time.monotonic()
         self.running: dict[str, Running] = {}
         self._well: set[str] = set()
-        self._addresses: dict[str, dict[str, str]] = {}
+        # Service -> network -> IPv4 and IPv6 address.
+        self._addresses: dict[str, dict[str, list[str]]] = {}
         for number, network in enumerate(project.networks):
-            for place, one in enumerate(s for s in project.services if network in s.networks):
-                self._addresses.setdefault(one.name, {})[network] = f"10.90.{number}.{place + 2}"
+            there = (one for one in project.services if network.name in one.networks)
+            for place, one in enumerate(there, 2):
+                both = [f"10.90.{number}.{place}", str(network.subnet[place])]
+                self._addresses.setdefault(one.name, {})[network.name] = both
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self._started:5.1f} s  {text}", flush=True)
 
     def up(self) -> int:
         """Starts all services in order, and waits for the last one; its exit code."""
-        switch = Switch(self._project.networks)
+        switch = Switch([network.name for network in self._project.networks])
         self._stack.callback(switch.close)
         for volume in self._project.volumes:
             (self._folder / volume).mkdir()
@@ -87,15 +90,15 @@ class Cluster:
         container = Container(service.name, self._mounts(service), read_only=True)
         self._stack.callback(container.close)
         mine = self._addresses.get(service.name, {})
-        for network, address in mine.items():
-            switch.plug(container, network, address)
+        for network, (four, six) in mine.items():
+            switch.plug(container, network, [f"{four}/24", f"{six}/64"])
         process = container.start(service.words, service.user, service.environment)
         one = Running(service, container, process)
         self.running[service.name] = one
         reader = threading.Thread(target=self._read, args=(one,))
         reader.start()
         self._stack.callback(reader.join)
-        where = ", ".join(f"{network} {address}" for network, address in mine.items())
+        where = ", ".join(f"{network} {' '.join(both)}" for network, both in mine.items())
         self.say(f"{service.name} runs ({where or 'no network'})")
 
     def _mounts(self, service: compose.Service) -> list[tuple[str, str, bool]]:
@@ -112,10 +115,10 @@ class Cluster:
 
     def _hosts(self, service: compose.Service) -> str:
         """Who is to be seen: the services on the same networks, as an engine's DNS has it."""
-        lines = ["127.0.0.1 localhost"]
+        lines = ["127.0.0.1 localhost", "::1 localhost"]
         for name, places in self._addresses.items():
             shared = [places[network] for network in service.networks if network in places]
-            lines += [f"{shared[0]} {name}"] if shared else []
+            lines += [f"{address} {name}" for address in shared[0]] if shared else []
         return "\n".join(lines) + "\n"
 
     def _read(self, one: Running) -> None:

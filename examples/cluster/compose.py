@@ -4,6 +4,7 @@ it says is left out in silence.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from dataclasses import dataclass
@@ -61,11 +62,19 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
+class Network:
+    """One network, which leads nowhere else.  subnet: of its IPv6 addresses."""
+
+    name: str
+    subnet: ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """secrets: name -> file."""
 
     services: list[Service]
-    networks: list[str]
+    networks: list[Network]
     volumes: list[str]
     secrets: dict[str, Path]
 
@@ -90,7 +99,7 @@ def read(path: Path, environment: dict[str, str] | None = None) -> Project:
     root = path.parent
     return Project(
         [_service(name, body, root) for name, body in top["services"].items()],
-        list(top["networks"]),
+        [_network(name, body) for name, body in top["networks"].items()],
         list(top["volumes"]),
         {name: root / body["file"] for name, body in top["secrets"].items()},
     )
@@ -99,6 +108,19 @@ def read(path: Path, environment: dict[str, str] | None = None) -> Project:
 def _refuse(where: str, keys: set[str]) -> None:
     if keys:
         raise ComposeError(f"{where}: {', '.join(sorted(keys))} is not done here")
+
+
+def _network(name: str, body: dict[str, Any]) -> Network:
+    match body:
+        case {
+            "internal": True,
+            "enable_ipv6": True,
+            "ipam": {"config": [{"subnet": str(subnet), **rest}], **others},
+            **more,
+        }:
+            _refuse(name, {*rest, *others, *more})
+            return Network(name, ipaddress.IPv6Network(subnet))
+    raise ComposeError(f"{name}: a network must be internal, with one subnet of IPv6 addresses")
 
 
 def _service(name: str, body: dict[str, Any], root: Path) -> Service:

@@ -93,15 +93,20 @@ class Switch(Space):
     def _bridge(self, network: str) -> str:
         return f"br{self.networks.index(network)}"
 
-    def plug(self, space: Space, network: str, address: str) -> None:
-        """Gives a container an interface in a network."""
+    def plug(self, space: Space, network: str, addresses: list[str]) -> None:
+        """Gives a container an interface in a network.  addresses: with the bits of their nets."""
         self._ports += 1
         port, inside = f"p{self._ports}", f"eth{self._ports}"
         self.ip(
             f"link add {port} type veth peer name {inside} netns {space.pid}",
             f"link set {port} master {self._bridge(network)} up",
         )
-        space.ip(f"addr add {address}/24 dev {inside}", f"link set {inside} up")
+        # Nobody else can have these addresses: IPv6 need not look for that for a second.
+        lines = [f"addr add {address} dev {inside}" for address in addresses]
+        space.ip(
+            *(f"{line} nodad" if "::" in line else line for line in lines),
+            f"link set {inside} up",
+        )
 
 
 class Container(Space):

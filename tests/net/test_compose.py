@@ -59,6 +59,24 @@ def test_the_demo_reads_every_word_of_it(services: dict[str, Any]) -> None:
             compose._service("x", {**services["proxy"], key: value}, ROOT)
 
 
+def test_networks_have_both_families_and_lead_nowhere(services: dict[str, Any]) -> None:
+    sys.path.insert(0, str(ROOT / "examples" / "cluster"))
+    try:
+        import compose
+    finally:
+        sys.path.pop(0)
+    networks = compose.read(ROOT / "docker-compose.yml", {}).networks
+    assert len({network.subnet for network in networks}) == len(networks) == 3
+    assert all(network.subnet.is_private for network in networks)
+    good = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["networks"]["lan"]
+    for bad in ({"internal": False}, {"enable_ipv6": False}, {"driver": "macvlan"}, {"ipam": {}}):
+        with pytest.raises(compose.ComposeError, match="lan"):
+            compose._network("lan", {**good, **bad})
+    for name in ("gpu-a", "gpu-b"):
+        assert {"0.0.0.0:7700", "[::]:7700"} <= set(services[name]["command"])
+    assert "listen [::]:8443" in (DOCKER / "nginx.conf").read_text()
+
+
 def test_containers_have_no_right_that_they_do_not_need(services: dict[str, Any]) -> None:
     for name, body in services.items():
         assert body["user"] == f"{UID}:{UID}", name
