@@ -135,6 +135,10 @@ def main() -> int:
     clients = states(folder, names)
     titles = ["client", "node", "path", "round trip", "share", "limit", "got", "memory", "result"]
     print("\n" + table(titles, rows_of(clients, seen)) + "\n")
+    print(
+        "share: of the device's time, guaranteed; limit: at most; got: in the last second;\n"
+        "memory: held, of what may be held; result: whether NumPy agrees.\n"
+    )
     for name, client in clients.items():
         print(f"{name}: {client.get('path', 'no path')}: {client.get('why', '')}")
     failed = [name for name, client in clients.items() if client["state"] == "failed"]
