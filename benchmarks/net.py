@@ -235,7 +235,8 @@ def main() -> None:
         if "links" in asked.parts:
             rows += errors(network, client, server, 1 if asked.quick else 7, asked.only)
         if "program" in asked.parts:
-            rows += storm(network, client, server, 15 if asked.quick else 60)
+            # A step is noisier than a round trip is long.
+            rows += storm(network, client, server, 40 if asked.quick else 200)
         if "choice" in asked.parts:
             trials = asked.trials or (1 if asked.quick else 8)
             rows += choices(network, client, server, trials, asked.only)

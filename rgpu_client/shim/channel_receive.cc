@@ -190,7 +190,8 @@ void Channel::Handle(const FrameHeader& header, ByteView head) {
     default:
       understood = false;
   }
-  if (!understood) Lost("the server sent a frame that makes no sense here");
+  // Bytes that were cut off within a frame make no sense either.
+  if (!understood) Lost(LostSentence("the server sent a frame that makes no sense here"));
 }
 
 void Channel::HandleReply(const FrameHeader& header, ByteView head) {

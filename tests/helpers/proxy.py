@@ -83,10 +83,11 @@ class CuttingProxy:
         host, port = address.removeprefix("tcp:").rsplit(":", 1)
         self._target = (host, int(port))
 
-    def cut_after(self, *counts: int) -> None:
+    def cut_after(self, *counts: int, away_seconds: float = 0.0) -> None:
         """Cuts when so many bytes have been forwarded, then again after the next count, and so
-        on.
+        on.  away_seconds: for so long new connections are turned away.
         """
+        self._away_seconds = away_seconds
         self._plan = list(counts)
 
     def _serve(self) -> None:

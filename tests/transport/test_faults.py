@@ -25,6 +25,12 @@ NETWORKS = ["tcp", "tls", "grpc"]
 # Both ends send more than a window and a socket's buffers hold, and read only in between.
 FULL = ASYNC
 LAST_CALL = "go()\nprint(cuda.result('cuCtxSynchronize'), cuda.result('cuCtxSynchronize'))\n"
+DOWNLOAD = """
+size = 32 << 20
+place, data = cuda.alloc(size), bytes(size)
+go()
+print(cuda.result("cuMemcpyDtoH_v2", data, c_uint64(place), c_size_t(size)))
+"""
 DEADLINE_SECONDS = 10
 GARBAGE = bytes(range(256)) * 64
 
@@ -170,6 +176,15 @@ def test_a_cut_that_stays_is_one_clear_error(hasty: Server, transport: str) -> N
     assert output == "911 911\n"
     assert errors.count("rgpu:") == 1, errors
     wait_until(lambda: hasty.sessions() == before, DEADLINE_SECONDS)
+
+
+def test_a_cut_within_a_frame_is_not_called_nonsense(hasty: Server) -> None:
+    with relayed(hasty, "tcp") as (proxy, address), cut_off(address, DOWNLOAD) as client:
+        proxy.cut_after(7 << 20, away_seconds=60)
+        output, errors = finish(client)
+    assert output == "911\n"
+    assert "the connection was cut and not resumed" in errors
+    assert "makes no sense" not in errors
 
 
 @pytest.mark.parametrize("transport", NETWORKS)
