@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -14,7 +15,11 @@ namespace {
 
 constexpr size_t kStackBytes = 1U << 20;
 constexpr uint64_t kStuckNs = 1'000'000;
-constexpr int kQuietTicks = 50;  // then the watcher sleeps until the next call
+// The watcher looks the less often the longer it has found nothing, since each look takes a
+// processor from somebody; after so many without a call it sleeps until the next one.
+constexpr std::chrono::milliseconds kTick{1};
+constexpr std::chrono::milliseconds kLongestTick{8};
+constexpr int kQuietTicks = 16;
 
 thread_local uint64_t t_since = 0;
 
@@ -103,22 +108,26 @@ void Role::Yield() {
 void Role::Watch() {
   int quiet = 0;
   uint64_t seen = 0;
+  auto tick = kTick;
   std::unique_lock lock(mutex_);
   for (;;) {
     uint64_t since = call_since_.load(std::memory_order_acquire);
     quiet = since == seen ? quiet + 1 : 0;
     seen = since;
+    tick = std::min(2 * tick, kLongestTick);
     if (since != 0 && base::NowNs() - since >= kStuckNs && HaveSuccessor() &&
         call_since_.compare_exchange_strong(since, 0, std::memory_order_acq_rel)) {
       free_ = true;
       free_changed_.notify_one();
+      tick = kTick;
     }
     if (quiet >= kQuietTicks && since == 0) {
       watcher_asleep_.store(true, std::memory_order_relaxed);
       watcher_wakes_.wait(lock, [this] { return !watcher_asleep_.load(); });
       quiet = 0;
+      tick = kTick;
     }
-    watcher_wakes_.wait_for(lock, std::chrono::milliseconds(1));
+    watcher_wakes_.wait_for(lock, tick);
   }
 }
 

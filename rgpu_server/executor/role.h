@@ -1,6 +1,6 @@
 // Who decodes.  One thread at a time has the decoder's role; it gives it up before it waits, and it
-// is taken from a thread that is stuck in a call for a millisecond.  What that thread then still
-// has to do is sound beside the next one: its caller waits, so nothing stands behind it.
+// is taken from a thread that is stuck in a call for some milliseconds.  What that thread then
+// still has to do is sound beside the next one: its caller waits, so nothing stands behind it.
 #pragma once
 
 #include <atomic>
