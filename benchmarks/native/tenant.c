@@ -4,9 +4,7 @@
  *     FILE   where the device's log is written: pairs of 64-bit globaltimer stamps, begin and end of
  *            each piece, in order
  *     DEPTH  pieces that are queued between two waits; three times as many at most
- *     PIECE  hold:NS          a kernel that holds the device; it sleeps for all but the last 25 us,
- *                             since who sleeps until the end wakes 10 to 30 us after it, the later
- *                             the longer a processor was idle before
+ *     PIECE  hold:NS          a kernel that holds the device without using a CPU
  *            compute:ROUNDS   a kernel that computes, in as many blocks as BLOCKS says
  *            copy:BYTES       a copy within the device, with a stamp before and behind it
  *            upload:BYTES     the same from pinned host memory
@@ -44,8 +42,7 @@ static const char kPtx[] =
         "hold",
         "  add.u64 %rd10, %rd4, %rd2;\n"
         "WAIT: mov.u64 %rd11, %globaltimer; setp.ge.u64 %p3, %rd11, %rd10; @%p3 bra OVER;\n"
-        "  sub.u64 %rd12, %rd10, %rd11; setp.le.u64 %p3, %rd12, 25000; @%p3 bra WAIT;\n"
-        "  sub.u64 %rd12, %rd12, 25000; min.u64 %rd12, %rd12, 1000000; cvt.u32.u64 %r3, %rd12;\n"
+        "  sub.u64 %rd12, %rd10, %rd11; min.u64 %rd12, %rd12, 1000000; cvt.u32.u64 %r3, %rd12;\n"
         "  nanosleep.u32 %r3; bra WAIT;\n"
         "OVER:\n")
     ENTRY("compute",
