@@ -1,14 +1,17 @@
 """What compression brings on slow links, and what it costs where it brings nothing.
 
-python -m benchmarks.compression [--quick] [--json FILE]     (root: network namespaces)
+python -m benchmarks.compression [--quick] [--json FILE] [PART...]     (root: network namespaces)
+PART: codec, loopback, or the Mbit/s of a link: 50, 100, 200, 1000, 4000
 
-Copies of sparse data (one byte in 40 is not zero), of zero rows and of noise over links of a set
-rate, with and without compression, one after the other; then the same over loopback, where only
-its costs are left; and what zstd itself does to such data, in pieces of 256 KiB.
+Copies of sparse data (one byte in 40, anywhere, is not zero), of zero rows, of floats as weights
+are (normally distributed) and of noise over links of a set rate, with and without compression, one
+after the other; then noise and calls over loopback, where only its costs are left; and what zstd
+itself does to such data, in pieces of 256 KiB.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
 import ctypes
 import json
@@ -28,9 +31,11 @@ MIB = 1 << 20
 PIECE = 256 << 10
 SIZE = 32 * MIB
 LEVELS = (-5, -1, 1, 3)
-RATES = (50, 200, 1000, 4000)  # Mbit/s
+RATES = (50, 100, 200, 1000, 4000)  # Mbit/s
 BUCKET = 256 << 10
-KINDS = ("sparse", "rows", "text", "noise")
+KINDS = ("sparse", "rows", "floats", "text", "noise")
+# Of the copies.
+COPIED = ("sparse", "rows", "floats", "noise")
 # A session that copies what it is told to, and says how long each way took.
 COPIES = """
 import sys, time
@@ -56,6 +61,9 @@ def data(kind: str, size: int) -> bytes:
     dice = random.Random(kind)
     if kind == "noise":
         return dice.randbytes(MIB) * (size // MIB)
+    if kind == "floats":
+        weights = array.array("f", (dice.gauss(0, 0.02) for _ in range(MIB // 4)))
+        return weights.tobytes() * (size // MIB)
     if kind == "text":
         source = b"".join(p.read_bytes() for p in sorted(Path(__file__).parent.rglob("*.py")))
         return (source * (size // len(source) + 1))[:size]
@@ -65,7 +73,8 @@ def data(kind: str, size: int) -> bytes:
         )
     else:
         sparse = bytearray(MIB)
-        sparse[::40] = dice.randbytes(len(sparse[::40]))
+        for place in dice.sample(range(MIB), MIB // 40):
+            sparse[place] = dice.randrange(1, 256)
         block = bytes(sparse)
     return block * (size // MIB)
 
@@ -136,7 +145,7 @@ def gains(rounds: int, rates: tuple[int, ...]) -> Iterator[Row]:
                 shape = links.Shape(f"{rate} Mbit/s", 0, rate * links.MBIT, BUCKET)
                 uri = f"tcp:{network.link(client, server, shape).b}:{PORT}"
                 with copying(client, uri, "0") as plain, copying(client, uri, "1") as packed:
-                    for kind in ("sparse", "rows", "noise"):
+                    for kind in COPIED:
                         yield from _gain(rate, kind, plain, packed, rounds)
                 say(f"{rate} Mbit/s: done")
 
@@ -183,10 +192,15 @@ def costs(rounds: int) -> Iterator[Row]:
 
 
 def main() -> int:
-    asked = arguments(__doc__ or "")
-    rows = list(codec(3 if asked.quick else 31))
-    rows += costs(2 if asked.quick else 9)
-    rows += gains(*(1, (200,)) if asked.quick else (5, RATES))
+    asked = arguments(__doc__ or "", ("codec", "loopback", *map(str, RATES)))
+    rates = tuple(int(part) for part in asked.parts if part.isdecimal())
+    rows: list[Row] = []
+    if "codec" in asked.parts:
+        rows += codec(3 if asked.quick else 31)
+    if "loopback" in asked.parts:
+        rows += costs(2 if asked.quick else 9)
+    if rates:
+        rows += gains(*(1, (200,)) if asked.quick else (5, rates))
     report("compression", rows, asked.json)
     return 0
 

@@ -86,15 +86,29 @@ def machine() -> dict[str, object]:
 
 
 def arguments(
-    description: str, more: Callable[[argparse.ArgumentParser], None] | None = None
+    description: str,
+    parts: Sequence[str] = (),
+    more: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> argparse.Namespace:
-    """The one command line of all benchmarks.  more: adds what only one of them has."""
+    """The one command line of all benchmarks.
+
+    parts: names of what can be measured alone; `parts` of the result are those to measure.
+    more: adds what only one of them has.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="end within 40 seconds")
     parser.add_argument("--json", metavar="FILE", help="write the rows and the machine line there")
+    if parts:
+        parser.add_argument("parts", nargs="*", metavar="PART", help=f"only {', '.join(parts)}")
     if more is not None:
         more(parser)
-    return parser.parse_args()
+    asked = parser.parse_args()
+    for part in asked.parts if parts else ():
+        if part not in parts:
+            parser.error(f"there is no {part!r}: say some of {' '.join(parts)}")
+    if parts and not asked.parts:
+        asked.parts = list(parts)
+    return asked
 
 
 def report(name: str, rows: Sequence[Row], json_file: str | None) -> None:

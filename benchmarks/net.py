@@ -228,7 +228,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
 
 
 def main() -> None:
-    asked = arguments(__doc__ or "", _more)
+    asked = arguments(__doc__ or "", more=_more)
     rows: list[Row] = []
     with links.Programs() as programs, Network(programs) as network:
         client, server = network.namespace("client"), network.namespace("server")

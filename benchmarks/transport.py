@@ -1,5 +1,7 @@
 """What each transport costs, beside the raw floor measured in the same run.
 
+python -m benchmarks.transport [--quick] [--json FILE] [shm] [unix] [tcp] [grpc]
+
 The floor of `unix` and `tcp` is a blocking 64-byte ping-pong, and a plain send and receive of the
 same random bytes, between two processes over a socket of that kind; of `shm` it is a memcpy of the
 same bytes within one process; of `grpc` it is in `benchmarks.transport_grpc`.  A synchronous call
@@ -133,12 +135,15 @@ def measure(program: Path, server: Server, carrier: Carrier, quick: bool) -> lis
 
 
 def main() -> int:
-    options = arguments(__doc__ or "")
+    carriers = {carrier.kind: carrier for carrier in CARRIERS}
+    options = arguments(__doc__ or "", (*carriers, "grpc"))
     rows: list[Row] = []
     with compiled("transport.c", "floor.c") as program, Server() as server:
-        for carrier in CARRIERS:
-            rows += measure(program, server, carrier, options.quick)
-        rows += transport_grpc.measure(program, options.quick)
+        for kind in options.parts:
+            if kind == "grpc":
+                rows += transport_grpc.measure(program, options.quick)
+            else:
+                rows += measure(program, server, carriers[kind], options.quick)
     report("transport", rows, options.json)
     return 0
 
