@@ -109,6 +109,10 @@ int FinishConnect(int fd, const Deadline& deadline) {
   return error;
 }
 
+// What a Unix socket takes before the program has to wait for its reader, as far as the system
+// allows it: a full one costs a wake-up at both ends.
+constexpr int kUnixSendBytes = 1 << 20;
+
 struct Known {
   sockaddr_storage address{};
   socklen_t bytes = 0;
@@ -228,6 +232,7 @@ std::unique_ptr<Connection> ConnectUnix(const std::string& address, const Connec
   }
   std::memcpy(to.sun_path, address.c_str(), address.size() + 1);
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kUnixSendBytes, sizeof kUnixSendBytes);
   // A full backlog blocks connect; the send timeout bounds that.
   const timeval limit{options.timeout_ms / 1000, (options.timeout_ms % 1000) * 1000};
   if (options.timeout_ms > 0) setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
