@@ -174,6 +174,10 @@ class Link:
         """Changes it: seconds one way, bits per second."""
         assert self.order(f"set {round(delay * 1e9)} {round(rate)}") == "done"
 
+    def lose(self, of_a_million: int) -> None:
+        """From now on so many packets are lost at random."""
+        assert self.order(f"lose {of_a_million}") == "done"
+
     def lost(self) -> int:
         """Packets that were lost so far, both ways."""
         _, there, _, back = map(int, self.order("count").split())

@@ -6,8 +6,9 @@
 //
 // DELAY_NS is one way.  SPIN_NS: how long it looks for packets after the last one before it sleeps;
 // only for who has a processor of its own.  Prints "ready" when both devices are there.  Obeys
-// lines on its input: "cut", "mend", "set DELAY_NS BITS_PER_SECOND", "count"; each is answered by a
-// line.  It ends with its input, so never outlives who started it, and its devices end with it.
+// lines on its input: "cut", "mend", "set DELAY_NS BITS_PER_SECOND", "lose PPM", "count"; each is
+// answered by a line.  It ends with its input, so never outlives who started it, and its devices
+// end with it.
 
 #include <fcntl.h>
 #include <linux/if.h>
@@ -45,6 +46,7 @@ struct Settings {
   std::atomic<uint64_t> delay_ns{0};
   std::atomic<uint64_t> bits_per_second{0};  // 0: as fast as can be
   std::atomic<bool> cut{false};
+  std::atomic<uint64_t> loss_ppm{0};  // at random, of what the wire carries
   uint64_t queue_bytes = 0;
 };
 
@@ -149,7 +151,7 @@ class Direction {
 
  private:
   bool Admit(const uint8_t* packet, size_t bytes) {
-    if (settings_.cut) return false;
+    if (settings_.cut || Lost(packet, bytes)) return false;
     const uint64_t now = NowNs();
     if (free_ns_ < now) free_ns_ = now;
     const uint64_t rate = settings_.bits_per_second;
@@ -164,9 +166,22 @@ class Direction {
     return true;
   }
 
+  // A large packet is lost as often as those that it stands for, and whole: a burst.
+  bool Lost(const uint8_t* packet, size_t bytes) {
+    const uint64_t loss_ppm = settings_.loss_ppm;
+    if (loss_ppm == 0) return false;
+    dice_ ^= dice_ << 13;
+    dice_ ^= dice_ >> 7;
+    dice_ ^= dice_ << 17;
+    return dice_ % 1'000'000 < loss_ppm * (WireBytes(packet, bytes) / kFrameBytes + 1);
+  }
+
+  static constexpr size_t kFrameBytes = 1538;
+
   int in_;
   int out_;
   const Settings& settings_;
+  uint64_t dice_ = 88'172'645'463'325'252;  // the same in every run
   Flight flight_;
   std::array<uint8_t, kMostPacket> spill_{};
   uint64_t free_ns_ = 0;  // when the last bit that was admitted has left
@@ -225,6 +240,8 @@ void Obey(const std::string& line, Settings* settings, const Direction& there,
   } else if (std::sscanf(line.c_str(), "set %llu %llu", &delay, &rate) == 2) {
     settings->delay_ns = delay;
     settings->bits_per_second = rate;
+  } else if (std::sscanf(line.c_str(), "lose %llu", &rate) == 1) {
+    settings->loss_ppm = rate;
   } else if (line == "count") {
     std::printf("%llu %llu %llu %llu\n", static_cast<unsigned long long>(there.passed),
                 static_cast<unsigned long long>(there.dropped),
