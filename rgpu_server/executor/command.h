@@ -26,6 +26,9 @@ struct Command {
   std::shared_ptr<const void> keep;  // null: the bulk is not in staging memory
   transport::FrameBuffer* out = nullptr;  // of calls: frames that go out in front of the reply
   bool in_place = false;                  // the bulk lies where the copy brings it
+  // Of calls: what the reply comes behind in the outbox; everything unless the handler knows
+  // better.
+  uint64_t* behind = nullptr;
 };
 
 }  // namespace rgpu::exec

@@ -209,6 +209,8 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
   acked_seq_ = std::max(acked_seq_, command.header.seq);
   scratch.out.clear();
   scratch.reply.clear();
+  uint64_t behind = transport::Outbox::kEverything;
+  command.behind = &behind;
   wire::Writer writer(&scratch.reply);
   CUresult status = executor_.sticky();
   bool held = true;
@@ -221,7 +223,7 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
     if (execute) status = Dispatch(executor_, command, &writer);
     if (deferred != CUDA_SUCCESS && status != kMalformed) status = deferred;
     if (IsSticky(status)) executor_.Check(status, command.header.context);
-    TakeNotices();
+    executor_.HandOverNotices();
     lock.unlock();
     held = executor_.role().LeaveCall();
   }
@@ -232,21 +234,23 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
   }
   if (status == kDropped) status = CUDA_ERROR_INVALID_HANDLE;
   if (info.mode == CommandMode::kParked) ForwardPrinted(executor_.outbox());
-  Reply(scratch, command, status);
+  if (status != CUDA_SUCCESS) behind = transport::Outbox::kEverything;
+  Reply(scratch, command, status, behind);
   return held && !over_;
 }
 
-void Decoder::Reply(Scratch& scratch, const Command& command, CUresult status) {
+// `behind`: how many frames of deliveries; more would only make the client wait.
+void Decoder::Reply(Scratch& scratch, const Command& command, CUresult status, uint64_t behind) {
   wire::FrameHeader header;
   header.kind = wire::Kind::kReply;
   header.opcode = command.header.opcode;
   header.status = static_cast<int32_t>(status);
   header.seq = command.header.seq;
-  header.watermark = executor_.deliveries_sent();
+  header.watermark = std::min(behind, executor_.deliveries_sent());
   header.thread = command.header.thread;
   header.context = command.header.context;
   scratch.out.Begin(header).PutRaw(scratch.reply.data(), scratch.reply.size());
-  if (!scratch.out.End() || !executor_.outbox().Post(scratch.out)) {
+  if (!scratch.out.End() || !executor_.outbox().Post(scratch.out, false, behind)) {
     End("the client sends commands and reads no replies");
   }
 }
@@ -260,7 +264,7 @@ void Decoder::Idle(Scratch& scratch) {
       executor_.gate().MarkRest();
       rest_ = false;
     }
-    TakeNotices();
+    executor_.HandOverNotices();
   }
   if (acked_seq_ != last_seq_ && executor_.outbox().queued_bytes() == 0) {
     acked_seq_ = last_seq_;
@@ -277,12 +281,6 @@ void Decoder::Idle(Scratch& scratch) {
   } else if (!executor_.outbox().Post(scratch.out)) {
     End("the client sends commands and reads no replies");
   }
-}
-
-void Decoder::TakeNotices() {
-  if (executor_.notices().empty()) return;
-  executor_.outbox().Post(executor_.notices(), true);
-  executor_.notices().clear();
 }
 
 void Decoder::Malformed(const wire::FrameHeader& header, const std::string& sentence) {

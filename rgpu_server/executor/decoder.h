@@ -50,11 +50,9 @@ class Decoder {
   void FindPlace(Command* command, Piece* piece);
   // The thread's deferred error, if the call reports it.
   CUresult Deferred(const OpcodeInfo& info, const Command& command);
-  void Reply(Scratch& scratch, const Command& command, CUresult status);
+  void Reply(Scratch& scratch, const Command& command, CUresult status, uint64_t behind);
   // Before the thread sleeps: what the client may be waiting for goes out.
   void Idle(Scratch& scratch);
-  // Puts notices in front of the next write; the executor's lock is held.
-  void TakeNotices();
   void Malformed(const wire::FrameHeader& header, const std::string& sentence);
   void End(const std::string& reason);
 

@@ -120,7 +120,14 @@ void Executor::FlushNotices() {
   if (notices_.empty()) return;
   transport::FrameBuffer frames;
   frames.swap(notices_);
-  Unlocked([&] { return outbox_.Post(frames); });
+  const uint64_t behind = std::exchange(notices_behind_, 0);
+  Unlocked([&] { return outbox_.Post(frames, false, behind); });
+}
+
+void Executor::HandOverNotices() {
+  if (notices_.empty()) return;
+  outbox_.Post(notices_, true, std::exchange(notices_behind_, 0));
+  notices_.clear();
 }
 
 uint64_t Executor::resident_threads() {

@@ -6,6 +6,7 @@
 // while unlocked.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -151,12 +152,27 @@ class Executor {
   // Lets go of what complete work kept, and leaves the rest of Advance to whoever comes by.
   void Reclaim(Stream& stream);
 
+  // What comes behind a place that is complete: a number for the outbox.
+  uint64_t Behind(Frontier* frontier) const;
+  // The reply comes behind what is in `frontier`, and need not wait for other bulk in the outbox.
+  void ComesBehind(const Command& command, Frontier* frontier) const;
+  // From now on streams wait for each other in ways that frontiers do not tell.
+  void OrderIsHidden() { order_is_hidden_ = true; }
+
   // --- notices, which wait for the next write
-  transport::FrameBuffer& notices() { return notices_; }
+  // For one that comes behind this many frames of deliveries, and not behind other bulk.
+  transport::FrameBuffer& notices(uint64_t behind) {
+    notices_behind_ = std::max(notices_behind_, behind);
+    return notices_;
+  }
+  // Leaves them to the next write.
+  void HandOverNotices();
   // Writes them if nobody else is about to.  Lets go of the lock.
   void FlushNotices();
+  // Frames of deliveries that are in the outbox or about to be.
   uint64_t deliveries_sent() const { return deliveries_sent_.load(std::memory_order_acquire); }
-  void CountDelivery() { deliveries_sent_.fetch_add(1, std::memory_order_acq_rel); }
+  // The number of the next one.
+  uint64_t CountDelivery() { return deliveries_sent_.fetch_add(1, std::memory_order_acq_rel) + 1; }
   std::condition_variable& changed() { return changed_; }
 
   // --- memory
@@ -254,6 +270,8 @@ class Executor {
   DeferredErrors deferred_;
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
   transport::FrameBuffer notices_;
+  uint64_t notices_behind_ = 0;
+  bool order_is_hidden_ = false;
   std::atomic<uint64_t> deliveries_sent_{0};
 
   Table<Context> contexts_{64};

@@ -1,6 +1,30 @@
 #include "rgpu_server/executor/points.h"
 
+#include <algorithm>
+
+#include "rgpu_server/executor/streams.h"
+
 namespace rgpu::exec {
+
+bool Frontier::Settle() {
+  std::erase_if(pending, [this](const auto& delivery) {
+    if (delivery->done) sent = std::max(sent, delivery->sent);
+    return delivery->done;
+  });
+  return pending.empty();
+}
+
+void Frontier::Merge(const Frontier& other) {
+  Settle();
+  sent = std::max(sent, other.sent);
+  for (const auto& delivery : other.pending) {
+    if (delivery->done) {
+      sent = std::max(sent, delivery->sent);
+    } else if (std::ranges::find(pending, delivery) == pending.end()) {
+      pending.push_back(delivery);
+    }
+  }
+}
 
 CUresult EventPool::Take(unsigned int flags, CUevent* event) {
   {

@@ -12,8 +12,17 @@
 namespace rgpu::exec {
 
 struct Delivery;
-// Deliveries that a place comes behind: it is complete only when these have been sent.
-using Frontier = std::vector<std::shared_ptr<Delivery>>;
+// Deliveries that a place comes behind: it is complete only when these are in the outbox, and what
+// says so comes behind them there.
+struct Frontier {
+  std::vector<std::shared_ptr<Delivery>> pending;  // perhaps not in the outbox yet
+  uint64_t sent = 0;  // the last frame of those that are; frames of deliveries count from 1
+
+  // Lets go of what is in the outbox.  True: all of it is.
+  bool Settle();
+  // Comes behind all that `other` comes behind.
+  void Merge(const Frontier& other);
+};
 
 // Events of one context that are used again and again: a fresh one per record, so that a wait is
 // bound to what was recorded when it was decoded (waits are snapshots).

@@ -20,7 +20,7 @@ constexpr microseconds kCalm{250};
 constexpr microseconds kLongest{2000};
 constexpr int kQuietTicks = 5;
 // Deliveries wait in their slots while the client is slow to read.
-constexpr size_t kOutboxRoom = 8U << 20;
+constexpr size_t kOutboxRoom = 1U << 20;
 
 }  // namespace
 
@@ -131,14 +131,16 @@ bool Poller::TickWatches() {
     header.kind = wire::Kind::kNotice;
     header.opcode = static_cast<uint16_t>(wire::Notice::kCompleted);
     header.status = static_cast<int32_t>(result);
-    header.watermark = executor_.deliveries_sent();
+    const uint64_t behind = executor_.Behind(&watched.point->frontier);
+    header.watermark = std::min(behind, executor_.deliveries_sent());
     header.thread = watched.thread;
     header.context = watched.context;
-    wire::Writer writer = executor_.notices().Begin(header);
+    transport::FrameBuffer& notices = executor_.notices(behind);
+    wire::Writer writer = notices.Begin(header);
     writer.Put(watched.object);
     writer.Put(watched.version);
     writer.Put(uint64_t{0});  // no time: the client asks for rgpuEventElapsedTime
-    executor_.notices().End();
+    notices.End();
     progress = true;
     return true;
   });
@@ -162,8 +164,9 @@ bool Poller::SendDeliveries(Stream& stream, std::unique_lock<std::mutex>& lock) 
     const bool last = delivery->chunks.empty() && delivery->to_come_bytes == 0;
     stream.sending = true;
     lock.unlock();
-    Send(*delivery, chunk, last);
+    const uint64_t number = Send(*delivery, chunk, last);
     lock.lock();
+    delivery->sent = number;
     stream.sending = false;
     progress = true;
     if (!last) continue;
@@ -175,19 +178,21 @@ bool Poller::SendDeliveries(Stream& stream, std::unique_lock<std::mutex>& lock) 
   return progress;
 }
 
-void Poller::Send(const Delivery& delivery, const Delivery::Chunk& chunk, bool last) {
-  executor_.CountDelivery();
+// Returns the frame's number.
+uint64_t Poller::Send(const Delivery& delivery, const Delivery::Chunk& chunk, bool last) {
+  const uint64_t number = executor_.CountDelivery();
   wire::FrameHeader header;
   header.kind = wire::Kind::kDelivery;
   header.opcode = static_cast<uint16_t>(Opcode::rgpuCopyDtoHLater);
   header.flags = last ? wire::kLast : 0;
   header.seq = delivery.seq;
-  header.watermark = executor_.deliveries_sent();
+  header.watermark = number;
   header.thread = delivery.thread;
   header.context = delivery.context;
   const uint64_t offset = chunk.offset;
   executor_.outbox().PostBulk(header, wire::Bytes(&offset, sizeof offset),
-                              {chunk.piece.data, chunk.piece.size}, chunk.piece.keep);
+                              {chunk.piece.data, chunk.piece.size}, chunk.piece.keep, number);
+  return number;
 }
 
 }  // namespace rgpu::exec

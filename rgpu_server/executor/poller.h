@@ -48,7 +48,7 @@ class Poller {
   bool TickWatches();
   // Sends what is ready of the stream's deliveries.  Lets go of the lock while it writes.
   bool SendDeliveries(Stream& stream, std::unique_lock<std::mutex>& lock);
-  void Send(const Delivery& delivery, const Delivery::Chunk& chunk, bool last);
+  uint64_t Send(const Delivery& delivery, const Delivery::Chunk& chunk, bool last);
 
   Executor& executor_;
   std::condition_variable wakes_;

@@ -49,7 +49,7 @@ void ForwardPrinted(transport::Outbox& outbox) {
     writer.Put(uint32_t{0});
     writer.Put(wire::Bytes(text, static_cast<size_t>(got)));
     frame.End();
-    outbox.Post(frame);
+    outbox.Post(frame, false, 0);
   }
 }
 

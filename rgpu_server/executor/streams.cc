@@ -12,14 +12,6 @@ constexpr uint64_t kMarkBytes = 256U << 10;
 constexpr size_t kMostOwnMarkers = 32;
 constexpr uint64_t kMarkNs = 1'000'000;  // of predicted device time
 
-void Merge(Frontier* into, const Frontier& from) {
-  std::erase_if(*into, [](const auto& delivery) { return delivery->done; });
-  for (const auto& delivery : from) {
-    if (delivery->done || std::ranges::find(*into, delivery) != into->end()) continue;
-    into->push_back(delivery);
-  }
-}
-
 }  // namespace
 
 CUresult Executor::Prepare(Stream& stream) {
@@ -31,7 +23,7 @@ CUresult Executor::Prepare(Stream& stream) {
   if (stream.fences_seen != context.fence_epoch) {
     if (const CUresult result = ApplyFences(stream); result != CUDA_SUCCESS) return result;
   }
-  if (context.deliveries > 0) Inherit(stream);
+  Inherit(stream);
   // In the legacy stream it would be a barrier.
   if (gate_.wants_begin() && !stream.legacy) {
     return Record(stream, kTimedEvent, &stream.before_unmarked);
@@ -57,6 +49,7 @@ CUresult Executor::LeaveLast(Stream& next) {
                   [&](const Fence& fence) { return fence.point->done || fence.source == last; });
     context.fences.push_back(
         {last, last->legacy, last->blocking, ++context.fence_epoch, last->last_point});
+    context.fenced.Merge(last->frontier);
   }
   return CUDA_SUCCESS;
 }
@@ -73,19 +66,23 @@ CUresult Executor::ApplyFences(Stream& stream) {
     if (result != CUDA_SUCCESS) return result;
   }
   stream.fences_seen = context.fence_epoch;
+  stream.frontier.Merge(context.fenced);
   return CUDA_SUCCESS;
 }
 
 // The legacy stream and the blocking streams wait for each other, so they also come behind each
-// other's deliveries.
+// other's deliveries; the legacy stream, for short, behind all that are in the outbox.
 void Executor::Inherit(Stream& stream) {
   Context& context = *stream.context;
   if (stream.legacy) {
+    stream.frontier.sent = deliveries_sent();
+    if (context.deliveries == 0) return;
     for (const auto& other : context.streams) {
-      if (other->blocking && other.get() != &stream) Merge(&stream.frontier, other->frontier);
+      if (other->blocking && other.get() != &stream) stream.frontier.Merge(other->frontier);
     }
   } else if (stream.blocking) {
-    Merge(&stream.frontier, context.legacy->frontier);
+    context.legacy->frontier.Settle();
+    stream.frontier.Merge(context.legacy->frontier);
   }
 }
 
@@ -116,7 +113,7 @@ CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Po
   CUresult result = stream.context->events->Take(flags, &made->event);
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecord(made->event, stream.handle);
   if (result != CUDA_SUCCESS) return result;
-  if (!stream.frontier.empty()) Merge(&made->frontier, stream.frontier);
+  made->frontier.Merge(stream.frontier);
   *point = std::move(made);
   return CUDA_SUCCESS;
 }
@@ -169,10 +166,9 @@ void Executor::ReturnCredits(Stream& stream, uint64_t credited) {
   wire::FrameHeader header;
   header.kind = wire::Kind::kNotice;
   header.opcode = static_cast<uint16_t>(wire::Notice::kCredit);
-  header.watermark = deliveries_sent();
   header.thread = stream.thread;
   header.context = stream.context->id;
-  wire::Writer writer = notices_.Begin(header);
+  wire::Writer writer = notices(0).Begin(header);
   writer.Put(stream.id);
   writer.Put(stream.returned);
   notices_.End();

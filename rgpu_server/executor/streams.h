@@ -37,6 +37,7 @@ struct Delivery {
   uint32_t context = 0;
   std::deque<Chunk> chunks;    // those not sent yet, in order
   uint64_t to_come_bytes = 0;  // of a long copy, that are in no chunk yet
+  uint64_t sent = 0;           // the number of its last frame in the outbox
   bool done = false;           // everything is in the outbox
 };
 
@@ -113,6 +114,7 @@ struct Context : std::enable_shared_from_this<Context> {
 
   std::vector<Fence> fences;
   uint64_t fence_epoch = 0;
+  Frontier fenced;          // what all fences there ever were come behind
   uint32_t deliveries = 0;  // not done
   std::shared_ptr<EventPool> events;
   std::shared_ptr<Staging> staging;

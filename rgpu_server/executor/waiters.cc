@@ -10,11 +10,6 @@ namespace {
 // A short wait is not worth another thread.
 constexpr uint64_t kSpinNs = 20'000;
 
-bool FrontierDone(Frontier* frontier) {
-  std::erase_if(*frontier, [](const auto& delivery) { return delivery->done; });
-  return frontier->empty();
-}
-
 }  // namespace
 
 CUresult Executor::Query(Point& point) {
@@ -23,7 +18,7 @@ CUresult Executor::Query(Point& point) {
     if (result != CUDA_SUCCESS) return result;
     point.Finish(base::NowNs(), false);
   }
-  return FrontierDone(&point.frontier) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return point.frontier.Settle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult Executor::Wait(const std::shared_ptr<Point>& point, uint32_t context) {
@@ -49,21 +44,30 @@ CUresult Executor::Wait(const std::shared_ptr<Point>& point, uint32_t context) {
     }
     point->Finish(done_ns, true);
   }
-  if (!FrontierDone(&point->frontier)) {
+  if (!point->frontier.Settle()) {
     role_.Yield();
     poller_.Hurry();
     std::unique_lock lock(mutex_, std::adopt_lock);
-    changed_.wait(lock, [&] { return FrontierDone(&point->frontier) || sticky() != CUDA_SUCCESS; });
+    changed_.wait(lock, [&] { return point->frontier.Settle() || sticky() != CUDA_SUCCESS; });
     lock.release();
   }
   return sticky();
 }
 
 void Executor::AwaitInStream(Frontier* frontier) {
-  if (frontier->empty()) return;
+  if (frontier->pending.empty()) return;
   std::unique_lock lock(mutex_);
   poller_.Hurry();
-  changed_.wait(lock, [&] { return FrontierDone(frontier) || sticky() != CUDA_SUCCESS; });
+  changed_.wait(lock, [&] { return frontier->Settle() || sticky() != CUDA_SUCCESS; });
+}
+
+uint64_t Executor::Behind(Frontier* frontier) const {
+  const bool known = !order_is_hidden_ && frontier->Settle();
+  return known ? frontier->sent : transport::Outbox::kEverything;
+}
+
+void Executor::ComesBehind(const Command& command, Frontier* frontier) const {
+  *command.behind = Behind(frontier);
 }
 
 CUresult Executor::WaitAll(const std::vector<std::shared_ptr<Point>>& points, uint32_t context) {

@@ -2,12 +2,16 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <thread>
 #include <vector>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/transport/lane/lane.h"
 #include "tests/native/pairs.h"
 #include "tests/native/testing.h"
 
@@ -154,6 +158,143 @@ TEST(outbox, producers_write_what_the_peer_is_slow_for) {
     CHECK(outbox.Drain(kSoonMs));  // what was posted meanwhile is the writer's
     CHECK_EQ(outbox.queued_bytes(), 0U);
   });
+}
+
+// Two ends of a lane over `kind`, of which nothing is read yet.
+Pair LanePair(const std::string& kind) {
+  Pair pair = MakePair(kind, true);
+  for (auto* end : {&pair.a, &pair.b}) {
+    auto lane = std::make_unique<Lane>(std::move(*end), LaneOptions{});
+    lane->StartRecords();
+    *end = std::move(lane);
+  }
+  return pair;
+}
+
+// Bulk with numbers 1, 2 ...; its seq is the number.
+class Numbered {
+ public:
+  explicit Numbered(Outbox* outbox) : outbox_(outbox) {}
+  void Post(uint64_t upto) {
+    while (number_ < upto) {
+      FrameHeader header;
+      header.kind = wire::Kind::kDelivery;
+      header.seq = ++number_;
+      CHECK(
+          outbox_->PostBulk(header, {}, wire::Bytes(bulk_->data(), bulk_->size()), bulk_, number_));
+    }
+  }
+
+ private:
+  Outbox* const outbox_;
+  uint64_t number_ = 0;
+  const std::shared_ptr<std::vector<uint8_t>> bulk_ =
+      std::make_shared<std::vector<uint8_t>>(300000, uint8_t{7});
+};
+
+// The order in which frames arrive: the seq of bulk, 1000 and the thread of others.
+std::vector<uint64_t> Arrivals(Connection& connection, size_t count) {
+  FrameReader reader(&connection);
+  std::vector<uint64_t> order;
+  while (order.size() < count) {
+    FrameHeader header;
+    ByteView head;
+    CHECK(reader.Next(&header, &head, kSoonMs) == ReadState::kFrame);
+    CHECK(reader.SkipBulk(kSoonMs) == BulkState::kDone);
+    order.push_back(header.kind == wire::Kind::kDelivery ? header.seq : 1000 + header.thread);
+  }
+  return order;
+}
+
+TEST(outbox, small_frames_overtake_bulk_that_they_need_not_come_behind) {
+  for (const char* kind : {"unix", "tcp", "tls"}) {
+    Pair pair = LanePair(kind);
+    Outbox outbox(pair.a.get());
+    CHECK(outbox.free_order());
+    Numbered bulk(&outbox);
+    bulk.Post(60);  // more than the sockets take
+    CHECK(outbox.queued_bytes() > 3 * 300000);
+    CHECK(outbox.Post(Reply(1, 1), false, 58));
+    CHECK(outbox.Post(Reply(2, 1), false, 0));  // no earlier than the one before
+    CHECK(outbox.Post(Reply(3, 1)));
+    bulk.Post(62);
+    CHECK(outbox.Post(Reply(4, 1), false, 0));
+    std::vector<uint64_t> expected;
+    for (uint64_t i = 1; i <= 58; ++i) expected.push_back(i);
+    for (const uint64_t i : {1001, 1002, 59, 60, 1003, 1004, 61, 62}) expected.push_back(i);
+    CHECK(Arrivals(*pair.b, expected.size()) == expected);
+  }
+}
+
+TEST(outbox, what_was_begun_and_held_goes_on) {
+  Pair pair = LanePair("unix");
+  Outbox outbox(pair.a.get());
+  Numbered bulk(&outbox);
+  CHECK(outbox.Post(Reply(1, 1), true, 0));
+  bulk.Post(60);
+  CHECK(outbox.Post(Reply(2, 1), true, 0));
+  CHECK(outbox.Post(Reply(3, 1), false, 0));
+  const std::vector<uint64_t> order = Arrivals(*pair.b, 63);
+  CHECK_EQ(order[0], 1001U);
+  const auto second = std::find(order.begin(), order.end(), 1002);
+  CHECK(second - order.begin() > 1 && second - order.begin() < 58);
+  CHECK_EQ(second[1], 1003U);
+  std::vector<uint64_t> rest;
+  std::ranges::copy_if(order, std::back_inserter(rest), [](uint64_t one) { return one < 1000; });
+  CHECK(std::ranges::is_sorted(rest));
+}
+
+TEST(outbox, without_a_lane_the_order_is_that_of_posting) {
+  Pair pair = MakePair("tls", true);
+  Outbox outbox(pair.a.get());
+  CHECK(!outbox.free_order());
+  Numbered bulk(&outbox);
+  bulk.Post(60);
+  CHECK(outbox.Post(Reply(1, 1), false, 0));
+  CHECK_EQ(Arrivals(*pair.b, 61).back(), 1001U);
+}
+
+// A producer's memory is its own again when SendBulk returns, whatever went in between.
+TEST(outbox, a_producer_that_was_overtaken_waits_for_its_own_bytes) {
+  Pair pair = LanePair("tcp");
+  Outbox outbox(pair.a.get());
+  constexpr uint64_t kFrames = 200;
+  std::thread producer([&] {
+    std::vector<uint8_t> bulk(200000);
+    for (uint64_t seq = 1; seq <= kFrames; ++seq) {
+      FrameHeader header;
+      header.kind = wire::Kind::kData;
+      header.seq = seq;
+      bulk.assign(bulk.size(), static_cast<uint8_t>(seq));
+      CHECK(outbox.SendBulk(header, {}, wire::Bytes(bulk.data(), bulk.size())));
+    }
+    CHECK(outbox.Post(Reply(9, 1)));
+  });
+  std::atomic<bool> over{false};
+  std::thread caller([&] {
+    for (uint64_t seq = 1; !over; ++seq) {
+      CHECK(outbox.Post(Reply(1, seq), false, 0));
+      std::this_thread::yield();
+    }
+  });
+  FrameReader reader(pair.b.get());
+  std::vector<uint8_t> got(200000);
+  uint64_t next = 1;
+  for (bool ended = false; !ended;) {
+    FrameHeader header;
+    ByteView head;
+    CHECK(reader.Next(&header, &head, kSoonMs) == ReadState::kFrame);
+    ended = header.thread == 9;
+    if (header.kind != wire::Kind::kData) continue;
+    CHECK_EQ(header.seq, next++);
+    CHECK(reader.ReadBulk(got.data(), got.size(), kSoonMs) == BulkState::kDone);
+    CHECK(got == std::vector<uint8_t>(got.size(), static_cast<uint8_t>(header.seq)));
+  }
+  CHECK_EQ(next, kFrames + 1);
+  over = true;
+  producer.join();
+  caller.join();
+  outbox.Close();
 }
 
 TEST(outbox, producers_end_with_the_connection) {

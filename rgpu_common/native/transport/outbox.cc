@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "rgpu_common/native/base/clock.h"
 
@@ -26,7 +27,7 @@ Outbox::~Outbox() {
   if (writer_.joinable()) writer_.join();
 }
 
-bool Outbox::Post(const FrameBuffer& frames, bool hold) {
+bool Outbox::Post(const FrameBuffer& frames, bool hold, uint64_t behind) {
   if (frames.empty()) return true;
   const std::lock_guard lock(mutex_);
   const uint8_t* data = frames.data();
@@ -46,14 +47,15 @@ bool Outbox::Post(const FrameBuffer& frames, bool hold) {
   }
   Item item;
   item.bytes.assign(data, data + size);
-  return Append(std::move(item), hold);
+  return Append(std::move(item), hold, behind);
 }
 
 bool Outbox::PostBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk,
-                      std::shared_ptr<const void> keep) {
+                      std::shared_ptr<const void> keep, uint64_t number) {
   Item item;
   if (!item.Fill(header, head, bulk)) return false;
   item.keep = std::move(keep);
+  item.number = number;
   const std::lock_guard lock(mutex_);
   return Append(std::move(item), false);
 }
@@ -61,6 +63,7 @@ bool Outbox::PostBulk(const wire::FrameHeader& header, wire::ByteView head, wire
 bool Outbox::SendBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk) {
   Item item;
   if (!item.Fill(header, head, bulk)) return false;
+  item.number = kEverything;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closed_ || queued_ < limits_.soft_bytes; });
   if (closed_) return false;
@@ -83,14 +86,20 @@ bool Outbox::Item::Fill(const wire::FrameHeader& header, wire::ByteView head, wi
   return true;
 }
 
-void Outbox::Enqueue(Item item) {
+void Outbox::Enqueue(Item item, uint64_t behind) {
   queued_ += item.size();
-  appended_ += item.size();
-  queue_.push_back(std::move(item));
+  if (item.bulk.size > 0) ++bulk_queued_;
+  auto place = queue_.end();
+  if (behind != kEverything && connection_->free_order()) {
+    // What was begun goes on.
+    const auto first = queue_.begin() + (sent_of_front_ > 0 ? 1 : 0);
+    while (place > first && std::prev(place)->number > behind) --place;
+  }
+  queue_.insert(place, std::move(item));
 }
 
 void Outbox::WriteQueued(std::unique_lock<std::mutex>& lock) {
-  const uint64_t target = appended_;
+  const uint64_t target = bulk_queued_;
   while (!Sent(target)) {
     if (helped_) {
       changed_.wait(lock, [&] { return Sent(target) || !helped_; });
@@ -115,13 +124,13 @@ void Outbox::Help(std::unique_lock<std::mutex>& lock, uint64_t target) {
   changed_.notify_all();
 }
 
-bool Outbox::Append(Item item, bool hold) {
+bool Outbox::Append(Item item, bool hold, uint64_t behind) {
   if (closed_) return false;
   if (queued_ + item.size() > limits_.hard_bytes) {
     CloseLocked();
     return false;
   }
-  Enqueue(std::move(item));
+  Enqueue(std::move(item), behind);
   if (!hold && !slow_) WriteNow();
   return !closed_;
 }
@@ -154,6 +163,7 @@ void Outbox::Consume(size_t bytes) {
   sent_of_front_ += bytes;
   while (!queue_.empty() && sent_of_front_ >= queue_.front().size()) {
     sent_of_front_ -= queue_.front().size();
+    if (queue_.front().bulk.size > 0) ++bulk_sent_;
     queue_.pop_front();
   }
 }

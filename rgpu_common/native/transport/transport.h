@@ -66,6 +66,9 @@ class Connection {
   virtual int Wait(int events, int timeout_ms) = 0;
   // Ends one Wait for kWoken, in whatever thread.
   virtual void Wake() = 0;
+  // What TrySend did not take may be offered in another order the next time.  Elsewhere it may be
+  // encrypted already.
+  virtual bool free_order() const { return false; }
   // For connections that keep what they sent: what is sent of [memory, memory + bytes) from now on,
   // until another range is lent, does not change before TakeBack and need not be copied.
   virtual void Lend(const void* /*memory*/, size_t /*bytes*/) {}

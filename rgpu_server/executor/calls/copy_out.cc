@@ -87,8 +87,11 @@ void SendInPlace(void* argument) {
       static_cast<std::shared_ptr<InPlace>*>(argument));
   InPlace& copy = **own;
   copy.executor->AwaitInStream(&copy.frontier);
+  // Small frames go in between, where they may.
+  const uint64_t most =
+      copy.executor->outbox().free_order() ? wire::kPieceBytes : wire::kMaxBulkBytes;
   for (uint64_t offset = 0; offset < copy.bytes;) {
-    const uint64_t bytes = std::min<uint64_t>(wire::kMaxBulkBytes, copy.bytes - offset);
+    const uint64_t bytes = std::min(most, copy.bytes - offset);
     const wire::ByteView bulk = wire::Bytes(copy.from + offset, bytes);
     copy.executor->gate().AwaitInStream(copy.executor->copies().out->Predict(bytes));
     if (!copy.executor->outbox().SendBulk(copy.header, wire::Bytes(&offset, sizeof offset), bulk)) {
@@ -120,6 +123,7 @@ CUresult CopyInPlace(Executor& executor, const Command& command, const Target& t
   if (result == CUDA_SUCCESS) result = executor.EverythingIn(*target.stream, true, &point);
   if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
   if (result != CUDA_SUCCESS) return result;
+  if (point != nullptr) executor.ComesBehind(command, &point->frontier);
   if (!target.context->dead) executor.Advance(*target.stream);
   return copy->sent ? CUDA_SUCCESS : CUDA_ERROR_EXTERNAL_DEVICE;  // the client reads no more
 }
@@ -145,6 +149,9 @@ CUresult CopyStaged(Executor& executor, const Command& command, const Target& ta
     const CUresult result = executor.Wait(parts.front().point, target.context->id);
     if (result != CUDA_SUCCESS) return result;
     executor.Reclaim(*target.stream);
+    if (parts.front().point != nullptr) {
+      executor.ComesBehind(command, &parts.front().point->frontier);
+    }
     if (!SendData(executor, command, parts.front(), parts.front().piece.size == total)) {
       return CUDA_ERROR_EXTERNAL_DEVICE;  // the client reads no more
     }
@@ -192,10 +199,10 @@ void FailDelivery(Executor& executor, const Command& command, CUresult result) {
   header.kind = wire::Kind::kDelivery;
   header.flags = wire::kLast;
   header.status = static_cast<int32_t>(result == kDropped ? CUDA_ERROR_INVALID_HANDLE : result);
-  executor.CountDelivery();
-  header.watermark = executor.deliveries_sent();
-  executor.notices().Begin(header).Put(uint64_t{0});
-  executor.notices().End();
+  header.watermark = executor.CountDelivery();
+  transport::FrameBuffer& notices = executor.notices(transport::Outbox::kEverything);
+  notices.Begin(header).Put(uint64_t{0});
+  notices.End();
 }
 
 namespace {
@@ -225,9 +232,10 @@ CUresult Deliver(Executor& executor, const Command& command,
     return CUDA_SUCCESS;
   }
   // Deliveries of one stream go out in order, so the last one stands for those before it.
-  std::erase_if(stream.frontier,
-                [&](const auto& other) { return other->done || other->stream == &stream; });
-  stream.frontier.push_back(delivery);
+  stream.frontier.Settle();
+  std::erase_if(stream.frontier.pending,
+                [&](const auto& other) { return other->stream == &stream; });
+  stream.frontier.pending.push_back(delivery);
   stream.deliveries.push_back(std::move(delivery));
   ++stream.issued;  // so that the next point in the stream comes behind the delivery
   ++target.context->deliveries;

@@ -79,7 +79,9 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Context> context;
   result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
-  return executor.Wait(point, context->id);
+  result = executor.Wait(point, context->id);
+  if (point != nullptr) executor.ComesBehind(command, &point->frontier);
+  return result;
 }
 
 CUresult Run(Executor& executor, const Command& command,

@@ -65,6 +65,10 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Point> point;
   result = executor.EverythingIn(*target.stream, true, &point);
   if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
+  // The legacy stream stands for others, too.
+  if (!target.stream->legacy) {
+    executor.ComesBehind(command, point ? &point->frontier : &target.stream->frontier);
+  }
   if (!target.context->dead) executor.Advance(*target.stream);
   if (result == CUDA_SUCCESS) executor.TrimAfterWait(false);
   return result;
@@ -101,7 +105,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitEve
     return driver->cuStreamWaitEvent(stream, point->event, request.flags);
   });
   if (result == CUDA_SUCCESS) {
-    for (const auto& delivery : point->frontier) target.stream->frontier.push_back(delivery);
+    target.stream->frontier.Merge(point->frontier);
   }
   return result;
 }
@@ -114,6 +118,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitVal
   if (request.width != 4 && request.width != 8) return CUDA_ERROR_INVALID_VALUE;
   result = executor.ranges().Check(request.address, request.width);
   if (result != CUDA_SUCCESS) return result;
+  executor.OrderIsHidden();
   const Driver& driver = executor.driver();
   return executor.Issue(*target.stream, {}, [&](CUstream stream) {
     return request.width == 4

@@ -82,6 +82,8 @@ class Lane final : public Connection {
   IoResult Recv(void* to, size_t bytes, int timeout_ms) override;
   bool HasInput() const override { return has_input_.load(); }
   bool HasOutput() const override { return output_due_ && (up() || cut()); }
+  // A record that was begun is taken whole.
+  bool free_order() const override { return records_; }
   int Wait(int events, int timeout_ms) override;
   void Lend(const void* memory, size_t bytes) override;
   void TakeBack(const void* memory, size_t bytes) override;
@@ -212,6 +214,7 @@ class Lane final : public Connection {
   RecordHeader header_;
   size_t header_left_ = 0;  // bytes of it that are still to be sent
   uint64_t record_left_ = 0;
+  bool link_was_full_ = false;
   uint64_t resend_ = 0;                // up to here the link that there is has it
   std::atomic<uint64_t> sent_{0};      // bytes of the stream
   std::atomic<uint64_t> promised_{0};  // with the rest of the record that was begun

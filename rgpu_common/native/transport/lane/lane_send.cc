@@ -12,6 +12,8 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kParts = 128;
+// Of a link that is slow: a record that was begun is in the way of whatever comes later.
+constexpr uint64_t kSmallRecordBytes = 128U << 10;
 // Parts from this size on may be memory of the application.
 constexpr size_t kForeignBytes = 4U << 10;
 
@@ -51,7 +53,8 @@ IoResult Lane::SendSome(const iovec* parts, int count) {
   }
   if (header_left_ == 0 && record_left_ == 0) {
     const uint64_t room = options_.window_bytes - std::min(options_.window_bytes, unacked());
-    const uint64_t bytes = std::min({Total(parts, count), room, uint64_t{kMaxRecordBytes}});
+    const uint64_t most = link_was_full_ ? kSmallRecordBytes : kMaxRecordBytes;
+    const uint64_t bytes = std::min({Total(parts, count), room, most});
     if (bytes == 0) return {IoState::kWouldBlock, 0, 0};
     StartRecord(sent_, bytes, 0);
   }
@@ -61,6 +64,7 @@ IoResult Lane::SendSome(const iovec* parts, int count) {
     if (!result.ok() && result.state != IoState::kWouldBlock) return result;
     if (result.ok() && sent == 0) continue;  // only the header fitted: what of the bytes?
     Keep(parts, count, sent);
+    link_was_full_ = record_left_ > 0;
     if (record_left_ > 0) sent += KeepRest(parts, count, sent);
     return sent > 0 ? IoResult{IoState::kDone, sent, 0} : result;
   }
