@@ -99,7 +99,10 @@ class Channel {
     if (const CUresult status = WaitForCredit(options); status != CUDA_SUCCESS) return status;
     const bool direct = options.bulk_bytes >= kDirectBulkBytes;
     std::unique_lock wire(wire_mutex_, std::defer_lock);
-    if (direct) wire.lock();
+    if (direct) {
+      const std::lock_guard turn(turn_mutex_);
+      wire.lock();
+    }
     std::unique_lock append(append_mutex_);
     wire::Writer head =
         Begin(issuer, Op::kOpcode, static_cast<uint8_t>(options.more ? wire::kMore : 0));
@@ -264,6 +267,7 @@ class Channel {
   std::vector<bool> missing_;
   std::atomic<int> sticky_{0};
 
+  std::mutex turn_mutex_;  // held while wire_mutex_ is waited for: whoever asks first is next
   std::mutex wire_mutex_;
   transport::FrameBuffer sending_;  // wire_mutex_
 

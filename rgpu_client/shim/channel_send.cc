@@ -137,7 +137,9 @@ CUresult Channel::SendDirect(std::unique_lock<std::mutex>& append, const PostOpt
 }
 
 void Channel::Flush() {
+  std::unique_lock turn(turn_mutex_);
   const std::lock_guard wire(wire_mutex_);
+  turn.unlock();
   WriteBuffer(-1);
 }
 

@@ -17,8 +17,8 @@ from rgpu_common.wire.messages import Control, encode_message
 from transport.lanes import RECORD, ByHand
 
 MIB = 1 << 20
-# More than sockets and the worker's queue hold, so that some of it waits until somebody reads.
-BIG = 16 * MIB
+# Far more than sockets and the worker's queue hold, so that most of it waits until somebody reads.
+BIG = 64 * MIB
 MOST_RECORD = 512 << 10
 NON_BLOCKING, BLOCKING = 1, 0
 HELLO = hello(lease_key="overtaking", memory_bytes=256 * MIB, wishes=(Wish(WishKey.RESUMABLE, 1),))

@@ -36,14 +36,31 @@ void SetOption(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// Loss-based control keeps a local network full where BBR's pacing costs up to a third; the first
-// one that this user may choose is taken.
-void ChooseCongestionControl(int fd) {
+// What the kernel has taken and not sent yet is in front of whatever is said next.  On a long way
+// BBR takes a sender that runs dry for one that has no more to say, and does not learn the rate.
+constexpr int kNotSentBytes = 128 << 10;
+constexpr int kNotSentFarBytes = 256 << 10;
+// From here on a network is not a local one.
+constexpr uint32_t kFarUs = 2000;
+
+bool IsFar(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_rtt >= kFarUs;
+}
+
+bool SetCongestionControl(int fd, const char* name) {
+  return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name,
+                    static_cast<socklen_t>(std::strlen(name))) == 0;
+}
+
+// Loss-based control keeps a local network full where BBR's pacing costs up to a third.  On a long
+// way it takes each lost packet for a full queue, and fills the queues that there are; BBR does
+// neither.  The first one that this user may choose is taken.
+void ChooseCongestionControl(int fd, bool far) {
+  if (far && SetCongestionControl(fd, "bbr")) return;
   for (const char* name : {"cubic", "reno"}) {
-    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name,
-                   static_cast<socklen_t>(std::strlen(name))) == 0) {
-      return;
-    }
+    if (SetCongestionControl(fd, name)) return;
   }
 }
 
@@ -63,7 +80,9 @@ void TuneTcp(int fd, const ConnectOptions& options) {
   SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, (seconds - idle) / interval));
-  ChooseCongestionControl(fd);
+  const bool far = IsFar(fd);
+  ChooseCongestionControl(fd, far);
+  SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, far ? kNotSentFarBytes : kNotSentBytes);
 }
 
 bool PeerIsDead(const tcp_info& info, int dead_peer_ms) {
