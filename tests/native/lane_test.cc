@@ -198,7 +198,8 @@ class Ends {
   uint32_t epoch_ = 0;
 };
 
-void Run(const Plan& plan) {
+// Returns how often the lanes were resumed.
+uint64_t Run(const Plan& plan) {
   LaneOptions options;
   options.window_bytes = plan.window_bytes;
   options.ack_bytes = plan.ack_bytes;
@@ -218,7 +219,9 @@ void Run(const Plan& plan) {
   ends.b->Fail("the test is over");
   keeper.join();
   for (const bool one : good) CHECK(one);
-  CHECK(plan.longest_life == 0 || resumes > 0);
+  // What compresses may all pass within one life.
+  CHECK(plan.longest_life == 0 || plan.blocks || resumes > 0);
+  return resumes;
 }
 
 TEST(lane, bytes_survive_cuts_at_any_place) {
@@ -250,16 +253,18 @@ TEST(lane, bytes_pass_without_cuts) {
 
 TEST(lane, bytes_survive_cuts_of_links_that_compress) {
   constexpr uint64_t kEnough = 2U << 20;
+  uint64_t resumes = 0;
   // A link that is cut soon never finds out how slow it is.
   for (uint32_t seed = 41; seed <= 42 || (seed < 90 && g_savings.sent_plain < kEnough); ++seed) {
-    Run({.seed = seed, .small_buffers = true, .bytes = 400'000, .blocks = true});
-    Run({.seed = seed,
-         .kind = "tcp",
-         .small_buffers = true,
-         .bytes = 12U << 20,
-         .longest_life = 16 << 20,
-         .blocks = true});
+    resumes += Run({.seed = seed, .small_buffers = true, .bytes = 400'000, .blocks = true});
+    resumes += Run({.seed = seed,
+                    .kind = "tcp",
+                    .small_buffers = true,
+                    .bytes = 12U << 20,
+                    .longest_life = 16 << 20,
+                    .blocks = true});
   }
+  CHECK(resumes > 0);
   CHECK(g_savings.sent_plain >= kEnough);
 }
 
