@@ -11,6 +11,7 @@
 
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/base/fd.h"
+#include "rgpu_common/native/base/large_copy.h"
 #include "rgpu_common/native/base/log.h"
 #include "tests/native/testing.h"
 
@@ -79,6 +80,23 @@ TEST(base, the_end_of_the_peer) {
   CHECK_EQ(RecvMessage(b.get(), &byte, 1, nullptr), 0);
   CHECK(!SendMessage(b.get(), "x", 1));
   CHECK_EQ(errno, EPIPE);
+}
+
+TEST(base, large_copies_are_whole) {
+  constexpr size_t kBytes = (32U << 20) + 5000;
+  std::vector<uint8_t> from(kBytes + 64);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 31 + i / 251);
+  for (const size_t out : {0U, 1U, 63U}) {
+    for (const size_t in : {0U, 7U}) {
+      for (const size_t bytes : {size_t{0}, size_t{100}, kBytes - 137, kBytes}) {
+        std::vector<uint8_t> to(kBytes + 64, 0xEE);
+        LargeCopy(to.data() + out, from.data() + in, bytes);
+        CHECK(std::memcmp(to.data() + out, from.data() + in, bytes) == 0);
+        CHECK(out == 0 || to[out - 1] == 0xEE);
+        CHECK_EQ(to[out + bytes], 0xEE);
+      }
+    }
+  }
 }
 
 TEST(base, log_lines_are_whole_and_bounded) {

@@ -1,9 +1,8 @@
 #include "rgpu_client/shim/calls/direct_copy.h"
 
-#include <string.h>
-
 #include <algorithm>
 
+#include "rgpu_common/native/base/large_copy.h"
 #include "rgpu_common/native/base/probe.h"
 
 namespace rgpu::shim {
@@ -47,9 +46,9 @@ CUresult CopyPiece(const Here& here, bool to_device, uint64_t address, uint8_t* 
   if (status != CUDA_SUCCESS) return status;
   uint8_t* const device = here.session->direct().At(address, bytes);
   if (to_device) {
-    memcpy(device, host, bytes);
+    base::LargeCopy(device, host, bytes);
   } else {
-    memcpy(host, device, bytes);
+    base::LargeCopy(host, device, bytes);
   }
   Note(here, version);
   if (!here.session->CopyDone(ticket)) {
