@@ -188,6 +188,10 @@ class Ends {
   void Keep() {
     while (a->AwaitCut()) Resume();
   }
+  // The worker's end: it waits to be woken even when nothing is to be read or written.
+  void Attend() const {
+    while (b->linked() || b->cut()) b->Wait(kWoken, 100);
+  }
 
   std::unique_ptr<Lane> a;
   std::unique_ptr<Lane> b;
@@ -207,6 +211,7 @@ uint64_t Run(const Plan& plan) {
   Ends ends(plan, options);
   bool good[4] = {};
   std::thread keeper([&] { ends.Keep(); });
+  std::thread attendant([&] { ends.Attend(); });
   std::thread threads[] = {
       std::thread([&] { good[0] = Write(*ends.a, plan, 0); }),
       std::thread([&] { good[1] = Write(*ends.b, plan, 5); }),
@@ -218,6 +223,7 @@ uint64_t Run(const Plan& plan) {
   ends.a->Fail("the test is over");
   ends.b->Fail("the test is over");
   keeper.join();
+  attendant.join();
   for (const bool one : good) CHECK(one);
   // What compresses may all pass within one life.
   CHECK(plan.longest_life == 0 || plan.blocks || resumes > 0);
@@ -427,6 +433,32 @@ TEST(lane, acknowledgements_are_read_while_nobody_reads) {
   char got[16] = {};
   CHECK_EQ(pair.a->Recv(got, sizeof got, kSoonMs).bytes, 6U);
   CHECK_EQ(std::string(got), std::string("unread"));
+}
+
+// As the worker does while many commands are held back; its outbox has written all and is idle.
+TEST(lane, what_is_due_goes_while_one_only_waits_to_be_woken) {
+  Pair pair = MakePair("unix", true);
+  pair = {std::make_unique<Lane>(std::move(pair.a), LaneOptions{}),
+          std::make_unique<Lane>(std::move(pair.b), LaneOptions{})};
+  AsLane(pair.a).StartRecords();
+  AsLane(pair.b).StartRecords();
+  std::vector<uint8_t> data(kMaxRecordBytes, 7);
+  const iovec part{data.data(), data.size()};
+  CHECK_EQ(pair.b->TrySend(&part, 1).bytes, data.size());
+  CHECK(pair.b->HasOutput());
+  std::atomic<bool> all{false};
+  std::thread held([&] {
+    while (!all) pair.b->Wait(kWoken, 10);
+  });
+  size_t left = data.size();
+  while (left > 0) {
+    const IoResult got = pair.a->Recv(data.data(), left, kSoonMs);
+    if (!got.ok()) break;
+    left -= got.bytes;
+  }
+  all = true;
+  held.join();
+  CHECK_EQ(left, 0U);
 }
 
 TEST(lane, a_wake_ends_a_wait_with_and_without_a_link) {

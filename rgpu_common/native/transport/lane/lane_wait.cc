@@ -65,7 +65,7 @@ void Lane::WaitForChange(Lock& state, int timeout_ms) {
 
 // What holds of `events`; 0 also when something else changed.
 int Lane::WaitOnLink(Lock& state, int events, int timeout_ms) {
-  if ((events & kData) == 0) {
+  if ((events & kData) == 0 && !output_due_) {
     WaitForChange(state, timeout_ms);
     return 0;
   }
@@ -85,7 +85,8 @@ int Lane::WaitOnLink(Lock& state, int events, int timeout_ms) {
     // Another reader may take the acknowledgement that makes room, also just before this one waits.
     timeout_ms = Least(timeout_ms, kRoomMs);
   }
-  if (reads) wanted |= kWoken;
+  // A change is seen at the end of the wait only, if there is no reader.
+  if (reads || (events & kWoken) != 0) wanted |= kWoken;
   if (reads) ++readers_;
   int ready = WaitAndFlush(state, wanted, timeout_ms);
   if (reads && --readers_ == 0 && full_waiters_ > 0) changed_.notify_all();
