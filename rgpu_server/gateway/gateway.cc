@@ -23,7 +23,6 @@ constexpr int kInnerTimeoutMs = 5000;
 constexpr int kLingerMs = 5000;
 constexpr int kEndPollMs = 100;
 constexpr int kReportMs = 1000;
-constexpr uint64_t kNsPerMs = 1'000'000;
 
 base::UniqueFd ConnectInner(const std::string& path) {
   base::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -71,7 +70,7 @@ int Gateway::Report() {
   const uint64_t now = base::NowNs();
   // Whoever is there may change them; who has left has done so before.
   const bool busy = connections_ != 0;
-  if (now - reported_ns_ >= kReportMs * kNsPerMs) {
+  if (now - reported_ns_ >= kReportMs * base::kMillisecond) {
     std::string line = figures_.Line();
     if (line == reported_) return busy ? kReportMs : -1;
     reported_ns_ = now;

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "netprobe/responder/responder.h"
+#include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/probe/line.h"
 #include "rgpu_common/native/probe/session.h"
 #include "rgpu_common/native/wire/handshake.h"
@@ -12,6 +13,7 @@
 namespace rgpu::probe {
 namespace {
 
+using base::kSecond;
 using testing::MakePair;
 using testing::Pair;
 using transport::FrameBuffer;
@@ -19,7 +21,6 @@ using transport::FrameReader;
 using transport::ReadState;
 
 constexpr int kSoonMs = 5000;
-constexpr uint64_t kSecond = 1'000'000'000;
 
 // A session in a thread, and the other end of its connection.
 class Served {

@@ -10,7 +10,7 @@
 namespace rgpu::lease {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
+using base::kSecond;
 
 Page* SharedPage() {
   void* at = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

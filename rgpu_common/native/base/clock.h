@@ -5,6 +5,11 @@
 
 namespace rgpu::base {
 
+// In nanoseconds.
+inline constexpr uint64_t kMicrosecond = 1'000;
+inline constexpr uint64_t kMillisecond = 1'000'000;
+inline constexpr uint64_t kSecond = 1'000'000'000;
+
 // Nanoseconds of CLOCK_MONOTONIC.
 uint64_t NowNs();
 
@@ -13,7 +18,7 @@ class Deadline {
  public:
   explicit Deadline(int timeout_ms)
       : at_ns_(timeout_ms < 0 ? UINT64_MAX
-                              : NowNs() + static_cast<uint64_t>(timeout_ms) * 1000000U) {}
+                              : NowNs() + static_cast<uint64_t>(timeout_ms) * kMillisecond) {}
   bool never() const { return at_ns_ == UINT64_MAX; }
   bool passed() const { return !never() && NowNs() >= at_ns_; }
   // What is left, rounded up, for poll(2): -1 never, 0 passed.

@@ -14,7 +14,8 @@
 namespace rgpu::transport {
 namespace {
 
-constexpr uint64_t kMillisecond = 1'000'000;
+using base::kMillisecond;
+
 // The affinity of a process may change while it runs.
 constexpr uint64_t kSleepsPerLook = 64;
 constexpr size_t kDoorbellBytes = 256;
