@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.harness import Row, compiled, machine, say, table
+from benchmarks.harness import Row, compiled, idle, machine, say, table
 from benchmarks.quota import costs, curves, figures, memory
 from benchmarks.quota.runs import Place, Result, measure
 from benchmarks.quota.scenarios import FULL, LONG, MEDIUM, QUICK, SHORT, Scenario
@@ -89,7 +89,8 @@ def main() -> int:
         if "cost" in options.parts or not (options.parts or options.quick):
             rows += costs.rows(program)
     print(table(rows))
-    print(f"load of this machine now: {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
+    load = os.getloadavg()[0]
+    print(f"load of this machine now: {load:.1f}, {os.cpu_count()} processors; {idle()}")
     if options.pictures:
         curves.draw([described(result) for result in results], Path(options.pictures))
     if options.json:
