@@ -1,17 +1,15 @@
 #include "netprobe/responder/responder.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <system_error>
 #include <utility>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/network.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
 
 namespace netprobe {
@@ -29,19 +27,6 @@ constexpr char kBusy[] = "the probe responder is busy with others: try again in 
 constexpr char kTooOften[] = "this machine has probed too often: try again in a minute";
 
 }  // namespace
-
-std::string NetworkOf(const std::string& peer) {
-  in6_addr address{};
-  if (inet_pton(AF_INET6, peer.c_str(), &address) != 1) return peer;
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (IN6_IS_ADDR_V4MAPPED(&address)) {
-    inet_ntop(AF_INET, &address.s6_addr[12], text.data(), text.size());
-    return text.data();
-  }
-  std::fill(std::begin(address.s6_addr) + 8, std::end(address.s6_addr), uint8_t{0});
-  inet_ntop(AF_INET6, &address, text.data(), text.size());
-  return std::string(text.data()) + "/64";
-}
 
 PeerBook::Account& PeerBook::Find(const std::string& peer, uint64_t now_ns) {
   const auto found = peers_.find(peer);
@@ -106,7 +91,7 @@ Responder::~Responder() {
 
 void Responder::Take(UniqueFd socket, const std::string& name, std::vector<uint8_t> head) {
   Sweep();
-  const std::string peer = NetworkOf(name);
+  const std::string peer = rgpu::base::NetworkOf(name);
   auto connection = rgpu::transport::Adopt(socket.release());
   if (connection == nullptr) return;
   connection = rgpu::transport::MayShare(std::move(connection));
@@ -139,19 +124,26 @@ void Responder::Take(UniqueFd socket, const std::string& name, std::vector<uint8
   guests_.push_back(std::move(guest));
 }
 
-// A place is free, or one whose guest has said nothing yet is made so.
+// A place is free, or one is made so.
 bool Responder::MakeRoom(const std::string& peer) {
-  const auto same = std::count_if(guests_.begin(), guests_.end(),
-                                  [&](const auto& guest) { return guest->peer == peer; });
-  if (same >= static_cast<ptrdiff_t>(bounds_.places_per_peer)) return false;
+  const auto count = [&](const std::string& one) {
+    return static_cast<size_t>(
+        std::ranges::count_if(guests_, [&](const auto& guest) { return guest->peer == one; }));
+  };
+  const size_t same = count(peer);
+  if (same >= bounds_.places_per_peer) return false;
   if (guests_.size() < bounds_.places) return true;
-  const auto silent = std::find_if(guests_.begin(), guests_.end(), [](const auto& guest) {
-    return guest->head.empty() && !guest->session->opened();
-  });
-  if (silent == guests_.end()) return false;
-  (*silent)->connection->Shutdown();
-  (*silent)->thread.join();
-  guests_.erase(silent);
+  auto leaves = std::ranges::find_if(
+      guests_, [](const auto& guest) { return guest->head.empty() && !guest->session->opened(); });
+  if (leaves == guests_.end()) {
+    // The longest there of the peer with the most, if it has more than it leaves the newcomer.
+    leaves = std::ranges::max_element(guests_, {},
+                                      [&](const auto& guest) { return count(guest->peer); });
+    if (count((*leaves)->peer) <= same + 1) return false;
+  }
+  (*leaves)->connection->Shutdown();
+  (*leaves)->thread.join();
+  guests_.erase(leaves);
   return true;
 }
 

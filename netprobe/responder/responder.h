@@ -26,10 +26,6 @@ struct Bounds {
   rgpu::probe::Limits each = {};
 };
 
-// The name under which a peer is counted: an IPv4 address, the /64 of an IPv6 address, of which one
-// machine has as many as it likes, or what it was.
-std::string NetworkOf(const std::string& peer);
-
 // Who asked how often, so that one peer does not use up the responder.  Knows the clock only by
 // what it is told.
 class PeerBook {

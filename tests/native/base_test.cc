@@ -13,6 +13,7 @@
 #include "rgpu_common/native/base/fd.h"
 #include "rgpu_common/native/base/large_copy.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/base/network.h"
 #include "tests/native/testing.h"
 
 namespace rgpu::base {
@@ -33,6 +34,14 @@ TEST(base, deadlines) {
   const int left = Deadline(10000).left_ms();
   CHECK(left > 9000 && left <= 10000);
   CHECK(NowNs() <= NowNs());
+}
+
+TEST(base, counts_machines_and_not_addresses) {
+  CHECK_EQ(NetworkOf("192.0.2.7"), "192.0.2.7");
+  CHECK_EQ(NetworkOf("::ffff:192.0.2.7"), "192.0.2.7");
+  CHECK_EQ(NetworkOf("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+  CHECK_EQ(NetworkOf("2001:db8:1:2:ffff::1"), "2001:db8:1:2::/64");
+  CHECK_EQ(NetworkOf("local"), "local");
 }
 
 TEST(base, descriptors_travel_with_messages) {

@@ -81,15 +81,6 @@ Order Make(Verb verb, uint64_t bytes, uint32_t piece = 64U << 10) {
   return order;
 }
 
-TEST(probe, counts_machines_and_not_addresses) {
-  using netprobe::NetworkOf;
-  CHECK_EQ(NetworkOf("192.0.2.7"), "192.0.2.7");
-  CHECK_EQ(NetworkOf("::ffff:192.0.2.7"), "192.0.2.7");
-  CHECK_EQ(NetworkOf("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
-  CHECK_EQ(NetworkOf("2001:db8:1:2:ffff::1"), "2001:db8:1:2::/64");
-  CHECK_EQ(NetworkOf("local"), "local");
-}
-
 TEST(probe, greets_and_echoes) {
   Served served;
   served.Say(Request{});

@@ -32,8 +32,9 @@ def order(verb: int, piece: int = 0, size: int = 0) -> bytes:
     )
 
 
-def connect(responder: Listening, first: bytes = b"") -> socket.socket:
-    one = socket.create_connection(("127.0.0.1", responder.port), 10)
+def connect(responder: Listening, first: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
+    where = ("127.0.0.1", responder.port)
+    one = socket.create_connection(where, 10, source_address=(source, 0))
     one.sendall(first)
     return one
 
@@ -239,6 +240,21 @@ def test_the_silent_make_room(listen: Listen) -> None:
         with Line(responder.tcp) as line:
             assert line.ping(1, 1)
         for one in silent:
+            one.close()
+
+
+def test_two_peers_do_not_keep_out_a_third(listen: Listen) -> None:
+    with listen("places", "4", "places-per-peer", "2", "idle-ms", "60000") as responder:
+        crowd = [connect(responder, REQUEST, f"127.0.0.{2 + i // 2}") for i in range(4)]
+        for one in crowd:
+            assert answer(one)
+        with Line(responder.tcp) as line:
+            assert line.ping(1, 1)
+            with connect(responder, REQUEST, "127.0.0.4") as fourth:
+                assert answer(fourth)
+            assert line.ping(1, 1)
+        assert receive(crowd[0], 1) == b""
+        for one in crowd:
             one.close()
 
 
