@@ -8,6 +8,24 @@
 #include <array>
 
 namespace rgpu::shim {
+namespace {
+
+bool IsControl(unsigned char c) { return (c < ' ' && c != '\n' && c != '\t') || c == 0x7f; }
+
+// What is said in our own name is in part the server's, or of somebody who answers in its place:
+// it does not steer the terminal.
+void Disarm(char* text, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const unsigned char next = i + 1 < bytes ? static_cast<unsigned char>(text[i + 1]) : 0;
+    // The second of the two bytes of U+0080 to U+009F in UTF-8, which some terminals obey as well.
+    const bool eight_bit = c == 0xc2 && next >= 0x80 && next <= 0x9f;
+    if (eight_bit) text[i + 1] = '?';
+    if (eight_bit || IsControl(c)) text[i] = '?';
+  }
+}
+
+}  // namespace
 
 // One write, so that lines of several threads and processes do not mix.
 void Say(const char* format, ...) {
@@ -19,6 +37,7 @@ void Say(const char* format, ...) {
   const int more = vsnprintf(line.data() + length, room, format, arguments);
   va_end(arguments);
   length += std::clamp(more, 0, static_cast<int>(room) - 1);
+  Disarm(line.data(), static_cast<size_t>(length));
   line[static_cast<size_t>(length++)] = '\n';
   [[maybe_unused]] const ssize_t ignored =
       write(STDERR_FILENO, line.data(), static_cast<size_t>(length));

@@ -273,6 +273,26 @@ print(result, cuda.result("cuCtxSynchronize"))
     assert "a kernel went astray" in errors
 
 
+def test_what_the_server_says_does_not_steer_the_terminal() -> None:
+    """Nor what somebody says who answers in its place: escapes of 7 and of 8 bits."""
+
+    def script(name: str, values: dict[str, Value], frame: Frame) -> Iterator[Answer]:
+        if name == "rgpuMemGetInfo":
+            yield encode_message(Notice.LOG, {"level": 1, "text": "one\x1b]0;owned\x07 line"})
+            said = {"context": 0, "sentence": "it\x1b[2J is\x9b2J \u00e9 over\x7f"}
+            yield encode_message(Notice.STICKY, said, status=700)
+            yield reply(frame, name, free=0, total=0)
+        elif frame.header.flags & 1:
+            yield reply(frame, name)
+
+    with FakeServer(script, with_band=False) as server:
+        free = 'print(cuda.result("cuMemGetInfo_v2", byref(c_size_t()), byref(c_size_t())))'
+        code, _, errors = clients.run(server.address, START + free)
+    assert code == 0, errors
+    assert "rgpu: one?]0;owned? line\n" in errors
+    assert "rgpu: it?[2J is??2J \u00e9 over? (server" in errors
+
+
 def nonsense(kind: str, frame: Frame) -> bytes:
     """A frame that no honest server sends."""
     seq = frame.header.seq
