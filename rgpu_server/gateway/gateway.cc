@@ -10,8 +10,10 @@
 
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/base/network.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/wire/frame.h"
+#include "rgpu_server/gateway/peer.h"
 #include "rgpu_server/gateway/relay.h"
 #include "rgpu_server/gateway/threads.h"
 
@@ -23,6 +25,8 @@ constexpr int kInnerTimeoutMs = 5000;
 constexpr int kLingerMs = 5000;
 constexpr int kEndPollMs = 100;
 constexpr int kReportMs = 1000;
+// Who was sent away to make room ends at once; so many, if need be.
+constexpr unsigned int kMostEnding = 256;
 
 base::UniqueFd ConnectInner(const std::string& path) {
   base::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -45,7 +49,8 @@ Gateway::Gateway(Terminal& terminal, const Control& control, std::string transpo
       control_(control),
       transport_(std::move(transport)),
       inner_(std::move(inner)),
-      limits_(limits) {}
+      limits_(limits),
+      guests_({limits.handshakes, limits.connections}) {}
 
 void Gateway::Run(std::vector<base::UniqueFd> listeners) {
   while (Serve(listeners)) {
@@ -96,56 +101,46 @@ void Gateway::Accept(int listener) {
   std::string peer;
   const int socket = terminal_.Accept(listener, &peer).release();
   if (socket < 0) return;
-  if (connections_.fetch_add(1) >= limits_.connections) {
+  unsigned int sent_away = 0;
+  uint64_t guest = 0;
+  if (connections_.fetch_add(1) < limits_.connections + kMostEnding) {
+    const std::string network = base::NetworkOf(HostOf(peer));
+    guest = guests_.Enter(base::UniqueFd(dup(socket)), network, &sent_away);
+  }
+  for (; sent_away > 0; --sent_away) figures_.Refused(Reason::kTooMany);
+  if (guest == 0) {
     figures_.Refused(Reason::kTooMany);
     control_.Say({"refused", peer, "too many connections"});
   } else {
-    const uint64_t guest = Enter(base::UniqueFd(dup(socket)));
     Thread thread;
     if (thread.Start([this, socket, peer, guest] { Attend(socket, peer, guest); })) {
       thread.Detach();
       return;
     }
-    Leave(guest);
+    guests_.Leave(guest);
   }
   --connections_;
   close(socket);
-}
-
-uint64_t Gateway::Enter(base::UniqueFd socket) {
-  const std::lock_guard lock(mutex_);
-  if (guests_.size() >= limits_.handshakes) {
-    figures_.Refused(Reason::kTooMany);
-    shutdown(guests_.begin()->second.get(), SHUT_RDWR);
-    guests_.erase(guests_.begin());
-  }
-  guests_.emplace(++arrivals_, std::move(socket));
-  return arrivals_;
-}
-
-void Gateway::Leave(uint64_t guest) {
-  const std::lock_guard lock(mutex_);
-  guests_.erase(guest);
 }
 
 void Gateway::Attend(int socket, const std::string& peer, uint64_t guest) {
   {
     wire::Preface preface{transport_, peer, "", false};
     Refusal refusal;
-    std::unique_ptr<transport::Connection> client =
+    const std::unique_ptr<transport::Connection> client =
         terminal_.Welcome(base::UniqueFd(socket), limits_.handshake_ms, &preface, &refusal);
-    Leave(guest);
-    if (client != nullptr) {
-      Bring(*client, preface);
-    } else {
+    if (client == nullptr) {
       figures_.Refused(refusal.reason);
       if (!refusal.why.empty()) control_.Say({"refused", peer, refusal.why});
+    } else if (guests_.Introduce(guest, client.get())) {
+      Bring(*client, preface, guest);
     }
+    guests_.Leave(guest);
   }
   --connections_;
 }
 
-void Gateway::Bring(transport::Connection& client, const wire::Preface& preface) {
+void Gateway::Bring(transport::Connection& client, const wire::Preface& preface, uint64_t guest) {
   base::UniqueFd socket = ConnectInner(inner_);
   if (!socket.valid()) {
     base::Log(base::Level::kError, "the server does not answer at %s: %s", inner_.c_str(),
@@ -169,7 +164,8 @@ void Gateway::Bring(transport::Connection& client, const wire::Preface& preface)
       transport::SendState::kSent) {
     return;
   }
-  Relay(client, *inner, kept.get(), kLingerMs, &figures_);
+  const auto answered = [this, guest](bool known) { guests_.SetKnown(guest, known); };
+  Relay(client, *inner, kept.get(), kLingerMs, &figures_, answered);
 }
 
 }  // namespace rgpu::gateway

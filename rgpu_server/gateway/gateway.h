@@ -3,19 +3,18 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "rgpu_server/gateway/control.h"
+#include "rgpu_server/gateway/guests.h"
 #include "rgpu_server/gateway/terminal.h"
 
 namespace rgpu::gateway {
 
 struct Limits {
   int handshake_ms = 10000;
-  unsigned int handshakes = 128;  // at once; who is at it for longest makes room
+  unsigned int handshakes = 128;  // at once
   unsigned int connections = 1024;
 };
 
@@ -37,22 +36,15 @@ class Gateway {
   int Report();
   void Accept(int listener);
   void Attend(int socket, const std::string& peer, uint64_t guest);
-  void Bring(transport::Connection& client, const wire::Preface& preface);
-
-  // Who is to shake hands enters, with a copy of its socket; who is at it for longest is sent away
-  // to make room.
-  uint64_t Enter(base::UniqueFd socket);
-  void Leave(uint64_t guest);
+  void Bring(transport::Connection& client, const wire::Preface& preface, uint64_t guest);
 
   Terminal& terminal_;
   const Control& control_;
   const std::string transport_;
   const std::string inner_;
   const Limits limits_;
-  std::mutex mutex_;
-  std::map<uint64_t, base::UniqueFd> guests_;  // in order of arrival
-  uint64_t arrivals_ = 0;
-  std::atomic<unsigned int> connections_{0};
+  Guests guests_;
+  std::atomic<unsigned int> connections_{0};  // also those that were sent away and still end
   Figures figures_;
   std::string reported_;
   uint64_t reported_ns_ = 0;

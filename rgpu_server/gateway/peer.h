@@ -29,4 +29,10 @@ inline std::string PeerOf(const sockaddr_storage& address) {
   return "[" + std::string(text) + "]" + port;
 }
 
+// Without the port and the brackets.
+inline std::string HostOf(const std::string& peer) {
+  const std::string host = peer.substr(0, peer.rfind(':'));
+  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+}
+
 }  // namespace rgpu::gateway

@@ -186,6 +186,8 @@ class GatewayProcess:
                 self.figures.heard(words[-1])
             else:
                 self._note(words)
+            # Hearing does not wait as long as it talks, of strangers who are turned away.
+            await asyncio.sleep(0)
 
     def _end(self) -> int:
         """Makes sure that the process has ended; returns its status."""

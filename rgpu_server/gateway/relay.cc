@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "rgpu_common/native/base/clock.h"
@@ -25,6 +26,7 @@ struct Way {
   int from_fd;               // -1: what it carries may always matter
   int linger_ms;
   std::atomic<uint64_t>& carried;
+  const std::function<void(bool)>& answered;  // empty, or hears of the first bytes and of the end
 };
 
 bool SourceGone(const Way& way) {
@@ -66,9 +68,12 @@ bool SendAll(const Way& way, const uint8_t* data, size_t bytes) {
 
 // True: the stream ended in order.
 bool Carry(const Way& way, uint8_t* buffer) {
+  bool any = false;
   for (;;) {
     const IoResult got = way.from.TryRecv(buffer, kRelayBytes);
     if (got.ok()) {
+      if (!any && way.answered) way.answered(true);
+      any = true;
       if (!SendAll(way, buffer, got.bytes)) return false;
     } else if (got.state == IoState::kWouldBlock) {
       const int timeout_ms = way.ended ? way.linger_ms : -1;
@@ -84,6 +89,7 @@ void Run(const Way& way) {
   const auto buffer = std::make_unique_for_overwrite<uint8_t[]>(kRelayBytes);
   const bool in_order = Carry(way, buffer.get());
   way.ended = true;
+  if (way.answered) way.answered(false);
   if (in_order) {
     way.to.EndSending();
     // The other way reads from `to`, and looks at its time again.
@@ -96,10 +102,12 @@ void Run(const Way& way) {
 
 }  // namespace
 
-void Relay(Connection& client, Connection& inner, int inner_fd, int linger_ms, Figures* figures) {
+void Relay(Connection& client, Connection& inner, int inner_fd, int linger_ms, Figures* figures,
+           const std::function<void(bool)>& answered) {
   std::atomic<bool> ended{false};
-  const Way up{client, inner, ended, -1, linger_ms, figures->received};
-  const Way down{inner, client, ended, inner_fd, linger_ms, figures->sent};
+  const std::function<void(bool)> nobody;
+  const Way up{client, inner, ended, -1, linger_ms, figures->received, nobody};
+  const Way down{inner, client, ended, inner_fd, linger_ms, figures->sent, answered};
   Thread other;
   if (!other.Start([&down] { Run(down); })) return;
   ++figures->open;

@@ -92,7 +92,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         found = self._gate.admit(caller, bearer(context.invocation_metadata()))
         if isinstance(found, Refusal):
             await self._abort(caller, found, context)
-        self._callers.admitted(address)
+        self._callers.admitted(address, found.tenant)
         return Known(caller, found)
 
     async def _abort(self, caller: Caller, refusal: Refusal, context: Context) -> NoReturn:

@@ -9,6 +9,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_server.core.failures import network_of
+
 if TYPE_CHECKING:
     from rgpu_common.wire.preface import Preface
 
@@ -28,6 +30,11 @@ class Caller:
     uid: int | None = None
     tenant: str = ""
     authenticated: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Returns what counts as one where places are few: a user, or a network."""
+        return network_of(self.peer) if self.uid is None else f"user {self.uid}"
 
 
 def caller_of(connection: socket.socket, address: object) -> Caller:

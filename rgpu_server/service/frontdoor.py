@@ -19,6 +19,7 @@ from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import CUDA_ERROR_UNKNOWN, Handshake
 from rgpu_common.wire.preface import decode_preface
 from rgpu_server.service.callers import caller_of, carried_by, is_own
+from rgpu_server.service.crowd import of_largest_crowd
 from rgpu_server.service.places import Places
 from rgpu_server.service.sockets import receive_exactly, tunnel
 
@@ -35,6 +36,7 @@ log = logging.getLogger("rgpu.door")
 _HTTP2 = b"PRI "
 _BACKLOG = 512
 _ACCEPT_PAUSE_SECONDS = 0.05
+_ACCEPTS_PER_TURN = 8
 _PREFACE_BYTES = 1024
 _FIRST_WORDS = (Handshake.HELLO, Handshake.ATTACH, Handshake.RESUME, Handshake.PROBE)
 
@@ -48,6 +50,14 @@ class DoorCounters:
     dropped: int = 0
     late: int = 0
     by_transport: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class _Guest:
+    """Somebody who has not said what it wants.  origin: "" as long as no gateway has said it."""
+
+    task: asyncio.Task[None]
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +81,8 @@ class FrontDoor:
         self._paths: list[tuple[str, int]] = []
         self._acceptors: list[asyncio.Task[None]] = []
         self._guests: set[asyncio.Task[None]] = set()
-        # Who has not said who it is, the longest there first.
-        self._greeting: dict[int, asyncio.Task[None]] = {}
+        # The longest there first.
+        self._greeting: dict[int, _Guest] = {}
         self.callers = Places(limits.control_connections)
         self.counters = DoorCounters()
 
@@ -126,7 +136,10 @@ class FrontDoor:
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:
-            await self._accept_one(listener)
+            for _ in range(_ACCEPTS_PER_TURN):
+                await self._accept_one(listener)
+            # Accepting does not wait as long as somebody comes: those who came before would.
+            await asyncio.sleep(0)
 
     async def _accept_one(self, listener: socket.socket) -> None:
         try:
@@ -142,16 +155,24 @@ class FrontDoor:
             connection.close()
             return
         self.counters.connections += 1
-        if len(self._greeting) >= self._limits.handshakes:
-            # Who has said nothing for longest makes room: a client says its first word at once.
-            self.counters.dropped += 1
-            self._greeting.pop(next(iter(self._greeting))).cancel()
         number = self.counters.connections
         caller = None if inner else caller_of(connection, address)
+        origin = "" if caller is None else caller.origin
+        self._make_room_for(origin)
         task = asyncio.ensure_future(self._greet(number, connection, caller))
-        self._greeting[number] = task
+        self._greeting[number] = _Guest(task, origin)
         self._guests.add(task)
         task.add_done_callback(self._guests.discard)
+
+    def _make_room_for(self, origin: str) -> None:
+        """A client says its first word at once: who has said nothing for longest has to go."""
+        if len(self._greeting) < self._limits.handshakes:
+            return
+        there = ((number, guest.origin) for number, guest in self._greeting.items())
+        leaves = of_largest_crowd(there, origin)
+        if leaves is not None:
+            self.counters.dropped += 1
+            self._greeting.pop(leaves).task.cancel()
 
     async def _greet(self, number: int, connection: socket.socket, caller: Caller | None) -> None:
         connection.setblocking(False)
@@ -159,7 +180,7 @@ class FrontDoor:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             known, first = await asyncio.wait_for(
-                _meet(connection, caller), self._limits.handshake_seconds
+                self._meet(number, connection, caller), self._limits.handshake_seconds
             )
         except asyncio.TimeoutError:  # before OSError: from Python 3.11 on it is one
             self.counters.late += 1
@@ -186,8 +207,21 @@ class FrontDoor:
             self._desk.resume(connection, first.head, known)
         elif first.opcode is Handshake.ATTACH:
             self._desk.attach(connection, first.head, known)
-        elif sentence := self._probes.take(connection, first.head, known.peer):
+        elif sentence := self._probes.take(connection, first.head, known.origin):
             self._turn_away(connection, sentence)
+
+    async def _meet(
+        self, number: int, connection: socket.socket, caller: Caller | None
+    ) -> tuple[Caller, _First | None]:
+        """Reads who it is, where a gateway says it (None), and the first frame; errors as
+        `_first`.
+        """
+        if caller is None:
+            caller = await _preface(connection)
+            guest = self._greeting.get(number)
+            if guest is not None:
+                guest.origin = caller.origin
+        return caller, await _first(connection)
 
     def _turn_away(self, connection: socket.socket, sentence: str) -> None:
         self.counters.refused += 1
@@ -230,17 +264,14 @@ class FrontDoor:
             guest.cancel()
 
 
-async def _meet(connection: socket.socket, caller: Caller | None) -> tuple[Caller, _First | None]:
-    """Reads who it is, where a gateway says it (None), and the first frame; errors as `_first`."""
-    if caller is None:
-        header = parse_header(await receive_exactly(connection, HEADER_BYTES))
-        if (header.kind, header.opcode) != (Kind.HANDSHAKE, Handshake.PREFACE):
-            raise WireError("a gateway begins with PREFACE")
-        if header.bulk_bytes or header.payload_bytes > _PREFACE_BYTES:
-            raise WireError("a PREFACE is not that long")
-        head = await receive_exactly(connection, header.payload_bytes)
-        caller = carried_by(decode_preface(head))
-    return caller, await _first(connection)
+async def _preface(connection: socket.socket) -> Caller:
+    """Reads for whom a gateway speaks; errors as `_first`."""
+    header = parse_header(await receive_exactly(connection, HEADER_BYTES))
+    if (header.kind, header.opcode) != (Kind.HANDSHAKE, Handshake.PREFACE):
+        raise WireError("a gateway begins with PREFACE")
+    if header.bulk_bytes or header.payload_bytes > _PREFACE_BYTES:
+        raise WireError("a PREFACE is not that long")
+    return carried_by(decode_preface(await receive_exactly(connection, header.payload_bytes)))
 
 
 async def _first(connection: socket.socket) -> _First | None:

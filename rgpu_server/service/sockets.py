@@ -83,5 +83,7 @@ async def _carry(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := await loop.sock_recv(source, _TUNNEL_BYTES):
             await loop.sock_sendall(target, data)
+            # Neither of them waits as long as there are bytes and room: the others would.
+            await asyncio.sleep(0)
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)

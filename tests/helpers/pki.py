@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import shutil
+import ssl
 import subprocess
 import tempfile
 from pathlib import Path
@@ -18,7 +19,8 @@ HOSTS = ["localhost", "127.0.0.1", "::1"]
 @functools.lru_cache(maxsize=1)
 def folder() -> Path:
     """ca, server, alice, bob; expired-server, expired-alice; elsewhere (a server of another name);
-    stranger/: another authority with a server and alice of its own.
+    as-server-alice, as-client-server: made for the other end's use; nul, newline, two-names: of
+    nobody; stranger/: another authority with a server and alice of its own.
     """
     path = Path(tempfile.mkdtemp(prefix="rgpu-pki-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
@@ -28,8 +30,15 @@ def folder() -> Path:
     authority.server(["gpu.example"], "elsewhere")
     for tenant in ("alice", "bob"):
         authority.client(tenant)
-    _expire(path, "server", "subjectAltName=DNS:localhost,IP:127.0.0.1")
-    _expire(path, "alice", "extendedKeyUsage=clientAuth")
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    _sign(path, "server", "expired-server", "/CN=server", names, days=-1)
+    _sign(path, "alice", "expired-alice", "/CN=alice", "extendedKeyUsage=clientAuth", days=-1)
+    _sign(path, "alice", "as-server-alice", "/CN=alice", "extendedKeyUsage=serverAuth")
+    _sign(path, "server", "as-client-server", "/CN=server", f"{names}\nextendedKeyUsage=clientAuth")
+    _sign(path, "alice", "two-names", "/CN=alice/CN=bob", "extendedKeyUsage=clientAuth")
+    for name, byte in (("nul", 0), ("newline", 10)):
+        _sign(path, "alice", name, "/CN=alice#bob", "extendedKeyUsage=clientAuth")
+        _put(path, name, byte)
     (path / "stranger").mkdir()
     stranger = Authority(path / "stranger")
     stranger.make("stranger")
@@ -38,15 +47,38 @@ def folder() -> Path:
     return path
 
 
-def _expire(path: Path, name: str, extension: str) -> None:
-    """Makes expired-NAME: a certificate of the same key that ended yesterday."""
-    request = ["req", "-new", "-config", os.devnull, "-key", f"{name}.key", "-subj", f"/CN={name}"]
-    sign = ["x509", "-req", "-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "7", "-days=-1"]
-    (path / "extensions").write_text(extension + "\n")
-    made = ["-extfile", "extensions", "-out", f"expired-{name}.pem"]
+def _sign(path: Path, key: str, name: str, subject: str, extensions: str, days: int = 30) -> None:
+    """Makes the certificate NAME of the key of another one."""
+    request = ["req", "-new", "-config", os.devnull, "-key", f"{key}.key", "-subj", subject]
+    sign = ["x509", "-req", "-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "7"]
+    (path / "extensions").write_text(extensions + "\n")
+    made = [f"-days={days}", "-extfile", "extensions", "-out", f"{name}.pem"]
     for words in ([*request, "-out", "request"], [*sign, "-in", "request", *made]):
-        subprocess.run(["openssl", *words], cwd=path, check=True, capture_output=True)
-    shutil.copy(path / f"{name}.key", path / f"expired-{name}.key")
+        _openssl(path, *words)
+    shutil.copy(path / f"{key}.key", path / f"{name}.key")
+
+
+def _put(path: Path, name: str, byte: int) -> None:
+    """Puts a byte that the program would not write in the place of the `#` of a certificate's name,
+    and signs it anew.
+    """
+    whole = ssl.PEM_cert_to_DER_cert((path / f"{name}.pem").read_text())
+    start = 4 if whole[1] == 0x82 else 3
+    body = whole[start : start + 4 + int.from_bytes(whole[start + 2 : start + 4], "big")]
+    assert body[1] == 0x82
+    assert body.count(b"alice#bob") == 1
+    body = body.replace(b"alice#bob", b"alice" + bytes([byte]) + b"bob")
+    rest = whole[start + len(body) :]
+    algorithm = rest[: 2 + rest[1]]
+    (path / "body").write_bytes(body)
+    signature = _openssl(path, "dgst", "-sha256", "-sign", "ca.key", "body")
+    signed = body + algorithm + bytes([3, len(signature) + 1, 0]) + signature
+    made = b"\x30\x82" + len(signed).to_bytes(2, "big") + signed
+    (path / f"{name}.pem").write_text(ssl.DER_cert_to_PEM_cert(made))
+
+
+def _openssl(path: Path, *words: str) -> bytes:
+    return subprocess.run(["openssl", *words], cwd=path, check=True, capture_output=True).stdout
 
 
 def config(server: str = "server", more: str = "") -> str:

@@ -19,6 +19,7 @@ GROUPS = [
     "connection",
     "frames",
     "granules",
+    "guests",
     "handshake",
     "lane",
     "lease",
@@ -58,8 +59,8 @@ def base(builder: Builder) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def unit_tests(builder: Builder, base: list[Path]) -> Path:
-    responder = ROOT / "netprobe" / "responder" / "responder.cc"
-    own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), responder])
+    parts = [ROOT / "netprobe/responder/responder.cc", ROOT / "rgpu_server/gateway/guests.cc"]
+    own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), *parts])
     return builder.link("rgpu_native_tests", [*own, *base])
 
 

@@ -110,6 +110,7 @@ def test_certificates_of_clients_are_their_tenants(server: Server) -> None:
         (pki.client, "without a token or a certificate"),
         (lambda: pki.client("stranger/alice"), "ended the connection"),
         (lambda: pki.client("expired-alice"), "ended the connection"),
+        (lambda: pki.client("as-server-alice"), "ended the connection"),
         (lambda: pki.client("alice", ca="stranger/ca"), "is not trusted"),
         (lambda: pki.client("alice", ca=""), "is not trusted"),
         (lambda: pki.client("none"), "holds no certificate that can be read"),
@@ -119,7 +120,17 @@ def test_certificates_of_clients_are_their_tenants(server: Server) -> None:
             "is not the key of",
         ),
     ],
-    ids=["none", "stranger", "expired", "wrong ca", "system", "no file", "no ca", "wrong key"],
+    ids=[
+        "none",
+        "stranger",
+        "expired",
+        "purpose",
+        "wrong ca",
+        "system",
+        "no file",
+        "no ca",
+        "wrong key",
+    ],
 )
 def test_who_is_not_let_in_learns_why(
     server: Server,
@@ -139,6 +150,7 @@ def test_who_is_not_let_in_learns_why(
         ("elsewhere", "127.0.0.1", "is not for '127.0.0.1'"),
         ("elsewhere", "localhost", "is not for 'localhost'"),
         ("stranger/server", "127.0.0.1", "is not trusted"),
+        ("as-client-server", "127.0.0.1", "is not trusted"),
     ],
 )
 def test_a_server_that_is_not_the_right_one(certificate: str, host: str, sentence: str) -> None:
@@ -158,6 +170,16 @@ def test_without_a_required_certificate_nobody_shakes_hands() -> None:
         assert opens(server.tls, pki.client("alice"))[0]
         wait_until(lambda: "peer did not return a certificate" in "".join(server.log))
         assert opens(f"tls:localhost:{port(server)}", pki.client("alice"))[0]
+
+
+def test_names_that_are_none_are_nobodys() -> None:
+    """What begins like a tenant's name is not taken for it."""
+    with Server(tls=pki.config(more='[identity]\nrequire = "always"')) as server:
+        for certificate in ("nul", "newline", "two-names"):
+            found, text = opens(server.tls, pki.client(certificate))
+            assert not found
+            assert "without a token or a certificate" in text, text
+        assert "alice" not in "".join(server.log)
 
 
 def test_tokens_go_over_tls(tmp_path: Path) -> None:
@@ -211,13 +233,14 @@ def test_plain_text_at_the_tls_port_and_the_other_way_round(server: Server) -> N
     assert opens(server.tls, pki.client("alice"))[0]
 
 
-def secure(server: Server, certificate: str = "alice") -> ssl.SSLSocket:
+def secure(server: Server, certificate: str = "alice", source: str = "127.0.0.1") -> ssl.SSLSocket:
     context = ssl.create_default_context(cafile=f"{pki.folder()}/ca.pem")
     if certificate:
         context.load_cert_chain(
             f"{pki.folder()}/{certificate}.pem", f"{pki.folder()}/{certificate}.key"
         )
-    plain = socket.create_connection(("127.0.0.1", port(server)), timeout=30)
+    where = ("127.0.0.1", port(server))
+    plain = socket.create_connection(where, timeout=30, source_address=(source, 0))
     return context.wrap_socket(plain, server_hostname="localhost")
 
 
@@ -298,6 +321,21 @@ def test_strangers_who_say_nothing_make_room() -> None:
         hushed[0].settimeout(20)
         with contextlib.suppress(OSError):
             assert hushed[0].recv(1) == b""
+
+
+def test_one_network_does_not_take_all_places() -> None:
+    """As many as there are, of strangers who shake hands and say nothing, from another address."""
+    more = "[sessions]\ngateway_connections = 8\nhandshake_seconds = 60"
+    with Server(tls=pki.config(more=more)) as server, contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(secure(server, "", source="127.0.0.2")) for _ in range(8)]
+        assert opens(server.tls, pki.client("alice"))[0]
+        # Of their own crowd the newest go on.
+        strangers += [stack.enter_context(secure(server, "", source="127.0.0.2")) for _ in range(8)]
+        assert opens(server.tls, pki.client("alice"))[0]
+        for stranger in strangers[:8]:
+            stranger.settimeout(20)
+            with contextlib.suppress(OSError):
+                assert stranger.recv(1) == b""
 
 
 def test_a_handshake_has_a_deadline() -> None:

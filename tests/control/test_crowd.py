@@ -1,0 +1,163 @@
+"""Who makes room where places are few, and that nobody who comes fast stops the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from rgpu_common.endpoints import UnixEndpoint
+from rgpu_common.wire.handshake import Handshake, Hello, encode_hello
+from rgpu_common.wire.preface import Preface, encode_preface
+from rgpu_server.config import Limits
+from rgpu_server.core.identity import Require
+from rgpu_server.identity.settings import Identity
+from rgpu_server.service import sockets
+from rgpu_server.service.callers import Caller
+from rgpu_server.service.crowd import of_largest_crowd
+from rgpu_server.service.places import Places
+
+pytestmark = pytest.mark.asyncio
+Serve = Callable[..., Any]
+SECONDS = 20
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Lets the daemon, which is in this process, go on until it is so."""
+
+    deadline = asyncio.get_running_loop().time() + SECONDS
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("there", "newcomer", "leaves"),
+    [
+        ("", "a", None),
+        ("a", "a", 0),
+        ("a", "b", 0),
+        ("abb", "c", 1),
+        ("aabb", "c", 0),
+        ("aabb", "b", 2),
+        ("abc", "c", 2),
+        ("abcc", "d", 2),
+    ],
+)
+async def test_the_longest_there_of_the_largest_crowd(
+    there: Iterable[str], newcomer: str, leaves: int | None
+) -> None:
+    assert of_largest_crowd(enumerate(there), newcomer) == leaves
+
+
+async def test_who_is_slow_is_not_pushed_out_by_a_flood_from_elsewhere(serve: Serve) -> None:
+    whole = encode_hello(Hello())
+    limits, anybody = Limits(handshakes=4, handshake_seconds=60), Identity(require=Require.NEVER)
+    async with serve(limits=limits, identity=anybody) as server:
+        door = server.daemon.door
+        inner = UnixEndpoint(str(server.daemon.state / "inner"))
+
+        async def come(address: str, first: bytes) -> Any:
+            before = door.counters.connections
+            lane = await server.lane(encode_preface(Preface("tls", f"{address}:1")) + first, inner)
+            await eventually(lambda: door.counters.connections > before)
+            await eventually(lambda: all(guest.origin for guest in door._greeting.values()))
+            return lane
+
+        slow = await come("192.0.2.7", whole[:50])
+        flood = [await come("198.51.100.9", b"") for _ in range(12)]
+        # Another network of the same kind takes no more than its part either.
+        flood += [await come("2001:db8::1", b"") for _ in range(12)]
+        assert door.counters.dropped == 21
+        slow.writer.write(whole[50:])
+        assert (await slow.frame())[0].opcode == Handshake.WELCOME
+        for lane in (slow, *flood):
+            await lane.close()
+
+
+async def test_the_door_lets_others_go_on_while_many_come(serve: Serve) -> None:
+    async with serve() as server:
+        counters = server.daemon.door.counters
+        where = (server.tcp.host, server.tcp.port)
+        # The daemon, in this thread, sees none of them before all are there.
+        flood = [socket.create_connection(where) for _ in range(160)]
+        turns = 0
+        while counters.connections < len(flood):
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= len(flood) // 8
+        for one in flood:
+            one.close()
+
+
+async def test_a_tunnel_that_is_never_empty_lets_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = 200
+    loop = asyncio.get_running_loop()
+
+    async def receive(*_: object) -> bytes:
+        nonlocal left
+        left -= 1
+        return b"x" * (left > 0)
+
+    async def send(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(loop, "sock_recv", receive)
+    monkeypatch.setattr(loop, "sock_sendall", send)
+    (client, _other), (inner, _another) = socket.socketpair(), socket.socketpair()
+    carried = asyncio.ensure_future(sockets.tunnel(client, inner, b""))
+    turns = 0
+    while not carried.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await carried
+    assert turns > 90
+    _other.close()
+    _another.close()
+
+
+class Guests:
+    """Guests of `Places`: `here` are those who have not been sent away."""
+
+    def __init__(self, count: int) -> None:
+        self.places = Places(count)
+        self.here: list[str] = []
+
+    def come(self, name: str, peer: str, tenant: str | None = None) -> bool:
+        """True if there is a place; with a tenant a call of it is let in."""
+        if not self.places.take(name, Caller("tls", peer), lambda: self.here.remove(name)):
+            return False
+        self.here.append(name)
+        if tenant is not None:
+            self.places.admitted(name, tenant)
+        return True
+
+
+async def test_strangers_of_one_network_do_not_push_out_another_ones() -> None:
+    guests = Guests(3)
+    guests.come("slow", "192.0.2.7")
+    for number in range(9):
+        assert guests.come(f"flood {number}", "198.51.100.9")
+    assert guests.here == ["slow", "flood 7", "flood 8"]
+
+
+async def test_a_tenant_with_most_places_makes_room_down_to_half() -> None:
+    guests = Guests(4)
+    for number in range(4):
+        assert guests.come(f"alice {number}", "192.0.2.7", "alice")
+    assert guests.come("bob 0", "192.0.2.7", "bob")
+    assert guests.come("bob 1", "192.0.2.7", "bob")
+    assert guests.here == ["alice 2", "alice 3", "bob 0", "bob 1"]
+    # Now nobody has more than half, and all have business here.
+    assert not guests.come("carol", "192.0.2.8", "carol")
+
+
+async def test_users_of_this_machine_are_told_apart() -> None:
+    assert Caller("unix", "local", uid=1000).origin != Caller("unix", "local", uid=1001).origin
+    assert Caller("tcp", "local").origin == "local"
+    assert Caller("tls", "2001:db8::1").origin == Caller("tls", "2001:db8::2").origin
