@@ -113,14 +113,30 @@ transport::Lane* WrapLane(uint64_t grace_ms, transport::zip::Savings* savings,
   return bare;
 }
 
+// Connects to the server's address, else to the first other one that takes a connection, which
+// then change places: a path may have died since it was chosen for all processes of a program.
+std::unique_ptr<transport::Connection> ConnectFirst(Settings* settings, std::string* sentence) {
+  constexpr transport::ConnectOptions kOptions{.timeout_ms = kConnectTimeoutMs};
+  transport::ConnectError why;
+  auto connection = transport::Connect(settings->server, kOptions, &why);
+  if (connection == nullptr) *sentence = why.sentence;
+  for (std::string& uri : settings->paths) {
+    if (connection != nullptr) break;
+    connection = transport::Connect(uri, kOptions, &why);
+    if (connection == nullptr) continue;
+    base::Log(base::Level::kInfo, "the session begins on %s: %s", uri.c_str(), sentence->c_str());
+    std::swap(settings->server, uri);
+  }
+  return connection;
+}
+
 }  // namespace
 
-Session* Session::Open(const Settings& settings, CUresult* status, std::string* sentence) {
-  transport::ConnectError why;
-  auto connection = transport::Connect(settings.server, {.timeout_ms = kConnectTimeoutMs}, &why);
+Session* Session::Open(const Settings& asked, CUresult* status, std::string* sentence) {
+  Settings settings = asked;
+  auto connection = ConnectFirst(&settings, sentence);
   if (connection == nullptr) {
     *status = CUDA_ERROR_DEVICE_UNAVAILABLE;
-    *sentence = why.sentence;
     return nullptr;
   }
   auto* session = new Session;

@@ -27,7 +27,7 @@ class Session final : public NoticeHandler {
  public:
   // Connects and says HELLO.  Null: `*status` and `*sentence` say why.  A session is never deleted:
   // threads of the application may be in it until the process ends.
-  static Session* Open(const Settings& settings, CUresult* status, std::string* sentence);
+  static Session* Open(const Settings& asked, CUresult* status, std::string* sentence);
 
   Channel& channel() const { return *channel_; }
   HandleTable& handles() { return handles_; }

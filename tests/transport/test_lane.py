@@ -265,6 +265,26 @@ def test_another_path_is_taken_when_the_first_is_cut(server: Server, tmp_path: P
     assert counted(trace)["resumes"] >= 3
 
 
+def test_a_session_begins_where_a_path_is_left(server: Server, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    nobody = "tcp:127.0.0.1:1"
+    with CuttingProxy(server.tcp) as proxy:
+        paths = f"unix:/no/such;tcp:{proxy.address};{server.unix}"
+        with running(nobody, SYNCHRONISATIONS, RGPU_PATHS=paths, RGPU_TRACE=str(trace)) as client:
+            proxy.cut(60)
+            assert finish(client) == ("True\n", "")
+            assert proxy.cuts >= 1
+    assert counted(trace)["resumes"] >= 1
+
+
+def test_no_path_at_all_is_said_of_the_first(tmp_path: Path) -> None:
+    code, _, errors = clients.run(
+        "tcp:127.0.0.1:1", "print(cuda.result('cuInit', 0))", RGPU_PATHS="unix:/no/such"
+    )
+    assert code == 0
+    assert errors.startswith("rgpu: nothing listens at 127.0.0.1:1"), errors
+
+
 def test_a_session_outlives_the_daemon_and_a_cut(tmp_path: Path) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
     with (
