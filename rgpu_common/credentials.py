@@ -31,7 +31,11 @@ def configured_token(environment: Mapping[str, str]) -> str:
         ) from None
     except UnicodeDecodeError:
         raise UsageError(f"the token file {path} (RGPU_TOKEN_FILE) holds no text") from None
-    return _checked(token.rstrip("\r\n"), f"the token file {path} (RGPU_TOKEN_FILE)")
+    source = f"the token file {path} (RGPU_TOKEN_FILE)"
+    token = _checked(token.rstrip("\r\n"), source)
+    if not token:
+        raise UsageError(f"{source} holds no token in its first line")
+    return token
 
 
 def call_metadata(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -24,10 +24,19 @@ std::string HostName() {
   return name.data();
 }
 
-// A token file holds one line.
-bool ReadToken(const std::string& path, std::string* token) {
+// A token file holds one line, which an editor may have ended otherwise.
+void ReadTokenFile(Settings* s, const std::string& path) {
+  const std::string name = "the token file " + path + " (RGPU_TOKEN_FILE) ";
+  errno = 0;
   std::ifstream file(path);
-  return static_cast<bool>(std::getline(file, *token));
+  if (!std::getline(file, s->token) && errno != 0) {
+    s->error = name + "cannot be read: " + strerror(errno);
+    return;
+  }
+  constexpr const char* kBlank = " \t\r\n";
+  s->token.erase(0, s->token.find_first_not_of(kBlank));
+  s->token.erase(s->token.find_last_not_of(kBlank) + 1);
+  if (s->token.empty()) s->error = name + "holds no token in its first line";
 }
 
 void Complain(Settings* s, const char* name, const std::string& value, const char* form) {
@@ -119,9 +128,7 @@ Settings ReadSettings() {
   s.visible_devices = Get("CUDA_VISIBLE_DEVICES");
   s.token = Get("RGPU_TOKEN");
   if (const std::string path = Get("RGPU_TOKEN_FILE"); s.token.empty() && !path.empty()) {
-    if (!ReadToken(path, &s.token)) {
-      s.error = "the token file " + path + " (RGPU_TOKEN_FILE) cannot be read: " + strerror(errno);
-    }
+    ReadTokenFile(&s, path);
   }
   ReadSizes(&s);
   ReadWishes(&s);

@@ -117,6 +117,16 @@ def test_a_program_without_its_token_gets_a_sentence(
             assert "CUresult 46" in done.stderr
         done = run_client(server.tcp, *program, **path, RGPU_TOKEN=token)
         assert done.returncode == 0, done.stderr
+        file = tmp_path / "its-token"
+        for text, sentence in (
+            (f" {token} \r\n", ""),
+            ("", "holds no token in its first line"),
+            (f"\n{token}\n", "holds no token in its first line"),
+        ):
+            file.write_text(text, newline="")
+            done = run_client(server.tcp, *program, **path, RGPU_TOKEN_FILE=str(file))
+            assert (done.returncode == 0) == (sentence == ""), done.stderr
+            assert sentence in done.stderr
         # The server's own user needs nothing on a Unix socket.
         done = run_client(server.unix, *program, **path)
         assert done.returncode == 0, done.stderr

@@ -155,6 +155,9 @@ def test_the_clients_token(tmp_path: Path) -> None:
     assert call_metadata({"RGPU_TOKEN": "x"}) == (("authorization", "Bearer x"),)
     with pytest.raises(UsageError, match="No such file"):
         configured_token({"RGPU_TOKEN_FILE": str(tmp_path / "none")})
+    file.write_text("\nsecret\n")
+    with pytest.raises(UsageError, match="holds no token in its first line"):
+        configured_token({"RGPU_TOKEN_FILE": str(file)})
     for bad in ("tok\nen", "t\u00f6ken", "x" * 8193):
         with pytest.raises(UsageError) as error:
             configured_token({"RGPU_TOKEN": bad})
