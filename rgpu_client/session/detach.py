@@ -20,6 +20,11 @@ _SECONDS = 30
 _FORK = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
 # What a program preloads is for the program.
 _FOR_THE_PROGRAM = ("LD_PRELOAD", "LD_LIBRARY_PATH")
+# Their values may be relative to where the program is started, and agents are elsewhere.
+_FILES = (
+    "RGPU_TOKEN_FILE", "RGPU_TLS_CA", "RGPU_TLS_CERT", "RGPU_TLS_KEY", "RGPU_AGENT_TEXTFILE",
+    "SSL_CERT_FILE", "SSL_CERT_DIR",
+)  # fmt: skip
 
 
 def detach(
@@ -31,6 +36,7 @@ def detach(
 ) -> None:
     """Runs a Python module in a process of its own session; OSError or SubprocessError."""
     clean = {k: v for k, v in environment.items() if k not in _FOR_THE_PROGRAM}
+    clean.update((name, os.path.abspath(clean[name])) for name in _FILES if clean.get(name))
     command = [sys.executable, "-m", module, *words]
     subprocess.run(
         [sys.executable, "-I", "-S", "-c", _FORK, *command],

@@ -17,6 +17,7 @@ from rgpu_common.unix import bind_unix
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
+    from typing import BinaryIO
 
 # Which server the agent at RGPU_SERVER reaches.
 TUNNEL = "RGPU_TUNNEL"
@@ -55,7 +56,7 @@ def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
         with (
             private_folder("rgpu-agent-", environment) as folder,
             listen(f"{folder}/agent") as listener,
-            open(environment.get(AGENT_LOG) or os.devnull, "ab") as log,
+            _log(environment) as log,
         ):
             words = ["--server", str(server)]
             module = "rgpu_client.session.tunnel"
@@ -63,6 +64,15 @@ def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise RgpuError(f"the agent for {server} cannot be started: {error}") from None
     return f"{folder}/agent"
+
+
+def _log(environment: Mapping[str, str]) -> BinaryIO:
+    """UsageError if the file that was named cannot be written."""
+    file = environment.get(AGENT_LOG) or os.devnull
+    try:
+        return open(file, "ab")
+    except OSError as error:
+        raise UsageError(f"{AGENT_LOG}={file} cannot be written: {error.strerror}") from None
 
 
 def listen(path: str) -> socket.socket:

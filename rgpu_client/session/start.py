@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from netprobe.candidates import completed
 from rgpu_client.session import audit
 from rgpu_client.session.detach import private_folder, serve_beside
-from rgpu_client.session.paths import find_path, transport_of
+from rgpu_client.session.paths import find_path, transport_of, workload_of
+from rgpu_client.session.watching import may_move, pace_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +34,11 @@ def on_path(
     was chosen.
 
     Raises:
+        UsageError: a variable that says how to choose or to watch paths makes no sense.
         RgpuError: as `find_path`.
     """
+    for reader in (workload_of, pace_of, may_move):
+        reader(environment)  # also where nothing will be chosen: mistakes come first
     kind, named = transport_of(transport, environment), completed(named)
     path = find_path(named, kind, environment)
     audit.write_down(

@@ -7,10 +7,17 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rgpu_common.endpoints import GrpcEndpoint
+
+# OpenSSL's, of X509_verify_cert_error_string.
+_NOT_YET, _EXPIRED, _OTHER_NAME = 9, 10, (62, 64)
+_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 
 
 def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
@@ -33,6 +40,30 @@ def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
     return context
+
+
+def tls_fault(server: GrpcEndpoint, error: ssl.SSLError) -> str:
+    """Why TLS to a server came to nothing, in the words of `tls:`, with what to do."""
+    at = f"the certificate of the server at {server}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_NAME:
+            return (
+                f"{at} is not for {server.host!r}: use a name that it is for (--server or "
+                "RGPU_SERVER), or have one made for this name"
+            )
+        if error.verify_code == _EXPIRED:
+            return f"{at} has expired: its operator has to renew it"
+        if error.verify_code == _NOT_YET:
+            return f"{at} is not valid yet: check the clocks of both machines"
+        return (
+            f"{at} is not trusted ({error.verify_message}): name the authority that signed it in "
+            "RGPU_TLS_CA"
+        )
+    if error.reason in _NO_TLS:
+        where = TcpEndpoint.__str__(server)
+        return f"what listens at {where} speaks no TLS: write grpc:{where}, or use another port"
+    why = (error.reason or str(error)).replace("_", " ").lower()
+    return f"the server at {server} and this agent do not agree on TLS ({why}): see its log"
 
 
 def _authorities(ca: str) -> ssl.SSLContext:

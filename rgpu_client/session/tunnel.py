@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from rgpu_client.session.http2 import status
 from rgpu_client.session.http2.call import Call
 from rgpu_client.session.http2.link import CONNECT_SECONDS, connect
 from rgpu_client.session.http2.status import CallFailedError
-from rgpu_client.session.trust import trust
+from rgpu_client.session.trust import tls_fault, trust
 from rgpu_common import release
 from rgpu_common.credentials import configured_token
 from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, parse_endpoint
@@ -37,7 +38,6 @@ from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE, Handshake, encode_refused
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Mapping, Sequence
 
 log = logging.getLogger("rgpu.agent")
@@ -124,7 +124,7 @@ class Agent:
             await self._refuse(local, first, sentence)
             return
         except OSError as error:
-            await self._refuse(local, first, self._nobody(error.strerror or str(error)))
+            await self._refuse(local, first, self._no_connection(error))
             return
         call = Call(link, self._request)
         relay = Relay(call, local, _END)
@@ -140,16 +140,30 @@ class Agent:
     async def _refuse(
         self, local: LocalEnd, first: bytes, sentence: str, unanswered: bool = True
     ) -> None:
-        """Says why there is no way on: to the log, and to who is about to open a session."""
+        """Says why there is no way on: to the log, and to who is about to open a session or to
+        measure.
+        """
         log.warning("%s", sentence)
-        if unanswered and _is_hello(first[PREFIX_BYTES:]):
+        if unanswered and _is_first(first[PREFIX_BYTES:]):
             with contextlib.suppress(OSError):
                 await local.put(encode_refused(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence))
 
-    def _nobody(self, why: str) -> str:
+    def _no_connection(self, error: OSError) -> str:
+        if isinstance(error, ssl.SSLError):
+            return tls_fault(self._server, error)
+        if isinstance(error, socket.gaierror):
+            return (
+                f"the host name {self._server.host!r} cannot be resolved ({error.strerror}): "
+                "correct the address (--server or RGPU_SERVER) or the name service"
+            )
+        # The event loop's own words name the address instead.
+        return self._nobody(os.strerror(error.errno) if error.errno else str(error))
+
+    def _nobody(self, why: str, more: str = "") -> str:
+        scheme = "grpcs" if self._server.secure else "grpc"
         return (
             f"no rgpu server answers at {self._server} ({why}): start one with `rgpu serve "
-            "--listen grpc:HOST:PORT`, or say where it is with --server or RGPU_SERVER"
+            f"--listen {scheme}:HOST:PORT`, {more}or say where it is with --server or RGPU_SERVER"
         )
 
     def _sentence(self, call: Call, error: Exception) -> str:
@@ -157,20 +171,24 @@ class Agent:
         if ended is None or not isinstance(error, StreamLostError):
             return f"the tunnel to {self._server} is given up: {error}"
         if ended.code == status.UNAVAILABLE:
-            return self._nobody(ended.details)
+            # What speaks TLS closes a connection that does not.
+            more = "" if self._server.secure else "write grpcs: where TLS is spoken, "
+            return self._nobody(ended.details, more)
         if ended.code == status.UNIMPLEMENTED:
             why = ended.details
             return f"what answers at {self._server} takes no tunnels ({why}): is it rgpu's?"
         return f"the tunnel to {self._server} ended: {ended.details}"
 
 
-def _is_hello(data: bytes) -> bool:
-    """True if this begins a session: then, and only then, somebody reads why it does not open."""
+def _is_first(data: bytes) -> bool:
+    """True if this begins a session or a probe: then, and only then, somebody reads why it does
+    not open.
+    """
     try:
         header = parse_header(data[:HEADER_BYTES])
     except WireError:
         return False
-    return (header.kind, header.opcode) == (Kind.HANDSHAKE, Handshake.HELLO)
+    return header.kind == Kind.HANDSHAKE and header.opcode in (Handshake.HELLO, Handshake.PROBE)
 
 
 async def serve(server: GrpcEndpoint, listener: socket.socket, program_fd: int = -1) -> None:

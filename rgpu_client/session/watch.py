@@ -26,12 +26,14 @@ from netprobe.record import Entry
 from netprobe.survey import measured, memory
 from rgpu_client.session import audit
 from rgpu_client.session.watching import (
+    MOVES,
     Action,
     Ask,
     Measure,
     MoveTo,
-    Pace,
     Watcher,
+    may_move,
+    pace_of,
     parse_stats,
 )
 
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from netprobe.prober import Measurement
 
 TEXTFILE = "RGPU_AGENT_TEXTFILE"
-PACE = "RGPU_AGENT_SECONDS"
-MOVES = "RGPU_MOVE"  # "0": sessions that run are not told to move
 _MAX_MESSAGE = 4096
 _MAX_SESSIONS = 256
 _CREDENTIALS = struct.Struct("3i")
@@ -116,8 +116,10 @@ class Agent:
             self._selector.unregister(session)
             session.close()
             return
-        stats = parse_stats(data.decode(errors="replace").rstrip("\0\n"))
+        text = data.decode(errors="replace").rstrip("\0\n")
+        stats = parse_stats(text)
         if stats is None:
+            self._answered(text)
             return
         if stats.path not in self.uris:
             # Its figures count; where it says to be is no path of ours.
@@ -125,7 +127,23 @@ class Agent:
         before = self.watcher.chooser.current
         self.watcher.said(session.fileno(), stats, time.monotonic())
         if self.watcher.chooser.current != before:
-            self._note("moved", f"a session goes over {stats.path} now", uri=stats.path)
+            self._moved(stats.path)
+
+    def _answered(self, text: str) -> None:
+        """What a session made of MOVE: it need not be told again, or here is why it stays."""
+        word, _, rest = text.partition(" ")
+        uri, _, reason = rest.partition(" ")
+        if uri not in self.uris or not rest.isprintable():
+            return
+        if word == "MOVED" and uri != self.watcher.chooser.current:
+            self.watcher.chooser.moved(uri)
+            self._moved(uri)
+        elif word == "STAYED":
+            self._note("stayed", f"a session does not go over {uri}: {reason}",
+                       uri=uri, reason=reason)  # fmt: skip
+
+    def _moved(self, uri: str) -> None:
+        self._note("moved", f"a session goes over {uri} now", uri=uri)
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Ask):
@@ -145,7 +163,7 @@ class Agent:
         self._export(paths)
 
     def _move(self, move: MoveTo) -> None:
-        if self.environment.get(MOVES) == "0":
+        if not may_move(self.environment):
             self._note("better path", f"{move.uri}: {move.reason} ({MOVES}=0: sessions stay)",
                        uri=move.uri, reason=move.reason)  # fmt: skip
             return
@@ -178,19 +196,6 @@ class Agent:
             audit.say(sentence)
 
 
-def _pace(environment: Mapping[str, str]) -> Pace:
-    """RGPU_AGENT_SECONDS: how often to measure, when nothing calls for it."""
-    usual = Pace()
-    try:
-        seconds = float(environment.get(PACE) or usual.measure)
-    except ValueError:
-        return usual
-    if not 0.1 <= seconds <= 86400:
-        return usual
-    quick = {name: min(getattr(usual, name), seconds) for name in ("ask", "follow", "least")}
-    return replace(usual, measure=seconds, **quick)
-
-
 def main(arguments: Sequence[str]) -> int:
     """The agent's process."""
     parser = argparse.ArgumentParser()
@@ -202,7 +207,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--loud", action="store_true")
     parser.add_argument("uris", nargs="+")
     said = parser.parse_args(arguments)
-    watcher = Watcher(Chooser(said.uris[0], Inertia()), _pace(os.environ))
+    watcher = Watcher(Chooser(said.uris[0], Inertia()), pace_of(os.environ))
     with socket.socket(fileno=said.listen_fd) as listener:
         listener.setblocking(False)
         agent = Agent(listener, said.program_fd, said.named, said.server, tuple(said.uris),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from netprobe.cost import MIXED, Workload, profile
+from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from netprobe.choice import Chooser
     from netprobe.prober import Measurement
 
+PACE = "RGPU_AGENT_SECONDS"
+MOVES = "RGPU_MOVE"
+_LEAST_PACE, _MOST_PACE = 0.1, 86400.0
 # Fewer in a while than this say nothing about what the program is.
 _LEAST_WORK = 20.0
 _LEAST_BYTES = 1 << 20
@@ -30,6 +34,34 @@ class Pace:
     least: float = 2.0
     # A session that does less than this part of what it did before has degraded.
     degraded: float = 0.5
+
+
+def pace_of(environment: Mapping[str, str]) -> Pace:
+    """Returns how often to measure, when nothing calls for it: RGPU_AGENT_SECONDS; UsageError."""
+    usual = Pace()
+    text = environment.get(PACE)
+    if not text:
+        return usual
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _LEAST_PACE <= seconds <= _MOST_PACE:
+        raise UsageError(
+            f"{PACE}={text} is not a number of seconds from {_LEAST_PACE:g} to {_MOST_PACE:g}"
+        )
+    quick = {name: min(getattr(usual, name), seconds) for name in ("ask", "follow", "least")}
+    return replace(usual, measure=seconds, **quick)
+
+
+def may_move(environment: Mapping[str, str]) -> bool:
+    """True if running sessions may be told to move: RGPU_MOVE is not 0; UsageError."""
+    text = environment.get(MOVES, "")
+    if text not in ("", "0", "1"):
+        raise UsageError(
+            f"{MOVES} is 0 to leave running sessions on their path, else 1, not {text!r}"
+        )
+    return text != "0"
 
 
 @dataclass(frozen=True, slots=True)

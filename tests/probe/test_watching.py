@@ -270,6 +270,7 @@ class FakeSession:
 
     def __init__(self, where: str, uri: str) -> None:
         self.uri, self.calls = uri, 0
+        self.stays = ""
         self.moves: list[str] = []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(where)
@@ -280,9 +281,12 @@ class FakeSession:
             text = self.socket.recv(4096).decode()
             if not text:
                 return
-            if text.startswith("MOVE "):
+            if text.startswith("MOVE ") and self.stays:
+                self.socket.send(f"STAYED {text.removeprefix('MOVE ')} {self.stays}".encode())
+            elif text.startswith("MOVE "):
                 self.uri = text.removeprefix("MOVE ")
                 self.moves.append(self.uri)
+                self.socket.send(f"MOVED {self.uri}".encode())
             else:
                 assert text == "STATS?"
                 self.calls += 1000
@@ -333,6 +337,22 @@ def test_an_agent_leaves_a_path_that_broke(
         session.socket.close()
 
 
+def test_an_agent_writes_down_why_a_session_stays(
+    tmp_path: Path, two_paths: tuple[str, str, bytes]
+) -> None:
+    slow, fast, server = two_paths
+    record = tmp_path / "state" / "rgpu" / "paths.jsonl"
+    with agent(tmp_path, server, slow, fast) as (where, _):
+        session = FakeSession(where, slow)
+        session.stays = "the server does not let this session move"
+        wait_until(lambda: session.answer() or (record.exists() and "stayed" in record.read_text()))
+        session.socket.close()
+    rows = [json.loads(line) for line in record.read_text().splitlines()]
+    stayed = next(row for row in rows if row["event"] == "stayed")
+    assert (stayed["uri"], stayed["reason"]) == (fast, session.stays)
+    assert "moved" not in {row["event"] for row in rows}
+
+
 def test_an_agent_is_not_disturbed_by_nonsense(
     tmp_path: Path, two_paths: tuple[str, str, bytes]
 ) -> None:
@@ -341,6 +361,7 @@ def test_an_agent_is_not_disturbed_by_nonsense(
         for message in (
             b"x", b"STATS", b"\xff" * 4000, b"STATS calls=1 bulk_bytes=1 syncs=1",
             b"STATS calls=1 bulk_bytes=1 syncs=1 path=tcp:evil:1",
+            b"MOVED", b"MOVED tcp:evil:1", b"STAYED tcp:evil:1 why", b"STAYED",
         ):  # fmt: skip
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bad:
                 bad.connect(where)

@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from helpers import pki
+from helpers import clients, pki
 from helpers.command import rgpu_command
+from helpers.server import Server
 
 NOBODY = "grpc:127.0.0.1:1"
 
@@ -172,3 +174,23 @@ def test_ctrl_c_ends_a_probe_without_a_word(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=30)
     assert process.returncode in (130, 1)
     assert "Traceback" not in errors
+
+
+def test_agents_find_files_that_are_named_from_where_they_were_started(tmp_path: Path) -> None:
+    """They run elsewhere: in the root folder."""
+    (tmp_path / "ca.pem").write_bytes((pki.folder() / "ca.pem").read_bytes())
+    token = tmp_path / "t"
+    made = subprocess.run(
+        [rgpu_command(), "token", "new", "bob", "--tokens", "tokens.toml", "--file", "t"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert token.exists(), made.stderr
+    listen = ("--listen", "grpcs:127.0.0.1:0", "--tokens", f"{tmp_path}/tokens.toml")
+    with Server(*listen, tls=pki.config()) as server:
+        done = subprocess.run(
+            [rgpu_command(), "run", "--server", server.grpc, "--", sys.executable, "-c",
+             clients.PRELUDE + "cuda.open()\nprint('ok')"],
+            env=clients.environment(None, RGPU_TLS_CA="ca.pem", RGPU_TOKEN_FILE="t"),
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

@@ -174,6 +174,37 @@ def tls_server(tmp_path: Path, config: str, *arguments: str) -> Server:
     return Server("--listen", "grpcs:127.0.0.1:0", "--config", str(file), *arguments)
 
 
+@pytest.mark.parametrize(
+    ("certificate", "scheme", "sentence"),
+    [
+        ("server", "grpcs:", "is not trusted (unable to get local issuer certificate): name the"),
+        ("elsewhere", "grpcs:", "is not for '127.0.0.1': use a name that it is for"),
+        ("expired-server", "grpcs:", "has expired: its operator has to renew it"),
+        ("server", "grpc:", "write grpcs: where TLS is spoken"),
+    ],
+)
+def test_why_no_tunnel_comes_about(
+    tmp_path: Path, certificate: str, scheme: str, sentence: str
+) -> None:
+    trusted = {} if "not trusted" in sentence else pki.client()
+    with tls_server(tmp_path, pki.config(certificate), "--insecure") as server:
+        where = scheme + server.grpc.removeprefix("grpcs:")
+        done = rgpu("probe", where, **trusted)
+        assert (done.returncode, sentence in done.stderr) == (1, True), done.stderr
+        done = rgpu("run", "--server", where, "--", sys.executable, "-c",
+                    clients.PRELUDE + "cuda.open()",
+                    **trusted, PYTHONPATH=str(clients.TESTS))  # fmt: skip
+        assert sentence in done.stderr
+
+
+def test_what_speaks_no_tls_is_told(server: Server) -> None:
+    done = rgpu("probe", server.grpc.replace("grpc:", "grpcs:"))
+    assert done.returncode == 1
+    assert "speaks no TLS: write grpc:127.0.0.1:" in done.stderr
+    done = rgpu("probe", "grpc:no.invalid:1")
+    assert "the host name 'no.invalid' cannot be resolved" in done.stderr
+
+
 def test_tls(tmp_path: Path) -> None:
     with tls_server(tmp_path, pki.config(), "--insecure") as server:
         assert server.grpc.startswith("grpcs:")
@@ -183,7 +214,7 @@ def test_tls(tmp_path: Path) -> None:
         with Agent(server.grpc) as stranger:
             _, output, errors = clients.run(stranger.unix, "print(cuda.result('cuInit', 0))")
             assert output == "46\n"
-            assert "CERTIFICATE_VERIFY_FAILED" in errors
+            assert "name the authority that signed it in RGPU_TLS_CA" in errors
 
 
 def test_certificates_name_the_tenant(tmp_path: Path) -> None:
