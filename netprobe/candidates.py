@@ -150,7 +150,7 @@ def _why_not(uri: str, reached_at: str, here: Here) -> str:
     if _is_loopback(uri) and not here.same_host and not _is_loopback(reached_at):
         return "it is an address of the server's own machine"
     if scheme == "ucx" and not here.rdma:
-        return "no RDMA device is here"
+        return "no RDMA device is here; by its own address it goes over whatever UCX finds"
     return ""
 
 

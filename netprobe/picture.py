@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from netprobe.cost import cost
-from netprobe.show import bandwidth_words
+from netprobe.show import bandwidth_words, legend, why_not
 from rgpu_common.svg import Svg
 from rgpu_common.units import format_seconds
 
@@ -88,7 +88,7 @@ def _row(
     picture.text(_LEFT, top + 24, _shortened(path.uri), kind="name")
     if path.round_trip is None:
         picture.text(
-            _x(0), top + 24, _shortened(path.error or "it does not work", 100), kind="soft"
+            _x(0), top + 24, _shortened(why_not(path) or "it does not work", 100), kind="soft"
         )
         return
     trip = path.round_trip.median
@@ -131,7 +131,7 @@ def _reason_lines(survey: Survey) -> list[str]:
     choice = survey.choice
     if choice is None:
         return ["No path works."]
-    return textwrap.wrap(f"{choice.uri} is chosen: {choice.reason}.", 130)
+    return [*textwrap.wrap(f"{choice.uri} is chosen: {choice.reason}.", 130), *legend(survey.paths)]
 
 
 def _x(column: int) -> float:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Changes with the form of an entry; entries of another schema are as if they were not there.
 SCHEMA = 1
 MAX_AGE_SECONDS = 600.0
+# A path that did not work may be back soon, and is the one to fall back on.
+MAX_AGE_BROKEN_SECONDS = 60.0
 _MAX_BYTES = 256 << 10
 _MAX_PATHS = 64
 _MOST = 1e18
@@ -92,9 +94,10 @@ class Entry:
     same_host: bool
     paths: tuple[Measurement, ...]
 
-    def fresh(self, now: float, max_age: float = MAX_AGE_SECONDS) -> bool:
+    def fresh(self, now: float) -> bool:
         """True if it is not too old; an entry of the future is none."""
-        return 0 <= now - self.at <= max_age
+        whole = all(path.works for path in self.paths)
+        return 0 <= now - self.at <= (MAX_AGE_SECONDS if whole else MAX_AGE_BROKEN_SECONDS)
 
 
 class Cache:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from netprobe.choice import LOCAL, scheme_of
 from netprobe.cost import Workload, cost
 from netprobe.record import to_plain
 from rgpu_common.tables import table
@@ -74,16 +75,31 @@ def notes(survey: Survey, proxies: Sequence[str], workload: Workload) -> list[st
     found = survey.found
     if found.same_host:
         lines.append("Client and server are on one machine.")
-        local = [p for p in survey.paths if p.kind in ("unix", "shm") and p.works]
+        tried = [path for path in survey.paths if scheme_of(path.uri) in LOCAL]
         offered = [uri for uri in found.offer.endpoints if uri.startswith("unix:")]
-        if offered and not local:
+        if offered and tried and not any(path.works for path in tried):
             lines.append(f"Its socket {offered[0]} is not to be seen here: share its folder.")
-    lines += [f"{path.uri} does not work: {path.error}." for path in survey.paths if path.error]
+    lines += [f"{p.uri} does not work: {why_not(p)}." for p in survey.paths if p.error]
     lines += [f"{one.uri} was not measured: {one.reason}." for one in survey.dropped]
-    if any(b.shaped for p in survey.paths for b in (p.up, p.down) if b is not None):
-        lines.append("* is a path that lets the first bytes through faster than what follows.")
+    lines += legend(survey.paths)
     lines += [f"A proxy is set, which only grpc: paths use: {proxy}." for proxy in proxies]
     lines.append(verdict(survey.choice))
+    return lines
+
+
+def why_not(path: Measurement) -> str:
+    """Returns why a path does not work, without its address in front."""
+    return path.error.removeprefix(f"{path.uri}: ")
+
+
+def legend(paths: Sequence[Measurement]) -> list[str]:
+    """Returns what the marks at bandwidths mean, as far as there are any."""
+    rates = [rate for path in paths for rate in (path.up, path.down) if rate is not None]
+    lines = []
+    if any(rate.confidence.value != "high" for rate in rates):
+        lines.append("~ is a bandwidth of which two measurements did not agree.")
+    if any(rate.shaped for rate in rates):
+        lines.append("* is a path that lets the first bytes through faster than what follows.")
     return lines
 
 

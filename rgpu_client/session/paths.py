@@ -5,6 +5,7 @@ offers.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from netprobe.choice import LOCAL, Choice, choose, scheme_of
 from netprobe.cost import MIXED, WORKLOADS, Workload
 from netprobe.native import Line, schemes
 from netprobe.record import Entry
-from netprobe.survey import find, here, local_path, memory, paths_of, quick
+from netprobe.survey import chosen, find, here, local_path, memory, paths_of, quick
 from rgpu_common.errors import RgpuError, ServerError, UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ AUTO = "auto"
 # A server that does not answer is for the program to complain about, not for us to wait for.
 _FIND_SECONDS = 1.0
 _CHECK_SECONDS = 0.3
+# What is tried in place of an address that does not answer.
+_MOST_ELSEWHERE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
         if path is not None:
             return path
     try:
-        found = find(named, _FIND_SECONDS)
+        found = _found(named, entry, environment)
     except RgpuError as error:
         return Path(named, f"its server could not be asked for others: {error}")
     uris = paths_of(found, environment).uris
@@ -116,6 +119,24 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
         uri = normal(named) if normal(named) in uris else uris[0]
         return Path(uri, "no path could be measured in time", server=found.offer.server)
     return _chosen(choice, uris, found.offer.server, paths)
+
+
+def _found(named: str, entry: Entry | None, environment: Mapping[str, str]) -> Found:
+    """The server at the address that was named, else where it was found before; ServerError."""
+    try:
+        return find(named, _FIND_SECONDS)
+    except RgpuError:
+        if entry is None:
+            raise
+        there = sorted(entry.paths, key=lambda path: not path.works)
+        me = here(entry.same_host, environment)
+        allowed = candidates(named, [path.uri for path in there], me).uris
+        for uri in [path.uri for path in there if path.uri in allowed][:_MOST_ELSEWHERE]:
+            with suppress(RgpuError):
+                found = find(uri, _CHECK_SECONDS)
+                if found.offer.server == entry.server:
+                    return found
+        raise
 
 
 def _local(uri: str, uris: Sequence[str], found: Found) -> Path:
@@ -140,7 +161,8 @@ def _remembered(
     # What may be taken can have changed since: there is a token now, or no RDMA any more.
     me = here(entry.same_host, environment)
     allowed = candidates(named, [path.uri for path in entry.paths], me).uris
-    choice = choose([path for path in entry.paths if path.uri in allowed], workload)
+    there = [path for path in entry.paths if path.uri in allowed]
+    choice = chosen(there, entry.same_host, workload)
     if choice is None:
         return None
     try:

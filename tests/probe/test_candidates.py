@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,9 +174,15 @@ def test_the_cache_gives_back_what_was_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_old_or_of_the_future_is_not_fresh() -> None:
-    assert entry().fresh(1100.0)
-    assert not entry().fresh(2000.0)
-    assert not entry().fresh(999.0)
+    whole = replace(entry(), paths=(path("tcp:a:1"),))
+    assert whole.fresh(1100.0)
+    assert not whole.fresh(2000.0)
+    assert not whole.fresh(999.0)
+
+
+def test_a_path_that_did_not_work_is_looked_at_again_soon() -> None:
+    assert entry().fresh(1059.0)
+    assert not entry().fresh(1061.0)
 
 
 def test_another_schema_is_as_if_nothing_were_there(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -70,6 +72,25 @@ def test_on_one_machine_the_socket_is_taken(server: Server, environment: dict[st
     assert "RGPU_AGENT" not in given  # nothing is better than that
 
 
+def test_a_probe_before_does_not_lead_away_from_the_socket(
+    server: Server, environment: dict[str, str]
+) -> None:
+    assert rgpu(environment, "probe", server.tcp).returncode == 0
+    kept = surveying.memory(environment)
+    entry = kept.read(server.tcp)
+    assert entry is not None
+    paths = [
+        replace(path, messages_per_second=1.0) if path.kind in ("unix", "shm") else path
+        for path in entry.paths
+    ]
+    assert paths != list(entry.paths)
+    kept.write(server.tcp, replace(entry, paths=tuple(paths)))
+    path = find_path(server.tcp, "auto", environment)
+    assert path.uri.startswith(("shm:", "unix:")), path
+    assert "measured 0 s ago" in path.reason or "measured 1 s ago" in path.reason
+    assert not path.worth_watching
+
+
 def test_a_scheme_that_is_written_is_taken(server: Server, environment: dict[str, str]) -> None:
     given = run(environment, "--server", f"tcp:{server.tcp}")
     assert given["RGPU_SERVER"] == f"tcp:{server.tcp}"
@@ -92,6 +113,22 @@ def test_what_cannot_be_is_a_sentence(server: Server, environment: dict[str, str
     done = rgpu(environment, "run", "--server", server.tcp, "--", "true", RGPU_TRANSPORT="pigeon")
     assert done.returncode == 2
     assert "there is no transport 'pigeon'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RGPU_WORKLOAD", "everything"), ("RGPU_MOVE", "no"), ("RGPU_AGENT_SECONDS", "often"),
+        ("RGPU_AGENT_SECONDS", "nan"), ("RGPU_AGENT_SECONDS", "0"),
+    ],
+)  # fmt: skip
+def test_a_variable_that_makes_no_sense_is_a_sentence(
+    environment: dict[str, str], name: str, value: str
+) -> None:
+    done = rgpu(environment, "run", "--server", "tcp:127.0.0.1:1", "--", "true", **{name: value})
+    assert done.returncode == 2
+    assert name in done.stderr
+    assert value in done.stderr
 
 
 def test_a_choice_is_said_and_written_down(
@@ -185,6 +222,26 @@ def test_what_was_measured_of_another_server_is_not_used(
     path = find_path(named, "auto", environment)
     assert "could not be asked" in path.reason
     assert path.uri == named
+
+
+def test_a_server_is_found_where_it_answered_before(
+    listen: Listen, environment: dict[str, str], elsewhere: None
+) -> None:
+    with listen() as responder:
+        proxy = SlowProxy(responder.port, 0.0)
+        named = proxy.uri.removeprefix("tcp:")
+        try:
+            assert find_path(named, "auto", environment).worth_watching
+        finally:
+            proxy.close()
+        kept = surveying.memory(environment)
+        entry = kept.read(named)
+        assert entry is not None
+        kept.write(named, replace(entry, at=entry.at - 86400))
+        assert find_path(named, "auto", environment).uri == responder.tcp
+    # With another one there it is the address that was named.
+    with listen("listen", f"127.0.0.1:{responder.port}"):
+        assert find_path(named, "auto", environment).uri == named
 
 
 def test_errors_of_named_transports(environment: dict[str, str], elsewhere: None) -> None:
@@ -348,8 +405,24 @@ def test_a_tunnel_that_leads_nowhere_is_called_by_its_name(environment: dict[str
     """Not by the socket of the agent that carries it, which nobody knows."""
     done = rgpu(environment, "probe", "grpc:127.0.0.1:1")
     assert done.returncode == 1
-    assert "what listens at grpc:127.0.0.1:1 does not answer" in done.stderr
+    assert "at grpc:127.0.0.1:1 (Connection refused)" in done.stderr
     assert "/agent" not in done.stderr
+
+
+def test_who_watches_reads_line_by_line(listen: Listen, environment: dict[str, str]) -> None:
+    with listen() as responder:
+        process = subprocess.Popen(
+            [netprobe(), "run", responder.tcp, "--json", "--watch", "0.2"],
+            env=environment, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with process:
+            assert process.stdout is not None
+            rounds = [json.loads(process.stdout.readline()) for _ in range(3)]
+            process.send_signal(signal.SIGINT)
+        assert process.returncode == 130
+    moved = [sum(path["up"]["bytes"] for path in each["paths"]) for each in rounds]
+    assert max(moved[1:]) <= 0.2 * 128e6, moved  # what a server gives in the long run
+    assert all(each["choice"]["uri"] == responder.tcp for each in rounds)
 
 
 def test_netprobe_says_its_version() -> None:
