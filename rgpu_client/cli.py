@@ -25,6 +25,7 @@ from rgpu_client.settings import (
 )
 from rgpu_client.trace import format_trace, parse_trace
 from rgpu_common.command import FAILED, OK, Command
+from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.sharing import POLICIES, parse_policy
 from rgpu_common.tables import as_json, table
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rgpu_client.control import ControlClient, LeaseRequest
+    from rgpu_common.endpoints import Endpoint
 
 T = TypeVar("T")
 
@@ -127,9 +129,13 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
     """The program's environment, with the path to its server."""
     variables = _settings(arguments).variables()
     environment = client_environment(os.environ, variables, library_path())
-    named = arguments.server or os.environ.get("RGPU_SERVER") or str(DEFAULT_SERVER)
     loud = arguments.verbose or is_loud(environment)
-    return on_path(environment, named, arguments.transport, loud)
+    return on_path(environment, _named(arguments), arguments.transport, loud)
+
+
+def _named(arguments: argparse.Namespace) -> str:
+    """The server as the user named it."""
+    return arguments.server or os.environ.get("RGPU_SERVER") or str(DEFAULT_SERVER)
 
 
 # rgpu run
@@ -152,7 +158,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from rgpu_client.control import ControlClient
         from rgpu_client.session.agent import run_under_lease
 
-        with ControlClient(configured_server(None, environment)) as client:
+        with ControlClient(_api_server(environment, _named(arguments))) as client:
             request = _lease_request(environment)
             return run_under_lease(client, request, command, carried(environment))
     environment = carried(environment)
@@ -161,6 +167,12 @@ def _run(arguments: argparse.Namespace) -> int:
         os.execve(command[0], command, environment)
     except OSError as error:
         raise RgpuError(f"{command[0]} cannot be started: {error.strerror}") from None
+
+
+def _api_server(environment: dict[str, str], named: str) -> Endpoint:
+    """Where the API answers: on the program's path, unless that carries sessions only."""
+    server = configured_server(None, environment)
+    return parse_endpoint(named) if isinstance(server, UcxEndpoint) else server
 
 
 def _lease_request(environment: dict[str, str]) -> LeaseRequest:

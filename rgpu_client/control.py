@@ -13,8 +13,8 @@ import grpc
 
 from rgpu_common.channels import open_channel
 from rgpu_common.credentials import call_metadata
-from rgpu_common.endpoints import speaks_tls
-from rgpu_common.errors import ServerError
+from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
+from rgpu_common.errors import RgpuError, ServerError
 from rgpu_common.v1 import (
     device_pb2,
     device_pb2_grpc,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rgpu_common.sharing import SharePolicy
 
 TIMEOUT_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,9 @@ class ControlClient:
             return f"the server at {self._server} is of another release: {details}"
         if code is not grpc.StatusCode.UNAVAILABLE or details.startswith("the server"):
             return details or f"the server at {self._server} answered {code.name}"
+        fault = _fault(self._server)
+        if fault:
+            return fault
         if speaks_tls(self._server):
             reason = details.splitlines()[0] if details else "no reason"
             return (
@@ -249,6 +253,22 @@ class ControlClient:
             "it "
             "is with --server or RGPU_SERVER"
         )
+
+
+def _fault(server: Endpoint) -> str:
+    """Why the server's address leads nowhere, as programs are told; "" where that is not known:
+    gRPC says of most faults only that nobody is available.
+    """
+    if isinstance(server, GrpcEndpoint):
+        return ""  # without an agent nobody can look
+    from netprobe.candidates import normal
+    from netprobe.native import Line
+
+    try:
+        with Line(normal(str(server)), _LOOK_SECONDS):
+            return ""
+    except RgpuError as error:
+        return str(error)
 
 
 def _policy(policy: SharePolicy | None) -> lease_pb2.SharePolicy.ValueType:

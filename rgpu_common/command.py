@@ -67,7 +67,16 @@ def run_alone(
     return _guarded(name, dispatch, argv)
 
 
+def _open_standard() -> None:
+    """Who has closed one of them wants to hear nothing; no connection may get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free is the one that was closed.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
 def _guarded(name: str, dispatch: Callable[[list[str]], int], argv: Sequence[str] | None) -> int:
+    _open_standard()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = dispatch(arguments)

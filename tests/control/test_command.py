@@ -81,8 +81,8 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
         (("serve", "--listen", "0.0.0.0:1"), 2, "--insecure"),
         (("serve", "--config", "/nowhere.toml"), 2, "/nowhere.toml: there is no such file"),
         (("serve", "--log-level", "loud"), 2, "--log-level"),
-        (("devices", "--server", "127.0.0.1:1"), 1, "no rgpu server answers at 127.0.0.1:1"),
-        (("ps", "--server", "unix:/nowhere"), 1, "no rgpu server answers at unix:/nowhere"),
+        (("devices", "--server", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
+        (("ps", "--server", "unix:/nowhere"), 1, "no server listens at unix:/nowhere"),
         (("probe", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
         (("probe", "unix:/nowhere"), 1, "no server listens at unix:/nowhere"),
         (("run",), 2, "say which program to run"),
@@ -91,12 +91,13 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
         (("run", "--memory", "150%", "--", "true"), 2, "write at most 100%"),
         (("run", "--share", "2", "--", "true"), 2, "'2' is not a share"),
         (("run", "--", "no-such-program-here"), 1, "there is no program 'no-such-program-here'"),
-        (("run", "--hold", "--server", "127.0.0.1:1", "--", "true"), 1, "no rgpu server answers"),
+        (("run", "--hold", "--server", "127.0.0.1:1", "--", "true"), 1, "nothing listens at"),
         (("run", "--policy", "greedy", "--", "true"), 2, "invalid choice: 'greedy'"),
         (("run", "--priority", "101", "--", "true"), 2, "a priority is a whole number from 0 to"),
         (("run", "--share", "200vcore", "--", "true"), 2, "'200vcore' is 2 whole devices"),
         (("lease",), 2, "the following arguments are required: VERB"),
-        (("lease", "list", "--server", "127.0.0.1:1"), 1, "no rgpu server answers"),
+        (("lease", "list", "--server", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
+        (("devices", "--server", "no.invalid:1"), 1, "'no.invalid' cannot be resolved"),
         (("lease", "resize"), 2, "the following arguments are required: LEASE"),
         (("drain", "--end-after", "x"), 2, "--end-after"),
         (("serve", "--device", "emulated:900000TiB"), 2, "device has at most 512 GiB"),
@@ -190,6 +191,18 @@ def test_a_stranger_at_the_port_is_told_from_a_server() -> None:
         serving.join()
     assert done.returncode == 1
     assert "does not answer as an rgpu server" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_files_stop_nobody(tmp_path: Path, closed: str) -> None:
+    wrote = tmp_path / "wrote"
+    for words in (f"{RGPU} run -v --server tcp:a:1 -- touch {wrote}", f"{RGPU} --version"):
+        done = subprocess.run(
+            ["sh", "-c", f"exec {words} {closed}"], cwd="/", capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert wrote.exists()
 
 
 def test_run_gives_the_program_its_environment_and_exit_code() -> None:
