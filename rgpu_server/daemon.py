@@ -188,8 +188,16 @@ class Daemon:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop, False)
         loop.add_signal_handler(signal.SIGINT, self.stop, True)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """SIGHUP: who serves with certificates wants them read again, else a terminal is gone."""
         if self._gateway is not None:
-            loop.add_signal_handler(signal.SIGHUP, self._gateway.reload)
+            self._gateway.reload()
+        elif any(speaks_tls(endpoint) for endpoint in self._config.listen):
+            log.info("the gateway for grpcs: reads its certificates again when they change")
+        else:
+            self.stop(False)
 
     async def _take_down(self) -> None:
         conductor = self.conductor

@@ -66,11 +66,13 @@ class Authority:
                 "certificates are made by the program `openssl`, which is not installed"
             )
         authority = ["-CA", "ca.pem", "-CAkey", "ca.key"] if signed else []
+        # What is there already stays if this fails.
+        made = {kind: self.folder / f".{file}.{kind}.new" for kind in ("key", "pem")}
         # -config: the machine's own configuration would add extensions.
         words = [
             program, "req", "-x509", "-config", os.devnull, "-newkey", "ec",
             "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-sha256", "-days", str(self.days),
-            "-keyout", f"{file}.key", "-out", f"{file}.pem", "-subj", subject, "-utf8",
+            "-keyout", str(made["key"]), "-out", str(made["pem"]), "-subj", subject, "-utf8",
             *authority, *(word for e in extensions for word in ("-addext", e)),
         ]  # fmt: skip
         old = os.umask(0o077)
@@ -82,9 +84,13 @@ class Authority:
         finally:
             os.umask(old)
         if done.returncode != 0:
+            for path in made.values():
+                path.unlink(missing_ok=True)
             last = done.stderr.strip().splitlines()[-1:] or ["it gives no reason"]
             raise RgpuError(f"`openssl` (3.0 or later) cannot make {file}.pem: {last[0]}")
-        os.chmod(self.folder / f"{file}.pem", 0o644)
+        os.chmod(made["pem"], 0o644)
+        for kind, path in made.items():
+            os.replace(path, self.folder / f"{file}.{kind}")
 
 
 def _leaf(use: str) -> tuple[str, ...]:
@@ -109,8 +115,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--host",
         action="append",
         metavar="NAME",
-        help="name or address by which clients reach the server; may be repeated (default: this "
-        "machine's name, localhost, 127.0.0.1 and ::1)",
+        help="name or address by which clients reach the server; may be repeated, also later, for "
+        "a new certificate of the server (default: this machine's name, localhost, 127.0.0.1 and "
+        "::1)",
     )
     init.add_argument(
         "--tenant",
@@ -131,11 +138,15 @@ def _run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise RgpuError(f"{folder} cannot be made: {error.strerror}") from None
     authority = Authority(folder, arguments.days)
+    renewed = bool(arguments.host) and (folder / "server.pem").exists()
     if not (folder / "ca.pem").exists():
         authority.make()
+    if arguments.host or not (folder / "server.pem").exists():
         authority.server(hosts)
     for tenant in arguments.tenant:
         authority.client(tenant)
+    if renewed:
+        print("server.pem and server.key are new: a running server reads them again at SIGHUP")
     _explain(folder, arguments.tenant)
     return OK
 

@@ -183,6 +183,18 @@ def test_sigterm_leaves_running_sessions_alone(daemon: Daemon) -> None:
         wait_for_end(pid)
 
 
+def test_a_terminal_that_goes_is_as_sigterm(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    client = Client(daemon.endpoints[0])
+    client.welcome()
+    assert daemon.stop(signal.SIGHUP) == 0
+    assert not (tmp_path / "s").exists()
+    client.command.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        client.command.recv(1)
+    client.command.close()
+
+
 def test_sigint_ends_sessions_with_a_sentence(daemon: Daemon) -> None:
     client = Client(daemon.endpoints[0])
     client.welcome()

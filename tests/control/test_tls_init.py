@@ -1,0 +1,62 @@
+"""`rgpu tls init`: certificates for a try-out."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from rgpu_common.command import main
+
+
+def init(folder: Path, *words: str) -> int:
+    return main(["tls", "init", str(folder), *words])
+
+
+def names_of(folder: Path) -> set[str]:
+    decode = ssl._ssl._test_decode_cert  # type: ignore[attr-defined]
+    found = decode(str(folder / "server.pem"))
+    return {name for _, name in found["subjectAltName"]}
+
+
+def test_a_folder_for_a_server_and_a_tenant(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pki"
+    assert init(folder, "--host", "gpu-node", "--host", "::1", "--tenant", "alice") == 0
+    said = capfd.readouterr().out
+    assert f"--config {folder}/rgpu.toml" in said
+    assert f"RGPU_TLS_CERT={folder}/alice.pem" in said
+    assert names_of(folder) == {"gpu-node", "0:0:0:0:0:0:0:1"}
+    assert {path.name for path in folder.iterdir()} == {
+        "ca.key", "ca.pem", "server.key", "server.pem", "alice.key", "alice.pem", "rgpu.toml",
+    }  # fmt: skip
+    assert all(path.stat().st_mode & 0o77 == 0 for path in folder.glob("*.key"))
+
+
+def test_a_name_that_is_given_later_gets_a_new_certificate_of_the_server(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert init(tmp_path, "--host", "old") == 0
+    before = {name: (tmp_path / name).read_bytes() for name in ("ca.pem", "server.pem")}
+    assert init(tmp_path, "--tenant", "alice") == 0
+    assert (tmp_path / "server.pem").read_bytes() == before["server.pem"]
+    capfd.readouterr()
+    assert init(tmp_path, "--host", "new") == 0
+    assert "SIGHUP" in capfd.readouterr().out
+    assert names_of(tmp_path) == {"new"}
+    assert (tmp_path / "ca.pem").read_bytes() == before["ca.pem"]
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+        tmp_path / "server.pem", tmp_path / "server.key"
+    )
+
+
+def test_what_cannot_be_made_leaves_what_is_there(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert init(tmp_path, "--host", "old") == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert init(tmp_path, "--host", "1.2.3.4.5") == 1  # taken for an address, which it is not
+    assert "cannot make server.pem" in capfd.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
