@@ -280,6 +280,8 @@ def serve(config: ServerConfig) -> None:
     """Runs a server in this process until a signal; errors as `Daemon.run`."""
     if config.emulated.cache:
         _check_cache(config.emulated.cache)
+    if any(isinstance(one, GrpcEndpoint) and one.secure for one in config.listen):
+        config.tls.check()
     inventory = take_inventory(config)
     for sentence in strange_models(config, inventory):
         log.warning("%s", sentence)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pwd
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_common.errors import UsageError
+from rgpu_common.errors import ConfigError, UsageError
 from rgpu_server.core.identity import IdentityRules, Require
 from rgpu_server.identity.tokens import check_tenant
 
@@ -50,11 +51,29 @@ class Tls:
     client_ca: str = ""
     require_client_cert: bool = False
 
+    def check(self) -> None:
+        """ConfigError if gRPC could not use them: it does not say so, or why."""
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            # Nobody is there to be asked for a password.
+            context.load_cert_chain(self.certificate, self.key, password=lambda: "")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"tls.certificate {self.certificate!r} and tls.key {self.key!r} cannot be used "
+                f"({_why(error)}): they are a certificate in PEM and its key, without a password"
+            ) from None
+
     def words(self) -> list[str]:
         """The options of a gateway's command line."""
         files = {"certificate": self.certificate, "key": self.key, "client-ca": self.client_ca}
         words = [word for name, file in files.items() if file for word in (f"--{name}", file)]
         return [*words, "--require-client-certificate"] if self.require_client_cert else words
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "not PEM").replace("_", " ").lower()
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def tls_of(table: Table) -> Tls:

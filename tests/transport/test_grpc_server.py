@@ -197,6 +197,28 @@ def test_why_no_tunnel_comes_about(
         assert sentence in done.stderr
 
 
+@pytest.mark.parametrize("file", ["certificate", "key"])
+def test_a_server_without_what_tls_needs_does_not_start(tmp_path: Path, file: str) -> None:
+    bad = tmp_path / "bad"
+    bad.write_text("nothing in PEM")
+    text = pki.config() + f'{file} = "{bad}"\n'
+    lines = {line.partition(" =")[0]: line for line in text.splitlines()}
+    config = tmp_path / "rgpu.toml"
+    config.write_text("\n".join(["[tls]", *(lines[n] for n in ("certificate", "key"))]))
+    done = rgpu("serve", "--listen", "grpcs:127.0.0.1:0", "--insecure", "--config", str(config))
+    assert done.returncode == 2
+    assert f"{str(bad)!r}" in done.stderr
+    assert "cannot be used" in done.stderr
+
+
+def test_a_client_without_the_certificate_that_is_asked_for(tmp_path: Path) -> None:
+    text = pki.config().replace("client_ca", "require_client_cert = true\nclient_ca")
+    with tls_server(tmp_path, text, "--insecure") as server:
+        done = rgpu("probe", server.grpc, **pki.client())
+        assert "RGPU_TLS_CERT where one is asked for" in done.stderr, done.stderr
+        assert rgpu("probe", server.grpc, **pki.client("alice")).returncode == 0
+
+
 def test_what_speaks_no_tls_is_told(server: Server) -> None:
     done = rgpu("probe", server.grpc.replace("grpc:", "grpcs:"))
     assert done.returncode == 1
