@@ -28,7 +28,7 @@ _HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(?:%[\w.-]+)?")
 # Each is connected to, or gets an agent: a server that names more of them is not believed.
 MOST_OF_A_KIND = 8
 MOST_TUNNELLED = 2
-_SECRET = "a token is not sent unencrypted where an encrypted path is offered"
+_SECRET = "who shows a token or a certificate takes an encrypted path, and one is offered"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 
 
@@ -37,7 +37,8 @@ class Here:
     """What a client knows of itself.
 
     schemes: that this release connects to.  same_host: it is on the server's machine.
-    secret: it has a token, which is not to be read on the way.  rdma: an active port is here.
+    secret: it has a token, which is not to be read on the way, or a certificate, which is shown on
+    encrypted paths alone.  rdma: an active port is here.
     """
 
     schemes: tuple[str, ...]

@@ -34,6 +34,8 @@ _QUICK_PINGS = 8
 # Who is slower than planned by more than this is held up, and left alone.
 _QUICK_SLACK = 0.25
 _LOCAL_SECONDS = 1.0
+# What a client shows of itself.
+_WHO = ("RGPU_TOKEN", "RGPU_TOKEN_FILE", "RGPU_TLS_CERT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def here(same_host: bool, environment: Mapping[str, str], tunnelled: bool = Fals
     return Here(
         (*direct, *TUNNELLED) if tunnelled else direct,
         same_host=same_host,
-        secret=bool(environment.get("RGPU_TOKEN") or environment.get("RGPU_TOKEN_FILE")),
+        secret=any(environment.get(name) for name in _WHO),
         rdma=has_rdma(),
     )
 

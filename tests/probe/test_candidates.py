@@ -67,7 +67,7 @@ def test_rdma_only_where_there_is_some() -> None:
 def test_a_token_does_not_go_in_the_clear() -> None:
     found = candidates("tls:n:2", ("tcp:n:1", "tls:n:2"), Here(ALL, secret=True))
     assert found.uris == ("tls:n:2",)
-    assert "unencrypted" in found.dropped[0].reason
+    assert "takes an encrypted path" in found.dropped[0].reason
 
 
 def test_a_token_does_not_go_to_the_named_address_in_the_clear() -> None:

@@ -19,7 +19,8 @@ from helpers.server import Server, rgpu_command
 from helpers.waiting import wait_until
 
 from netprobe import survey as surveying
-from netprobe.survey import find
+from netprobe.native import Offer
+from netprobe.survey import Found, find
 from probe.conftest import Listen, netprobe
 from probe.test_watching import SlowProxy
 from rgpu_client.session.paths import find_path
@@ -242,6 +243,15 @@ def test_a_server_is_found_where_it_answered_before(
     # With another one there it is the address that was named.
     with listen("listen", f"127.0.0.1:{responder.port}"):
         assert find_path(named, "auto", environment).uri == named
+
+
+def test_who_shows_a_certificate_takes_an_encrypted_path(
+    environment: dict[str, str], elsewhere: None
+) -> None:
+    found = Found("tcp:n:1", Offer(endpoints=("tcp:n:1", "tls:n:2")), False, 0.0)
+    assert surveying.paths_of(found, environment).uris == ("tcp:n:1", "tls:n:2")
+    for name in ("RGPU_TLS_CERT", "RGPU_TOKEN", "RGPU_TOKEN_FILE"):
+        assert surveying.paths_of(found, {**environment, name: "x"}).uris == ("tls:n:2",)
 
 
 def test_errors_of_named_transports(environment: dict[str, str], elsewhere: None) -> None:
