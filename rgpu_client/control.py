@@ -260,7 +260,9 @@ def _fault(server: Endpoint) -> str:
     gRPC says of most faults only that nobody is available.
     """
     if isinstance(server, GrpcEndpoint):
-        return ""  # without an agent nobody can look
+        from rgpu_client.session.trust import look
+
+        return look(server, os.environ, _LOOK_SECONDS)
     from netprobe.candidates import normal
     from netprobe.native import Line
 

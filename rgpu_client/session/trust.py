@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,31 @@ def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
     return context
+
+
+def look(server: GrpcEndpoint, environment: Mapping[str, str], seconds: float) -> str:
+    """Connects, and returns why nobody can; "" if somebody is there, or it is not known."""
+    try:
+        with socket.create_connection((server.host, server.port), seconds) as connection:
+            if server.secure:
+                trust(environment).wrap_socket(connection, server_hostname=server.host).close()
+    except UsageError as error:
+        return str(error)
+    except OSError as error:
+        return connection_fault(server, error)
+    return ""
+
+
+def connection_fault(server: GrpcEndpoint, error: OSError) -> str:
+    """Why a connection came to nothing, with what to do; "" if there is just nobody."""
+    if isinstance(error, ssl.SSLError):
+        return tls_fault(server, error)
+    if isinstance(error, socket.gaierror):
+        return (
+            f"the host name {server.host!r} cannot be resolved ({error.strerror}): correct the "
+            "address (--server or RGPU_SERVER) or the name service"
+        )
+    return ""
 
 
 def tls_fault(server: GrpcEndpoint, error: ssl.SSLError) -> str:

@@ -16,7 +16,6 @@ import os
 import shutil
 import signal
 import socket
-import ssl
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from rgpu_client.session.http2 import status
 from rgpu_client.session.http2.call import Call
 from rgpu_client.session.http2.link import CONNECT_SECONDS, connect
 from rgpu_client.session.http2.status import CallFailedError
-from rgpu_client.session.trust import tls_fault, trust
+from rgpu_client.session.trust import connection_fault, trust
 from rgpu_common import release
 from rgpu_common.credentials import configured_token
 from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, parse_endpoint
@@ -38,6 +37,7 @@ from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE, Handshake, encode_refused
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping, Sequence
 
 log = logging.getLogger("rgpu.agent")
@@ -49,15 +49,17 @@ _END = End(False, None, (CallFailedError,))
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What opens the server's door.  tls: None for `grpc:`."""
+    """What opens the server's door.  tls: None for `grpc:`.  certificate: it shows one."""
 
     token: str = ""
     tls: ssl.SSLContext | None = None
+    certificate: bool = False
 
     @staticmethod
     def of(server: GrpcEndpoint, environment: Mapping[str, str]) -> Access:
         """What the variables say; UsageError if a file is not what it should be."""
-        return Access(configured_token(environment), trust(environment) if server.secure else None)
+        tls = trust(environment) if server.secure else None
+        return Access(configured_token(environment), tls, bool(environment.get("RGPU_TLS_CERT")))
 
 
 class Agent:
@@ -67,6 +69,7 @@ class Agent:
         self._server = server
         self._listener = listener
         self._tls = access.tls
+        self._shows_certificate = access.certificate
         self._request = [
             (":method", "POST"),
             (":scheme", "https" if server.secure else "http"),
@@ -149,15 +152,17 @@ class Agent:
                 await local.put(encode_refused(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence))
 
     def _no_connection(self, error: OSError) -> str:
-        if isinstance(error, ssl.SSLError):
-            return tls_fault(self._server, error)
-        if isinstance(error, socket.gaierror):
-            return (
-                f"the host name {self._server.host!r} cannot be resolved ({error.strerror}): "
-                "correct the address (--server or RGPU_SERVER) or the name service"
-            )
-        # The event loop's own words name the address instead.
-        return self._nobody(os.strerror(error.errno) if error.errno else str(error))
+        # The event loop's own words name the address instead of the reason.
+        why = os.strerror(error.errno) if error.errno else str(error)
+        return connection_fault(self._server, error) or self._nobody(why)
+
+    def _perhaps(self) -> str:
+        """What else may be the matter where somebody has closed the connection."""
+        if not self._server.secure:
+            return "write grpcs: where TLS is spoken, "
+        if not self._shows_certificate:
+            return "name your certificate in RGPU_TLS_CERT where one is asked for, "
+        return ""
 
     def _nobody(self, why: str, more: str = "") -> str:
         scheme = "grpcs" if self._server.secure else "grpc"
@@ -171,9 +176,7 @@ class Agent:
         if ended is None or not isinstance(error, StreamLostError):
             return f"the tunnel to {self._server} is given up: {error}"
         if ended.code == status.UNAVAILABLE:
-            # What speaks TLS closes a connection that does not.
-            more = "" if self._server.secure else "write grpcs: where TLS is spoken, "
-            return self._nobody(ended.details, more)
+            return self._nobody(ended.details, self._perhaps())
         if ended.code == status.UNIMPLEMENTED:
             why = ended.details
             return f"what answers at {self._server} takes no tunnels ({why}): is it rgpu's?"

@@ -81,7 +81,10 @@ std::string NoAnswer(const std::string& server, transport::ReadState state,
   if (state == transport::ReadState::kTimeout) {
     return "the server at " + server + " does not answer; see its log";
   }
-  if (!reason.empty()) return "the server at " + server + " ended the connection: " + reason;
+  if (!reason.empty()) {
+    return "the server at " + server + " ended the connection: " + reason +
+           transport::Remedy(reason);
+  }
   return "what listens at " + server + " is no rgpu server; check --server or RGPU_SERVER";
 }
 

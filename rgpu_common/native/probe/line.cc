@@ -60,9 +60,15 @@ std::unique_ptr<Line> Line::Open(const std::string& uri, int timeout_ms, int lif
   }
   line->connect_ns_ = NowNs() - start;
   if (!line->Greet()) {
-    *why = line->refused_ ? line->error_
-                          : "what listens at " + uri + " does not answer as an rgpu server (" +
-                                line->error_ + ")";
+    const std::string reason = line->connection_->LostReason();
+    if (line->refused_) {
+      *why = line->error_;
+    } else if (!reason.empty()) {
+      *why =
+          "the server at " + uri + " ended the connection: " + reason + transport::Remedy(reason);
+    } else {
+      *why = "what listens at " + uri + " does not answer as an rgpu server (" + line->error_ + ")";
+    }
     return nullptr;
   }
   line->open_ns_ = NowNs() - start;

@@ -260,6 +260,21 @@ std::unique_ptr<Connection> ConnectUnix(const std::string& address, const Connec
                   "): check that the server there is alive");
 }
 
+// With TLS 1.3 a client hears what became of its certificate after the two ends have agreed.
+std::string Remedy(const std::string& reason) {
+  if (reason.find("certificate required") != std::string::npos) {
+    return "; name your certificate and its key in RGPU_TLS_CERT and RGPU_TLS_KEY";
+  }
+  if (reason.find("certificate expired") != std::string::npos) {
+    return "; that is the one in RGPU_TLS_CERT: have a new one made";
+  }
+  if (reason.find("unknown ca") != std::string::npos ||
+      reason.find("alert bad certificate") != std::string::npos) {
+    return "; the server does not trust the certificate in RGPU_TLS_CERT: ask its operator for one";
+  }
+  return {};
+}
+
 std::unique_ptr<Connection> NeedsAgent(const std::string& address, const ConnectOptions&,
                                        ConnectError* why) {
   return Fail(why, EPROTONOSUPPORT,

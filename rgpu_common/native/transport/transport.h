@@ -118,6 +118,10 @@ struct ConnectError {
   std::string sentence;
 };
 
+// What a client does about the reason for which its server ended the connection, as a sentence's
+// end; empty where that is not known.
+std::string Remedy(const std::string& reason);
+
 // Connects to `unix:/path`, `shm:/path`, `tcp:host:port`, `tls:host:port`, `ucx:host:port`, or
 // `host:port`; IPv6 as `[::1]:7700`. Null on failure, then `*why` is filled.
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
