@@ -176,7 +176,9 @@ class Agent:
         if ended is None or not isinstance(error, StreamLostError):
             return f"the tunnel to {self._server} is given up: {error}"
         if ended.code == status.UNAVAILABLE:
-            return self._nobody(ended.details, self._perhaps())
+            # An answer by HTTP comes from somebody who trusts us.
+            more = "" if "HTTP" in ended.details else self._perhaps()
+            return self._nobody(ended.details, more)
         if ended.code == status.UNIMPLEMENTED:
             why = ended.details
             return f"what answers at {self._server} takes no tunnels ({why}): is it rgpu's?"

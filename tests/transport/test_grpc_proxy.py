@@ -62,6 +62,12 @@ def test_large_copies(agent: Agent) -> None:
     assert (code, output) == (0, "ok\n"), errors
 
 
+def test_a_proxy_is_told_from_tls(proxy: Nginx) -> None:
+    address = proxy.address.replace("grpcs:", "tls:")
+    errors = clients.run(address, "cuda.result('cuInit', 0)", RGPU_TLS_CA=proxy.ca)[2]
+    assert "write grpcs: for a server's HTTP/2 or a proxy" in errors
+
+
 def test_the_api(proxy: Nginx) -> None:
     done = subprocess.run(
         [rgpu_command(), "devices", "--server", proxy.address],

@@ -127,6 +127,10 @@ std::string HandshakeSentence(const TlsConnection& connection, const Api& api,
     return "what listens at " + address + " does not speak TLS 1.3: leave tls: out, or use the " +
            "port that the server lists with tls:";
   }
+  if (reason.find("no application protocol") != std::string::npos) {
+    return "what listens at " + address + " speaks TLS, but not what is inside of tls: (" + reason +
+           "): write grpcs: for a server's HTTP/2 or a proxy, or use another port";
+  }
   return "the server at tls:" + address + " and this program do not agree on TLS 1.3 (" +
          (reason.empty() ? "it closed the connection" : reason) + "); see the server's log";
 }
