@@ -20,15 +20,15 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rgpu_client.session.http2 import status
 from rgpu_client.session.http2.call import Call
 from rgpu_client.session.http2.link import CONNECT_SECONDS, connect
-from rgpu_client.session.http2.status import CallFailedError
 from rgpu_client.session.trust import connection_fault, trust
 from rgpu_common import release
 from rgpu_common.credentials import configured_token
 from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, parse_endpoint
 from rgpu_common.errors import ProtocolError, UsageError
+from rgpu_common.http2 import status
+from rgpu_common.http2.status import CallFailedError
 from rgpu_common.tunnel import process
 from rgpu_common.tunnel.chunk import OPEN, PREFIX_BYTES
 from rgpu_common.tunnel.local import LocalEnd

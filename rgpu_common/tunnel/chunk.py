@@ -19,8 +19,8 @@ MAX_MESSAGE_BYTES: Final = MAX_DATA_BYTES + 1024
 HEARTBEAT: Final = b""
 END: Final = Chunk(end=True).SerializeToString()
 
-_DATA = 0x0A  # field 1, length-delimited
-_LENGTH_BYTES = 4
+DATA: Final = 0x0A  # field 1, length-delimited
+LENGTH_BYTES: Final = 4
 _PREFIX = struct.Struct("<I")
 
 
@@ -31,7 +31,7 @@ def write_prefix(buffer: memoryview, length: int) -> None:
     before it is known.
     """
     spread = length & 0x7F | (length & 0x3F80) << 1 | (length & 0x1FC000) << 2
-    _PREFIX.pack_into(buffer, 0, _DATA | (0x8080 | spread) << 8)
+    _PREFIX.pack_into(buffer, 0, DATA | (0x8080 | spread) << 8)
 
 
 def encode(data: bytes) -> bytes:
@@ -59,10 +59,10 @@ def decode(message: bytes | memoryview) -> tuple[memoryview | bytes, bool]:
 
 def _start(message: bytes | memoryview) -> int:
     """Where the data of a message begins that has only data; 0: it has something else."""
-    if not message or message[0] != _DATA:
+    if not message or message[0] != DATA:
         return 0
     length = shift = 0
-    for at in range(1, min(len(message), 1 + _LENGTH_BYTES)):
+    for at in range(1, min(len(message), 1 + LENGTH_BYTES)):
         length |= (message[at] & 0x7F) << shift
         if message[at] < 0x80:
             return at + 1 if at + 1 + length == len(message) else 0

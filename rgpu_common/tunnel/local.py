@@ -6,8 +6,12 @@ import asyncio
 import mmap
 import select
 import socket
+from typing import TYPE_CHECKING
 
 from rgpu_common.tunnel.chunk import MAX_DATA_BYTES, PREFIX_BYTES, write_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BUFFER_BYTES = 1 << 20
 # Who has written so much at once goes on writing: reading on saves a message.
@@ -56,16 +60,26 @@ class LocalEnd:
 
     async def put(self, data: memoryview | bytes) -> None:
         """Hands all of `data` to the socket; OSError if it is closed."""
-        left = memoryview(data)[self._send(data) :]
+        left = memoryview(data)[self.send(data) :]
         while left:
             await self._writable()
-            left = left[self._send(left) :]
+            left = left[self.send(left) :]
 
-    def _send(self, data: memoryview | bytes) -> int:
+    def send(self, data: memoryview | bytes) -> int:
+        """Hands as much of `data` to the socket as it takes now; OSError if it is closed."""
         try:
             return self._connection.send(data)
         except BlockingIOError:
             return 0
+
+    def on_room(self, told: Callable[[], None] | None) -> None:
+        """Calls `told` whenever the socket takes more, instead of `put`; None: no longer."""
+        if self._fd < 0:
+            return
+        if told is None:
+            self._loop.remove_writer(self._fd)
+        else:
+            self._loop.add_writer(self._fd, told)
 
     def finish(self) -> None:
         """Tells the socket that nothing more comes."""

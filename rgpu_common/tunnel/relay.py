@@ -79,8 +79,13 @@ class Relay:
         self._inwards: asyncio.Task[None] | None = None
         self._silent = False
         # Bytes of the connection, from the stream and to it.
-        self.received = 0
+        self._received = 0
         self.sent = 0
+
+    @property
+    def received(self) -> int:
+        """Bytes of the connection that came from the stream."""
+        return self._received
 
     async def run(self, first: bytes) -> None:
         """Carries until both ways, or an end, are closed; `first` is a message before all.
@@ -115,7 +120,7 @@ class Relay:
         """Says that this end lives, if it has said nothing for long, and looks whether the other
         one does.
         """
-        since = self._waiting_since
+        since = self._silent_since()
         if since is not None and now - since >= SILENCE_SECONDS and self._inwards is not None:
             self._silent = True
             self._inwards.cancel()
@@ -126,6 +131,10 @@ class Relay:
         idle = not self._writing and not self._closed_way and self._beat is None
         if idle and now - self._sent_at >= BEAT_SECONDS:
             self._beat = asyncio.ensure_future(self._write(HEARTBEAT))
+
+    def _silent_since(self) -> float | None:
+        """Since when the peer has said nothing; None: it is not its turn."""
+        return self._waiting_since
 
     async def _wait_for_peer(self, inwards: asyncio.Task[None]) -> None:
         """The socket has said all: the peer may go on until somebody closes it."""
@@ -170,7 +179,7 @@ class Relay:
                 return
             data, end = decode(message)
             if data:
-                self.received += len(data)
+                self._received += len(data)
                 await self._local.put(data)
             if end:
                 self._local.finish()

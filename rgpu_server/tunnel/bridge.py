@@ -10,23 +10,24 @@ import os
 import shutil
 import socket
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
-from rgpu_common.tunnel.chunk import OPEN
+from rgpu_common.http2 import status
 from rgpu_common.wire.preface import encode_preface
+from rgpu_server.http2.call import CallError
 from rgpu_server.service.sockets import tunnel
 from rgpu_server.tokens.home import OWN
 from rgpu_server.tunnel.servicer import FIRST_SECONDS, connect_inner
 
 if TYPE_CHECKING:
-    from grpc.aio import ServicerContext as Context
-
     from rgpu_common.wire.preface import Preface
+    from rgpu_server.http2.call import Call
     from rgpu_server.tunnel.callers import Callers
 
 _PREFIX = "/rgpu.v1."
+_TUNNELS = "/rgpu.v1.TunnelService/"
 _MAX_CLIENTS = 64
 _MAX_SECONDS = 60.0
 _BACKLOG = 64
@@ -34,7 +35,7 @@ _BACKLOG = 64
 _PASSED = ("authorization",)
 
 
-class ApiHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
+class ApiHandler:
     """Passes the unary calls of the API on."""
 
     def __init__(self, inner: str, callers: Callers) -> None:
@@ -44,17 +45,20 @@ class ApiHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._clients: dict[tuple[str, str], _Client] = {}
         self._number = 0
 
-    def service(self, details: grpc.HandlerCallDetails) -> Any:
-        """Returns a handler for every method of the API, whatever this release knows of it."""
-        method = details.method
-        if not method.startswith(_PREFIX) or method == OPEN:
-            return None
+    @staticmethod
+    def answers(path: str) -> bool:
+        """True of every method of the API, whatever this release knows of it."""
+        return path.startswith(_PREFIX) and not path.startswith(_TUNNELS)
 
-        async def pass_on(_: Any, context: Context) -> bytes:
-            return await self._pass_on(method, await _request(context), context)
-
-        # A handler of single messages is only asked once the request is there, however late.
-        return grpc.stream_unary_rpc_method_handler(pass_on)
+    async def answer(self, call: Call) -> None:
+        """Answers a call; CallError."""
+        request = await _request(call)
+        call.admit()
+        answer = await self._pass_on(call, request)
+        try:
+            await asyncio.wait_for(call.write(answer), _MAX_SECONDS)
+        except asyncio.TimeoutError:
+            raise CallError(status.DEADLINE_EXCEEDED, "nobody reads the answer") from None
 
     async def close(self) -> None:
         """Ends all connections to the daemon."""
@@ -64,18 +68,17 @@ class ApiHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _pass_on(self, method: str, request: bytes, context: Context) -> bytes:
-        metadata = [(k, v) for k, v in context.invocation_metadata() or () if k in _PASSED]
-        left = context.time_remaining()
+    async def _pass_on(self, call: Call, request: bytes) -> bytes:
+        metadata = [(key, call.fields[key]) for key in _PASSED if key in call.fields]
+        left = call.time_remaining()
         timeout = _MAX_SECONDS if left is None else min(left, _MAX_SECONDS)
-        client = await self._client(self._callers.preface(context))
+        client = await self._client(self._callers.preface(call))
         try:
-            answer: bytes = await client.channel.unary_unary(method)(
+            answer: bytes = await client.channel.unary_unary(call.path)(
                 request, metadata=metadata, timeout=timeout
             )
         except grpc.aio.AioRpcError as error:
-            await context.abort(error.code(), error.details() or "")
-            raise
+            raise CallError(error.code().value[0], error.details() or "") from None
         return answer
 
     async def _client(self, preface: Preface) -> _Client:
@@ -94,16 +97,15 @@ class ApiHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         return client
 
 
-async def _request(context: Context) -> bytes:
+async def _request(call: Call) -> bytes:
     """The message of a call, which has a place here from its first byte on."""
     try:
-        request = await asyncio.wait_for(context.read(), FIRST_SECONDS)
+        request = await asyncio.wait_for(call.read(), FIRST_SECONDS)
     except asyncio.TimeoutError:
-        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call said nothing")
-    if request is grpc.aio.EOF:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call came without a request")
-    assert isinstance(request, bytes)
-    return request
+        raise CallError(status.DEADLINE_EXCEEDED, "the call said nothing") from None
+    if request is None:
+        raise CallError(status.INVALID_ARGUMENT, "the call came without a request")
+    return bytes(request)
 
 
 class _Client:

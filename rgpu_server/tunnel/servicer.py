@@ -6,86 +6,96 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, Any
-
-import grpc
+from typing import TYPE_CHECKING, Any, Final
 
 from rgpu_common.errors import ProtocolError
-from rgpu_common.tunnel.chunk import END, OPEN, decode
+from rgpu_common.http2 import status
+from rgpu_common.tunnel.chunk import END, PREFIX_BYTES
 from rgpu_common.tunnel.local import LocalEnd
 from rgpu_common.tunnel.relay import End, Patrol, PeerSilentError, Relay, StreamLostError
 from rgpu_common.wire.preface import encode_preface
+from rgpu_server.http2.call import Call, CallError, CallLostError, failure
+from rgpu_server.tunnel.inflow import Inflow
 
 if TYPE_CHECKING:
-    from grpc.aio import ServicerContext as Context
+    from collections.abc import Callable, Coroutine
 
     from rgpu_common.wire.preface import Preface
     from rgpu_server.tunnel.callers import Callers
 
 log = logging.getLogger("rgpu.tunnel")
 
-FIRST_SECONDS = 10.0
-_END = End(True, grpc.aio.EOF, (grpc.aio.BaseError, asyncio.InvalidStateError))
+FIRST_SECONDS: Final = 10.0
+# What a client whose tunnel stands may send that the worker has not read yet; with very many
+# tunnels each gets less, so that all of them together stay bounded.
+_WINDOW_BYTES = 4 << 20
+_ALL_WINDOWS_BYTES = 512 << 20
+_LEAST_WINDOW_BYTES = 256 << 10
+_END = End(True, None, (CallLostError,))
 
 
-class TunnelHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
+class TunnelHandler:
     """Answers `Open`.  inner: the path of the daemon's inner socket."""
 
     def __init__(self, inner: str, callers: Callers) -> None:
         self._inner = inner
         self._callers = callers
         self._patrol = Patrol()
+        self._none = asyncio.Event()
+        self._none.set()
         # Of tunnels that have ended, and by reason of those that did not come about.
         self._received = self._sent = 0
         self._refused: Counter[str] = Counter()
-
-    def service(self, details: grpc.HandlerCallDetails) -> Any:
-        """Returns the handler of `Open`, which sees messages as they are on the wire."""
-        if details.method != OPEN:
-            return None
-        return grpc.stream_stream_rpc_method_handler(self._open)
 
     def __len__(self) -> int:
         """How many tunnels are open."""
         return len(self._patrol)
 
-    def figures(self) -> str:
-        """Returns what the daemon is told: `NAME=NUMBER ...` (gateway/figures.py)."""
+    async def none_left(self) -> None:
+        """Waits until no tunnel is open."""
+        await self._none.wait()
+
+    def figures(self, others: Counter[str]) -> str:
+        """Returns what the daemon is told: `NAME=NUMBER ...` (gateway/figures.py).
+
+        others: who was refused before there was a call.
+        """
         words = {
             "open": len(self._patrol),
             "received": self._received + sum(relay.received for relay in self._patrol),
             "sent": self._sent + sum(relay.sent for relay in self._patrol),
-            **self._refused,
+            **(self._refused + others),
         }
         return " ".join(f"{name}={number}" for name, number in words.items())
 
-    async def _open(self, _: Any, context: Context) -> None:
-        preface = self._callers.preface(context)
-        first = await self._first(context)
-        if not first:
+    def open(self, call: Call) -> Coroutine[Any, Any, None]:
+        """Carries a call until it ends; CallError."""
+        return self._open(call, Inflow(call))
+
+    async def _open(self, call: Call, inflow: Inflow) -> None:
+        preface = self._callers.preface(call)
+        if not await self._first(inflow):
             return
         connection = await connect_inner(self._inner)
         if connection is None:
             self._refused["no_server"] += 1
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE,
+            raise CallError(
+                status.UNAVAILABLE,
                 "the server behind this gateway does not answer; is it being restarted?",
             )
-            raise AssertionError("abort does not return")
         local = LocalEnd(connection)
         try:
-            await self._carry(context, preface, local, first)
+            await self._carry(call, preface, local, inflow)
         finally:
             local.close()
 
-    async def _carry(
-        self, context: Context, preface: Preface, local: LocalEnd, first: memoryview | bytes
-    ) -> None:
-        relay = Relay(_Answer(context), local, _END)
-        relay.received = len(first)
+    async def _carry(self, call: Call, preface: Preface, local: LocalEnd, inflow: Inflow) -> None:
+        relay = _Relay(_Answer(call, self._window), local, inflow)
+        where = call.session.where
         try:
             await local.put(encode_preface(preface))
-            await local.put(first)
+            inflow.connect(local)
+            self._none.clear()
             with self._patrol.over(relay):
                 try:
                     await relay.run(b"")
@@ -93,52 +103,80 @@ class TunnelHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
                     self._received += relay.received
                     self._sent += relay.sent
         except ProtocolError as error:
-            log.warning("tunnel of %s: %s", context.peer(), error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            log.warning("tunnel of %s: %s", where, error)
+            raise failure(error) from None
         except PeerSilentError as error:
-            log.info("tunnel of %s: %s", context.peer(), error)
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
+            log.info("tunnel of %s: %s", where, error)
+            raise CallError(status.DEADLINE_EXCEEDED, str(error)) from None
         except (StreamLostError, OSError) as error:
-            log.debug("tunnel of %s: %s", context.peer(), error)
+            log.debug("tunnel of %s: %s", where, error)
+        finally:
+            if not len(self._patrol):
+                self._none.set()
 
-    async def _first(self, context: Context) -> memoryview | bytes:
+    def _window(self) -> int:
+        share = _ALL_WINDOWS_BYTES // max(1, len(self._patrol))
+        return max(_LEAST_WINDOW_BYTES, min(share, _WINDOW_BYTES))
+
+    async def _first(self, inflow: Inflow) -> bool:
         """The first bytes; until they are here the daemon hears nothing of the call."""
         try:
-            return await asyncio.wait_for(_first_data(context), FIRST_SECONDS)
+            return await asyncio.wait_for(inflow.first(), FIRST_SECONDS)
         except asyncio.TimeoutError:
             self._refused["late"] += 1
-            code, sentence = grpc.StatusCode.DEADLINE_EXCEEDED, "the tunnel said nothing"
+            raise CallError(status.DEADLINE_EXCEEDED, "the tunnel said nothing") from None
         except ProtocolError as error:
             self._refused["handshake"] += 1
-            code, sentence = grpc.StatusCode.INVALID_ARGUMENT, str(error)
-        await context.abort(code, sentence)
-        raise AssertionError("abort does not return")
+            raise failure(error) from None
+
+
+class _Relay(Relay):
+    """What comes is handed on where it comes; only what goes is carried."""
+
+    def __init__(self, answer: _Answer, local: LocalEnd, inflow: Inflow) -> None:
+        super().__init__(answer, local, _END)
+        self._inflow = inflow
+
+    @property
+    def received(self) -> int:
+        return self._inflow.received
+
+    async def _carry_in(self) -> None:
+        await self._inflow.finished()
+
+    def _silent_since(self) -> float | None:
+        return None if self._inflow.waiting else self._inflow.heard_at
 
 
 class _Answer:
-    """The server's half of a call."""
+    """The server's half of a call.  Its first message says that the daemon knows the caller: only
+    then the call keeps its place against newcomers, and gets its window.
+    """
 
-    def __init__(self, context: Context) -> None:
-        self.read = context.read
-        self.write = context.write
+    def __init__(self, call: Call, window: Callable[[], int]) -> None:
+        self._call = call
+        self._window = window
+        self.read = call.read
+
+    async def write(self, message: bytes, /) -> None:
+        """Sends a message; CallLostError if the call is over."""
+        if not self._call.admitted and len(message) > PREFIX_BYTES:
+            self._call.admit()
+            self._call.widen(self._window())
+        await self._call.write(message)
 
     async def done_writing(self) -> None:
         """A server's half cannot be closed by itself: a message says it."""
         await self.write(END)
 
 
-async def _first_data(context: Context) -> memoryview | bytes:
-    """The first bytes; b"" if the call ends without any."""
-    while (message := await context.read()) is not grpc.aio.EOF:
-        data, _ = decode(message)
-        if data:
-            return data
-    return b""
-
-
 async def connect_inner(path: str) -> socket.socket | None:
     """Returns a connection to the daemon's inner socket, or None."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        log.warning("a socket to the server: %s", error)
+        return None
     connection.setblocking(False)
     try:
         await asyncio.get_running_loop().sock_connect(connection, path)
@@ -146,4 +184,7 @@ async def connect_inner(path: str) -> socket.socket | None:
         log.warning("the server's inner socket: %s", error)
         connection.close()
         return None
+    except BaseException:
+        connection.close()
+        raise
     return connection

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgpu_client.session.http2 import frames, headers, status
 from rgpu_client.session.http2.call import WINDOW_BYTES, Call
-from rgpu_client.session.http2.frames import Flag, Kind, Setting
 from rgpu_client.session.http2.link import Link
-from rgpu_client.session.http2.messages import Messages
-from rgpu_client.session.http2.status import CallFailedError
 from rgpu_common.errors import ProtocolError
+from rgpu_common.http2 import frames, headers, status
+from rgpu_common.http2.frames import Flag, Kind, Setting
+from rgpu_common.http2.messages import Messages
+from rgpu_common.http2.status import CallFailedError
 from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES
 
 Server = Callable[[socket.socket], Awaitable[None]]

@@ -23,6 +23,7 @@ from helpers.waiting import wait_until
 
 from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES, OPEN, decode, encode
 from rgpu_common.wire.handshake import Handshake
+from rgpu_server.http2.server import Server as Gateway
 from rgpu_server.tunnel import bridge
 from rgpu_server.tunnel.callers import Callers
 
@@ -444,17 +445,15 @@ def test_a_call_of_the_api_that_never_sends_its_request(
     monkeypatch.setattr(bridge, "FIRST_SECONDS", 0.1)
 
     async def hold_a_place() -> grpc.StatusCode:
-        gateway = grpc.aio.server(maximum_concurrent_rpcs=1)
-        gateway.add_generic_rpc_handlers(
-            (bridge.ApiHandler(str(tmp_path / "inner"), Callers(None)),)
-        )
-        port = gateway.add_insecure_port("127.0.0.1:0")
-        await gateway.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        api = bridge.ApiHandler(str(tmp_path / "inner"), Callers(None))
+        gateway = Gateway(lambda path: api.answer if api.answers(path) else None)
+        listener = socket.create_server(("127.0.0.1", 0))
+        gateway.listen(listener, None)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
             call = channel.stream_unary("/rgpu.v1.DeviceService/ListDevices")(timeout=20)
             code: grpc.StatusCode = await call.code()
             assert await call.details() == "the call said nothing"
-        await gateway.stop(0)
+        await gateway.close()
         return code
 
     assert asyncio.run(hold_a_place()) is grpc.StatusCode.DEADLINE_EXCEEDED

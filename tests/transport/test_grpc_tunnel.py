@@ -176,6 +176,27 @@ def test_a_slow_reader_costs_no_memory(gateway: Gateway, agent: Agent, way: str)
             left -= len(target.recv(MIB))
 
 
+def test_who_was_answered_may_be_further_ahead(gateway: Gateway, agent: Agent) -> None:
+    data = os.urandom(3 * MIB)
+    with tunnel(gateway, agent) as (client, inner):
+        inner.sendall(b"welcome")
+        assert receive(client, 7) == b"welcome"
+        before = gateway.resident_bytes()
+        sender = threading.Thread(target=lambda: [client.sendall(data) for _ in range(16)])
+        sender.start()
+        # What the gateway holds of it comes in order, whatever it waited in.
+        for size in (1, 4096, 3 * MIB - 4097):
+            start = {1: 0, 4096: 1}.get(size, 4097)
+            assert receive(inner, size) == data[start : start + size]
+        with tunnel(gateway, agent) as (other, inner_other):
+            other.sendall(b"ping")
+            assert receive(inner_other, 4) == b"ping"
+        assert gateway.resident_bytes() - before < BOUND
+        for _ in range(15):
+            assert receive(inner, 3 * MIB) == data
+        sender.join()
+
+
 def test_a_slow_reader_that_goes_frees_the_other_end(gateway: Gateway, agent: Agent) -> None:
     for way in ("up", "down"):
         with tunnel(gateway, agent) as (client, inner):

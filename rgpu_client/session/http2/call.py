@@ -6,11 +6,11 @@ import asyncio
 import struct
 from typing import TYPE_CHECKING, Final
 
-from rgpu_client.session.http2 import frames, headers, status
-from rgpu_client.session.http2.frames import Flag, Kind, Setting
-from rgpu_client.session.http2.messages import Messages
-from rgpu_client.session.http2.status import CallFailedError, Status
 from rgpu_common.errors import ProtocolError
+from rgpu_common.http2 import frames, headers, status
+from rgpu_common.http2.frames import Flag, Kind, Setting
+from rgpu_common.http2.messages import Messages
+from rgpu_common.http2.status import CallFailedError, Status
 
 if TYPE_CHECKING:
     from collections import deque

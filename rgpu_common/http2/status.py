@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 OK: Final = 0
 CANCELLED: Final = 1
 UNKNOWN: Final = 2
+INVALID_ARGUMENT: Final = 3
+DEADLINE_EXCEEDED: Final = 4
 RESOURCE_EXHAUSTED: Final = 8
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
@@ -24,6 +26,8 @@ _OF_HTTP = {
 }  # fmt: skip
 _OF_RESET = {7: UNAVAILABLE, 8: CANCELLED, 11: RESOURCE_EXHAUSTED}
 _MAX_DETAILS = 500
+# What stands for itself in a message; "%" does not.
+_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,14 @@ class CallFailedError(Exception):
     def __init__(self, status: Status) -> None:
         super().__init__(status.details)
         self.status = status
+
+
+def trailers(status: Status) -> list[tuple[str, str]]:
+    """The last headers of a call, which `of_trailers` reads."""
+    fields = [("grpc-status", str(status.code))]
+    if status.details:
+        fields.append(("grpc-message", quote(status.details[:_MAX_DETAILS], safe=_PRINTABLE)))
+    return fields
 
 
 def of_trailers(fields: Mapping[str, str]) -> Status:

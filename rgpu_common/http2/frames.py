@@ -14,7 +14,7 @@ HEAD_BYTES: Final = 9
 STREAM: Final = 1
 DEFAULT_WINDOW: Final = 65535
 MAX_WINDOW: Final = 0x7FFFFFFF
-# What we let a server put into one frame; others than DATA are short.
+# What we let a peer put into one frame; others than DATA are short.
 MAX_DATA_FRAME: Final = 1 << 20
 MAX_OTHER_FRAME: Final = 64 << 10
 
@@ -26,6 +26,7 @@ _U32 = struct.Struct(">I")
 class Kind(IntEnum):
     DATA = 0
     HEADERS = 1
+    PRIORITY = 2
     RST_STREAM = 3
     SETTINGS = 4
     PUSH_PROMISE = 5
@@ -46,8 +47,25 @@ class Flag(IntEnum):
 class Setting(IntEnum):
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
     INITIAL_WINDOW_SIZE = 4
     MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class Error(IntEnum):
+    """Why a stream, or a connection, is given up."""
+
+    NO_ERROR = 0
+    PROTOCOL = 1
+    INTERNAL = 2
+    FLOW_CONTROL = 3
+    STREAM_CLOSED = 5
+    FRAME_SIZE = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION = 9
+    ENHANCE_YOUR_CALM = 11
 
 
 @dataclass(slots=True)
@@ -81,31 +99,37 @@ def window_update(stream: int, count: int) -> bytes:
     return frame(Kind.WINDOW_UPDATE, 0, stream, _U32.pack(count))
 
 
-def reset(code: int) -> bytes:
+def reset(code: int, stream: int = STREAM) -> bytes:
     """Gives the stream up."""
-    return frame(Kind.RST_STREAM, 0, STREAM, _U32.pack(code))
+    return frame(Kind.RST_STREAM, 0, stream, _U32.pack(code))
 
 
-def parse_head(data: bytes, at: int) -> Frame:
+def go_away(last: int, code: int, why: str = "") -> bytes:
+    """No stream after `last` was, or will be, looked at."""
+    payload = _U32.pack(last) + _U32.pack(code) + why.encode()
+    return frame(Kind.GOAWAY, 0, 0, payload)
+
+
+def parse_head(data: bytes | memoryview, at: int) -> Frame:
     """Reads the head of a frame at `at`; ProtocolError if the frame is longer than agreed."""
     high, low, kind, flags, stream = _HEAD.unpack_from(data, at)
     length = high << 16 | low
     if length > (MAX_DATA_FRAME if kind == Kind.DATA else MAX_OTHER_FRAME):
-        raise ProtocolError(f"the server sent a frame of {length} bytes: it speaks no HTTP/2")
+        raise ProtocolError(f"the peer sent a frame of {length} bytes: it speaks no HTTP/2")
     return Frame(kind, flags, stream & MAX_WINDOW, length)
 
 
 def parse_settings(payload: bytes) -> dict[int, int]:
     """Reads SETTINGS; ProtocolError if it is none."""
     if len(payload) % _SETTING.size:
-        raise ProtocolError("the server sent settings of a wrong length")
+        raise ProtocolError("the peer sent settings of a wrong length")
     return dict(_SETTING.iter_unpack(payload))
 
 
 def parse_number(payload: bytes, at: int = 0) -> int:
     """Reads a number of 31 bits; ProtocolError if there is none."""
     if len(payload) < at + _U32.size:
-        raise ProtocolError("the server sent a frame that is too short")
+        raise ProtocolError("the peer sent a frame that is too short")
     return int(_U32.unpack_from(payload, at)[0]) & MAX_WINDOW
 
 
@@ -117,5 +141,5 @@ def header_block(flags: int, payload: bytes) -> bytes:
     if flags & Flag.PRIORITY:
         start += 5
     if start + padding > len(payload):
-        raise ProtocolError("the server sent headers with wrong padding")
+        raise ProtocolError("the peer sent headers with wrong padding")
     return payload[start : len(payload) - padding]

@@ -11,6 +11,18 @@ from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES
 _PREFIX = struct.Struct(">BI")
 
 
+class TooLongError(ProtocolError):
+    """A message is longer than agreed."""
+
+
+def check_prefix(compressed: int, size: int) -> None:
+    """Raises ProtocolError if a message cannot begin so."""
+    if compressed:
+        raise ProtocolError("the peer sent a message that is compressed, which was not agreed on")
+    if size > MAX_MESSAGE_BYTES:
+        raise TooLongError(f"the peer sent a message of {size} bytes, which was not agreed on")
+
+
 class Messages:
     """ready: whole messages, the oldest first; one that came in one piece is a view of it."""
 
@@ -18,7 +30,13 @@ class Messages:
         self.ready: deque[bytes | memoryview] = deque()
         self._prefix = b""
         self._parts: list[memoryview] = []
+        self._size = 0
         self._left = -1  # of the message; -1: its prefix is not whole
+
+    @property
+    def begun(self) -> int:
+        """The length of the message that is being put together; 0: there is none."""
+        return self._size if self._left > 0 else 0
 
     def take(self, data: memoryview) -> None:
         """Takes the next bytes, cut anywhere.
@@ -42,8 +60,8 @@ class Messages:
         missing = _PREFIX.size - len(self._prefix)
         self._prefix += bytes(data[:missing])
         if len(self._prefix) == _PREFIX.size:
-            compressed, self._left = _PREFIX.unpack(self._prefix)
+            compressed, self._size = _PREFIX.unpack(self._prefix)
+            self._left = self._size
             self._prefix = b""
-            if compressed or self._left > MAX_MESSAGE_BYTES:
-                raise ProtocolError("the server sent a message that was not agreed on")
+            check_prefix(compressed, self._left)
         return data[missing:]

@@ -1,0 +1,112 @@
+"""The sending half of a connection on the event loop, TCP or TLS over it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import socket
+
+# So many pieces go to the system at once.
+_PIECES = 16
+# What waits is a message of each stream, and answers to what the peer asks.
+_MOST_PIECES = 10_000
+AGAIN: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Sender:
+    """What is sent is queued and goes out as the socket takes it; `drain` waits for that.
+
+    Who reads from the socket derives from this.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._fd = connection.fileno()
+        self._tls = isinstance(connection, ssl.SSLSocket)
+        self._queue: deque[memoryview] = deque()
+        self._reading = self._writing = False
+        self._drained: asyncio.Future[None] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """True if not everything is sent yet."""
+        return bool(self._queue)
+
+    def send(self, *pieces: bytes | memoryview) -> None:
+        """Sends, or queues what the socket does not take now."""
+        if self._fd < 0:
+            return
+        self._queue.extend(memoryview(piece) for piece in pieces if piece)
+        if len(self._queue) > _MOST_PIECES:
+            self._fail("the peer asks and does not listen")
+        elif not self._writing:
+            self._flush()
+
+    async def drain(self) -> None:
+        """Returns when all is sent, or the connection is lost."""
+        while self._queue:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+    def stop_reading(self) -> None:
+        """Hears no more."""
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def close(self) -> None:
+        """Closes the connection, once."""
+        if self._fd < 0:
+            return
+        self.stop_reading()
+        self._stop_writing()
+        self._fd = -1
+        self._connection.close()
+
+    def _flush(self) -> None:
+        try:
+            while self._queue:
+                self._pass_on()
+        except AGAIN:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._fd, self._flush)
+            return
+        except OSError as error:
+            self._fail(error.strerror or str(error))
+            return
+        self._stop_writing()
+
+    def _pass_on(self) -> None:
+        queue = self._queue
+        if self._tls or len(queue) == 1:
+            sent = self._connection.send(queue[0])
+        else:
+            sent = self._connection.sendmsg([queue[i] for i in range(min(len(queue), _PIECES))])
+        while queue and sent >= len(queue[0]):
+            sent -= len(queue.popleft())
+        if sent:
+            queue[0] = queue[0][sent:]
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        self._queue.clear()
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+    def _fail(self, why: str) -> None:
+        self.stop_reading()
+        self._stop_writing()
+        self._was_lost(why)
+
+    def _was_lost(self, why: str) -> None:
+        raise NotImplementedError

@@ -1,0 +1,111 @@
+"""The messages of a tunnel, cut anywhere, whose data is handed on before they are whole."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Protocol
+
+from rgpu_common.http2.messages import check_prefix
+from rgpu_common.tunnel.chunk import DATA, LENGTH_BYTES, decode
+
+_PREFIX = struct.Struct(">BI")
+_MOST_HEAD: Final = _PREFIX.size + 1 + LENGTH_BYTES
+_UNKNOWN = -1
+
+
+class Target(Protocol):
+    """Who is told what a tunnel brings."""
+
+    def data(self, piece: memoryview) -> None:
+        """Bytes of the connection, only good during the call."""
+
+    def said_all(self) -> None:
+        """A message says that no data follows."""
+
+
+class Pieces:
+    """Takes the bytes of a gRPC stream of `Chunk`."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._head = b""
+        # Bytes that are missing of data that passes, or of a message that is gathered.
+        self._left = 0
+        self._gathered: bytearray | None = None
+
+    @property
+    def gathered(self) -> int:
+        """Bytes of a message that cannot be handed on yet."""
+        return 0 if self._gathered is None else len(self._gathered)
+
+    def take(self, data: memoryview) -> None:
+        """Takes the next bytes.
+
+        Raises:
+            ProtocolError: they are no tunnel's; messages.TooLongError, if a message is too long.
+        """
+        while data:
+            if not self._left:
+                data = self._begin(data)
+                continue
+            piece = data[: self._left]
+            data = data[len(piece) :]
+            self._left -= len(piece)
+            if self._gathered is None:
+                self._target.data(piece)
+            else:
+                self._gather(piece)
+
+    def _begin(self, data: memoryview) -> memoryview:
+        """Takes the head of a message, or a part of it."""
+        kept = len(self._head)
+        head = self._head + bytes(data[: _MOST_HEAD - kept])
+        self._head = head
+        if len(head) < _PREFIX.size:
+            return data[len(head) - kept :]
+        compressed, size = _PREFIX.unpack_from(head)
+        check_prefix(compressed, size)
+        start = _start(head, size)
+        if start == _UNKNOWN:
+            return data[len(head) - kept :]
+        self._head = b""
+        if start or not size:
+            self._left = size - start
+            return data[_PREFIX.size + start - kept :]
+        # Something else than data alone; some of it may have been kept.
+        self._left, self._gathered = size, bytearray()
+        early = memoryview(head)[_PREFIX.size : kept]
+        if early:
+            self._left -= len(early)
+            self._gather(early)
+        return data[max(0, _PREFIX.size - kept) :]
+
+    def _gather(self, piece: memoryview) -> None:
+        assert self._gathered is not None
+        self._gathered += piece
+        if self._left:
+            return
+        data, end = decode(bytes(self._gathered))
+        self._gathered = None
+        if data:
+            self._target.data(memoryview(data))
+        if end:
+            self._target.said_all()
+
+
+def _start(head: bytes, size: int) -> int:
+    """Where data begins in a message of this size that has only data.  0: it has something else,
+    _UNKNOWN: that needs more of its head.
+    """
+    there = memoryview(head)[_PREFIX.size : _PREFIX.size + size]
+    if not there:
+        return _UNKNOWN if size else 0
+    if there[0] != DATA:
+        return 0
+    length = shift = 0
+    for at in range(1, len(there)):
+        length |= (there[at] & 0x7F) << shift
+        if there[at] < 0x80:
+            return at + 1 if at + 1 + length == size else 0
+        shift += 7
+    return _UNKNOWN if len(there) < min(size, 1 + LENGTH_BYTES) else 0

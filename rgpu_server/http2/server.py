@@ -1,0 +1,202 @@
+"""Listening sockets, and who gets a place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from rgpu_common.http2 import status
+from rgpu_common.http2.status import Status
+from rgpu_server.http2.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import TypeAlias
+
+    from rgpu_server.http2.call import Call
+    from rgpu_server.http2.certificates import Certificates
+
+    Handler: TypeAlias = Callable[[Call], Coroutine[Any, Any, None]]
+
+log = logging.getLogger("rgpu.tunnel")
+
+MAX_CONNECTIONS: Final = 2048
+MAX_CALLS: Final = 4096
+# So many calls gather long messages at a time.
+_MAX_WIDE = 64
+_ROUND_SECONDS = 0.5
+_ACCEPTS_A_TURN = 64
+_PAUSE_SECONDS = 0.05
+
+
+class Server:
+    """find: the handler of a method, or None.  refused: how often, by reason
+    (gateway/figures.py).
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], Handler | None],
+        connections: int = MAX_CONNECTIONS,
+        calls: int = MAX_CALLS,
+    ) -> None:
+        self._find = find
+        self._connections, self._calls = connections, calls
+        self._loop = asyncio.get_running_loop()
+        self.refused: Counter[str] = Counter()
+        self._wide = _MAX_WIDE
+        self._listeners: dict[socket.socket, Certificates | None] = {}
+        # The longest there first, as the calls.
+        self._sessions: dict[Session, None] = {}
+        self._running: dict[Call, None] = {}
+        self._strangers: dict[Call, None] = {}
+        self._timer = self._loop.call_later(_ROUND_SECONDS, self._round)
+
+    def listen(self, listener: socket.socket, certificates: Certificates | None) -> None:
+        """Takes connections there; certificates: None for none."""
+        listener.setblocking(False)
+        self._listeners[listener] = certificates
+        self._loop.add_reader(listener.fileno(), self._accept, listener)
+
+    def leave(self) -> None:
+        """Takes no connections and no calls any more; calls that run go on."""
+        for listener in self._listeners:
+            self._loop.remove_reader(listener.fileno())
+            listener.close()
+        self._listeners.clear()
+        for session in list(self._sessions):
+            session.leave()
+
+    async def close(self) -> None:
+        """Ends everything."""
+        self.leave()
+        self._timer.cancel()
+        # Calls whose handlers have just ended say so.
+        await asyncio.sleep(0)
+        tasks = [call.task for call in self._running if call.task is not None]
+        for session in list(self._sessions):
+            session.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What sessions say
+
+    def handler(self, call: Call) -> Handler | Status:
+        """Who answers a call, or how it ends at once."""
+        found = self._find(call.path)
+        if found is None:
+            return Status(status.UNIMPLEMENTED, "Method not found!")
+        if len(self._running) >= self._calls and not self._make_room():
+            self.refused["too_many"] += 1
+            return Status(status.RESOURCE_EXHAUSTED, "the gateway carries as many calls as it may")
+        self._running[call] = self._strangers[call] = None
+        return found
+
+    def admitted(self, call: Call) -> None:
+        """A call has said what it wants."""
+        self._strangers.pop(call, None)
+
+    def done(self, call: Call) -> None:
+        """A call's handler has ended."""
+        self._running.pop(call, None)
+        self._strangers.pop(call, None)
+
+    def left(self, session: Session) -> None:
+        """A connection has ended."""
+        self._sessions.pop(session, None)
+
+    def take_wide(self) -> bool:
+        """True if a call may gather a long message."""
+        if self._wide:
+            self._wide -= 1
+            return True
+        return False
+
+    def give_wide(self) -> None:
+        """It does so no longer."""
+        self._wide += 1
+
+    def _make_room(self) -> bool:
+        """Ends the call that has said nothing for longest."""
+        stranger = next(iter(self._strangers), None)
+        if stranger is None:
+            return False
+        self.done(stranger)
+        self.refused["too_many"] += 1
+        task = stranger.task
+        stranger.finish(Status(status.RESOURCE_EXHAUSTED, "others came who say what they want"))
+        if task is not None:
+            task.cancel()
+        return True
+
+    # Connections
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTS_A_TURN):
+            try:
+                connection, address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("accept: %s", error)
+                self._pause(listener)
+                return
+            self._welcome(connection, where(address), self._listeners[listener])
+
+    def _pause(self, listener: socket.socket) -> None:
+        """Out of descriptors: somebody makes room, and the system gets time."""
+        self._free_place()
+        self._loop.remove_reader(listener.fileno())
+
+        def again() -> None:
+            if listener in self._listeners:
+                self._loop.add_reader(listener.fileno(), self._accept, listener)
+
+        self._loop.call_later(_PAUSE_SECONDS, again)
+
+    def _welcome(
+        self, connection: socket.socket, where: str, certificates: Certificates | None
+    ) -> None:
+        if len(self._sessions) >= self._connections and not self._free_place():
+            self.refused["too_many"] += 1
+            connection.close()
+            return
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if certificates is not None:
+                connection = certificates.context().wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
+        except OSError as error:
+            log.info("%s: %s", where, error)
+            connection.close()
+            return
+        session = Session(self, connection, where)
+        self._sessions[session] = None
+        session.link.start()
+
+    def _free_place(self) -> bool:
+        """Who has been there longest of those without business goes."""
+        for session in self._sessions:
+            if not session.busy:
+                self.refused["too_many"] += 1
+                session.close()
+                return True
+        return False
+
+    def _round(self) -> None:
+        now = self._loop.time()
+        for session in list(self._sessions):
+            session.check(now)
+        self._timer = self._loop.call_later(_ROUND_SECONDS, self._round)
+
+
+def where(address: tuple[str, int]) -> str:
+    """An address as gRPC writes it; one of IPv4 as such, whatever listens."""
+    host, port = address[0], address[1]
+    if "." in host:
+        host = host.rpartition(":")[2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
