@@ -54,8 +54,10 @@ class Connection(Reader):
         self.out += _HELLO
 
     def _failed(self, error: ConnectionFailedError) -> None:
-        if self.begun:
-            self.out += frames.go_away(self._last, error.code, str(error))
+        if not self.begun:
+            # Who speaks something else, such as TLS, learns what is spoken here.
+            self._hello()
+        self.out += frames.go_away(self._last, error.code, str(error))
 
     def _begin_data(self, frame: frames.Frame) -> None:
         if frame.stream > self._last:

@@ -103,12 +103,12 @@ def test_the_first_words() -> None:
     assert (window[0], ack[:2]) == (Kind.WINDOW_UPDATE, (Kind.SETTINGS, Flag.ACK))
 
 
-def test_who_speaks_something_else_hears_nothing() -> None:
+def test_who_speaks_something_else_hears_what_is_spoken_here() -> None:
     for words in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"PRI * HTTP/2.0\r\n\r\nXX"):
         peer = Peer()
         with pytest.raises(ConnectionFailedError):
             peer.hears(words)
-        assert not peer.connection.out
+        assert b"no HTTP/2" in peer.connection.out
 
 
 CONVERSATION = (
