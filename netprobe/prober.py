@@ -31,6 +31,8 @@ _WARM_UP = 3
 _MESSAGES = 1024
 _MESSAGE_BYTES = 64
 _GRANTED_PART = 0.5
+# Of the time for all.
+_PING_PART = 0.2
 # A measurement that takes so much longer than it should is held up by somebody.
 _LIMIT_TIMES, _LIMIT_SECONDS = 3.0, 4.0
 
@@ -46,7 +48,7 @@ class ProbeBudget:
     seconds: float = 0.1
     bytes: int = 64 * MIB
     pings: int = 60
-    round_trips: int = 48
+    round_trips: int = 60
     timeout: float = 2.0
 
 
@@ -98,8 +100,10 @@ def measure(
             # What the other end gives a probe, of which this is the rest.
             total = min(total, opened.granted * _GRANTED_PART)
             opened.limit(_LIMIT_TIMES * total + _LIMIT_SECONDS)
-            opened.ping(budget.pings, total * 0.2)
-            return opened.measure(total * 0.8, budget.bytes, say)
+            opened.ping(budget.pings, total * _PING_PART)
+            # Opening the path has taken a part, too: of many round trips most of it.
+            left = min(total - opened.elapsed, total * (1 - _PING_PART))
+            return opened.measure(max(left, total / 2), budget.bytes, say)
     except RgpuError as error:
         return Measurement(uri, error=str(error), seconds=time.perf_counter() - started)
 
@@ -162,6 +166,11 @@ class OpenPath:
         """The seconds that the other end gives a probe in all."""
         return self._line.offer.seconds
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began to be opened."""
+        return time.perf_counter() - self._started
+
     def limit(self, seconds: float) -> None:
         """From now on everything together may take so long."""
         self._line.limit(seconds)
@@ -189,7 +198,7 @@ class OpenPath:
         rate = min(rate, up.bytes_per_second / _MESSAGE_BYTES)
         return Measurement(
             self.uri, line.kind, "", line.connect_seconds, line.open_seconds, times, up, down,
-            rate, time.perf_counter() - self._started, line.offer.server,
+            rate, self.elapsed, line.offer.server,
         )  # fmt: skip
 
 
