@@ -73,12 +73,13 @@ def find_driver(name: str) -> str:
 
 
 def find_parts(build: Path | None) -> Parts:
-    """Looks in `build`, in build/ of the repository, then among the installed packages.
+    """Looks in `build`, where `make native` builds, then among the installed packages.
 
     Raises:
         NotBuiltError: nothing was built.
     """
-    for place in [build] if build else [ROOT / "build"]:
+    # Beside it in build/ may be what is only good with sanitizers.
+    for place in [build] if build else [ROOT / "build" / "dev"]:
         shims = sorted(place.glob("**/libcuda.so.1")) if place.is_dir() else []
         workers = [p for p in sorted(place.glob("**/rgpu-worker")) if os.access(p, os.X_OK)]
         if shims and workers:
