@@ -6,13 +6,12 @@ import mmap
 import os
 import select
 import socket
-import struct
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from worker.client import Client, Connection, Gone, hello, worker_command
+from worker.client import SECONDS, Client, Connection, Gone, hello, worker_command
 
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, encode_frame, parse_header
 from rgpu_common.wire.handshake import (
@@ -44,14 +43,25 @@ class Ring:
         size = os.fstat(fd).st_size
         self.bytes = (size - DATA_OFFSET) // 2
         self.memory = mmap.mmap(fd, size)
+        # Views of words are read and written whole; `struct` goes byte by byte, and the worker would
+        # meet positions that nobody wrote.
+        self._positions = memoryview(self.memory).cast("Q")
+        self._flags = memoryview(self.memory).cast("I")
 
     def get(self, ring: int, word: int) -> int:
-        value: int = struct.unpack_from("<Q", self.memory, ring * CONTROL_BYTES + word)[0]
-        return value
+        return self._words(word)[(ring * CONTROL_BYTES + word) // self._words(word).itemsize]
 
     def set(self, ring: int, word: int, value: int) -> None:
-        kind = "<Q" if word in (TAIL, HEAD) else "<I"
-        struct.pack_into(kind, self.memory, ring * CONTROL_BYTES + word, value)
+        words = self._words(word)
+        words[(ring * CONTROL_BYTES + word) // words.itemsize] = value
+
+    def _words(self, word: int) -> memoryview[int]:
+        return self._positions if word in (TAIL, HEAD) else self._flags
+
+    def close(self) -> None:
+        self._positions.release()
+        self._flags.release()
+        self.memory.close()
 
     def read(self, limit: int) -> bytes:
         """What is there, at most `limit` bytes."""
@@ -171,7 +181,9 @@ class RingClient(Client):
         if self.ring is None:
             super().send(data)
             return
+        self._deadline = time.monotonic() + SECONDS
         while data:
+            assert time.monotonic() < self._deadline, "the worker did not read in time"
             data = data[self.ring.write(data) :]
             self.bell()
 
@@ -181,7 +193,7 @@ class RingClient(Client):
 
     def close(self) -> None:
         """Gives everything back."""
-        for one in (self.ring.memory if self.ring else None, self.device):
+        for one in (self.ring, self.device):
             if one is not None:
                 one.close()
         for fd in self.descriptors:
