@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from typing import Final
 
 from rgpu_common.errors import ProtocolError
 from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES
 
-_PREFIX = struct.Struct(">BI")
+# Before a message: whether it is compressed, and its length.
+PREFIX: Final = struct.Struct(">BI")
 
 
 class TooLongError(ProtocolError):
@@ -57,10 +59,10 @@ class Messages:
                 self.ready.append(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def _begin(self, data: memoryview) -> memoryview:
-        missing = _PREFIX.size - len(self._prefix)
+        missing = PREFIX.size - len(self._prefix)
         self._prefix += bytes(data[:missing])
-        if len(self._prefix) == _PREFIX.size:
-            compressed, self._size = _PREFIX.unpack(self._prefix)
+        if len(self._prefix) == PREFIX.size:
+            compressed, self._size = PREFIX.unpack(self._prefix)
             self._left = self._size
             self._prefix = b""
             check_prefix(compressed, self._left)

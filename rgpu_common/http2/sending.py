@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from rgpu_common.http2.messages import PREFIX
+
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Awaitable, Callable
 
 # So many pieces go to the system at once.
 _PIECES = 16
@@ -17,7 +21,36 @@ _MOST_PIECES = 10_000
 AGAIN: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Sender:
+# A message that is copied rather than sent in pieces.
+_SMALL_BYTES = 16 << 10
+
+
+async def send_message(
+    link: Sender,
+    message: bytes,
+    room: Callable[[], Awaitable[int]],
+    send: Callable[[bytes, memoryview], None],
+) -> None:
+    """Sends a message of gRPC in as many frames as the peer's windows make of it.
+
+    room: waits until a frame may have more than a prefix, and returns how many bytes.  send: makes
+    a frame of two pieces and hands it to `link`.
+    """
+    first = PREFIX.pack(0, len(message))
+    if len(first) + len(message) <= min(await room(), _SMALL_BYTES):
+        send(first + message, memoryview(b""))
+        if link.waiting:
+            await link.drain()
+        return
+    view = memoryview(message)
+    while first or view:
+        size = min(len(view), await room() - len(first))
+        send(first, view[:size])
+        view, first = view[size:], b""
+        await link.drain()
+
+
+class Sender(ABC):
     """What is sent is queued and goes out as the socket takes it; `drain` waits for that.
 
     Who reads from the socket derives from this.
@@ -108,5 +141,6 @@ class Sender:
         self._stop_writing()
         self._was_lost(why)
 
+    @abstractmethod
     def _was_lost(self, why: str) -> None:
-        raise NotImplementedError
+        """The connection has ended by itself."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final, Protocol
 
-from rgpu_common.http2.messages import check_prefix
+from rgpu_common.http2.messages import PREFIX, check_prefix
 from rgpu_common.tunnel.chunk import DATA, LENGTH_BYTES, decode
 
-_PREFIX = struct.Struct(">BI")
-_MOST_HEAD: Final = _PREFIX.size + 1 + LENGTH_BYTES
+_MOST_HEAD: Final = PREFIX.size + 1 + LENGTH_BYTES
 _UNKNOWN = -1
 
 
@@ -61,9 +59,9 @@ class Pieces:
         kept = len(self._head)
         head = self._head + bytes(data[: _MOST_HEAD - kept])
         self._head = head
-        if len(head) < _PREFIX.size:
+        if len(head) < PREFIX.size:
             return data[len(head) - kept :]
-        compressed, size = _PREFIX.unpack_from(head)
+        compressed, size = PREFIX.unpack_from(head)
         check_prefix(compressed, size)
         start = _start(head, size)
         if start == _UNKNOWN:
@@ -71,14 +69,14 @@ class Pieces:
         self._head = b""
         if start or not size:
             self._left = size - start
-            return data[_PREFIX.size + start - kept :]
+            return data[PREFIX.size + start - kept :]
         # Something else than data alone; some of it may have been kept.
         self._left, self._gathered = size, bytearray()
-        early = memoryview(head)[_PREFIX.size : kept]
+        early = memoryview(head)[PREFIX.size : kept]
         if early:
             self._left -= len(early)
             self._gather(early)
-        return data[max(0, _PREFIX.size - kept) :]
+        return data[max(0, PREFIX.size - kept) :]
 
     def _gather(self, piece: memoryview) -> None:
         assert self._gathered is not None
@@ -97,7 +95,7 @@ def _start(head: bytes, size: int) -> int:
     """Where data begins in a message of this size that has only data.  0: it has something else,
     _UNKNOWN: that needs more of its head.
     """
-    there = memoryview(head)[_PREFIX.size : _PREFIX.size + size]
+    there = memoryview(head)[PREFIX.size : PREFIX.size + size]
     if not there:
         return _UNKNOWN if size else 0
     if there[0] != DATA:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import struct
 from typing import TYPE_CHECKING, Final
 
 from rgpu_common.errors import ProtocolError
 from rgpu_common.http2 import headers, status
 from rgpu_common.http2.frames import Error
-from rgpu_common.http2.messages import Messages, TooLongError
+from rgpu_common.http2.messages import PREFIX, Messages, TooLongError
+from rgpu_common.http2.sending import send_message
 from rgpu_common.http2.status import Status
 from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES
 from rgpu_server.http2.stream import STREAM_WINDOW
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from rgpu_server.http2.session import Session
     from rgpu_server.http2.stream import Stream
 
-_PREFIX = struct.Struct(">BI")
-# A message that is copied rather than sent in pieces.
-_SMALL_BYTES = 16 << 10
 # For a call that reads long messages whole; a quarter of a window may not be given back yet.
 _WIDE_WINDOW = MAX_MESSAGE_BYTES * 3 // 2
 _ANSWER: Final = [(":status", "200"), ("content-type", "application/grpc")]
@@ -129,7 +126,7 @@ class Call:
             finally:
                 self._reader = None
         message = self._messages.ready.popleft()
-        self._kept -= len(message) + _PREFIX.size
+        self._kept -= len(message) + PREFIX.size
         self.holds(self._kept)
         return message
 
@@ -139,26 +136,18 @@ class Call:
         if not self._answered:
             self._answered = True
             session.connection.say(self._stream, _ANSWER_BLOCK, last=False)
-        prefix = _PREFIX.pack(0, len(message))
-        whole = len(prefix) + len(message)
-        if whole <= min(await self._have_room(), _SMALL_BYTES):
-            session.send(session.connection.data_head(self._stream, whole) + prefix + message)
-            if session.link.waiting:
-                await session.link.drain()
-            return
-        view = memoryview(message)
-        while prefix or view:
-            size = min(len(view), await self._have_room() - len(prefix))
-            head = session.connection.data_head(self._stream, len(prefix) + size)
-            session.send(head + prefix, view[:size])
-            view, prefix = view[size:], b""
-            await session.link.drain()
+        await send_message(session.link, message, self._have_room, self._send)
+
+    def _send(self, first: bytes, rest: memoryview) -> None:
+        session = self._session
+        head = session.connection.data_head(self._stream, len(first) + len(rest))
+        session.send(head + first, rest)
 
     async def _have_room(self) -> int:
         """Returns how many bytes a frame may have now, more than stand before a message."""
         while not self.over:
             room = self._session.connection.room(self._stream)
-            if room > _PREFIX.size:
+            if room > PREFIX.size:
                 return room
             self._session.flush()
             self._room = self._loop.create_future()
@@ -196,7 +185,7 @@ class Call:
 
     def has_room(self) -> None:
         """There may be more to send."""
-        if self._session.connection.room(self._stream) > _PREFIX.size:
+        if self._session.connection.room(self._stream) > PREFIX.size:
             _wake(self._room)
 
     def lost(self) -> None:

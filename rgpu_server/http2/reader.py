@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 from rgpu_common.errors import ProtocolError
@@ -27,7 +28,7 @@ _OF_STREAM: Final = (
 _HEAD = frames.HEAD_BYTES
 
 
-class Reader:
+class Reader(ABC):
     """`receive`; who derives from this is told of every frame."""
 
     def __init__(self, now: float) -> None:
@@ -185,30 +186,30 @@ class Reader:
 
     # What it means
 
-    def _hello(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _hello(self) -> None: ...
 
-    def _failed(self, error: ConnectionFailedError) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _failed(self, error: ConnectionFailedError) -> None: ...
 
-    def _begin_data(self, frame: frames.Frame) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _begin_data(self, frame: frames.Frame) -> None: ...
 
+    @abstractmethod
     def _data(self, frame: frames.Frame, piece: memoryview, count: int) -> None:
         """piece: without padding; count: with it."""
-        raise NotImplementedError
 
-    def _request(self, number: int, fields: headers.Headers, last: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _request(self, number: int, fields: headers.Headers, last: bool) -> None: ...
 
-    def _settings(self, values: dict[int, int]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _settings(self, values: dict[int, int]) -> None: ...
 
-    def _pinged(self, payload: bytes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _pinged(self, payload: bytes) -> None: ...
 
-    def _widened(self, number: int, count: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _widened(self, number: int, count: int) -> None: ...
 
-    def _was_reset(self, number: int, code: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _was_reset(self, number: int, code: int) -> None: ...

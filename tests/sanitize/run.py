@@ -24,8 +24,9 @@ SANITIZERS = "address,undefined"
 TESTS = (
     "tests/worker", "tests/litmus", "tests/shim/test_copies.py", "tests/shim/test_process.py",
     "tests/attack/test_door.py", "tests/attack/test_fuzz.py", "tests/transport/test_tls.py",
+    "tests/transport/test_tls_gateway.py",
     # What is freed stays in the sanitizer's quarantine: sizes of processes say nothing.
-    "--deselect=tests/transport/test_tls.py::test_a_slow_reader_is_waited_for_in_bounded_memory",
+    "--deselect=tests/transport/test_tls_gateway.py::test_a_slow_reader_is_waited_for_in_bounded_memory",
 )  # fmt: skip
 
 

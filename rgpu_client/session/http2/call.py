@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import TYPE_CHECKING, Final
 
 from rgpu_common.errors import ProtocolError
 from rgpu_common.http2 import frames, headers, status
 from rgpu_common.http2.frames import Flag, Kind, Setting
-from rgpu_common.http2.messages import Messages
+from rgpu_common.http2.messages import PREFIX, Messages
+from rgpu_common.http2.sending import send_message
 from rgpu_common.http2.status import CallFailedError, Status
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 # What the server may send that nobody has read yet.
 WINDOW_BYTES: Final = 4 << 20
-_PREFIX = struct.Struct(">BI")
-# A message that is copied rather than sent in pieces.
-_SMALL_BYTES = 16 << 10
 _CANCEL = 8
 _SETTINGS: Final = {
     Setting.HEADER_TABLE_SIZE: 0,
@@ -85,26 +82,12 @@ class Call:
             finally:
                 self._reader = None
         message = self._ready.popleft()
-        self._give_back(len(message) + _PREFIX.size)
+        self._give_back(len(message) + PREFIX.size)
         return message
 
     async def write(self, message: bytes) -> None:
         """Sends a message as the server's windows allow; CallFailedError if the call is over."""
-        prefix = _PREFIX.pack(0, len(message))
-        room = await self._have_room()
-        whole = len(prefix) + len(message)
-        if whole <= min(room, _SMALL_BYTES):
-            head = self._data(whole)
-            self._link.send(b"".join((head, prefix, message)))
-            if self._link.waiting:
-                await self._link.drain()
-            return
-        view = memoryview(message)
-        while prefix or view:
-            size = min(len(view), await self._have_room() - len(prefix))
-            self._link.send(self._data(len(prefix) + size) + prefix, view[:size])
-            view, prefix = view[size:], b""
-            await self._link.drain()
+        await send_message(self._link, message, self._have_room, self._send)
 
     async def done_writing(self) -> None:
         """Tells the server that no message follows."""
@@ -119,17 +102,18 @@ class Call:
             self._end(Status(status.CANCELLED, "the call was cancelled here"))
         self._link.close()
 
-    def _data(self, size: int) -> bytes:
-        """The head of a DATA frame, with the windows charged for it."""
+    def _send(self, first: bytes, rest: memoryview) -> None:
+        """Sends a DATA frame, with the windows charged for it."""
+        size = len(first) + len(rest)
         self._window -= size
         self._stream_window -= size
-        return frames.head(Kind.DATA, 0, frames.STREAM, size)
+        self._link.send(frames.head(Kind.DATA, 0, frames.STREAM, size) + first, rest)
 
     async def _have_room(self) -> int:
         """Returns how many bytes a frame may have now, more than stand before a message."""
         while self._status is None:
             room = min(self._window, self._stream_window, self._max_frame)
-            if room > _PREFIX.size:
+            if room > PREFIX.size:
                 return room
             self._room = self._loop.create_future()
             try:
