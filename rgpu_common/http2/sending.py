@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from rgpu_common.http2.messages import PREFIX
+from rgpu_common.readiness import Readiness
 
 if TYPE_CHECKING:
     import socket
@@ -53,7 +54,7 @@ async def send_message(
 class Sender(ABC):
     """What is sent is queued and goes out as the socket takes it; `drain` waits for that.
 
-    Who reads from the socket derives from this.
+    Who reads from the socket derives from this, and starts `_input`.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -62,7 +63,8 @@ class Sender(ABC):
         self._fd = connection.fileno()
         self._tls = isinstance(connection, ssl.SSLSocket)
         self._queue: deque[memoryview] = deque()
-        self._reading = self._writing = False
+        self._input = Readiness(self._fd, self._readable)
+        self._writing = False
         self._drained: asyncio.Future[None] | None = None
 
     @property
@@ -89,9 +91,7 @@ class Sender(ABC):
 
     def stop_reading(self) -> None:
         """Hears no more."""
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._fd)
+        self._input.stop()
 
     def close(self) -> None:
         """Closes the connection, once."""
@@ -140,6 +140,10 @@ class Sender(ABC):
         self.stop_reading()
         self._stop_writing()
         self._was_lost(why)
+
+    @abstractmethod
+    def _readable(self) -> None:
+        """There is something to read, or an end; called while `_input` is started."""
 
     @abstractmethod
     def _was_lost(self, why: str) -> None:

@@ -8,6 +8,7 @@ import select
 import socket
 from typing import TYPE_CHECKING
 
+from rgpu_common.readiness import Readiness
 from rgpu_common.tunnel.chunk import MAX_DATA_BYTES, PREFIX_BYTES, write_prefix
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ class LocalEnd:
         self._view = memoryview(mmap.mmap(-1, PREFIX_BYTES + MAX_DATA_BYTES))
         self._held = 0
         self._ended = False
-        self._reading = False
+        self._input = Readiness(self._fd, self._readable)
         self._taker: asyncio.Future[None] | None = None
         self._putter: asyncio.Future[None] | None = None
-        self._read_on()
+        self._input.start()
 
     async def take(self) -> bytes:
         """Returns what the socket has said as a message; b"" once it has said all."""
@@ -55,7 +56,8 @@ class LocalEnd:
         write_prefix(self._view, self._held)
         message = bytes(self._view[: PREFIX_BYTES + self._held])
         self._held = 0
-        self._read_on()
+        if not self._ended:
+            self._input.start()
         return message
 
     async def put(self, data: memoryview | bytes) -> None:
@@ -100,7 +102,7 @@ class LocalEnd:
         """Closes the socket; what was put is still delivered."""
         if self._fd < 0:
             return
-        self._stop_reading()
+        self._input.stop()
         self._loop.remove_writer(self._fd)
         self._fd = -1
         self._connection.close()
@@ -126,8 +128,8 @@ class LocalEnd:
         while (count := self._receive()) > 0:
             self._held += count
             if self._held >= MAX_DATA_BYTES:
-                self._stop_reading()
-            if count < _STREAMING_BYTES or not self._reading:
+                self._input.stop()
+            if count < _STREAMING_BYTES or not self._input.active:
                 break
         if count == 0:
             self._end()
@@ -145,20 +147,10 @@ class LocalEnd:
 
     def _end(self) -> None:
         self._ended = True
-        self._stop_reading()
+        self._input.stop()
         self._wake_taker()
         self._wake_putter()
 
     def _wake_taker(self) -> None:
         if self._taker is not None and not self._taker.done():
             self._taker.set_result(None)
-
-    def _read_on(self) -> None:
-        if not self._reading and not self._ended:
-            self._reading = True
-            self._loop.add_reader(self._fd, self._readable)
-
-    def _stop_reading(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._fd)

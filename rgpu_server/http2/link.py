@@ -46,13 +46,12 @@ class Link(Sender):
 
     def resume(self) -> None:
         """Listens again after `stop_reading`."""
-        if not self._reading and self._fd >= 0:
-            self._reading = True
-            self._loop.add_reader(self._fd, self._readable)
+        if self._fd >= 0:
+            self._input.start()
 
     def more(self) -> None:
         """Reads what TLS may still hold."""
-        if self._reading:
+        if self._input.active:
             self._readable()
 
     def _was_lost(self, why: str) -> None:

@@ -22,8 +22,7 @@ class Link(Sender):
     def start(self, received: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
         """Calls `received` with what comes, and `lost` once with the reason when that ends."""
         self._received, self._lost = received, lost
-        self._reading = True
-        self._loop.add_reader(self._fd, self._readable)
+        self._input.start()
 
     def _was_lost(self, why: str) -> None:
         self._lost(why)
@@ -59,7 +58,7 @@ class Link(Sender):
         return b"".join(records)
 
     def _again(self) -> None:
-        if self._reading:
+        if self._input.active:
             self._readable()
 
 
