@@ -189,7 +189,8 @@ class Channel {
   uint64_t bulk_bytes() const { return bulk_bytes_.load(); }
   uint64_t syncs() const { return syncs_.load(); }
 
-  // At process exit: sends what is buffered if nobody holds the locks, within `timeout_ms`.
+  // At process exit: sends what is buffered if nobody holds the locks, within `timeout_ms`.  That
+  // the connection ends is no longer worth a word.
   void FlushAtExit(int timeout_ms);
   void Shutdown() { connection_->Shutdown(); }
   // In a forked child.
@@ -266,6 +267,7 @@ class Channel {
   Credits::Limits limits_;
   std::vector<bool> missing_;
   std::atomic<int> sticky_{0};
+  std::atomic<bool> leaving_{false};
 
   std::mutex turn_mutex_;  // held while wire_mutex_ is waited for: whoever asks first is next
   std::mutex wire_mutex_;

@@ -365,6 +365,9 @@ void Channel::SetSticky(CUresult status, std::string_view sentence) {
 
 // The connection is of no use any more: everybody who waits gets the sticky error.
 void Channel::Lost(std::string_view sentence) {
+  // Who has said goodbye need not hear that the server has gone.
+  int none = 0;
+  if (leaving_) sticky_.compare_exchange_strong(none, CUDA_ERROR_EXTERNAL_DEVICE);
   SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, sentence);
   connection_->Shutdown();
   const std::lock_guard lock(receive_mutex_);

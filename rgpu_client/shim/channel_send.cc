@@ -185,6 +185,7 @@ CUresult Channel::Write(iovec* parts, int count, int idle_timeout_ms) {
 }
 
 void Channel::FlushAtExit(int timeout_ms) {
+  leaving_ = true;
   std::unique_lock wire(wire_mutex_, std::try_to_lock);
   for (int tried_ms = 0; !wire.owns_lock() && tried_ms < timeout_ms; ++tried_ms) {
     const timespec pause{0, 1'000'000};

@@ -131,6 +131,18 @@ TEST(ALinkThatStallsAtTheExitIsNotALoss) {
   CHECK(notices.said == 0 && channel.sticky() == CUDA_SUCCESS);
 }
 
+TEST(TheServersEndAfterTheGoodbyeIsNotALoss) {
+  int ends[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  static Notices notices;
+  Channel& channel = MakeChannel(transport::Adopt(ends[0]), &notices);
+  auto peer = transport::Adopt(ends[1]);
+  channel.FlushAtExit(10);
+  peer->Shutdown();
+  channel.Poll();  // as the pump does, which may still wait for what has come
+  CHECK(notices.said == 0 && channel.sticky() == CUDA_ERROR_EXTERNAL_DEVICE);
+}
+
 TEST(ARequestTooLongForAFrameLeavesNoGap) {
   static Notices notices;
   int ends[2];
