@@ -1,5 +1,5 @@
-"""`make sanitize`: tests against a worker, a gateway, an emulated device and a client library that were built
-with AddressSanitizer and UBSan.
+"""`make sanitize`: tests against a worker, a gateway, an emulated device and a client library that
+were built with AddressSanitizer and UBSan, and the client library's own unit tests.
 
 The compiled parts are put in place of the installed ones in a copy of the installed packages, so
 that every process of a test finds them.  A finding ends its process: that fails the test, or is
@@ -19,7 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_common", "rgpu_emu", "rgpu_server")
 TARGETS = ("rgpu-worker", "rgpu-gateway", "rgpu_emu", "rgpu_shim", "rgpu_shim_link")
+# The shim's parts are tested where they are compiled: they need the generated code.
+UNITS = "rgpu_shim_test"
 SANITIZERS = "address,undefined"
+# What ends keeps its memory on purpose; the tests know the exit code.
+OPTIONS = "detect_leaks=0:exitcode=99"
 # Garbage frames and calls of every area, programs in process and over both transports, doors.
 TESTS = (
     "tests/worker", "tests/litmus", "tests/shim/test_copies.py", "tests/shim/test_process.py",
@@ -39,19 +43,29 @@ def call(*words: str | Path, **environment: str) -> int:
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
-def must(*words: str | Path) -> None:
+def must(*words: str | Path, **environment: str) -> None:
     """Runs a command that has to succeed."""
-    code = call(*words)
+    code = call(*words, **environment)
     if code != 0:
         sys.exit(code)
 
 
 def build(folder: Path) -> None:
     """Compiles the parts."""
-    configure = ["cmake", "-S", ".", "-B", folder, "-G", "Ninja", "-DRGPU_WERROR=ON"]
+    configure = [
+        "cmake",
+        "-S",
+        ".",
+        "-B",
+        folder,
+        "-G",
+        "Ninja",
+        "-DRGPU_WERROR=ON",
+        "-DRGPU_TESTS=ON",
+    ]
     python = f"-DPython3_EXECUTABLE={sys.executable}"
     must(*configure, f"-DRGPU_SANITIZE={SANITIZERS}", python)
-    must("cmake", "--build", folder, "--target", *TARGETS)
+    must("cmake", "--build", folder, "--target", *TARGETS, UNITS)
 
 
 def overlay(build_folder: Path, site: Path) -> None:
@@ -90,6 +104,9 @@ def main() -> int:
     if sys.argv[1:] == ["--build"]:
         return 0
     overlay(folder, site)
+    if not sys.argv[1:]:
+        (units,) = (path for path in folder.rglob(UNITS) if path.is_file())
+        must(units, ASAN_OPTIONS=OPTIONS)
     return call(
         sys.executable,
         "-c",
@@ -101,8 +118,7 @@ def main() -> int:
         # Programs of tests are built with the same sanitizers; Python gets their runtime.
         CC=os.environ.get("CC", "cc") + f" -fsanitize={SANITIZERS}",
         RGPU_TEST_PRELOAD=libraries(),
-        # What ends keeps its memory on purpose; the tests know the exit code.
-        ASAN_OPTIONS="detect_leaks=0:exitcode=99",
+        ASAN_OPTIONS=OPTIONS,
     )
 
 
