@@ -15,7 +15,6 @@ import ctypes
 import mmap
 import os
 import select
-import struct
 import sys
 import time
 
@@ -50,7 +49,8 @@ class Gate:
     def worked(self, ns: int) -> None:
         self.busy_ns += ns
         at = SLOTS_OFFSET + SLOT_BYTES * self.slot + BUSY_OFFSET
-        struct.pack_into("=Q", self.memory, at, self.busy_ns)
+        # Whole: `struct` writes byte by byte, and the token loop reads meanwhile.
+        ctypes.c_uint64.from_address(self.address + at).value = self.busy_ns
 
     def wait(self, ms: int = 50) -> None:
         address = ctypes.c_void_p(self.address)
