@@ -1,5 +1,6 @@
 """Tests run against what is installed: the source folders must not hide it."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
+# A shell that starts pytest in the background has it ignore SIGINT, and so would its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
