@@ -18,6 +18,8 @@ from rgpu_common.endpoints import parse_endpoint
 CONFIG = """
 [leases]
 grace_seconds = 0.2
+[sessions]
+resume_grace_seconds = 0.2
 [quota]
 max_kernel_seconds = 1.5
 [tenants.vip]

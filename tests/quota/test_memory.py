@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 
 from helpers.server import Server
+from helpers.waiting import wait_until
 
 from quota.tenant import MS, Tenant, in_thread, tenants, union
 from rgpu_client.control import ControlClient
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
+PIECE = MIB // 2
+SECONDS = 10
 OUT_OF_MEMORY = 2
 STACK_SIZE = 0
 LEASE = {"lease_key": "a", "memory_bytes": LIMIT, "share_request_ppm": 300_000}
@@ -51,7 +54,7 @@ def test_every_path_at_once(server: Server, control: ControlClient) -> None:
         def take(number: int) -> None:
             path, said = PATHS[number], statuses[PATHS[number].__name__]
             while said.count(0) < 200 and len(said) - said.count(0) < 10:
-                said.append(path(takers[number], MIB // 2))
+                said.append(path(takers[number], PIECE))
 
         threads = [threading.Thread(target=take, args=(n,)) for n in range(len(PATHS))]
         for thread in threads:
@@ -62,10 +65,13 @@ def test_every_path_at_once(server: Server, control: ControlClient) -> None:
             threads[0].join(0.02)
         for thread in threads:
             thread.join()
-        assert most <= LIMIT
+        # A pool that may have room is asked, and grows by one allocation if it has none in one
+        # piece; that is undone (docs/quotas-memory.md).
+        assert most <= LIMIT + PIECE
         for name, said in statuses.items():
             assert set(said) <= {0, OUT_OF_MEMORY}, (name, said)
         # Together they came to the limit, and nobody could take what is the neighbour's.
+        wait_until(lambda: used(control) <= LIMIT, SECONDS)
         assert used(control) > LIMIT - 2 * MIB
         assert plain(victim, 48 * MIB) == 0
         for taker in takers:
