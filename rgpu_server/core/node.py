@@ -98,7 +98,7 @@ class Node:
         self._out = []
         self._handlers[type(event)](event, now)
         self._settle(now)
-        self.leases.restore(now)
+        self.leases.lending.restore(now)
         self._write_changes()
         self._refill(now)
         out, self._out = self._out, []
@@ -183,12 +183,12 @@ class Node:
 
     def _write_changes(self) -> None:
         """Leases that gave way for another one, got their share back, or will have to end."""
-        for lease, gone in self.leases.take_changes():
+        for lease, gone in self.leases.lending.take_changes():
             if gone:
                 self._out.append(do.DropPage(lease.id))
             else:
                 self._update_page(lease)
-        for lease in self.leases.take_notices():
+        for lease in self.leases.lending.take_notices():
             seconds = self.policy.reclaim_seconds
             self._out.append(do.AnnounceReclaim(lease.id, seconds))
 
