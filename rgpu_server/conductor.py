@@ -235,7 +235,7 @@ class Conductor:
     def worker_exited(self, worker: int, reason: str) -> None:
         """Hears of a worker's end (WorkerWatcher)."""
         self.workers.pop(worker, None)
-        if self._session_of(worker) is None and not self.node.stopping:
+        if self._session_of(worker) is None and not self.node.standing.stopping:
             log.warning("worker %d: %s", worker, reason)
         self.feed(on.WorkerExited(worker, reason))
 
