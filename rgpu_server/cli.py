@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common.command import OK, Command
-from rgpu_server.config import Overrides, load_config
+from rgpu_server.config_reader import Overrides, load_config
 
 if TYPE_CHECKING:
     import argparse

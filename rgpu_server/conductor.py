@@ -1,4 +1,4 @@
-"""Carries out what the node decides: workers, lease pages, sessions, and the timer between."""
+"""Carries out what the node decides: workers, sessions, and the timer between."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rgpu_server.core import events as on
 from rgpu_server.core.model import SessionState
 from rgpu_server.core.pool import WorkerState
 from rgpu_server.identity.gate import Gate
+from rgpu_server.lease_pages import LeasePages
 from rgpu_server.observe.audit import audit
 from rgpu_server.service.desk import Desk
-from rgpu_server.tokens.protocol import UsageIs, no_usage
 from rgpu_server.workers.messages import (
     Assign,
     FromWorker,
@@ -34,7 +34,6 @@ from rgpu_server.workers.messages import (
     encode_end,
     encode_resume,
 )
-from rgpu_server.workers.pages import Counters, LeasePage
 from rgpu_server.workers.process import WorkerOptions, WorkerProcess
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class Conductor:
         self.clock = clock
         passing = self._pass_control, self._pass_resume
         self.desk = Desk(equipment.gate, self.feed, *passing, self._spawn_task)
-        self.pages: dict[str, LeasePage] = {}
+        self.pages = LeasePages(node.leases)
         self.workers: dict[int, WorkerProcess] = {}
         self.refusals = 0
         self.sessions_opened = 0
@@ -94,9 +93,8 @@ class Conductor:
         self.resent_bytes = 0
         self.rings = Counter[Ring]()
         self.changed = asyncio.Event()
-        # Set by the daemon; without it nobody schedules and nothing outlives the daemon.
+        # Without it nobody schedules and nothing outlives the daemon.
         self.handover: Handover | None = None
-        self.recorder: Recorder | None = None
         self._equipment = equipment
         self._requests = itertools.count(1)
         self._answers: dict[int, do.Answer | do.Refuse] = {}
@@ -117,22 +115,23 @@ class Conductor:
             do.EndSession: self._end_session,
             do.RefuseSession: self._refuse_session,
             do.ForgetSession: self._forget_session,
-            do.MakePage: self._make_page,
-            do.UpdatePage: self._update_page,
-            do.TakeSlot: self._take_slot,
-            do.ClearSlot: self._clear_slot,
-            do.DropPage: self._drop_page,
-            do.AnnounceReclaim: self._announce_reclaim,
             do.Answer: self._keep_answer,
             do.Refuse: self._keep_answer,
+            **self.pages.doers,
         }
+
+    def report_to(self, handover: Handover, recorder: Recorder) -> None:
+        """From now on tells them of leases, and `handover` of sessions that get a worker."""
+        self.handover = self.pages.handover = handover
+        self.pages.recorder = recorder
 
     def feed(self, event: on.Event) -> None:
         """Handles an event and everything that follows from it at once."""
         over = self.node.leases.oversize()
         if over:
             # What such leases have freed meanwhile is there for whoever asks now.
-            self._events.append(on.MemoryObserved({x: self.usage(x).used_bytes for x in over}))
+            used = {lease: self.pages.usage(lease).used_bytes for lease in over}
+            self._events.append(on.MemoryObserved(used))
         self._events.append(event)
         if self._feeding:
             return
@@ -156,15 +155,6 @@ class Conductor:
         answer = self._answers.pop(request)
         return answer.refusal if isinstance(answer, do.Refuse) else answer
 
-    def usage(self, lease_id: str) -> Counters:
-        """Returns what a lease holds and did; zeros if it is not there."""
-        page, lease = self.pages.get(lease_id), self.node.leases.get(lease_id)
-        return Counters() if page is None or lease is None else page.total(list(lease.slots))
-
-    def time_used(self, lease_id: str) -> UsageIs:
-        """Returns what a lease used of its device and waited for; zeros if nobody schedules."""
-        return self.handover.usage(lease_id) if self.handover is not None else no_usage(lease_id)
-
     def kill_idle(self) -> None:
         """Kills the workers without a session that are still there."""
         for pool in self.node.pools.values():
@@ -187,9 +177,7 @@ class Conductor:
         self.desk.close()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        for page in self.pages.values():
-            page.close()
-        self.pages.clear()
+        self.pages.close()
 
     # What workers say
 
@@ -247,7 +235,7 @@ class Conductor:
     def worker_exited(self, worker: int, reason: str) -> None:
         """Hears of a worker's end (WorkerWatcher)."""
         self.workers.pop(worker, None)
-        if self._session_of(worker) is None and not self.node.stopping:
+        if self._session_of(worker) is None and not self.node.standing.stopping:
             log.warning("worker %d: %s", worker, reason)
         self.feed(on.WorkerExited(worker, reason))
 
@@ -363,90 +351,6 @@ class Conductor:
         if visitor is None:
             return
         audit("session_ended", session=action.session, tenant=visitor.tenant, reason=action.reason)
-
-    def _make_page(self, action: do.MakePage) -> None:
-        try:
-            self.pages[action.lease] = LeasePage(action.quota)
-        except OSError as error:
-            # No session of the lease can be assigned then; each is refused.
-            log.error("no page for lease %s: %s", action.lease, error)
-            return
-        if self.handover is not None:
-            self.handover.page_made(action.lease)
-        lease = self.node.leases.get(action.lease)
-        if lease is not None:
-            if self.recorder is not None:
-                self.recorder.lease_made(lease)
-            audit(
-                "lease_granted",
-                lease=lease.id,
-                tenant=lease.key.tenant,
-                key=lease.key.name,
-                device=lease.device,
-                memory_bytes=action.quota.memory_bytes,
-                explicit=lease.explicit,
-            )
-
-    def _update_page(self, action: do.UpdatePage) -> None:
-        page = self.pages.get(action.lease)
-        if page is None:
-            return
-        page.update(action.quota, action.state)
-        if self.handover is not None:
-            self.handover.lease_is(action.lease)
-        audit(
-            "lease_updated",
-            lease=action.lease,
-            memory_bytes=action.quota.memory_bytes,
-            share_request_ppm=action.quota.share_request_ppm,
-            share_limit_ppm=action.quota.share_limit_ppm,
-            state=action.state.name.lower(),
-        )
-
-    def _take_slot(self, action: do.TakeSlot) -> None:
-        page = self.pages.get(action.lease)
-        if page is None:
-            return
-        try:
-            page.take(action.slot, action.session)
-        except WorkerError as error:
-            # A worker of this lease wrote where it must not: nothing that others wait for stops.
-            log.error("lease %s: %s", action.lease, error)
-
-    def _clear_slot(self, action: do.ClearSlot) -> None:
-        page = self.pages.get(action.lease)
-        if page is not None:
-            page.clear(action.slot)
-            if self.handover is not None:
-                self.handover.slot_cleared(action.lease, action.session)
-
-    def _drop_page(self, action: do.DropPage) -> None:
-        page = self.pages.pop(action.lease, None)
-        if page is None:
-            return
-        total = page.total([])
-        page.close()
-        if self.recorder is not None:
-            self.recorder.lease_ended(action.lease, total, self.time_used(action.lease))
-        if self.handover is not None:
-            self.handover.lease_gone(action.lease)
-        audit(
-            "lease_ended",
-            lease=action.lease,
-            peak_bytes=total.peak_bytes,
-            refused=total.refused,
-            launches=total.launches,
-            copied_bytes=total.copied_bytes,
-        )
-        log.info("lease %s ended; peak %s", action.lease, format_bytes(total.peak_bytes))
-
-    def _announce_reclaim(self, action: do.AnnounceReclaim) -> None:
-        audit("lease_reclaim_announced", lease=action.lease, seconds=action.seconds)
-        log.warning(
-            "lease %s ends in %.0f s: its memory was borrowed and the owner needs it",
-            action.lease,
-            action.seconds,
-        )
 
     def _keep_answer(self, action: do.Answer | do.Refuse) -> None:
         self._answers[action.request] = action

@@ -78,10 +78,9 @@ class Daemon:
         self._link = TokenLink(self._state, _setup(config, inventory))
         uuids = {ordinal: facts.uuid for ordinal, facts in inventory.facts.items()}
         self._handover = Handover(self.conductor, self._link, uuids, config.enforcement.enforce)
-        self.conductor.handover = self._handover
         self.observer = Observer(self.conductor, inventory)
         self.recorder = _recorder(config, self.observer, path)
-        self.conductor.recorder = self.recorder
+        self.conductor.report_to(self._handover, self.recorder)
         api_path = str(self._folder / "api")
         self.probes = Probes(_identity(path))
         self.door = FrontDoor(self.conductor.desk, self.probes, api_path, config.limits)

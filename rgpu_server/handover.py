@@ -170,7 +170,7 @@ class Handover:
         for lease in list(leases.values()):
             if not lease.slots and lease.state is not LeaseState.ACTIVE:
                 del leases[lease.id]
-                self._conductor.pages.pop(lease.id).close()
+                self._conductor.pages.give_up(lease.id)
                 self.lease_gone(lease.id)
         if not leases:
             return
@@ -199,7 +199,7 @@ class Handover:
                 self._broken.add(message.lease)
                 self.lease_gone(message.lease)
                 continue
-            self._conductor.pages[lease.id] = page
+            self._conductor.pages.adopt(lease.id, page)
             self._told.add(lease.id)
             leases[lease.id] = lease
         return leases

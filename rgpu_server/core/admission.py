@@ -102,7 +102,7 @@ class _Short:
 
 
 class Admission:
-    """Plans; who carries them out is the book of leases."""
+    """Plans; `Lending` carries them out."""
 
     def __init__(self, devices: Sequence[Device], policy: Policy, quotas: Quotas) -> None:
         self._devices = devices

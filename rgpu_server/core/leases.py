@@ -1,15 +1,15 @@
-"""The book of leases: grant, keep alive, resize, pause, revoke, expire, reclaim."""
+"""The book of leases: grant, join, keep alive, resize, pause, revoke, expire."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rgpu_common.units import format_bytes
-from rgpu_server.core.admission import Admission, Ask, Plan
-from rgpu_server.core.claims import Claims
+from rgpu_server.core.admission import Ask, Plan
 from rgpu_server.core.ended import EndedKeys
 from rgpu_server.core.lease import Joined, Lease, check_drained, check_within, sizes
+from rgpu_server.core.lease_table import LeaseTable
+from rgpu_server.core.lending import Lending, always
 from rgpu_server.core.model import (
     Amount,
     Code,
@@ -28,11 +28,14 @@ from rgpu_server.core.shares import Change, changed, resolve
 from rgpu_server.core.tenants import check_grants, check_tenants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 class LeaseBook:
-    """All leases.  The sums of their memory and of their share requests never pass a device."""
+    """All leases.  The sums of their memory and of their share requests never pass a device.
+
+    Times (`now`) are seconds of the caller's clock, which never goes back.
+    """
 
     def __init__(
         self, devices: Sequence[Device], policy: Policy, tenants: Mapping[str, TenantPolicy]
@@ -41,22 +44,16 @@ class LeaseBook:
         self._policy = policy
         self._tenants = tenants
         self.quotas = Quotas(devices, policy, tenants)
-        self._admission = Admission(devices, policy, self.quotas)
-        self._leases: dict[str, Lease] = {}
-        self._by_key: dict[LeaseKey, Lease] = {}
+        self._table = LeaseTable()
+        self.lending = Lending(devices, policy, self.quotas, self._table)
         self._ended = EndedKeys(policy)
-        self._claims = Claims(policy)
-        self._changed: dict[str, tuple[Lease, bool]] = {}
-        self._noticed: list[Lease] = []
-        self._room = False
-        self._next = 1
 
     def __iter__(self) -> Iterator[Lease]:
-        return iter(tuple(self._leases.values()))
+        return iter(self._table)
 
     def get(self, lease: str) -> Lease | None:
         """Returns the lease with this id, active or draining, or None."""
-        return self._leases.get(lease)
+        return self._table.get(lease)
 
     def adopt(self, lease: Lease, now: float) -> None:
         """Takes over a lease of an earlier daemon, whether or not it would be granted today.  An
@@ -67,61 +64,37 @@ class LeaseBook:
                 lease.ends_at = now + lease.ttl_seconds
             else:
                 lease.ends_at = None if lease.slots else now + self._policy.grace_seconds
-        lease.number = lease.number or self._next
-        self._leases[lease.id] = lease
-        self._by_key[lease.key] = lease
+        lease.number = lease.number or self._table.next_number
+        self._table.add(lease)
         number = lease.id.rpartition("-")[2]
-        self._next = max(self._next, int(number) + 1 if number.isdecimal() else 0)
+        following = int(number) + 1 if number.isdecimal() else 0
+        self._table.next_number = max(self._table.next_number, following)
 
     def has(self, key: LeaseKey) -> bool:
         """True if there is a lease of this key, active or draining."""
-        return key in self._by_key
+        return self._table.of(key) is not None
 
-    def holdings(self, without: Lease | None = None) -> list[Holding]:
+    def holdings(self) -> list[Holding]:
         """Returns what each lease holds."""
-        return [
-            Holding(
-                lease.id,
-                lease.key.tenant,
-                lease.device,
-                lease.amount,
-                lease.number,
-                lease.quota.priority,
-                lease.idle,
-                lease.state is LeaseState.ACTIVE,
-                lease.reclaim_at is not None,
-            )
-            for lease in self._leases.values()
-            if lease is not without
-        ]
+        return self._table.holdings()
 
     def borrowing(self) -> tuple[set[str], set[str]]:
         """Returns the ids of the leases whose share, and whose memory, is borrowed."""
         return self.quotas.borrowing(self.holdings())
-
-    def take_changes(self) -> list[tuple[Lease, bool]]:
-        """Returns the leases that others made to give way, or that got their share back, since
-        this was asked last.  True: it is gone.
-        """
-        changed, self._changed = list(self._changed.values()), {}
-        return changed
-
-    def take_notices(self) -> list[Lease]:
-        """Returns the leases that were told since this was asked last that they will end."""
-        noticed, self._noticed = self._noticed, []
-        return noticed
 
     def grant(
         self, key: LeaseKey, wish: Wish, ttl_seconds: float, now: float
     ) -> tuple[Lease, bool]:
         """Grants an explicit lease; the same grant again keeps it alive.  True: it is new.
 
+        ttl_seconds: 0 for the policy's.
+
         Raises:
             RefusedError: it does not fit, the key has a lease with other sizes, or there are too
                 many.
         """
         ttl = self._ttl(ttl_seconds)
-        held = self._by_key.get(key)
+        held = self._table.of(key)
         if held is None or not held.explicit:
             self._check_grants(key.tenant)
         if held is not None and held.state is LeaseState.ACTIVE:
@@ -141,7 +114,7 @@ class LeaseBook:
         Raises:
             RefusedError: the lease has ended, is too small for the session, or does not fit.
         """
-        held = self._by_key.get(key)
+        held = self._table.of(key)
         if held is None:
             self._ended.check(key, now)
             lease = self._new(key, wish, now)
@@ -163,7 +136,7 @@ class LeaseBook:
 
     def unsettled(self, key: LeaseKey, wish: Wish) -> bool:
         """True if a session of `key` would fit better once the sessions there have ended."""
-        held = self._by_key.get(key)
+        held = self._table.of(key)
         if held is None or held.explicit or held.state is not LeaseState.ACTIVE or not held.slots:
             return False
         quota = held.asked
@@ -195,9 +168,9 @@ class LeaseBook:
         if lease.slots:
             return False
         lease.held_bytes = 0
-        self._room = True
+        self.lending.freed()
         if lease.state is not LeaseState.ACTIVE:
-            self._drop(lease)
+            self.lending.drop(lease)
             return True
         if not lease.explicit:
             lease.ends_at = now + self._policy.grace_seconds
@@ -236,24 +209,25 @@ class LeaseBook:
         if has < lease.asked_share_ppm and asked.share_request_ppm <= lease.asked_share_ppm:
             quota = replace(asked, share_request_ppm=0)  # what it lent back it gets back later
         before = Amount(has, lease.quota.memory_bytes)
-        ask = Ask(lease.key.tenant, lease.device, _always(quota), lease.number, before)
-        self._admit(ask, lease, now)
+        ask = Ask(lease.key.tenant, lease.device, always(quota), lease.number, before)
+        self.lending.admit(ask, lease, now)
         lease.quota, lease.asked_share_ppm = quota, asked.share_request_ppm
         # A worker may say any number; what its lease had bounds what it can hold.
         lease.held_bytes = min(used_bytes, max(before.memory_bytes, lease.held_bytes))
-        self._room = True
+        self.lending.freed()
         return lease
 
     def oversize(self) -> list[str]:
         """Returns the leases that hold more than they have, as far as it is known."""
-        return [x.id for x in self._leases.values() if x.held_bytes > x.quota.memory_bytes]
+        return [x.id for x in self._table if x.held_bytes > x.quota.memory_bytes]
 
     def observe(self, used: Mapping[str, int]) -> None:
         """Takes note of what oversized leases hold now."""
         for lease_id, used_bytes in used.items():
-            lease = self._leases.get(lease_id)
+            lease = self._table.get(lease_id)
             if lease is not None and used_bytes < lease.held_bytes:
-                lease.held_bytes, self._room = used_bytes, True
+                lease.held_bytes = used_bytes
+                self.lending.freed()
 
     def revoke(self, lease_id: str, now: float) -> tuple[Lease, bool]:
         """Ends a lease.  True: it is gone at once, having no session."""
@@ -262,13 +236,13 @@ class LeaseBook:
 
     def end_all(self, now: float) -> list[tuple[Lease, bool]]:
         """Ends all leases because the server is drained.  True: gone at once."""
-        active = [x for x in self._leases.values() if x.state is LeaseState.ACTIVE]
+        active = [x for x in self._table if x.state is LeaseState.ACTIVE]
         return [(lease, self._end(lease, LeaseState.DRAINED, now)) for lease in active]
 
     def expire(self, now: float) -> list[tuple[Lease, bool]]:
         """Ends what was not kept alive until `now`, or is reclaimed now.  True: gone at once."""
         ended = []
-        for lease in list(self._leases.values()):
+        for lease in self._table:
             if lease.state is not LeaseState.ACTIVE:
                 continue
             if lease.reclaim_at is not None and lease.reclaim_at <= now:
@@ -276,18 +250,18 @@ class LeaseBook:
             elif lease.ends_at is not None and lease.ends_at <= now:
                 ended.append((lease, self._end(lease, LeaseState.EXPIRED, now)))
         self._ended.clean(now)
-        self._room |= self._claims.expire(now)
+        self.lending.expire(now)
         return ended
 
     def next_end(self) -> float | None:
         """Returns when `expire` has something to do next."""
-        active = [x for x in self._leases.values() if x.state is LeaseState.ACTIVE]
+        active = [x for x in self._table if x.state is LeaseState.ACTIVE]
         ends = [time for x in active for time in (x.ends_at, x.reclaim_at) if time is not None]
-        return min(ends + self._claims.ends(), default=None)
+        return min(ends + self.lending.ends(), default=None)
 
     def active(self, lease_id: str) -> Lease:
         """Returns an active lease; RefusedError if there is none with this id."""
-        lease = self._leases.get(lease_id)
+        lease = self._table.get(lease_id)
         if lease is None:
             raise RefusedError(
                 Code.LEASE_UNKNOWN,
@@ -299,70 +273,16 @@ class LeaseBook:
             )
         return lease
 
-    def restore(self, now: float) -> None:
-        """Gives back what owners had taken, first come first, where there is room again."""
-        if not self._room:
-            return
-        self._room = False
-        self._review_notices(now)
-        weak = [
-            x
-            for x in self._leases.values()
-            if x.state is LeaseState.ACTIVE and x.quota.share_request_ppm < x.asked_share_ppm
-        ]
-        for lease in weak:
-            ask = Ask(
-                lease.key.tenant, lease.device, _always(lease.asked), lease.number, lease.amount
-            )
-            others = self.holdings(lease)
-            back = Amount(lease.asked_share_ppm, 0)
-            there = Holding("", lease.key.tenant, lease.device, back, lease.number)
-            try:
-                plan = self._admission.plan(ask, others, self._claims.current(now))
-                # What its tenant got meanwhile is within the ceiling without this.
-                self.quotas.check_ceilings(there, others)
-            except RefusedError:
-                continue
-            if plan.fits:
-                self._make_way(plan, now)
-                lease.quota = lease.asked
-                self._changed[lease.id] = (lease, False)
-
-    def _review_notices(self, now: float) -> None:
-        """What is borrowed may stay if nobody waits for it and owners leave as much idle."""
-        wanted = {claim.model for claim in self._claims.current(now)}
-        for model in {device.model for device in self._devices}:
-            leases = [
-                x
-                for x in self._leases.values()
-                if find(self._devices, x.device).model == model and x.state is LeaseState.ACTIVE
-            ]
-            leases.sort(key=lambda x: (-x.quota.priority, x.number))
-            memories = self.borrowing()[1]
-            for lease in [x for x in leases if x.reclaim_at is not None]:
-                when, lease.reclaim_at = lease.reclaim_at, None
-                # An earlier lease of its tenant may have ended: then it is owned now.
-                if lease.id in memories and (model in wanted or self._overdrawn(model)):
-                    lease.reclaim_at = when
-            for lease in reversed([x for x in leases if x.id in memories]):
-                if self._policy.reclaim_memory and self._overdrawn(model):
-                    self._notice(lease, now)
-
-    def _overdrawn(self, model: str) -> bool:
-        borrowed, lent = self.quotas.balance(model, self.holdings(), {})
-        return borrowed.memory_bytes > lent.memory_bytes
-
     # Admission
 
     def _new(self, key: LeaseKey, wish: Wish, now: float) -> Lease:
         self._check_tenants(key.tenant)
         plan = self._place(key, wish, None, now)
-        number = self._next
-        self._next += 1
+        number = self._table.next_number
+        self._table.next_number += 1
         lease = Lease(f"lease-{number}", key, plan.device.ordinal, plan.quota, False, 0.0, None)
         lease.number, lease.asked_share_ppm = number, plan.quota.share_request_ppm
-        self._leases[lease.id] = lease
-        self._by_key[key] = lease
+        self._table.add(lease)
         self._ended.forget(key)
         return lease
 
@@ -370,7 +290,7 @@ class LeaseBook:
         plan = self._place(lease.key, wish, lease, now)
         lease.device, lease.quota = plan.device.ordinal, plan.quota
         lease.asked_share_ppm, lease.reclaim_at = plan.quota.share_request_ppm, None
-        self._room = True
+        self.lending.freed()
 
     def _place(self, key: LeaseKey, wish: Wish, lease: Lease | None, now: float) -> Plan:
         tenant = self.quotas.policy_of(key.tenant)
@@ -378,63 +298,17 @@ class LeaseBook:
         def quota_on(device: Device) -> Quota:
             return resolve(self._policy, tenant, wish, device)
 
-        number = self._next if lease is None else lease.number
-        return self._admit(Ask(key.tenant, wish.device, quota_on, number), lease, now)
-
-    def _admit(self, ask: Ask, lease: Lease | None, now: float) -> Plan:
-        """Makes room as the plan says; RefusedError if there is none, or none yet."""
-        holdings = self.holdings(lease)
-        plan = self._admission.plan(ask, holdings, self._claims.current(now))
-        amount = Amount(plan.quota.share_request_ppm, plan.quota.memory_bytes)
-        more = Amount(
-            amount.share_ppm if amount.share_ppm > ask.before.share_ppm else 0,
-            amount.memory_bytes if amount.memory_bytes > ask.before.memory_bytes else 0,
-        )
-        there = Holding("", ask.tenant, plan.device.ordinal, more, ask.number)
-        empty = {h.lease for h in holdings if h.idle and h.tenant == ask.tenant}
-        try:
-            self.quotas.check_ceilings(there, holdings)
-        except RefusedError:
-            self.quotas.check_ceilings(there, [h for h in holdings if h.lease not in empty])
-            plan = replace(plan, dropped=tuple({*plan.dropped, *empty}))
-        self._make_way(plan, now)
-        if plan.wait:
-            self._claims.add(ask.tenant, plan.device, amount, now)
-            raise self._lent(plan, now)
-        self._claims.met(ask.tenant, plan.device.model, amount)
-        return plan
-
-    def _make_way(self, plan: Plan, now: float) -> None:
-        for lease_id in plan.dropped:
-            self._dismiss(self._leases[lease_id])
-        for lease_id in plan.weakened:
-            lease = self._leases[lease_id]
-            lease.quota = replace(lease.quota, share_request_ppm=0)
-            self._changed[lease.id] = (lease, False)
-        for lease_id in plan.noticed:
-            self._notice(self._leases[lease_id], now)
-
-    def _notice(self, lease: Lease, now: float) -> None:
-        if lease.reclaim_at is None:
-            lease.reclaim_at = now + self._policy.reclaim_seconds
-            self._noticed.append(lease)
-
-    def _lent(self, plan: Plan, now: float) -> RefusedError:
-        times = [x.reclaim_at - now for x in self._leases.values() if x.reclaim_at is not None]
-        return RefusedError(
-            Code.LENT,
-            f"{format_bytes(plan.quota.memory_bytes)} of device {plan.device.ordinal} are lent to "
-            f"others and have been asked back: try again in {max(times, default=0):.0f} s",
-        )
+        number = self._table.next_number if lease is None else lease.number
+        return self.lending.admit(Ask(key.tenant, wish.device, quota_on, number), lease, now)
 
     # Checks
 
     def _check_tenants(self, tenant: str) -> None:
-        there = (x.key.tenant for x in self._leases.values() if not x.idle)
+        there = (x.key.tenant for x in self._table if not x.idle)
         check_tenants(tenant, self._tenants, there, self._policy.max_tenants)
 
     def _check_grants(self, tenant: str) -> None:
-        there = [x.key.tenant for x in self._leases.values() if x.explicit]
+        there = [x.key.tenant for x in self._table if x.explicit]
         check_grants(tenant, self.quotas.policy_of(tenant), there, self._policy.max_leases)
 
     def _ttl(self, seconds: float) -> float:
@@ -465,31 +339,16 @@ class LeaseBook:
             self._ended.add(lease.key, state, now)
         if lease.slots:
             return False
-        self._drop(lease)
+        self.lending.drop(lease)
         return True
 
     def _crowd(self, lease: Lease) -> None:
         """Empty leases of one tenant, and from one address, are not many: the oldest go."""
         for same in (
-            [x for x in self._leases.values() if x.idle and x.key.tenant == lease.key.tenant],
-            [x for x in self._leases.values() if x.idle and x.address == lease.address],
+            [x for x in self._table if x.idle and x.key.tenant == lease.key.tenant],
+            [x for x in self._table if x.idle and x.address == lease.address],
         ):
             same.sort(key=lambda x: (x.ends_at or 0.0, x.number))
             for old in same[: max(len(same) - self._policy.max_idle_leases, 0)]:
-                if old.id in self._leases:
-                    self._dismiss(old)
-
-    def _dismiss(self, lease: Lease) -> None:
-        lease.state = LeaseState.EXPIRED
-        self._drop(lease)
-        self._changed[lease.id] = (lease, True)
-
-    def _drop(self, lease: Lease) -> None:
-        del self._leases[lease.id]
-        del self._by_key[lease.key]
-        self._changed.pop(lease.id, None)
-        self._room = True
-
-
-def _always(quota: Quota) -> Callable[[Device], Quota]:
-    return lambda _device: quota
+                if self._table.get(old.id) is not None:
+                    self.lending.dismiss(old)

@@ -121,7 +121,7 @@ class Collector:
         for pool in conductor.node.pools.values():
             workers.add_metric([pool.library], len(pool))
         yield workers
-        draining = float(conductor.node.drain is not None)
+        draining = float(conductor.node.standing.drain is not None)
         yield GaugeMetricFamily("rgpu_draining", "1: nothing new is taken.", value=draining)
         for name, text, value in (
             ("rgpu_sessions_opened_total", "Sessions opened.", conductor.sessions_opened),

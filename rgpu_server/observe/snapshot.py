@@ -72,8 +72,8 @@ class Observer:
         return [
             LeaseView(
                 lease,
-                self.conductor.usage(lease.id),
-                self.conductor.time_used(lease.id),
+                self.conductor.pages.usage(lease.id),
+                self.conductor.pages.time_used(lease.id),
                 0.0 if lease.ends_at is None else max(lease.ends_at - now, 0.0),
                 lease.id in shares,
                 lease.id in memories,

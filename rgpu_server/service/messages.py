@@ -77,10 +77,10 @@ def change_of(request: lease_pb2.ResizeLeaseRequest) -> Change:
 def node_message(node: Node, now: float) -> node_pb2.Node:
     """Returns the server as a whole."""
     left = None
-    if node.drain is not None and node.drain.ends_at is not None:
-        left = max(node.drain.ends_at - now, 0.0)
+    if node.standing.drain is not None and node.standing.drain.ends_at is not None:
+        left = max(node.standing.drain.ends_at - now, 0.0)
     return node_pb2.Node(
-        draining=node.drain is not None,
+        draining=node.standing.drain is not None,
         end_after_seconds=left,
         leases=sum(1 for _ in node.leases),
         sessions=len(node.sessions),

@@ -16,6 +16,7 @@ from rgpu_server.core.tokens.scheduler import TokenScheduler
 from rgpu_server.tokens.fence import Fence
 from rgpu_server.tokens.health import Health
 from rgpu_server.tokens.page import Phase
+from rgpu_server.tokens.switching import Switching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +35,6 @@ _ABSENT_FIRST_NS = 250 * MS
 _ABSENT_MOST_NS = 2000 * MS
 # What the next holder needs beyond the grant until its first kernel runs.
 _BEGIN_NS = 100_000
-# Hand-overs after an idle device say nothing about this.
-_HAND_OVER_MOST_NS = 5 * MS
 # A gate that works under a grant looks at least every 100 ms.
 STALE_NS = 1000 * MS
 
@@ -55,8 +54,8 @@ class DeviceTokens:
         )
         self.seats: dict[str, Seat] = {}
         self.holder: Seat | None = None
-        self.switches = 0
         self.health = Health()
+        self.switching = Switching(self.health.handovers)
         self.max_kernel_ns = max_kernel_ns
         self._tell = tell
         self._clock = clock
@@ -65,11 +64,6 @@ class DeviceTokens:
         self._events: deque[on.Event] = deque()
         self._feeding = False
         self._started = False
-        self._last: Seat | None = None
-        # Since when the device stands still, while it is decided who is next.
-        self._free_since: int | None = None
-        self._drained_at: int | None = None
-        self._hand_over_ns: int | None = None
         self._prepared: Seat | None = None
         self._recall_at: int | None = None
         self._show_at: int | None = None
@@ -193,23 +187,21 @@ class DeviceTokens:
         until = said.drained_ns if used else now
         held, busy = seat.report(until, said)
         self._put_down(seat)
-        self._drained_at = said.drained_ns if used else None
         if not absent:
             seat.absent, seat.retry_at = 0, None
         empty = said.wanting == 0 or seat.retry_at is not None
         seat.awake = not empty
         event = on.Returned(seat.lease, seat.gen, held, busy, empty, said.kernel_us * 1000)
-        self._free_since = until
+        self.switching.free(until, said.drained_ns if used else None)
         self._feed(event)
-        self._free_since = None
-        self._drained_at = None
+        self.switching.decided()
         if seat is not self.holder:
             seat.say(Phase.NONE)
 
     def _put_down(self, seat: Seat) -> None:
         if self.holder is seat:
             self.holder = self._recall_at = self._show_at = None
-        self._last = seat
+        self.switching.put_down(seat)
 
     # Time
 
@@ -257,8 +249,8 @@ class DeviceTokens:
             if seat.retry_at is not None and seat.retry_at <= now:
                 seat.retry_at = None
                 self.look(seat)
-        if self._hand_over_ns is not None:
-            self.scheduler.expect_hand_overs(self._hand_over_ns + _BEGIN_NS)
+        if self.switching.typical_ns is not None:
+            self.scheduler.expect_hand_overs(self.switching.typical_ns + _BEGIN_NS)
         holder = self.holder
         if holder is not None and (holder.phase is Phase.OPEN or now - holder.since_ns > STALE_NS):
             held, busy = holder.report(now, holder.demand())
@@ -308,8 +300,6 @@ class DeviceTokens:
         seat = self.seats[action.lease]
         seat.gen = action.gen
         now = self._clock()
-        if self._drained_at is not None:
-            self._measure_hand_over(now - self._drained_at)
         if action.until_recall:
             self._show_at = None
             seat.grant(Phase.OPEN, now, 0)
@@ -317,11 +307,7 @@ class DeviceTokens:
             self._show_at = now + action.slice_ns + _SHOW_MARGIN_NS
             seat.grant(Phase.SLICE, now, action.slice_ns)
         self.holder, self._recall_at = seat, None
-        if seat is not self._last:
-            self.switches += 1
-            if self._free_since is not None:
-                self.health.handovers.add(now - self._free_since)
-        self._free_since = None
+        self.switching.granted(seat, now)
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared is not seat:
             prepared.say(Phase.NONE)
@@ -331,12 +317,6 @@ class DeviceTokens:
         if seat is not None and seat.gen == action.gen and seat.phase is Phase.SLICE:
             seat.lengthen(action.slice_ns)
             self._show_at = seat.start_ns + seat.slice_ns + _SHOW_MARGIN_NS
-
-    def _measure_hand_over(self, ns: int) -> None:
-        if ns > _HAND_OVER_MOST_NS:
-            return
-        before = self._hand_over_ns
-        self._hand_over_ns = ns if before is None else before + (ns - before) // 16
 
     def _recall(self, action: do.Recall) -> None:
         seat = self.holder

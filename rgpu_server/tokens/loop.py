@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import gc
 import logging
 import os
-import select
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,15 +13,16 @@ from rgpu_common.errors import ProtocolError, WorkerError
 from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.core.tokens.share import Share
 from rgpu_server.tokens import protocol as say
+from rgpu_server.tokens.daemons import Daemons
 from rgpu_server.tokens.device import DeviceTokens
 from rgpu_server.tokens.page import Phase, TokenView
+from rgpu_server.tokens.poller import EDGE, READ, Poller
 from rgpu_server.tokens.reports import Reports
 from rgpu_server.tokens.seats import Seat, WorkerSeat
 from rgpu_server.workers.pages import Counters, LeasePage
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
     from rgpu_server.tokens.home import Home
     from rgpu_server.tokens.priority import Priority
@@ -40,9 +38,6 @@ _COLLECT_TICKS = 600
 _MAX_SIGNALS = 4000
 _LOG_BYTES = 65536
 _LEFT_OUT = "the page of this session's lease cannot be used; start the program again"
-_READ = select.EPOLLIN
-# An eventfd that is edge-triggered need not be read: every write is a new edge.
-_SIGNAL = select.EPOLLIN | select.EPOLLET
 
 
 class TokenLoop:
@@ -54,16 +49,15 @@ class TokenLoop:
         daemon: socket.socket | None = None,
         priority: Priority | None = None,
     ) -> None:
-        self._epoll = select.epoll()
+        self._poller = Poller()
+        self._daemons = Daemons(self._poller, self._handle, self._daemon_left)
         self._home = home
         self._priority = priority
-        self._handlers: dict[int, Callable[[], None]] = {}
         self._devices: dict[int, DeviceTokens] = {}
         self._seats: dict[str, Seat] = {}
         self._workers: dict[int, WorkerSeat] = {}
         # Leases of the daemon that is there whose pages cannot be used.
         self._left_out: set[str] = set()
-        self._daemon: say.Channel | None = None
         self._started = False
         self._stopping = False
         self._tick_at = 0
@@ -72,9 +66,9 @@ class TokenLoop:
         self._ticks = 0
         self._reports = Reports()
         if home is not None:
-            self._watch(home.listener.fileno(), _READ, self._accept)
+            self._poller.watch(home.listener.fileno(), READ, self._accept)
         if daemon is not None:
-            self._meet(say.Channel(daemon))
+            self._daemons.meet(daemon)
 
     def run(self) -> None:
         """Serves until nobody needs it any more."""
@@ -89,10 +83,8 @@ class TokenLoop:
                 due = device.due()
                 if due is not None and due <= now:
                     device.act(now)
-            for fd, _ in self._wait():
-                handler = self._handlers.get(fd)
-                if handler is not None:
-                    handler()
+            self._due = max(self._next_due(), self._seen)
+            self._poller.serve(self._due)
 
     def stop(self) -> None:
         """Ends `run` soon; safe in a signal handler."""
@@ -100,13 +92,12 @@ class TokenLoop:
 
     def close(self) -> None:
         """Closes everything; workers go on with the grants that they have."""
-        if self._daemon is not None:
-            self._daemon.close()
+        self._daemons.close()
         for seat in self._seats.values():
             seat.page.close()
         for worker in self._workers.values():
             worker.close()
-        self._epoll.close()
+        self._poller.close()
 
     def _look_at_clock(self) -> int:
         now, seen, due = time.monotonic_ns(), self._seen, self._due
@@ -119,31 +110,18 @@ class TokenLoop:
                 device.slip(by)
         return now
 
-    def _wait(self) -> list[tuple[int, int]]:
-        """Sleeps until something happens or is due.  epoll alone counts in whole milliseconds."""
+    def _next_due(self) -> int:
         due = self._tick_at
         for device in self._devices.values():
             at = device.due()
             if at is not None and at < due:
                 due = at
-        self._due = max(due, self._seen)
-        left = (due - time.monotonic_ns()) / 1e9
-        if left > 0:
-            select.select([self._epoll], [], [], left)
-        return self._epoll.poll(0)
-
-    def _watch(self, fd: int, events: int, handler: Callable[[], None]) -> None:
-        self._handlers[fd] = handler
-        self._epoll.register(fd, events)
-
-    def _unwatch(self, fd: int) -> None:
-        if self._handlers.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
+        return due
 
     def _over(self) -> bool:
         if self._stopping:
             return True
-        if self._daemon is not None or self._workers:
+        if self._daemons.here or self._workers:
             return False
         return self._home is None or self._home.leave()
 
@@ -161,11 +139,11 @@ class TokenLoop:
             seat.signals = 0
         for device in self._devices.values():
             device.tick(now)
-        if self._daemon is not None:
+        if self._daemons.here:
             # The next figures replace these: a daemon that does not read gets no queue of them.
-            if not self._daemon.waiting:
-                self._reports.send(self._devices, self._tell)
-            self._flush()
+            if not self._daemons.behind:
+                self._reports.send(self._devices, self._daemons.tell)
+            self._daemons.flush()
         if self._ticks % _COLLECT_TICKS == 0:
             gc.collect()
 
@@ -174,7 +152,7 @@ class TokenLoop:
     def _signalled(self, seat: Seat) -> None:
         seat.signals += 1
         if seat.signals > _MAX_SIGNALS:
-            self._unwatch(seat.page.signal_fd)
+            self._poller.unwatch(seat.page.signal_fd)
         self._look(seat)
 
     def _look(self, seat: Seat) -> None:
@@ -215,7 +193,7 @@ class TokenLoop:
         self._place(seat)
 
     def _hear(self, seat: Seat) -> None:
-        self._watch(seat.page.signal_fd, _SIGNAL, lambda: self._signalled(seat))
+        self._poller.watch(seat.page.signal_fd, EDGE, lambda: self._signalled(seat))
 
     def _place(self, seat: Seat) -> None:
         device = self._devices.get(seat.device)
@@ -243,7 +221,7 @@ class TokenLoop:
         device = self._devices.get(seat.device)
         if device is not None:
             device.remove(seat)
-        self._unwatch(seat.page.signal_fd)
+        self._poller.unwatch(seat.page.signal_fd)
         seat.page.close()
 
     def _worker_is(self, m: say.WorkerIs, fds: list[int]) -> None:
@@ -258,7 +236,7 @@ class TokenLoop:
             worker.close()
             raise ProtocolError(f"session {m.session} is of no known lease, or known already")
         self._workers[m.session] = seat.workers[m.session] = worker
-        self._watch(worker.pidfd, _READ, lambda: self._exited(seat, worker))
+        self._poller.watch(worker.pidfd, READ, lambda: self._exited(seat, worker))
         self._look(seat)
 
     def _worker_gone(self, m: say.WorkerGone, _fds: list[int]) -> None:
@@ -276,7 +254,7 @@ class TokenLoop:
         if not worker.exited():
             return
         self._forget(seat, worker)
-        if self._daemon is not None:
+        if self._daemons.here:
             seat.dead[worker.slot] = worker.session
         else:
             seat.page.clear(worker.slot)
@@ -284,8 +262,8 @@ class TokenLoop:
 
     def _forget(self, seat: Seat, worker: WorkerSeat) -> None:
         del self._workers[worker.session], seat.workers[worker.session]
-        self._unwatch(worker.pidfd)
-        self._unwatch(worker.log_fd)
+        self._poller.unwatch(worker.pidfd)
+        self._poller.unwatch(worker.log_fd)
         worker.close()
 
     # Daemons
@@ -295,28 +273,18 @@ class TokenLoop:
         connection = self._home.accept()
         if connection is None:
             return
-        if self._daemon is not None:
-            self._daemon_left()
-        self._meet(say.Channel(connection))
-
-    def _meet(self, daemon: say.Channel) -> None:
+        self._daemons.leave()
         for worker in self._workers.values():
-            self._unwatch(worker.log_fd)
-        self._daemon = daemon
-        self._watch(daemon.fileno(), _READ, self._daemon_said)
+            self._poller.unwatch(worker.log_fd)
+        self._daemons.meet(connection)
 
     def _daemon_left(self) -> None:
         """From now on the slots of workers that end are ours to clear, and their logs to read."""
-        daemon, self._daemon = self._daemon, None
-        if daemon is None:
-            return
-        self._unwatch(daemon.fileno())
-        daemon.close()
         self._left_out.clear()
         self._clear_dead()
         for worker in self._workers.values():
             if worker.log_fd >= 0:
-                self._watch(worker.log_fd, _READ, partial(self._drop_log, worker))
+                self._poller.watch(worker.log_fd, READ, partial(self._drop_log, worker))
 
     def _clear_dead(self) -> None:
         for seat in self._seats.values():
@@ -335,21 +303,7 @@ class TokenLoop:
             return
         except OSError as error:
             log.warning("a worker's log: %s", error)
-        self._unwatch(fd)
-
-    def _daemon_said(self) -> None:
-        try:
-            while self._daemon is not None:
-                got = self._daemon.receive()
-                if got is None:
-                    break
-                self._handle(*got)
-            self._flush()
-        except EOFError:
-            self._daemon_left()
-        except ProtocolError as error:
-            log.error("the daemon is left: %s", error)
-            self._daemon_left()
+        self._poller.unwatch(fd)
 
     def _handle(self, message: say.Message, fds: list[int]) -> None:
         if isinstance(message, say.LeaseIs):
@@ -402,29 +356,13 @@ class TokenLoop:
                 ended=page.ended.numbers(),
                 record=seat.record,
             )
-            self._tell(message, [page.fd, page.signal_fd])
+            self._daemons.tell(message, [page.fd, page.signal_fd])
             for w in seat.workers.values():
                 fds = [fd for fd in (w.pidfd, w.control_fd, w.log_fd) if fd >= 0]
-                self._tell(say.WorkerIs(w.session, seat.lease, w.slot, w.pid, w.record), fds)
-        self._tell(say.Told(len(self._seats), len(self._workers)))
+                worker = say.WorkerIs(w.session, seat.lease, w.slot, w.pid, w.record)
+                self._daemons.tell(worker, fds)
+        self._daemons.tell(say.Told(len(self._seats), len(self._workers)))
 
     def _note(self, session: int, sentence: str) -> None:
         log.warning("session %d: %s", session, sentence)
-        self._tell(say.Noted(session, sentence))
-
-    def _tell(self, message: say.Message, fds: list[int] | None = None) -> None:
-        if self._daemon is not None:
-            # That it is gone is heard where it is read from.
-            with contextlib.suppress(OSError):
-                self._daemon.send(message, fds or ())
-
-    def _flush(self) -> None:
-        daemon = self._daemon
-        if daemon is None:
-            return
-        try:
-            daemon.flush()
-        except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.ECONNRESET):
-                log.warning("the daemon's socket: %s", error)
-        self._epoll.modify(daemon.fileno(), _READ | (select.EPOLLOUT if daemon.waiting else 0))
+        self._daemons.tell(say.Noted(session, sentence))

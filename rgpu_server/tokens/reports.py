@@ -55,7 +55,7 @@ def _device(number: int, device: DeviceTokens) -> DeviceIs:
     health = device.health
     return DeviceIs(
         device=number,
-        switches=device.switches,
+        switches=device.switching.switches,
         fenced=health.fenced,
         decision_ns=health.decisions.total_ns,
         decisions=tuple(health.decisions.counts),

@@ -13,12 +13,11 @@ from rgpu_server.config import (
     DeviceSpec,
     Emulated,
     Enforcement,
-    Overrides,
     ServerConfig,
     default_memory_bytes,
-    load_config,
     pool_of,
 )
+from rgpu_server.config_reader import Overrides, load_config
 from rgpu_server.core.identity import Require
 from rgpu_server.core.model import Amount, Device, TenantPolicy
 from rgpu_server.devices import Inventory, strange_models

@@ -337,7 +337,7 @@ async def test_a_server_without_descriptors_refuses_and_goes_on(
             raise OSError(24, "Too many open files")
 
         with monkeypatch.context() as patch:
-            patch.setattr("rgpu_server.conductor.LeasePage", no_page)
+            patch.setattr("rgpu_server.lease_pages.LeasePage", no_page)
             status, sentence = await refused(await server.hello(lease_key="one"))
             assert status == 999
             assert "ended before it was open" in sentence

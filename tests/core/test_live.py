@@ -14,8 +14,9 @@ from rgpu_server.core.model import (
     TenantPolicy,
     Wish,
 )
-from rgpu_server.core.node import Drain, Node
+from rgpu_server.core.node import Node
 from rgpu_server.core.shares import Change
+from rgpu_server.core.standing import Drain
 
 GIB = 1 << 30
 POLICY = Policy(warm_workers=0)
@@ -209,7 +210,7 @@ def test_a_drain_with_an_end_ends_everything_then_and_keys_are_free_again() -> N
     assert [a.session for a in actions if isinstance(a, do.EndSession)] == [1]
     n.handle(on.WorkerExited(worker, "told to"), 11.5)
     assert list(n.leases) == []
-    assert n.drain == Drain(None)
+    assert n.standing.drain == Drain(None)
     n.handle(on.UndrainRequested(3), 12.0)
     # Nobody granted the first one, so its container may come back.
     assert isinstance(n.handle(session(2, ""), 12.0)[0], do.MakePage)
@@ -222,7 +223,7 @@ def test_a_drain_at_once_and_one_that_makes_no_sense() -> None:
     n = node()
     n.handle(grant("a"), 0.0)
     assert refusal(n.handle(on.DrainRequested(2, -1.0), 1.0))[0] is Code.BAD_REQUEST
-    assert n.drain is None
+    assert n.standing.drain is None
     assert do.DropPage("lease-1") in n.handle(on.DrainRequested(3, 0.0), 1.0)
 
 

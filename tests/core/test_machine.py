@@ -217,7 +217,7 @@ class Server(RuleBasedStateMachine):
         self.feed(on.DrainRequested(number, seconds))
         assert number in self.answered
 
-    @precondition(lambda self: self.node.drain is not None)
+    @precondition(lambda self: self.node.standing.drain is not None)
     @rule()
     def undrain(self) -> None:
         number = self.request()

@@ -1,7 +1,8 @@
 """An independent reference runner for compiled kernels: the contract of kernel_abi.h in plain Python.
 
-It loads an object with llvmlite's linker, keeps a small arena, and schedules coroutines one resume at a time.  It is
-slow and has no fault guard: it exists so that every instruction can be compared with NumPy without the device.
+It loads an object with llvmlite's linker and keeps a small arena; threads that wait for each other are coroutines
+(`block.py`), resumed one at a time.  It is slow and has no fault guard: it exists so that every instruction can be
+compared with NumPy without the device.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
+from ptx.block import Block
 
 from rgpu_emu.lower import abi
 from rgpu_emu.lower.codegen import host
@@ -30,19 +31,7 @@ GUARD_BYTES = 1 << 16
 SHARED_AT = 1 << 20
 LOCAL_AT = 8 << 20
 HEAP_AT = 32 << 20
-OP_NAMES = {number: name for name, number in abi.OP.items()}
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
-
-
-class DeadlockError(AssertionError):
-    """No thread of the block can go on."""
-
-
-@dataclass
-class Trap(Exception):
-    """The kernel ended the launch."""
-
-    result: int
 
 
 @dataclass
@@ -69,10 +58,6 @@ class Arena:
     def get(self, address: int, like: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         at = address - self.base
         return self.view[at : at + like.nbytes].view(like.dtype).reshape(like.shape).copy()
-
-
-def entry_names(source: str) -> list[str]:
-    return list(link([source]).entries)
 
 
 class Kernel:
@@ -277,191 +262,4 @@ class Launch:
                 ctypes.addressof(info)
             )
         else:
-            Block(self, info).run()
-
-
-class Block:
-    """The coroutines of one block and their scheduler."""
-
-    def __init__(self, launch: Launch, info: ctypes.Array[ctypes.c_char]) -> None:
-        self.launch, self.count = launch, launch.count
-        self.arrived: dict[int, int] = {}
-        kernel = launch.kernel
-        size = ctypes.c_uint64.from_address(kernel.symbol("rgpu_frame_bytes")).value
-        start = ctypes.CFUNCTYPE(
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p
-        )(kernel.symbol("rgpu_thread"))
-        self.frames = ctypes.create_string_buffer(size * self.count + 64)
-        base = (ctypes.addressof(self.frames) + 63) // 64 * 64
-        self.handles = [
-            start(ctypes.addressof(info), t, base + t * size) for t in range(self.count)
-        ]
-
-    def alive(self, thread: int) -> bool:
-        return bool(ctypes.c_uint64.from_address(self.handles[thread]).value)
-
-    def resume(self, thread: int) -> None:
-        function = ctypes.c_uint64.from_address(self.handles[thread]).value
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(self.handles[thread])
-
-    def state(self, thread: int) -> tuple[int, int, int, int, int]:
-        return struct.unpack_from("<IIIIQ", self.launch.threads, thread * abi.THREAD_BYTES)  # type: ignore[return-value]
-
-    def answer(self, thread: int, value: int) -> None:
-        struct.pack_into(
-            "<Q", self.launch.threads, thread * abi.THREAD_BYTES + 24, value & (1 << 64) - 1
-        )
-
-    def run(self) -> None:
-        while True:
-            waiting = [t for t in range(self.count) if self.alive(t)]
-            if not waiting:
-                return
-            ready = self._ready(waiting)
-            if not ready:
-                raise DeadlockError(
-                    f"{len(waiting)} threads wait: {[OP_NAMES[self.state(t)[0]] for t in waiting][:8]}"
-                )
-            for thread in ready:
-                self.resume(thread)
-
-    def _ready(self, waiting: list[int]) -> list[int]:
-        ready: list[int] = []
-        bars: dict[int, list[int]] = {}
-        warps: dict[int, list[int]] = {}
-        for t in waiting:
-            name = OP_NAMES[self.state(t)[0]]
-            if name == "yield":
-                ready.append(t)
-            elif name.startswith("bar."):
-                bars.setdefault(self.state(t)[2], []).append(t)
-            else:
-                warps.setdefault(t // 32, []).append(t)
-        for threads in bars.values():
-            ready += self._barrier(threads, len(waiting))
-        for threads in warps.values():
-            ready += self._warp(threads)
-        return ready or self._active_masks(warps)
-
-    def _barrier(self, threads: list[int], live: int) -> list[int]:
-        want = self.state(threads[0])[3] or live
-        arrived = self.arrived.get(self.state(threads[0])[2], 0)
-        if len(threads) + arrived < want:
-            early = [t for t in threads if OP_NAMES[self.state(t)[0]] == "bar.arrive"]
-            if early:
-                self.arrived[self.state(threads[0])[2]] = arrived + len(early)
-            return early
-        self.arrived.pop(self.state(threads[0])[2], None)
-        values = [self.state(t)[4] & 1 for t in threads]
-        for t in threads:
-            op = OP_NAMES[self.state(t)[0]]
-            self.answer(
-                t,
-                {
-                    "bar.red.popc": sum(values),
-                    "bar.red.and": int(all(values)),
-                    "bar.red.or": int(any(values)),
-                }.get(op, 0),
-            )
-        return threads
-
-    def _warp(self, threads: list[int]) -> list[int]:
-        ready: list[int] = []
-        groups: dict[tuple[int, int], list[int]] = {}
-        for t in threads:
-            op, mask, *_ = self.state(t)
-            groups.setdefault((op, mask), []).append(t)
-        for (op, mask), group in groups.items():
-            name = OP_NAMES[op]
-            if name == "activemask":
-                continue
-            live = sum(
-                1 << t % 32
-                for t in range(group[0] // 32 * 32, min(group[0] // 32 * 32 + 32, self.count))
-                if self.alive(t)
-            )
-            if sum(1 << t % 32 for t in group) == mask & live:
-                self._resolve(name, {t % 32: self.state(t) for t in group}, group)
-                ready += group
-        return ready
-
-    def _active_masks(self, warps: dict[int, list[int]]) -> list[int]:
-        ready: list[int] = []
-        for threads in warps.values():
-            here = [t for t in threads if OP_NAMES[self.state(t)[0]] == "activemask"]
-            for t in here:
-                self.answer(t, sum(1 << u % 32 for u in here))
-            ready += here
-        return ready
-
-    def _resolve(
-        self, name: str, lanes: dict[int, tuple[int, int, int, int, int]], group: list[int]
-    ) -> None:
-        for t in group:
-            self.answer(
-                t, resolve(name, t % 32, {lane: s[4] for lane, s in lanes.items()}, lanes[t % 32])
-            )
-
-
-def resolve(
-    name: str, lane: int, values: dict[int, int], state: tuple[int, int, int, int, int]
-) -> int:
-    """The result of a warp operation for one lane, from the manual's pseudo code."""
-    family, _, mode = name.partition(".")
-    if family == "shfl":
-        return _shuffle(mode, lane, values, state[2], state[3])
-    if family == "vote":
-        bits = {n: v & 1 for n, v in values.items()}
-        return {
-            "all": int(all(bits.values())),
-            "any": int(any(bits.values())),
-            "uni": int(len(set(bits.values())) == 1),
-            "ballot": sum(b << n for n, b in bits.items()),
-        }[mode]
-    if family == "match":
-        if mode == "any":
-            return sum(1 << n for n, v in values.items() if v == values[lane])
-        same = len(set(values.values())) == 1
-        return (sum(1 << n for n in values) | 1 << 32) if same else 0
-    if family == "redux":
-        return _redux(mode, [v & 0xFFFFFFFF for v in values.values()])
-    return 0
-
-
-def _shuffle(mode: str, lane: int, values: dict[int, int], b: int, c: int) -> int:
-    segment, clamp = c >> 8 & 31, c & 31
-    b &= 31
-    top = lane & segment | clamp & ~segment & 31
-    low = lane & segment
-    if mode == "up":
-        source, ok = lane - b, lane - b >= top
-    elif mode == "down":
-        source, ok = lane + b, lane + b <= top
-    elif mode == "bfly":
-        source, ok = lane ^ b, lane ^ b <= top
-    else:
-        source = low | b & ~segment & 31
-        ok = source <= top
-    value = values.get(source if ok else lane, 0) & 0xFFFFFFFF
-    return value | int(ok) << 32
-
-
-def _redux(mode: str, values: list[int]) -> int:
-    signed = [v - (1 << 32) if v >> 31 else v for v in values]
-    total = {
-        "add": sum(values),
-        "min.s": min(signed),
-        "max.s": max(signed),
-        "min.u": min(values),
-        "max.u": max(values),
-    }
-    if mode in total:
-        return total[mode] & 0xFFFFFFFF
-    out = values[0]
-    for v in values[1:]:
-        out = {"and": out & v, "or": out | v, "xor": out ^ v}[mode]
-    return out
-
-
-def ptx_file(name: str) -> str:
-    return (Path(__file__).parent / "kernels" / name).read_text()
+            Block(self.kernel.symbol, info, self.threads, self.count).run()

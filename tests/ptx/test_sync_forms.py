@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx.harness import DeadlockError
+from ptx.block import DeadlockError
 from ptx.program import kernel, run
 
 from rgpu_emu.lower import abi

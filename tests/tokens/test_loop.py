@@ -351,8 +351,8 @@ def test_a_daemon_that_does_not_read_gets_no_queue_of_reports() -> None:
     channel, loop = say.Channel(ours), TokenLoop(daemon=theirs)
     try:
         channel.send(say.Setup((0,), 60_000))
-        loop._daemon_said()
-        there = loop._daemon
+        loop._daemons._said()
+        there = loop._daemons._channel
         assert there is not None
         ticks = 0
         while not there.waiting:

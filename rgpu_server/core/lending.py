@@ -1,0 +1,186 @@
+"""Who gives way for whom: carries out the plans of admission, and gives back what was taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rgpu_common.units import format_bytes
+from rgpu_server.core.admission import Admission, Ask, Plan
+from rgpu_server.core.claims import Claims
+from rgpu_server.core.model import Amount, Code, LeaseState, RefusedError
+from rgpu_server.core.placement import find
+from rgpu_server.core.quota import Holding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rgpu_server.core.lease import Lease
+    from rgpu_server.core.lease_table import LeaseTable
+    from rgpu_server.core.model import Device, Policy, Quota
+    from rgpu_server.core.quota import Quotas
+
+
+class Lending:
+    """Makes room among the leases of `table`.  Times are seconds of the caller's clock."""
+
+    def __init__(
+        self, devices: Sequence[Device], policy: Policy, quotas: Quotas, table: LeaseTable
+    ) -> None:
+        self._devices = devices
+        self._policy = policy
+        self._quotas = quotas
+        self._table = table
+        self._admission = Admission(devices, policy, quotas)
+        self._claims = Claims(policy)
+        self._changed: dict[str, tuple[Lease, bool]] = {}
+        self._noticed: list[Lease] = []
+        self._room = False
+
+    def take_changes(self) -> list[tuple[Lease, bool]]:
+        """Returns the leases that others made to give way, or that got their share back, since
+        this was asked last.  True: it is gone.
+        """
+        changed, self._changed = list(self._changed.values()), {}
+        return changed
+
+    def take_notices(self) -> list[Lease]:
+        """Returns the leases that were told since this was asked last that they will end."""
+        noticed, self._noticed = self._noticed, []
+        return noticed
+
+    def admit(self, ask: Ask, lease: Lease | None, now: float) -> Plan:
+        """Makes room as the plan says.  `lease`: the one that changes, None for a new one.
+
+        Raises:
+            RefusedError: there is no room, or none yet: then the tenant has a claim to it.
+        """
+        holdings = self._table.holdings(lease)
+        plan = self._admission.plan(ask, holdings, self._claims.current(now))
+        amount = Amount(plan.quota.share_request_ppm, plan.quota.memory_bytes)
+        more = Amount(
+            amount.share_ppm if amount.share_ppm > ask.before.share_ppm else 0,
+            amount.memory_bytes if amount.memory_bytes > ask.before.memory_bytes else 0,
+        )
+        there = Holding("", ask.tenant, plan.device.ordinal, more, ask.number)
+        empty = {h.lease for h in holdings if h.idle and h.tenant == ask.tenant}
+        try:
+            self._quotas.check_ceilings(there, holdings)
+        except RefusedError:
+            self._quotas.check_ceilings(there, [h for h in holdings if h.lease not in empty])
+            plan = replace(plan, dropped=tuple({*plan.dropped, *empty}))
+        self._make_way(plan, now)
+        if plan.wait:
+            self._claims.add(ask.tenant, plan.device, amount, now)
+            raise self._lent(plan, now)
+        self._claims.met(ask.tenant, plan.device.model, amount)
+        return plan
+
+    def freed(self) -> None:
+        """A lease holds less than before: `restore` has something to look at."""
+        self._room = True
+
+    def dismiss(self, lease: Lease) -> None:
+        """Ends an empty lease; its key is free at once."""
+        lease.state = LeaseState.EXPIRED
+        self.drop(lease)
+        self._changed[lease.id] = (lease, True)
+
+    def drop(self, lease: Lease) -> None:
+        """A lease is gone, with all its sessions."""
+        self._table.remove(lease)
+        self._changed.pop(lease.id, None)
+        self._room = True
+
+    def expire(self, now: float) -> None:
+        """Forgets what owners waited for and did not come for in time."""
+        self._room |= self._claims.expire(now)
+
+    def ends(self) -> list[float]:
+        """Returns when `expire` has something to do."""
+        return self._claims.ends()
+
+    def restore(self, now: float) -> None:
+        """Gives back what owners had taken, first come first, where there is room again."""
+        if not self._room:
+            return
+        self._room = False
+        self._review_notices(now)
+        weak = [
+            x
+            for x in self._table
+            if x.state is LeaseState.ACTIVE and x.quota.share_request_ppm < x.asked_share_ppm
+        ]
+        for lease in weak:
+            ask = Ask(
+                lease.key.tenant, lease.device, always(lease.asked), lease.number, lease.amount
+            )
+            others = self._table.holdings(lease)
+            back = Amount(lease.asked_share_ppm, 0)
+            there = Holding("", lease.key.tenant, lease.device, back, lease.number)
+            try:
+                plan = self._admission.plan(ask, others, self._claims.current(now))
+                # What its tenant got meanwhile is within the ceiling without this.
+                self._quotas.check_ceilings(there, others)
+            except RefusedError:
+                continue
+            if plan.fits:
+                self._make_way(plan, now)
+                lease.quota = lease.asked
+                self._changed[lease.id] = (lease, False)
+
+    def _review_notices(self, now: float) -> None:
+        """What is borrowed may stay if nobody waits for it and owners leave as much idle."""
+        wanted = {claim.model for claim in self._claims.current(now)}
+        for model in {device.model for device in self._devices}:
+            leases = [
+                x
+                for x in self._table
+                if find(self._devices, x.device).model == model and x.state is LeaseState.ACTIVE
+            ]
+            leases.sort(key=lambda x: (-x.quota.priority, x.number))
+            memories = self._quotas.borrowing(self._table.holdings())[1]
+            for lease in [x for x in leases if x.reclaim_at is not None]:
+                when, lease.reclaim_at = lease.reclaim_at, None
+                # An earlier lease of its tenant may have ended: then it is owned now.
+                if lease.id in memories and (model in wanted or self._overdrawn(model)):
+                    lease.reclaim_at = when
+            for lease in reversed([x for x in leases if x.id in memories]):
+                if self._policy.reclaim_memory and self._overdrawn(model):
+                    self._notice(lease, now)
+
+    def _overdrawn(self, model: str) -> bool:
+        borrowed, lent = self._quotas.balance(model, self._table.holdings(), {})
+        return borrowed.memory_bytes > lent.memory_bytes
+
+    def _make_way(self, plan: Plan, now: float) -> None:
+        for lease in map(self._named, plan.dropped):
+            self.dismiss(lease)
+        for lease in map(self._named, plan.weakened):
+            lease.quota = replace(lease.quota, share_request_ppm=0)
+            self._changed[lease.id] = (lease, False)
+        for lease in map(self._named, plan.noticed):
+            self._notice(lease, now)
+
+    def _named(self, lease_id: str) -> Lease:
+        lease = self._table.get(lease_id)
+        assert lease is not None, "a plan names leases that there are"
+        return lease
+
+    def _notice(self, lease: Lease, now: float) -> None:
+        if lease.reclaim_at is None:
+            lease.reclaim_at = now + self._policy.reclaim_seconds
+            self._noticed.append(lease)
+
+    def _lent(self, plan: Plan, now: float) -> RefusedError:
+        times = [x.reclaim_at - now for x in self._table if x.reclaim_at is not None]
+        return RefusedError(
+            Code.LENT,
+            f"{format_bytes(plan.quota.memory_bytes)} of device {plan.device.ordinal} are lent to "
+            f"others and have been asked back: try again in {max(times, default=0):.0f} s",
+        )
+
+
+def always(quota: Quota) -> Callable[[Device], Quota]:
+    """Returns the same ceilings on every device."""
+    return lambda _device: quota

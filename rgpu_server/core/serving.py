@@ -1,0 +1,274 @@
+"""Sessions and workers: every session gets a worker, or a sentence that says why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rgpu_server.core import actions as do
+from rgpu_server.core import events as on
+from rgpu_server.core.lease import Joined
+from rgpu_server.core.model import Code, LeaseKey, Refusal, RefusedError, SessionState
+from rgpu_server.core.placement import find
+from rgpu_server.core.pool import WorkerPool
+from rgpu_server.core.sessions import Session, SessionTable
+from rgpu_server.core.tenants import check_sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rgpu_server.core.leases import LeaseBook
+    from rgpu_server.core.model import Device, Policy
+    from rgpu_server.core.outbox import Outbox
+    from rgpu_server.core.standing import Standing
+
+_LEFT = "its client left before it was open"
+
+
+class Serving:
+    """Brings sessions from their request to their end.  Times are seconds of the caller's clock.
+
+    pools: one per library, with all workers.  settling: session -> its request, which waits for
+    its lease to settle, and until when.
+    handlers: one row per event type that is about a session or a worker.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        policy: Policy,
+        leases: LeaseBook,
+        standing: Standing,
+        out: Outbox,
+    ) -> None:
+        self.sessions = SessionTable()
+        self.pools = {d.library: WorkerPool(d.library, policy) for d in devices}
+        self.settling: dict[int, tuple[on.SessionRequested, float]] = {}
+        self._devices = devices
+        self._policy = policy
+        self._leases = leases
+        self._standing = standing
+        self._out = out
+        self._next_worker = 1
+        self.handlers: dict[type[Any], Callable[[Any, float], None]] = {
+            on.SessionRequested: self._requested,
+            on.ClientLeft: self._client_left,
+            on.WorkerReady: self._worker_ready,
+            on.SessionOpened: self._opened,
+            on.SessionRefusedByWorker: self._refused_by_worker,
+            on.WorkerExited: self._worker_exited,
+        }
+
+    def next_wake(self, now: float) -> float | None:
+        """Returns when time alone changes something here; None: never."""
+        times = [self.sessions.next_deadline(), *(until for _, until in self.settling.values())]
+        if not self._standing.stopping:
+            times += [
+                p.next_start(len(self.sessions.waiting(p.library)), now)
+                for p in self.pools.values()
+            ]
+        return min((t for t in times if t is not None), default=None)
+
+    def adopt(self, session: Session) -> None:
+        """Takes over a session of an earlier daemon, with its worker."""
+        assert session.worker is not None
+        self.sessions.add(session)
+        self.pools[session.library].adopt(session.worker, session.id)
+        self._next_worker = max(self._next_worker, session.worker + 1)
+
+    def settle(self, now: float) -> None:
+        """Opens the sessions that need not wait for their lease to become empty, or no longer."""
+        stopping = self._standing.stopping
+        for event, until in list(self.settling.values()):
+            if stopping or until <= now or not self._leases.unsettled(_key(event), event.wish):
+                del self.settling[event.session]
+                self._open(event, now)
+
+    def refill(self, now: float) -> None:
+        """Starts the workers that are wanted."""
+        if self._standing.stopping:
+            return
+        for pool in self.pools.values():
+            for _ in range(pool.to_start(len(self.sessions.waiting(pool.library)), now)):
+                pool.started(self._next_worker)
+                self._out.add(do.StartWorker(self._next_worker, pool.library))
+                self._next_worker += 1
+
+    def stop_idle(self) -> None:
+        """Lets the workers end that have no session."""
+        for pool in self.pools.values():
+            for worker in pool.idle():
+                self._out.add(do.StopWorker(worker))
+
+    def end(self, session: Session, refusal: Refusal, now: float) -> None:
+        """Ends a session: its worker says why, or the shell where it has none."""
+        if session.worker is None:
+            self._out.add(do.RefuseSession(session.id, refusal))
+            self._gone(session, refusal.sentence, now)
+        elif session.state is not SessionState.ENDING:
+            session.state = SessionState.ENDING
+            session.deadline = now + self._policy.end_seconds
+            self._out.add(do.EndSession(session.worker, session.id, refusal.sentence))
+
+    def end_late(self, now: float) -> None:
+        """Ends sessions that are not open in time, and kills workers that did not end in time."""
+        for session in self.sessions.late(now):
+            self._late(session, now)
+
+    def _late(self, session: Session, now: float) -> None:
+        if session.state is SessionState.ENDING and session.worker is not None:
+            session.deadline = None
+            self._out.add(do.KillWorker(session.worker))
+            return
+        seconds = self._policy.open_seconds
+        what = "no worker was free" if session.worker is None else "its worker did not open it"
+        sentence = (
+            f"the session was not open after {seconds:g} s: {what}; the server's log says more"
+        )
+        self.end(session, Refusal(Code.NO_WORKER, sentence), now)
+
+    # Opening
+
+    def _requested(self, event: on.SessionRequested, now: float) -> None:
+        try:
+            self._check_room(event.tenant)
+        except RefusedError:
+            self._open(event, now)  # it is refused, perhaps for a better reason
+        else:
+            self.settling[event.session] = (event, now + self._policy.settle_seconds)
+
+    def _open(self, event: on.SessionRequested, now: float) -> None:
+        try:
+            session = self._admit(event, now)
+        except RefusedError as error:
+            self._out.add(do.RefuseSession(event.session, error.refusal))
+            return
+        self.sessions.add(session)
+        self._give_worker(session, now)
+
+    def _admit(self, event: on.SessionRequested, now: float) -> Session:
+        self._standing.check_running()
+        self._standing.check_not_draining()
+        self._check_room(event.tenant)
+        self._check_pool(event)
+        lease, joined = self._leases.join(_key(event), event.wish, now, event.address)
+        slot = self._leases.attach(lease, event.session)
+        self._out.add_changes(self._leases.lending)
+        if joined is Joined.NEW:
+            self._out.make_page(lease)
+        elif joined is Joined.RESHAPED:
+            self._out.update_page(lease)
+        self._out.add(do.TakeSlot(lease.id, slot, event.session))
+        library = find(self._devices, lease.device).library
+        deadline = now + self._policy.open_seconds
+        return Session(event.session, event.tenant, lease.id, slot, library, now, deadline)
+
+    def _check_room(self, tenant: str) -> None:
+        """Sessions that wait for their lease to settle have their places already."""
+        if len(self.sessions) + len(self.settling) >= self._policy.max_sessions:
+            raise RefusedError(
+                Code.SERVER_FULL,
+                f"the server has {len(self.sessions)} sessions, its maximum; try again when one "
+                "has ended",
+            )
+        settling = sum(event.tenant == tenant for event, _ in self.settling.values())
+        running = self.sessions.of_tenant(tenant) + settling
+        check_sessions(tenant, self._leases.quotas.policy_of(tenant), running)
+
+    def _check_pool(self, event: on.SessionRequested) -> None:
+        """Before anything is granted: a server whose workers cannot start says so at once."""
+        pools = list(self.pools.values())
+        if event.wish.device is not None:
+            pools = [self.pools[find(self._devices, event.wish.device).library]]
+        if all(pool.broken for pool in pools):
+            raise RefusedError(Code.NO_WORKER, _broken_sentence(pools[0]))
+
+    def _give_worker(self, session: Session, now: float) -> None:
+        pool = self.pools[session.library]
+        worker = pool.take(session.id)
+        lease = self._leases.get(session.lease)
+        if worker is None or lease is None:
+            if pool.broken:
+                self.end(session, Refusal(Code.NO_WORKER, _broken_sentence(pool)), now)
+            return
+        session.worker, session.state = worker, SessionState.OPENING
+        self._out.add(
+            do.AssignWorker(
+                worker=worker,
+                session=session.id,
+                lease=lease.id,
+                tenant=session.tenant,
+                slot=session.slot,
+                device=lease.device,
+                memory_bytes=lease.quota.memory_bytes,
+            )
+        )
+
+    def _client_left(self, event: on.ClientLeft, now: float) -> None:
+        if self.settling.pop(event.session, None) is not None:
+            self._out.add(do.ForgetSession(event.session, _LEFT))
+        session = self.sessions.get(event.session)
+        if session is not None and session.state is SessionState.WAITING:
+            self._gone(session, _LEFT, now)
+
+    def _gone(self, session: Session, reason: str, now: float) -> None:
+        self.sessions.remove(session)
+        lease = self._leases.get(session.lease)
+        if lease is not None:
+            self._out.add(do.ClearSlot(lease.id, session.slot, session.id))
+            if self._leases.detach(lease, session.slot, now):
+                self._out.add(do.DropPage(lease.id))
+        self._out.add(do.ForgetSession(session.id, reason))
+
+    # Workers
+
+    def _worker_ready(self, event: on.WorkerReady, now: float) -> None:
+        pool = self._pool_of(event.worker)
+        if pool is None:
+            return
+        pool.ready(event.worker)
+        for session in self.sessions.waiting(pool.library)[:1]:
+            self._give_worker(session, now)
+
+    def _opened(self, event: on.SessionOpened, now: float) -> None:
+        session = self._session_of(event.worker)
+        if session is not None and session.state is SessionState.OPENING:
+            session.state, session.deadline = SessionState.OPEN, None
+
+    def _refused_by_worker(self, event: on.SessionRefusedByWorker, now: float) -> None:
+        session = self._session_of(event.worker)
+        if session is not None:
+            session.state, session.deadline = SessionState.ENDING, now + self._policy.end_seconds
+
+    def _worker_exited(self, event: on.WorkerExited, now: float) -> None:
+        pool = self._pool_of(event.worker)
+        if pool is None:
+            return
+        session = self._session_of(event.worker)
+        pool.exited(event.worker, event.reason, now)
+        if session is not None:
+            if session.state is SessionState.OPENING:
+                sentence = f"the worker of this session ended before it was open: {event.reason}"
+                self._out.add(do.RefuseSession(session.id, Refusal(Code.NO_WORKER, sentence)))
+            self._gone(session, event.reason, now)
+        if pool.broken:
+            for waiting in self.sessions.waiting(pool.library):
+                self.end(waiting, Refusal(Code.NO_WORKER, _broken_sentence(pool)), now)
+
+    def _pool_of(self, worker: int) -> WorkerPool | None:
+        return next((pool for pool in self.pools.values() if worker in pool), None)
+
+    def _session_of(self, worker: int) -> Session | None:
+        pool = self._pool_of(worker)
+        known = pool.get(worker) if pool is not None else None
+        return None if known is None or known.session is None else self.sessions.get(known.session)
+
+
+def _key(event: on.SessionRequested) -> LeaseKey:
+    return LeaseKey(event.tenant, event.key or f"container:{event.container}")
+
+
+def _broken_sentence(pool: WorkerPool) -> str:
+    return (
+        f"the workers for {pool.library!r} do not start: {pool.last_failure}; "
+        "the server's log says more"
+    )
