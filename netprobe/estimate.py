@@ -21,16 +21,16 @@ _STEADY_BYTES = MIB
 _STEADY_SECONDS = 0.02
 _WAKE_SECONDS = 0.002
 # Shorter trains show how much a connection dares to send at first: two of them agree on that.
-_STEADY_TRIPS = 3
+STEADY_TRIPS = 3
 # A connection that opens slowly doubles what it sends in each of so many round trips, from 14 KB to
 # more than any path of its length has under way.
-_OPENING_TRIPS = 8
+OPENING_TRIPS = 8
+# One that paces itself sends as much in each of them as in all before, and takes longer.
+_PACED_TRIPS = 12
 # A begin so much faster than the rest has been paid for by a bucket that was full.
 _SHAPED = 2.0
 # A sender waits that long, and a round trip, before it sends again what nobody acknowledged.
 _TIMEOUT_SECONDS = 0.19
-FIRST_BYTES = 64 << 10
-_LEAST_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,6 @@ class Bandwidth:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What one direction of a path may cost."""
-
-    seconds: float = 0.04
-    bytes: int = 64 * MIB
-
-
 def whole_rate(train: Train, round_trip: float) -> float:
     """Returns the bytes per second of a train, less the round trip that ordering it took."""
     return train.bytes / max(train.seconds - round_trip, train.seconds * 0.05, 1e-9)
@@ -129,7 +121,7 @@ def steady_rate(train: Train, round_trip: float) -> float | None:
     right.  It may begin as soon as the connection has had the time to open.
     """
     skip = max(train.bytes // 4, min(train.bytes // 2, SKIP_BYTES))
-    open_at = train.begin(round_trip) + _OPENING_TRIPS * round_trip
+    open_at = train.begin(round_trip) + OPENING_TRIPS * round_trip
     behind = [a for a in train.arrivals if a.bytes >= skip or a.seconds >= open_at]
     if len(behind) < 3:
         return None
@@ -140,6 +132,26 @@ def steady_rate(train: Train, round_trip: float) -> float | None:
         if last.seconds > first.seconds and last.bytes > first.bytes
     ]
     return min(rates) if rates else None
+
+
+def stretch_rate(train: Train, round_trip: float) -> float | None:
+    """Returns the bytes per second of the fastest stretch of some long round trips; None if there
+    is none, or a bucket may have paid for it.
+
+    Who fills a short queue loses much at once, and all that follows waits for it, for some round
+    trips.  The path carries what came before, each end counted from where it looks slowest.
+    """
+    least, most = STEADY_TRIPS * round_trip, OPENING_TRIPS * round_trip
+    # A shorter train does not tell a bucket.
+    if least < _STEADY_SECONDS or span(train) < most or is_shaped(train, round_trip):
+        return None
+    rates = []
+    for i, end in enumerate(train.arrivals):
+        before = train.arrivals[:i]
+        begins = [a for a in before if least <= end.seconds - a.seconds <= most]
+        if begins:
+            rates.append(min((end.bytes - a.bytes) / (end.seconds - a.seconds) for a in begins))
+    return max(rates, default=None)
 
 
 def train_rate(train: Train, round_trip: float) -> float:
@@ -157,7 +169,7 @@ def is_shaped(train: Train, round_trip: float = 0.0) -> bool:
     What a connection that opens sends in its first round trips comes in as many heaps, and looks
     like that; so does what waited for its receiver, unless counted from when it can have come.
     """
-    if _span(train) < max(_OPENING_TRIPS * round_trip, _WAKE_SECONDS):
+    if span(train) < max(OPENING_TRIPS * round_trip, _WAKE_SECONDS):
         return False
     steady = steady_rate(train, round_trip)
     begin = [a for a in train.arrivals if a.bytes <= max(train.bytes // 4, 1)]
@@ -171,9 +183,11 @@ def is_shaped(train: Train, round_trip: float = 0.0) -> bool:
 
 def last_rate(train: Train, round_trip: float) -> float | None:
     """Returns the bytes per second of the last third of a train: what a connection got that was
-    opening until then.  None if it had opened long before, or that third was over too soon.
+    opening until then.  None if it had opened long before, or that third was over too soon, or came
+    in a heap behind what was lost: a connection that only opens lets no round trip pass.
     """
-    if _span(train) >= _OPENING_TRIPS * round_trip:
+    pauses = [b.seconds - a.seconds for a, b in itertools.pairwise(train.arrivals)]
+    if span(train) >= _PACED_TRIPS * round_trip or max(pauses, default=0.0) >= round_trip:
         return None
     rest = [arrival for arrival in train.arrivals if 3 * arrival.bytes >= 2 * train.bytes]
     if len(rest) < 3 or rest[-1].seconds - rest[0].seconds < max(round_trip / 2, _WAKE_SECONDS):
@@ -215,11 +229,11 @@ def agree(first: float, second: float, within: float = AGREEMENT) -> bool:
 def is_steady(train: Train) -> bool:
     """True if enough of the train lies behind its begin, in bytes or in time."""
     if train.bytes >= SKIP_BYTES + _STEADY_BYTES:
-        return _span(train) >= _WAKE_SECONDS
-    return train.bytes >= SKIP_BYTES // 4 and _span(train) >= _STEADY_SECONDS
+        return span(train) >= _WAKE_SECONDS
+    return train.bytes >= SKIP_BYTES // 4 and span(train) >= _STEADY_SECONDS
 
 
-def _span(train: Train) -> float:
+def span(train: Train) -> float:
     """Seconds from the first to the last arrival, so without the round trip."""
     if len(train.arrivals) < 2:
         return 0.0
@@ -230,7 +244,7 @@ def settled(trains: Sequence[Train], round_trip: float) -> bool:
     """True if the last two trains say the same and can be believed."""
     if len(trains) < 2 or not is_steady(trains[-1]):
         return False
-    if _span(trains[-1]) < _STEADY_TRIPS * round_trip:
+    if span(trains[-1]) < STEADY_TRIPS * round_trip:
         return False
     if any(is_late(train, round_trip) for train in trains[-2:]):
         return False
@@ -245,7 +259,8 @@ def bandwidth(trains: Sequence[Train], round_trip: float) -> Bandwidth:
     total = sum(train.bytes for train in trains)
     count = len(trains)
     # A path that only loses is as slow as it looks.
-    trains = [train for train in trains if not is_stalled(train, round_trip)] or trains
+    stalled = [train for train in trains if is_stalled(train, round_trip)]
+    trains = [train for train in trains if train not in stalled] or trains
     shaped = any(is_shaped(train, round_trip) for train in trains)
     rates = [train_rate(train, round_trip) for train in trains]
     confidence = Confidence.LOW
@@ -259,6 +274,8 @@ def bandwidth(trains: Sequence[Train], round_trip: float) -> Bandwidth:
             confidence = Confidence.FAIR
             # What is over too soon says too little, but for what a bucket had saved up.
             rate = rate if shaped else max(rate, min(rates[-2:]))
+    # Where all bytes went into the train that waited, the others were only to try.
+    rate = max(rate, *(stretch_rate(train, round_trip) or 0.0 for train in stalled), 0.0)
     return Bandwidth(rate, confidence, shaped, count, total)
 
 
@@ -268,43 +285,15 @@ def _unsettled(trains: Sequence[Train], rates: Sequence[float], round_trip: floa
     was still opening is judged by how each train ended.
     """
     longest = max(range(len(trains)), key=lambda i: (trains[i].bytes, i))
-    opening = (last_rate(train, round_trip) for train in trains)
-    rates = [max(rate, last or 0.0) for rate, last in zip(rates, opening, strict=True)]
+    rates = [
+        max(rate, last_rate(train, round_trip) or 0.0, stretch_rate(train, round_trip) or 0.0)
+        for train, rate in zip(trains, rates, strict=True)
+    ]
     long = [
         (train, rate)
         for train, rate in zip(trains, rates, strict=True)
-        if 2 * train.bytes >= trains[longest].bytes and _span(train) >= _STEADY_TRIPS * round_trip
+        if 2 * train.bytes >= trains[longest].bytes and span(train) >= STEADY_TRIPS * round_trip
     ]
     on_time = [(train, rate) for train, rate in long if not is_late(train, round_trip)]
     middle = sorted(rate for _, rate in on_time or long)
     return middle[(len(middle) - 1) // 2] if middle else rates[longest]
-
-
-def next_train(
-    trains: Sequence[Train], round_trip: float, budget: Budget, spent: float
-) -> int | None:
-    """Returns how many bytes the next train of a direction should have; None: it is enough.
-
-    spent: seconds that the trains so far took.
-    """
-    if not trains:
-        return min(FIRST_BYTES, budget.bytes)
-    if settled(trains, round_trip):
-        return None
-    last, rate = trains[-1], train_rate(trains[-1], round_trip)
-    stalled = [train for train in trains if is_stalled(train, round_trip)]
-    if stalled == [last]:
-        # Once it is sent again, as if nothing had been lost.
-        wanted, spent = last.bytes, spent - last.seconds
-        rate = max(train_rate(train, round_trip) for train in trains)
-    elif _span(last) < _STEADY_TRIPS * round_trip:
-        # One of twice as many bytes would be over too soon as well.
-        wanted = last.bytes * 4
-    else:
-        wanted = last.bytes * 2
-    # On a path of long round trips each train is faster than the last: count on the last rate.
-    fits = int((budget.seconds - spent - round_trip) * max(rate, 1.0))
-    left = budget.bytes - sum(train.bytes for train in trains)
-    size = min(max(wanted, 4 * FIRST_BYTES), fits, left)
-    # A shorter train than the last says less than it did.
-    return size if size >= max(_LEAST_BYTES, last.bytes * 3 // 4) else None

@@ -1,4 +1,4 @@
-"""Measures one path: what to send next is decided by `estimate.py`, the sending is C++."""
+"""Measures one path: what to send next is decided by `plan.py`, the sending is C++."""
 
 from __future__ import annotations
 
@@ -6,18 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from netprobe.estimate import (
-    FIRST_BYTES,
-    MIB,
-    Bandwidth,
-    Budget,
-    RoundTrips,
-    Train,
-    bandwidth,
-    next_train,
-    summarise,
-)
+from netprobe.estimate import MIB, Bandwidth, RoundTrips, Train, bandwidth, summarise
 from netprobe.native import LIFE_SECONDS, Line
+from netprobe.plan import FIRST_BYTES, Budget, next_train
 from rgpu_common.errors import RgpuError
 
 if TYPE_CHECKING:
@@ -207,11 +198,10 @@ def _bandwidth(line: Line, round_trip: float, budget: Budget, *, down: bool) -> 
     started = time.perf_counter()
     while True:
         spent = time.perf_counter() - started
-        size = next_train(trains, round_trip, budget, spent)
-        if size is None:
+        order = next_train(trains, round_trip, budget, spent)
+        if order is None:
             return bandwidth(trains, round_trip)
-        # A path that is slower than the last train promised ends at twice its time.
-        trains.append(line.train(size, down=down, seconds=2 * budget.seconds))
+        trains.append(line.train(order.bytes, down=down, seconds=order.seconds))
 
 
 def _message_rate(line: Line, round_trip: float, seconds: float) -> float:

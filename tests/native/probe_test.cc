@@ -119,6 +119,23 @@ TEST(probe, moves_trains_both_ways) {
   CHECK_EQ(arrivals.back().bytes, kBytes);
 }
 
+TEST(probe, has_arrivals_of_a_train_that_ends_early_and_of_a_long_one) {
+  Served served;
+  served.Say(Request{});
+  CHECK_EQ(served.Next(), kProbe);
+  const Order order = Make(Verb::kDown, 64U << 20);
+  for (const uint64_t bytes : {4U << 20, 60U << 20}) {
+    std::vector<Arrival> arrivals;
+    served.Say(Make(Verb::kDown, bytes));
+    CHECK(ReceiveTrain(served.reader, order, kSoonMs, &arrivals));
+    CHECK(arrivals.size() >= 32 && arrivals.size() <= kMaxPoints);
+    CHECK_EQ(arrivals.back().bytes, bytes);
+    for (size_t i = 1; i < arrivals.size(); ++i) {
+      CHECK(arrivals[i - 1].bytes < arrivals[i].bytes && arrivals[i - 1].ns <= arrivals[i].ns);
+    }
+  }
+}
+
 TEST(probe, refuses_what_is_no_order) {
   const Order bad[] = {Make(Verb::kUp, 0),
                        Make(Verb::kDown, kMaxTrainBytes + 1),
