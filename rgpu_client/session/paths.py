@@ -9,7 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from netprobe.candidates import TRANSPORTS, candidates, is_explicit, normal
+from netprobe.candidates import (
+    TRANSPORTS,
+    TUNNELLED,
+    candidates,
+    is_address,
+    is_explicit,
+    normal,
+)
 from netprobe.choice import LOCAL, Choice, choose, scheme_of
 from netprobe.cost import MIXED, WORKLOADS, Workload
 from netprobe.native import Line, schemes
@@ -24,9 +31,14 @@ if TYPE_CHECKING:
     from netprobe.survey import Found
 
 AUTO = "auto"
+PATHS = "RGPU_PATHS"
 # A server that does not answer is for the program to complain about, not for us to wait for.
 _FIND_SECONDS = 1.0
 _CHECK_SECONDS = 0.3
+_FALL_BACK = (
+    "HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT, tls:HOST:PORT, ucx:HOST:PORT, unix:/PATH or shm:/PATH, "
+    "with ';' between several"
+)
 # What is tried in place of an address that does not answer.
 _MOST_ELSEWHERE = 4
 
@@ -52,7 +64,7 @@ class Path:
 
     def variables(self) -> dict[str, str]:
         """Returns what the program's environment has of it."""
-        paths = {"RGPU_PATHS": ";".join(self.others)} if self.others else {}
+        paths = {PATHS: ";".join(self.others)} if self.others else {}
         return {"RGPU_SERVER": self.uri, **paths}
 
 
@@ -72,6 +84,18 @@ def workload_of(environment: Mapping[str, str]) -> Workload:
     if text not in WORKLOADS:
         raise UsageError(f"RGPU_WORKLOAD: there is no {text!r}; there are: {', '.join(WORKLOADS)}")
     return WORKLOADS[text]
+
+
+def check_others(environment: Mapping[str, str]) -> None:
+    """UsageError if RGPU_PATHS, which users may set as well, has what the driver library cannot
+    connect to.
+    """
+    for text in filter(None, environment.get(PATHS, "").split(";")):
+        uri = normal(text)
+        if scheme_of(uri) in TUNNELLED or not is_address(uri):
+            raise UsageError(
+                f"{PATHS}: {text!r} is no address for a program to fall back on; write {_FALL_BACK}"
+            )
 
 
 def find_path(named: str, transport: str, environment: Mapping[str, str]) -> Path:
@@ -200,7 +224,9 @@ def _of_kind(named: str, transport: str, environment: Mapping[str, str]) -> Path
     uris = [uri for uri in there.uris if scheme_of(uri) in schemes_wanted]
     if not uris:
         raise ServerError(_not_offered(named, transport, found, there.dropped))
-    return Path(uris[0], "the transport was named", tuple(uris[1:]), found.offer.server)
+    # A program has one agent, which leads to one address.
+    others = tuple(uri for uri in uris[1:] if scheme_of(uri) not in TUNNELLED)
+    return Path(uris[0], "the transport was named", others, found.offer.server)
 
 
 def _not_offered(named: str, transport: str, found: Found, dropped: Sequence[object]) -> str:

@@ -120,7 +120,9 @@ def test_what_cannot_be_is_a_sentence(server: Server, environment: dict[str, str
     ("name", "value"),
     [
         ("RGPU_WORKLOAD", "everything"), ("RGPU_MOVE", "no"), ("RGPU_AGENT_SECONDS", "often"),
-        ("RGPU_AGENT_SECONDS", "nan"), ("RGPU_AGENT_SECONDS", "0"),
+        ("RGPU_AGENT_SECONDS", "nan"), ("RGPU_AGENT_SECONDS", "0"), ("RGPU_LOG", "loud"),
+        ("RGPU_PATHS", "pigeon"), ("RGPU_PATHS", "tcp:a:1,tcp:b:2"), ("RGPU_PATHS", "grpc:a:1"),
+        ("RGPU_PATHS", "tpc:a:1"), ("RGPU_PATHS", "a:1;unix:b"), ("RGPU_PATHS", "tcp:a"),
     ],
 )  # fmt: skip
 def test_a_variable_that_makes_no_sense_is_a_sentence(
@@ -129,7 +131,31 @@ def test_a_variable_that_makes_no_sense_is_a_sentence(
     done = rgpu(environment, "run", "--server", "tcp:127.0.0.1:1", "--", "true", **{name: value})
     assert done.returncode == 2
     assert name in done.stderr
-    assert value in done.stderr
+    assert value.rpartition(";")[2] in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_connect_refuses_what_makes_no_sense(environment: dict[str, str]) -> None:
+    source = "import rgpu_client; rgpu_client.connect('tcp:127.0.0.1:1')"
+    for name in ("RGPU_LOG", "RGPU_PATHS"):
+        done = subprocess.run(
+            [sys.executable, "-c", source], env={**environment, name: "nonsense"}, cwd="/",
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert f"UsageError: {name}" in done.stderr
+
+
+def test_what_makes_sense_is_passed_on(environment: dict[str, str]) -> None:
+    paths = "a:1;tcp:[::1]:2;;tls:b:3;ucx:c:4;unix:/d;shm:/e;"
+    said = {"RGPU_PATHS": paths, "RGPU_LOG": "debug"}
+    given = run(environment, "--server", "tcp:127.0.0.1:1", **said)
+    assert given.items() >= said.items()
+
+
+def test_a_server_refuses_a_level_that_there_is_not(environment: dict[str, str]) -> None:
+    done = rgpu(environment, "serve", RGPU_LOG="warning")
+    assert done.returncode == 2
+    assert done.stderr == "rgpu: RGPU_LOG is error, info or debug, not 'warning'\n"
 
 
 def test_a_choice_is_said_and_written_down(
