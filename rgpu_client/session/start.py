@@ -78,7 +78,7 @@ def start_agent(
     """
     words = [
         f"--named={named}", "--server", path.server.hex(), *(["--loud"] if loud else []),
-        "--", path.uri, *path.others,
+        "--", path.uri, *path.others, *path.unseen,
     ]  # fmt: skip
     try:
         with (

@@ -17,7 +17,7 @@ from rgpu_common.endpoints import GrpcEndpoint
 from rgpu_common.errors import RgpuError
 
 NOBODY = GrpcEndpoint("127.0.0.1", 1)
-TWO = ProgramPath("tcp:127.0.0.1:1", "it is the first", ("tcp:127.0.0.1:2",), bytes(16))
+TWO = ProgramPath("tcp:127.0.0.1:1", "it is the first", ("tcp:127.0.0.1:2",), server=bytes(16))
 # Runs before anything of an agent does.
 _DIES = """
 import os, signal, sys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -28,13 +27,6 @@ from rgpu_common.errors import ServerError, UsageError
 from rgpu_common.v1 import network_pb2, network_pb2_grpc
 
 SHOW = "import os, json; print(json.dumps({k: v for k, v in os.environ.items() if 'RGPU' in k}))"
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
-    folders = {"XDG_CACHE_HOME": f"{tmp_path}/cache", "XDG_STATE_HOME": f"{tmp_path}/state"}
-    return {**kept, **folders}
 
 
 @pytest.fixture(scope="module")
@@ -208,11 +200,6 @@ print(os.environ["RGPU_SERVER"])
 # in process, as if the server were elsewhere
 
 
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveying, "is_this_host", lambda nonce, host: False)
-
-
 def test_the_faster_of_two_network_paths_is_taken(
     listen: Listen, environment: dict[str, str], elsewhere: None
 ) -> None:
@@ -249,26 +236,6 @@ def test_what_was_measured_of_another_server_is_not_used(
     path = find_path(named, "auto", environment)
     assert "could not be asked" in path.reason
     assert path.uri == named
-
-
-def test_a_server_is_found_where_it_answered_before(
-    listen: Listen, environment: dict[str, str], elsewhere: None
-) -> None:
-    with listen() as responder:
-        proxy = SlowProxy(responder.port, 0.0)
-        named = proxy.uri.removeprefix("tcp:")
-        try:
-            assert find_path(named, "auto", environment).worth_watching
-        finally:
-            proxy.close()
-        kept = surveying.memory(environment)
-        entry = kept.read(named)
-        assert entry is not None
-        kept.write(named, replace(entry, at=entry.at - 86400))
-        assert find_path(named, "auto", environment).uri == responder.tcp
-    # With another one there it is the address that was named.
-    with listen("listen", f"127.0.0.1:{responder.port}"):
-        assert find_path(named, "auto", environment).uri == named
 
 
 def test_who_shows_a_certificate_takes_an_encrypted_path(
