@@ -177,7 +177,8 @@ class Agent:
             return f"the tunnel to {self._server} is given up: {error}"
         if ended.code == status.UNAVAILABLE:
             # An answer by HTTP comes from somebody who trusts us.
-            more = "" if "HTTP" in ended.details else self._perhaps()
+            by_http = "HTTP" in ended.details
+            more = "look at the log of the proxy there, " if by_http else self._perhaps()
             return self._nobody(ended.details, more)
         if ended.code == status.UNIMPLEMENTED:
             why = ended.details
