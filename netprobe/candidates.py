@@ -124,7 +124,7 @@ def _is_open(uri: str) -> bool:
     return scheme_of(uri) not in (*LOCAL, *ENCRYPTED) and not _is_loopback(uri)
 
 
-def _is_address(uri: str) -> bool:
+def is_address(uri: str) -> bool:
     """True for what can be connected to, and does not end a list of addresses (RGPU_PATHS)."""
     try:
         endpoint = parse_endpoint(uri)
@@ -140,7 +140,7 @@ def _why_not(uri: str, reached_at: str, here: Here) -> str:
     scheme = scheme_of(uri)
     if _UNSPECIFIED.fullmatch(uri):
         return "it names no address"
-    if not _is_address(uri):
+    if not is_address(uri):
         return "it is no address"
     if scheme in TUNNELLED and scheme not in here.schemes:
         return f"it needs an agent: name it, {uri}"

@@ -28,6 +28,14 @@ _PING_PART = 0.2
 _LIMIT_TIMES, _LIMIT_SECONDS = 3.0, 4.0
 
 
+class AnotherServerError(RgpuError):
+    """A path leads to somebody else."""
+
+    def __init__(self, uri: str, server: bytes) -> None:
+        super().__init__(f"{uri} leads to another server")
+        self.server = server
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeBudget:
     """What measuring one path may cost.
@@ -47,7 +55,8 @@ class ProbeBudget:
 class Measurement:
     """What is known of one path.  Times in seconds, rates per second; error: why it is unknown.
 
-    connect: until the transport was connected.  handshake: until the server answered.
+    connect: until the transport was connected.  handshake: until the server answered.  server: who
+    did; of a path that does not work, who did before (`Entry.after`).
     """
 
     uri: str
@@ -96,7 +105,13 @@ def measure(
             left = min(total - opened.elapsed, total * (1 - _PING_PART))
             return opened.measure(max(left, total / 2), budget.bytes, say)
     except RgpuError as error:
-        return Measurement(uri, error=str(error), seconds=time.perf_counter() - started)
+        return failed(uri, error, time.perf_counter() - started)
+
+
+def failed(uri: str, error: RgpuError, seconds: float = 0.0) -> Measurement:
+    """Returns what is known of a path that does not work."""
+    server = error.server if isinstance(error, AnotherServerError) else b""
+    return Measurement(uri, error=str(error), seconds=seconds, server=server)
 
 
 def open_path(
@@ -116,7 +131,7 @@ def open_path(
     line = Line(uri, timeout, life, through)
     try:
         if server and line.offer.server != server:
-            raise RgpuError(f"{uri} leads to another server")
+            raise AnotherServerError(uri, line.offer.server)
         return OpenPath(uri, line, line.ping(_WARM_UP, 1.0))
     except RgpuError:
         line.close()

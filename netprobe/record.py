@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,15 @@ class Entry:
         """True if it is not too old; an entry of the future is none."""
         whole = all(path.works for path in self.paths)
         return 0 <= now - self.at <= (MAX_AGE_SECONDS if whole else MAX_AGE_BROKEN_SECONDS)
+
+    def after(self, before: Entry | None) -> Entry:
+        """Returns this with what was known of who answers on paths where nobody does now."""
+        known = {path.uri: path.server for path in before.paths} if before else {}
+        paths = tuple(
+            path if path.works or path.server else replace(path, server=known.get(path.uri, b""))
+            for path in self.paths
+        )
+        return replace(self, paths=paths)
 
 
 class Cache:

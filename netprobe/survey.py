@@ -14,7 +14,14 @@ from netprobe.cost import MIXED, Workload
 from netprobe.identity import is_this_host, read_boot_id
 from netprobe.native import LIFE_SECONDS, Line, Offer, schemes
 from netprobe.netdev import has_rdma, net_devices
-from netprobe.prober import Measurement, OpenPath, ProbeBudget, measure, open_path
+from netprobe.prober import (
+    Measurement,
+    OpenPath,
+    ProbeBudget,
+    failed,
+    measure,
+    open_path,
+)
 from netprobe.record import Cache, Entry, cache_folder, client_name
 from rgpu_common.errors import RgpuError, ServerError
 
@@ -157,7 +164,7 @@ def _measured(
     try:
         through = _through(uri, tunnel)
     except RgpuError as error:
-        return Measurement(uri, error=str(error))
+        return failed(uri, error)
     return measure(uri, budget, server=server, through=through, progress=say)
 
 
@@ -201,7 +208,7 @@ def quick(
                 path.limit(2 * part + _QUICK_SLACK)
                 results.append(path.measure(part, _QUICK_BYTES))
             except RgpuError as error:
-                results.append(Measurement(path.uri, error=str(error)))
+                results.append(failed(path.uri, error))
     return tuple(results)
 
 
@@ -209,14 +216,14 @@ def _open(uri: str, server: bytes, timeout: float) -> OpenPath | Measurement:
     try:
         path = open_path(uri, timeout, server=server, life=2 * timeout + _QUICK_SLACK)
     except RgpuError as error:
-        return Measurement(uri, error=str(error))
+        return failed(uri, error)
     try:
         path.ping(_QUICK_PINGS, timeout / 4)
         # Until its turn comes.
         path.limit(LIFE_SECONDS)
     except RgpuError as error:
         path.close()
-        return Measurement(uri, error=str(error))
+        return failed(uri, error)
     return path
 
 
@@ -230,8 +237,11 @@ class Memory:
     def read(self, server: str) -> Entry | None:
         return self.cache.read(self.client, server)
 
-    def write(self, server: str, entry: Entry) -> None:
-        self.cache.write(self.client, server, entry)
+    def write(self, server: str, entry: Entry) -> Entry:
+        """Returns what is kept: the entry with what is still worth to know of the one before."""
+        kept = entry.after(self.read(server))
+        self.cache.write(self.client, server, kept)
+        return kept
 
 
 def memory(environment: Mapping[str, str]) -> Memory:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common.command import OK, Command
+from rgpu_common.log_level import log_level
 from rgpu_server.config_reader import Overrides, load_config
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    log_level(os.environ)  # of the workers and gateways, which could only say so in the log
     config = load_config(
         arguments.config,
         Overrides(

@@ -166,8 +166,7 @@ int Run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  rgpu::base::SetLogName("probe");
-  rgpu::base::SetLogLevelFromEnvironment();
+  rgpu::base::StartLog("probe");
   Options options;
   if (!ReadOptions(argc, argv, &options)) {
     std::fputs(kUsage, stderr);

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from netprobe.record import user_folder
+from rgpu_common.log_level import log_level
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 _MAX_BYTES = 1 << 20
 # A FIFO that nobody reads is none to wait for.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_LOUD = ("info", "debug")
 
 
 def is_loud(environment: Mapping[str, str]) -> bool:
-    """True if choices are to be said on stderr as well."""
-    return environment.get("RGPU_LOG", "") in _LOUD
+    """True if choices are to be said on stderr as well; UsageError."""
+    return log_level(environment) != "error"
 
 
 def say(sentence: str) -> None:

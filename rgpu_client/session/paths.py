@@ -6,10 +6,17 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from netprobe.candidates import TRANSPORTS, candidates, is_explicit, normal
+from netprobe.candidates import (
+    TRANSPORTS,
+    TUNNELLED,
+    candidates,
+    is_address,
+    is_explicit,
+    normal,
+)
 from netprobe.choice import LOCAL, Choice, choose, scheme_of
 from netprobe.cost import MIXED, WORKLOADS, Workload
 from netprobe.native import Line, schemes
@@ -24,10 +31,15 @@ if TYPE_CHECKING:
     from netprobe.survey import Found
 
 AUTO = "auto"
+PATHS = "RGPU_PATHS"
 # A server that does not answer is for the program to complain about, not for us to wait for.
 _FIND_SECONDS = 1.0
 _CHECK_SECONDS = 0.3
-# What is tried in place of an address that does not answer.
+_FALL_BACK = (
+    "HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT, tls:HOST:PORT, ucx:HOST:PORT, unix:/PATH or shm:/PATH, "
+    "with ';' between several"
+)
+# What is tried in place of an address that does not answer, or of paths that were too slow.
 _MOST_ELSEWHERE = 4
 
 
@@ -35,24 +47,24 @@ _MOST_ELSEWHERE = 4
 class Path:
     """How a program reaches its server.
 
-    others: URIs to fall back on, best first.  server: who answered, b"" if nobody was asked.
-    paths: what was measured.
+    others: URIs to fall back on, best first.  unseen: where nobody has seen the server yet, if the
+    paths are to be measured again in spite of that.  server: who answered, b"" if nobody was asked.
     """
 
     uri: str
     reason: str
     others: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     server: bytes = b""
-    paths: tuple[Measurement, ...] = ()
 
     @property
     def worth_watching(self) -> bool:
-        """True if another network path may become the better one."""
-        return bool(self.others) and scheme_of(self.uri) not in LOCAL
+        """True if another network path may become the better one, or is one at all."""
+        return bool(self.others or self.unseen) and scheme_of(self.uri) not in LOCAL
 
     def variables(self) -> dict[str, str]:
         """Returns what the program's environment has of it."""
-        paths = {"RGPU_PATHS": ";".join(self.others)} if self.others else {}
+        paths = {PATHS: ";".join(self.others)} if self.others else {}
         return {"RGPU_SERVER": self.uri, **paths}
 
 
@@ -72,6 +84,18 @@ def workload_of(environment: Mapping[str, str]) -> Workload:
     if text not in WORKLOADS:
         raise UsageError(f"RGPU_WORKLOAD: there is no {text!r}; there are: {', '.join(WORKLOADS)}")
     return WORKLOADS[text]
+
+
+def check_others(environment: Mapping[str, str]) -> None:
+    """UsageError if RGPU_PATHS, which users may set as well, has what the driver library cannot
+    connect to.
+    """
+    for text in filter(None, environment.get(PATHS, "").split(";")):
+        uri = normal(text)
+        if scheme_of(uri) in TUNNELLED or not is_address(uri):
+            raise UsageError(
+                f"{PATHS}: {text!r} is no address for a program to fall back on; write {_FALL_BACK}"
+            )
 
 
 def find_path(named: str, transport: str, environment: Mapping[str, str]) -> Path:
@@ -113,12 +137,15 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
     if len(uris) == 1:
         return Path(uris[0], "it is the only path", server=found.offer.server)
     paths = quick(uris, found.offer.server)
-    kept.write(named, Entry(time.time(), found.offer.server, found.same_host, paths))
+    entry = kept.write(named, Entry(time.time(), found.offer.server, found.same_host, paths))
     choice = choose(paths, workload)
     if choice is None:
-        uri = normal(named) if normal(named) in uris else uris[0]
-        return Path(uri, "no path could be measured in time", server=found.offer.server)
-    return _chosen(choice, uris, found.offer.server, paths)
+        uri = found.uri if found.uri in uris else uris[0]
+        path = _chosen(Choice(uri, "no path could be measured in time"), entry.server, entry.paths)
+        # The agent has more time.
+        unseen = [one for one in uris if one not in (path.uri, *path.others)]
+        return replace(path, unseen=tuple(unseen[:_MOST_ELSEWHERE]))
+    return _chosen(choice, entry.server, entry.paths)
 
 
 def _found(named: str, entry: Entry | None, environment: Mapping[str, str]) -> Found:
@@ -135,23 +162,28 @@ def _found(named: str, entry: Entry | None, environment: Mapping[str, str]) -> F
             with suppress(RgpuError):
                 found = find(uri, _CHECK_SECONDS)
                 if found.offer.server == entry.server:
-                    return found
+                    # The address that was named is one of its own, and perhaps back soon.
+                    offered = (*found.offer.endpoints, normal(named))
+                    return replace(found, offer=replace(found.offer, endpoints=offered))
         raise
 
 
 def _local(uri: str, uris: Sequence[str], found: Found) -> Path:
     others = tuple(one for one in uris if one != uri)
-    return Path(uri, "client and server are on one machine", others, found.offer.server)
+    reason = "client and server are on one machine"
+    return Path(uri, reason, others, server=found.offer.server)
 
 
-def _chosen(
-    choice: Choice, uris: Sequence[str], server: bytes, paths: tuple[Measurement, ...]
-) -> Path:
-    # Behind those that work comes what nobody had time for.
-    failed = {path.uri for path in paths if not path.works}
-    rest = [uri for uri in uris if uri not in failed and uri != choice.uri]
-    others = dict.fromkeys([*choice.others, *rest])
-    return Path(choice.uri, choice.reason, tuple(others), server, paths)
+def _chosen(choice: Choice, server: bytes, paths: Sequence[Measurement]) -> Path:
+    """Behind those that work comes what has led to this server before, and may do so again.  Where
+    nobody has seen it no program goes, which would show its session's secret there.
+    """
+    before = [
+        path.uri
+        for path in paths
+        if not path.works and path.server == server and path.uri != choice.uri
+    ]
+    return Path(choice.uri, choice.reason, (*choice.others, *before), server=server)
 
 
 def _remembered(
@@ -172,10 +204,9 @@ def _remembered(
     except RgpuError:
         return None
     age = round(time.time() - entry.at)
-    return Path(
-        choice.uri, f"{choice.reason} (measured {age} s ago)", choice.others, entry.server,
-        entry.paths,
-    )  # fmt: skip
+    return _chosen(
+        replace(choice, reason=f"{choice.reason} (measured {age} s ago)"), entry.server, there
+    )
 
 
 def _of_kind(named: str, transport: str, environment: Mapping[str, str]) -> Path:
@@ -200,7 +231,9 @@ def _of_kind(named: str, transport: str, environment: Mapping[str, str]) -> Path
     uris = [uri for uri in there.uris if scheme_of(uri) in schemes_wanted]
     if not uris:
         raise ServerError(_not_offered(named, transport, found, there.dropped))
-    return Path(uris[0], "the transport was named", tuple(uris[1:]), found.offer.server)
+    # A program has one agent, which leads to one address.
+    others = tuple(uri for uri in uris[1:] if scheme_of(uri) not in TUNNELLED)
+    return Path(uris[0], "the transport was named", others, server=found.offer.server)
 
 
 def _not_offered(named: str, transport: str, found: Found, dropped: Sequence[object]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from netprobe.candidates import completed
 from rgpu_client.session import audit
 from rgpu_client.session.detach import private_folder, serve_beside
-from rgpu_client.session.paths import find_path, transport_of, workload_of
+from rgpu_client.session.paths import check_others, find_path, transport_of, workload_of
 from rgpu_client.session.watching import may_move, pace_of
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ def on_path(
     was chosen.
 
     Raises:
-        UsageError: a variable that says how to choose or to watch paths makes no sense.
+        UsageError: a variable that says how to choose or to watch paths, or how much to say of it,
+            makes no sense.
         RgpuError: as `find_path`.
     """
-    for reader in (workload_of, pace_of, may_move):
+    for reader in (workload_of, pace_of, may_move, check_others, audit.is_loud):
         reader(environment)  # also where nothing will be chosen: mistakes come first
     kind, named = transport_of(transport, environment), completed(named)
     path = find_path(named, kind, environment)
@@ -77,7 +78,7 @@ def start_agent(
     """
     words = [
         f"--named={named}", "--server", path.server.hex(), *(["--loud"] if loud else []),
-        "--", path.uri, *path.others,
+        "--", path.uri, *path.others, *path.unseen,
     ]  # fmt: skip
     try:
         with (

@@ -13,13 +13,13 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_client.session.detach import add_agent_options, own_folder
 from rgpu_client.session.http2.call import Call
 from rgpu_client.session.http2.link import CONNECT_SECONDS, connect
 from rgpu_client.session.trust import connection_fault, trust
@@ -177,7 +177,8 @@ class Agent:
             return f"the tunnel to {self._server} is given up: {error}"
         if ended.code == status.UNAVAILABLE:
             # An answer by HTTP comes from somebody who trusts us.
-            more = "" if "HTTP" in ended.details else self._perhaps()
+            by_http = "HTTP" in ended.details
+            more = "look at the log of the proxy there, " if by_http else self._perhaps()
             return self._nobody(ended.details, more)
         if ended.code == status.UNIMPLEMENTED:
             why = ended.details
@@ -232,19 +233,14 @@ def run(server: GrpcEndpoint, listener: socket.socket, program_fd: int = -1) -> 
 def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="rgpu_client.session.tunnel")
     parser.add_argument("--server", required=True)
-    parser.add_argument("--listen-fd", type=int, required=True)
-    parser.add_argument("--program-fd", type=int, default=-1)
-    parser.add_argument("--folder", default="")
+    add_agent_options(parser)
     arguments = parser.parse_args(argv)
-    server = parse_endpoint(arguments.server)
-    if not isinstance(server, GrpcEndpoint):
-        raise UsageError(f"{server} needs no agent")
-    logging.basicConfig(level=logging.INFO, format="rgpu agent: %(message)s")
-    try:
+    with own_folder(arguments.folder, arguments.ready_fd):
+        server = parse_endpoint(arguments.server)
+        if not isinstance(server, GrpcEndpoint):
+            raise UsageError(f"{server} needs no agent")
+        logging.basicConfig(level=logging.INFO, format="rgpu agent: %(message)s")
         run(server, socket.socket(fileno=arguments.listen_fd), arguments.program_fd)
-    finally:
-        if arguments.folder:
-            shutil.rmtree(arguments.folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import os
 import selectors
-import shutil
 import socket
 import struct
 import sys
@@ -25,6 +24,7 @@ from netprobe.prober import ProbeBudget
 from netprobe.record import Entry
 from netprobe.survey import measured, memory
 from rgpu_client.session import audit
+from rgpu_client.session.detach import add_agent_options, own_folder
 from rgpu_client.session.watching import (
     MOVES,
     Action,
@@ -199,23 +199,21 @@ class Agent:
 def main(arguments: Sequence[str]) -> int:
     """The agent's process."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--listen-fd", type=int, required=True)
-    parser.add_argument("--program-fd", type=int, required=True)
-    parser.add_argument("--folder", required=True)
+    add_agent_options(parser)
     parser.add_argument("--named", required=True)
     parser.add_argument("--server", type=bytes.fromhex, required=True)
     parser.add_argument("--loud", action="store_true")
     parser.add_argument("uris", nargs="+")
     said = parser.parse_args(arguments)
-    watcher = Watcher(Chooser(said.uris[0], Inertia()), pace_of(os.environ))
-    with socket.socket(fileno=said.listen_fd) as listener:
+    with (
+        own_folder(said.folder, said.ready_fd),
+        socket.socket(fileno=said.listen_fd) as listener,
+    ):
+        watcher = Watcher(Chooser(said.uris[0], Inertia()), pace_of(os.environ))
         listener.setblocking(False)
         agent = Agent(listener, said.program_fd, said.named, said.server, tuple(said.uris),
                       watcher, said.loud)  # fmt: skip
-        try:
-            agent.run()
-        finally:
-            shutil.rmtree(said.folder, ignore_errors=True)
+        agent.run()
     return 0
 
 

@@ -7,6 +7,7 @@
 
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "rgpu_client/shim/flusher.h"
 #include "rgpu_client/shim/pump.h"
@@ -73,6 +74,14 @@ void Complain(const std::string& sentence) {
   Say("%s", sentence.c_str());
 }
 
+// Once: a program that goes on without a device tries again and again.
+void Remark(const std::vector<std::string>& sentences) {
+  static bool said = false;
+  if (said) return;
+  for (const std::string& sentence : sentences) Say("%s", sentence.c_str());
+  said = true;
+}
+
 }  // namespace
 
 Phase CurrentPhase() { return g_phase.load(std::memory_order_acquire); }
@@ -102,6 +111,7 @@ CUresult OpenSession() {
         "program with 'rgpu run --server HOST:PORT -- PROGRAM'");
     return CUDA_ERROR_NO_DEVICE;
   }
+  Remark(settings.remarks);
   CUresult status = CUDA_SUCCESS;
   std::string sentence;
   Session* session = Session::Open(settings, &status, &sentence);

@@ -10,6 +10,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/transport/transport.h"
+
 namespace rgpu::shim {
 namespace {
 
@@ -82,8 +85,18 @@ bool IsLocal(const std::string& uri) { return uri.starts_with("unix:") || uri.st
 
 void ReadPaths(Settings* s) {
   std::istringstream list(Get("RGPU_PATHS"));
+  std::string wrong;
   for (std::string uri; std::getline(list, uri, ';');) {
-    if (!uri.empty()) s->paths.push_back(uri);
+    if (transport::IsAddress(uri)) {
+      s->paths.push_back(uri);
+    } else if (wrong.empty()) {
+      wrong = uri;
+    }
+  }
+  if (!wrong.empty()) {
+    s->remarks.push_back("RGPU_PATHS: '" + wrong +
+                         "' is no address and passed over; write HOST:PORT, tls:HOST:PORT, "
+                         "ucx:HOST:PORT, unix:/PATH or shm:/PATH, with ';' between several");
   }
   s->agent = Get("RGPU_AGENT");
   // Behind a local socket may be a tunnel.
@@ -133,6 +146,7 @@ Settings ReadSettings() {
   ReadSizes(&s);
   ReadWishes(&s);
   ReadDevice(&s);
+  if (const std::string fault = base::LogLevelFault(); !fault.empty()) s.remarks.push_back(fault);
   ReadPaths(&s);
   ReadCompression(&s);
   return s;

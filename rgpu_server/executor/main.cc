@@ -71,8 +71,7 @@ bool ReadOptions(int argc, char** argv, Options* options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  rgpu::base::SetLogName("worker");
-  rgpu::base::SetLogLevelFromEnvironment();
+  rgpu::base::StartLog("worker");
   Options options;
   if (!ReadOptions(argc, argv, &options)) {
     std::fputs(kUsage, stderr);

@@ -158,8 +158,7 @@ int ServeUcx(const Options& options, const rgpu::gateway::Control& control) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  rgpu::base::SetLogName("gateway");
-  rgpu::base::SetLogLevelFromEnvironment();
+  rgpu::base::StartLog("gateway");
   Options options;
   if (!ReadOptions(argc, argv, &options)) {
     std::fputs("rgpu-gateway is started by rgpu serve\n", stderr);

@@ -64,6 +64,7 @@ class Call:
         self._room: asyncio.Future[None] | None = None
         self._answered = False
         self._wide = False
+        self._extra = 0  # beyond the window that every stream has
         self.timeout = _timeout(fields.get("grpc-timeout"))
         self._timer: asyncio.TimerHandle | None = None
         self._ends_at = 0.0
@@ -92,13 +93,18 @@ class Call:
 
     def admit(self) -> None:
         """The caller has said what it wants: the call makes room for nobody."""
-        self.admitted = True
-        self._session.admitted(self)
+        if not (self.over or self.admitted):
+            self.admitted = True
+            self._session.admitted(self)
 
     def widen(self, window: int) -> None:
-        """Lets the client send so much that nobody has read yet."""
+        """Lets the client send so much that nobody has read yet, or as much of it as other calls
+        leave.
+        """
         if not self.over:
-            self._session.connection.widen(self._stream, window)
+            missing = window - STREAM_WINDOW - self._extra
+            self._extra += self._session.server.windows.take(missing)
+            self._session.connection.widen(self._stream, STREAM_WINDOW + self._extra)
             self._session.flush()
 
     def holds(self, count: int) -> None:
@@ -190,7 +196,11 @@ class Call:
 
     def lost(self) -> None:
         """The call is over."""
+        if not self.over and self.admitted:
+            self._session.one_less()
         self.over = True
+        self._session.server.windows.give(self._extra)
+        self._extra = 0
         if self._timer is not None:
             self._timer.cancel()
         if self._wide:

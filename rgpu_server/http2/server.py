@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rgpu_common.http2 import status
 from rgpu_common.http2.status import Status
+from rgpu_server.core.failures import network_of
 from rgpu_server.http2.session import Session
+from rgpu_server.http2.windows import ALL_WINDOWS_BYTES, Windows
+from rgpu_server.service.crowd import Crowds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -42,17 +45,20 @@ class Server:
         find: Callable[[str], Handler | None],
         connections: int = MAX_CONNECTIONS,
         calls: int = MAX_CALLS,
+        windows: int = ALL_WINDOWS_BYTES,
     ) -> None:
         self._find = find
         self._connections, self._calls = connections, calls
         self._loop = asyncio.get_running_loop()
         self.refused: Counter[str] = Counter()
+        self.windows = Windows(windows)
         self._wide = _MAX_WIDE
         self._listeners: dict[socket.socket, Certificates | None] = {}
-        # The longest there first, as the calls.
         self._sessions: dict[Session, None] = {}
         self._running: dict[Call, None] = {}
-        self._strangers: dict[Call, None] = {}
+        # Who makes room: connections without business, calls that have said nothing.
+        self._idle: Crowds[Session] = Crowds()
+        self._strangers: Crowds[Call] = Crowds()
         self._timer = self._loop.call_later(_ROUND_SECONDS, self._round)
 
     def listen(self, listener: socket.socket, certificates: Certificates | None) -> None:
@@ -88,24 +94,31 @@ class Server:
         found = self._find(call.path)
         if found is None:
             return Status(status.UNIMPLEMENTED, "Method not found!")
-        if len(self._running) >= self._calls and not self._make_room():
+        if len(self._running) >= self._calls and not self._make_room(call.session.origin):
             self.refused["too_many"] += 1
             return Status(status.RESOURCE_EXHAUSTED, "the gateway carries as many calls as it may")
-        self._running[call] = self._strangers[call] = None
+        self._running[call] = None
+        self._strangers.come(call, call.session.origin)
         return found
 
     def admitted(self, call: Call) -> None:
         """A call has said what it wants."""
-        self._strangers.pop(call, None)
+        self._strangers.go(call)
+        self._idle.go(call.session)
 
     def done(self, call: Call) -> None:
         """A call's handler has ended."""
         self._running.pop(call, None)
-        self._strangers.pop(call, None)
+        self._strangers.go(call)
+
+    def idle(self, session: Session) -> None:
+        """A connection has no business any more."""
+        self._idle.come(session, session.origin)
 
     def left(self, session: Session) -> None:
         """A connection has ended."""
         self._sessions.pop(session, None)
+        self._idle.go(session)
 
     def take_wide(self) -> bool:
         """True if a call may gather a long message."""
@@ -118,9 +131,9 @@ class Server:
         """It does so no longer."""
         self._wide += 1
 
-    def _make_room(self) -> bool:
-        """Ends the call that has said nothing for longest."""
-        stranger = next(iter(self._strangers), None)
+    def _make_room(self, newcomer: str) -> bool:
+        """Ends a call that has said nothing: the longest there of the origin with most of those."""
+        stranger = self._strangers.of_largest(newcomer)
         if stranger is None:
             return False
         self.done(stranger)
@@ -143,11 +156,11 @@ class Server:
                 log.warning("accept: %s", error)
                 self._pause(listener)
                 return
-            self._welcome(connection, where(address), self._listeners[listener])
+            self._welcome(connection, address, self._listeners[listener])
 
     def _pause(self, listener: socket.socket) -> None:
         """Out of descriptors: somebody makes room, and the system gets time."""
-        self._free_place()
+        self._free_place("")
         self._loop.remove_reader(listener.fileno())
 
         def again() -> None:
@@ -157,9 +170,13 @@ class Server:
         self._loop.call_later(_PAUSE_SECONDS, again)
 
     def _welcome(
-        self, connection: socket.socket, where: str, certificates: Certificates | None
+        self,
+        connection: socket.socket,
+        address: tuple[str, int],
+        certificates: Certificates | None,
     ) -> None:
-        if len(self._sessions) >= self._connections and not self._free_place():
+        here, origin = where(address), network_of(_host(address))
+        if len(self._sessions) >= self._connections and not self._free_place(origin):
             self.refused["too_many"] += 1
             connection.close()
             return
@@ -171,21 +188,22 @@ class Server:
                     connection, server_side=True, do_handshake_on_connect=False
                 )
         except OSError as error:
-            log.info("%s: %s", where, error)
+            log.info("%s: %s", here, error)
             connection.close()
             return
-        session = Session(self, connection, where)
+        session = Session(self, connection, here, origin)
         self._sessions[session] = None
+        self.idle(session)
         session.link.start()
 
-    def _free_place(self) -> bool:
-        """Who has been there longest of those without business goes."""
-        for session in self._sessions:
-            if not session.busy:
-                self.refused["too_many"] += 1
-                session.close()
-                return True
-        return False
+    def _free_place(self, newcomer: str) -> bool:
+        """Of those without business one goes: the longest so of the origin with most of them."""
+        session = self._idle.of_largest(newcomer)
+        if session is None:
+            return False
+        self.refused["too_many"] += 1
+        session.close()
+        return True
 
     def _round(self) -> None:
         now = self._loop.time()
@@ -196,7 +214,10 @@ class Server:
 
 def where(address: tuple[str, int]) -> str:
     """An address as gRPC writes it; one of IPv4 as such, whatever listens."""
-    host, port = address[0], address[1]
-    if "." in host:
-        host = host.rpartition(":")[2]
+    host, port = _host(address), address[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _host(address: tuple[str, int]) -> str:
+    host = address[0]
+    return host.rpartition(":")[2] if "." in host else host

@@ -33,10 +33,13 @@ PING_SECONDS: Final = 5.0
 
 
 class Session:
-    """certificate: the client's, as `ssl` describes it; None: there is none."""
+    """where: the client's address.  origin: what counts as one where places are few.  certificate:
+    the client's, as `ssl` describes it; None: there is none.
+    """
 
-    def __init__(self, server: Server, connection: socket.socket, where: str) -> None:
+    def __init__(self, server: Server, connection: socket.socket, where: str, origin: str) -> None:
         self.server = server
+        self.origin = origin
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
         self.where = where
@@ -45,15 +48,11 @@ class Session:
         self.link = Link(connection, self)
         self.blocked: dict[int, Call] = {}
         self.closed = False
+        self._admitted = 0
         self.idle_since = now
         self._began = self._heard = now
         self._pinged = 0.0
         self._pending = b""
-
-    @property
-    def busy(self) -> bool:
-        """True if a call is there that makes room for nobody."""
-        return any(stream.user.admitted for stream in self.connection.streams.values())
 
     def flush(self) -> None:
         """Sends what the connection has to say."""
@@ -72,8 +71,15 @@ class Session:
         self.link.send(head, *pieces)
 
     def admitted(self, call: Call) -> None:
-        """A call has said what it wants."""
+        """A call has said what it wants: it makes room for nobody, nor does the connection."""
+        self._admitted += 1
         self.server.admitted(call)
+
+    def one_less(self) -> None:
+        """Such a call is over."""
+        self._admitted -= 1
+        if not self._admitted and not self.closed:
+            self.server.idle(self)
 
     def leave(self) -> None:
         """Takes no more calls; ends with the last."""

@@ -18,7 +18,7 @@ from rgpu_server.http2.call import Call, CallError, CallLostError, failure
 from rgpu_server.tunnel.inflow import Inflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
     from rgpu_common.wire.preface import Preface
     from rgpu_server.tunnel.callers import Callers
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.tunnel")
 
 FIRST_SECONDS: Final = 10.0
-# What a client whose tunnel stands may send that the worker has not read yet; with very many
-# tunnels each gets less, so that all of them together stay bounded.
+# What a client whose tunnel stands may send that the worker has not read yet, where not very many
+# others have as much.
 _WINDOW_BYTES = 4 << 20
-_ALL_WINDOWS_BYTES = 512 << 20
-_LEAST_WINDOW_BYTES = 256 << 10
 _END = End(True, None, (CallLostError,))
 
 
@@ -90,7 +88,7 @@ class TunnelHandler:
             local.close()
 
     async def _carry(self, call: Call, preface: Preface, local: LocalEnd, inflow: Inflow) -> None:
-        relay = _Relay(_Answer(call, self._window), local, inflow)
+        relay = _Relay(_Answer(call), local, inflow)
         where = call.session.where
         try:
             await local.put(encode_preface(preface))
@@ -113,10 +111,6 @@ class TunnelHandler:
         finally:
             if not len(self._patrol):
                 self._none.set()
-
-    def _window(self) -> int:
-        share = _ALL_WINDOWS_BYTES // max(1, len(self._patrol))
-        return max(_LEAST_WINDOW_BYTES, min(share, _WINDOW_BYTES))
 
     async def _first(self, inflow: Inflow) -> bool:
         """The first bytes; until they are here the daemon hears nothing of the call."""
@@ -153,16 +147,15 @@ class _Answer:
     then the call keeps its place against newcomers, and gets its window.
     """
 
-    def __init__(self, call: Call, window: Callable[[], int]) -> None:
+    def __init__(self, call: Call) -> None:
         self._call = call
-        self._window = window
         self.read = call.read
 
     async def write(self, message: bytes, /) -> None:
         """Sends a message; CallLostError if the call is over."""
         if not self._call.admitted and len(message) > PREFIX_BYTES:
             self._call.admit()
-            self._call.widen(self._window())
+            self._call.widen(_WINDOW_BYTES)
         await self._call.write(message)
 
     async def done_writing(self) -> None:

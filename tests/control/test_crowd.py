@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,7 +19,7 @@ from rgpu_server.core.identity import Require
 from rgpu_server.identity.settings import Identity
 from rgpu_server.service import sockets
 from rgpu_server.service.callers import Caller
-from rgpu_server.service.crowd import of_largest_crowd
+from rgpu_server.service.crowd import Crowds, of_largest_crowd
 from rgpu_server.service.places import Places
 
 pytestmark = pytest.mark.asyncio
@@ -51,6 +53,32 @@ async def test_the_longest_there_of_the_largest_crowd(
     there: Iterable[str], newcomer: str, leaves: int | None
 ) -> None:
     assert of_largest_crowd(enumerate(there), newcomer) == leaves
+
+
+async def test_crowds_that_come_and_go_are_as_large_as_they_are() -> None:
+    chance, crowds = random.Random(3), Crowds[int]()
+    there: dict[int, str] = {}
+    for number in range(5000):
+        if there and chance.random() < 0.48:
+            gone = chance.choice(list(there))
+            del there[gone]
+            crowds.go(gone)
+            crowds.go(gone)
+        else:
+            there[number] = chance.choice("abcdef")
+            crowds.come(number, there[number])
+        newcomer = chance.choice("abcdefg")
+        leaves = crowds.of_largest(newcomer)
+        if not there:
+            assert leaves is None
+            continue
+        assert leaves is not None
+        size = Counter(there.values())
+        mine = there[leaves]
+        assert leaves == min(one for one, origin in there.items() if origin == mine)
+        grown = size + Counter({newcomer: int(newcomer in size)})
+        assert size[mine] == max(size.values())
+        assert grown[mine] == max(grown.values()) or newcomer not in size
 
 
 async def test_who_is_slow_is_not_pushed_out_by_a_flood_from_elsewhere(serve: Serve) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 import pytest
 from typing_extensions import Self
@@ -37,10 +39,17 @@ http {{
 class Nginx:
     """`with Nginx(folder, "grpc:127.0.0.1:7701") as nginx:` serves `nginx.address` over TLS.
 
-    seconds: what the proxy waits on an idle connection.
+    seconds: what the proxy waits on an idle connection.  settings: other values, or lines, for what
+    it says of a target on `grpcs:`.
     """
 
-    def __init__(self, folder: Path, target: str, seconds: int = 60) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        target: str,
+        seconds: int = 60,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._folder = folder
         certificates = pki.folder()
         self.ca = str(certificates / "ca.pem")
@@ -55,6 +64,9 @@ class Nginx:
         ):
             assert text.count(old) == 1, old
             text = text.replace(old, new)
+        if target.startswith("grpcs:"):
+            text = _over_tls(text, {"grpc_ssl_trusted_certificate": self.ca,
+                                    "grpc_ssl_name": "localhost", **settings})  # fmt: skip
         (folder / "rgpu.conf").write_text(text.replace(" 60s;", f" {seconds}s;"))
         (folder / "nginx.conf").write_text(_FRAME.format(folder=folder))
 
@@ -92,6 +104,17 @@ class Nginx:
         self.stop()
         if error is not None:
             sys.stderr.write("--- nginx\n" + (self._folder / "error.log").read_text())
+
+
+def _over_tls(text: str, settings: Mapping[str, str]) -> str:
+    """The lines that the configuration has for that, with these values; "" leaves one out."""
+    text = re.sub(r"# (grpc_ssl_\w+)", r"\1", text)
+    for name, value in settings.items():
+        line, count = f"{name} {value};" if value else "", 0
+        text, count = re.subn(rf"\b{name} [^;]*;", line, text)
+        if not count:
+            text = text.replace("grpc_read_timeout", f"{line}\n        grpc_read_timeout")
+    return text
 
 
 def program() -> str:

@@ -108,6 +108,17 @@ TEST(base, large_copies_are_whole) {
   }
 }
 
+TEST(base, what_is_no_level_is_said) {
+  setenv("RGPU_LOG", "loud", 1);
+  CHECK(LogLevelFault().starts_with("RGPU_LOG=loud is not error, info or debug"));
+  for (const char* level : {"", "error", "info", "debug"}) {
+    setenv("RGPU_LOG", level, 1);
+    CHECK(LogLevelFault().empty());
+  }
+  unsetenv("RGPU_LOG");
+  CHECK(LogLevelFault().empty());
+}
+
 TEST(base, log_lines_are_whole_and_bounded) {
   int ends[2];
   CHECK(pipe2(ends, O_CLOEXEC) == 0);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from netprobe import survey as surveying
 
 DEADLINE_SECONDS = 20
 
@@ -70,3 +73,15 @@ def listen(tmp_path: Path) -> Listen:
         assert not (tmp_path / "probe.sock").exists()
 
     return start
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    folders = {"XDG_CACHE_HOME": f"{tmp_path}/cache", "XDG_STATE_HOME": f"{tmp_path}/state"}
+    return {**kept, **folders}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surveying, "is_this_host", lambda nonce, host: False)

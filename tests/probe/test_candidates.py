@@ -173,6 +173,19 @@ def test_the_cache_gives_back_what_was_kept(tmp_path: Path) -> None:
     assert cache.read("you", "a:1") is None
 
 
+def test_who_answered_is_known_of_a_path_that_broke() -> None:
+    other = bytes(16)
+    now = (broken("tcp:a:1"), broken("tcp:a:2"), replace(broken("tcp:a:3"), server=other))
+    before = (path("tcp:a:1"), broken("tcp:a:2"), path("tcp:a:3"), path("tcp:a:4"))
+    kept = replace(entry(), paths=now).after(replace(entry(), paths=before))
+    assert [one.uri for one in kept.paths] == ["tcp:a:1", "tcp:a:2", "tcp:a:3"]
+    assert [one.server for one in kept.paths] == [SERVER, b"", other]
+    assert not any(one.works for one in kept.paths)
+    # And of one that goes on being broken.
+    assert replace(entry(), paths=now).after(kept).paths == kept.paths
+    assert entry().after(None) == entry()
+
+
 def test_what_is_old_or_of_the_future_is_not_fresh() -> None:
     whole = replace(entry(), paths=(path("tcp:a:1"),))
     assert whole.fresh(1100.0)

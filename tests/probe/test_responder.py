@@ -102,7 +102,11 @@ def test_both_paths_lead_to_the_same_server(listen: Listen) -> None:
             assert tcp.offer.server == unix.offer.server
             assert tcp.offer.endpoints == (responder.shm, responder.tcp, responder.unix)
         wrong = measure(responder.tcp, SMALL, server=b"x" * 16)
-    assert "another server" in wrong.error
+        (quickly,) = quick((responder.tcp,), b"x" * 16)
+    for one in (wrong, quickly):
+        assert "another server" in one.error
+        assert not one.works
+        assert one.server == tcp.offer.server
 
 
 def test_a_train_has_its_arrivals(listen: Listen) -> None:

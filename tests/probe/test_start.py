@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -28,13 +27,6 @@ from rgpu_common.errors import ServerError, UsageError
 from rgpu_common.v1 import network_pb2, network_pb2_grpc
 
 SHOW = "import os, json; print(json.dumps({k: v for k, v in os.environ.items() if 'RGPU' in k}))"
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
-    folders = {"XDG_CACHE_HOME": f"{tmp_path}/cache", "XDG_STATE_HOME": f"{tmp_path}/state"}
-    return {**kept, **folders}
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +112,9 @@ def test_what_cannot_be_is_a_sentence(server: Server, environment: dict[str, str
     ("name", "value"),
     [
         ("RGPU_WORKLOAD", "everything"), ("RGPU_MOVE", "no"), ("RGPU_AGENT_SECONDS", "often"),
-        ("RGPU_AGENT_SECONDS", "nan"), ("RGPU_AGENT_SECONDS", "0"),
+        ("RGPU_AGENT_SECONDS", "nan"), ("RGPU_AGENT_SECONDS", "0"), ("RGPU_LOG", "loud"),
+        ("RGPU_PATHS", "pigeon"), ("RGPU_PATHS", "tcp:a:1,tcp:b:2"), ("RGPU_PATHS", "grpc:a:1"),
+        ("RGPU_PATHS", "tpc:a:1"), ("RGPU_PATHS", "a:1;unix:b"), ("RGPU_PATHS", "tcp:a"),
     ],
 )  # fmt: skip
 def test_a_variable_that_makes_no_sense_is_a_sentence(
@@ -129,7 +123,31 @@ def test_a_variable_that_makes_no_sense_is_a_sentence(
     done = rgpu(environment, "run", "--server", "tcp:127.0.0.1:1", "--", "true", **{name: value})
     assert done.returncode == 2
     assert name in done.stderr
-    assert value in done.stderr
+    assert value.rpartition(";")[2] in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_connect_refuses_what_makes_no_sense(environment: dict[str, str]) -> None:
+    source = "import rgpu_client; rgpu_client.connect('tcp:127.0.0.1:1')"
+    for name in ("RGPU_LOG", "RGPU_PATHS"):
+        done = subprocess.run(
+            [sys.executable, "-c", source], env={**environment, name: "nonsense"}, cwd="/",
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert f"UsageError: {name}" in done.stderr
+
+
+def test_what_makes_sense_is_passed_on(environment: dict[str, str]) -> None:
+    paths = "a:1;tcp:[::1]:2;;tls:b:3;ucx:c:4;unix:/d;shm:/e;"
+    said = {"RGPU_PATHS": paths, "RGPU_LOG": "debug"}
+    given = run(environment, "--server", "tcp:127.0.0.1:1", **said)
+    assert given.items() >= said.items()
+
+
+def test_a_server_refuses_a_level_that_there_is_not(environment: dict[str, str]) -> None:
+    done = rgpu(environment, "serve", RGPU_LOG="warning")
+    assert done.returncode == 2
+    assert done.stderr == "rgpu: RGPU_LOG is error, info or debug, not 'warning'\n"
 
 
 def test_a_choice_is_said_and_written_down(
@@ -182,11 +200,6 @@ print(os.environ["RGPU_SERVER"])
 # in process, as if the server were elsewhere
 
 
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveying, "is_this_host", lambda nonce, host: False)
-
-
 def test_the_faster_of_two_network_paths_is_taken(
     listen: Listen, environment: dict[str, str], elsewhere: None
 ) -> None:
@@ -223,26 +236,6 @@ def test_what_was_measured_of_another_server_is_not_used(
     path = find_path(named, "auto", environment)
     assert "could not be asked" in path.reason
     assert path.uri == named
-
-
-def test_a_server_is_found_where_it_answered_before(
-    listen: Listen, environment: dict[str, str], elsewhere: None
-) -> None:
-    with listen() as responder:
-        proxy = SlowProxy(responder.port, 0.0)
-        named = proxy.uri.removeprefix("tcp:")
-        try:
-            assert find_path(named, "auto", environment).worth_watching
-        finally:
-            proxy.close()
-        kept = surveying.memory(environment)
-        entry = kept.read(named)
-        assert entry is not None
-        kept.write(named, replace(entry, at=entry.at - 86400))
-        assert find_path(named, "auto", environment).uri == responder.tcp
-    # With another one there it is the address that was named.
-    with listen("listen", f"127.0.0.1:{responder.port}"):
-        assert find_path(named, "auto", environment).uri == named
 
 
 def test_who_shows_a_certificate_takes_an_encrypted_path(

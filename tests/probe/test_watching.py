@@ -245,14 +245,19 @@ def agent(
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(f"{folder}/agent")
         listener.listen()
-        fds = (listener.fileno(), pidfd)
-        words = ["--listen-fd", str(fds[0]), "--program-fd", str(fds[1]), "--folder", str(folder),
-                 "--named", "here:1", "--server", server.hex(), "--loud", "--", *uris]  # fmt: skip
+        heard, ready = os.pipe()
+        fds = (listener.fileno(), pidfd, ready)
+        words = ["--listen-fd", str(fds[0]), "--program-fd", str(fds[1]), "--ready-fd", str(ready),
+                 "--folder", str(folder), "--named", "here:1", "--server", server.hex(), "--loud",
+                 "--", *uris]  # fmt: skip
         process = subprocess.Popen(
             [sys.executable, "-m", "rgpu_client.session.watch", *words],
             pass_fds=fds, env=environment, cwd="/", stderr=subprocess.PIPE,
         )  # fmt: skip
     os.close(pidfd)
+    os.close(ready)
+    assert os.read(heard, 2) == b"1"
+    os.close(heard)
     try:
         yield f"{folder}/agent", process
     finally:

@@ -65,7 +65,9 @@ class Raw:
         self._writer.close()
 
 
-Work = Callable[[Callable[[], Awaitable[Raw]], Server, Handlers], Awaitable[None]]
+# Opens a connection; of the machine's own address that it is given.
+Dial = Callable[..., Awaitable[Raw]]
+Work = Callable[[Dial, Server, Handlers], Awaitable[None]]
 
 
 def with_raw(work: Work, **places: int) -> None:
@@ -76,8 +78,10 @@ def with_raw(work: Work, **places: int) -> None:
         async with serving(**places) as (server, handlers, target):
             host, _, port = target.rpartition(":")
 
-            async def dial() -> Raw:
-                opened.append(Raw(*await asyncio.open_connection(host, int(port))))
+            async def dial(mine: str = "127.0.0.1") -> Raw:
+                opened.append(
+                    Raw(*await asyncio.open_connection(host, int(port), local_addr=(mine, 0)))
+                )
                 return opened[-1]
 
             await asyncio.wait_for(work(dial, server, handlers), 60)

@@ -19,6 +19,7 @@ from rgpu_server.http2.certificates import Certificates, Files
 from rgpu_server.http2.server import Server
 
 Channel = grpc.aio.Channel
+MIB = 1 << 20
 # Characters that a header may not have, and that its coding uses.
 SENTENCE = 'äöü 100 % of "it"\nis gone'
 
@@ -49,6 +50,11 @@ class Handlers:
         await call.read()
         for _ in range(8):
             await call.write(bytes(MAX_MESSAGE_BYTES))
+
+    async def take(self, call: Call) -> None:
+        call.admit()
+        call.widen(MIB)
+        await self.wait(call)
 
     async def wait(self, call: Call) -> None:
         self.calls.append(call)

@@ -277,6 +277,29 @@ def test_a_session_begins_where_a_path_is_left(server: Server, tmp_path: Path) -
     assert counted(trace)["resumes"] >= 1
 
 
+def test_nonsense_in_variables_is_said_and_passed_over(server: Server) -> None:
+    paths = f"pigeon;grpc:a:1;{server.unix};tcp:127.0.0.1"
+    code, output, errors = clients.run(
+        "tcp:127.0.0.1:1", "print([cuda.result('cuInit', 0) for _ in range(2)])",
+        RGPU_PATHS=paths, RGPU_LOG="loud",
+    )  # fmt: skip
+    assert (code, output) == (0, "[0, 0]\n")
+    log, others = errors.splitlines()
+    assert log.startswith("rgpu: RGPU_LOG=loud is not error, info or debug")
+    assert others.startswith("rgpu: RGPU_PATHS: 'pigeon' is no address and passed over")
+
+
+def test_nonsense_is_said_once_where_there_is_no_server() -> None:
+    code, _, errors = clients.run(
+        "tcp:127.0.0.1:1", "print([cuda.result('cuInit', 0) for _ in range(2)])",
+        RGPU_PATHS="pigeon",
+    )  # fmt: skip
+    assert code == 0
+    said, nobody = errors.splitlines()
+    assert "'pigeon'" in said
+    assert nobody.startswith("rgpu: nothing listens at 127.0.0.1:1")
+
+
 def test_no_path_at_all_is_said_of_the_first(tmp_path: Path) -> None:
     code, _, errors = clients.run(
         "tcp:127.0.0.1:1", "print(cuda.result('cuInit', 0))", RGPU_PATHS="unix:/no/such"

@@ -17,16 +17,34 @@ namespace {
 std::atomic<const char*> log_name{"common"};
 std::atomic<int> log_level{0};
 
+std::string_view Asked() {
+  const char* value = std::getenv("RGPU_LOG");
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
 }  // namespace
 
 void SetLogName(const char* name) { log_name = name; }
 void SetLogLevel(Level level) { log_level = static_cast<int>(level); }
 
 void SetLogLevelFromEnvironment() {
-  const char* value = std::getenv("RGPU_LOG");
-  if (value == nullptr) return;
-  const std::string_view text = value;
+  const std::string_view text = Asked();
   SetLogLevel(text == "debug" ? Level::kDebug : text == "info" ? Level::kInfo : Level::kError);
+}
+
+std::string LogLevelFault() {
+  const std::string_view text = Asked();
+  if (text.empty() || text == "error" || text == "info" || text == "debug") return {};
+  return "RGPU_LOG=" + std::string(text) +
+         " is not error, info or debug: it is passed over, and only errors are logged";
+}
+
+void StartLog(const char* name) {
+  SetLogName(name);
+  SetLogLevelFromEnvironment();
+  if (const std::string fault = LogLevelFault(); !fault.empty()) {
+    Log(Level::kError, "%s", fault.c_str());
+  }
 }
 
 bool LogOn(Level level) {

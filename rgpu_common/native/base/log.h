@@ -1,6 +1,8 @@
 // One line per message on stderr, `rgpu NAME: text`.  RGPU_LOG = error (default) | info | debug.
 #pragma once
 
+#include <string>
+
 namespace rgpu::base {
 
 enum class Level : int { kError = 0, kInfo = 1, kDebug = 2 };
@@ -10,6 +12,10 @@ void SetLogName(const char* name);
 void SetLogLevel(Level level);
 // Reads RGPU_LOG.
 void SetLogLevelFromEnvironment();
+// A sentence where RGPU_LOG is no level, so that errors alone are logged; else empty.
+std::string LogLevelFault();
+// For the main function of a process: all of these.
+void StartLog(const char* name);
 bool LogOn(Level level);
 
 // Writes with one write(2), so that lines of several processes do not mix.  At most 1000 bytes.

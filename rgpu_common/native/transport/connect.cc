@@ -307,6 +307,20 @@ std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions
   return ConnectTcp(uri, options, why);
 }
 
+bool IsAddress(const std::string& uri) {
+  for (const Scheme& scheme : Schemes()) {
+    const std::string prefix = std::string(scheme.name) + ":";
+    if (!uri.starts_with(prefix)) continue;
+    const std::string rest = uri.substr(prefix.size());
+    HostPort ignored;
+    if (scheme.connect == nullptr || scheme.connect == &NeedsAgent) return false;
+    if (prefix != "unix:" && prefix != "shm:") return Split(rest, false, &ignored);
+    return rest.starts_with('/') && rest.size() < sizeof(sockaddr_un::sun_path);
+  }
+  HostPort ignored;
+  return Split(uri, false, &ignored);
+}
+
 void Retire(int timeout_ms) { tls::Retire(timeout_ms); }
 
 }  // namespace rgpu::transport

@@ -127,6 +127,9 @@ std::string Remedy(const std::string& reason);
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why);
 
+// True if `uri` has a form that Connect takes, whoever listens there.
+bool IsAddress(const std::string& uri);
+
 // The process is leaving: connections whose library takes itself apart at exit answer kClosed from
 // here on.  Waits at most `timeout_ms` for threads that are in such a library now.
 void Retire(int timeout_ms);
