@@ -15,11 +15,13 @@ namespace rgpu::exec {
 
 class Executor;
 struct Context;
+struct Stream;
 
 struct Direct {
   Executor* executor = nullptr;
   uint64_t ticket = 0;
-  uint64_t ns = 0;       // predicted, and charged
+  uint64_t ns = 0;  // predicted, and charged
+  std::weak_ptr<Stream> stream;
   bool reached = false;  // the stream is there
   bool done = false;     // the client is
 };

@@ -9,6 +9,7 @@
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/transport.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/gate_times.h"
 
 namespace rgpu::exec {
 
@@ -99,7 +100,8 @@ bool Gate::Fits(uint64_t ns) {
   const uint64_t in_flight = LeaseInFlight();
   const uint64_t elapsed = base::NowNs() - std::min(grant_.start_ns, base::NowNs());
   const bool first = !used_ && in_flight == 0 && elapsed < grant_.slice_ns;
-  if (!first && elapsed + in_flight + ns / 2 > grant_.slice_ns) {
+  const bool over = elapsed + in_flight + ns / 2 > grant_.slice_ns;
+  if (!first && (over || aside_ns_ > kMostAsideNs)) {
     if (gate().near_end_gen.load(std::memory_order_relaxed) != active_) {
       gate().near_end_gen.store(active_);
       Signal();
@@ -233,7 +235,7 @@ void Gate::Marked(Stream& stream, const std::shared_ptr<Point>& point) {
   if (!alone()) WakeThread();
 }
 
-void Gate::Completed(const Marker& marker) {
+void Gate::Completed(Stream& stream, const Marker& marker) {
   if (marker.load.empty()) return;
   const uint64_t done = clock_.DoneNs(marker.point);
   uint64_t began = marker.since_ns;
@@ -246,8 +248,15 @@ void Gate::Completed(const Marker& marker) {
   last_done_ns_ = std::max(last_done_ns_, done);
   patience_.Moved(marker.point->done_ns);
   CountBusy(done);
-  in_flight_ -= std::min<uint64_t>(in_flight_, marker.load.pieces());
-  in_flight_ns_ -= std::min(in_flight_ns_, marker.load.ns());
+  // What was set aside is not counted here, and is the older part of the stream's.
+  Stall& stall = stream.stall;
+  const uint64_t pieces = std::min<uint64_t>(stall.pieces, marker.load.pieces());
+  const uint64_t ns = std::min(stall.ns, marker.load.ns());
+  stall.pieces -= pieces;
+  stall.ns -= ns;
+  aside_ns_ -= std::min(aside_ns_, ns);
+  in_flight_ -= std::min(in_flight_, marker.load.pieces() - pieces);
+  in_flight_ns_ -= std::min(in_flight_ns_, marker.load.ns() - ns);
   if (in_flight_ == 0) in_flight_ns_ = 0;
   gate().in_flight_ns.store(in_flight_ns_, std::memory_order_relaxed);
   while (!points_.empty() && points_.front()->done) points_.pop_front();
@@ -274,6 +283,7 @@ void Gate::CountBusy(uint64_t until_ns) {
 }
 
 void Gate::Forget(Stream& stream) {
+  TakeBack(stream, base::NowNs());
   Load load = std::exchange(stream.unmarked_load, {});
   for (Marker& marker : stream.outstanding) load.Add(std::exchange(marker.load, {}));
   std::erase_if(unmarked_, [&](const auto& other) { return other.get() == &stream; });
@@ -285,7 +295,7 @@ void Gate::Forget(Stream& stream) {
   gone.point->done = true;
   gone.point->done_ns = base::NowNs();
   gone.since_ns = gone.point->done_ns;  // says nothing about how long it took
-  Completed(gone);
+  Completed(stream, gone);
 }
 
 void Gate::MarkRest() {

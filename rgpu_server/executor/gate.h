@@ -59,6 +59,19 @@ class Gate {
   // Within a stream, without the lock: work that is no command of the driver's, and that the stream
   // waits for.  Waits only where nothing on the device waits for the stream.
   void AwaitInStream(uint64_t ns);
+  // Within a stream, without the lock, while it lives: the stream waits for the client.  If that
+  // takes long the device is not kept for what is behind; at the end it is waited for anew.
+  class ClientWait {
+   public:
+    ClientWait(Gate& gate, const std::weak_ptr<Stream>& stream);
+    ~ClientWait();
+    ClientWait(const ClientWait&) = delete;
+    ClientWait& operator=(const ClientWait&) = delete;
+
+   private:
+    Gate& gate_;
+    const std::shared_ptr<Stream> stream_;
+  };
   // Whether anybody schedules; callable without the lock.
   bool on() const { return lease::ReadGrant(page_).phase != lease::Phase::kOff; }
 
@@ -67,7 +80,7 @@ class Gate {
   // A marker that stands behind work was recorded.
   void Marked(Stream& stream, const std::shared_ptr<Point>& point);
   // Its work is complete.
-  void Completed(const Marker& marker);
+  void Completed(Stream& stream, const Marker& marker);
   // Work of about `ns` was done for the lease by somebody else than the device.
   void Spent(uint64_t ns);
   // The stream goes, and takes what it had on the device with it.
@@ -105,6 +118,9 @@ class Gate {
   void CountBusy(uint64_t until_ns);
   void CountRunning();
   void SetRoomy();
+  void SetAside(uint64_t now_ns);
+  void TakeBack(Stream& stream, uint64_t now_ns);
+  void EndWait(Stream& stream);
   void Want();
   void NoLongerHeld();
   void Signal();
@@ -137,6 +153,8 @@ class Gate {
   uint64_t held_since_ns_ = 0;                 // 0: nothing is held
   std::deque<std::shared_ptr<Point>> points_;  // behind what is on the device, oldest first
   std::vector<std::shared_ptr<Stream>> unmarked_;
+  std::vector<std::shared_ptr<Stream>> stalled_;
+  uint64_t aside_ns_ = 0;
   uint32_t slots_ = lease::kSlots;  // those behind are not in use
   uint64_t open_budget_ns_ = 0;
   // The low half of the word of an open grant that has room, else 0, which is no word of one.

@@ -5,6 +5,7 @@
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/gate.h"
+#include "rgpu_server/executor/gate_times.h"
 
 namespace rgpu::exec {
 
@@ -40,6 +41,7 @@ void Gate::Look() {
   // A slice that was made longer ends another time.
   if (active_ != 0 && changed) gate().near_end_gen.store(0);
   if (executor_.sticky() != CUDA_SUCCESS) return Abandon();
+  SetAside(now);
   if (active_ != 0 && in_flight_ == 0 && !stale_) GiveBack(now);
   // Who holds work back for a client that is away does not keep others from the device.
   if (gate().wants.load(std::memory_order_relaxed) != 0 && suspended()) {
@@ -76,6 +78,8 @@ void Gate::GiveBack(uint64_t now_ns) {
 void Gate::Abandon() {
   in_flight_ = 0;
   in_flight_ns_ = 0;
+  aside_ns_ = 0;
+  for (const auto& stream : stalled_) stream->stall.pieces = stream->stall.ns = 0;
   points_.clear();
   gate().in_flight_ns.store(0);
   gate().drained_ns.store(base::NowNs());
@@ -143,7 +147,11 @@ void Gate::WatchGrants() {
     // Now and then it looks whether the loop still lives, and under a grant shows that it does.
     const bool often = holding_ || awaiting_ > 0 || active_ != 0;
     const bool stuck_soon = (holding_ || awaiting_ > 0) && active_ != 0;
-    const uint64_t sleep_ns = stuck_soon ? kMillisecond : often ? 50 * kMillisecond : kSecond;
+    const bool aside_soon = !stalled_.empty() && active_ != 0 && !alone();
+    const uint64_t sleep_ns = stuck_soon   ? kMillisecond
+                              : aside_soon ? kClientNs
+                              : often      ? 50 * kMillisecond
+                                           : kSecond;
     lock.unlock();
     lease::WaitGrant(page_, futex, sleep_ns);
     lock.lock();

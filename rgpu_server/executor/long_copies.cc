@@ -83,6 +83,7 @@ class LongCopy : public std::enable_shared_from_this<LongCopy> {
   const uint64_t total_;
   uint64_t ns_ = 0;    // predicted
   Frontier frontier_;  // deliveries that the stream comes behind
+  std::weak_ptr<Stream> stream_;
   Stream own_;
   std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
   std::function<CUresult(LongCopy&)> move_;
@@ -114,6 +115,7 @@ CUresult LongCopy::Start(const Target& target, const std::shared_ptr<Estimate>& 
   // Counted as staged, so that a marker gives the credit back.
   result = executor_.Issue(*target.stream, {total_, nullptr}, [&](CUstream stream) {
     frontier_ = target.stream->frontier;
+    stream_ = target.stream->weak_from_this();
     auto own = std::make_unique<std::shared_ptr<LongCopy>>(copy);
     const CUresult issued = driver->cuLaunchHostFunc(stream, HoldStream, own.get());
     if (issued == CUDA_SUCCESS) (void)own.release();
@@ -131,6 +133,7 @@ void LongCopy::HoldStream(void* argument) {
 
 void LongCopy::Hold() {
   executor_.gate().AwaitInStream(ns_);
+  const Gate::ClientWait waits(executor_.gate(), stream_);
   executor_.AwaitInStream(&frontier_);
   std::unique_lock lock(mutex_);
   reached_ = true;

@@ -15,6 +15,7 @@
 namespace rgpu::exec {
 
 class Executor;
+struct Stream;
 
 struct Pull {
   Executor* executor = nullptr;
@@ -29,6 +30,7 @@ struct Pull {
   uint64_t missing_bytes = 0;
   bool asked = false;
   Frontier frontier;  // deliveries that the stream comes behind
+  std::weak_ptr<Stream> stream;
 };
 
 class Pulls {

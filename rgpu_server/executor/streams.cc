@@ -198,7 +198,7 @@ void Executor::Advance(Stream& stream) {
     stream.outstanding.pop_front();
     stream.completed = marker.issued;
     credited = std::max(credited, marker.credited);
-    gate_.Completed(marker);
+    gate_.Completed(stream, marker);
   }
   if (credited > stream.returned) ReturnCredits(stream, credited);
 }

@@ -61,6 +61,13 @@ struct Fence {
   std::shared_ptr<Point> point;
 };
 
+// A stream that waits for the client: for bytes, or for room.  What is in it is behind the wait.
+struct Stall {
+  uint64_t since_ns = 0;  // 0: it does not
+  uint64_t pieces = 0;    // of device work that are set aside (gate_stall.cc)
+  uint64_t ns = 0;
+};
+
 struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t id = 0;      // as the client names it: 1, 2 or minted
   uint32_t thread = 0;  // owner of a per-thread stream, else 0
@@ -91,6 +98,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
   std::deque<std::shared_ptr<Delivery>> deliveries;
   bool sending = false;  // a thread is sending its first delivery without the lock
   bool polled = false;   // on the poller's list
+  Stall stall;           // the gate's
 
   bool idle() const { return issued == completed; }
 };

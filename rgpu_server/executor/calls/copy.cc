@@ -160,6 +160,7 @@ namespace {
 
 void FetchPull(void* pull) {
   auto* wanted = static_cast<Pull*>(pull);
+  const Gate::ClientWait waits(wanted->executor->gate(), wanted->stream);
   wanted->executor->AwaitInStream(&wanted->frontier);
   wanted->executor->pulls().Fetch(wanted);
 }
@@ -198,6 +199,7 @@ CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPu
   const Driver& driver = executor.driver();
   result = executor.Issue(*target.stream, {0, pull}, [&](CUstream stream) {
     pull->frontier = target.stream->frontier;
+    pull->stream = target.stream->weak_from_this();
     const CUresult launched = driver->cuLaunchHostFunc(stream, FetchPull, pull.get());
     *asks = launched == CUDA_SUCCESS;
     return launched;
