@@ -1,10 +1,10 @@
 // Streams that wait for the client: the device is not kept for what is behind them.
 //
-// The network to a client may be slow, and a client may be stopped.  Its stream then stands still in
-// a host function of ours, and so does all that was released to it after that.  Where that is all a
-// session has on the device, it is set aside and the token goes back; before the host function ends,
-// the token is asked for again.  So the device is never used without it.  What waits for such a
-// stream by an event is not known here: while there is any, the token stays.
+// The network to a client may be slow, and a client may be stopped.  Its stream then stands still
+// in a host function of ours, and so does all that was released to it after that.  Where that is
+// all a session has on the device, it is set aside and the token goes back; before the host
+// function ends, the token is asked for again.  So the device is never used without it.  What waits
+// for such a stream by an event is not known here: while there is any, the token stays.
 #include <algorithm>
 #include <chrono>
 
