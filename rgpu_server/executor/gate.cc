@@ -194,12 +194,21 @@ void Gate::AwaitInStream(uint64_t ns) {
   if (!scheduled()) return;
   ++awaiting_;
   // Under a grant, what is on the device may be waiting for this stream.
-  while (executor_.sticky() == CUDA_SUCCESS && !(active_ != 0 && in_flight_ > 0) && !Admits(ns)) {
+  while (executor_.sticky() == CUDA_SUCCESS && !(active_ != 0 && in_flight_ > 0) &&
+         !AdmitsInStream(ns)) {
     opened_.wait_for(lock, std::chrono::milliseconds(100));
   }
   --awaiting_;
   NoLongerHeld();
   Spent(ns);
+}
+
+// A host function may not call the driver.
+bool Gate::AdmitsInStream(uint64_t ns) {
+  in_stream_ = true;
+  const bool admits = Admits(ns);
+  in_stream_ = false;
+  return admits;
 }
 
 void Gate::Spent(uint64_t ns) {

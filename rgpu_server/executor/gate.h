@@ -121,6 +121,7 @@ class Gate {
   void SetAside(uint64_t now_ns);
   void TakeBack(Stream& stream, uint64_t now_ns);
   void EndWait(Stream& stream);
+  bool AdmitsInStream(uint64_t ns);
   void Want();
   void NoLongerHeld();
   void Signal();
@@ -155,6 +156,7 @@ class Gate {
   std::vector<std::shared_ptr<Stream>> unmarked_;
   std::vector<std::shared_ptr<Stream>> stalled_;
   uint64_t aside_ns_ = 0;
+  bool in_stream_ = false;
   uint32_t slots_ = lease::kSlots;  // those behind are not in use
   uint64_t open_budget_ns_ = 0;
   // The low half of the word of an open grant that has room, else 0, which is no word of one.

@@ -90,7 +90,7 @@ void Gate::EndWait(Stream& stream) {
   if (stream.stall.pieces > 0) {
     ++awaiting_;
     while (scheduled() && executor_.sticky() == CUDA_SUCCESS && stream.stall.pieces > 0 &&
-           !(active_ != 0 && in_flight_ > 0) && !Admits(stream.stall.ns)) {
+           !(active_ != 0 && in_flight_ > 0) && !AdmitsInStream(stream.stall.ns)) {
       opened_.wait_for(lock, std::chrono::milliseconds(100));
     }
     --awaiting_;

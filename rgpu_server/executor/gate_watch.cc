@@ -49,7 +49,7 @@ void Gate::Look() {
     Signal();
   }
   // What is on the device unmarked would never be known to be complete.
-  if (active_ != 0 && !alone()) MarkRest();
+  if (active_ != 0 && !alone() && !in_stream_) MarkRest();
   SetRoomy();
   // Another worker of the lease may have had the room; nobody tells this one that it has it back.
   const bool refused = active_ != 0 && in_flight_ == 0;
