@@ -99,9 +99,10 @@ bool Gate::Fits(uint64_t ns) {
   if (grant_.phase == Phase::kOpen) return in_flight_ == 0 || in_flight_ns_ + ns <= open_budget_ns_;
   const uint64_t in_flight = LeaseInFlight();
   const uint64_t elapsed = base::NowNs() - std::min(grant_.start_ns, base::NowNs());
-  const bool first = !used_ && in_flight == 0 && elapsed < grant_.slice_ns;
+  const bool first =
+      !used_ && in_flight == 0 && elapsed < grant_.slice_ns && (in_stream_ || !MuchAside());
   const bool over = elapsed + in_flight + ns / 2 > grant_.slice_ns;
-  if (!first && (over || aside_ns_ > kMostAsideNs)) {
+  if (!first && (over || (aside_ns_ > kMostAsideNs && !in_stream_) || MuchAside())) {
     if (gate().near_end_gen.load(std::memory_order_relaxed) != active_) {
       gate().near_end_gen.store(active_);
       Signal();
@@ -262,6 +263,7 @@ void Gate::Completed(Stream& stream, const Marker& marker) {
   const uint64_t pieces = std::min<uint64_t>(stall.pieces, marker.load.pieces());
   const uint64_t ns = std::min(stall.ns, marker.load.ns());
   stall.pieces -= pieces;
+  aside_ -= std::min(aside_, pieces);
   stall.ns -= ns;
   aside_ns_ -= std::min(aside_ns_, ns);
   in_flight_ -= std::min(in_flight_, marker.load.pieces() - pieces);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 
 #include "rgpu_common/native/base/fd.h"
 #include "rgpu_common/native/lease/token.h"
@@ -120,7 +121,9 @@ class Gate {
   void SetRoomy();
   void SetAside(uint64_t now_ns);
   void TakeBack(Stream& stream, uint64_t now_ns);
-  void EndWait(Stream& stream);
+  void AwaitReturn(Stream& stream);
+  bool MuchAside() const;
+  bool HasStalled();
   bool AdmitsInStream(uint64_t ns);
   void Want();
   void NoLongerHeld();
@@ -154,8 +157,12 @@ class Gate {
   uint64_t held_since_ns_ = 0;                 // 0: nothing is held
   std::deque<std::shared_ptr<Point>> points_;  // behind what is on the device, oldest first
   std::vector<std::shared_ptr<Stream>> unmarked_;
+  // Taken behind the executor's lock or alone: a host function must not wait for a thread that is
+  // in the driver.  Who has left the list cannot be set aside.
+  std::mutex stalled_mutex_;
   std::vector<std::shared_ptr<Stream>> stalled_;
   uint64_t aside_ns_ = 0;
+  uint64_t aside_ = 0;  // pieces
   bool in_stream_ = false;
   uint32_t slots_ = lease::kSlots;  // those behind are not in use
   uint64_t open_budget_ns_ = 0;

@@ -78,8 +78,11 @@ void Gate::GiveBack(uint64_t now_ns) {
 void Gate::Abandon() {
   in_flight_ = 0;
   in_flight_ns_ = 0;
-  aside_ns_ = 0;
-  for (const auto& stream : stalled_) stream->stall.pieces = stream->stall.ns = 0;
+  aside_ = aside_ns_ = 0;
+  {
+    const std::lock_guard lock(stalled_mutex_);
+    for (const auto& stream : stalled_) stream->stall.pieces = stream->stall.ns = 0;
+  }
   points_.clear();
   gate().in_flight_ns.store(0);
   gate().drained_ns.store(base::NowNs());
@@ -111,7 +114,8 @@ bool Gate::WaitForWork(std::unique_lock<std::mutex>& lock) {
     executor_.poller().AdvanceAll();
     executor_.FlushNotices();
   }
-  while (!points_.empty() && points_.front()->done) points_.pop_front();
+  // Also behind one that stands still: what is done would be waited for again and again.
+  std::erase_if(points_, [](const auto& point) { return point->done; });
   if (points_.empty() || !hurry || executor_.sticky() != CUDA_SUCCESS) return false;
   const std::shared_ptr<Point> point = NextPoint();
   lock.unlock();
@@ -147,7 +151,7 @@ void Gate::WatchGrants() {
     // Now and then it looks whether the loop still lives, and under a grant shows that it does.
     const bool often = holding_ || awaiting_ > 0 || active_ != 0;
     const bool stuck_soon = (holding_ || awaiting_ > 0) && active_ != 0;
-    const bool aside_soon = !stalled_.empty() && active_ != 0 && !alone();
+    const bool aside_soon = active_ != 0 && !alone() && HasStalled();
     const uint64_t sleep_ns = stuck_soon   ? kMillisecond
                               : aside_soon ? kClientNs
                               : often      ? 50 * kMillisecond

@@ -63,8 +63,9 @@ struct Fence {
 
 // A stream that waits for the client: for bytes, or for room.  What is in it is behind the wait.
 struct Stall {
-  uint64_t since_ns = 0;  // 0: it does not
-  uint64_t pieces = 0;    // of device work that are set aside (gate_stall.cc)
+  uint64_t since_ns = 0;
+  bool aside = false;
+  uint64_t pieces = 0;  // of device work that are set aside (gate_stall.cc)
   uint64_t ns = 0;
 };
 
