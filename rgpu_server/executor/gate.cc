@@ -102,7 +102,7 @@ bool Gate::Fits(uint64_t ns) {
   const bool first =
       !used_ && in_flight == 0 && elapsed < grant_.slice_ns && (in_stream_ || !MuchAside());
   const bool over = elapsed + in_flight + ns / 2 > grant_.slice_ns;
-  if (!first && (over || (aside_ns_ > kMostAsideNs && !in_stream_) || MuchAside())) {
+  if (!first && (over || (aside_.ns > kMostAsideNs && !in_stream_) || MuchAside())) {
     if (gate().near_end_gen.load(std::memory_order_relaxed) != active_) {
       gate().near_end_gen.store(active_);
       Signal();
@@ -258,16 +258,9 @@ void Gate::Completed(Stream& stream, const Marker& marker) {
   last_done_ns_ = std::max(last_done_ns_, done);
   patience_.Moved(marker.point->done_ns);
   CountBusy(done);
-  // What was set aside is not counted here, and is the older part of the stream's.
-  Stall& stall = stream.stall;
-  const uint64_t pieces = std::min<uint64_t>(stall.pieces, marker.load.pieces());
-  const uint64_t ns = std::min(stall.ns, marker.load.ns());
-  stall.pieces -= pieces;
-  aside_ -= std::min(aside_, pieces);
-  stall.ns -= ns;
-  aside_ns_ -= std::min(aside_ns_, ns);
-  in_flight_ -= std::min(in_flight_, marker.load.pieces() - pieces);
-  in_flight_ns_ -= std::min(in_flight_ns_, marker.load.ns() - ns);
+  const Pieces aside = DropAside(stream, marker.load);  // not counted here
+  in_flight_ -= std::min(in_flight_, marker.load.pieces() - aside.count);
+  in_flight_ns_ -= std::min(in_flight_ns_, marker.load.ns() - aside.ns);
   if (in_flight_ == 0) in_flight_ns_ = 0;
   gate().in_flight_ns.store(in_flight_ns_, std::memory_order_relaxed);
   while (!points_.empty() && points_.front()->done) points_.pop_front();

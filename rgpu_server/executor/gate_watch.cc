@@ -78,11 +78,7 @@ void Gate::GiveBack(uint64_t now_ns) {
 void Gate::Abandon() {
   in_flight_ = 0;
   in_flight_ns_ = 0;
-  aside_ = aside_ns_ = 0;
-  {
-    const std::lock_guard lock(stalled_mutex_);
-    for (const auto& stream : stalled_) stream->stall.pieces = stream->stall.ns = 0;
-  }
+  ForgetAside();
   points_.clear();
   gate().in_flight_ns.store(0);
   gate().drained_ns.store(base::NowNs());

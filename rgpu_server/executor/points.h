@@ -8,15 +8,17 @@
 #include <vector>
 
 #include "rgpu_server/executor/driver.h"
+#include "rgpu_server/executor/stalls.h"
 
 namespace rgpu::exec {
 
 struct Delivery;
-// Deliveries that a place comes behind: it is complete only when these are in the outbox, and what
-// says so comes behind them there.
+// What a place comes behind.  Deliveries: it is complete only when these are in the outbox, and
+// what says so comes behind them there.
 struct Frontier {
   std::vector<std::shared_ptr<Delivery>> pending;  // perhaps not in the outbox yet
   uint64_t sent = 0;  // the last frame of those that are; frames of deliveries count from 1
+  Stalls stalls;
 
   // Lets go of what is in the outbox.  True: all of it is.
   bool Settle();

@@ -58,6 +58,9 @@ CUresult Executor::LeaveLast(Stream& next) {
 // behind it.
 CUresult Executor::ApplyFences(Stream& stream) {
   Context& context = *stream.context;
+  if (const CUresult result = MarkBefore(stream, context.fenced); result != CUDA_SUCCESS) {
+    return result;
+  }
   for (const Fence& fence : context.fences) {
     if (fence.epoch <= stream.fences_seen || fence.source == &stream || fence.point->done) continue;
     const bool ordered = (fence.legacy && stream.blocking) || (stream.legacy && fence.blocking);
@@ -67,6 +70,7 @@ CUresult Executor::ApplyFences(Stream& stream) {
   }
   stream.fences_seen = context.fence_epoch;
   stream.frontier.Merge(context.fenced);
+  ComesBehind(stream, context.fenced.stalls);
   return CUDA_SUCCESS;
 }
 
@@ -76,6 +80,7 @@ void Executor::Inherit(Stream& stream) {
   Context& context = *stream.context;
   if (stream.legacy) {
     stream.frontier.sent = deliveries_sent();
+    stream.frontier.stalls.Merge(context.blocking_stalls);
     if (context.deliveries == 0) return;
     for (const auto& other : context.streams) {
       if (other->blocking && other.get() != &stream) stream.frontier.Merge(other->frontier);
@@ -84,6 +89,32 @@ void Executor::Inherit(Stream& stream) {
     context.legacy->frontier.Settle();
     stream.frontier.Merge(context.legacy->frontier);
   }
+}
+
+CUresult Executor::MarkBefore(Stream& stream, const Frontier& next) {
+  if (next.stalls.over()) return CUDA_SUCCESS;
+  if (stream.legacy) {  // with it all blocking streams wait
+    gate_.MarkRest();
+    return MakeCurrent(*stream.context);
+  }
+  return stream.unmarked_load.empty() ? CUDA_SUCCESS : Mark(stream, !gate_.alone());
+}
+
+void Executor::ComesBehind(Stream& stream, const Stalls& stalls) {
+  stream.frontier.stalls.Merge(stalls);
+  if (stream.blocking) stream.context->blocking_stalls.Merge(stalls);
+}
+
+CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place) {
+  *place = {stream.stalls, stream.stalls->last + 1};
+  const Stall stall = *place;  // who has the argument may be through with it
+  const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
+  if (result != CUDA_SUCCESS) return result;
+  ++stream.stalls->last;
+  Stalls stalls;
+  stalls.Add(stall);
+  ComesBehind(stream, stalls);
+  return CUDA_SUCCESS;
 }
 
 CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
@@ -120,6 +151,8 @@ CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Po
 
 CUresult Executor::Mark(Stream& stream, bool quiet) {
   std::shared_ptr<Point> point;
+  // The device may order it behind what has come into the legacy stream meanwhile.
+  if (stream.blocking) stream.frontier.stalls.Merge(stream.context->legacy->frontier.stalls);
   // Work that is metered is timed, so that it does not matter when somebody looks.
   const unsigned int flags = stream.unmarked_load.empty() ? kInternalEvent : kTimedEvent;
   if (const CUresult result = Record(stream, flags, &point); result != CUDA_SUCCESS) {

@@ -1,6 +1,7 @@
 // Contexts and their streams: what has been issued, what is known to be complete.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -61,12 +62,20 @@ struct Fence {
   std::shared_ptr<Point> point;
 };
 
-// A stream that waits for the client: for bytes, or for room.  What is in it is behind the wait.
-struct Stall {
-  uint64_t since_ns = 0;
-  bool aside = false;
-  uint64_t pieces = 0;  // of device work that are set aside (gate_stall.cc)
+// Device work, predicted.
+struct Pieces {
+  uint64_t count = 0;
   uint64_t ns = 0;
+
+  void operator+=(const Pieces& other) {
+    count += other.count;
+    ns += other.ns;
+  }
+  // Not below nothing: times are of different predictions.
+  void operator-=(const Pieces& other) {
+    count -= std::min(count, other.count);
+    ns -= std::min(ns, other.ns);
+  }
 };
 
 struct Stream : std::enable_shared_from_this<Stream> {
@@ -99,7 +108,8 @@ struct Stream : std::enable_shared_from_this<Stream> {
   std::deque<std::shared_ptr<Delivery>> deliveries;
   bool sending = false;  // a thread is sending its first delivery without the lock
   bool polled = false;   // on the poller's list
-  Stall stall;           // the gate's
+  Pieces aside;          // behind places where a stream waits for the client (gate_stall.cc)
+  std::shared_ptr<StreamStalls> stalls = std::make_shared<StreamStalls>();
 
   bool idle() const { return issued == completed; }
 };
@@ -125,6 +135,7 @@ struct Context : std::enable_shared_from_this<Context> {
   uint64_t fence_epoch = 0;
   Frontier fenced;          // what all fences there ever were come behind
   uint32_t deliveries = 0;  // not done
+  Stalls blocking_stalls;   // what any of the blocking streams comes behind
   std::shared_ptr<EventPool> events;
   std::shared_ptr<Staging> staging;
 
