@@ -122,11 +122,8 @@ class Executor {
   // In `call`: a host function of ours in which the stream waits for the client.  `place` is for
   // the Gate::ClientWait in it, and written before it runs.
   CUresult LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place);
-  // Before the stream is made to wait for what comes behind `next`: what was issued to it until
-  // now may run meanwhile, and is told from what comes later by a marker.
-  CUresult MarkBefore(Stream& stream, const Frontier& next);
-  // From now on the stream does.
-  void ComesBehind(Stream& stream, const Stalls& stalls);
+  // Makes the stream wait for `point`.
+  CUresult WaitFor(Stream& stream, const Point& point, unsigned int flags);
   // Everything issued to `stream` so far as a point; null: it is known to be complete.
   // `quiet`: the caller waits itself, the poller need not be woken.
   CUresult EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point);
@@ -266,6 +263,8 @@ class Executor {
   CUresult Issued(Stream& stream, Work work, CUresult result);
   CUresult Mark(Stream& stream, bool quiet);
   void Inherit(Stream& stream);
+  void ComeBehind(Stream& stream);
+  CUresult MarkBefore(Stream& stream, const Stalls& next);
   void ReturnCredits(Stream& stream, uint64_t credited);
 
   const Driver& driver_;

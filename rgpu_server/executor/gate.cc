@@ -191,25 +191,9 @@ CUresult Gate::Await(uint64_t ns) {
 }
 
 void Gate::AwaitInStream(uint64_t ns) {
-  std::unique_lock lock(executor_.mutex());
-  if (!scheduled()) return;
-  ++awaiting_;
-  // Under a grant, what is on the device may be waiting for this stream.
-  while (executor_.sticky() == CUDA_SUCCESS && !(active_ != 0 && in_flight_ > 0) &&
-         !AdmitsInStream(ns)) {
-    opened_.wait_for(lock, std::chrono::milliseconds(100));
-  }
-  --awaiting_;
-  NoLongerHeld();
+  if (!on()) return;
+  WaitInStream([this, ns] { return AdmitsInStream(ns); });
   Spent(ns);
-}
-
-// A host function may not call the driver.
-bool Gate::AdmitsInStream(uint64_t ns) {
-  in_stream_ = true;
-  const bool admits = Admits(ns);
-  in_stream_ = false;
-  return admits;
 }
 
 void Gate::Spent(uint64_t ns) {
@@ -220,6 +204,7 @@ void Gate::Issued(Stream& stream, const std::shared_ptr<Estimate>& kind, uint64_
   if (!scheduled()) return;
   if (stream.unmarked_load.empty()) {
     stream.unmarked_since_ns = base::NowNs();
+    stream.unmarked_behind = stream.behind;
     if (in_flight_ == 0) {
       counted_ns_ = stream.unmarked_since_ns;
     } else {
@@ -331,7 +316,10 @@ void Gate::Leave(bool tell) {
 
 void Gate::WakeHeld() {
   if (holding_ && lane_ != nullptr) lane_->Wake();
-  if (awaiting_ > 0) opened_.notify_all();
+  if (awaiting_ > 0) {
+    opened_.notify_all();
+    WakeInStreams();
+  }
 }
 
 void Gate::Signal() {

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -123,10 +124,16 @@ class Gate {
   void SetRoomy();
   void SetAside(uint64_t now_ns);
   void TakeBack(Stream& stream, uint64_t now_ns);
+  void NoLongerAside(const Stream& stream);
   void PutAside(Stream& stream, const Pieces& pieces);
   Pieces DropAside(Stream& stream, const Load& load);
   void ForgetAside();
   void AwaitReturn();
+  void Return();
+  void TakeBackLate();
+  std::unique_lock<std::mutex> LockInStream();
+  void WaitInStream(const std::function<bool()>& admits);
+  void WakeInStreams();
   std::vector<std::shared_ptr<Stream>> Returning();
   bool MuchAside() const;
   bool HasStalled();
@@ -159,7 +166,7 @@ class Gate {
   Patience patience_;
   uint64_t kernel_ns_ = 0;                     // of a piece, averaged
   bool holding_ = false;                       // the decoder
-  uint32_t awaiting_ = 0;                      // calls
+  std::atomic<uint32_t> awaiting_{0};          // calls, and streams
   uint64_t held_since_ns_ = 0;                 // 0: nothing is held
   std::deque<std::shared_ptr<Point>> points_;  // behind what is on the device, oldest first
   std::vector<std::shared_ptr<Stream>> unmarked_;
@@ -167,6 +174,10 @@ class Gate {
   // in the driver.  For who has left the list nothing is set aside.
   std::mutex stalled_mutex_;
   std::vector<std::shared_ptr<StreamStalls>> stalled_;
+  std::atomic<bool> any_aside_{false};  // set with it
+  uint64_t wakes_ = 0;                  // changed with it
+  std::condition_variable in_stream_opened_;
+  std::atomic<bool> late_{false};
   std::vector<std::shared_ptr<Stream>> aside_streams_;  // with work that is set aside
   Pieces aside_;                                        // all of it
   bool in_stream_ = false;

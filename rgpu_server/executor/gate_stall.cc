@@ -9,6 +9,9 @@
 //
 // Streams also wait for each other through values in memory.  Of those nothing is known here: while
 // there is work behind such a wait the token stays.
+#include <pthread.h>
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -24,15 +27,23 @@ namespace rgpu::exec {
 
 namespace {
 
+// Far longer than anybody has the executor's lock who is not stuck.
+constexpr long kLockNs = 200 * static_cast<long>(base::kMillisecond);
+
+// Whether what is unmarked is behind a place where a stream has waited since before `ns`.
+bool RestStands(const Stream& stream, uint64_t ns) {
+  return stream.unmarked_behind.Stand(ns) || stream.stall().Stands(ns);
+}
+
 // What is behind places where streams have waited since before `ns`, and is not set aside yet.
 Pieces Behind(const Stream& stream, uint64_t ns) {
   Load load;
   bool behind = false;
   for (const Marker& marker : stream.outstanding) {
-    behind = behind || marker.point->frontier.stalls.Stand(ns);
+    behind = behind || marker.behind.Stand(ns);
     if (behind) load.Add(marker.load);
   }
-  if (behind || stream.frontier.stalls.Stand(ns)) load.Add(stream.unmarked_load);
+  if (behind || RestStands(stream, ns)) load.Add(stream.unmarked_load);
   return {load.pieces() - std::min<uint64_t>(load.pieces(), stream.aside.count),
           load.ns() - std::min(load.ns(), stream.aside.ns)};
 }
@@ -40,9 +51,9 @@ Pieces Behind(const Stream& stream, uint64_t ns) {
 // Whether the first of what is set aside is still behind such a place.
 bool StandsStill(const Stream& stream) {
   for (const Marker& marker : stream.outstanding) {
-    if (!marker.load.empty()) return marker.point->frontier.stalls.Stand(UINT64_MAX);
+    if (!marker.load.empty()) return marker.behind.Stand(UINT64_MAX);
   }
-  return stream.frontier.stalls.Stand(UINT64_MAX);
+  return RestStands(stream, UINT64_MAX);
 }
 
 }  // namespace
@@ -56,14 +67,12 @@ Gate::ClientWait::ClientWait(Gate& gate, const Stall& place, bool last)
 }
 
 Gate::ClientWait::~ClientWait() {
-  bool aside = false;
   {
     const std::lock_guard lock(gate_.stalled_mutex_);
     place_.of->since_ns = 0;
     std::erase(gate_.stalled_, place_.of);
-    aside = std::exchange(place_.of->aside, false);
   }
-  if (aside) gate_.AwaitReturn();
+  if (gate_.any_aside_.load()) gate_.AwaitReturn();
   if (last_) place_.of->over.store(place_.number, std::memory_order_relaxed);
 }
 
@@ -87,7 +96,7 @@ void Gate::SetAside(uint64_t now_ns) {
     if (!stream->polled) look(stream);
   }
   if (count < in_flight_) return;
-  for (const auto& stalls : stalled_) stalls->aside |= waits(stalls);
+  any_aside_ = true;
   for (const auto& [stream, behind] : found) PutAside(*stream, behind);
   // It had the device until now, and kept it from others.
   CountBusy(now_ns);
@@ -106,6 +115,11 @@ void Gate::PutAside(Stream& stream, const Pieces& pieces) {
   for (const Marker& marker : stream.outstanding) std::erase(points_, marker.point);
 }
 
+void Gate::NoLongerAside(const Stream& stream) {
+  std::erase_if(aside_streams_, [&](const auto& other) { return other.get() == &stream; });
+  if (aside_streams_.empty()) any_aside_ = false;
+}
+
 // Of work that is complete: what had been set aside, which is the older part of the stream's.
 Pieces Gate::DropAside(Stream& stream, const Load& load) {
   const Pieces gone{std::min<uint64_t>(stream.aside.count, load.pieces()),
@@ -113,7 +127,7 @@ Pieces Gate::DropAside(Stream& stream, const Load& load) {
   if (gone.count == 0) return {};
   aside_ -= gone;
   stream.aside -= gone;
-  if (stream.aside.count == 0) std::erase(aside_streams_, stream.shared_from_this());
+  if (stream.aside.count == 0) NoLongerAside(stream);
   return gone;
 }
 
@@ -122,7 +136,7 @@ void Gate::TakeBack(Stream& stream, uint64_t now_ns) {
   if (stream.aside.count == 0) return;
   const Pieces back = std::exchange(stream.aside, {});
   aside_ -= back;
-  std::erase(aside_streams_, stream.shared_from_this());
+  NoLongerAside(stream);
   if (in_flight_ == 0) counted_ns_ = now_ns;
   in_flight_ += back.count;
   in_flight_ns_ += back.ns;
@@ -136,6 +150,7 @@ void Gate::TakeBack(Stream& stream, uint64_t now_ns) {
 void Gate::ForgetAside() {
   for (const auto& stream : aside_streams_) stream->aside = {};
   aside_streams_.clear();
+  any_aside_ = false;
   aside_ = {};
 }
 
@@ -155,22 +170,81 @@ std::vector<std::shared_ptr<Stream>> Gate::Returning() {
   return streams;
 }
 
-// Under a grant, what is on the device may be waiting for this stream.
 void Gate::AwaitReturn() {
-  std::unique_lock lock(executor_.mutex());
-  ++awaiting_;
-  while (scheduled() && executor_.sticky() == CUDA_SUCCESS && !(active_ != 0 && in_flight_ > 0)) {
+  WaitInStream([this] {
     uint64_t ns = 0;
     for (const auto& stream : Returning()) ns += stream->aside.ns;
-    if (ns == 0 || AdmitsInStream(ns)) break;
-    opened_.wait_for(lock, std::chrono::milliseconds(100));
+    return ns == 0 || AdmitsInStream(ns);
+  });
+}
+
+// A host function may not call the driver.
+bool Gate::AdmitsInStream(uint64_t ns) {
+  in_stream_ = true;
+  const bool admits = Admits(ns);
+  in_stream_ = false;
+  return admits;
+}
+
+// Waits in a stream's thread until `admits` says so with the executor's lock, or nothing keeps it:
+// under a grant, what is on the device may be waiting for this stream.  Then what returns is taken
+// back.
+//
+// While it waits, a thread may get stuck in the driver with the executor's lock: its queue is full,
+// of what waits for this stream.  So that lock is not waited for without an end, and neither is a
+// condition under it.
+void Gate::WaitInStream(const std::function<bool()>& admits) {
+  ++awaiting_;
+  for (;;) {
+    std::unique_lock lock = LockInStream();
+    if (!lock.owns_lock()) break;
+    if (!scheduled() || executor_.sticky() != CUDA_SUCCESS || (active_ != 0 && in_flight_ > 0) ||
+        admits()) {
+      --awaiting_;
+      Return();
+      return;
+    }
+    const uint64_t before = wakes_;
+    lock.unlock();
+    std::unique_lock wait(stalled_mutex_);
+    in_stream_opened_.wait_for(wait, std::chrono::milliseconds(100),
+                               [this, before] { return wakes_ != before; });
   }
   --awaiting_;
+  late_ = true;
+}
+
+std::unique_lock<std::mutex> Gate::LockInStream() {
+  struct timespec until = {};
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += kLockNs;
+  until.tv_sec += until.tv_nsec / static_cast<long>(base::kSecond);
+  until.tv_nsec %= static_cast<long>(base::kSecond);
+  std::mutex& mutex = executor_.mutex();
+  if (pthread_mutex_timedlock(mutex.native_handle(), &until) != 0) return {};
+  return {mutex, std::adopt_lock};
+}
+
+void Gate::WakeInStreams() {
+  const std::lock_guard lock(stalled_mutex_);
+  ++wakes_;
+  in_stream_opened_.notify_all();
+}
+
+// Streams go on, with all that came behind them.
+void Gate::Return() {
   NoLongerHeld();
-  for (const auto& stream : Returning()) TakeBack(*stream, base::NowNs());
+  const auto streams = Returning();
+  if (streams.empty()) return;
+  for (const auto& stream : streams) TakeBack(*stream, base::NowNs());
   // How long it waited says nothing about what is behind.
   last_done_ns_ = std::max(last_done_ns_, base::NowNs());
   WakeHeld();
+}
+
+// Those that went on without the lock.
+void Gate::TakeBackLate() {
+  if (awaiting_ == 0 && late_.exchange(false)) Return();
 }
 
 }  // namespace rgpu::exec

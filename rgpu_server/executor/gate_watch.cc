@@ -41,6 +41,7 @@ void Gate::Look() {
   // A slice that was made longer ends another time.
   if (active_ != 0 && changed) gate().near_end_gen.store(0);
   if (executor_.sticky() != CUDA_SUCCESS) return Abandon();
+  TakeBackLate();
   SetAside(now);
   if (active_ != 0 && in_flight_ == 0 && !stale_) GiveBack(now);
   // Who holds work back for a client that is away does not keep others from the device.

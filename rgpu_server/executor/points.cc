@@ -17,7 +17,6 @@ bool Frontier::Settle() {
 void Frontier::Merge(const Frontier& other) {
   Settle();
   sent = std::max(sent, other.sent);
-  stalls.Merge(other.stalls);
   for (const auto& delivery : other.pending) {
     if (delivery->done) {
       sent = std::max(sent, delivery->sent);

@@ -13,12 +13,11 @@
 namespace rgpu::exec {
 
 struct Delivery;
-// What a place comes behind.  Deliveries: it is complete only when these are in the outbox, and
-// what says so comes behind them there.
+// Deliveries that a place comes behind: it is complete only when these are in the outbox, and what
+// says so comes behind them there.
 struct Frontier {
   std::vector<std::shared_ptr<Delivery>> pending;  // perhaps not in the outbox yet
   uint64_t sent = 0;  // the last frame of those that are; frames of deliveries count from 1
-  Stalls stalls;
 
   // Lets go of what is in the outbox.  True: all of it is.
   bool Settle();
@@ -70,6 +69,7 @@ struct Point {
   uint64_t done_ns = 0;     // when that was learnt
   bool awaited = false;     // by somebody who waited for it: at once
   Frontier frontier;
+  Stalls behind;
 };
 
 // What our own events are made with: no timing, and a waiter that sleeps instead of spinning.

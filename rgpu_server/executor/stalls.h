@@ -17,7 +17,6 @@ struct StreamStalls {
   // Guarded by the gate's stalled_mutex_.
   uint64_t since_ns = 0;  // 0: it waits in none
   uint64_t in = 0;        // the one it waits in
-  bool aside = false;     // work was set aside for it
 };
 
 struct Stall {
@@ -32,24 +31,34 @@ struct Stall {
   }
 };
 
-// The last such place in each stream that something comes behind.
+// The last such place in each stream that something comes behind, for certain: it cannot be running
+// while one of these streams stands there.  Places that are left out only make it look busier.
 class Stalls {
  public:
   void Add(const Stall& stall) {
-    const auto at = std::ranges::lower_bound(places_, stall.of.get(), {},
-                                             [](const Stall& place) { return place.of.get(); });
-    if (at == places_.end() || at->of != stall.of) {
-      places_.insert(at, stall);
-    } else {
-      at->number = std::max(at->number, stall.number);
+    const auto same = [&](const Stall& place) { return place.of == stall.of; };
+    const auto found = std::ranges::find_if(places_, same);
+    if (found != places_.end()) {
+      found->number = std::max(found->number, stall.number);
+      return;
     }
+    if (places_.size() == kMost) DropOver();
+    if (places_.size() < kMost) places_.push_back(stall);
   }
   void Merge(const Stalls& other) {
     if (other.places_.empty()) return;
-    std::erase_if(places_, [](const Stall& place) { return place.over(); });
+    DropOver();
     for (const Stall& stall : other.places_) {
       if (!stall.over()) Add(stall);
     }
+  }
+  // Whether nothing that is to come is behind `other`, and not behind this.
+  bool Covers(const Stalls& other) const {
+    return std::ranges::all_of(other.places_, [this](const Stall& stall) {
+      return stall.over() || std::ranges::any_of(places_, [&](const Stall& place) {
+               return place.of == stall.of && place.number >= stall.number;
+             });
+    });
   }
   bool over() const {
     return std::ranges::all_of(places_, [](const Stall& place) { return place.over(); });
@@ -59,7 +68,13 @@ class Stalls {
   }
 
  private:
-  std::vector<Stall> places_;  // by stream: a session has up to 1024
+  static constexpr size_t kMost = 16;
+
+  void DropOver() {
+    std::erase_if(places_, [](const Stall& place) { return place.over(); });
+  }
+
+  std::vector<Stall> places_;
 };
 
 }  // namespace rgpu::exec

@@ -49,6 +49,7 @@ struct Marker {
   uint64_t credited = 0;
   std::vector<std::shared_ptr<const void>> keep;
   Load load;                      // the device work since the marker before
+  Stalls behind;                  // all of that is
   uint64_t since_ns = 0;          // when the first of it was issued
   std::shared_ptr<Point> before;  // null, or a timed place directly before it
 };
@@ -106,12 +107,16 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t fences_seen = 0;
   Frontier frontier;
   std::deque<std::shared_ptr<Delivery>> deliveries;
-  bool sending = false;  // a thread is sending its first delivery without the lock
-  bool polled = false;   // on the poller's list
-  Pieces aside;          // behind places where a stream waits for the client (gate_stall.cc)
+  bool sending = false;    // a thread is sending its first delivery without the lock
+  bool polled = false;     // on the poller's list
+  Stalls behind;           // what comes next is
+  Stalls unmarked_behind;  // all that is unmarked is
   std::shared_ptr<StreamStalls> stalls = std::make_shared<StreamStalls>();
+  Pieces aside;  // behind places where streams wait for the client (gate_stall.cc)
 
   bool idle() const { return issued == completed; }
+  // What stands behind all that was issued so far, in this stream.
+  Stall stall() const { return {stalls, stalls->last}; }
 };
 
 struct Context : std::enable_shared_from_this<Context> {
@@ -135,7 +140,9 @@ struct Context : std::enable_shared_from_this<Context> {
   uint64_t fence_epoch = 0;
   Frontier fenced;          // what all fences there ever were come behind
   uint32_t deliveries = 0;  // not done
-  Stalls blocking_stalls;   // what any of the blocking streams comes behind
+  // What work in the legacy stream makes that in blocking ones come behind, and the reverse.
+  Stalls behind_legacy;
+  Stalls behind_blocking;
   std::shared_ptr<EventPool> events;
   std::shared_ptr<Staging> staging;
 

@@ -31,10 +31,10 @@ def holds(slow: Tenant, stream: int, count: int = HOLDS) -> None:
         slow.hold(MS, stream=stream)
 
 
-def ask_for_bytes(slow: Tenant, at: int, stream: int) -> int:
-    """A copy of 1 MiB from pinned memory, whose bytes the client is asked for; its number."""
+def ask_for_bytes(slow: Tenant, at: int, stream: int, size: int = MIB) -> int:
+    """A copy from pinned memory, whose bytes the client is asked for; its number."""
     return slow.post(
-        "rgpuCopyHtoDPull", dst=at, pitch=0, width=MIB, height=1, stream=stream
+        "rgpuCopyHtoDPull", dst=at, pitch=0, width=size, height=1, stream=stream
     )  # fmt: skip
 
 

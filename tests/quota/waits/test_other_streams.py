@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+
 from helpers.server import Server
 from worker.client import LEGACY
 
-from quota.tenant import MS, Tenant, overlap, tenants
+from quota.tenant import MS, Tenant, in_thread, overlap, tenants
 from quota.waits.slow import HOLDS, MIB, SLOW, VICTIM, answer, ask_for_bytes, holds, works
 
 EVENT = 60
+INVALID_VALUE = 1
+LONG = 72 * MIB
+QUEUE = 1100  # more commands than a stream of the emulated device holds
 
 
 def record(slow: Tenant, stream: int, event: int = EVENT) -> int:
@@ -104,6 +109,35 @@ def test_the_legacy_stream_waits_for_an_event(server: Server) -> None:
         ran(victim, slow, 20 + 1 + 2 * HOLDS)
 
 
+def test_what_was_there_before_the_legacy_stream(server: Server) -> None:
+    """It is told from what comes behind the legacy stream, which comes behind the copy."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = streams_of_kind(slow, 100, 2)
+        seems_short(slow)
+        copy = ask_for_bytes(slow, at, loading)
+        slow.hold(200 * MS, stream=using)
+        holds(slow, LEGACY)
+        holds(slow, using)
+        turns(victim, slow, copy)
+        ran(victim, slow, 20 + 1 + 2 * HOLDS)
+
+
+def test_refused_work_orders_nothing(server: Server) -> None:
+    """Blocking streams do not come behind what the legacy stream would have come behind."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = streams_of_kind(slow, 100, 2)
+        copy = ask_for_bytes(slow, at, loading)
+        slow.hold(MS, stream=LEGACY, threads=4096)
+        assert slow.result("rgpuStreamSynchronize", stream=using).status == INVALID_VALUE
+        for _ in range(3):
+            slow.hold(100 * MS, stream=using)
+            assert works(victim, 0.2) > 0
+        turns(victim, slow, copy)
+        ran(victim, slow, 3)
+
+
 def test_what_was_there_before_the_wait(server: Server) -> None:
     """It runs, so the device is kept until it is complete, and then not."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
@@ -130,6 +164,48 @@ def test_a_stream_that_waits_for_two(server: Server) -> None:
         turns(victim, slow, first)
         turns(victim, slow, second)
         ran(victim, slow, HOLDS)
+
+
+def test_a_stream_that_waits_for_one_that_comes_later(server: Server) -> None:
+    """What was set aside for one copy stays behind another that its stream had not come to then."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at, other, flag = slow.alloc(MIB), slow.alloc(LONG), slow.alloc(8)
+        slow.upload(flag, bytes(8))
+        one, two, using, writing = slow.streams(4)
+        first = ask_for_bytes(slow, at, one)
+        slow.post("rgpuStreamWaitValue", stream=two, address=flag, value=1, width=4, flags=0)
+        # So long that no work is counted for it: it is what goes through a stream of its own.
+        second = ask_for_bytes(slow, other, two, LONG)
+        wait(slow, using, record(slow, one, EVENT))
+        wait(slow, using, record(slow, two, EVENT + 1))
+        holds(slow, using)
+        assert works(victim, 0.2) > 0
+        slow.post("rgpuStreamWriteValue", stream=writing, address=flag, value=1, width=4, flags=0)
+        turns(victim, slow, first)
+        assert works(victim, 0.2) > 0
+        answer(slow, bytes(LONG), second)
+        assert works(victim, 0.2) > 0
+        ran(victim, slow, HOLDS)
+
+
+def test_a_full_queue_of_the_driver(server: Server) -> None:
+    """Who puts more behind the copy than fits waits in the driver; the stream goes on all the same."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = slow.streams(2)
+        copy = ask_for_bytes(slow, at, loading)
+        wait(slow, using, record(slow, loading))
+        holds(slow, using)
+        assert works(victim, 0.2) > 0
+
+        def fill(_: threading.Event) -> None:
+            for _ in range(QUEUE):
+                wait(slow, using)
+
+        with in_thread(fill):
+            turns(victim, slow, copy)
+        assert len(slow.runs()) == HOLDS
+        assert works(victim, 0.1) > 0
 
 
 def test_an_event_from_before_the_copy(server: Server) -> None:
