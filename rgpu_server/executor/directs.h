@@ -10,18 +10,18 @@
 #include <unordered_map>
 
 #include "gen/cuda_abi.gen.h"
+#include "rgpu_server/executor/stalls.h"
 
 namespace rgpu::exec {
 
 class Executor;
 struct Context;
-struct Stream;
 
 struct Direct {
   Executor* executor = nullptr;
   uint64_t ticket = 0;
   uint64_t ns = 0;  // predicted, and charged
-  std::weak_ptr<Stream> stream;
+  Stall stall;
   bool reached = false;  // the stream is there
   bool done = false;     // the client is
 };

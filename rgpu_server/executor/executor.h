@@ -119,6 +119,11 @@ class Executor {
     if (const CUresult result = Prepare(stream); result != CUDA_SUCCESS) return result;
     return Issued(stream, std::move(work), call(stream.handle));
   }
+  // In `call`: a host function of ours in which the stream waits for the client.  `place` is for
+  // the Gate::ClientWait in it, and written before it runs.
+  CUresult LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place);
+  // Makes the stream wait for `point`.
+  CUresult WaitFor(Stream& stream, const Point& point, unsigned int flags);
   // Everything issued to `stream` so far as a point; null: it is known to be complete.
   // `quiet`: the caller waits itself, the poller need not be woken.
   CUresult EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point);
@@ -258,6 +263,8 @@ class Executor {
   CUresult Issued(Stream& stream, Work work, CUresult result);
   CUresult Mark(Stream& stream, bool quiet);
   void Inherit(Stream& stream);
+  void ComeBehind(Stream& stream);
+  CUresult MarkBefore(Stream& stream, const Stalls& next);
   void ReturnCredits(Stream& stream, uint64_t credited);
 
   const Driver& driver_;

@@ -102,7 +102,7 @@ bool Gate::Fits(uint64_t ns) {
   const bool first =
       !used_ && in_flight == 0 && elapsed < grant_.slice_ns && (in_stream_ || !MuchAside());
   const bool over = elapsed + in_flight + ns / 2 > grant_.slice_ns;
-  if (!first && (over || (aside_ns_ > kMostAsideNs && !in_stream_) || MuchAside())) {
+  if (!first && (over || (aside_.ns > kMostAsideNs && !in_stream_) || MuchAside())) {
     if (gate().near_end_gen.load(std::memory_order_relaxed) != active_) {
       gate().near_end_gen.store(active_);
       Signal();
@@ -191,25 +191,9 @@ CUresult Gate::Await(uint64_t ns) {
 }
 
 void Gate::AwaitInStream(uint64_t ns) {
-  std::unique_lock lock(executor_.mutex());
-  if (!scheduled()) return;
-  ++awaiting_;
-  // Under a grant, what is on the device may be waiting for this stream.
-  while (executor_.sticky() == CUDA_SUCCESS && !(active_ != 0 && in_flight_ > 0) &&
-         !AdmitsInStream(ns)) {
-    opened_.wait_for(lock, std::chrono::milliseconds(100));
-  }
-  --awaiting_;
-  NoLongerHeld();
+  if (!on()) return;
+  WaitInStream([this, ns] { return AdmitsInStream(ns); });
   Spent(ns);
-}
-
-// A host function may not call the driver.
-bool Gate::AdmitsInStream(uint64_t ns) {
-  in_stream_ = true;
-  const bool admits = Admits(ns);
-  in_stream_ = false;
-  return admits;
 }
 
 void Gate::Spent(uint64_t ns) {
@@ -220,6 +204,7 @@ void Gate::Issued(Stream& stream, const std::shared_ptr<Estimate>& kind, uint64_
   if (!scheduled()) return;
   if (stream.unmarked_load.empty()) {
     stream.unmarked_since_ns = base::NowNs();
+    stream.unmarked_behind = stream.behind;
     if (in_flight_ == 0) {
       counted_ns_ = stream.unmarked_since_ns;
     } else {
@@ -258,16 +243,9 @@ void Gate::Completed(Stream& stream, const Marker& marker) {
   last_done_ns_ = std::max(last_done_ns_, done);
   patience_.Moved(marker.point->done_ns);
   CountBusy(done);
-  // What was set aside is not counted here, and is the older part of the stream's.
-  Stall& stall = stream.stall;
-  const uint64_t pieces = std::min<uint64_t>(stall.pieces, marker.load.pieces());
-  const uint64_t ns = std::min(stall.ns, marker.load.ns());
-  stall.pieces -= pieces;
-  aside_ -= std::min(aside_, pieces);
-  stall.ns -= ns;
-  aside_ns_ -= std::min(aside_ns_, ns);
-  in_flight_ -= std::min(in_flight_, marker.load.pieces() - pieces);
-  in_flight_ns_ -= std::min(in_flight_ns_, marker.load.ns() - ns);
+  const Pieces aside = DropAside(stream, marker.load);  // not counted here
+  in_flight_ -= std::min(in_flight_, marker.load.pieces() - aside.count);
+  in_flight_ns_ -= std::min(in_flight_ns_, marker.load.ns() - aside.ns);
   if (in_flight_ == 0) in_flight_ns_ = 0;
   gate().in_flight_ns.store(in_flight_ns_, std::memory_order_relaxed);
   while (!points_.empty() && points_.front()->done) points_.pop_front();
@@ -338,7 +316,10 @@ void Gate::Leave(bool tell) {
 
 void Gate::WakeHeld() {
   if (holding_ && lane_ != nullptr) lane_->Wake();
-  if (awaiting_ > 0) opened_.notify_all();
+  if (awaiting_ > 0) {
+    opened_.notify_all();
+    WakeInStreams();
+  }
 }
 
 void Gate::Signal() {

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -64,14 +65,16 @@ class Gate {
   // takes long the device is not kept for what is behind; at the end it is waited for anew.
   class ClientWait {
    public:
-    ClientWait(Gate& gate, const std::weak_ptr<Stream>& stream);
+    // `last`: it is the last wait in the place, which the stream then passes.
+    ClientWait(Gate& gate, const Stall& place, bool last = true);
     ~ClientWait();
     ClientWait(const ClientWait&) = delete;
     ClientWait& operator=(const ClientWait&) = delete;
 
    private:
     Gate& gate_;
-    const std::shared_ptr<Stream> stream_;
+    const Stall place_;
+    const bool last_;
   };
   // Whether anybody schedules; callable without the lock.
   bool on() const { return lease::ReadGrant(page_).phase != lease::Phase::kOff; }
@@ -121,7 +124,17 @@ class Gate {
   void SetRoomy();
   void SetAside(uint64_t now_ns);
   void TakeBack(Stream& stream, uint64_t now_ns);
-  void AwaitReturn(Stream& stream);
+  void NoLongerAside(const Stream& stream);
+  void PutAside(Stream& stream, const Pieces& pieces);
+  Pieces DropAside(Stream& stream, const Load& load);
+  void ForgetAside();
+  void AwaitReturn();
+  void Return();
+  void TakeBackLate();
+  std::unique_lock<std::mutex> LockInStream();
+  void WaitInStream(const std::function<bool()>& admits);
+  void WakeInStreams();
+  std::vector<std::shared_ptr<Stream>> Returning();
   bool MuchAside() const;
   bool HasStalled();
   bool AdmitsInStream(uint64_t ns);
@@ -153,16 +166,20 @@ class Gate {
   Patience patience_;
   uint64_t kernel_ns_ = 0;                     // of a piece, averaged
   bool holding_ = false;                       // the decoder
-  uint32_t awaiting_ = 0;                      // calls
+  std::atomic<uint32_t> awaiting_{0};          // calls, and streams
   uint64_t held_since_ns_ = 0;                 // 0: nothing is held
   std::deque<std::shared_ptr<Point>> points_;  // behind what is on the device, oldest first
   std::vector<std::shared_ptr<Stream>> unmarked_;
   // Taken behind the executor's lock or alone: a host function must not wait for a thread that is
-  // in the driver.  Who has left the list cannot be set aside.
+  // in the driver.  For who has left the list nothing is set aside.
   std::mutex stalled_mutex_;
-  std::vector<std::shared_ptr<Stream>> stalled_;
-  uint64_t aside_ns_ = 0;
-  uint64_t aside_ = 0;  // pieces
+  std::vector<std::shared_ptr<StreamStalls>> stalled_;
+  std::atomic<bool> any_aside_{false};  // set with it
+  uint64_t wakes_ = 0;                  // changed with it
+  std::condition_variable in_stream_opened_;
+  std::atomic<bool> late_{false};
+  std::vector<std::shared_ptr<Stream>> aside_streams_;  // with work that is set aside
+  Pieces aside_;                                        // all of it
   bool in_stream_ = false;
   uint32_t slots_ = lease::kSlots;  // those behind are not in use
   uint64_t open_budget_ns_ = 0;

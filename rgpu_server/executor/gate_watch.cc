@@ -41,6 +41,7 @@ void Gate::Look() {
   // A slice that was made longer ends another time.
   if (active_ != 0 && changed) gate().near_end_gen.store(0);
   if (executor_.sticky() != CUDA_SUCCESS) return Abandon();
+  TakeBackLate();
   SetAside(now);
   if (active_ != 0 && in_flight_ == 0 && !stale_) GiveBack(now);
   // Who holds work back for a client that is away does not keep others from the device.
@@ -78,11 +79,7 @@ void Gate::GiveBack(uint64_t now_ns) {
 void Gate::Abandon() {
   in_flight_ = 0;
   in_flight_ns_ = 0;
-  aside_ = aside_ns_ = 0;
-  {
-    const std::lock_guard lock(stalled_mutex_);
-    for (const auto& stream : stalled_) stream->stall.pieces = stream->stall.ns = 0;
-  }
+  ForgetAside();
   points_.clear();
   gate().in_flight_ns.store(0);
   gate().drained_ns.store(base::NowNs());

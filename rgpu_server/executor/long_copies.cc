@@ -83,7 +83,7 @@ class LongCopy : public std::enable_shared_from_this<LongCopy> {
   const uint64_t total_;
   uint64_t ns_ = 0;    // predicted
   Frontier frontier_;  // deliveries that the stream comes behind
-  std::weak_ptr<Stream> stream_;
+  Stall stall_;
   Stream own_;
   std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
   std::function<CUresult(LongCopy&)> move_;
@@ -113,11 +113,10 @@ CUresult LongCopy::Start(const Target& target, const std::shared_ptr<Estimate>& 
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   // Counted as staged, so that a marker gives the credit back.
-  result = executor_.Issue(*target.stream, {total_, nullptr}, [&](CUstream stream) {
+  result = executor_.Issue(*target.stream, {total_, nullptr}, [&](CUstream) {
     frontier_ = target.stream->frontier;
-    stream_ = target.stream->weak_from_this();
     auto own = std::make_unique<std::shared_ptr<LongCopy>>(copy);
-    const CUresult issued = driver->cuLaunchHostFunc(stream, HoldStream, own.get());
+    const CUresult issued = executor_.LaunchWait(*target.stream, HoldStream, own.get(), &stall_);
     if (issued == CUDA_SUCCESS) (void)own.release();
     return issued;
   });
@@ -133,7 +132,7 @@ void LongCopy::HoldStream(void* argument) {
 
 void LongCopy::Hold() {
   executor_.gate().AwaitInStream(ns_);
-  const Gate::ClientWait waits(executor_.gate(), stream_);
+  const Gate::ClientWait waits(executor_.gate(), stall_);
   executor_.AwaitInStream(&frontier_);
   std::unique_lock lock(mutex_);
   reached_ = true;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rgpu_server/executor/driver.h"
+#include "rgpu_server/executor/stalls.h"
 
 namespace rgpu::exec {
 
@@ -68,6 +69,7 @@ struct Point {
   uint64_t done_ns = 0;     // when that was learnt
   bool awaited = false;     // by somebody who waited for it: at once
   Frontier frontier;
+  Stalls behind;
 };
 
 // What our own events are made with: no timing, and a waiter that sleeps instead of spinning.

@@ -39,6 +39,8 @@ class Poller {
   void Hurry();
   // Finds out what is complete in all streams that have something outstanding.
   void AdvanceAll();
+  // All that have something outstanding, and perhaps others.
+  const std::vector<std::shared_ptr<Stream>>& streams() const { return streams_; }
   // The context is gone.
   void Remove(const Context& context);
 

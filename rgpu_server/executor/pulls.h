@@ -15,7 +15,6 @@
 namespace rgpu::exec {
 
 class Executor;
-struct Stream;
 
 struct Pull {
   Executor* executor = nullptr;
@@ -30,7 +29,7 @@ struct Pull {
   uint64_t missing_bytes = 0;
   bool asked = false;
   Frontier frontier;  // deliveries that the stream comes behind
-  std::weak_ptr<Stream> stream;
+  Stall stall;        // where the stream waits for them
 };
 
 class Pulls {

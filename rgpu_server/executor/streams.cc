@@ -24,6 +24,10 @@ CUresult Executor::Prepare(Stream& stream) {
     if (const CUresult result = ApplyFences(stream); result != CUDA_SUCCESS) return result;
   }
   Inherit(stream);
+  if (stream.legacy) {
+    const CUresult result = MarkBefore(stream, context.behind_blocking);
+    if (result != CUDA_SUCCESS) return result;
+  }
   // In the legacy stream it would be a barrier.
   if (gate_.wants_begin() && !stream.legacy) {
     return Record(stream, kTimedEvent, &stream.before_unmarked);
@@ -62,7 +66,7 @@ CUresult Executor::ApplyFences(Stream& stream) {
     if (fence.epoch <= stream.fences_seen || fence.source == &stream || fence.point->done) continue;
     const bool ordered = (fence.legacy && stream.blocking) || (stream.legacy && fence.blocking);
     if (ordered) continue;
-    const CUresult result = driver_->cuStreamWaitEvent(stream.handle, fence.point->event, 0);
+    const CUresult result = WaitFor(stream, *fence.point, 0);
     if (result != CUDA_SUCCESS) return result;
   }
   stream.fences_seen = context.fence_epoch;
@@ -86,11 +90,59 @@ void Executor::Inherit(Stream& stream) {
   }
 }
 
+// The legacy stream's work and that of blocking streams wait for each other: from what is in the
+// driver's queue on, not from what was refused.
+void Executor::ComeBehind(Stream& stream) {
+  if (!stream.blocking) return;
+  Context& context = *stream.context;
+  stream.behind.Merge(stream.legacy ? context.behind_blocking : context.behind_legacy);
+  (stream.legacy ? context.behind_legacy : context.behind_blocking).Merge(stream.behind);
+}
+
+// Before the stream comes behind places that it did not come behind: what was issued to it until
+// now may be running, and is told from what comes later by a marker.
+CUresult Executor::MarkBefore(Stream& stream, const Stalls& next) {
+  if (stream.behind.Covers(next)) return CUDA_SUCCESS;
+  if (stream.legacy) {  // with it all blocking streams do
+    gate_.MarkRest();
+    return MakeCurrent(*stream.context);
+  }
+  if (stream.unmarked_load.empty() || stream.outstanding.size() >= kMostOwnMarkers) {
+    return CUDA_SUCCESS;
+  }
+  return Mark(stream, !gate_.alone());
+}
+
+CUresult Executor::WaitFor(Stream& stream, const Point& point, unsigned int flags) {
+  CUresult result = MarkBefore(stream, point.behind);
+  if (result == CUDA_SUCCESS) {
+    result = driver_->cuStreamWaitEvent(stream.handle, point.event, flags);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  stream.behind.Merge(point.behind);
+  if (stream.legacy) stream.context->behind_legacy.Merge(point.behind);
+  return CUDA_SUCCESS;
+}
+
+CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place) {
+  *place = {stream.stalls, stream.stalls->last + 1};
+  const Stall stall = *place;  // who has the argument may be through with it
+  const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
+  if (result != CUDA_SUCCESS) return result;
+  stream.stalls->last = stall.number;
+  stream.behind.Add(stall);
+  ComeBehind(stream);
+  return CUDA_SUCCESS;
+}
+
 CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
   if (result != CUDA_SUCCESS) return result;
   ++stream.issued;
   stream.unmarked_bytes += work.bytes;
-  if (work.kind != nullptr) gate_.Issued(stream, *work.kind, work.units);
+  if (work.kind != nullptr) {
+    ComeBehind(stream);
+    gate_.Issued(stream, *work.kind, work.units);
+  }
   if (work.keep != nullptr &&
       (stream.unmarked_keep.empty() || stream.unmarked_keep.back() != work.keep)) {
     stream.unmarked_keep.push_back(std::move(work.keep));
@@ -114,6 +166,7 @@ CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Po
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecord(made->event, stream.handle);
   if (result != CUDA_SUCCESS) return result;
   made->frontier.Merge(stream.frontier);
+  made->behind.Merge(stream.behind);
   *point = std::move(made);
   return CUDA_SUCCESS;
 }
@@ -130,10 +183,12 @@ CUresult Executor::Mark(Stream& stream, bool quiet) {
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
   if (!stream.unmarked_load.empty()) gate_.Marked(stream, point);
+  Stalls behind = std::exchange(stream.unmarked_behind, {});
+  if (const Stall own = stream.stall(); !own.over()) behind.Add(own);
   stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
                                 std::move(stream.unmarked_keep),
-                                std::exchange(stream.unmarked_load, {}), stream.unmarked_since_ns,
-                                std::move(stream.before_unmarked)});
+                                std::exchange(stream.unmarked_load, {}), std::move(behind),
+                                stream.unmarked_since_ns, std::move(stream.before_unmarked)});
   stream.unmarked_keep.clear();
   stream.before_unmarked = nullptr;
   poller_.Add(stream.shared_from_this(), quiet);

@@ -1,6 +1,7 @@
 // Contexts and their streams: what has been issued, what is known to be complete.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -48,6 +49,7 @@ struct Marker {
   uint64_t credited = 0;
   std::vector<std::shared_ptr<const void>> keep;
   Load load;                      // the device work since the marker before
+  Stalls behind;                  // all of that is
   uint64_t since_ns = 0;          // when the first of it was issued
   std::shared_ptr<Point> before;  // null, or a timed place directly before it
 };
@@ -61,12 +63,20 @@ struct Fence {
   std::shared_ptr<Point> point;
 };
 
-// A stream that waits for the client: for bytes, or for room.  What is in it is behind the wait.
-struct Stall {
-  uint64_t since_ns = 0;
-  bool aside = false;
-  uint64_t pieces = 0;  // of device work that are set aside (gate_stall.cc)
+// Device work, predicted.
+struct Pieces {
+  uint64_t count = 0;
   uint64_t ns = 0;
+
+  void operator+=(const Pieces& other) {
+    count += other.count;
+    ns += other.ns;
+  }
+  // Not below nothing: times are of different predictions.
+  void operator-=(const Pieces& other) {
+    count -= std::min(count, other.count);
+    ns -= std::min(ns, other.ns);
+  }
 };
 
 struct Stream : std::enable_shared_from_this<Stream> {
@@ -97,11 +107,16 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t fences_seen = 0;
   Frontier frontier;
   std::deque<std::shared_ptr<Delivery>> deliveries;
-  bool sending = false;  // a thread is sending its first delivery without the lock
-  bool polled = false;   // on the poller's list
-  Stall stall;           // the gate's
+  bool sending = false;    // a thread is sending its first delivery without the lock
+  bool polled = false;     // on the poller's list
+  Stalls behind;           // what comes next is
+  Stalls unmarked_behind;  // all that is unmarked is
+  std::shared_ptr<StreamStalls> stalls = std::make_shared<StreamStalls>();
+  Pieces aside;  // behind places where streams wait for the client (gate_stall.cc)
 
   bool idle() const { return issued == completed; }
+  // What stands behind all that was issued so far, in this stream.
+  Stall stall() const { return {stalls, stalls->last}; }
 };
 
 struct Context : std::enable_shared_from_this<Context> {
@@ -125,6 +140,9 @@ struct Context : std::enable_shared_from_this<Context> {
   uint64_t fence_epoch = 0;
   Frontier fenced;          // what all fences there ever were come behind
   uint32_t deliveries = 0;  // not done
+  // What work in the legacy stream makes that in blocking ones come behind, and the reverse.
+  Stalls behind_legacy;
+  Stalls behind_blocking;
   std::shared_ptr<EventPool> events;
   std::shared_ptr<Staging> staging;
 

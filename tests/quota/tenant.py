@@ -120,7 +120,9 @@ class Tenant(Client):
             self.post("rgpuStreamCreate", stream=stream, flags=1, priority=0)
         return made
 
-    def hold(self, ns: int, *, stream: int = LEGACY, function: int = HOLD) -> None:
+    def hold(
+        self, ns: int, *, stream: int = LEGACY, function: int = HOLD, threads: int = 1
+    ) -> None:
         """Launches a kernel that takes `ns` on the device."""
         self.post(
             "rgpuLaunch",
@@ -129,7 +131,7 @@ class Tenant(Client):
             grid_x=1,
             grid_y=1,
             grid_z=1,
-            block_x=1,
+            block_x=threads,
             block_y=1,
             block_z=1,
             shared_bytes=0,

@@ -160,7 +160,7 @@ namespace {
 
 void FetchPull(void* pull) {
   auto* wanted = static_cast<Pull*>(pull);
-  const Gate::ClientWait waits(wanted->executor->gate(), wanted->stream);
+  const Gate::ClientWait waits(wanted->executor->gate(), wanted->stall);
   wanted->executor->AwaitInStream(&wanted->frontier);
   wanted->executor->pulls().Fetch(wanted);
 }
@@ -197,10 +197,10 @@ CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPu
   executor.pulls().Add(pull);
   executor.ledger().CountCopy(total);
   const Driver& driver = executor.driver();
-  result = executor.Issue(*target.stream, {0, pull}, [&](CUstream stream) {
+  result = executor.Issue(*target.stream, {0, pull}, [&](CUstream) {
     pull->frontier = target.stream->frontier;
-    pull->stream = target.stream->weak_from_this();
-    const CUresult launched = driver->cuLaunchHostFunc(stream, FetchPull, pull.get());
+    const CUresult launched =
+        executor.LaunchWait(*target.stream, FetchPull, pull.get(), &pull->stall);
     *asks = launched == CUDA_SUCCESS;
     return launched;
   });

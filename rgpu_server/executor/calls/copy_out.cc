@@ -74,7 +74,7 @@ struct InPlace {
   const uint8_t* from = nullptr;
   uint64_t bytes = 0;
   Frontier frontier;  // deliveries that the stream comes behind
-  std::weak_ptr<Stream> stream;
+  Stall stall;
   bool sent = false;
 };
 
@@ -95,7 +95,8 @@ void SendInPlace(void* argument) {
     const uint64_t bytes = std::min(most, copy.bytes - offset);
     const wire::ByteView bulk = wire::Bytes(copy.from + offset, bytes);
     copy.executor->gate().AwaitInStream(copy.executor->copies().out->Predict(bytes));
-    const Gate::ClientWait waits(copy.executor->gate(), copy.stream);
+    const bool last = offset + bytes == copy.bytes;
+    const Gate::ClientWait waits(copy.executor->gate(), copy.stall, last);
     if (!copy.executor->outbox().SendBulk(copy.header, wire::Bytes(&offset, sizeof offset), bulk)) {
       return;
     }
@@ -112,13 +113,13 @@ CUresult CopyInPlace(Executor& executor, const Command& command, const Target& t
   copy->header.watermark = executor.deliveries_sent();
   copy->from = reinterpret_cast<const uint8_t*>(rows.address);
   copy->bytes = rows.width;
-  CUresult result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  CUresult result = executor.Issue(*target.stream, {}, [&](CUstream) {
     // Its own hold: if the context dies, nobody waits for the function.  A device that has failed
     // does not call it; then the session is over.
     copy->frontier = target.stream->frontier;
-    copy->stream = target.stream->weak_from_this();
     auto own = std::make_unique<std::shared_ptr<InPlace>>(copy);
-    const CUresult issued = executor.driver()->cuLaunchHostFunc(stream, SendInPlace, own.get());
+    const CUresult issued =
+        executor.LaunchWait(*target.stream, SendInPlace, own.get(), &copy->stall);
     if (issued == CUDA_SUCCESS) (void)own.release();
     return issued;
   });

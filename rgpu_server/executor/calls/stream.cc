@@ -100,9 +100,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitEve
   if (result != CUDA_SUCCESS) return result;
   const std::shared_ptr<Point> point = event->current;
   if (point == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
-  const Driver& driver = executor.driver();
-  result = executor.Issue(*target.stream, {0, point}, [&](CUstream stream) {
-    return driver->cuStreamWaitEvent(stream, point->event, request.flags);
+  result = executor.Issue(*target.stream, {0, point}, [&](CUstream) {
+    return executor.WaitFor(*target.stream, *point, request.flags);
   });
   if (result == CUDA_SUCCESS) {
     target.stream->frontier.Merge(point->frontier);

@@ -1,70 +1,11 @@
-"""Streams that wait for their client do not keep the device from others, and come back in turn.
-
-The server may let a kernel run for a minute: what ends those who do not give the device back must
-not be what helps the others here.
-"""
+"""Streams that wait for their client do not keep the device from others, and come back in turn."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from helpers.server import Server
 
-from quota.tenant import MS, Tenant, overlap, tenants
-from rgpu_common.wire.messages import Control, Notice, encode_message
-
-MIB = 1 << 20
-HALF = {"share_request_ppm": 500_000, "memory_bytes": 128 * MIB}
-VICTIM = {"lease_key": "v", **HALF}
-SLOW = {"lease_key": "s", **HALF}
-HOLDS = 10
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    config: Path = tmp_path_factory.mktemp("quota") / "rgpu.toml"
-    config.write_text("[leases]\ngrace_seconds = 0.2\n")
-    with Server("--config", str(config)) as running:
-        yield running
-
-
-def works(tenant: Tenant, seconds: float) -> int:
-    """Launches for so long; how many kernels have run."""
-    before = len(tenant.runs())
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for _ in range(20):
-            tenant.hold(MS)
-        tenant.synchronize()
-    return len(tenant.runs()) - before
-
-
-def ask_for_bytes(slow: Tenant, at: int, stream: int) -> None:
-    """A copy from pinned memory, whose bytes the client is asked for, and kernels behind it."""
-    slow.post(
-        "rgpuCopyHtoDPull", dst=at, pitch=0, width=MIB, height=1, stream=stream
-    )  # fmt: skip
-    for _ in range(HOLDS):
-        slow.hold(MS, stream=stream)
-
-
-def answer(slow: Tenant, data: bytes) -> None:
-    """What a client does whose network was slow."""
-    left = len(data)
-    while left:
-        fields, _ = slow.notice(Notice.PULL)
-        offset, size = int(fields["offset"]), int(fields["bytes"])
-        left -= size
-        slow.control.send(
-            encode_message(
-                Control.PULL_DATA,
-                {"pull": fields["pull"], "offset": offset},
-                bulk=data[offset : offset + size],
-            )
-        )
+from quota.tenant import MS, overlap, tenants
+from quota.waits.slow import HOLDS, MIB, SLOW, VICTIM, answer, ask_for_bytes, holds, works
 
 
 def test_one_whose_bytes_are_long_in_coming(server: Server) -> None:
@@ -73,6 +14,7 @@ def test_one_whose_bytes_are_long_in_coming(server: Server) -> None:
         (stream,) = slow.streams(1)
         for round_ in range(3):
             ask_for_bytes(slow, at, stream)
+            holds(slow, stream)
             assert works(victim, 0.5) > 0
             data = bytes([round_ + 1]) * MIB
             answer(slow, data)
@@ -90,10 +32,10 @@ def test_other_streams_go_on(server: Server) -> None:
         at = slow.alloc(MIB)
         waiting, going = slow.streams(2)
         ask_for_bytes(slow, at, waiting)
+        holds(slow, waiting)
         for _ in range(5):
             assert works(victim, 0.1) > 0
-            for _ in range(HOLDS):
-                slow.hold(MS, stream=going)
+            holds(slow, going)
             slow.call("rgpuStreamSynchronize", stream=going)
         answer(slow, bytes(MIB))
         theirs = slow.runs()
@@ -106,12 +48,10 @@ def test_much_that_waits_is_not_more_than_fits(server: Server) -> None:
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         (stream,) = slow.streams(1)
-        for _ in range(20):
-            slow.hold(MS, stream=stream)  # it is known how long one takes
+        holds(slow, stream, 20)  # it is known how long one takes
         slow.synchronize()
         ask_for_bytes(slow, at, stream)
-        for _ in range(300):
-            slow.hold(MS, stream=stream)
+        holds(slow, stream, HOLDS + 300)
         assert works(victim, 1.0) > 0
         answer(slow, bytes(MIB))
         assert works(victim, 0.5) > 0
@@ -143,7 +83,9 @@ def test_a_session_that_ends_while_its_stream_waits(server: Server) -> None:
         for _ in range(3):
             with tenants(server, SLOW) as (slow,):
                 at = slow.alloc(MIB)
-                ask_for_bytes(slow, at, *slow.streams(1))
+                (stream,) = slow.streams(1)
+                ask_for_bytes(slow, at, stream)
+                holds(slow, stream)
                 assert works(victim, 0.2) > 0
             assert works(victim, 0.1) > 0
 
@@ -153,6 +95,7 @@ def test_a_stream_that_waits_is_destroyed(server: Server) -> None:
         at = slow.alloc(MIB)
         (stream,) = slow.streams(1)
         ask_for_bytes(slow, at, stream)
+        holds(slow, stream)
         assert works(victim, 0.2) > 0
         slow.post("rgpuStreamDestroy", stream=stream)
         assert works(victim, 0.2) > 0

@@ -1,0 +1,19 @@
+"""A server that lets a kernel run for a minute, as it does by default: what ends those who do not
+give the device back must not be what helps others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.server import Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    config: Path = tmp_path_factory.mktemp("quota") / "rgpu.toml"
+    config.write_text("[leases]\ngrace_seconds = 0.2\n")
+    with Server("--config", str(config)) as running:
+        yield running

@@ -1,0 +1,239 @@
+"""What waits by an event, or by the device's own order, for a stream that waits for its client."""
+
+from __future__ import annotations
+
+import threading
+
+from helpers.server import Server
+from worker.client import LEGACY
+
+from quota.tenant import MS, Tenant, in_thread, overlap, tenants
+from quota.waits.slow import HOLDS, MIB, SLOW, VICTIM, answer, ask_for_bytes, holds, works
+
+EVENT = 60
+INVALID_VALUE = 1
+LONG = 72 * MIB
+QUEUE = 1100  # more commands than a stream of the emulated device holds
+
+
+def record(slow: Tenant, stream: int, event: int = EVENT) -> int:
+    """An event that stands at the end of `stream`."""
+    slow.post("rgpuEventCreate", event=event, flags=2)
+    slow.post("rgpuEventRecord", event=event, stream=stream, version=1, flags=0)
+    return event
+
+
+def wait(slow: Tenant, stream: int, event: int = EVENT) -> None:
+    slow.post("rgpuStreamWaitEvent", stream=stream, event=event, flags=0)
+
+
+def streams_of_kind(slow: Tenant, first: int, count: int) -> list[int]:
+    """Streams that are ordered with the legacy one."""
+    made = list(range(first, first + count))
+    for stream in made:
+        slow.post("rgpuStreamCreate", stream=stream, flags=0, priority=0)
+    return made
+
+
+def seems_short(slow: Tenant) -> None:
+    """The kernel is taken for one of no length: its runs are not told apart by markers."""
+    for _ in range(20):
+        slow.hold(MS // 100)
+        slow.synchronize()
+
+
+def turns(victim: Tenant, slow: Tenant, copy: int) -> None:
+    """The victim works although `slow` waits for a copy, and nobody runs while the other does."""
+    assert works(victim, 0.5) > 0
+    answer(slow, bytes(MIB), copy)
+    assert works(victim, 0.2) > 0
+
+
+def ran(victim: Tenant, slow: Tenant, count: int) -> None:
+    theirs = slow.runs()
+    assert len(theirs) == count
+    assert overlap(victim.runs(), theirs) == 0
+
+
+def test_a_stream_that_waits_for_an_event(server: Server) -> None:
+    """Bytes come in one stream and are used in another, as data loaders do it."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = slow.streams(2)
+        for round_ in range(3):
+            copy = ask_for_bytes(slow, at, loading)
+            wait(slow, using, record(slow, loading, EVENT + round_))
+            holds(slow, using)
+            turns(victim, slow, copy)
+        ran(victim, slow, 3 * HOLDS)
+
+
+def test_streams_in_a_chain(server: Server) -> None:
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        made = slow.streams(5)
+        copy = ask_for_bytes(slow, at, made[0])
+        for i in range(4):
+            wait(slow, made[i + 1], record(slow, made[i], EVENT + i))
+            holds(slow, made[i + 1])
+        turns(victim, slow, copy)
+        ran(victim, slow, 4 * HOLDS)
+
+
+def test_the_order_of_the_legacy_stream(server: Server) -> None:
+    """It waits for all that block with it, and they for it."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = streams_of_kind(slow, 100, 2)
+        for first, then in ((loading, LEGACY), (LEGACY, using), (loading, using)):
+            copy = ask_for_bytes(slow, at, first)
+            holds(slow, LEGACY)
+            holds(slow, then)
+            turns(victim, slow, copy)
+        ran(victim, slow, 6 * HOLDS)
+
+
+def test_the_legacy_stream_waits_for_an_event(server: Server) -> None:
+    """And with it those that block with it; what they had before runs on, and is not disturbed."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        (loading,) = slow.streams(1)
+        (using,) = streams_of_kind(slow, 200, 1)
+        seems_short(slow)
+        copy = ask_for_bytes(slow, at, loading)
+        slow.hold(100 * MS, stream=using)
+        wait(slow, LEGACY, record(slow, loading))
+        holds(slow, using)
+        holds(slow, LEGACY)
+        turns(victim, slow, copy)
+        ran(victim, slow, 20 + 1 + 2 * HOLDS)
+
+
+def test_what_was_there_before_the_legacy_stream(server: Server) -> None:
+    """It is told from what comes behind the legacy stream, which comes behind the copy."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = streams_of_kind(slow, 100, 2)
+        seems_short(slow)
+        copy = ask_for_bytes(slow, at, loading)
+        slow.hold(200 * MS, stream=using)
+        holds(slow, LEGACY)
+        holds(slow, using)
+        turns(victim, slow, copy)
+        ran(victim, slow, 20 + 1 + 2 * HOLDS)
+
+
+def test_refused_work_orders_nothing(server: Server) -> None:
+    """Blocking streams do not come behind what the legacy stream would have come behind."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = streams_of_kind(slow, 100, 2)
+        copy = ask_for_bytes(slow, at, loading)
+        slow.hold(MS, stream=LEGACY, threads=4096)
+        assert slow.result("rgpuStreamSynchronize", stream=using).status == INVALID_VALUE
+        for _ in range(3):
+            slow.hold(100 * MS, stream=using)
+            assert works(victim, 0.2) > 0
+        turns(victim, slow, copy)
+        ran(victim, slow, 3)
+
+
+def test_what_was_there_before_the_wait(server: Server) -> None:
+    """It runs, so the device is kept until it is complete, and then not."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = slow.streams(2)
+        seems_short(slow)
+        copy = ask_for_bytes(slow, at, loading)
+        slow.hold(200 * MS, stream=using)
+        wait(slow, using, record(slow, loading))
+        holds(slow, using)
+        turns(victim, slow, copy)
+        ran(victim, slow, 20 + 1 + HOLDS)
+
+
+def test_a_stream_that_waits_for_two(server: Server) -> None:
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at, other = slow.alloc(MIB), slow.alloc(MIB)
+        one, two, using = slow.streams(3)
+        first = ask_for_bytes(slow, at, one)
+        second = ask_for_bytes(slow, other, two)
+        wait(slow, using, record(slow, one, EVENT))
+        wait(slow, using, record(slow, two, EVENT + 1))
+        holds(slow, using)
+        turns(victim, slow, first)
+        turns(victim, slow, second)
+        ran(victim, slow, HOLDS)
+
+
+def test_a_stream_that_waits_for_one_that_comes_later(server: Server) -> None:
+    """What was set aside for one copy stays behind another that its stream had not come to then."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at, other, flag = slow.alloc(MIB), slow.alloc(LONG), slow.alloc(8)
+        slow.upload(flag, bytes(8))
+        one, two, using, writing = slow.streams(4)
+        first = ask_for_bytes(slow, at, one)
+        slow.post("rgpuStreamWaitValue", stream=two, address=flag, value=1, width=4, flags=0)
+        # So long that no work is counted for it: it is what goes through a stream of its own.
+        second = ask_for_bytes(slow, other, two, LONG)
+        wait(slow, using, record(slow, one, EVENT))
+        wait(slow, using, record(slow, two, EVENT + 1))
+        holds(slow, using)
+        assert works(victim, 0.2) > 0
+        slow.post("rgpuStreamWriteValue", stream=writing, address=flag, value=1, width=4, flags=0)
+        turns(victim, slow, first)
+        assert works(victim, 0.2) > 0
+        answer(slow, bytes(LONG), second)
+        assert works(victim, 0.2) > 0
+        ran(victim, slow, HOLDS)
+
+
+def test_a_full_queue_of_the_driver(server: Server) -> None:
+    """Who puts more behind the copy than fits waits in the driver; the stream goes on all the same."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = slow.streams(2)
+        copy = ask_for_bytes(slow, at, loading)
+        wait(slow, using, record(slow, loading))
+        holds(slow, using)
+        assert works(victim, 0.2) > 0
+
+        def fill(_: threading.Event) -> None:
+            for _ in range(QUEUE):
+                wait(slow, using)
+
+        with in_thread(fill):
+            turns(victim, slow, copy)
+        assert len(slow.runs()) == HOLDS
+        assert works(victim, 0.1) > 0
+
+
+def test_an_event_from_before_the_copy(server: Server) -> None:
+    """Who waits for it does not wait for the client."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = slow.streams(2)
+        holds(slow, loading)
+        record(slow, loading)
+        copy = ask_for_bytes(slow, at, loading)
+        for _ in range(3):
+            wait(slow, using)
+            holds(slow, using)
+            slow.call("rgpuStreamSynchronize", stream=using)
+            assert works(victim, 0.1) > 0
+        turns(victim, slow, copy)
+        ran(victim, slow, 4 * HOLDS)
+
+
+def test_the_stream_with_the_copy_is_destroyed(server: Server) -> None:
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        loading, using = slow.streams(2)
+        # It comes to the copy when its handle is gone already.
+        slow.hold(100 * MS, stream=loading)
+        copy = ask_for_bytes(slow, at, loading)
+        wait(slow, using, record(slow, loading))
+        slow.post("rgpuStreamDestroy", stream=loading)
+        holds(slow, using)
+        turns(victim, slow, copy)
+        ran(victim, slow, 1 + HOLDS)
