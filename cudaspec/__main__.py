@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from cudaspec import generate, load, lock
+from cudaspec import generate, load, lock, rows
 from cudaspec.gen import docs
 
 
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
             for line in lock.append(load.read()):
                 print(f"opcodes.lock: {line}")
         spec = load.load()
-    except load.SpecError as error:
+    except rows.SpecError as error:
         print(f"cudaspec: {error}", file=sys.stderr)
         return 1
     if options.out:

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from cudaspec import datacheck, length, lock, model
-from cudaspec.load import CallRow, CommandRow, Spec, SpecError
 from cudaspec.model import Mode
 from cudaspec.prototype import Parameter, field_name, type_names
+from cudaspec.rows import CallRow, CommandRow, Spec, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from cudaspec.load import SpecError
+from cudaspec.rows import SpecError
 
 PACKAGE = Path(__file__).parent
 FOLDERS = ("calls", "commands", "types")

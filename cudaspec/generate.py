@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from cudaspec.load import Spec
+    from cudaspec.rows import Spec
 
 ARTEFACTS: Mapping[str, Callable[[Spec], str]] = {
     "opcodes.gen.h": opcodes.opcodes_h,

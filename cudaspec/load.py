@@ -12,172 +12,16 @@ import functools
 import importlib
 import pkgutil
 import re
-import zlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import cudaspec
-from cudaspec import model
-from cudaspec.prototype import Prototype, parse_prototype
+from cudaspec import check, model
+from cudaspec.prototype import parse_prototype
+from cudaspec.rows import HANDLES, SCALARS, CallRow, CommandRow, Field, Spec, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import ModuleType
-
-# Kinds of fields: size in bytes on the wire; 0 = u32 count and that many bytes.
-SCALARS: Mapping[str, int] = {
-    "u8": 1,
-    "u16": 2,
-    "u32": 4,
-    "i32": 4,
-    "u64": 8,
-    "i64": 8,
-    "f32": 4,
-    "f64": 8,
-    "address": 8,
-    "bytes": 0,
-}
-HANDLES = frozenset(
-    (
-        "context",
-        "stream",
-        "event",
-        "module",
-        "library",
-        "kernel",
-        "function",
-        "pool",
-        "link",
-        "image",
-    )
-)
-
-
-class SpecError(Exception):
-    """The specification breaks one of its rules; the message is a sentence that names the row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a request or reply.  `new`: a handle minted by the client with this command."""
-
-    kind: str
-    name: str
-    new: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes on the wire; 0 for `bytes`, which is a u32 count and that many bytes."""
-        return SCALARS.get(self.kind, 8)
-
-    @property
-    def text(self) -> str:
-        return f"{'new ' if self.new else ''}{self.kind} {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class CommandRow:
-    """A checked command: its row, parsed fields and layout hash."""
-
-    row: model.Command
-    area: str
-    request: tuple[Field, ...]
-    reply: tuple[Field, ...]
-
-    @property
-    def name(self) -> str:
-        return self.row.name
-
-    @property
-    def opcode(self) -> int:
-        return self.row.opcode
-
-    @property
-    def is_call(self) -> bool:
-        """Waits for a reply."""
-        return self.row.mode in (model.Mode.CALL, model.Mode.PARKED)
-
-    @property
-    def canonical(self) -> str:
-        """The text whose CRC-32 both ends compare."""
-        request = ", ".join(f.text for f in self.request)
-        reply = ", ".join(f.text for f in self.reply)
-        bulk = self.row.bulk or "none"
-        return f"{self.name} {self.row.mode.value} ({request}) -> ({reply}) bulk={bulk}"
-
-    @property
-    def layout_hash(self) -> int:
-        return zlib.crc32(self.canonical.encode())
-
-
-@dataclass(frozen=True, slots=True)
-class CallRow:
-    """A checked call: its row and parsed prototype."""
-
-    row: model.Call
-    area: str
-    prototype: Prototype
-
-    @property
-    def name(self) -> str:
-        return self.prototype.name
-
-    @property
-    def implemented(self) -> bool:
-        return self.row.mode not in (model.Mode.UNSUPPORTED, model.Mode.PLANNED)
-
-    @property
-    def body(self) -> str:
-        """The function that answers it."""
-        return self.row.alias or self.name
-
-
-@dataclass(frozen=True)
-class Spec:
-    """Everything, read and checked."""
-
-    calls: Mapping[str, CallRow]
-    commands: Mapping[str, CommandRow]
-    types: tuple[model.Type, ...] = ()
-    errors: tuple[model.Error, ...] = ()
-    constants: tuple[model.Constant, ...] = ()
-    symbols: tuple[model.Symbols, ...] = ()
-    emulated: frozenset[str] = frozenset()
-    driver: tuple[str, ...] = ()
-    driver_optional: frozenset[str] = frozenset()
-    extra_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    opcodes: Mapping[int, CommandRow] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "opcodes", {c.opcode: c for c in self.commands.values()})
-
-    @functools.cached_property
-    def areas(self) -> tuple[str, ...]:
-        """Areas of the calls, in their order."""
-        return tuple(dict.fromkeys(c.area for c in self.calls.values()))
-
-    @functools.cached_property
-    def exported(self) -> tuple[str, ...]:
-        """Every symbol that the shim and the emulated device export, sorted."""
-        names = {s for row in self.symbols for s in (*(n for _, n in row.versions), *row.twins)}
-        return tuple(sorted(names))
-
-    @functools.cached_property
-    def known_types(self) -> frozenset[str]:
-        """Names that C code can use by value: everything but Opaque."""
-        names = {t.name for t in self.types if not isinstance(t, model.Opaque)}
-        return frozenset(names | {"CUresult"})
-
-    @functools.cached_property
-    def declared(self) -> tuple[CallRow, ...]:
-        """Calls whose types are all known, so that `cuda_abi.gen.h` declares them."""
-        from cudaspec.prototype import type_names
-
-        return tuple(
-            c
-            for c in self.calls.values()
-            if all(type_names(p.type) <= self.known_types for p in c.prototype.parameters)
-        )
 
 
 def modules(package: str) -> list[ModuleType]:
@@ -287,8 +131,6 @@ def read() -> Spec:
 @functools.lru_cache(maxsize=1)
 def load() -> Spec:
     """Reads and checks the specification of this package.  Raises SpecError with a sentence."""
-    from cudaspec import check
-
     spec = read()
     check.check_package(spec)
     return spec

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudaspec.load import Spec, SpecError
+from cudaspec.rows import Spec, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudaspec.load import Field, load
+from cudaspec.load import load
 from netprobe.native import Offer, put_offer
 from rgpu_common.wire import handshake as hs
 from rgpu_common.wire import resume as rs
@@ -18,6 +18,8 @@ from rgpu_common.wire.frame import MAGIC, Flags, Kind, encode_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from cudaspec.rows import Field
 
 
 def example(fields: Sequence[Field]) -> dict[str, Value]:

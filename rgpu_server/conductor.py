@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.units import format_bytes
@@ -18,7 +18,7 @@ from rgpu_server.core import events as on
 from rgpu_server.core.model import SessionState
 from rgpu_server.core.pool import WorkerState
 from rgpu_server.identity.gate import Gate
-from rgpu_server.lease_pages import LeasePages
+from rgpu_server.lease_pages import LeasePages, LeaseWatcher, PageWatcher
 from rgpu_server.observe.audit import audit
 from rgpu_server.service.desk import Desk
 from rgpu_server.workers.messages import (
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from rgpu_server.core.model import Refusal
     from rgpu_server.core.node import Node
     from rgpu_server.core.pool import Worker
-    from rgpu_server.handover import Handover
-    from rgpu_server.observe.recorder import Recorder
+    from rgpu_server.devices import Served
+    from rgpu_server.tokens.protocol import DeviceIs
     from rgpu_server.workers.compiler import Compilers
 
 log = logging.getLogger("rgpu.server")
@@ -56,13 +56,13 @@ _START_DELAY_SECONDS = 0.02
 _REPORTS_NOTED = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What the shell knows of a device: its ordinal in the library and the environment it needs."""
+class SessionWatcher(PageWatcher, Protocol):
+    """Hears of workers with a session, too, and has what the token loop said (Handover)."""
 
-    library_ordinal: int
-    environment: Mapping[str, str]
-    emulated: bool
+    tokens: dict[int, DeviceIs]
+    heard_at: float | None
+
+    def worker_is(self, session_id: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Conductor:
         self.rings = Counter[Ring]()
         self.changed = asyncio.Event()
         # Without it nobody schedules and nothing outlives the daemon.
-        self.handover: Handover | None = None
+        self.handover: SessionWatcher | None = None
         self._equipment = equipment
         self._requests = itertools.count(1)
         self._answers: dict[int, do.Answer | do.Refuse] = {}
@@ -120,7 +120,7 @@ class Conductor:
             **self.pages.doers,
         }
 
-    def report_to(self, handover: Handover, recorder: Recorder) -> None:
+    def report_to(self, handover: SessionWatcher, recorder: LeaseWatcher) -> None:
         """From now on tells them of leases, and `handover` of sessions that get a worker."""
         self.handover = self.pages.handover = handover
         self.pages.recorder = recorder

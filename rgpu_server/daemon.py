@@ -25,7 +25,8 @@ from rgpu_server.handover import Handover
 from rgpu_server.identity.gate import Gate
 from rgpu_server.identity.guard import Guard
 from rgpu_server.identity.tokens import Tokens
-from rgpu_server.observe.metrics import Metrics, Sources
+from rgpu_server.observe.collector import Sources
+from rgpu_server.observe.metrics import Metrics
 from rgpu_server.observe.recorder import Recorder
 from rgpu_server.observe.snapshot import Observer
 from rgpu_server.service.api import Services, start_api

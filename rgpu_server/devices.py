@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.errors import DeviceError
 from rgpu_common.units import format_bytes
-from rgpu_server.conductor import Served
 from rgpu_server.config import DeviceSpec, ServerConfig, default_memory_bytes, pool_of
 from rgpu_server.core.model import Device
 from rgpu_server.workers.binary import cuda_library, emulated_library, worker_path
@@ -38,6 +37,15 @@ class DeviceFacts:
     def __str__(self) -> str:
         size = format_bytes(self.memory_bytes)
         return f"emulated device ({size})" if self.kind == "emulated" else f"{self.name} ({size})"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the shell knows of a device: its ordinal in the library and the environment it needs."""
+
+    library_ordinal: int
+    environment: Mapping[str, str]
+    emulated: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.units import format_bytes
@@ -15,11 +15,32 @@ from rgpu_server.workers.pages import Counters, LeasePage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rgpu_server.core.lease import Lease
     from rgpu_server.core.leases import LeaseBook
-    from rgpu_server.handover import Handover
-    from rgpu_server.observe.recorder import Recorder
 
 log = logging.getLogger("rgpu.server")
+
+
+class PageWatcher(Protocol):
+    """Hears of the pages, and shares out device time by them (Handover)."""
+
+    def page_made(self, lease: str) -> None: ...
+
+    def lease_is(self, lease_id: str) -> None: ...
+
+    def lease_gone(self, lease: str) -> None: ...
+
+    def slot_cleared(self, lease: str, session: int) -> None: ...
+
+    def usage(self, lease: str) -> UsageIs: ...
+
+
+class LeaseWatcher(Protocol):
+    """Hears of leases that come and go (Recorder)."""
+
+    def lease_made(self, lease: Lease) -> None: ...
+
+    def lease_ended(self, lease: str, counters: Counters, used: UsageIs) -> None: ...
 
 
 class LeasePages:
@@ -30,8 +51,8 @@ class LeasePages:
     """
 
     def __init__(self, leases: LeaseBook) -> None:
-        self.handover: Handover | None = None
-        self.recorder: Recorder | None = None
+        self.handover: PageWatcher | None = None
+        self.recorder: LeaseWatcher | None = None
         self._leases = leases
         self._pages: dict[str, LeasePage] = {}
         self.doers: dict[type[Any], Callable[[Any], None]] = {

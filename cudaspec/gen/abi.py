@@ -10,7 +10,7 @@ from cudaspec.gen.source import BANNER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cudaspec.load import Spec
+    from cudaspec.rows import Spec
 
 
 def cuda_abi_h(spec: Spec) -> str:

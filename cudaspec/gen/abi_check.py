@@ -14,7 +14,7 @@ from cudaspec.prototype import field_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cudaspec.load import CallRow, Spec
+    from cudaspec.rows import CallRow, Spec
 
 _GROWING = ("_MAX", "_NUM_OPTIONS", "_LIGHTWEIGHT_FLAGS")
 

@@ -10,7 +10,7 @@ from cudaspec.model import Mode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaspec.load import CommandRow, Field, Spec
+    from cudaspec.rows import CommandRow, Field, Spec
 
 
 def codec_h(spec: Spec) -> str:

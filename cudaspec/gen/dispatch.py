@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cudaspec.gen.source import header, source
 
 if TYPE_CHECKING:
-    from cudaspec.load import Spec
+    from cudaspec.rows import Spec
 
 _DISPATCH = """
 // Decodes the head, runs the handler and appends the reply's fields.  kMalformed: the head does not

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cudaspec.model import Mode
 
 if TYPE_CHECKING:
-    from cudaspec.load import CallRow, Spec
+    from cudaspec.rows import CallRow, Spec
 
 _TITLES = {
     "device": "Errors, initialisation, version, entry points, devices",

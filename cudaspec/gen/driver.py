@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cudaspec.gen.source import c_bool, header, source
 
 if TYPE_CHECKING:
-    from cudaspec.load import Spec
+    from cudaspec.rows import Spec
 
 _COMMENT = """
 // The driver functions that the executor calls.  Those marked optional may be null: an older driver

@@ -13,7 +13,7 @@ from cudaspec.gen.source import header, source
 from cudaspec.model import Mode
 
 if TYPE_CHECKING:
-    from cudaspec.load import CallRow, Spec
+    from cudaspec.rows import CallRow, Spec
 
 _TWINS = ("_ptds", "_ptsz")
 _LOOKUPS = """

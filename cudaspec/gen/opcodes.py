@@ -8,7 +8,7 @@ from cudaspec.gen.source import c_bool, header, source
 from cudaspec.model import DEVICE_TIME, Mode
 
 if TYPE_CHECKING:
-    from cudaspec.load import CommandRow, Spec
+    from cudaspec.rows import CommandRow, Spec
 
 _MODES = {
     Mode.POSTED: "CommandMode::kPosted",

@@ -8,8 +8,8 @@ from cudaspec.gen.exports import Library, base_symbol
 from cudaspec.gen.source import source
 
 if TYPE_CHECKING:
-    from cudaspec.load import Spec
     from cudaspec.model import Symbols
+    from cudaspec.rows import Spec
 
 _ROW = """
 // kNone: this release does not implement that version.

@@ -8,12 +8,15 @@ name, values = decode_command(frame)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cudaspec.load import CommandRow, Field, load
+from cudaspec.load import load
 from cudaspec.model import Mode
 from rgpu_common.wire.frame import Flags, Frame, Kind, WireError, encode_frame
 from rgpu_common.wire.scalars import Reader, Writer
+
+if TYPE_CHECKING:
+    from cudaspec.rows import CommandRow, Field
 
 Value = int | float | bytes
 Values = Mapping[str, Value]

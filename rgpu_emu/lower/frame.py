@@ -3,22 +3,37 @@ labels."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rgpu_emu.ptx.declare import layout
 from rgpu_emu.ptx.errors import PtxError
 from rgpu_emu.ptx.operands import Body, Label, LabelRef, Reg, Variable
 
 if TYPE_CHECKING:
-    from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.module import Function
+
+
+class Builder(Protocol):
+    """What a frame, the unit and special registers emit with (FunctionEmitter)."""
+
+    frame: Frame
+
+    def op(self, text: str) -> str: ...
+
+    def intrinsic(self, result: str, name: str, *arguments: str) -> str: ...
+
+    def alloca(self, kind: str, *, align: int = 0, zero: bool = False) -> str: ...
+
+    def reserve_local(self, size: int, align: int) -> int: ...
+
+    def env(self, name: str) -> str: ...
 
 
 class Frame:
     """One activation that is emitted into an LLVM function (the function's own, or an inlined
     callee's)."""
 
-    def __init__(self, emitter: FunctionEmitter, function: Function, number: int) -> None:
+    def __init__(self, emitter: Builder, function: Function, number: int) -> None:
         self.emitter = emitter
         self.function = function
         self.body: Body = function.body()

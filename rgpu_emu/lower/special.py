@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rgpu_emu.lower.codegen import host
 
 if TYPE_CHECKING:
-    from rgpu_emu.lower.emit import FunctionEmitter
+    from rgpu_emu.lower.frame import Builder
 
 _DIRECT: Final = {
     "%tid.x": "%tx",
@@ -38,7 +38,7 @@ _ZERO: Final = frozenset(
 )
 
 
-def special(e: FunctionEmitter, name: str) -> tuple[str, str]:
+def special(e: Builder, name: str) -> tuple[str, str]:
     """Value and IR type of a special register."""
     if name in _DIRECT:
         return _DIRECT[name], "i32"
@@ -60,13 +60,13 @@ def special(e: FunctionEmitter, name: str) -> tuple[str, str]:
     return _warp(e, name), "i32"
 
 
-def _half(e: FunctionEmitter, value: str, *, high: bool) -> tuple[str, str]:
+def _half(e: Builder, value: str, *, high: bool) -> tuple[str, str]:
     if high:
         value = e.op(f"lshr i64 {value}, 32")
     return e.op(f"trunc i64 {value} to i32"), "i32"
 
 
-def _warp(e: FunctionEmitter, name: str) -> str:
+def _warp(e: Builder, name: str) -> str:
     if name == "%warpid":
         return e.op(f"lshr i32 {e.env('linear')}, 5")
     if name == "%nwarpid":
@@ -84,5 +84,5 @@ def _warp(e: FunctionEmitter, name: str) -> str:
     return e.op(f"xor i32 {lt if name == '%lanemask_ge' else le}, -1")
 
 
-def lane_id(e: FunctionEmitter) -> str:
+def lane_id(e: Builder) -> str:
     return e.op(f"and i32 {e.env('linear')}, 31")

@@ -10,7 +10,7 @@ from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, RECURSION_BYTES, Reach, reac
 from rgpu_emu.ptx.errors import PtxError, unsupported
 
 if TYPE_CHECKING:
-    from rgpu_emu.lower.emit import FunctionEmitter
+    from rgpu_emu.lower.frame import Builder
     from rgpu_emu.ptx.link import Program
     from rgpu_emu.ptx.module import Function
     from rgpu_emu.ptx.operands import Prototype, Sym, Variable
@@ -72,10 +72,10 @@ class Unit:
         return self._signatures.setdefault(prototype.signature(), len(self._signatures) + 1)
 
     # --- values -----------------------------------------------------------------------------------
-    def special(self, e: FunctionEmitter, name: str) -> tuple[str, str]:
+    def special(self, e: Builder, name: str) -> tuple[str, str]:
         return special.special(e, name)
 
-    def address_of(self, e: FunctionEmitter, symbol: Sym) -> str:
+    def address_of(self, e: Builder, symbol: Sym) -> str:
         """The i64 that taking the symbol's address gives, in the symbol's own state space."""
         variable = symbol.variable or self.program.variable(symbol.name, e.frame.function.module)
         if variable is None:
@@ -89,20 +89,20 @@ class Unit:
         base = self.global_base(e, variable)
         return e.op(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
 
-    def global_base(self, e: FunctionEmitter, variable: Variable) -> str:
+    def global_base(self, e: Builder, variable: Variable) -> str:
         """The device address of a module variable."""
         place = e.op(
             f"getelementptr i64, ptr {e.env('globals')}, i64 {self.program.ordinal(variable)}"
         )
         return e.op(f"load i64, ptr {place}, !invariant.load !0")
 
-    def _token(self, e: FunctionEmitter, symbol: Sym) -> str:
+    def _token(self, e: Builder, symbol: Sym) -> str:
         function = self.program.function(symbol.name, e.frame.function.module)
         if function is None or symbol.offset:
             raise PtxError(f"{symbol.name} is neither declared nor defined")
         return str(abi.FUNCTION_TOKEN | self.program.token(function))
 
-    def _param_address(self, e: FunctionEmitter, variable: Variable, offset: int) -> str:
+    def _param_address(self, e: Builder, variable: Variable, offset: int) -> str:
         if not e.frame.is_entry:
             raise unsupported(
                 f"the address of parameter '{variable.name}'",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rgpu_common.errors import ProtocolError
 from rgpu_common.http2 import headers, status
@@ -16,10 +16,15 @@ from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES
 from rgpu_server.http2.stream import STREAM_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import TypeAlias
 
-    from rgpu_server.http2.session import Session
+    from rgpu_server.http2.connection import Connection
+    from rgpu_server.http2.link import Link
     from rgpu_server.http2.stream import Stream
+    from rgpu_server.http2.windows import Windows
+
+    Handler: TypeAlias = Callable[["Call"], Coroutine[Any, Any, None]]
 
 # For a call that reads long messages whole; a quarter of a window may not be given back yet.
 _WIDE_WINDOW = MAX_MESSAGE_BYTES * 3 // 2
@@ -41,6 +46,28 @@ class CallLostError(Exception):
     """The client has gone, or given the call up."""
 
 
+class Carrier(Protocol):
+    """The connection that a call came over (Session).  blocked: calls that wait for room to send,
+    by the number of their stream.
+    """
+
+    where: str
+    origin: str
+    certificate: dict[str, Any] | None
+    connection: Connection
+    link: Link
+    windows: Windows
+    blocked: dict[int, Call]
+
+    def flush(self) -> None: ...
+
+    def send(self, head: bytes, *pieces: memoryview) -> None: ...
+
+    def admitted(self, call: Call) -> None: ...
+
+    def one_less(self) -> None: ...
+
+
 class Call:
     """`read`, `write` as in grpc.aio; the end of the messages is None.
 
@@ -48,7 +75,7 @@ class Call:
     of the end too.
     """
 
-    def __init__(self, session: Session, stream: Stream, fields: dict[str, str]) -> None:
+    def __init__(self, session: Carrier, stream: Stream, fields: dict[str, str]) -> None:
         self._session = session
         self._stream = stream
         self._loop = asyncio.get_running_loop()
@@ -78,7 +105,7 @@ class Call:
         return self.fields.get(":path", "")
 
     @property
-    def session(self) -> Session:
+    def session(self) -> Carrier:
         """Who calls."""
         return self._session
 
@@ -103,7 +130,7 @@ class Call:
         """
         if not self.over:
             missing = window - STREAM_WINDOW - self._extra
-            self._extra += self._session.server.windows.take(missing)
+            self._extra += self._session.windows.take(missing)
             self._session.connection.widen(self._stream, STREAM_WINDOW + self._extra)
             self._session.flush()
 
@@ -199,13 +226,13 @@ class Call:
         if not self.over and self.admitted:
             self._session.one_less()
         self.over = True
-        self._session.server.windows.give(self._extra)
+        self._session.windows.give(self._extra)
         self._extra = 0
         if self._timer is not None:
             self._timer.cancel()
         if self._wide:
             self._wide = False
-            self._session.server.give_wide()
+            self._session.windows.give_wide()
         _wake(self._reader)
         _wake(self._room)
 
@@ -233,7 +260,7 @@ class Call:
     def _make_room(self) -> None:
         """A long message comes, which is read once it is whole."""
         if not self._wide:
-            self._wide = self._session.server.take_wide()
+            self._wide = self._session.windows.take_wide()
         if self._wide:
             self._session.connection.widen(self._stream, _WIDE_WINDOW)
         else:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rgpu_common.http2 import status
 from rgpu_common.http2.status import Status
@@ -16,20 +16,15 @@ from rgpu_server.http2.windows import ALL_WINDOWS_BYTES, Windows
 from rgpu_server.service.crowd import Crowds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import TypeAlias
+    from collections.abc import Callable
 
-    from rgpu_server.http2.call import Call
+    from rgpu_server.http2.call import Call, Handler
     from rgpu_server.http2.certificates import Certificates
-
-    Handler: TypeAlias = Callable[[Call], Coroutine[Any, Any, None]]
 
 log = logging.getLogger("rgpu.tunnel")
 
 MAX_CONNECTIONS: Final = 2048
 MAX_CALLS: Final = 4096
-# So many calls gather long messages at a time.
-_MAX_WIDE = 64
 _ROUND_SECONDS = 0.5
 _ACCEPTS_A_TURN = 64
 _PAUSE_SECONDS = 0.05
@@ -52,7 +47,6 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self.refused: Counter[str] = Counter()
         self.windows = Windows(windows)
-        self._wide = _MAX_WIDE
         self._listeners: dict[socket.socket, Certificates | None] = {}
         self._sessions: dict[Session, None] = {}
         self._running: dict[Call, None] = {}
@@ -87,7 +81,7 @@ class Server:
             session.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # What sessions say
+    # What sessions say (Places)
 
     def handler(self, call: Call) -> Handler | Status:
         """Who answers a call, or how it ends at once."""
@@ -101,10 +95,10 @@ class Server:
         self._strangers.come(call, call.session.origin)
         return found
 
-    def admitted(self, call: Call) -> None:
+    def admitted(self, call: Call, session: Session) -> None:
         """A call has said what it wants."""
         self._strangers.go(call)
-        self._idle.go(call.session)
+        self._idle.go(session)
 
     def done(self, call: Call) -> None:
         """A call's handler has ended."""
@@ -119,17 +113,6 @@ class Server:
         """A connection has ended."""
         self._sessions.pop(session, None)
         self._idle.go(session)
-
-    def take_wide(self) -> bool:
-        """True if a call may gather a long message."""
-        if self._wide:
-            self._wide -= 1
-            return True
-        return False
-
-    def give_wide(self) -> None:
-        """It does so no longer."""
-        self._wide += 1
 
     def _make_room(self, newcomer: str) -> bool:
         """Ends a call that has said nothing: the longest there of the origin with most of those."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rgpu_common.http2 import status
 from rgpu_common.http2.frames import Error
@@ -18,10 +18,12 @@ from rgpu_server.http2.link import Link
 
 if TYPE_CHECKING:
     import socket
+    from collections import Counter
 
     from rgpu_common.http2.headers import Headers
-    from rgpu_server.http2.server import Server
+    from rgpu_server.http2.call import Handler
     from rgpu_server.http2.stream import Stream
+    from rgpu_server.http2.windows import Windows
 
 log = logging.getLogger("rgpu.tunnel")
 
@@ -32,13 +34,31 @@ IDLE_SECONDS: Final = 60.0
 PING_SECONDS: Final = 5.0
 
 
+class Places(Protocol):
+    """Who has places for connections and for calls (Server).  refused: how often, by reason."""
+
+    refused: Counter[str]
+    windows: Windows
+
+    def handler(self, call: Call) -> Handler | Status: ...
+
+    def admitted(self, call: Call, session: Session) -> None: ...
+
+    def done(self, call: Call) -> None: ...
+
+    def idle(self, session: Session) -> None: ...
+
+    def left(self, session: Session) -> None: ...
+
+
 class Session:
     """where: the client's address.  origin: what counts as one where places are few.  certificate:
     the client's, as `ssl` describes it; None: there is none.
     """
 
-    def __init__(self, server: Server, connection: socket.socket, where: str, origin: str) -> None:
-        self.server = server
+    def __init__(self, places: Places, connection: socket.socket, where: str, origin: str) -> None:
+        self.windows = places.windows
+        self._places = places
         self.origin = origin
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
@@ -73,13 +93,13 @@ class Session:
     def admitted(self, call: Call) -> None:
         """A call has said what it wants: it makes room for nobody, nor does the connection."""
         self._admitted += 1
-        self.server.admitted(call)
+        self._places.admitted(call, self)
 
     def one_less(self) -> None:
         """Such a call is over."""
         self._admitted -= 1
         if not self._admitted and not self.closed:
-            self.server.idle(self)
+            self._places.idle(self)
 
     def leave(self) -> None:
         """Takes no more calls; ends with the last."""
@@ -97,13 +117,13 @@ class Session:
             self.reset(stream, Error.CANCEL)
         self.connection.streams.clear()
         self.link.close()
-        self.server.left(self)
+        self._places.left(self)
 
     def check(self, now: float) -> None:
         """Looks for the peer's signs of life."""
         if not self.connection.begun:
             if now - self._began >= SILENT_SECONDS:
-                self.server.refused["late"] += 1
+                self._places.refused["late"] += 1
                 self.close()
             return
         if not self.connection.streams and now - self.idle_since >= IDLE_SECONDS:
@@ -132,7 +152,7 @@ class Session:
         except ConnectionFailedError as error:
             log.info("%s: %s", self.where, error)
             if not self.connection.begun:
-                self.server.refused["handshake"] += 1
+                self._places.refused["handshake"] += 1
             self.close()
             return
         if taken < len(data) and not self.closed:
@@ -145,7 +165,7 @@ class Session:
     def lost(self, why: str, refusal: str) -> None:
         """The connection has ended."""
         if refusal:
-            self.server.refused[refusal] += 1
+            self._places.refused[refusal] += 1
             log.info("%s: %s", self.where, why)
         self.close()
 
@@ -171,7 +191,7 @@ class Session:
             self.connection.give_up(stream, Error.NO_ERROR)
             return
         call = stream.user = Call(self, stream, request)
-        handler = self.server.handler(call)
+        handler = self._places.handler(call)
         if isinstance(handler, Status):
             call.finish(handler)
             return
@@ -191,7 +211,7 @@ class Session:
             call.finish(Status(status.INTERNAL, "the gateway failed"))
         else:
             call.finish(Status(status.OK, ""))
-        self.server.done(call)
+        self._places.done(call)
         self._close_if_done()
 
     def data(self, stream: Stream, piece: memoryview) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common import release
@@ -13,13 +14,29 @@ from rgpu_server.tokens.health import BOUNDS_NS
 from rgpu_server.workers.messages import SHM_FALLBACKS, Ring
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from prometheus_client.core import Metric
 
     from rgpu_server.conductor import Conductor
-    from rgpu_server.observe.metrics import Sources
-    from rgpu_server.observe.snapshot import LeaseView
+    from rgpu_server.gateway.figures import Figures
+    from rgpu_server.identity.gate import Gate
+    from rgpu_server.observe.recorder import Recorder
+    from rgpu_server.observe.snapshot import LeaseView, Observer
+    from rgpu_server.service.frontdoor import DoorCounters
+    from rgpu_server.tokens.link import TokenLink
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the values come from.  gateways: by transport."""
+
+    observer: Observer
+    recorder: Recorder
+    door: DoorCounters
+    link: TokenLink
+    gate: Gate
+    gateways: Mapping[str, Figures]
 
 
 class Collector:

@@ -5,40 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import MissingPartError, ServerError
 from rgpu_server.core.identity import Identity
 from rgpu_server.core.model import Code, Refusal
-from rgpu_server.observe.collector import Collector
+from rgpu_server.observe.collector import Collector, Sources
 from rgpu_server.service.callers import Caller, caller_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rgpu_server.gateway.figures import Figures
-    from rgpu_server.identity.gate import Gate
-    from rgpu_server.observe.recorder import Recorder
-    from rgpu_server.observe.snapshot import Observer
-    from rgpu_server.service.frontdoor import DoorCounters
-    from rgpu_server.tokens.link import TokenLink
 
 _REQUEST_SECONDS = 5.0
 _REQUEST_BYTES = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where the values come from.  gateways: by transport."""
-
-    observer: Observer
-    recorder: Recorder
-    door: DoorCounters
-    link: TokenLink
-    gate: Gate
-    gateways: Mapping[str, Figures]
 
 
 class Metrics:

@@ -79,7 +79,7 @@ class Recorder:
             self._save()
         self._store.close()
 
-    # Leases come and go (ConductorWatcher)
+    # Leases come and go (LeaseWatcher)
 
     def lease_made(self, lease: Lease) -> None:
         """A lease that has a page from now on."""

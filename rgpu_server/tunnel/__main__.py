@@ -35,7 +35,7 @@ from rgpu_server.tunnel.servicer import TunnelHandler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rgpu_server.http2.server import Handler
+    from rgpu_server.http2.call import Handler
 
 log = logging.getLogger("rgpu.tunnel")
 

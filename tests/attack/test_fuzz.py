@@ -9,7 +9,8 @@ import sys
 import pytest
 from worker.client import Client, worker
 
-from cudaspec.load import Field, load
+from cudaspec.load import load
+from cudaspec.rows import Field
 from rgpu_common.wire.codec import Value, command_row, encode_command
 from rgpu_common.wire.frame import MAX_HEAD_BYTES
 

@@ -16,11 +16,10 @@ import pytest
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, parse_endpoint
 from rgpu_common.wire.frame import HEADER_BYTES, FrameHeader, parse_header
 from rgpu_common.wire.handshake import Hello, encode_hello
-from rgpu_server.conductor import Served
 from rgpu_server.config import Limits, ServerConfig
 from rgpu_server.core.model import Device, Policy, TenantPolicy
 from rgpu_server.daemon import Daemon
-from rgpu_server.devices import DeviceFacts, Inventory
+from rgpu_server.devices import DeviceFacts, Inventory, Served
 from rgpu_server.identity.settings import Identity
 from rgpu_server.workers.process import WorkerOptions
 

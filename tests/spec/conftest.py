@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cudaspec import load, model
+from cudaspec import load, model, rows
 from cudaspec.model import Call, Command, In, Meter, Mode, Out
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -99,8 +99,8 @@ class Toy:
         default_factory=lambda: frozenset(c.prototype.split("(")[0].split()[1] for c in CALLS[:4])
     )
 
-    def spec(self) -> load.Spec:
-        return load.Spec(
+    def spec(self) -> rows.Spec:
+        return rows.Spec(
             calls=load.call_rows({"toy": self.calls}),
             commands=load.command_rows({"toy": self.commands}),
             types=self.types,
@@ -113,7 +113,7 @@ class Toy:
 
 
 @pytest.fixture
-def toy() -> Callable[..., load.Spec]:
+def toy() -> Callable[..., rows.Spec]:
     """toy() is the toy specification; toy(calls=[...], commands=[...]) has other rows."""
     return lambda **rows: Toy(**rows).spec()
 
@@ -136,11 +136,11 @@ def golden() -> Callable[[str, str], None]:
 
 
 @pytest.fixture(scope="session")
-def spec() -> load.Spec:
+def spec() -> rows.Spec:
     """The specification of the installed package."""
     return load.load()
 
 
 @pytest.fixture(scope="session")
-def symbols(spec: load.Spec) -> Mapping[str, model.Symbols]:
+def symbols(spec: rows.Spec) -> Mapping[str, model.Symbols]:
     return {row.name: row for row in spec.symbols}

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cudaspec import generate, load, model
+from cudaspec import generate, model, rows
 
 STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only"]
 
 
 @pytest.fixture(scope="module")
-def generated(tmp_path_factory: pytest.TempPathFactory, spec: load.Spec) -> Path:
+def generated(tmp_path_factory: pytest.TempPathFactory, spec: rows.Spec) -> Path:
     directory = tmp_path_factory.mktemp("generated")
     generate.write(spec, directory / "gen")
     return directory
@@ -124,7 +124,7 @@ def _preprocessed(tmp_path: Path, headers: list[str], *defines: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def test_every_symbol_of_the_headers_is_exported(spec: load.Spec, tmp_path: Path) -> None:
+def test_every_symbol_of_the_headers_is_exported(spec: rows.Spec, tmp_path: Path) -> None:
     headers = ["cuda.h", "cudaProfiler.h", "cudaGL.h"]
     found: set[str] = set()
     for defines in (

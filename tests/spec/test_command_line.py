@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cudaspec import generate, load
+from cudaspec import generate, rows
 from cudaspec.gen import docs
 
 
@@ -29,7 +29,7 @@ def test_writes_the_coverage_page_and_the_dictionary(tmp_path: Path) -> None:
     assert 'rgpuLaunch="\\x01\\x06"' in words.read_text()
 
 
-def test_the_coverage_page_in_docs_is_fresh(spec: load.Spec) -> None:
+def test_the_coverage_page_in_docs_is_fresh(spec: rows.Spec) -> None:
     """`make gen` writes it."""
     page = Path(__file__).parents[2] / "docs" / "reference" / "cuda.md"
     assert page.read_text(encoding="utf-8") == docs.coverage_md(spec)

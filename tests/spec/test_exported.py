@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cudaspec import load
+from cudaspec import rows
 
 LIBRARIES = {
     "shim": ("rgpu_client", "libcuda.so.1"),
@@ -79,7 +79,7 @@ def _defined(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_exported_symbols_equal_the_list(spec: load.Spec, name: str) -> None:
+def test_exported_symbols_equal_the_list(spec: rows.Spec, name: str) -> None:
     assert _defined(_library(name)) == {*spec.exported, *spec.extra_exports[name]}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cudaspec import check, generate, load
+from cudaspec import check, generate, rows
 
 
 @pytest.mark.parametrize(
@@ -28,16 +28,16 @@ from cudaspec import check, generate, load
     ],
 )
 def test_toy_generates_its_golden(
-    toy: Callable[..., load.Spec], golden: Callable[[str, str], None], name: str
+    toy: Callable[..., rows.Spec], golden: Callable[[str, str], None], name: str
 ) -> None:
     golden(name, generate.ARTEFACTS[name](toy()))
 
 
-def test_toy_keeps_every_rule(toy: Callable[..., load.Spec]) -> None:
+def test_toy_keeps_every_rule(toy: Callable[..., rows.Spec]) -> None:
     check.check(toy())
 
 
-def test_generated_calls_are_short(spec: load.Spec) -> None:
+def test_generated_calls_are_short(spec: rows.Spec) -> None:
     """A generated call has no ideas: its wrapper is five lines, or one that refuses."""
     text = generate.ARTEFACTS["shim_exports.gen.cc"](spec).partition("\nnamespace")[0]
     bodies = text.split("RGPU_EXPORT CUresult ")[1:]
@@ -45,7 +45,7 @@ def test_generated_calls_are_short(spec: load.Spec) -> None:
     assert max(body.rstrip().count("\n") for body in bodies) == 4
 
 
-def test_unchanged_files_keep_their_time(tmp_path: Path, toy: Callable[..., load.Spec]) -> None:
+def test_unchanged_files_keep_their_time(tmp_path: Path, toy: Callable[..., rows.Spec]) -> None:
     generate.write(toy(), tmp_path)
     before = {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
     generate.write(toy(), tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cudaspec import check, datacheck, load, lock
+from cudaspec import check, datacheck, lock, rows
 from cudaspec.model import Call, Command, In, InOut, Meter, Mode, Out, Value
 
 MEM_FREE = Command(0x0303, "rgpuMemFree", Mode.POSTED, request=("address dptr",))
@@ -202,17 +202,17 @@ DATA_CASES = {
 
 
 @pytest.mark.parametrize("case", CALL_CASES)
-def test_call(toy: Callable[..., load.Spec], case: str) -> None:
+def test_call(toy: Callable[..., rows.Spec], case: str) -> None:
     call, sentence = CALL_CASES[case]
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         check.check(toy(calls=[call], commands=[PING, MEM_FREE]))
     assert str(error.value) == sentence
 
 
 @pytest.mark.parametrize("case", COMMAND_CASES)
-def test_command(toy: Callable[..., load.Spec], case: str) -> None:
+def test_command(toy: Callable[..., rows.Spec], case: str) -> None:
     command, sentence = COMMAND_CASES[case]
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         check.check(toy(calls=[], commands=[command]))
     assert str(error.value) == sentence
 
@@ -226,37 +226,37 @@ def test_command(toy: Callable[..., load.Spec], case: str) -> None:
     ],
 )  # fmt: skip
 def test_what_will_take_memory_does_not_generate_without_a_meter(
-    toy: Callable[..., load.Spec], name: str
+    toy: Callable[..., rows.Spec], name: str
 ) -> None:
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         check.check(toy(calls=[], commands=[Command(1, name, Mode.CALL)]))
     assert str(error.value) == f"{name}: {METER}"
 
 
-def test_opcode_twice(toy: Callable[..., load.Spec]) -> None:
+def test_opcode_twice(toy: Callable[..., rows.Spec]) -> None:
     again = Command(0x0303, "rgpuOther", Mode.POSTED)
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         toy(calls=[], commands=[MEM_FREE, again])
     assert str(error.value) == "rgpuOther: the opcode 0x0303 is taken by rgpuMemFree."
 
 
-def test_name_twice(toy: Callable[..., load.Spec]) -> None:
+def test_name_twice(toy: Callable[..., rows.Spec]) -> None:
     again = Command(0x0304, "rgpuMemFree", Mode.POSTED)
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         toy(calls=[], commands=[MEM_FREE, again])
     assert str(error.value) == "rgpuMemFree: there are two commands of this name."
 
 
-def test_symbol_twice(toy: Callable[..., load.Spec]) -> None:
+def test_symbol_twice(toy: Callable[..., rows.Spec]) -> None:
     call = _local("CUresult cuX(void *user)", args={"user": Value()})
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         toy(calls=[call, call])
     assert str(error.value) == "cuX: there are two calls of this name."
 
 
-def test_alias_with_other_parameters(toy: Callable[..., load.Spec]) -> None:
+def test_alias_with_other_parameters(toy: Callable[..., rows.Spec]) -> None:
     calls = [_local("CUresult cuX(int a)"), _local("CUresult cuY(size_t a)", alias="cuX")]
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         check.check(toy(calls=calls))
     assert str(error.value) == "cuY: its alias 'cuX' has other parameters."
 
@@ -282,11 +282,11 @@ def test_alias_with_other_parameters(toy: Callable[..., load.Spec]) -> None:
     ids=["layout", "name", "new"],
 )
 def test_lock(
-    toy: Callable[..., load.Spec], tmp_path: Path, changed: Command, sentence: str
+    toy: Callable[..., rows.Spec], tmp_path: Path, changed: Command, sentence: str
 ) -> None:
     path = tmp_path / "opcodes.lock"
     lock.append(toy(calls=[], commands=[MEM_FREE]), path)
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         check.check(toy(calls=[], commands=[changed]), lock.read(path))
     assert str(error.value) == sentence
 
@@ -294,7 +294,7 @@ def test_lock(
 @pytest.mark.parametrize("case", DATA_CASES)
 def test_data_modules_hold_no_logic(case: str) -> None:
     text, node = DATA_CASES[case]
-    with pytest.raises(load.SpecError) as error:
+    with pytest.raises(rows.SpecError) as error:
         datacheck.check_source(text, "calls/toy.py")
     assert str(error.value).startswith("calls/toy.py:")
     assert str(error.value).endswith(f"a data module holds only rows of literals; {node} is logic.")

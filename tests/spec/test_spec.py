@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cudaspec import errors, load, model
+from cudaspec import errors, model, rows
 from cudaspec.model import Mode
 
 # Named for a later release in the issue that made this one; all must be in the data.
@@ -43,18 +43,18 @@ CALLED = (
 
 
 @pytest.mark.parametrize("name", CALLED.split())
-def test_what_programs_call_is_implemented(spec: load.Spec, name: str) -> None:
+def test_what_programs_call_is_implemented(spec: rows.Spec, name: str) -> None:
     assert spec.calls[name].implemented
 
 
 @pytest.mark.parametrize("reason", PLANNED)
-def test_later_releases_are_named(spec: load.Spec, reason: str) -> None:
+def test_later_releases_are_named(spec: rows.Spec, reason: str) -> None:
     call = spec.calls[PLANNED[reason]]
     assert call.row.mode is Mode.PLANNED
     assert call.row.reason == reason
 
 
-def test_every_documented_function_has_a_row(spec: load.Spec) -> None:
+def test_every_documented_function_has_a_row(spec: rows.Spec) -> None:
     """The newest symbol of each name of cuda.h and cudaProfiler.h; OpenGL has no rows."""
     for names in spec.symbols:
         newest = names.versions[-1][1]
@@ -62,18 +62,18 @@ def test_every_documented_function_has_a_row(spec: load.Spec) -> None:
             assert newest in spec.calls, newest
 
 
-def test_private_tables_are_refused(spec: load.Spec) -> None:
+def test_private_tables_are_refused(spec: rows.Spec) -> None:
     row = spec.calls["cuGetExportTable"].row
     assert (row.mode, row.error) == (Mode.UNSUPPORTED, "CUDA_ERROR_NOT_FOUND")
     # Found by name all the same: its body says on stderr why, once.
     assert row.explains
 
 
-def test_managed_memory_is_refused(spec: load.Spec) -> None:
+def test_managed_memory_is_refused(spec: rows.Spec) -> None:
     assert spec.calls["cuMemAllocManaged"].row.mode is Mode.UNSUPPORTED
 
 
-def test_old_symbols_answer_as_the_new_ones(spec: load.Spec) -> None:
+def test_old_symbols_answer_as_the_new_ones(spec: rows.Spec) -> None:
     assert spec.calls["cuCtxDestroy"].body == "cuCtxDestroy_v2"
     assert spec.calls["cuStreamDestroy_v2"].body == "cuStreamDestroy_v2"
 
@@ -112,7 +112,7 @@ def test_symbols(
     assert (symbols[name].versions, symbols[name].twins) == (versions, twins)
 
 
-def test_the_list_of_symbols_is_whole(spec: load.Spec) -> None:
+def test_the_list_of_symbols_is_whole(spec: rows.Spec) -> None:
     assert len(spec.exported) == 655
     assert (
         "cuGraphicsGLRegisterBuffer" in spec.exported
@@ -125,7 +125,7 @@ def test_errors_by_value() -> None:
     assert errors.name(12345) == "CUresult 12345"
 
 
-def test_fields_for_the_python_view(spec: load.Spec) -> None:
+def test_fields_for_the_python_view(spec: rows.Spec) -> None:
     command = spec.commands["rgpuCopyHtoD"]
     assert command.opcode == 0x0401
     assert [(f.kind, f.name, f.size) for f in command.request[:2]] == [
@@ -138,17 +138,17 @@ def test_fields_for_the_python_view(spec: load.Spec) -> None:
     assert len({c.layout_hash for c in spec.commands.values()}) == len(spec.commands)
 
 
-def test_every_command_is_sent_by_a_call_or_by_the_session(spec: load.Spec) -> None:
+def test_every_command_is_sent_by_a_call_or_by_the_session(spec: rows.Spec) -> None:
     session = {"rgpuThreadGone", "rgpuPing"}
     sent = {name for call in spec.calls.values() for name in call.row.sends}
     assert set(spec.commands) - sent == session
 
 
-def test_emulated_device_answers_what_the_executor_calls(spec: load.Spec) -> None:
+def test_emulated_device_answers_what_the_executor_calls(spec: rows.Spec) -> None:
     assert set(spec.driver) <= spec.emulated
 
 
-def test_rows_are_frozen(spec: load.Spec) -> None:
+def test_rows_are_frozen(spec: rows.Spec) -> None:
     with pytest.raises(AttributeError):
         spec.calls["cuInit"].row.mode = Mode.LOCAL  # type: ignore[misc]
     assert isinstance(spec.calls["cuInit"].row, model.Call)

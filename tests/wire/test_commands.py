@@ -11,7 +11,8 @@ from helpers.native_abi import REFUSED, UNKNOWN, command_roundtrip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudaspec.load import CommandRow, Field, load
+from cudaspec.load import load
+from cudaspec.rows import CommandRow, Field
 from rgpu_common.wire.codec import (
     Value,
     command_row,
