@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING
 
 from cudaspec.load import load
 from netprobe.native import Offer, put_offer
-from rgpu_common.wire import handshake as hs
 from rgpu_common.wire import resume as rs
+from rgpu_common.wire.attach import Attach, put_attach
 from rgpu_common.wire.codec import Value, put_fields
+from rgpu_common.wire.fields import Band, Wish
 from rgpu_common.wire.frame import MAGIC, Flags, Kind, encode_frame
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, OpcodeHash, put_hello
+from rgpu_common.wire.refused import Refused, put_refused
+from rgpu_common.wire.shm import Shm, put_shm
+from rgpu_common.wire.welcome import Attribute, DeviceInfo, Welcome, put_welcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,21 +46,21 @@ def commands() -> Iterator[tuple[str, bytes]]:
 
 def handshakes() -> Iterator[tuple[str, bytes]]:
     """Number and head of every handshake message."""
-    hello = hs.Hello(
+    hello = Hello(
         release="0.1", token="token", lease_key="lease", tenant="tenant", container="container",
-        program="python", pid=1, device_bands=(hs.Band(1 << 45, 1 << 40),),
-        pinned_bands=(hs.Band(1 << 46, 1 << 30),), opcodes=(hs.OpcodeHash(0x301, 5),),
-        wishes=(hs.Wish(1, 250_000),),
+        program="python", pid=1, device_bands=(Band(1 << 45, 1 << 40),),
+        pinned_bands=(Band(1 << 46, 1 << 30),), opcodes=(OpcodeHash(0x301, 5),),
+        wishes=(Wish(1, 250_000),),
     )  # fmt: skip
-    device = hs.DeviceInfo(name="device", attributes=(hs.Attribute(1, 1024),))
-    yield "hello", b"\0" + hs.put_hello(hello)
-    yield "welcome", b"\1" + hs.put_welcome(hs.Welcome(missing=(1, 2), devices=(device, device)))
-    yield "refused", b"\2" + hs.put_refused(hs.Refused("no lease"))
-    yield "attach", b"\3" + hs.put_attach(hs.Attach(session=1))
+    device = DeviceInfo(name="device", attributes=(Attribute(1, 1024),))
+    yield "hello", b"\0" + put_hello(hello)
+    yield "welcome", b"\1" + put_welcome(Welcome(missing=(1, 2), devices=(device, device)))
+    yield "refused", b"\2" + put_refused(Refused("no lease"))
+    yield "attach", b"\3" + put_attach(Attach(session=1))
     yield "resume", b"\5" + rs.put_resume(rs.Resume(session=1, received=1 << 40))
-    yield "shm", b"\4" + hs.put_shm(hs.Shm(reason="no memory"))
-    granted = hs.Welcome(devices=(device,), grants=(hs.Wish(6, 1),))
-    yield "granted", b"\1" + hs.put_welcome(granted)
+    yield "shm", b"\4" + put_shm(Shm(reason="no memory"))
+    granted = Welcome(devices=(device,), grants=(Wish(6, 1),))
+    yield "granted", b"\1" + put_welcome(granted)
 
 
 def streams() -> Iterator[tuple[str, bytes]]:
@@ -128,15 +134,15 @@ def blocks() -> Iterator[tuple[str, bytes]]:
 def probe_order(verb: int, piece: int = 0, size: int = 0) -> bytes:
     """The frame of an order to a probe responder."""
     head = struct.pack("<IIQII", verb, piece, size, 0, 7)
-    return encode_frame(Kind.HANDSHAKE, hs.Handshake.PROBE, head)
+    return encode_frame(Kind.HANDSHAKE, Handshake.PROBE, head)
 
 
 def probes() -> Iterator[tuple[str, bytes]]:
     """How a probe goes, to the responder, and what the messages alone are."""
     request = struct.pack("<IHH", MAGIC, 1, 0)
-    opening = encode_frame(Kind.HANDSHAKE, hs.Handshake.PROBE, request)
-    data = encode_frame(Kind.HANDSHAKE, hs.Handshake.PROBE, b"", bytes(4096), flags=Flags.MORE)
-    last = encode_frame(Kind.HANDSHAKE, hs.Handshake.PROBE, b"", bytes(904))
+    opening = encode_frame(Kind.HANDSHAKE, Handshake.PROBE, request)
+    data = encode_frame(Kind.HANDSHAKE, Handshake.PROBE, b"", bytes(4096), flags=Flags.MORE)
+    last = encode_frame(Kind.HANDSHAKE, Handshake.PROBE, b"", bytes(904))
     yield "echo", b"\0" + opening + 3 * probe_order(1)
     yield "up", b"\0" + opening + probe_order(2, 4096, 5000) + data + last + probe_order(1)
     yield "down", b"\0" + opening + probe_order(3, 4096, 50_000) + probe_order(1)

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 # Changes with the form of an entry; entries of another schema are as if they were not there.
-SCHEMA = 1
+SCHEMA = 2
 MAX_AGE_SECONDS = 600.0
 # A path that did not work may be back soon, and is the one to fall back on.
 MAX_AGE_BROKEN_SECONDS = 60.0
+# Programs fall back on a path that is down without asking who is there.  Links are down for a
+# night; an address that led nowhere for longer than a day may have been given to somebody else.
+MAX_UNSEEN_SECONDS = 86400.0
 _MAX_BYTES = 256 << 10
 _MAX_PATHS = 64
 _MOST = 1e18
@@ -87,12 +90,15 @@ def _bandwidth(plain: Mapping[str, Any] | None) -> Bandwidth | None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was measured of a server.  at: seconds since 1970.  server: who answered."""
+    """What was measured of a server.  at: seconds since 1970.  server: who answered.  seen: when
+    somebody last answered on paths that are down, by URI, where that was before `at`.
+    """
 
     at: float
     server: bytes
     same_host: bool
     paths: tuple[Measurement, ...]
+    seen: Mapping[str, float] = field(default_factory=dict)
 
     def fresh(self, now: float) -> bool:
         """True if it is not too old; an entry of the future is none."""
@@ -100,13 +106,25 @@ class Entry:
         return 0 <= now - self.at <= (MAX_AGE_SECONDS if whole else MAX_AGE_BROKEN_SECONDS)
 
     def after(self, before: Entry | None) -> Entry:
-        """Returns this with what was known of who answers on paths where nobody does now."""
-        known = {path.uri: path.server for path in before.paths} if before else {}
-        paths = tuple(
-            path if path.works or path.server else replace(path, server=known.get(path.uri, b""))
-            for path in self.paths
-        )
-        return replace(self, paths=paths)
+        """Returns this with what was known of who answers on paths where nobody does now, unless
+        that is too long ago.
+        """
+        known = before.answered(self.at) if before else {}
+        paths, seen = [], dict(self.seen)
+        for path in self.paths:
+            if path.works or path.server or path.uri not in known:
+                paths.append(path)
+                continue
+            server, seen[path.uri] = known[path.uri]
+            paths.append(replace(path, server=server))
+        return replace(self, paths=tuple(paths), seen=seen)
+
+    def answered(self, now: float) -> dict[str, tuple[bytes, float]]:
+        """Returns who last answered on a path and when, by URI, as far as that still counts."""
+        times = ((path, self.seen.get(path.uri, self.at)) for path in self.paths if path.server)
+        return {
+            path.uri: (path.server, at) for path, at in times if 0 <= now - at <= MAX_UNSEEN_SECONDS
+        }
 
 
 class Cache:
@@ -137,8 +155,10 @@ class Cache:
             if plain["schema"] != SCHEMA:
                 return None
             paths = tuple(from_plain(path) for path in plain["paths"][:_MAX_PATHS])
-            at = _number(plain["at"])
-            return Entry(at, bytes.fromhex(plain["server"]), bool(plain["same_host"]), paths)
+            who, same_host = bytes.fromhex(plain["server"]), bool(plain["same_host"])
+            times = plain["seen"]
+            seen = {path.uri: _number(times[path.uri]) for path in paths if path.uri in times}
+            return Entry(_number(plain["at"]), who, same_host, paths, seen)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
@@ -150,6 +170,7 @@ class Cache:
             "server": entry.server.hex(),
             "same_host": entry.same_host,
             "paths": [to_plain(path) for path in entry.paths],
+            "seen": dict(entry.seen),
         }
         if self._folder is None:
             return

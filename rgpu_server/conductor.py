@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.units import format_bytes
-from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE
+from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on

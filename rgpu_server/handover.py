@@ -11,7 +11,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import WorkerError
-from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE, SECRET_BYTES, Hello
+from rgpu_common.wire.handshake import SECRET_BYTES
+from rgpu_common.wire.hello import Hello
+from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.core.events import Adopted
 from rgpu_server.core.lease import Lease
 from rgpu_server.core.model import PPM, LeaseKey, LeaseState, Quota, SessionState

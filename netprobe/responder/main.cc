@@ -19,7 +19,7 @@
 #include "netprobe/responder/confine.h"
 #include "netprobe/responder/responder.h"
 #include "rgpu_common/native/base/log.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/text.h"
 
 namespace {
 

@@ -10,8 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from typing import TYPE_CHECKING
+
+from rgpu_client.session.folders import held
 
 if TYPE_CHECKING:
     import argparse
@@ -60,17 +61,20 @@ def serve_beside(
     """
     folder = os.path.dirname(listener.getsockname())
     with contextlib.ExitStack() as ours:
+        lock = held(folder)
+        ours.callback(os.close, lock)
         program, (heard, ready) = os.pidfd_open(os.getpid()), os.pipe()
         for descriptor in (program, heard, ready):
             ours.callback(os.close, descriptor)
-        kept = (listener.fileno(), program, ready)
+        kept = (listener.fileno(), program, ready, lock)
         known = [f"--{name}-fd={fd}" for name, fd in zip(_KEPT, kept, strict=True)]
         command = [sys.executable, "-m", module, *known, "--folder", folder, *words]
         watched = [folder, str(heard), str(max(*kept, heard) + 1)]
         _detach([*watched, *command], (*kept, heard), environment, output)
 
 
-_KEPT = ("listen", "program", "ready")
+# "folder" stays open as long as the agent lives: so nobody sweeps it (folders.py).
+_KEPT = ("listen", "program", "ready", "folder")
 
 
 def _detach(
@@ -115,20 +119,3 @@ def own_folder(folder: str, ready: int) -> Iterator[None]:
 
 def _leave(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
-
-
-@contextlib.contextmanager
-def private_folder(prefix: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """A folder of this user's for the socket of an agent; gone if the block fails."""
-    folder = tempfile.mkdtemp(prefix=prefix, dir=runtime_folder(environment))
-    try:
-        yield folder
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def runtime_folder(environment: Mapping[str, str]) -> str | None:
-    """Returns where private folders with sockets belong; None: where temporary files are."""
-    folder = environment.get("XDG_RUNTIME_DIR", "")
-    return folder if folder and os.access(folder, os.W_OK | os.X_OK) else None

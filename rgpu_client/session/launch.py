@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_client.session.detach import private_folder, serve_beside
+from rgpu_client.session.detach import serve_beside
+from rgpu_client.session.folders import private_folder
 from rgpu_client.settings import configured_server
 from rgpu_common.credentials import configured_token
 from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint

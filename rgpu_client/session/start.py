@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from netprobe.candidates import completed
 from rgpu_client.session import audit
-from rgpu_client.session.detach import private_folder, serve_beside
+from rgpu_client.session.detach import serve_beside
+from rgpu_client.session.folders import private_folder
 from rgpu_client.session.paths import check_others, find_path, transport_of, workload_of
 from rgpu_client.session.watching import may_move, pace_of
 

@@ -34,7 +34,9 @@ from rgpu_common.tunnel.chunk import OPEN, PREFIX_BYTES
 from rgpu_common.tunnel.local import LocalEnd
 from rgpu_common.tunnel.relay import End, Patrol, PeerSilentError, Relay, StreamLostError
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
-from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE, Handshake, encode_refused
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.refused import encode_refused
+from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 
 if TYPE_CHECKING:
     import ssl

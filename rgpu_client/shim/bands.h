@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/fields.h"
 
 namespace rgpu::shim {
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "rgpu_common/native/wire/attach.h"
+
 namespace rgpu::shim {
 namespace {
 

@@ -11,7 +11,7 @@
 #include "rgpu_client/shim/host_region.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/lane/lane.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/welcome.h"
 
 namespace rgpu::shim {
 

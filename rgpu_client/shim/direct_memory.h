@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "rgpu_common/native/base/fd.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/fields.h"
 
 namespace rgpu::shim {
 

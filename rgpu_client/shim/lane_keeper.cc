@@ -10,6 +10,7 @@
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/zip/compressed_connection.h"
+#include "rgpu_common/native/wire/refused.h"
 
 namespace rgpu::shim {
 namespace {

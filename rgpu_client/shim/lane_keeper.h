@@ -11,8 +11,8 @@
 
 #include "rgpu_common/native/transport/lane/lane.h"
 #include "rgpu_common/native/transport/zip/block_sender.h"
-#include "rgpu_common/native/wire/handshake.h"
 #include "rgpu_common/native/wire/resume.h"
+#include "rgpu_common/native/wire/welcome.h"
 
 namespace rgpu::shim {
 

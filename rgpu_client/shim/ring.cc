@@ -1,6 +1,7 @@
 #include "rgpu_client/shim/ring.h"
 
 #include "rgpu_client/shim/say.h"
+#include "rgpu_common/native/wire/shm.h"
 
 namespace rgpu::shim {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/welcome.h"
 
 namespace rgpu::shim {
 

@@ -12,6 +12,11 @@
 #include "rgpu_client/shim/version.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/zip/compressed_connection.h"
+#include "rgpu_common/native/wire/fields.h"
+#include "rgpu_common/native/wire/hello.h"
+#include "rgpu_common/native/wire/refused.h"
+#include "rgpu_common/native/wire/shm.h"
+#include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::shim {
 namespace {

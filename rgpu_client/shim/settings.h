@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rgpu_client/shim/units.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/fields.h"
 
 namespace rgpu::shim {
 

@@ -6,8 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_common.wire import codec, handshake, messages, resume
+from rgpu_common.wire import codec, messages, resume
+from rgpu_common.wire.attach import decode_attach
 from rgpu_common.wire.frame import Flags, Frame, Kind, WireError, decode_frames
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import decode_hello
+from rgpu_common.wire.refused import decode_refused
+from rgpu_common.wire.shm import decode_shm
+from rgpu_common.wire.welcome import decode_welcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,35 +62,35 @@ def _contents(frame: Frame) -> str:
 
 def _greeting(frame: Frame) -> str:
     which = frame.header.opcode
-    if which == handshake.Handshake.HELLO:
-        hello = handshake.decode_hello(frame.head)
+    if which == Handshake.HELLO:
+        hello = decode_hello(frame.head)
         return (
             f"HELLO wire={hello.major}.{hello.minor} release={hello.release} pid={hello.pid} "
             f"program={hello.program} memory={hello.memory_bytes} opcodes={len(hello.opcodes)}"
         )
-    if which == handshake.Handshake.WELCOME:
-        welcome = handshake.decode_welcome(frame.head)
+    if which == Handshake.WELCOME:
+        welcome = decode_welcome(frame.head)
         return (
             f"WELCOME session={welcome.session} release={welcome.release} "
             f"band={welcome.band.base:#x}+{welcome.band.size:#x} missing={len(welcome.missing)} "
             f"devices={[device.name for device in welcome.devices]}"
         )
-    if which == handshake.Handshake.REFUSED:
-        return f"REFUSED {handshake.decode_refused(frame.head).sentence!r}"
-    if which == handshake.Handshake.ATTACH:
-        return f"ATTACH session={handshake.decode_attach(frame.head).session}"
-    if which == handshake.Handshake.ATTACHED:
+    if which == Handshake.REFUSED:
+        return f"REFUSED {decode_refused(frame.head).sentence!r}"
+    if which == Handshake.ATTACH:
+        return f"ATTACH session={decode_attach(frame.head).session}"
+    if which == Handshake.ATTACHED:
         return "ATTACHED"
-    if which == handshake.Handshake.SHM:
-        shm = handshake.decode_shm(frame.head)
+    if which == Handshake.SHM:
+        shm = decode_shm(frame.head)
         return f"SHM accepted={shm.accepted} {shm.reason!r}"
-    if which == handshake.Handshake.RESUME:
+    if which == Handshake.RESUME:
         again = resume.decode_resume(frame.head)
         return (
             f"RESUME session={again.session} lane={again.lane.name} link={again.link} "
             f"epoch={again.epoch} received={again.received}"
         )
-    if which == handshake.Handshake.RESUMED:
+    if which == Handshake.RESUMED:
         return f"RESUMED received={resume.decode_resumed(frame.head).received}"
     raise WireError(f"unknown handshake message {which}")
 

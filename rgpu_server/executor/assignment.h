@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "rgpu_common/native/base/fd.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/codec.h"
+#include "rgpu_common/native/wire/frame.h"
 
 namespace rgpu::exec {
 

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "rgpu_common/native/wire/fields.h"
+#include "rgpu_common/native/wire/text.h"
 #include "rgpu_server/executor/executor.h"
 
 namespace rgpu::exec {

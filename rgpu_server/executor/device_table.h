@@ -2,7 +2,7 @@
 // would promise what does not hold through the wire.
 #pragma once
 
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/welcome.h"
 #include "rgpu_server/executor/driver.h"
 
 namespace rgpu::exec {

@@ -4,6 +4,9 @@
 
 #include "gen/cuda_abi.gen.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/wire/fields.h"
+#include "rgpu_common/native/wire/hello.h"
+#include "rgpu_common/native/wire/refused.h"
 
 namespace rgpu::exec {
 

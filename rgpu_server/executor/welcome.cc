@@ -1,5 +1,6 @@
 // WELCOME, and the agreement on a ring in shared memory if the client wishes one.
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/wire/shm.h"
 #include "rgpu_server/executor/session.h"
 
 namespace rgpu::exec {

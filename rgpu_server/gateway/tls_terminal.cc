@@ -8,7 +8,9 @@
 
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/frame_io.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/fields.h"
+#include "rgpu_common/native/wire/refused.h"
+#include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::gateway {
 namespace {

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_common import release
 from rgpu_common.sharing import SharePolicy
+from rgpu_common.wire.attach import decode_attach
+from rgpu_common.wire.fields import WishKey
 from rgpu_common.wire.frame import WIRE_MAJOR, WireError
-from rgpu_common.wire.handshake import (
+from rgpu_common.wire.handshake import SECRET_BYTES
+from rgpu_common.wire.hello import Hello, decode_hello, put_hello
+from rgpu_common.wire.refused import encode_refused
+from rgpu_common.wire.resume import Lane, decode_resume
+from rgpu_common.wire.status import (
     CUDA_ERROR_DEVICE_UNAVAILABLE,
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
     CUDA_ERROR_UNKNOWN,
-    SECRET_BYTES,
-    Hello,
-    WishKey,
-    decode_attach,
-    decode_hello,
-    encode_refused,
-    put_hello,
 )
-from rgpu_common.wire.resume import Lane, decode_resume
 from rgpu_server.core.events import ClientLeft, Event, SessionRequested
 from rgpu_server.core.model import PPM, Code, Refusal, Wish
 from rgpu_server.service.sockets import say_and_close

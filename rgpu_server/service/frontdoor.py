@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, cannot_listen
 from rgpu_common.unix import bind_unix
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
-from rgpu_common.wire.handshake import CUDA_ERROR_UNKNOWN, Handshake
+from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.preface import decode_preface
+from rgpu_common.wire.status import CUDA_ERROR_UNKNOWN
 from rgpu_server.service.callers import caller_of, carried_by, is_own
 from rgpu_server.service.crowd import of_largest_crowd
 from rgpu_server.service.places import Places

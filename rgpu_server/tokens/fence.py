@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rgpu_common.wire.handshake import CUDA_ERROR_LAUNCH_TIMEOUT
+from rgpu_common.wire.status import CUDA_ERROR_LAUNCH_TIMEOUT
 from rgpu_server.tokens.page import Phase
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import ProtocolError, WorkerError
-from rgpu_common.wire.handshake import CUDA_ERROR_DEVICE_UNAVAILABLE
+from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.core.tokens.share import Share
 from rgpu_server.tokens import protocol as say
 from rgpu_server.tokens.daemons import Daemons

@@ -6,17 +6,12 @@ import socket
 
 from typing_extensions import Self
 
+from rgpu_common.wire.fields import Band
 from rgpu_common.wire.frame import HEADER_BYTES, Frame, Kind, parse_header
-from rgpu_common.wire.handshake import (
-    Band,
-    Handshake,
-    Hello,
-    Refused,
-    Welcome,
-    decode_refused,
-    decode_welcome,
-    encode_hello,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
+from rgpu_common.wire.refused import Refused, decode_refused
+from rgpu_common.wire.welcome import Welcome, decode_welcome
 
 SECONDS = 20.0
 BAND = Band(0x2000_0000_0000, 64 << 30)

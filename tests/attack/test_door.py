@@ -12,16 +12,12 @@ from helpers.server import Server
 from helpers.waiting import wait_until
 
 from attack.door import BAND, Lane
+from rgpu_common.wire.attach import Attach, encode_attach
 from rgpu_common.wire.codec import encode_command
 from rgpu_common.wire.frame import Kind, encode_frame
-from rgpu_common.wire.handshake import (
-    Attach,
-    Handshake,
-    Hello,
-    Welcome,
-    encode_attach,
-    encode_hello,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
+from rgpu_common.wire.welcome import Welcome
 
 INIT = 'print(cuda.result("cuInit", 0))'
 NONSENSE = encode_frame(Kind.HANDSHAKE, Handshake.HELLO, b"\xff" * 100)

@@ -20,7 +20,8 @@ from transport.lanes import HELLO, RECORD, ByHand, connect, frame, refusal, resu
 
 from rgpu_common.wire.codec import encode_command
 from rgpu_common.wire.frame import Kind, parse_header
-from rgpu_common.wire.handshake import Handshake, encode_hello
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import encode_hello
 from rgpu_common.wire.messages import Control, encode_message
 from rgpu_common.wire.resume import Lane
 

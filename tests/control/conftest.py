@@ -15,7 +15,7 @@ import pytest
 
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, parse_endpoint
 from rgpu_common.wire.frame import HEADER_BYTES, FrameHeader, parse_header
-from rgpu_common.wire.handshake import Hello, encode_hello
+from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_server.config import Limits, ServerConfig
 from rgpu_server.core.model import Device, Policy, TenantPolicy
 from rgpu_server.daemon import Daemon

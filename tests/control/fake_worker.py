@@ -24,15 +24,12 @@ import struct
 import sys
 import threading
 
-from rgpu_common.wire.handshake import (
-    Band,
-    Welcome,
-    decode_hello,
-    encode_attached,
-    encode_refused,
-    encode_welcome,
-)
+from rgpu_common.wire.attach import encode_attached
+from rgpu_common.wire.fields import Band
+from rgpu_common.wire.hello import decode_hello
+from rgpu_common.wire.refused import encode_refused
 from rgpu_common.wire.scalars import Reader, Writer
+from rgpu_common.wire.welcome import Welcome, encode_welcome
 
 ASSIGN, ATTACH, END, READY, OPENED, REFUSED, ENDED = 1, 2, 3, 16, 17, 18, 19
 # Where slot 0 begins in a lease page, and its words: session, used, peak, launches, copies, busy,

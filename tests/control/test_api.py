@@ -14,7 +14,8 @@ from rgpu_client.control import ControlClient, LeaseRequest, ResizeRequest
 from rgpu_common.endpoints import Endpoint, parse_endpoint
 from rgpu_common.errors import ServerError
 from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
-from rgpu_common.wire.handshake import Handshake, decode_refused
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.refused import decode_refused
 from rgpu_server.config import Limits
 from rgpu_server.core.model import Policy
 from rgpu_server.service import observing

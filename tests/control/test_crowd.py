@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from rgpu_common.endpoints import UnixEndpoint
-from rgpu_common.wire.handshake import Handshake, Hello, encode_hello
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_common.wire.preface import Preface, encode_preface
 from rgpu_server.config import Limits
 from rgpu_server.core.identity import Require

@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 
+from rgpu_common.wire.attach import Attach, encode_attach
+from rgpu_common.wire.fields import Wish
 from rgpu_common.wire.frame import HEADER_BYTES, FrameHeader, Kind, encode_frame, pack_header
-from rgpu_common.wire.handshake import (
-    Attach,
-    Handshake,
-    Hello,
-    Welcome,
-    Wish,
-    decode_refused,
-    decode_welcome,
-    encode_attach,
-    encode_hello,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
+from rgpu_common.wire.refused import decode_refused
+from rgpu_common.wire.welcome import Welcome, decode_welcome
 from rgpu_server.config import Limits
 from rgpu_server.core.model import Policy, SessionState
 

@@ -15,16 +15,12 @@ import pytest
 
 from rgpu_common.endpoints import UnixEndpoint
 from rgpu_common.v1 import session_pb2, session_pb2_grpc
-from rgpu_common.wire.handshake import (
-    Attach,
-    Handshake,
-    Hello,
-    decode_refused,
-    decode_welcome,
-    encode_attach,
-    encode_hello,
-)
+from rgpu_common.wire.attach import Attach, encode_attach
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_common.wire.preface import Preface, encode_preface
+from rgpu_common.wire.refused import decode_refused
+from rgpu_common.wire.welcome import decode_welcome
 from rgpu_server.service import callers, frontdoor
 
 pytestmark = pytest.mark.asyncio

@@ -16,18 +16,13 @@ from pathlib import Path
 import pytest
 
 from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint, parse_endpoint
+from rgpu_common.wire.attach import Attach, encode_attach
+from rgpu_common.wire.fields import Band
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, encode_frame, parse_header
-from rgpu_common.wire.handshake import (
-    Attach,
-    Band,
-    Handshake,
-    Hello,
-    Welcome,
-    decode_refused,
-    decode_welcome,
-    encode_attach,
-    encode_hello,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
+from rgpu_common.wire.refused import decode_refused
+from rgpu_common.wire.welcome import Welcome, decode_welcome
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 DEADLINE_SECONDS = 60

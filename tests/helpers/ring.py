@@ -13,19 +13,13 @@ from contextlib import contextmanager, suppress
 
 from worker.client import SECONDS, Client, Connection, Gone, hello, worker_command
 
+from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, encode_frame, parse_header
-from rgpu_common.wire.handshake import (
-    Handshake,
-    Refused,
-    Shm,
-    Welcome,
-    Wish,
-    WishKey,
-    decode_refused,
-    decode_welcome,
-    encode_hello,
-    put_shm,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import encode_hello
+from rgpu_common.wire.refused import Refused, decode_refused
+from rgpu_common.wire.shm import Shm, put_shm
+from rgpu_common.wire.welcome import Welcome, decode_welcome
 
 CONTROL_BYTES = 256
 DATA_OFFSET = 4096

@@ -1,4 +1,10 @@
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/attach.h"
+#include "rgpu_common/native/wire/fields.h"
+#include "rgpu_common/native/wire/hello.h"
+#include "rgpu_common/native/wire/refused.h"
+#include "rgpu_common/native/wire/shm.h"
+#include "rgpu_common/native/wire/text.h"
+#include "rgpu_common/native/wire/welcome.h"
 
 #include <string>
 #include <vector>

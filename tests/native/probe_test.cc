@@ -6,7 +6,8 @@
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/probe/line.h"
 #include "rgpu_common/native/probe/session.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/codec.h"
+#include "rgpu_common/native/wire/frame.h"
 #include "tests/native/pairs.h"
 #include "tests/native/testing.h"
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import Self
 
+from netprobe import record
 from netprobe.candidates import (
     MOST_OF_A_KIND,
     MOST_TUNNELLED,
@@ -27,6 +28,7 @@ from netprobe.candidates import (
 )
 from netprobe.identity import host_sum, identity_in, is_this_host, make_identity
 from netprobe.native import Offer
+from netprobe.prober import Measurement
 from netprobe.record import SCHEMA, Cache, Entry, cache_folder, from_plain, to_plain
 from netprobe.survey import memory
 from probe.paths import SERVER, broken, path
@@ -186,6 +188,44 @@ def test_who_answered_is_known_of_a_path_that_broke() -> None:
     assert entry().after(None) == entry()
 
 
+DAY = record.MAX_UNSEEN_SECONDS
+
+
+def test_who_answered_before_a_path_broke_is_known_for_a_day() -> None:
+    kept = replace(entry(), paths=(path("tcp:a:1"),))
+
+    def measured(at: float, *paths: Measurement) -> tuple[bytes, ...]:
+        """Of each path who is known to answer there."""
+        nonlocal kept
+        kept = replace(entry(at), paths=paths or (broken("tcp:a:1"),)).after(kept)
+        return tuple(one.server for one in kept.paths)
+
+    # However often somebody looks meanwhile.
+    assert [measured(1000.0 + n * DAY / 4) for n in range(1, 5)] == [(SERVER,)] * 4
+    assert measured(1001.0 + DAY) == (b"",)
+    assert not kept.seen
+    assert measured(1002.0 + DAY) == (b"",)
+    # Who answers again is known for a day again, and only of paths that are offered.
+    assert measured(2000.0 + DAY, path("tcp:a:1")) == (SERVER,)
+    assert measured(2000.0 + 2 * DAY, broken("tcp:a:1"), broken("tcp:a:2")) == (SERVER, b"")
+    assert kept.seen == {"tcp:a:1": 2000.0 + DAY}
+    assert measured(2001.0 + 2 * DAY, broken("tcp:a:2")) == (b"",)
+    assert not kept.seen
+
+
+def test_who_answered_in_the_future_is_not_known() -> None:
+    before = replace(entry(5000.0), paths=(path("tcp:a:1"),))
+    now = replace(entry(4999.0), paths=(broken("tcp:a:1"),))
+    assert now.after(before) == now
+
+
+def test_the_cache_keeps_when_somebody_answered(tmp_path: Path) -> None:
+    down = replace(entry(5000.0), paths=(replace(broken("tcp:a:1"), server=SERVER),))
+    down = replace(down, seen={"tcp:a:1": 1000.0})
+    Cache(tmp_path).write("me", "a:1", down)
+    assert Cache(tmp_path).read("me", "a:1") == down
+
+
 def test_what_is_old_or_of_the_future_is_not_fresh() -> None:
     whole = replace(entry(), paths=(path("tcp:a:1"),))
     assert whole.fresh(1100.0)
@@ -238,6 +278,8 @@ NONSENSE = {
     "a rate without end": lambda plain: changed(plain, "up", bytes_per_second=float("inf")),
     "more than there is": lambda plain: changed(plain, "up", bytes=10**30),
     "what a terminal obeys": lambda plain: changed(plain, uri="tcp:\x1b[2J:1"),
+    "no times": lambda plain: {**plain, "seen": "tcp:a:1"},
+    "a time before there were any": lambda plain: {**plain, "seen": {"tcp:a:1": -1.0}},
     "no text": lambda plain: changed(plain, uri=["tcp:a:1"]),
 }
 

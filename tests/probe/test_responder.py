@@ -20,7 +20,8 @@ from probe.conftest import Listen, Listening
 from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import RgpuError, ServerError
 from rgpu_common.wire.frame import HEADER_BYTES, MAGIC, Flags, Kind, encode_frame, parse_header
-from rgpu_common.wire.handshake import Handshake, decode_refused
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.refused import decode_refused
 
 REQUEST = encode_frame(Kind.HANDSHAKE, Handshake.PROBE, struct.pack("<IHH", MAGIC, 1, 0))
 SMALL = ProbeBudget(seconds=0.05, bytes=2 * MIB, pings=10)

@@ -24,6 +24,7 @@ from netprobe.choice import Chooser, Inertia
 from netprobe.native import Line
 from probe.conftest import Listen
 from probe.paths import broken, path
+from rgpu_client.session.folders import held
 from rgpu_client.session.watching import (
     Ask,
     Measure,
@@ -246,16 +247,17 @@ def agent(
         listener.bind(f"{folder}/agent")
         listener.listen()
         heard, ready = os.pipe()
-        fds = (listener.fileno(), pidfd, ready)
-        words = ["--listen-fd", str(fds[0]), "--program-fd", str(fds[1]), "--ready-fd", str(ready),
+        fds = (listener.fileno(), pidfd, ready, held(str(folder)))
+        names = ("listen", "program", "ready", "folder")
+        words = [*(f"--{name}-fd={fd}" for name, fd in zip(names, fds, strict=True)),
                  "--folder", str(folder), "--named", "here:1", "--server", server.hex(), "--loud",
                  "--", *uris]  # fmt: skip
         process = subprocess.Popen(
             [sys.executable, "-m", "rgpu_client.session.watch", *words],
             pass_fds=fds, env=environment, cwd="/", stderr=subprocess.PIPE,
         )  # fmt: skip
-    os.close(pidfd)
-    os.close(ready)
+    for descriptor in fds[1:]:
+        os.close(descriptor)
     assert os.read(heard, 2) == b"1"
     os.close(heard)
     try:

@@ -17,15 +17,11 @@ from dataclasses import dataclass
 from helpers.server import Server
 from worker.client import LEGACY, SECONDS, Client, Connection, Gone, hello
 
-from rgpu_common.wire.handshake import (
-    Attach,
-    Handshake,
-    Welcome,
-    decode_refused,
-    decode_welcome,
-    encode_attach,
-    encode_hello,
-)
+from rgpu_common.wire.attach import Attach, encode_attach
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import encode_hello
+from rgpu_common.wire.refused import decode_refused
+from rgpu_common.wire.welcome import Welcome, decode_welcome
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -9,20 +9,13 @@ from dataclasses import dataclass, field
 
 from typing_extensions import Self
 
+from rgpu_common.wire.attach import encode_attached
 from rgpu_common.wire.codec import Value, decode_command, encode_reply
+from rgpu_common.wire.fields import NO_BAND, Band
 from rgpu_common.wire.frame import HEADER_BYTES, Frame, Kind, parse_header
-from rgpu_common.wire.handshake import (
-    NO_BAND,
-    Attribute,
-    Band,
-    DeviceInfo,
-    Handshake,
-    Hello,
-    Welcome,
-    decode_hello,
-    encode_attached,
-    encode_welcome,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, decode_hello
+from rgpu_common.wire.welcome import Attribute, DeviceInfo, Welcome, encode_welcome
 
 # Answers to one command: frames, and what to wait for in between.
 Answer = bytes | threading.Event

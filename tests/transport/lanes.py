@@ -6,21 +6,14 @@ import socket
 import struct
 from dataclasses import replace
 
+from rgpu_common.wire.attach import Attach, encode_attach
+from rgpu_common.wire.fields import Band, Wish, WishKey
 from rgpu_common.wire.frame import HEADER_BYTES, Frame, parse_header
-from rgpu_common.wire.handshake import (
-    Attach,
-    Band,
-    Handshake,
-    Hello,
-    Welcome,
-    Wish,
-    WishKey,
-    decode_refused,
-    decode_welcome,
-    encode_attach,
-    encode_hello,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
+from rgpu_common.wire.refused import decode_refused
 from rgpu_common.wire.resume import Lane, Resume, decode_resumed, encode_resume
+from rgpu_common.wire.welcome import Welcome, decode_welcome
 
 RECORD = struct.Struct("<IIQQ")
 HELLO = Hello(

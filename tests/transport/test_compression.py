@@ -16,8 +16,9 @@ from helpers.proxy import CuttingProxy
 from helpers.server import Server
 from helpers.waiting import wait_until
 
+from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.frame import Kind, encode_frame
-from rgpu_common.wire.handshake import Handshake, Wish, WishKey
+from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.messages import Control, encode_message
 from rgpu_common.wire.resume import Lane
 from transport.lanes import HELLO, RECORD, ByHand, exactly, refusal, resumed

@@ -11,8 +11,8 @@ import pytest
 from helpers.server import Server
 from worker.client import LEGACY, Client, Connection, hello
 
+from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.frame import Flags, Frame, Kind
-from rgpu_common.wire.handshake import Wish, WishKey
 from rgpu_common.wire.messages import Control, encode_message
 from transport.lanes import RECORD, ByHand
 

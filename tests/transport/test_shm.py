@@ -21,17 +21,12 @@ from helpers.waiting import wait_until
 from observe import page
 from worker.client import hello
 
+from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, encode_frame, parse_header
-from rgpu_common.wire.handshake import (
-    Handshake,
-    Shm,
-    Wish,
-    WishKey,
-    decode_welcome,
-    encode_hello,
-    encode_welcome,
-    put_shm,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import encode_hello
+from rgpu_common.wire.shm import Shm, put_shm
+from rgpu_common.wire.welcome import decode_welcome, encode_welcome
 
 MIB = 1 << 20
 MAPPINGS = """

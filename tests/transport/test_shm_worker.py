@@ -20,8 +20,10 @@ from helpers.ring import (
 from helpers.waiting import wait_until
 from worker.client import LEGACY, SECONDS, session
 
-from rgpu_common.wire.handshake import Shm, Welcome, Wish, WishKey
+from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.messages import Control, encode_message
+from rgpu_common.wire.shm import Shm
+from rgpu_common.wire.welcome import Welcome
 
 MIB = 1 << 20
 INVALID_VALUE = 1

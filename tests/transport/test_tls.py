@@ -17,16 +17,12 @@ from helpers import clients, pki
 from helpers.server import Server, rgpu_command, run_client
 from helpers.waiting import wait_until
 
+from rgpu_common.wire.attach import Attach, encode_attach
 from rgpu_common.wire.frame import HEADER_BYTES, parse_header
-from rgpu_common.wire.handshake import (
-    Attach,
-    Handshake,
-    Hello,
-    decode_refused,
-    decode_welcome,
-    encode_attach,
-    encode_hello,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
+from rgpu_common.wire.refused import decode_refused
+from rgpu_common.wire.welcome import decode_welcome
 from transport.tls_clients import HOLD, MTLS, opens, port, start
 
 COPY = """

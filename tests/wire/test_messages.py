@@ -9,12 +9,17 @@ from helpers.corrupt import corrupted_words, prefixes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgpu_common.wire import handshake as hs
 from rgpu_common.wire import resume as rs
+from rgpu_common.wire.attach import Attach, encode_attach, encode_attached
 from rgpu_common.wire.codec import encode_command, encode_piece, encode_reply
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, decode_frames, encode_frame
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, OpcodeHash, encode_hello
 from rgpu_common.wire.messages import Control, Notice, decode_message, encode_message
+from rgpu_common.wire.refused import encode_refused
+from rgpu_common.wire.shm import Shm, put_shm
 from rgpu_common.wire.trace import lines, main
+from rgpu_common.wire.welcome import DeviceInfo, Welcome, encode_welcome
 
 QUICK = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 U64 = st.integers(0, (1 << 64) - 1)
@@ -75,14 +80,14 @@ def test_what_is_no_message() -> None:
 
 def test_trace(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
     stream = b"".join((
-        hs.encode_hello(hs.Hello(release="0.1", program="python", opcodes=(hs.OpcodeHash(1, 2),))),
-        hs.encode_welcome(hs.Welcome(session=5, devices=(hs.DeviceInfo(name="emulated"),))),
-        hs.encode_attach(hs.Attach(session=5)),
-        hs.encode_attached(),
-        encode_frame(Kind.HANDSHAKE, hs.Handshake.SHM, hs.put_shm(hs.Shm(0, "no memory"))),
-        hs.encode_refused(46, "no such device"),
+        encode_hello(Hello(release="0.1", program="python", opcodes=(OpcodeHash(1, 2),))),
+        encode_welcome(Welcome(session=5, devices=(DeviceInfo(name="emulated"),))),
+        encode_attach(Attach(session=5)),
+        encode_attached(),
+        encode_frame(Kind.HANDSHAKE, Handshake.SHM, put_shm(Shm(0, "no memory"))),
+        encode_refused(46, "no such device"),
         rs.encode_resume(rs.Resume(session=5, lane=rs.Lane.CONTROL, epoch=2, received=9)),
-        encode_frame(Kind.HANDSHAKE, hs.Handshake.RESUMED, rs.put_resumed(rs.Resumed(7))),
+        encode_frame(Kind.HANDSHAKE, Handshake.RESUMED, rs.put_resumed(rs.Resumed(7))),
         encode_command("rgpuMemAlloc", {"bytes": 4096}, seq=1, context=1),
         encode_reply("rgpuMemAlloc", {"dptr": 1 << 45}, seq=1, watermark=2),
         encode_reply("rgpuMemAlloc", {}, seq=1, status=2),

@@ -15,19 +15,13 @@ from pathlib import Path
 from cudaspec.load import load
 from rgpu_common.parts import compiled_part
 from rgpu_common.wire.codec import Value, command_row, decode_reply, encode_command
+from rgpu_common.wire.fields import Band
 from rgpu_common.wire.frame import HEADER_BYTES, Frame, Kind, parse_header
-from rgpu_common.wire.handshake import (
-    Band,
-    Handshake,
-    Hello,
-    OpcodeHash,
-    Refused,
-    Welcome,
-    decode_refused,
-    decode_welcome,
-    encode_hello,
-)
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, OpcodeHash, encode_hello
 from rgpu_common.wire.messages import Control, Notice, decode_message, encode_message, piece_offset
+from rgpu_common.wire.refused import Refused, decode_refused
+from rgpu_common.wire.welcome import Welcome, decode_welcome
 
 SECONDS = 20.0
 BAND = Band(0x2000_0000_0000, 64 << 30)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rgpu_common.wire.handshake import Welcome, decode_welcome, put_hello
+from rgpu_common.wire.hello import put_hello
+from rgpu_common.wire.welcome import Welcome, decode_welcome
 from worker.client import (
     BAND,
     LEGACY,

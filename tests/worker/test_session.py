@@ -4,7 +4,10 @@ import struct
 
 import pytest
 
-from rgpu_common.wire.handshake import Band, OpcodeHash, Refused, Welcome
+from rgpu_common.wire.fields import Band
+from rgpu_common.wire.hello import OpcodeHash
+from rgpu_common.wire.refused import Refused
+from rgpu_common.wire.welcome import Welcome
 from worker.client import BAND, DEVICE_BYTES, Gone, hello, session, worker
 
 EVERYTHING = Band(1 << 16, (1 << 47) - (1 << 20))  # the worker itself lies in it

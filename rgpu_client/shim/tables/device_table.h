@@ -11,7 +11,7 @@
 #include "gen/cuda_abi.gen.h"
 #include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tables/objects.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/welcome.h"
 
 namespace rgpu::shim {
 

@@ -5,7 +5,8 @@
 
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/refused.h"
+#include "rgpu_common/native/wire/shm.h"
 
 namespace rgpu::probe {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "rgpu_common/native/base/clock.h"
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::probe {
 namespace {

@@ -1,21 +1,8 @@
 #include "rgpu_common/native/wire/preface.h"
 
-#include "rgpu_common/native/wire/handshake.h"
+#include "rgpu_common/native/wire/fields.h"
 
 namespace rgpu::wire {
-namespace {
-
-void PutText(Writer& w, const std::string& text) { w.Put(Bytes(text)); }
-
-bool GetText(Reader& r, std::string* text, uint32_t limit) {
-  ByteView bytes;
-  r.Get(&bytes);
-  if (!r.ok() || bytes.size > limit || !IsCleanText(bytes.text())) return false;
-  text->assign(bytes.text());
-  return true;
-}
-
-}  // namespace
 
 void Put(Writer& w, const Preface& m) {
   w.Put(kMagic);

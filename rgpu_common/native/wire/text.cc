@@ -1,7 +1,7 @@
+#include "rgpu_common/native/wire/text.h"
+
 #include <algorithm>
 #include <cstdint>
-
-#include "rgpu_common/native/wire/handshake.h"
 
 namespace rgpu::wire {
 namespace {

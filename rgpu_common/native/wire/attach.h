@@ -1,0 +1,21 @@
+// ATTACH: makes a connection the control lane of a session.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "rgpu_common/native/wire/codec.h"
+#include "rgpu_common/native/wire/frame.h"
+
+namespace rgpu::wire {
+
+struct Attach {
+  uint64_t session = 0;
+  std::array<uint8_t, kSecretBytes> secret{};
+};
+
+void Put(Writer& w, const Attach& m);
+// Checks everything and leaves nothing over; false: refuse the peer.
+bool Get(Reader& r, Attach* m);
+
+}  // namespace rgpu::wire

@@ -1,0 +1,81 @@
+#include "rgpu_common/native/wire/fields.h"
+
+#include <algorithm>
+
+#include "rgpu_common/native/wire/text.h"
+
+namespace rgpu::wire {
+namespace {
+
+constexpr size_t kBandBytes = 16;
+constexpr size_t kWishBytes = 10;
+
+void ReadBand(Reader& r, Band* band) {
+  r.Get(&band->base);
+  r.Get(&band->size);
+}
+
+void PutWish(Writer& w, const Wish& wish) {
+  w.Put(wish.key);
+  w.Put(wish.value);
+}
+
+void ReadWish(Reader& r, Wish* wish) {
+  r.Get(&wish->key);
+  r.Get(&wish->value);
+}
+
+// No band passes the end of the address space.
+bool Valid(const Band& band) { return band.base + band.size >= band.base; }
+
+}  // namespace
+
+void PutText(Writer& w, std::string_view text) { w.Put(Bytes(text)); }
+
+bool GetText(Reader& r, std::string* text, uint32_t limit) {
+  ByteView bytes;
+  r.Get(&bytes);
+  if (!r.ok() || bytes.size > limit || !IsCleanText(bytes.text())) return false;
+  *text = bytes.text();
+  return true;
+}
+
+bool GetMagic(Reader& r) {
+  uint32_t magic = 0;
+  r.Get(&magic);
+  return r.ok() && magic == kMagic;
+}
+
+void PutBand(Writer& w, const Band& band) {
+  w.Put(band.base);
+  w.Put(band.size);
+}
+
+bool GetBand(Reader& r, Band* band) {
+  ReadBand(r, band);
+  return r.ok() && Valid(*band);
+}
+
+void PutBands(Writer& w, const std::vector<Band>& bands) { PutRows(w, bands, kBandBytes, PutBand); }
+
+bool GetBands(Reader& r, std::vector<Band>* bands) {
+  return GetRows(r, bands, kBandBytes, kMaxBands, ReadBand) &&
+         std::all_of(bands->begin(), bands->end(), Valid);
+}
+
+void PutWishes(Writer& w, const std::vector<Wish>& wishes) {
+  PutRows(w, wishes, kWishBytes, PutWish);
+}
+
+bool GetWishes(Reader& r, std::vector<Wish>* wishes) {
+  return GetRows(r, wishes, kWishBytes, kMaxWishes, ReadWish);
+}
+
+bool SameSecret(const std::array<uint8_t, kSecretBytes>& a,
+                const std::array<uint8_t, kSecretBytes>& b) {
+  unsigned different = 0;
+  for (size_t i = 0; i < kSecretBytes; ++i) different |= static_cast<unsigned>(a[i] ^ b[i]);
+  return different == 0;
+}
+
+}  // namespace rgpu::wire

@@ -1,0 +1,91 @@
+// Fields that several handshake messages have.  All of them are read before anybody is trusted, so
+// every length has a bound of its own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rgpu_common/native/wire/codec.h"
+#include "rgpu_common/native/wire/frame.h"
+
+namespace rgpu::wire {
+
+inline constexpr uint32_t kMaxNameBytes =
+    256;  // release, lease key, tenant, container, device name
+inline constexpr uint32_t kMaxSentenceBytes = 4096;  // program, sentences
+inline constexpr uint32_t kMaxBands = 64;
+inline constexpr uint32_t kMaxOpcodes = 4096;
+inline constexpr uint32_t kMaxWishes = 32;
+
+struct Band {
+  uint64_t base = 0;
+  uint64_t size = 0;
+  bool operator==(const Band&) const = default;
+};
+
+// What a client asks for beside the sizes.  A server ignores keys that it does not know.
+enum class WishKey : uint16_t {
+  kMemoryPpm = 1,
+  kPolicy = 2,
+  kPriority = 3,
+  kWeight = 4,
+  kResumable = 5,
+  kShm = 6,
+  kCompression = 7,
+};
+
+// A wish, or what a server grants of one, under the same key.
+struct Wish {
+  uint16_t key = 0;
+  uint64_t value = 0;
+  bool operator==(const Wish&) const = default;
+};
+
+// Get* check everything; false: refuse the peer.
+void PutText(Writer& w, std::string_view text);
+bool GetText(Reader& r, std::string* text, uint32_t limit);
+bool GetMagic(Reader& r);
+void PutBand(Writer& w, const Band& band);
+bool GetBand(Reader& r, Band* band);
+void PutBands(Writer& w, const std::vector<Band>& bands);
+bool GetBands(Reader& r, std::vector<Band>* bands);
+void PutWishes(Writer& w, const std::vector<Wish>& wishes);
+bool GetWishes(Reader& r, std::vector<Wish>* wishes);
+
+// In constant time, so that a secret cannot be guessed byte by byte.
+bool SameSecret(const std::array<uint8_t, kSecretBytes>& a,
+                const std::array<uint8_t, kSecretBytes>& b);
+
+template <size_t kSize>
+bool GetExactly(Reader& r, std::array<uint8_t, kSize>* to) {
+  ByteView bytes;
+  r.Get(&bytes);
+  if (!r.ok() || bytes.size != kSize) return false;
+  std::memcpy(to->data(), bytes.data, kSize);
+  return true;
+}
+
+// Rows travel as one byte string; its length is a multiple of `row_bytes`, which is what `put`
+// writes, and `get` reads, of each.
+template <typename T, typename PutRow>
+void PutRows(Writer& w, const std::vector<T>& rows, size_t row_bytes, PutRow put) {
+  w.Put(static_cast<uint32_t>(rows.size() * row_bytes));
+  for (const T& row : rows) put(w, row);
+}
+
+template <typename T, typename GetRow>
+bool GetRows(Reader& r, std::vector<T>* rows, size_t row_bytes, uint32_t limit, GetRow get) {
+  ByteView bytes;
+  r.Get(&bytes);
+  if (!r.ok() || bytes.size % row_bytes != 0 || bytes.size / row_bytes > limit) return false;
+  rows->assign(bytes.size / row_bytes, T{});
+  Reader inner(bytes.data, bytes.size);
+  for (T& row : *rows) get(inner, &row);
+  return inner.done();
+}
+
+}  // namespace rgpu::wire

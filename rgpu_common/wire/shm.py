@@ -1,0 +1,40 @@
+"""SHM: the client's answer to a ring.  Python twin of `native/wire/shm.h`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rgpu_common.wire.fields import clean_text
+from rgpu_common.wire.frame import WireError
+from rgpu_common.wire.handshake import MAX_SENTENCE_BYTES
+from rgpu_common.wire.scalars import Reader, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Shm:
+    """The client's answer to a ring that came with WELCOME; `reason` says why it declined."""
+
+    accepted: int = 0
+    reason: str = ""
+
+
+def put_shm(m: Shm) -> bytes:
+    """The head of a SHM frame."""
+    w = Writer()
+    w.put("u8", m.accepted)
+    w.put_text(clean_text(m.reason, MAX_SENTENCE_BYTES))
+    return w.take()
+
+
+def decode_shm(head: bytes) -> Shm:
+    """Reads the head of a SHM frame.
+
+    Raises:
+        WireError: it is none.
+    """
+    r = Reader(head)
+    shm = Shm(r.integer("u8"), r.text(MAX_SENTENCE_BYTES))
+    if shm.accepted > 1:
+        raise WireError(f"a ring is accepted (1) or not (0), never {shm.accepted}")
+    r.end()
+    return shm

@@ -1,0 +1,10 @@
+"""The CUresults that the control plane says itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CUDA_ERROR_DEVICE_UNAVAILABLE: Final = 46
+CUDA_ERROR_LAUNCH_TIMEOUT: Final = 702
+CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: Final = 803
+CUDA_ERROR_UNKNOWN: Final = 999
