@@ -53,7 +53,8 @@ bool Gate::Admits(uint64_t ns) {
   if (suspended() && executor_.sticky() == CUDA_SUCCESS) return false;
   if (!lease::SameGrant(page_, grant_)) Look();
   if (grant_.phase == Phase::kOff || executor_.sticky() != CUDA_SUCCESS) return true;
-  kernel_ns_ = kernel_ns_ == 0 ? ns : (kernel_ns_ * 7 + ns) / 8;
+  // What goes on in a stream is many of them.
+  if (kernel_ns_ == 0 || !in_stream_) kernel_ns_ = kernel_ns_ == 0 ? ns : (kernel_ns_ * 7 + ns) / 8;
   if (stale_) {
     if (FitsAlone(ns)) return true;
   } else if (grant_.running() && Enter() && Fits(ns)) {
@@ -233,6 +234,7 @@ void Gate::Marked(Stream& stream, const std::shared_ptr<Point>& point) {
 void Gate::Completed(Stream& stream, const Marker& marker) {
   if (marker.load.empty()) return;
   const uint64_t done = clock_.DoneNs(marker.point);
+  if (stream.aside.count != 0) RanAside(stream, done - std::min(done, marker.load.ns()));
   uint64_t began = marker.since_ns;
   if (marker.before != nullptr) {
     began = clock_.BeganNs(*marker.before, *marker.point, done, began);
@@ -243,9 +245,8 @@ void Gate::Completed(Stream& stream, const Marker& marker) {
   last_done_ns_ = std::max(last_done_ns_, done);
   patience_.Moved(marker.point->done_ns);
   CountBusy(done);
-  const Pieces aside = DropAside(stream, marker.load);  // not counted here
-  in_flight_ -= std::min(in_flight_, marker.load.pieces() - aside.count);
-  in_flight_ns_ -= std::min(in_flight_ns_, marker.load.ns() - aside.ns);
+  in_flight_ -= std::min<uint64_t>(in_flight_, marker.load.pieces());
+  in_flight_ns_ -= std::min(in_flight_ns_, marker.load.ns());
   if (in_flight_ == 0) in_flight_ns_ = 0;
   gate().in_flight_ns.store(in_flight_ns_, std::memory_order_relaxed);
   while (!points_.empty() && points_.front()->done) points_.pop_front();

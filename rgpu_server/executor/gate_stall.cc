@@ -30,11 +30,6 @@ namespace {
 // Far longer than anybody has the executor's lock who is not stuck.
 constexpr long kLockNs = 200 * static_cast<long>(base::kMillisecond);
 
-// Whether what is unmarked is behind a place where a stream has waited since before `ns`.
-bool RestStands(const Stream& stream, uint64_t ns) {
-  return stream.unmarked_behind.Stand(ns) || stream.stall().Stands(ns);
-}
-
 // What is behind places where streams have waited since before `ns`, and is not set aside yet.
 Pieces Behind(const Stream& stream, uint64_t ns) {
   Load load;
@@ -43,17 +38,19 @@ Pieces Behind(const Stream& stream, uint64_t ns) {
     behind = behind || marker.behind.Stand(ns);
     if (behind) load.Add(marker.load);
   }
-  if (behind || RestStands(stream, ns)) load.Add(stream.unmarked_load);
+  behind = behind || stream.BehindSoFar(stream.unmarked_behind).Stand(ns);
+  if (behind) load.Add(stream.unmarked_load);
   return {load.pieces() - std::min<uint64_t>(load.pieces(), stream.aside.count),
           load.ns() - std::min(load.ns(), stream.aside.ns)};
 }
 
-// Whether the first of what is set aside is still behind such a place.
-bool StandsStill(const Stream& stream) {
+// What the first of what is set aside comes behind: stands there, or ends there.
+template <typename F>
+bool FirstAside(const Stream& stream, F is) {
   for (const Marker& marker : stream.outstanding) {
-    if (!marker.load.empty()) return marker.behind.Stand(UINT64_MAX);
+    if (!marker.load.empty()) return is(marker.behind);
   }
-  return RestStands(stream, UINT64_MAX);
+  return is(stream.BehindSoFar(stream.unmarked_behind));
 }
 
 }  // namespace
@@ -72,7 +69,7 @@ Gate::ClientWait::~ClientWait() {
     place_.of->since_ns = 0;
     std::erase(gate_.stalled_, place_.of);
   }
-  if (gate_.any_aside_.load()) gate_.AwaitReturn();
+  if (gate_.any_aside_.load()) gate_.AwaitReturn(*place_.of);
   if (last_) place_.of->over.store(place_.number, std::memory_order_relaxed);
 }
 
@@ -120,17 +117,6 @@ void Gate::NoLongerAside(const Stream& stream) {
   if (aside_streams_.empty()) any_aside_ = false;
 }
 
-// Of work that is complete: what had been set aside, which is the older part of the stream's.
-Pieces Gate::DropAside(Stream& stream, const Load& load) {
-  const Pieces gone{std::min<uint64_t>(stream.aside.count, load.pieces()),
-                    std::min(stream.aside.ns, load.ns())};
-  if (gone.count == 0) return {};
-  aside_ -= gone;
-  stream.aside -= gone;
-  if (stream.aside.count == 0) NoLongerAside(stream);
-  return gone;
-}
-
 // What was set aside is on the device from now on.
 void Gate::TakeBack(Stream& stream, uint64_t now_ns) {
   if (stream.aside.count == 0) return;
@@ -161,21 +147,32 @@ bool Gate::HasStalled() {
 
 bool Gate::MuchAside() const { return aside_.ns > kMuchAsideNs || aside_.count > kMuchAside; }
 
-// What was set aside and goes on as soon as the host functions that wait for a turn end.
-std::vector<std::shared_ptr<Stream>> Gate::Returning() {
+// It ran all the same: its stream went on without the lock.  How long it stood says nothing.
+void Gate::RanAside(Stream& stream, uint64_t since_ns) {
+  TakeBack(stream, since_ns);
+  last_done_ns_ = std::max(last_done_ns_, since_ns);
+}
+
+// What was set aside and goes on as soon as a host function ends in which `stalls` waited; null:
+// any.
+std::vector<std::shared_ptr<Stream>> Gate::Returning(const StreamStalls* stalls) {
   const std::lock_guard lock(stalled_mutex_);
   std::vector<std::shared_ptr<Stream>> streams;
+  const auto returns = [stalls](const Stalls& behind) {
+    return (stalls == nullptr || behind.In(stalls)) && !behind.Stand(UINT64_MAX);
+  };
   std::ranges::copy_if(aside_streams_, std::back_inserter(streams),
-                       [](const auto& stream) { return !StandsStill(*stream); });
+                       [&](const auto& stream) { return FirstAside(*stream, returns); });
   return streams;
 }
 
-void Gate::AwaitReturn() {
-  WaitInStream([this] {
+void Gate::AwaitReturn(const StreamStalls& stalls) {
+  const auto lock = WaitInStream([&] {
     uint64_t ns = 0;
-    for (const auto& stream : Returning()) ns += stream->aside.ns;
+    for (const auto& stream : Returning(&stalls)) ns += stream->aside.ns;
     return ns == 0 || AdmitsInStream(ns);
   });
+  if (lock.owns_lock()) Return(&stalls);
 }
 
 // A host function may not call the driver.
@@ -187,13 +184,12 @@ bool Gate::AdmitsInStream(uint64_t ns) {
 }
 
 // Waits in a stream's thread until `admits` says so with the executor's lock, or nothing keeps it:
-// under a grant, what is on the device may be waiting for this stream.  Then what returns is taken
-// back.
+// under a grant, what is on the device may be waiting for this stream.
 //
 // While it waits, a thread may get stuck in the driver with the executor's lock: its queue is full,
 // of what waits for this stream.  So that lock is not waited for without an end, and neither is a
 // condition under it.
-void Gate::WaitInStream(const std::function<bool()>& admits) {
+std::unique_lock<std::mutex> Gate::WaitInStream(const std::function<bool()>& admits) {
   ++awaiting_;
   for (;;) {
     std::unique_lock lock = LockInStream();
@@ -201,8 +197,8 @@ void Gate::WaitInStream(const std::function<bool()>& admits) {
     if (!scheduled() || executor_.sticky() != CUDA_SUCCESS || (active_ != 0 && in_flight_ > 0) ||
         admits()) {
       --awaiting_;
-      Return();
-      return;
+      NoLongerHeld();
+      return lock;
     }
     const uint64_t before = wakes_;
     lock.unlock();
@@ -212,16 +208,18 @@ void Gate::WaitInStream(const std::function<bool()>& admits) {
   }
   --awaiting_;
   late_ = true;
+  return {};
 }
 
 std::unique_lock<std::mutex> Gate::LockInStream() {
   struct timespec until = {};
-  clock_gettime(CLOCK_REALTIME, &until);
+  clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_nsec += kLockNs;
   until.tv_sec += until.tv_nsec / static_cast<long>(base::kSecond);
   until.tv_nsec %= static_cast<long>(base::kSecond);
   std::mutex& mutex = executor_.mutex();
-  if (pthread_mutex_timedlock(mutex.native_handle(), &until) != 0) return {};
+  const int result = pthread_mutex_clocklock(mutex.native_handle(), CLOCK_MONOTONIC, &until);
+  if (result != 0) return {};
   return {mutex, std::adopt_lock};
 }
 
@@ -232,9 +230,8 @@ void Gate::WakeInStreams() {
 }
 
 // Streams go on, with all that came behind them.
-void Gate::Return() {
-  NoLongerHeld();
-  const auto streams = Returning();
+void Gate::Return(const StreamStalls* stalls) {
+  const auto streams = Returning(stalls);
   if (streams.empty()) return;
   for (const auto& stream : streams) TakeBack(*stream, base::NowNs());
   // How long it waited says nothing about what is behind.
@@ -244,7 +241,9 @@ void Gate::Return() {
 
 // Those that went on without the lock.
 void Gate::TakeBackLate() {
-  if (awaiting_ == 0 && late_.exchange(false)) Return();
+  if (awaiting_ > 0 || !late_.exchange(false)) return;
+  NoLongerHeld();
+  Return(nullptr);
 }
 
 }  // namespace rgpu::exec

@@ -80,7 +80,7 @@ void Gate::Abandon() {
   in_flight_ = 0;
   in_flight_ns_ = 0;
   ForgetAside();
-  points_.clear();
+  if (!in_stream_) points_.clear();  // the last to hold one calls the driver
   gate().in_flight_ns.store(0);
   gate().drained_ns.store(base::NowNs());
   Leave(true);

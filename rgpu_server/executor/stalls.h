@@ -60,6 +60,10 @@ class Stalls {
              });
     });
   }
+  bool In(const StreamStalls* stream) const {
+    return std::ranges::any_of(places_,
+                               [=](const Stall& place) { return place.of.get() == stream; });
+  }
   bool over() const {
     return std::ranges::all_of(places_, [](const Stall& place) { return place.over(); });
   }

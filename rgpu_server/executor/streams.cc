@@ -125,6 +125,10 @@ CUresult Executor::WaitFor(Stream& stream, const Point& point, unsigned int flag
 }
 
 CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place) {
+  if (stream.legacy) {  // blocking streams come behind it with their next work
+    gate_.MarkRest();
+    if (const CUresult result = MakeCurrent(*stream.context); result != CUDA_SUCCESS) return result;
+  }
   *place = {stream.stalls, stream.stalls->last + 1};
   const Stall stall = *place;  // who has the argument may be through with it
   const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
@@ -183,8 +187,7 @@ CUresult Executor::Mark(Stream& stream, bool quiet) {
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
   if (!stream.unmarked_load.empty()) gate_.Marked(stream, point);
-  Stalls behind = std::exchange(stream.unmarked_behind, {});
-  if (const Stall own = stream.stall(); !own.over()) behind.Add(own);
+  Stalls behind = stream.BehindSoFar(std::exchange(stream.unmarked_behind, {}));
   stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
                                 std::move(stream.unmarked_keep),
                                 std::exchange(stream.unmarked_load, {}), std::move(behind),

@@ -115,8 +115,16 @@ struct Stream : std::enable_shared_from_this<Stream> {
   Pieces aside;  // behind places where streams wait for the client (gate_stall.cc)
 
   bool idle() const { return issued == completed; }
-  // What stands behind all that was issued so far, in this stream.
-  Stall stall() const { return {stalls, stalls->last}; }
+  // What a marker comes behind for certain that is set now, behind work that comes behind `first`:
+  // where this stream waits, all before is complete.
+  Stalls BehindSoFar(const Stalls& first) const {
+    Stalls behind;
+    if (stalls->over.load(std::memory_order_relaxed) < stalls->last) {
+      behind.Add({stalls, stalls->last});
+    }
+    behind.Merge(first);
+    return behind;
+  }
 };
 
 struct Context : std::enable_shared_from_this<Context> {

@@ -123,6 +123,18 @@ def test_what_was_there_before_the_legacy_stream(server: Server) -> None:
         ran(victim, slow, 20 + 1 + 2 * HOLDS)
 
 
+def test_what_was_there_before_a_copy_in_the_legacy_stream(server: Server) -> None:
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        at = slow.alloc(MIB)
+        (using,) = streams_of_kind(slow, 100, 1)
+        seems_short(slow)
+        slow.hold(MS // 100, stream=using)
+        copy = ask_for_bytes(slow, at, LEGACY)
+        slow.hold(MS // 100, stream=using)
+        turns(victim, slow, copy)
+        ran(victim, slow, 20 + 2)
+
+
 def test_refused_work_orders_nothing(server: Server) -> None:
     """Blocking streams do not come behind what the legacy stream would have come behind."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
