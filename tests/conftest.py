@@ -1,15 +1,20 @@
 """Tests run against what is installed: the source folders must not hide it."""
 
+import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 # A shell that starts pytest in the background has it ignore SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# The same examples in every run, unless somebody looks for new ones.
+settings.register_profile("same", derandomize=True)
+settings.load_profile("default" if os.environ.get("RGPU_TEST_RANDOM") else "same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

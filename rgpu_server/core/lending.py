@@ -102,10 +102,13 @@ class Lending:
 
     def restore(self, now: float) -> None:
         """Gives back what owners had taken, first come first, where there is room again."""
-        if not self._room:
-            return
-        self._room = False
-        self._review_notices(now)
+        # What makes way in here may make room for more.
+        while self._room:
+            self._room = False
+            self._review_notices(now)
+            self._restore_weak(now)
+
+    def _restore_weak(self, now: float) -> None:
         weak = [
             x
             for x in self._table

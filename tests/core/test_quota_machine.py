@@ -265,5 +265,46 @@ class Owners(RuleBasedStateMachine):
         assert self.pages == {}
 
 
+def test_what_makes_way_for_one_may_be_what_another_was_asked_back_for() -> None:
+    """An empty lease went for one that got its share back; then the notice of the next was void."""
+    state = Owners()
+    state.start()
+    state.open_session(tenant="alice", key="a", memory=8 * MIB, share=0)
+    state.program_ends(0)
+    state.open_session(tenant="z", key="a", memory=32 * MIB, share=0)
+    state.open_session(tenant="dave", key="c", memory=16 * MIB, share=200_000)
+    state.open_session(tenant="dave", key="a", memory=8 * MIB, share=200_000)
+    state.grants(
+        [
+            ("carol", 48 * MIB, 0, None),
+            ("alice", 48 * MIB, 300_000, None),
+            ("y", 8 * MIB, 0, None),
+            ("alice", 8 * MIB, 0, None),
+        ]
+    )
+    state.revoke(6)
+    state.grants([("alice", 32 * MIB, 0, None)])
+    state.grants([("x", 8 * MIB, 0, None), ("x", 8 * MIB, 100_000, None)])
+    state.grants([("alice", 32 * MIB, 100_000, None)])
+    state.open_session(tenant="alice", key="a", memory=16 * MIB, share=200_000)
+    state.grants([("alice", 8 * MIB, 0, None)])
+    state.grants(
+        [
+            ("alice", 8 * MIB, 0, None),
+            ("alice", 8 * MIB, 100_000, None),
+            ("bob", 8 * MIB, 0, None),
+            ("carol", 8 * MIB, 200_000, None),
+        ]
+    )
+    state.resize(place=12, memory=8 * MIB, share=100_000, kill=False)
+    state.grants([("alice", 8 * MIB, 0, None), ("carol", 8 * MIB, 100_000, None)])
+    state.grants([("alice", 8 * MIB, 0, None), ("alice", 8 * MIB, 0, None)])
+    state.grants([("carol", 8 * MIB, 200_000, None)])
+    assert any(lease.reclaim_at is not None for lease in state.node.leases)
+    state.program_ends(3)
+    state.what_a_tenant_owns_is_not_taken()
+    state.teardown()
+
+
 Owners.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 TestOwners = Owners.TestCase
