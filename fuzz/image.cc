@@ -1,7 +1,6 @@
 // A hostile image into the reader of fatbins (with LZ4), linked images and texts, which runs inside
 // a session.
 #include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "rgpu_emu/device/image.h"
@@ -9,8 +8,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // An own allocation: what lies behind it may not be read.
   const std::vector<uint8_t> image(data, data + size);
-  std::vector<std::string> texts;
-  const rgpu::emu::Outcome outcome = rgpu::emu::ReadSizedImage(image, &texts);
-  if (outcome.ok() && texts.empty()) std::abort();
+  rgpu::emu::ImageText text;
+  const rgpu::emu::Outcome outcome = rgpu::emu::ReadSizedImage(image, &text);
+  if (outcome.ok() && text.ptx.empty()) std::abort();
   return 0;
 }

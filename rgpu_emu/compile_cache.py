@@ -1,95 +1,137 @@
-"""What the compiler remembers: replies on disk (a folder per cache namespace, bounded in bytes,
-files written whole or not at all) and loaded inputs in memory."""
+"""What the compiler remembers: replies on disk (a folder for each tenant, bounded in bytes, files
+written whole or not at all) and loaded inputs in memory."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
-import re
-import tempfile
+import secrets
 from collections import OrderedDict
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 DEFAULT_LIMIT_BYTES: Final = 1 << 30
-MAX_REMEMBERED_BYTES: Final = 512 << 20
 _DIGEST_BYTES: Final = 32
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# What the smallest file takes on a disk.
+_BLOCK_BYTES: Final = 4096
+_MAX_LISTED: Final = 1 << 20
+
+
+def open_folder(root: Path, name: str, owner: int = -1) -> int:
+    """Makes the folder of one tenant and opens it; `owner` is who may enter it (-1: this user).
+
+    Raises:
+        OSError: it cannot be made, given away or opened.
+    """
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fchmod(opened, 0o700)
+        if owner >= 0:
+            os.fchown(opened, owner, owner)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
 
 
 class ObjectCache:
-    """Remembers replies by key.  Every error of the file system means: not cached."""
+    """Remembers replies by key in an open folder (-1: nowhere).  All connections of a tenant share
+    one, and so one bound.  Every error of the file system means: not cached.
+    """
 
-    def __init__(
-        self, root: Path | None, namespace: str, *, limit_bytes: int = DEFAULT_LIMIT_BYTES
-    ) -> None:
-        safe = (
-            namespace
-            if _PLAIN.fullmatch(namespace)
-            else "n-" + hashlib.sha256(namespace.encode()).hexdigest()
-        )
-        self._folder = root / safe if root is not None else None
+    def __init__(self, folder: int, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self.folder = folder
         self._limit = limit_bytes
-        self._used = -1
+        self._used = 0
+        # The folder's own time of change, after what was done here last: when it differs, somebody
+        # else (the compiler of an earlier server) changed it too.
+        self._changed = -1
+
+    def use(self, folder: int) -> None:
+        """From now on remembers there."""
+        self.folder, self._changed = folder, -1
 
     def get(self, key: str) -> bytes | None:
         """The bytes stored under a key, None when there are none or they are damaged."""
-        if self._folder is None:
+        if self.folder < 0:
             return None
-        path = self._folder / key
         try:
-            content = path.read_bytes()
+            with open(key, "rb", opener=self._open) as file:
+                content = file.read()
         except OSError:
             return None
         digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hashlib.sha256(body).digest() != digest:
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(key, dir_fd=self.folder)
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)
+            os.utime(key, dir_fd=self.folder)
         return body
 
     def put(self, key: str, body: bytes) -> None:
-        """Stores bytes; the oldest files make room."""
-        if self._folder is None or len(body) > self._limit // 4:
+        """Stores bytes; the oldest files make room before."""
+        if self.folder < 0 or _on_disk(len(body) + _DIGEST_BYTES) > self._limit // 4:
             return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(dir=self._folder, prefix=".new-")
+        with contextlib.suppress(OSError), self._locked():
+            self._make_room(_on_disk(len(body) + _DIGEST_BYTES))
+            name = f".new-{secrets.token_hex(8)}"
             try:
-                with os.fdopen(handle, "wb") as file:
+                with open(name, "xb", opener=self._open) as file:
                     file.write(hashlib.sha256(body).digest() + body)
-                Path(name).replace(self._folder / key)
+                os.replace(name, key, src_dir_fd=self.folder, dst_dir_fd=self.folder)
             except OSError:
-                Path(name).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=self.folder)
                 raise
-            self._bound(len(body))
-        except OSError:
-            return
+            self._used += _on_disk(len(body) + _DIGEST_BYTES)
+            self._changed = os.fstat(self.folder).st_mtime_ns
 
-    def _bound(self, added: int) -> None:
-        if self._folder is None:
+    def _open(self, name: str, flags: int) -> int:
+        # Who owns the folder changes with every process of the compiler; nobody else gets into it.
+        return os.open(name, flags | os.O_NOFOLLOW, 0o644, dir_fd=self.folder)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """OSError if another process writes now: this one then does without."""
+        fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield
+        finally:
+            fcntl.flock(self.folder, fcntl.LOCK_UN)
+
+    def _make_room(self, wanted: int) -> None:
+        known = self._changed == os.fstat(self.folder).st_mtime_ns
+        if known and self._used + wanted <= self._limit:
             return
-        if self._used >= 0 and self._used + added <= self._limit:
-            self._used += added
-            return
-        files = sorted(
-            (s.st_mtime, s.st_size, e.path) for e in os.scandir(self._folder) for s in (e.stat(),)
-        )
+        files = []
+        with os.scandir(self.folder) as entries:
+            for entry, _ in zip(entries, range(_MAX_LISTED), strict=False):
+                facts = entry.stat(follow_symlinks=False)
+                files.append((facts.st_mtime, _on_disk(facts.st_size), entry.name))
         self._used = sum(size for _, size, _ in files)
-        for _, size, path in files:
-            if self._used <= self._limit:
+        for _, size, name in sorted(files):
+            if self._used + wanted <= self._limit:
                 break
-            os.unlink(path)
+            os.unlink(name, dir_fd=self.folder)
             self._used -= size
+
+
+def _on_disk(count: int) -> int:
+    return (count + _BLOCK_BYTES - 1) // _BLOCK_BYTES * _BLOCK_BYTES
 
 
 class ModuleStore:
     """Inputs by key, the least recently used forgotten first."""
 
-    def __init__(self, limit_bytes: int = MAX_REMEMBERED_BYTES) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self._limit, self._used = limit_bytes, 0
         self._modules: OrderedDict[bytes, list[bytes]] = OrderedDict()
 

@@ -1,22 +1,28 @@
-"""The work itself: inputs to a LOADED, LOWERED or LINKED body.  Runs in a child process for each
-request."""
+"""The work itself: inputs to a LOADED, LOWERED or LINKED body.  Runs in a sandboxed process that
+has one list of inputs all its life, and so links them once."""
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.compile_protocol import Writer
 from rgpu_emu.lower import abi
 from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, reach, shared_layout
 from rgpu_emu.lower.entry import lower_entry
+from rgpu_emu.lower.pressure import estimate_registers
 from rgpu_emu.ptx.declare import layout
 from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, PtxError
 from rgpu_emu.ptx.link import Program, link
-from rgpu_emu.ptx.module import EAGER_BYTES, Function
+from rgpu_emu.ptx.refusals import refuse_whole, refused_entry
 
 if TYPE_CHECKING:
+    from rgpu_emu.ptx.module import Function
     from rgpu_emu.ptx.operands import Variable
+
+# Refused kernels that a log names; JIT logs are short.
+_NAMED_REFUSALS: Final = 24
 
 
 def decode_inputs(inputs: list[bytes]) -> list[str]:
@@ -29,13 +35,48 @@ def decode_inputs(inputs: list[bytes]) -> list[str]:
     return texts
 
 
-def loaded(inputs: list[bytes], key: bytes) -> bytes:
-    """The body of LOADED; also for a refusal."""
-    try:
-        program = link(decode_inputs(inputs))
-        return _loaded(program, key)
-    except PtxError as error:
-        return failed_load(error, key)
+class Work:
+    """The requests about one list of inputs, which are linked at the first."""
+
+    def __init__(self, inputs: list[bytes]) -> None:
+        self._inputs = inputs
+        self._program: Program | None = None
+
+    def loaded(self, key: bytes) -> bytes:
+        """The body of LOADED; also for a refusal."""
+        try:
+            return _loaded(self._linked(), key)
+        except PtxError as error:
+            return failed_load(error, key)
+
+    def lowered(self, name: str) -> bytes:
+        """The body of LOWERED; also for a refusal."""
+        try:
+            program = self._linked()
+            if name in program.refusals:
+                raise program.refusals[name]
+            found = lower_entry(program, name)
+        except PtxError as error:
+            return failed_lower(error)
+        out = Writer().scalars("i", 0).text("")
+        out.scalars(
+            "IIIII", abi.KERNEL_ABI, found.kind, found.flags, found.local_bytes, found.static_shared
+        )
+        out.data(found.image).scalars("I", len(found.functions))
+        return out.scalars("I" * len(found.functions), *found.functions).body()
+
+    def linked(self) -> bytes:
+        """The body of LINKED."""
+        try:
+            log = _warnings(list(self._linked().refusals.values()))
+        except PtxError as error:
+            return failed_link(error)
+        return Writer().scalars("i", 0).text(log).body()
+
+    def _linked(self) -> Program:
+        if self._program is None:
+            self._program = link(decode_inputs(self._inputs))
+        return self._program
 
 
 def failed_load(error: PtxError, key: bytes) -> bytes:
@@ -50,12 +91,26 @@ def failed_load(error: PtxError, key: bytes) -> bytes:
 
 
 def _loaded(program: Program, key: bytes) -> bytes:
-    out = Writer().scalars("i", 0).text("").data(key)
     entries = program.entries
-    out.scalars("III", len(entries), len(program.globals), len(program.tokens))
-    const = sum(v.bytes for v in program.globals if v.space == "const")
+    facts: dict[str, EntryFacts] = {}
+    refusals = dict(program.refusals)
     for name, function in entries.items():
-        _entry(out, program, name, function, const)
+        facts[name] = EntryFacts()
+        if name not in refusals:
+            try:
+                facts[name] = _facts(program, name, function)
+            except PtxError as error:
+                if not error.unsupported:
+                    raise
+                refusals[name] = refused_entry(name, error)
+    refuse_whole(program, refusals)
+    out = Writer().scalars("i", 0).text(_warnings(list(refusals.values()))).data(key)
+    out.scalars("III", len(facts), len(program.globals), len(program.tokens))
+    const = min(sum(v.bytes for v in program.globals if v.space == "const"), 0xFFFFFFFF)
+    for name, found in facts.items():
+        _entry(out, name, entries[name], found, const)
+        error_of = refusals.get(name)
+        out.scalars("i", error_of.result if error_of else 0).text(str(error_of or ""))
     for variable in program.globals:
         _global(out, program, variable)
     for function in program.tokens:
@@ -63,30 +118,50 @@ def _loaded(program: Program, key: bytes) -> bytes:
     return out.body()
 
 
-def _entry(out: Writer, program: Program, name: str, function: Function, const: int) -> None:
+def _warnings(refusals: list[PtxError]) -> str:
+    """The log of a module of which a part runs."""
+    lines = [f"warning: {error}\n" for error in refusals[:_NAMED_REFUSALS]]
+    if len(refusals) > _NAMED_REFUSALS:
+        lines.append(f"warning: {len(refusals) - _NAMED_REFUSALS} more kernels are refused\n")
+    return "".join(lines)
+
+
+@dataclass(frozen=True)
+class EntryFacts:
+    """What is known of an entry before it is lowered.  Sizes in bytes."""
+
+    shared: int = 0
+    local: int = 0
+    registers: int = 32
+
+
+def _facts(program: Program, name: str, function: Function) -> EntryFacts:
+    """PtxError for an entry that cannot be lowered."""
+    if function.module.large:
+        return EntryFacts(registers=estimate_registers(function))  # only LOWERED knows the rest
+    found = reach(program, function)
+    _, shared = shared_layout(program, found)
+    local = sum(v.bytes for f in found.functions for v in f.body().local)
+    if local > MAX_LOCAL_BYTES:
+        raise PtxError(
+            f"the entry {name} uses {local} bytes of local memory, more than {MAX_LOCAL_BYTES}"
+        )
+    return EntryFacts(shared, local, estimate_registers(function))
+
+
+def _entry(out: Writer, name: str, function: Function, facts: EntryFacts, const: int) -> None:
     places, total = layout(function.prototype.params)
-    shared = local = 0
-    registers = 32
-    if len(function.module.text) <= EAGER_BYTES:  # else only LOWERED knows
-        found = reach(program, function)
-        _, shared = shared_layout(program, found)
-        local = sum(v.bytes for f in found.functions for v in f.body().local)
-        if local > MAX_LOCAL_BYTES:
-            raise PtxError(
-                f"the entry {name} uses {local} bytes of local memory, more than {MAX_LOCAL_BYTES}"
-            )
-        registers = min(255, max(16, function.body().registers // 4))
     out.text(name).data(b"".join(struct.pack("<II", *place) for place in places))
     out.scalars(
         "IIIIIIII",
         total,
-        shared,
-        local,
+        facts.shared,
+        facts.local,
         function.max_threads,
         function.module.version,
         function.module.target,
-        registers,
-        min(const, 0xFFFFFFFF),
+        facts.registers,
+        const,
     )
 
 
@@ -96,32 +171,9 @@ def _global(out: Writer, program: Program, variable: Variable) -> None:
     out.data(b"".join(struct.pack("<QIIq", *r) for r in program.relocations(variable)))
 
 
-def lowered(inputs: list[bytes], name: str) -> bytes:
-    """The body of LOWERED; also for a refusal."""
-    try:
-        found = lower_entry(link(decode_inputs(inputs), checked=True), name)
-    except PtxError as error:
-        return failed_lower(error)
-    out = Writer().scalars("i", 0).text("")
-    out.scalars(
-        "IIIII", abi.KERNEL_ABI, found.kind, found.flags, found.local_bytes, found.static_shared
-    )
-    out.data(found.image).scalars("I", len(found.functions))
-    return out.scalars("I" * len(found.functions), *found.functions).body()
-
-
 def failed_lower(error: PtxError) -> bytes:
     out = Writer().scalars("i", error.result).text(str(error))
     return out.scalars("IIIII", abi.KERNEL_ABI, 0, 0, 0, 0).data(b"").scalars("I", 0).body()
-
-
-def linked(inputs: list[bytes]) -> bytes:
-    """The body of LINKED."""
-    try:
-        link(decode_inputs(inputs))
-    except PtxError as error:
-        return failed_link(error)
-    return Writer().scalars("i", 0).text("").body()
 
 
 def failed_link(error: PtxError) -> bytes:

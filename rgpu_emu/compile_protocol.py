@@ -13,7 +13,9 @@ LOWERED: Final = 4
 LINK: Final = 5
 LINKED: Final = 6
 HEADER: Final = struct.Struct("<IIQ")
-MAX_BODY_BYTES: Final = 512 << 20
+# On the accept socket, in a worker's words (rgpu_server/workers/DESIGN.md).
+READY: Final = 16
+MAX_BODY_BYTES: Final = 288 << 20  # the largest image, and what stands around it
 MAX_INPUTS: Final = 4096
 
 
@@ -69,6 +71,11 @@ class Reader:
 
 def message(kind: int, body: bytes) -> bytes:
     return HEADER.pack(kind, 0, len(body)) + body
+
+
+def ready(report: str) -> bytes:
+    """READY, with what isolation this machine did not allow."""
+    return struct.pack("<I", READY) + Writer().text(report).body()
 
 
 def parse_inputs(body: bytes) -> list[bytes]:

@@ -1,9 +1,10 @@
 """Takes rights away from the compiler.
 
-The process that waits on the sessions' sockets keeps what it needs: its cache folder and the right
-to start children.  The child that meets a tenant's PTX keeps nothing: a user of its own, no
-capabilities, and a list of the few system calls that computing needs; it can open no file and no
-socket, and start nothing.  What a machine does not allow of this is left as it is and named.
+The process that waits on the sessions' sockets has a user of its own, no capabilities and no
+network, and of the file system only the folder of its tenant's compiled objects.  A job, which
+meets a tenant's PTX, has nothing: it can open no file and no socket, and start nothing; a list
+names the few system calls that computing needs.  What a machine does not allow of this is left as
+it is and named in a Report, which the daemon judges as it judges a worker's.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ import contextlib
 import ctypes
 import errno
 import os
-import platform
 import resource
 import struct
-import sys
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from rgpu_emu.compile_calls import as_argument, filter_program
 
-REQUEST_SECONDS: Final = 60
-REQUEST_BYTES: Final = 4 << 30
-EXIT_MEMORY: Final = 12  # exit status of a child that ran out of memory
+EXIT_MEMORY: Final = 12  # exit status of a job that ran out of memory
+# The measures, by the names that a worker's report has for them.
+NETWORK_NAMESPACE: Final = "network-namespace"
+OWN_USER: Final = "own-user"
+LANDLOCK: Final = "landlock"
+NO_NEW_PRIVILEGES: Final = "no-new-privileges"
+CAPABILITIES: Final = "capabilities"
+NOT_INSPECTABLE: Final = "not-inspectable"
+LIMITS: Final = "limits"
+SYSTEM_CALLS: Final = "system-calls"
 # Above what systems give to people, services and containers; the workers have the same range.
 FIRST_UID: Final = 0x60000000
 _UID_RANGE: Final = 0x10000000
@@ -36,45 +42,42 @@ _CAPABILITY_VERSION_3: Final = 0x20080522
 _CLONE_NEWIPC: Final = 0x08000000
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
-
-# What a request may ask of the kernel: memory, time, its own signals, writing to what is open, the
-# end.  By machine: the audit number of the architecture, and the numbers of the calls.
-_ALLOWED: Final = {
-    "x86_64": (
-        0xC000003E,
-        {
-            "read": 0, "write": 1, "close": 3, "fstat": 5, "lseek": 8, "mmap": 9, "mprotect": 10,
-            "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15,
-            "writev": 20, "sched_yield": 24, "mremap": 25, "madvise": 28, "nanosleep": 35,
-            "getpid": 39, "exit": 60, "uname": 63, "gettimeofday": 96, "getrusage": 98,
-            "sysinfo": 99, "times": 100, "sigaltstack": 131, "gettid": 186, "futex": 202,
-            "sched_getaffinity": 204, "clock_gettime": 228, "clock_nanosleep": 230,
-            "exit_group": 231, "getcpu": 309, "getrandom": 318,
-        },
-    ),
-    "aarch64": (
-        0xC00000B7,
-        {
-            "close": 57, "lseek": 62, "read": 63, "write": 64, "writev": 66, "fstat": 80,
-            "exit": 93, "exit_group": 94, "futex": 98, "nanosleep": 101, "clock_gettime": 113,
-            "clock_nanosleep": 115, "sched_getaffinity": 123, "sched_yield": 124,
-            "sigaltstack": 132, "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139,
-            "times": 153, "uname": 160, "getrusage": 165, "getcpu": 168, "gettimeofday": 169,
-            "getpid": 172, "gettid": 178, "sysinfo": 179, "brk": 214, "munmap": 215,
-            "mremap": 216, "mmap": 222, "mprotect": 226, "madvise": 233, "getrandom": 278,
-        },
-    ),
-}  # fmt: skip
-
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-_ARCHITECTURE_AT, _NUMBER_AT = 4, 0
-_KILL, _REFUSE, _ALLOW = 0x80000000, 0x00050000 | errno.EPERM, 0x7FFF0000
+_LANDLOCK_CREATE_RULESET: Final = 444
+_LANDLOCK_ADD_RULE: Final = 445
+_LANDLOCK_RESTRICT_SELF: Final = 446
+_RULE_PATH_BENEATH: Final = 1
+# All of Landlock's first version: from executing a file to making a symbolic link.
+_FILE_ACCESS: Final = (1 << 13) - 1
+_MAX_DESCRIPTORS: Final = 1 << 16
 
 
-class _Program(ctypes.Structure):
-    """`struct sock_fprog`."""
+@dataclass(frozen=True)
+class JobLimits:
+    """What the kernel bounds for one job: address space, processor time of its whole life."""
 
-    _fields_ = [("count", ctypes.c_ushort), ("filters", ctypes.c_char_p)]
+    memory_bytes: int
+    cpu_seconds: int
+
+
+class Report:
+    """Which measures are missing, as one line: "MEASURE: reason; MEASURE: reason"."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def lacks(self, measure: str, why: str) -> None:
+        self._lines.append(f"{measure}: {why}")
+
+    def refused(self, measure: str, call: str, number: int) -> None:
+        """A system call failed."""
+        self.lacks(measure, f"{errno.errorcode.get(number, number)} from {call}")
+
+    def add(self, text: str) -> None:
+        """Takes over another report's text."""
+        self._lines += [line for line in text.split("; ") if line]
+
+    def text(self) -> str:
+        return "; ".join(dict.fromkeys(self._lines))
 
 
 @lru_cache(maxsize=1)
@@ -82,108 +85,141 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def enter_sandbox() -> list[str]:
-    """No new privileges, no core files, no network.  Answers what could not be had, for the log."""
+def enter_sandbox(user: int, processes: int, report: Report) -> None:
+    """For the process that waits: another user, no capabilities, no network, no core files.
+
+    Args:
+        user: whom it becomes, as `own_user` or `shared_user` says.
+        processes: how many that user may have, 0 for no bound.
+        report: gets what could not be had.
+    """
+    _limit(resource.RLIMIT_CORE, 0, report)
     libc = _libc()
-    refused = []
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        refused.append("no_new_privs")
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     wanted = _CLONE_NEWNET | _CLONE_NEWIPC
-    if libc.unshare(wanted) != 0 and libc.unshare(_CLONE_NEWUSER | wanted) != 0:
-        refused.append("a network namespace of its own")
-    if platform.machine() not in _ALLOWED:
-        refused.append("a list of system calls")
-    return refused
+    left = libc.unshare(wanted) == 0
+    # Before there is a user namespace: inside one nobody can become another user of the machine.
+    if _become(user, report) and processes:
+        _limit(resource.RLIMIT_NPROC, processes, report)
+    # A process without privileges may have the network inside a user namespace of its own.
+    if not left and libc.unshare(_CLONE_NEWUSER | wanted) != 0:
+        report.refused(NETWORK_NAMESPACE, "unshare", ctypes.get_errno())
+    _drop_capabilities(report)
+    _forbid_gains(report)
 
 
-def limit_request(keep: int) -> None:
-    """In the child of a request: closes every descriptor but `keep` and stderr, bounds memory and
-    CPU time, and gives up every right."""
+def keep_folder(folder: int, report: Report) -> None:
+    """Leaves of the file system what is below an open folder (-1: nothing)."""
+    attributes = struct.pack("<Q", _FILE_ACCESS)
+    libc = _libc()
+    ruleset = libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(8), 0)
+    if ruleset < 0:
+        report.refused(LANDLOCK, "landlock_create_ruleset", ctypes.get_errno())
+        return
+    if folder >= 0:
+        rule = struct.pack("<Qi", _FILE_ACCESS, folder)
+        if libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0) != 0:
+            report.refused(LANDLOCK, "landlock_add_rule", ctypes.get_errno())
+    if libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+        report.refused(LANDLOCK, "landlock_restrict_self", ctypes.get_errno())
+    os.close(ruleset)
+
+
+def limit_request(keep: int, limits: JobLimits, report: Report) -> None:
+    """In a job: closes every descriptor but `keep` and stderr, bounds memory and processor time,
+    and gives up every right.
+    """
     os.closerange(3, keep)
-    os.closerange(keep + 1, 1 << 16)
-    for limit, value in (
-        (resource.RLIMIT_AS, REQUEST_BYTES),
-        (resource.RLIMIT_CPU, REQUEST_SECONDS),
-        (resource.RLIMIT_FSIZE, 1 << 20),
-    ):
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(limit, (value, value))
+    os.closerange(keep + 1, _MAX_DESCRIPTORS)
+    _limit(resource.RLIMIT_AS, limits.memory_bytes, report)
+    _limit(resource.RLIMIT_CPU, limits.cpu_seconds, report)
+    _limit(resource.RLIMIT_FSIZE, 1 << 20, report)
+    _limit(resource.RLIMIT_NPROC, 0, report)
     with contextlib.suppress(OSError):
         os.nice(5)  # a tenant's compilations come after the sessions' own work
-    _drop_user()
-    _drop_capabilities()
-    # Changing the user makes a process inspectable again, and a filter needs the other.
-    _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _filter_calls()
+    keep_folder(-1, report)
+    _drop_capabilities(report)
+    _forbid_gains(report)
+    _filter_calls(report)
 
 
-def _drop_user() -> None:
-    """A user that nobody else is: neither the daemon's files nor other processes are its own."""
+def _limit(what: int, most: int, report: Report) -> None:
+    try:
+        _, hard = resource.getrlimit(what)
+        value = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        resource.setrlimit(what, (value, value))
+    except (ValueError, OSError) as error:
+        report.refused(LIMITS, "setrlimit", getattr(error, "errno", 0) or 0)
+
+
+def own_user(pid: int = 0) -> int:
+    """The user that a compiler of root's daemon becomes and nobody else is, -1 elsewhere; pid 0:
+    this process.
+    """
+    return _user(pid or os.getpid())
+
+
+def _user(number: int) -> int:
     if os.geteuid() != 0:
-        return
-    user = FIRST_UID + os.getpid() % _UID_RANGE
-    with contextlib.suppress(OSError):
+        return -1
+    end, count = _users()
+    if end == 0 or end >= FIRST_UID + _UID_RANGE:
+        return FIRST_UID + number % _UID_RANGE
+    return end - 1 - number % max(count // 2, 1)
+
+
+def _users() -> tuple[int, int]:
+    """Where the users end that there are here, and how many there are up to there.
+
+    A container with user namespaces has fewer users than the machine.
+    """
+    end = count = 0
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/uid_map") as lines:
+        for line in lines:
+            inside, _, size = map(int, line.split())
+            if inside + size >= end:
+                end, count = inside + size, size
+    return end, count
+
+
+def shared_user() -> int:
+    """The same for compilers that root's own programs start: they share one folder of objects."""
+    return _user(_UID_RANGE - 1)
+
+
+def _become(user: int, report: Report) -> bool:
+    """Neither the daemon's files nor its processes are that user's."""
+    if user < 0:
+        report.lacks(OWN_USER, "the server does not run as root")
+        return False
+    try:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
+    except OSError as error:
+        report.refused(OWN_USER, "setresuid", error.errno or 0)
+        return False
+    return True
 
 
-def _drop_capabilities() -> None:
+def _drop_capabilities(report: Report) -> None:
     header = struct.pack("<Ii", _CAPABILITY_VERSION_3, 0)
-    _libc().capset(header, bytes(24))
+    if _libc().capset(header, bytes(24)) != 0:
+        report.refused(CAPABILITIES, "capset", ctypes.get_errno())
 
 
-def _filter_calls() -> None:
-    """Whatever is not listed is answered EPERM; a foreign calling convention ends the process."""
-    known = _ALLOWED.get(platform.machine())
-    if known is None:
+def _forbid_gains(report: Report) -> None:
+    """No new privileges by any program, and no look into this process by others of its user."""
+    if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        report.refused(NO_NEW_PRIVILEGES, "prctl", ctypes.get_errno())
+    if _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        report.refused(NOT_INSPECTABLE, "prctl", ctypes.get_errno())
+
+
+def _filter_calls(report: Report) -> None:
+    program = filter_program()
+    if program is None:
+        report.lacks(SYSTEM_CALLS, "the list of this machine's calls is not known")
         return
-    architecture, calls = known
-    program = [
-        (_LOAD, 0, 0, _ARCHITECTURE_AT),
-        (_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _NUMBER_AT),
-    ]
-    for number in calls.values():
-        program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
-    program.append((_RETURN, 0, 0, _REFUSE))
-    text = b"".join(struct.pack("<HBBI", *line) for line in program)
-    filters = _Program(len(program), text)
-    _libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filters), 0, 0)
-
-
-def spawn(job: Callable[[], bytes]) -> tuple[int, int]:
-    """A child at work: the pipe that its answer comes through, and its process id."""
-    reader, writer = os.pipe()
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _child(job, writer)
-        os.set_blocking(reader, False)
-    except OSError:
-        os.close(reader)
-        raise
-    finally:
-        os.close(writer)
-    return reader, pid
-
-
-def _child(job: Callable[[], bytes], writer: int) -> None:
-    """Works on one request and never returns."""
-    code = 1
-    try:
-        limit_request(writer)
-        body = memoryview(job())
-        while body:
-            body = body[os.write(writer, body) :]
-        code = 0
-    except (MemoryError, RecursionError):
-        code = EXIT_MEMORY
-    finally:
-        if code == 1:
-            sys.excepthook(*sys.exc_info())
-        os._exit(code)
+    argument = ctypes.byref(as_argument(program))
+    if _libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, argument, 0, 0) != 0:
+        report.refused(SYSTEM_CALLS, "prctl", ctypes.get_errno())

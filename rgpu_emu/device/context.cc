@@ -51,11 +51,17 @@ CUresult Context::Status() const {
 
 void Context::Fail(CUresult result) {
   if (cancelled()) return;
+  int first = CUDA_SUCCESS;
+  if (!failed_.compare_exchange_strong(first, result)) result = static_cast<CUresult>(first);
+  // Nobody hears of the error before the device is idle: a host that shares it can then give it to
+  // another process.
+  Device& device = TheDevice();
+  const bool all = result != CUDA_ERROR_ASSERT;
+  device.runner->StopAll(all ? nullptr : this, result);
+  sticky_.store(result);
+  if (!all) return;
   int none = CUDA_SUCCESS;
-  sticky_.compare_exchange_strong(none, result);
-  if (result == CUDA_ERROR_ASSERT) return;
-  none = CUDA_SUCCESS;
-  TheDevice().lost.compare_exchange_strong(none, result);
+  device.lost.compare_exchange_strong(none, result);
 }
 
 std::shared_ptr<Stream> Context::NewStream(StreamKind kind, int priority) {
@@ -113,8 +119,10 @@ bool Context::ReserveLocal(uint64_t per_thread, bool exactly) {
       TheDevice().limbo.Reap();
       if (!arena.Charge(more)) return false;
     }
+    TheDevice().runner->AddRoom(more);
     local_charged_ = want;
   } else if (exactly) {
+    TheDevice().runner->TakeRoom(local_charged_ - want);
     arena.Uncharge(local_charged_ - want);
     local_charged_ = want;
   }

@@ -23,9 +23,12 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // The sticky error, or CUDA_SUCCESS.
   CUresult Status() const;
-  // Keeps the first error.  All of them but CUDA_ERROR_ASSERT end the whole device for this
-  // process.
+  // Keeps the first error, and stops what runs: from then on no command of the context begins.  All
+  // errors but CUDA_ERROR_ASSERT end the whole device for this process, with every grid on it.
+  // Status tells of the error when the grids have stopped.
   void Fail(CUresult result);
+  // The error before Status tells of it.
+  const std::atomic<int>& failed() const { return failed_; }
 
   // Keeps an error of asynchronous work that does not end the context; the next wait of the host
   // returns it, once.
@@ -69,6 +72,7 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   void Drain();
 
+  std::atomic<int> failed_{CUDA_SUCCESS};
   std::atomic<int> sticky_{CUDA_SUCCESS};
   std::atomic<int> deferred_{CUDA_SUCCESS};
   std::atomic<bool> dying_{false};

@@ -58,12 +58,19 @@ Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   return {};
 }
 
+// NVIDIA's loader passes over PTX for targets later than its device, and takes the newest of the
+// others.
 bool Better(const Entry& entry, const Entry& best) {
-  if (best.kind != kKindPtx) return true;
-  const bool fits = entry.target <= kOwnTarget;
-  const bool best_fits = best.target <= kOwnTarget;
-  if (fits != best_fits) return fits;
-  return fits ? entry.target > best.target : entry.target < best.target;
+  if (entry.target > kOwnTarget) return false;
+  return best.kind != kKindPtx || entry.target > best.target;
+}
+
+Outcome TooNew(uint32_t oldest) {
+  const std::string own = std::to_string(kOwnTarget);
+  return {CUDA_ERROR_NO_BINARY_FOR_GPU, "the oldest PTX in this fatbin is for sm_" +
+                                            std::to_string(oldest) + ", and this device is sm_" +
+                                            own + ": build it for compute_" + own +
+                                            " or earlier as well"};
 }
 
 Outcome TextOf(const Entry& entry, std::vector<std::string>* ptx) {
@@ -108,12 +115,16 @@ Outcome ReadFatbin(std::span<const uint8_t> fatbin, std::vector<std::string>* pt
   size_t at = Read<uint16_t>(fatbin, 6);
   if (at < 16 || at > fatbin.size()) return Bad("a fatbin with a bad header");
   Entry best;
+  uint32_t oldest = 0;  // target of PTX
   while (at < fatbin.size()) {
     Entry entry;
     Outcome outcome = NextEntry(fatbin, &at, &entry);
     if (!outcome.ok()) return outcome;
-    if (entry.kind == kKindPtx && Better(entry, best)) best = entry;
+    if (entry.kind != kKindPtx) continue;
+    oldest = oldest == 0 ? entry.target : std::min(oldest, entry.target);
+    if (Better(entry, best)) best = entry;
   }
+  if (best.kind != kKindPtx && oldest != 0) return TooNew(oldest);
   if (best.kind != kKindPtx) return {CUDA_ERROR_NO_BINARY_FOR_GPU, ""};
   return TextOf(best, ptx);
 }

@@ -117,7 +117,8 @@ int BlocksPerSm(const EntryInfo& entry, int block_size, uint64_t dynamic_shared)
   blocks = std::min(blocks, kSharedPerSm / per_block);
   const int registers =
       RoundUp(std::max(1, static_cast<int>(entry.registers)) * kWarpSize, kRegisterGranule) * warps;
-  // The register count is an estimate: a launch is never refused for it.
+  // The register count is an estimate of at most kRegistersPerSm / kMaxThreadsPerBlock, so a block
+  // is never refused for it.
   return std::min(blocks, std::max(1, kRegistersPerSm / registers));
 }
 

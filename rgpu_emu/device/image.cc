@@ -1,5 +1,6 @@
 #include "rgpu_emu/device/image.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "rgpu_emu/device/fatbin.h"
@@ -30,7 +31,7 @@ bool IsContainer(const uint8_t* at) { return std::memcmp(at, kContainerMagic, 8)
 
 Outcome Bad(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
 
-Outcome ReadContainer(std::span<const uint8_t> image, std::vector<std::string>* ptx) {
+Outcome ReadContainer(std::span<const uint8_t> image, ImageText* text) {
   const auto count = Read<uint32_t>(image.data() + 16);
   size_t at = kContainerHeader;
   for (uint32_t i = 0; i < count; ++i) {
@@ -38,10 +39,12 @@ Outcome ReadContainer(std::span<const uint8_t> image, std::vector<std::string>* 
     const auto bytes = Read<uint32_t>(image.data() + at);
     at += 4;
     if (image.size() - at < bytes) return Bad("a linked image ends in the middle");
-    ptx->emplace_back(reinterpret_cast<const char*>(image.data() + at), bytes);
+    text->ptx.emplace_back(reinterpret_cast<const char*>(image.data() + at), bytes);
     at += bytes;
   }
-  return ptx->empty() ? Bad("a linked image without PTX") : Outcome{};
+  if (image.size() - at >= 4)
+    text->max_registers = TighterBound(text->max_registers, Read<uint32_t>(image.data() + at));
+  return text->ptx.empty() ? Bad("a linked image without PTX") : Outcome{};
 }
 
 bool LooksLikePtx(std::string_view text) {
@@ -54,42 +57,46 @@ bool LooksLikePtx(std::string_view text) {
   return false;
 }
 
-Outcome ReadText(std::string_view text, std::vector<std::string>* ptx) {
-  if (!LooksLikePtx(text)) return Bad("the image is neither PTX, nor a fatbin, nor an ELF file");
-  ptx->emplace_back(text);
+Outcome ReadText(std::string_view ptx, ImageText* text) {
+  if (!LooksLikePtx(ptx)) return Bad("the image is neither PTX, nor a fatbin, nor an ELF file");
+  text->ptx.emplace_back(ptx);
   return {};
 }
 
 }  // namespace
 
-Outcome ReadImage(const void* image, std::vector<std::string>* ptx) {
+uint32_t TighterBound(uint32_t a, uint32_t b) {
+  return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
+}
+
+Outcome ReadImage(const void* image, ImageText* text) {
   if (image == nullptr) return {CUDA_ERROR_INVALID_VALUE, "the image is null"};
   const auto* at = static_cast<const uint8_t*>(image);
   // Text may be shorter than a magic number, none of which holds a zero byte.
   if (strnlen(static_cast<const char*>(image), 4) == 4) {
     const auto magic = Read<uint32_t>(at);
     if (magic == kElfMagic) return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
-    if (magic == kWrapperMagic) return ReadImage(Read<const void*>(at + 8), ptx);
-    if (magic == kFatbinMagic) return ReadSizedImage({at, FatbinBytes(at)}, ptx);
+    if (magic == kWrapperMagic) return ReadImage(Read<const void*>(at + 8), text);
+    if (magic == kFatbinMagic) return ReadSizedImage({at, FatbinBytes(at)}, text);
     if (magic == Read<uint32_t>(reinterpret_cast<const uint8_t*>(kContainerMagic)) &&
         IsContainer(at)) {
       const auto bytes = Read<uint64_t>(at + 8);
       if (bytes < kContainerHeader || bytes > kLargestImage)
         return Bad("a linked image with a bad length");
-      return ReadContainer({at, bytes}, ptx);
+      return ReadContainer({at, bytes}, text);
     }
   }
   return ReadText(
       {static_cast<const char*>(image), strnlen(static_cast<const char*>(image), kLargestImage)},
-      ptx);
+      text);
 }
 
-Outcome ReadSizedImage(std::span<const uint8_t> image, std::vector<std::string>* ptx) {
+Outcome ReadSizedImage(std::span<const uint8_t> image, ImageText* text) {
   if (image.empty()) return Bad("an empty image");
   if (image.size() >= 4 && Read<uint32_t>(image.data()) == kElfMagic)
     return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
   if (image.size() >= 4 && Read<uint32_t>(image.data()) == kFatbinMagic) {
-    Outcome outcome = ReadFatbin(image, ptx);
+    Outcome outcome = ReadFatbin(image, &text->ptx);
     if (outcome.result == CUDA_ERROR_NO_BINARY_FOR_GPU && outcome.message.empty())
       outcome.message = kSendPtx;
     return outcome;
@@ -97,29 +104,31 @@ Outcome ReadSizedImage(std::span<const uint8_t> image, std::vector<std::string>*
   if (image.size() >= kContainerHeader && IsContainer(image.data())) {
     if (Read<uint64_t>(image.data() + 8) != image.size())
       return Bad("a linked image with a bad length");
-    return ReadContainer(image, ptx);
+    return ReadContainer(image, text);
   }
-  const auto* text = reinterpret_cast<const char*>(image.data());
-  return ReadText({text, strnlen(text, image.size())}, ptx);
+  const auto* ptx = reinterpret_cast<const char*>(image.data());
+  return ReadText({ptx, strnlen(ptx, image.size())}, text);
 }
 
-std::vector<uint8_t> WriteContainer(const std::vector<std::string>& ptx) {
+std::vector<uint8_t> WriteContainer(const ImageText& text) {
   std::vector<uint8_t> out;
   const auto put = [&out](const void* data, size_t bytes) {
     const auto* from = static_cast<const uint8_t*>(data);
     out.insert(out.end(), from, from + bytes);
   };
   uint64_t total = kContainerHeader;
-  for (const std::string& text : ptx) total += 4 + text.size();
-  const auto count = static_cast<uint32_t>(ptx.size());
+  for (const std::string& ptx : text.ptx) total += 4 + ptx.size();
+  if (text.max_registers != 0) total += 4;
+  const auto count = static_cast<uint32_t>(text.ptx.size());
   put(kContainerMagic, 8);
   put(&total, sizeof(total));
   put(&count, sizeof(count));
-  for (const std::string& text : ptx) {
-    const auto bytes = static_cast<uint32_t>(text.size());
+  for (const std::string& ptx : text.ptx) {
+    const auto bytes = static_cast<uint32_t>(ptx.size());
     put(&bytes, sizeof(bytes));
-    put(text.data(), text.size());
+    put(ptx.data(), ptx.size());
   }
+  if (text.max_registers != 0) put(&text.max_registers, sizeof(text.max_registers));
   return out;
 }
 

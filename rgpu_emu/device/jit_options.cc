@@ -16,6 +16,9 @@ JitOptions::JitOptions(unsigned count, CUjit_option* options, void** values) {
     // Values are stored in the pointer itself.
     const auto number = static_cast<uint32_t>(reinterpret_cast<uint64_t>(values[i]));
     switch (options[i]) {
+      case CU_JIT_MAX_REGISTERS:
+        max_registers_ = number;
+        break;
       case CU_JIT_WALL_TIME:
         wall_time_ = &values[i];
         break;

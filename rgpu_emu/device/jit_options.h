@@ -16,6 +16,8 @@ class JitOptions {
 
   // CUDA_ERROR_INVALID_VALUE when arrays are missing.
   CUresult status() const { return status_; }
+  // CU_JIT_MAX_REGISTERS; 0: no bound.
+  uint32_t max_registers() const { return max_registers_; }
   // Both append to what was written before and set the size option to the bytes written.
   void Info(std::string_view text);
   void Error(std::string_view text);
@@ -34,6 +36,7 @@ class JitOptions {
   Log info_;
   Log error_;
   void** wall_time_ = nullptr;
+  uint32_t max_registers_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -7,7 +7,7 @@
 
 namespace rgpu::emu {
 
-inline constexpr uint32_t kKernelAbi = 1;
+inline constexpr uint32_t kKernelAbi = 2;
 
 struct BlockInfo;
 
@@ -40,8 +40,10 @@ enum ThreadOp : uint32_t {
   kOpReduxOr = 22,
   kOpReduxXor = 23,
   kOpWarpSync = 24,
-  kOpActiveMask = 25,  // result: mask of the threads that have come here when nobody else can run
-  kOpYield = 26,       // back-edge of a spinning loop, nanosleep (value: ns)
+  // a: number of the instruction, place: where the thread is; result: mask of the threads with the
+  // same ones.  Answered when nobody else in the warp can run, to the lowest place first.
+  kOpActiveMask = 25,
+  kOpYield = 26,  // back-edge of a spinning loop, nanosleep (value: ns)
 };
 
 // One per thread of the block, written by the kernel before it suspends.  64 bytes.
@@ -52,7 +54,8 @@ struct ThreadState {
   uint32_t b;       // 12
   uint64_t value;   // 16
   uint64_t result;  // 24: written by the scheduler before it resumes the thread
-  uint64_t reserved[4];
+  // 32: loops and rounds around an activemask, then the place itself (rgpu_emu/lower/places.py)
+  uint64_t place[4];
 };
 static_assert(sizeof(ThreadState) == 64);
 

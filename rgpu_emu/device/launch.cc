@@ -45,13 +45,27 @@ CUresult RunLaunch(const PendingLaunch& pending) {
   FaultInfo fault;
   const CUresult result = TheDevice().runner->RunGrid(pending.launch, &fault);
   if (result == CUDA_SUCCESS || pending.module->owner()->cancelled()) return CUDA_SUCCESS;
-  base::Log(base::Level::kError, "kernel %s: %s", pending.launch.name, fault.message.c_str());
+  if (!fault.message.empty()) {
+    base::Log(base::Level::kError, "kernel %s: %s", pending.launch.name, fault.message.c_str());
+  }
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // No memory for local or shared windows: the launch is lost, the context goes on.
     pending.module->owner()->Defer(result);
     return CUDA_SUCCESS;
   }
   return result;
+}
+
+// Whether a block can ever run, and all of a cooperative grid at the same time.
+CUresult CheckMemory(const Kernel& kernel, const LaunchShape& shape) {
+  const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+  const uint64_t shared = uint64_t{kernel.static_shared_bytes()} + shape.dynamic_shared;
+  const GridRunner& runner = *TheDevice().runner;
+  if (!runner.Fits(kernel, threads, shared, 1)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  const uint64_t blocks = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+  return !shape.cooperative || runner.Fits(kernel, threads, shared, blocks)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
 }  // namespace
@@ -86,8 +100,9 @@ CUresult CheckShape(const Function& function, const LaunchShape& shape) {
     blocks *= shape.grid[i];
   }
   const EntryInfo& entry = function.info();
-  if (threads > static_cast<uint64_t>(kMaxThreadsPerBlock)) return CUDA_ERROR_INVALID_VALUE;
-  if (threads > static_cast<uint64_t>(MaxThreads(entry))) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  // The kernel's own bound (.maxntid) is an invalid value, too; only a lack of registers is
+  // LAUNCH_OUT_OF_RESOURCES, and every block has enough of those here (see BlocksPerSm).
+  if (threads > static_cast<uint64_t>(MaxThreads(entry))) return CUDA_ERROR_INVALID_VALUE;
   if (shape.dynamic_shared > MaxDynamicShared(entry, *function.state))
     return CUDA_ERROR_INVALID_VALUE;
   // Every block of a cooperative grid has to run at the same time as all others.
@@ -102,6 +117,7 @@ CUresult PushLaunch(const std::shared_ptr<Function>& function,
   auto pending = std::make_shared<PendingLaunch>();
   const Outcome lowered = function->module()->code()->Lower(function->entry, &pending->kernel);
   if (!lowered.ok()) return lowered.result;
+  if (const CUresult fits = CheckMemory(*pending->kernel, shape); fits != CUDA_SUCCESS) return fits;
   // As a driver does, the first launch that needs more local memory than the default stack provides
   // it for every thread that can be resident, and it stays.
   if (!stream->context()->ReserveLocal(pending->kernel->local_bytes()))
@@ -118,6 +134,7 @@ CUresult PushLaunch(const std::shared_ptr<Function>& function,
   launch.params = pending->params.data();
   launch.param_bytes = static_cast<uint32_t>(pending->params.size());
   launch.owner = stream->context().get();
+  launch.failed = &stream->context()->failed();
   Command command;
   command.run = [pending] { return RunLaunch(*pending); };
   return stream->Push(std::move(command));

@@ -69,6 +69,8 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* na
   if (const CUresult bad = FindLibrary(library, &object); bad != CUDA_SUCCESS) return bad;
   const int entry = object->code()->FindEntry(name);
   if (entry < 0) return CUDA_ERROR_NOT_FOUND;
+  const CUresult refused = object->code()->Refused(static_cast<size_t>(entry));
+  if (refused != CUDA_SUCCESS) return refused;
   *pKernel = As<CUkernel>(object->KernelOf(static_cast<size_t>(entry))->handle);
   return CUDA_SUCCESS;
 }
@@ -86,9 +88,12 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, C
   std::shared_ptr<Library> object;
   if (const CUresult bad = FindLibrary(lib, &object); bad != CUDA_SUCCESS) return bad;
   const size_t count = object->code()->info().entries.size();
-  for (size_t i = 0; i < numKernels; ++i)
+  CUresult refused = CUDA_SUCCESS;  // as cuModuleEnumerateFunctions
+  for (size_t i = 0; i < numKernels; ++i) {
     kernels[i] = i < count ? As<CUkernel>(object->KernelOf(i)->handle) : nullptr;
-  return CUDA_SUCCESS;
+    if (i < count && refused == CUDA_SUCCESS) refused = object->code()->Refused(i);
+  }
+  return refused;
 }
 
 CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
@@ -111,7 +116,8 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
   if (pFunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (TheDevice().kernels.Find(Raw(kernel)) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Function> function;
-  const CUresult found = FindFunction(As<CUfunction>(Raw(kernel)), &function);
+  CUresult found = FindFunction(As<CUfunction>(Raw(kernel)), &function);
+  if (found == CUDA_SUCCESS) found = function->module()->code()->Refused(function->entry);
   if (found == CUDA_SUCCESS) *pFunc = As<CUfunction>(function->handle);
   return found;
 }

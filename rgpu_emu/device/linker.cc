@@ -14,10 +14,12 @@ class LinkState {
 
   CUresult Add(CUjitInputType type, std::span<const uint8_t> data, JitOptions* own) {
     const std::lock_guard lock(mutex_);
-    std::vector<std::string> texts;
-    Outcome outcome = Read(type, data, &texts);
+    ImageText text;
+    Outcome outcome = Read(type, data, &text);
     if (outcome.ok()) {
-      for (std::string& text : texts) inputs_.push_back(std::move(text));
+      for (std::string& ptx : text.ptx) linked_.ptx.push_back(std::move(ptx));
+      linked_.max_registers = TighterBound(linked_.max_registers, text.max_registers);
+      linked_.max_registers = TighterBound(linked_.max_registers, own->max_registers());
       return CUDA_SUCCESS;
     }
     // A log of its own comes first; the link's log has it as well.
@@ -27,28 +29,28 @@ class LinkState {
 
   CUresult Complete(void** out, size_t* bytes) {
     const std::lock_guard lock(mutex_);
-    if (inputs_.empty()) return CUDA_ERROR_INVALID_VALUE;
-    const std::vector<std::string_view> views(inputs_.begin(), inputs_.end());
+    if (linked_.ptx.empty()) return CUDA_ERROR_INVALID_VALUE;
+    const std::vector<std::string_view> views(linked_.ptx.begin(), linked_.ptx.end());
     std::string log;
     const Outcome outcome = TheDevice().compiler->Link(views, &log);
     if (outcome.ok()) options_.Info(log);
     const CUresult result = Report(outcome, &options_);
     if (result != CUDA_SUCCESS) return result;
-    image_ = WriteContainer(inputs_);
+    linked_.max_registers = TighterBound(linked_.max_registers, options_.max_registers());
+    image_ = WriteContainer(linked_);
     *out = image_.data();
     if (bytes != nullptr) *bytes = image_.size();
     return CUDA_SUCCESS;
   }
 
  private:
-  static Outcome Read(CUjitInputType type, std::span<const uint8_t> data,
-                      std::vector<std::string>* texts) {
+  static Outcome Read(CUjitInputType type, std::span<const uint8_t> data, ImageText* text) {
     switch (type) {
       case CU_JIT_INPUT_PTX:
       case CU_JIT_INPUT_FATBINARY:
       case CU_JIT_INPUT_CUBIN:
       case CU_JIT_INPUT_OBJECT:
-        return ReadSizedImage(data, texts);
+        return ReadSizedImage(data, text);
       case CU_JIT_INPUT_LIBRARY:
         return {CUDA_ERROR_NO_BINARY_FOR_GPU,
                 "the emulated device links PTX, not archives of device code: add the PTX of the "
@@ -60,7 +62,7 @@ class LinkState {
 
   std::mutex mutex_;
   JitOptions options_;  // writes into the program's buffers, which live until cuLinkDestroy
-  std::vector<std::string> inputs_;
+  ImageText linked_;
   std::vector<uint8_t> image_;
 };
 

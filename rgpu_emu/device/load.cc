@@ -24,10 +24,15 @@ CUresult Report(const Outcome& outcome, JitOptions* options) {
 
 CUresult LoadCode(const void* image, JitOptions* options, std::shared_ptr<ModuleCode>* code) {
   if (options->status() != CUDA_SUCCESS) return options->status();
-  std::vector<std::string> ptx;
-  Outcome outcome = ReadImage(image, &ptx);
-  if (outcome.ok()) outcome = ModuleCode::Load(ptx, code);
-  if (outcome.ok()) options->Info((*code)->info().log);
+  ImageText text;
+  Outcome outcome = ReadImage(image, &text);
+  text.max_registers = TighterBound(text.max_registers, options->max_registers());
+  if (outcome.ok()) outcome = ModuleCode::Load(text, code);
+  if (outcome.ok()) {
+    options->Info((*code)->info().log);
+    const std::string& warnings = (*code)->info().log;
+    if (!warnings.empty()) base::Log(base::Level::kInfo, "%s", warnings.c_str());
+  }
   return Report(outcome, options);
 }
 

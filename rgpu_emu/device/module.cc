@@ -1,5 +1,6 @@
 #include "rgpu_emu/device/module.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/hostile.h"
 #include "rgpu_emu/device/kernel_abi.h"
+#include "rgpu_emu/device/reason.h"
 
 namespace rgpu::emu {
 namespace {
@@ -23,11 +25,14 @@ int Find(const List& list, std::string_view name) {
 
 }  // namespace
 
-Outcome ModuleCode::Load(const std::vector<std::string>& ptx, std::shared_ptr<ModuleCode>* code) {
-  const std::vector<std::string_view> views(ptx.begin(), ptx.end());
+Outcome ModuleCode::Load(const ImageText& text, std::shared_ptr<ModuleCode>* code) {
+  const std::vector<std::string_view> views(text.ptx.begin(), text.ptx.end());
   auto made = std::make_shared<ModuleCode>();
   Outcome outcome = TheDevice().compiler->Load(views, &made->loaded_);
   if (!outcome.ok()) return outcome;
+  for (EntryInfo& entry : made->loaded_.entries) {
+    if (text.max_registers != 0) entry.registers = std::min(entry.registers, text.max_registers);
+  }
   made->kernels_.resize(made->loaded_.entries.size());
   *code = std::move(made);
   return {};
@@ -40,7 +45,14 @@ int ModuleCode::FindGlobal(std::string_view name) const {
   return found >= 0 && loaded_.globals[static_cast<size_t>(found)].visible ? found : -1;
 }
 
+CUresult ModuleCode::Refused(size_t entry) const {
+  const Outcome& refusal = loaded_.entries[entry].refusal;
+  if (!refusal.ok()) NoteReason(refusal.message);
+  return refusal.result;
+}
+
 Outcome ModuleCode::Lower(size_t entry, std::shared_ptr<const Kernel>* kernel) {
+  if (Refused(entry) != CUDA_SUCCESS) return loaded_.entries[entry].refusal;
   if ((*kernel = Known(entry)) != nullptr) return {};
   // Launches of other kernels do not wait for this one.
   const std::lock_guard one_at_a_time(lowering_);
@@ -49,8 +61,7 @@ Outcome ModuleCode::Lower(size_t entry, std::shared_ptr<const Kernel>* kernel) {
   Outcome outcome = TheDevice().compiler->Lower(&loaded_, loaded_.entries[entry].name, &code);
   if (outcome.ok()) outcome = Kernel::Make(code, loaded_.functions.size(), kernel);
   if (!outcome.ok()) {
-    base::Log(base::Level::kError, "kernel %s: %s", loaded_.entries[entry].name.c_str(),
-              outcome.message.c_str());
+    NoteReason("kernel " + loaded_.entries[entry].name + ": " + outcome.message);
     return outcome;
   }
   const std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@
 #include "rgpu_emu/device/context.h"
 #include "rgpu_emu/device/exec/kernel.h"
 #include "rgpu_emu/device/exec/module.h"
+#include "rgpu_emu/device/image.h"
 
 namespace rgpu::emu {
 
@@ -23,13 +24,15 @@ namespace rgpu::emu {
 class ModuleCode {
  public:
   // Parses and checks; nothing is lowered yet.
-  static Outcome Load(const std::vector<std::string>& ptx, std::shared_ptr<ModuleCode>* code);
+  static Outcome Load(const ImageText& text, std::shared_ptr<ModuleCode>* code);
 
   const LoadedModule& info() const { return loaded_; }
   // -1: none.
   int FindEntry(std::string_view name) const;
   int FindGlobal(std::string_view name) const;
 
+  // What this entry uses that the device lacks, if so; noted for `LastReason`.
+  CUresult Refused(size_t entry) const;
   // Compiles on the first call for this entry; the caller waits.
   Outcome Lower(size_t entry, std::shared_ptr<const Kernel>* kernel);
   bool Lowered(size_t entry) { return Known(entry) != nullptr; }

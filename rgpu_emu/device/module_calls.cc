@@ -74,6 +74,8 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
   if (const CUresult status = module->context()->Status(); status != CUDA_SUCCESS) return status;
   const int entry = module->code()->FindEntry(name);
   if (entry < 0) return CUDA_ERROR_NOT_FOUND;
+  const CUresult refused = module->code()->Refused(static_cast<size_t>(entry));
+  if (refused != CUDA_SUCCESS) return refused;
   *hfunc = As<CUfunction>(module->FunctionOf(static_cast<size_t>(entry), nullptr)->handle);
   return CUDA_SUCCESS;
 }
@@ -92,10 +94,13 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
   std::shared_ptr<Module> module;
   if (const CUresult bad = FindModule(mod, &module); bad != CUDA_SUCCESS) return bad;
   const size_t count = module->code()->info().entries.size();
+  CUresult refused = CUDA_SUCCESS;
   for (size_t i = 0; i < numFunctions; ++i) {
     functions[i] = i < count ? As<CUfunction>(module->FunctionOf(i, nullptr)->handle) : nullptr;
+    // A refused one has a handle that tells its name, and the call says that it is among them.
+    if (i < count && refused == CUDA_SUCCESS) refused = module->code()->Refused(i);
   }
-  return CUDA_SUCCESS;
+  return refused;
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {

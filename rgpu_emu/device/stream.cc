@@ -3,14 +3,19 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <chrono>
 #include <utility>
 
 #include "rgpu_emu/device/context.h"
+#include "rgpu_emu/device/exec/grid.h"
 #include "rgpu_emu/device/handles.h"
 #include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
 namespace {
+
+// A stream without work for so long gives up its thread: a session may have thousands of streams.
+constexpr auto kIdleTime = std::chrono::milliseconds(200);
 
 std::atomic<uint64_t> next_stream_id{16};
 
@@ -124,15 +129,15 @@ void Stream::WaitFor(uint64_t seq) {
 }
 
 void Stream::Close() {
-  bool never_ran = false;
+  bool idle = false;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
-    never_ran = !started_;
+    idle = !started_;
     work_.notify_all();
     done_.notify_all();
   }
-  if (never_ran) context_->Forget(this);
+  if (idle) context_->Forget(this);
 }
 
 bool Stream::StartThread() {
@@ -147,6 +152,7 @@ bool Stream::StartThread() {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setguardsize(&attributes, size_t{1} << 20);
+  pthread_attr_setstacksize(&attributes, kKernelStackBytes);
   pthread_t thread;
   const int error = pthread_create(&thread, &attributes, &Stream::Entry, self);
   pthread_attr_destroy(&attributes);
@@ -172,8 +178,14 @@ void Stream::Main() {
     Command command;
     {
       std::unique_lock lock(mutex_);
-      work_.wait(lock, [&] { return !queue_.empty() || closed_; });
-      if (queue_.empty()) break;
+      // The clock is asked only where there is nothing to do.
+      const auto ready = [&] { return !queue_.empty() || closed_; };
+      if (!ready()) work_.wait_for(lock, kIdleTime, ready);
+      if (queue_.empty()) {
+        if (closed_) break;
+        started_ = false;  // the next command starts another thread
+        return;
+      }
       command = std::move(queue_.front());
     }
     RunOne(&command);
@@ -193,7 +205,9 @@ void Stream::Main() {
 void Stream::RunOne(Command* command) {
   WaitAll(command->after);
   HostilePause();
-  if (context_->Status() != CUDA_SUCCESS && !command->always) return;
+  const bool failed =
+      context_->failed().load() != CUDA_SUCCESS || context_->Status() != CUDA_SUCCESS;
+  if (failed && !command->always) return;
   if (context_->cancelled() && !command->always) return;
   const CUresult result = command->run();
   if (result != CUDA_SUCCESS) context_->Fail(result);

@@ -1,5 +1,5 @@
-// Streams: ordered queues of commands, each run by a thread of its own that starts with the first
-// command.
+// Streams: ordered queues of commands, each run by a thread of its own.  The thread starts with a
+// command and ends when the stream has been without work for a while.
 #pragma once
 
 #include <atomic>
@@ -91,7 +91,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   uint32_t pushing_ = 0;  // that wait for room in the queue
   std::atomic<uint64_t> issued_{0};
   std::atomic<uint64_t> completed_{0};
-  bool started_ = false;
+  bool started_ = false;  // it has a thread
   bool closed_ = false;
 };
 

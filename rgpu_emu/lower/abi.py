@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNEL_ABI: Final = 1
+KERNEL_ABI: Final = 2
 
 KIND_LOOP: Final = 0
 KIND_COROUTINE: Final = 1
@@ -46,7 +46,7 @@ OP: Final[dict[str, int]] = {
 }
 
 THREAD_BYTES: Final = 64
-THREAD: Final = {"op": 0, "mask": 4, "a": 8, "b": 12, "value": 16, "result": 24}
+THREAD: Final = {"op": 0, "mask": 4, "a": 8, "b": 12, "value": 16, "result": 24, "place": 32}
 
 RUNTIME: Final = {
     "trap": 0,

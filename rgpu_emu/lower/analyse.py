@@ -43,6 +43,8 @@ class Reach:
         functions: reached device functions, callers first.
         suspends: functions that contain a suspend point, directly or through a direct call.
         inline: functions that must be emitted into their callers (they suspend, or end the thread).
+        meets: functions that ask which threads are together (`activemask`), directly or through a
+            direct call.
         recursive: functions on a cycle of calls, and all that can be called by pointer.
         indirect: whether anything calls by pointer.
         spins: back-edges that yield, by function.
@@ -56,6 +58,7 @@ class Reach:
     functions: list[Function] = field(default_factory=list)
     suspends: set[Function] = field(default_factory=set)
     inline: set[Function] = field(default_factory=set)
+    meets: set[Function] = field(default_factory=set)
     recursive: set[Function] = field(default_factory=set)
     indirect: bool = False
     spins: dict[Function, set[int]] = field(default_factory=dict)
@@ -87,13 +90,13 @@ def reach(program: Program, entry: Function) -> Reach:
         body = function.body()
         found.instructions += sum(isinstance(i, Instr) for i in body.code)
         found.spins[function] = spinning_branches(body)
-    found.suspends = _closure(edges, {f for f in edges if _suspends(f, found.spins[f])})
-    found.inline = _closure(
-        edges, {f for f in edges if _suspends(f, found.spins[f]) or _exits(f)}
-    ) - {entry}
     found.recursive = {f for f in edges if f in _descendants(edges, edges[f])}
     if found.indirect:
         found.recursive |= set(program.tokens)
+    suspend = {f for f in edges if _suspends(f, found.spins[f], sleeps=f not in found.recursive)}
+    found.suspends = _closure(edges, suspend)
+    found.inline = _closure(edges, suspend | {f for f in edges if _exits(f)}) - {entry}
+    found.meets = _closure(edges, {f for f in edges if _holds(f, frozenset(("activemask",)))})
     found.bar_only = all(_bar_only(f, found.spins[f]) for f in found.functions)
     found.shares = found.indirect or any(_shares(f) for f in found.functions)
     _refuse(program, found)
@@ -115,10 +118,13 @@ def _calls_indirectly(function: Function) -> bool:
     )
 
 
-def _suspends(function: Function, spins: set[int]) -> bool:
-    return bool(spins) or any(
-        isinstance(i, Instr) and i.form.row.lower in SYNC for i in function.body().code
-    )
+def _suspends(function: Function, spins: set[int], *, sleeps: bool) -> bool:
+    """`sleeps`: nanosleep suspends in this function."""
+    return bool(spins) or _holds(function, SYNC if sleeps else SYNC - {"nanosleep"})
+
+
+def _holds(function: Function, lowerings: frozenset[str]) -> bool:
+    return any(isinstance(i, Instr) and i.form.row.lower in lowerings for i in function.body().code)
 
 
 def _shares(function: Function) -> bool:
@@ -132,9 +138,7 @@ def _shares(function: Function) -> bool:
 
 
 def _exits(function: Function) -> bool:
-    return any(
-        isinstance(i, Instr) and i.form.row.lower == "exit_thread" for i in function.body().code
-    )
+    return _holds(function, frozenset(("exit_thread",)))
 
 
 def _bar_only(function: Function, spins: set[int]) -> bool:

@@ -51,7 +51,7 @@ def call(e: FunctionEmitter, i: Instr) -> None:
     if function is None:
         _runtime(e, found)
         return
-    _check_fit(found, function.prototype, found.callee)
+    _check_fit(found, function.prototype, found.callee, by_name=True)
     if function in e.unit.reach.inline:
         _inline(e, found, function)
         return
@@ -61,9 +61,13 @@ def call(e: FunctionEmitter, i: Instr) -> None:
     _finish(e, found, function.prototype, e.unit.function_name(function), arguments)
 
 
-def _check_fit(found: Call, prototype: Prototype, name: str) -> None:
+def _check_fit(found: Call, prototype: Prototype, name: str, *, by_name: bool) -> None:
+    """Called by name, a function may have a result on one side only: an input may declare it with
+    one while another defines it without, or the reverse, and NVIDIA's linker takes both."""
     for have, want in ((found.arguments, prototype.params), (found.results, prototype.results)):
         if len(have) != len(want):
+            if by_name and have is found.results and not (have and want):
+                continue
             raise PtxError(f"the call of {name} does not fit its parameters")
         for operand, variable in zip(have, want, strict=True):
             size = _size(operand)
@@ -107,16 +111,35 @@ def _finish(
     local = e.op(f"add i64 %lsp, {FRAME_SIZE}")
     env = ["ptr %bi", "i32 %tx", "i32 %ty", "i32 %tz", f"i64 {local}"]
     if prototype.results and result == "void":
-        arguments = [*arguments, f"ptr {_storage(e, found.results[0])}"]
+        arguments = [*arguments, f"ptr {_result_place(e, found, prototype)}"]
     text = f"call {result} {callee}({', '.join(env + arguments)})"
     if result == "void":
         e.line(text)
-    else:
+    elif found.results:
         store_result(e, found.results[0], e.op(text), result)
+    else:
+        e.op(text)
+    if not prototype.results:
+        _clear_results(e, found)
     if prototype.noreturn:
         # The callee's word is not to be trusted: it may return all the same.
         e.line(f"br label %{e.trap_block(CUDA_ERROR_LAUNCH_FAILED)}")
         e.dead()
+
+
+def _result_place(e: FunctionEmitter, found: Call, prototype: Prototype) -> str:
+    if found.results and not isinstance(found.results[0], Sink):
+        return _storage(e, found.results[0])
+    return e.alloca(f"[{prototype.results[0].bytes} x i8]", align=16)
+
+
+def _clear_results(e: FunctionEmitter, found: Call) -> None:
+    """What a function without a result gives a caller that expects one: zero, always."""
+    for target in found.results:
+        if isinstance(target, Sym) and target.variable is not None:
+            e.clear(_storage(e, target), target.variable.bytes)
+        elif isinstance(target, Reg):
+            e.write(target, "0", f"i{max(target.type.bits, 8)}")
 
 
 def store_result(e: FunctionEmitter, target: Operand, value: str, kind: str) -> None:
@@ -179,7 +202,9 @@ def _inline(e: FunctionEmitter, found: Call, function: Function) -> None:
     emit_body(e)
     e.start(frame.exit)
     e.frame, e.depth, e.position = caller, e.depth - 1, position
-    for operand, variable in zip(found.results, function.prototype.results, strict=True):
+    if not function.prototype.results:
+        _clear_results(e, found)
+    for operand, variable in zip(found.results, function.prototype.results, strict=False):
         if isinstance(operand, Sym):
             e.copy(_storage(e, operand), frame.scratch(variable), variable.bytes)
         elif not isinstance(operand, Sink):
@@ -211,7 +236,7 @@ def block_layout(prototype: Prototype) -> tuple[list[int], int]:
 
 def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
     prototype = _prototype(e, found.prototype)
-    _check_fit(found, prototype, callee.name)
+    _check_fit(found, prototype, callee.name, by_name=False)
     offsets, size = block_layout(prototype)
     block = e.alloca(f"[{size} x i8]", align=16, zero=True)
     places = [e.op(f"getelementptr i8, ptr {block}, i64 {at}") for at in offsets]

@@ -24,6 +24,8 @@ def _jump(e: FunctionEmitter, label: LabelRef) -> None:
         e.poll()
         if e.position in e.unit.reach.spins.get(e.frame.function, ()):
             suspend(e, "yield", value="0")
+    if e.frame.places is not None:
+        e.frame.places.go(e.position, target.position)
     e.line(f"br label %{e.frame.label(target)}")
 
 
@@ -75,8 +77,12 @@ def trap(e: FunctionEmitter, i: Instr) -> None:
 def emit_body(e: FunctionEmitter) -> None:
     """Emits the frame's body; falls to the frame's exit block, which it does not define."""
     frame = e.frame
+    if frame.places is not None:
+        frame.places.begin()
     for position, item in enumerate(frame.body.code):
         if isinstance(item, Label):
+            if frame.places is not None and position:
+                frame.places.go(position - 1, position)
             e.line(f"br label %{frame.label(item)}")
             e.start(frame.label(item))
             continue

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower import abi
 from rgpu_emu.lower.frame import Frame
+from rgpu_emu.lower.places import Places
 from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_TIMEOUT, PtxError
 from rgpu_emu.ptx.operands import Imm, Instr, Not, Operand, Pair, Reg, Sink, Special, Sym
 
@@ -82,6 +83,7 @@ class FunctionEmitter:
         self.thread_exit = ""
         self.local_top = 0
         self._frames = 0
+        self._meetings = 0
         self._stack_bytes = 0
         self._next = 0
         self._env: dict[str, str] = {}
@@ -119,14 +121,18 @@ class FunctionEmitter:
         name = f"%a{self._next}"
         self.entry.append(f"{name} = alloca {kind}" + (f", align {align}" if align else ""))
         if zero and kind[0] == "[":
-            size = kind[1:].split(" ", 1)[0]
-            self.unit.declare("void", "llvm.memset.p0.i64", ["ptr", "i8", "i64", "i1"])
-            self.entry.append(
-                f"call void @llvm.memset.p0.i64(ptr {name}, i8 0, i64 {size}, i1 false)"
-            )
+            self.entry.append(self._cleared(name, int(words[0])))
         elif zero:
             self.entry.append(f"store {kind} {ZERO.get(kind, '0')}, ptr {name}")
         return name
+
+    def _cleared(self, name: str, size: int) -> str:
+        self.unit.declare("void", "llvm.memset.p0.i64", ["ptr", "i8", "i64", "i1"])
+        return f"call void @llvm.memset.p0.i64(ptr {name}, i8 0, i64 {size}, i1 false)"
+
+    def clear(self, name: str, size: int) -> None:
+        """Fills a place with zero."""
+        self.line(self._cleared(name, size))
 
     def library(self, name: str) -> str:
         """The name of a helper function of fplib, which the unit will contain."""
@@ -150,7 +156,17 @@ class FunctionEmitter:
     def new_frame(self, function: Function) -> Frame:
         """A frame for a body that is emitted into this function."""
         self._frames += 1
-        return Frame(self, function, self._frames)
+        frame = Frame(self, function, self._frames)
+        if function in self.unit.reach.meets:
+            caller = self.frame.places if self._frames > 1 else None
+            outer = caller.words(self.position) if caller is not None else []
+            frame.places = Places(self, frame.body, outer)
+        return frame
+
+    def next_meeting(self) -> int:
+        """A number for one more place where threads meet."""
+        self._meetings += 1
+        return self._meetings
 
     def reserve_local(self, size: int, align: int) -> int:
         """Part of this function's local frame; its offset."""

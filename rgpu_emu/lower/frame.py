@@ -10,6 +10,7 @@ from rgpu_emu.ptx.errors import PtxError
 from rgpu_emu.ptx.operands import Body, Label, LabelRef, Reg, Variable
 
 if TYPE_CHECKING:
+    from rgpu_emu.lower.places import Places
     from rgpu_emu.ptx.module import Function
 
 
@@ -44,6 +45,7 @@ class Frame:
         self.storage: dict[int, str] = {}
         self.param_offsets: dict[int, int] = {}
         self.param_copy = -1
+        self.places: Places | None = None
         self._carry = ""
         self._slots: dict[int, str] = {}
         for variable in self.body.local:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower import abi
 from rgpu_emu.lower.compare import write_pair
+from rgpu_emu.lower.places import WORDS
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.lower.special import lane_id
 from rgpu_emu.ptx.errors import PtxError
@@ -122,7 +123,15 @@ def match(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("activemask")
 def activemask(e: FunctionEmitter, i: Instr) -> None:
-    e.write(i.operands[0], _low(e, suspend(e, "activemask", result=True)), "i32")
+    """The threads that are together here (`places`) when no other thread of the warp can run."""
+    if e.frame.places is None:
+        raise AssertionError("activemask in a function that does not know its places")
+    words = e.frame.places.values(e.position)
+    for n in range(WORDS):
+        place = e.op(f"getelementptr i8, ptr {e.env('thread')}, i64 {abi.THREAD['place'] + 8 * n}")
+        e.line(f"store i64 {words[n] if n < len(words) else 0}, ptr {place}")
+    result = suspend(e, "activemask", result=True, a=str(e.next_meeting()))
+    e.write(i.operands[0], _low(e, result), "i32")
 
 
 @lowers("redux")
@@ -145,4 +154,9 @@ def elect(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("nanosleep")
 def nanosleep(e: FunctionEmitter, i: Instr) -> None:
+    """Lets the other threads of the block run.  A function that is called by pointer, or calls
+    itself, cannot suspend; there the time is 0, which the manual allows."""
+    if not e.coroutine:
+        e.poll()
+        return
     suspend(e, "yield", value=_wide(e, e.source(i, 0)))

@@ -80,6 +80,7 @@ class BodyParser:
         self.body = Body()
         self.calls: set[str] = set()
         self.symbols: set[str] = set()
+        self.indirect = False
         self._counter = [0]
         self._scope = Scope(None, self._counter)
         self._labels = 0
@@ -94,15 +95,20 @@ class BodyParser:
         Raises:
             PtxError: with the line of the statement that is wrong or not supported.
         """
-        at = self.pos
+        refused: PtxError | None = None
         try:
             while True:
                 match = _STATEMENT.match(self.text, self.pos, self.end)
                 if match is None:
                     break
-                at = match.end()
-                self._statement(match)
-                self.pos = at
+                try:
+                    self._statement(match)
+                except PtxError as error:
+                    # The rest is read all the same: wrong syntax behind it refuses the module.
+                    if not error.unsupported or match.lastindex != 6:
+                        raise
+                    refused = refused or error.at(line_of(self.text, self._here()))
+                self.pos = match.end()
             if self.text[self.pos : self.end].strip():
                 raise PtxError(
                     f"cannot read '{self.text[self.pos : self.pos + 60].strip().splitlines()[0]}'"
@@ -111,12 +117,16 @@ class BodyParser:
                 raise PtxError("a '{' is not closed")
             self._scope.close()
         except PtxError as error:
-            lead = len(self.text[self.pos : self.end]) - len(
-                self.text[self.pos : self.end].lstrip()
-            )
-            raise error.at(line_of(self.text, self.pos + lead)) from None
+            raise error.at(line_of(self.text, self._here())) from None
+        if refused is not None:
+            raise refused
         self.body.registers = self._counter[0]
         return self.body
+
+    def _here(self) -> int:
+        """Where the statement at `pos` begins."""
+        rest = self.text[self.pos : self.end]
+        return self.pos + len(rest) - len(rest.lstrip())
 
     def _statement(self, match: re.Match[str]) -> None:
         kind = match.lastindex
@@ -205,7 +215,8 @@ class BodyParser:
         register = self._scope.register(callee)
         if register is None:
             self.calls.add(callee)
-        elif not prototype:
+        self.indirect = self.indirect or register is not None
+        if register is not None and not prototype:
             raise PtxError(f"the indirect call by {callee} names no prototype or target list")
         return Call(
             self._call_operands(results),

@@ -33,6 +33,11 @@ class PtxError(Exception):
         self.result = result
         self.line = line
 
+    @property
+    def unsupported(self) -> bool:
+        """True if the PTX is legal and only the emulated device lacks it."""
+        return self.result == CUDA_ERROR_NOT_SUPPORTED
+
     def at(self, line: int) -> PtxError:
         """The same error, told with its line unless it already knows one."""
         return self if self.line else PtxError(self.message, result=self.result, line=line)

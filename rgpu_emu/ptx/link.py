@@ -11,7 +11,8 @@ from rgpu_emu.ptx.errors import (
     PtxError,
     unsupported,
 )
-from rgpu_emu.ptx.module import EAGER_BYTES, Function, Module, check_instructions, parse_module
+from rgpu_emu.ptx.module import Function, Module, check_instructions, parse_module
+from rgpu_emu.ptx.refusals import find_refusals, refuse_whole
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.operands import Variable
@@ -26,11 +27,13 @@ class Program:
     Attributes:
         globals: module variables in .global and .const, by ordinal.
         tokens: address-taken device functions, by ordinal.
+        refusals: entries that use what the emulated device lacks, and why; the others run.
     """
 
     modules: list[Module]
     globals: list[Variable] = field(default_factory=list)
     tokens: list[Function] = field(default_factory=list)
+    refusals: dict[str, PtxError] = field(default_factory=dict)
     _visible_functions: dict[str, Function] = field(default_factory=dict)
     _visible_variables: dict[str, Variable] = field(default_factory=dict)
     _ordinals: dict[int, int] = field(default_factory=dict)
@@ -95,25 +98,25 @@ class Program:
         return self.tokens.index(function)
 
 
-def link(sources: list[str], *, checked: bool = False) -> Program:
-    """Parses and links; `checked` says that these sources have been linked before.
+def link(sources: list[str]) -> Program:
+    """Parses and links.
 
     Raises:
         PtxError: 209 without any input, 218 for wrong PTX and unresolved or doubly defined names,
-            801 by name for
-            what is not executed here.
+            801 by name when no entry is left that uses only what is executed here.
     """
     if not any(source.strip("\0 \n\t\r") for source in sources):
         raise PtxError("the image holds no PTX text", result=CUDA_ERROR_NO_BINARY_FOR_GPU)
     program = Program([parse_module(source) for source in sources])
     for module in program.modules:
-        if not checked:
-            check_instructions(module)
+        check_instructions(module)
         _export(program, module)
     _number_variables(program)
-    lazy = any(len(module.text) > EAGER_BYTES for module in program.modules)
+    lazy = any(module.large for module in program.modules)
     for module in program.modules:
         _take_addresses(program, module, lazy=lazy)
+    program.refusals = find_refusals(program)
+    refuse_whole(program, program.refusals)
     return program
 
 
@@ -151,15 +154,19 @@ def _number_variables(program: Program) -> None:
             if variable.space in ("global", "const"):
                 add(variable, module)
         for function in module.functions.values():
-            if function.defined and _worth_parsing(module, function):
+            if _runs(function) and _worth_parsing(module, function):
                 for variable in function.body().globals:
                     add(variable, module)
+
+
+def _runs(function: Function) -> bool:
+    return function.defined and function.refused is None
 
 
 def _worth_parsing(module: Module, function: Function) -> bool:
     """Whether the body may declare variables of its own (very large modules are not parsed for
     that)."""
-    if len(module.text) <= EAGER_BYTES:
+    if not module.large:
         return True
     text = function.text()
     return "\t.global" in text or "\t.const" in text or " .global " in text or " .const " in text
@@ -186,7 +193,7 @@ def _take_addresses(program: Program, module: Module, *, lazy: bool) -> None:
             if program.variable(symbol, module) is None:
                 take(symbol)
     for function in module.functions.values():
-        if not function.defined:
+        if not function.defined or (function.refused and not lazy):
             continue
         if lazy:
             if by_pointer and function.kind == "func":

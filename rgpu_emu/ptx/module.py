@@ -12,11 +12,13 @@ from rgpu_emu.ptx.declare import LINKAGE, parse_prototype, parse_variables
 from rgpu_emu.ptx.errors import CUDA_ERROR_UNSUPPORTED_PTX_VERSION, PtxError, unsupported
 from rgpu_emu.ptx.instructions import TABLE
 from rgpu_emu.ptx.lex import line_of, strip_comments
+from rgpu_emu.ptx.target import read_target
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.operands import Body, Prototype, Variable
 
 NEWEST_VERSION: Final = 99
+REGISTERS_PER_SM: Final = 65536
 EAGER_BYTES: Final = 4 << 20  # larger modules are checked by instruction name only; bodies wait
 _TOP: Final = re.compile(
     r"\s*(?:"
@@ -37,6 +39,8 @@ _HEADER: Final = re.compile(
 _BRACES: Final = re.compile(r'[{}]|"(?:[^"\\\n]|\\.)*"')
 _MAXNTID: Final = re.compile(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _REQNTID: Final = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_MAXNREG: Final = re.compile(r"\.maxnreg\s+(\d+)")
+_MINNCTAPERSM: Final = re.compile(r"\.minnctapersm\s+(\d+)")
 _TUNING: Final = re.compile(r"\.(\w+)")
 _KNOWN_TUNING: Final = frozenset(
     [
@@ -70,6 +74,8 @@ class Function:
         kind: 'entry' or 'func'.
         span: where its body lies in the module's text; (0, 0) for a declaration.
         max_threads: from .maxntid or .reqntid, 0 when not given.
+        max_registers: from .maxnreg, or from .minnctapersm and the threads; 0 when not given.
+        refused: what in its body the emulated device lacks, as `check_instructions` found it.
     """
 
     name: str
@@ -80,7 +86,9 @@ class Function:
     span: tuple[int, int]
     pos: int
     max_threads: int
+    max_registers: int
     module: Module
+    refused: PtxError | None = None
     _parsed: BodyParser | None = None
 
     @property
@@ -88,6 +96,8 @@ class Function:
         return self.span != (0, 0)
 
     def _parse(self) -> BodyParser:
+        if self.refused is not None:
+            raise self.refused
         if self._parsed is None:
             parser = BodyParser(self.module.text, self.span, self.prototype)
             parser.parse()
@@ -106,6 +116,10 @@ class Function:
         """Module-level names that it uses as values or addresses."""
         return self._parse().symbols
 
+    def indirect(self) -> bool:
+        """Whether it calls by pointer."""
+        return self._parse().indirect
+
     def text(self) -> str:
         return self.module.text[slice(*self.span)]
 
@@ -119,6 +133,11 @@ class Module:
     target: int = 0
     functions: dict[str, Function] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
+
+    @property
+    def large(self) -> bool:
+        """True if bodies are parsed only when they are lowered."""
+        return len(self.text) > EAGER_BYTES
 
 
 def parse_module(source: str) -> Module:
@@ -162,8 +181,7 @@ def _item(module: Module, match: re.Match[str]) -> int:
                 result=CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
             )
     elif match.group(3):
-        found = re.search(r"\bsm_(\d+)|\bcompute_(\d+)", match.group(3))
-        module.target = int(found.group(1) or found.group(2)) if found else 0
+        module.target = read_target(match.group(3))
     elif match.group(4):
         if match.group(4) != "64":
             raise unsupported(
@@ -235,6 +253,7 @@ def _function(module: Module, match: re.Match[str]) -> int:
             span,
             match.start(8),
             _max_threads(tuning),
+            _max_registers(tuning),
             module,
         )
     return after
@@ -260,6 +279,15 @@ def _max_threads(tuning: str) -> int:
     return x * y * z
 
 
+def _max_registers(tuning: str) -> int:
+    bounds = [int(n) for n in _MAXNREG.findall(tuning)]
+    blocks = _MINNCTAPERSM.search(tuning)
+    if blocks is not None:
+        threads = int(blocks.group(1)) * (_max_threads(tuning) or 1)
+        bounds.append(max(REGISTERS_PER_SM // max(threads, 1), 1))
+    return min((bound for bound in bounds if bound), default=0)
+
+
 def _matching_brace(text: str, pos: int) -> int:
     depth = 1
     for match in _BRACES.finditer(text, pos):
@@ -274,18 +302,36 @@ def _matching_brace(text: str, pos: int) -> int:
 
 
 def check_instructions(module: Module) -> None:
-    """Refuses, by name, what the table does not have: whole bodies, or only names in a very large
-    module.
+    """Notes in each function what the table does not have (`Function.refused`); looks at whole
+    bodies, or only at the names of instructions in a very large module.
 
     Raises:
-        PtxError: 801 with the instruction's name, 218 with the line for wrong syntax.
+        PtxError: 218 with the line for wrong syntax.
     """
-    if len(module.text) <= EAGER_BYTES:
-        for function in module.functions.values():
-            if function.defined:
+    for function in dict.fromkeys(module.functions.values()):
+        if not function.defined:
+            continue
+        try:
+            if module.large:
+                _check_names(function)
+            else:
                 function.body()
-        return
-    for function in module.functions.values():
-        if function.defined:
-            for name in dict.fromkeys(_OPCODE.findall(module.text, *function.span)):
+        except PtxError as error:
+            if not error.unsupported:
+                raise
+            function.refused = error
+
+
+def _check_names(function: Function) -> None:
+    text = function.module.text
+    seen: set[str] = set()
+    start, end = function.span
+    # From the brace on: an instruction is known by what stands before it.
+    for match in _OPCODE.finditer(text, start - 1, end):
+        name = match.group(1)
+        if name not in seen:
+            seen.add(name)
+            try:
                 TABLE.form(name)
+            except PtxError as error:
+                raise error.at(line_of(text, match.start(1))) from None

@@ -6,7 +6,7 @@ import ctypes
 import struct
 
 from emu.device import Device, expect, on_device
-from emu.kernels import CALLEE, CALLER, PTX, U64, VOID
+from emu.kernels import CALLEE, CALLER, HEAD, PTX, U64, VOID
 
 
 def link(cuda: Device, *texts: bytes, kind: int = 1) -> bytes:
@@ -70,16 +70,51 @@ def test_damaged_ptx_is_refused_with_a_log(cuda: Device) -> None:
 
 
 @on_device()
-def test_an_unknown_instruction_is_refused_by_name_at_load(cuda: Device) -> None:
+def test_an_unknown_instruction_refuses_its_kernel_and_the_others_run(cuda: Device) -> None:
     cuda.open()
-    logs = Logs()
-    text = PTX.replace("atom.add.u32 %r1, [%rd1], 1;", "frobnicate.sync.b32 %r1, %r1;")
-    out = VOID()
-    result = cuda.result(
+    logs, out = Logs(), VOID()
+    text = PTX.replace("atom.add.u32 %r1, [%rd1], 1;", "frobnicate.sync.b32 %r1, %r1;").encode()
+    cuda("cuModuleLoadDataEx", ctypes.byref(out), text, 5, logs.options, logs.values)
+    line = 1 + text[: text.index(b"frobnicate")].count(b"\n")
+    assert logs.info.value.startswith(b"warning: line %d: instruction 'frobnicate.sync" % line)
+    assert b"kernel 'bump' is refused" in logs.info.value
+    assert logs.error.value == b""
+    module = out.value or 0
+    expect(801, lambda: cuda.function(module, "bump"))
+    data = cuda.alloc(4)
+    cuda("cuMemsetD32_v2", data, 21, 1)
+    cuda.launch(cuda.function(module, "add"), [U64(data), ctypes.c_uint32(1)])
+    assert cuda.read(data, 4) == struct.pack("<I", 22)
+    # Enumerated, it has a name and nothing else.
+    handles = (U64 * 5)()
+    assert cuda.out("cuModuleGetFunctionCount", module, kind=ctypes.c_uint) == 5
+    assert cuda.result("cuModuleEnumerateFunctions", handles, 5, module) == 801
+    names = {cuda.out("cuFuncGetName", handle, kind=ctypes.c_char_p): handle for handle in handles}
+    expect(801, lambda: cuda("cuFuncLoad", names[b"bump"]))
+    expect(801, lambda: cuda.launch(names[b"bump"], []))
+    cuda.launch(names[b"add"], [U64(data), ctypes.c_uint32(1)])
+    refused_in_a_library(cuda, text)
+
+
+def refused_in_a_library(cuda: Device, text: bytes) -> None:
+    library = cuda.out("cuLibraryLoadData", text, None, None, 0, None, None, 0)
+    expect(801, lambda: cuda.out("cuLibraryGetKernel", library, b"bump"))
+    kernels = (U64 * 5)()
+    assert cuda.result("cuLibraryEnumerateKernels", kernels, 5, library) == 801
+    results = [cuda.result("cuKernelGetFunction", ctypes.byref(VOID()), k) for k in kernels]
+    assert sorted(results) == [0, 0, 0, 0, 801]
+
+
+@on_device()
+def test_an_unknown_instruction_in_every_kernel_refuses_the_module(cuda: Device) -> None:
+    cuda.open()
+    logs, out = Logs(), VOID()
+    text = HEAD + ".visible .entry k()\n{\n  frobnicate.sync.b32;\n  ret;\n}\n"
+    loaded = cuda.result(
         "cuModuleLoadDataEx", ctypes.byref(out), text.encode(), 5, logs.options, logs.values
     )
-    assert result in (218, 801)
-    assert b"frobnicate.sync.b32" in logs.error.value
+    assert loaded == 801
+    assert logs.error.value.startswith(b"line 6: instruction 'frobnicate.sync.b32'")
 
 
 @on_device()
@@ -96,6 +131,35 @@ def test_machine_code_is_refused_with_what_to_set(cuda: Device) -> None:
     expect(200, lambda: cuda.out("cuModuleLoadData", b""))
     expect(1, lambda: cuda("cuModuleLoadData", ctypes.byref(out), None))
     expect(301, lambda: cuda.out("cuModuleLoad", b"/nothing/here.ptx"))
+
+
+RESULT_TEXTS = (
+    # (declaration and use, definition, what the use stores)
+    (
+        CALLER,
+        CALLEE.replace("(.param .b32 r) twice", "twice").replace("st.param.b32 [r], %r2;", ""),
+        0,
+    ),
+    (
+        CALLER.replace("(.param .b32 r) twice", "twice").replace("call.uni (r), ", "call.uni "),
+        CALLEE,
+        0,
+    ),
+)
+
+
+@on_device()
+def test_a_function_with_a_result_on_one_side_links(cuda: Device) -> None:
+    """Declared with a result and defined without one, and the reverse; also where it suspends."""
+    cuda.open()
+    data = cuda.alloc(4)
+    for caller, callee, stored in RESULT_TEXTS:
+        for suspending in ("", "bar.warp.sync 1;"):
+            body = callee.replace("add.s32", f"{suspending} add.s32")
+            module = cuda.out("cuModuleLoadData", link(cuda, caller.encode(), body.encode()))
+            cuda("cuMemsetD32_v2", data, 21, 1)
+            cuda.launch(cuda.function(module, "use"), [U64(data)])
+            assert cuda.read(data, 4) == struct.pack("<I", stored)
 
 
 def fatbin(*entries: tuple[int, int, int, bytes, int]) -> bytes:
@@ -151,6 +215,49 @@ def sequence(literals: bytes, match: int) -> bytes:
 
 def longer(count: int) -> bytes:
     return b"" if count < 15 else b"\xff" * ((count - 15) // 255) + bytes([(count - 15) % 255])
+
+
+@on_device()
+def test_code_for_other_architectures_is_refused_by_name(cuda: Device) -> None:
+    """`a` and `f` run on one architecture or family alone, the others on later devices too."""
+    cuda.open()
+    for target, runs in (
+        ("sm_90a", "sm_90 alone"),
+        ("sm_100f", "sm_100 and its family alone"),
+        ("sm_120", "sm_120 or later"),
+        ("sm_86, debug", "sm_86 or later"),
+        ("compute_90", "sm_90 or later"),
+    ):
+        logs, out = Logs(), VOID()
+        text = PTX.replace("sm_70", target).encode()
+        result = cuda.result(
+            "cuModuleLoadDataEx", ctypes.byref(out), text, 5, logs.options, logs.values
+        )
+        assert result == 218, target
+        sentence = f"line 2: code for .target {target.split(',')[0]} runs on {runs}, and this"
+        assert sentence.encode() in logs.error.value, logs.error.value
+        assert b"device is sm_80" in logs.error.value
+        expect(218, lambda text=text: link(cuda, text))  # type: ignore[misc]
+    for target in ("sm_80", "sm_52", "compute_75", "sm_80, debug"):
+        cuda.out("cuModuleLoadData", PTX.replace("sm_70", target).encode())
+
+
+@on_device()
+def test_a_fat_binary_gives_the_newest_ptx_that_is_allowed(cuda: Device) -> None:
+    cuda.open()
+    texts = {n: PTX.replace("counter = 5", f"counter = {n}").encode() + b"\0" for n in (50, 75)}
+    newer = PTX.replace("sm_70", "sm_120").encode() + b"\0"
+    image = fatbin((1, 120, 0, newer, 0), (1, 75, 0, texts[75], 0), (1, 50, 0, texts[50], 0))
+    module = cuda.out("cuModuleLoadData", image)
+    place = cuda.out("cuModuleGetGlobal_v2", None, module, b"counter")
+    assert cuda.read(place, 4) == struct.pack("<I", 75)
+    logs, out = Logs(), VOID()
+    late = fatbin((1, 120, 0, newer, 0), (1, 90, 0, newer, 0))
+    result = cuda.result(
+        "cuModuleLoadDataEx", ctypes.byref(out), late, 5, logs.options, logs.values
+    )
+    assert result == 209
+    assert b"is for sm_90, and this device is sm_80" in logs.error.value
 
 
 @on_device()

@@ -6,7 +6,7 @@ import ctypes
 import struct
 
 from emu.device import Device, expect, on_device
-from emu.kernels import PTX, U32, U64, attribute, load
+from emu.kernels import HEAD, PTX, U32, U64, VOID, attribute, load
 from emu.test_streams import NON_BLOCKING, hold, let_go
 
 
@@ -76,7 +76,8 @@ def test_attributes_of_functions(cuda: Device) -> None:
     add, small = cuda.function(module, "add"), cuda.function(module, "small")
     assert [attribute(cuda, add, n) for n in (0, 1, 5, 6, 8)] == [1024, 0, 70, 80, 49152]
     assert [attribute(cuda, small, n) for n in (0, 1, 8)] == [64, 1024, 49152 - 1024]
-    expect(701, lambda: cuda.launch(small, [], block=65))
+    # The kernel's own bound: an invalid value, as NVIDIA's driver says.
+    expect(1, lambda: cuda.launch(small, [], block=65))
     expect(1, lambda: cuda.launch(small, [], block=32, shared=48129))
     cuda("cuFuncSetAttribute", small, 8, 100_000)
     cuda.launch(small, [], block=32, shared=100_000)
@@ -84,6 +85,46 @@ def test_attributes_of_functions(cuda: Device) -> None:
     expect(1, lambda: cuda("cuFuncSetAttribute", small, 8, 163 * 1024))
     expect(1, lambda: cuda("cuFuncSetAttribute", small, 0, 5))
     expect(1, lambda: attribute(cuda, small, 99))
+
+
+def busy(directives: str = "") -> bytes:
+    """A kernel with 40 sums that are all live in its loop."""
+    lines = [f"mov.u32 %r{n}, {n};" for n in range(40)]
+    lines += ["again:", *(f"mad.lo.u32 %r{n}, %r{n}, 3, %r{(n + 7) % 40};" for n in range(40))]
+    lines += ["setp.ne.u32 %p1, %r0, 0; @%p1 bra again;"]
+    lines += [f"xor.b32 %r0, %r0, %r{n};" for n in range(1, 40)]
+    body = "\n".join(lines)
+    return (
+        f"{HEAD}.visible .entry busy(.param .u64 p) {directives}\n{{ .reg .pred %p<2>;"
+        f" .reg .b32 %r<40>; .reg .b64 %rd<2>;\n{body}\n"
+        "ld.param.u64 %rd1, [p]; st.global.u32 [%rd1], %r0; ret; }\n"
+    ).encode()
+
+
+def registers(cuda: Device, image: bytes, bound: int = 0) -> int:
+    """CU_FUNC_ATTRIBUTE_NUM_REGS of the kernel, loaded with CU_JIT_MAX_REGISTERS."""
+    options, values = (ctypes.c_int * 1)(0), (VOID * 1)(bound)
+    module = cuda.out("cuModuleLoadDataEx", image, int(bound > 0), options, values)
+    return attribute(cuda, cuda.function(module, "busy"), 4)
+
+
+@on_device()
+def test_a_bound_on_registers_is_reported_back(cuda: Device) -> None:
+    cuda.open()
+    free = registers(cuda, busy())
+    assert 40 < free <= 64  # 64 are there for each thread of the largest block
+    for bound, directives in ((0, ".maxnreg 24"), (24, ""), (24, ".maxnreg 32")):
+        assert registers(cuda, busy(directives), bound) == 24, directives
+    assert registers(cuda, busy(), 128) == free
+    assert registers(cuda, busy(".maxntid 1024 .minnctapersm 2")) == 32
+    state, out, size = VOID(), VOID(), ctypes.c_size_t()
+    options, values = (ctypes.c_int * 1)(0), (VOID * 1)(24)
+    cuda("cuLinkCreate_v2", 1, options, values, ctypes.byref(state))
+    text = busy()
+    cuda("cuLinkAddData_v2", state, 1, text, len(text), b"x", 0, None, None)
+    cuda("cuLinkComplete", state, ctypes.byref(out), ctypes.byref(size))
+    assert registers(cuda, ctypes.string_at(out.value or 0, size.value)) == 24
+    cuda("cuLinkDestroy", state)
 
 
 @on_device()

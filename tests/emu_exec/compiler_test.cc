@@ -32,8 +32,8 @@ Bytes GoodModule() {
   const Bytes params = Body(0u, 8u, 8u, 4u);
   const Bytes relocations = Body(uint64_t{8}, 2u, 0u, int64_t{0});
   return Body(0, View("note"), View(std::string(32, 'k')), 1u, 1u, 1u, View("saxpy"), View(params),
-              12u, 16u, 32u, 0u, 80u, 75u, 20u, 0u, View("table"), 1u, uint64_t{64}, 16u, 1u,
-              View("abc"), View(relocations), View("callee"));
+              12u, 16u, 32u, 0u, 80u, 75u, 20u, 0u, 801, View("why"), View("table"), 1u,
+              uint64_t{64}, 16u, 1u, View("abc"), View(relocations), View("callee"));
 }
 
 Bytes GoodKernel() {
@@ -98,6 +98,8 @@ TEST(compiler, load_and_lower) {
   CHECK_EQ(module.entries[0].name, "saxpy");
   CHECK_EQ(module.entries[0].params[1].offset, 8u);
   CHECK_EQ(module.entries[0].target, 75u);
+  CHECK_EQ(Code(module.entries[0].refusal), 801);
+  CHECK_EQ(module.entries[0].refusal.message, "why");
   CHECK_EQ(module.globals[0].initial.size(), 3u);
   CHECK(module.globals[0].relocations[0].kind == GlobalRelocKind::kFunctionToken);
   CHECK_EQ(module.functions[0], "callee");
@@ -107,6 +109,27 @@ TEST(compiler, load_and_lower) {
   code.function_ordinals.clear();
   std::shared_ptr<const Kernel> kernel;
   CHECK(Kernel::Make(code, 1, &kernel).ok());
+}
+
+// For other sessions of its tenant it may forget a module; the next kernel loads it again.
+TEST(compiler, a_module_that_it_forgot_is_loaded_again) {
+  int loads = 0;
+  FakeCompiler compiler([&](uint32_t type, const Bytes&) {
+    if (type == 1) ++loads;
+    if (type == 1) return GoodModule();
+    return loads < 2 ? Body(500, View("load it again")) : GoodKernel();
+  });
+  CompilerOptions options;
+  options.fd = compiler.client_fd;
+  {
+    CompilerClient client(options);
+    LoadedModule module;
+    KernelCode code;
+    const std::string_view text = ".version 8.0";
+    CHECK_EQ(Code(client.Load({&text, 1}, &module)), 0);
+    CHECK_EQ(Code(client.Lower(&module, "saxpy", &code)), 0);
+  }
+  CHECK_EQ(loads, 2);
 }
 
 TEST(compiler, its_errors_come_through) {

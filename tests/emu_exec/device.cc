@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -32,7 +33,8 @@ std::shared_ptr<const Kernel> LoadKernel(const std::string& name, size_t functio
   return kernel;
 }
 
-TestDevice::TestDevice(unsigned threads, double timeout_seconds, uint64_t hostile_seed) {
+TestDevice::TestDevice(unsigned threads, double timeout_seconds, uint64_t hostile_seed,
+                       uint64_t memory_bytes) {
   // One guard page in front (kernels never come there) and one behind, where the clamp of kernels
   // leads.
   void* base = mmap(nullptr, kBandBytes + 65536, PROT_NONE,
@@ -45,6 +47,7 @@ TestDevice::TestDevice(unsigned threads, double timeout_seconds, uint64_t hostil
   options.threads = threads;
   options.timeout_seconds = timeout_seconds;
   options.hostile_seed = hostile_seed;
+  options.memory_bytes = memory_bytes;
   options.windows = this;
   options.services = this;
   runner_ = std::make_unique<GridRunner>(options);
@@ -62,6 +65,7 @@ uint64_t TestDevice::ReserveWindow(uint64_t bytes) {
   const uint64_t address = base_ + used_;
   used_ += rounded + 4096;
   windows_out_ += 1;
+  most_windows_out_ = std::max(most_windows_out_, windows_out_);
   mprotect(reinterpret_cast<void*>(address), rounded, PROT_READ | PROT_WRITE);
   return address;
 }

@@ -22,7 +22,8 @@ class TestDevice : public WindowProvider, public DeviceServices {
  public:
   static constexpr uint64_t kBandBytes = 64 << 20;
 
-  explicit TestDevice(unsigned threads = 2, double timeout_seconds = 20, uint64_t hostile_seed = 0);
+  explicit TestDevice(unsigned threads = 2, double timeout_seconds = 20, uint64_t hostile_seed = 0,
+                      uint64_t memory_bytes = 0);
   ~TestDevice() override;
 
   uint64_t ReserveWindow(uint64_t bytes) override;
@@ -49,6 +50,7 @@ class TestDevice : public WindowProvider, public DeviceServices {
   std::string printed();
   FaultInfo fault();  // of the last Run that failed
   uint64_t windows_out() const { return windows_out_; }
+  uint64_t most_windows_out() const { return most_windows_out_; }
   uint32_t dynamic_shared = 4096;
   uint64_t room = kBandBytes;  // windows are refused beyond
 
@@ -64,6 +66,7 @@ class TestDevice : public WindowProvider, public DeviceServices {
   uint64_t base_ = 0;
   uint64_t used_ = 4096;
   uint64_t windows_out_ = 0;
+  uint64_t most_windows_out_ = 0;
   std::string printed_;
   FaultInfo fault_;
   std::unique_ptr<GridRunner> runner_;

@@ -153,6 +153,116 @@ TEST(grid, cancelled_grids_end) {
   CHECK_EQ(Code(device.Run(*spin, 1, 1, words, words + 1)), Code(CUDA_ERROR_DEINITIALIZED));
 }
 
+// A block of `spin` takes one window of 64 KiB.
+constexpr uint64_t kBlock = 65536;
+
+void WaitFor(const uint32_t* word, uint32_t least) {
+  while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < least) std::this_thread::yield();
+}
+
+TEST(grid, grids_beyond_the_memory_wait_for_others) {
+  TestDevice device(1, 20, 0, 2 * kBlock);
+  const auto spin = LoadKernel("spin");
+  auto* words = device.New<uint32_t>(2);
+  std::atomic<int> failures{0};
+  std::vector<std::thread> streams;
+  for (int i = 0; i < 8; ++i) {
+    streams.emplace_back(
+        [&] { failures += Code(device.Run(*spin, 3, 1, words, words + 1)) == 0 ? 0 : 1; });
+  }
+  WaitFor(words + 1, 2);
+  __atomic_store_n(words, 1u, __ATOMIC_RELEASE);
+  for (std::thread& stream : streams) stream.join();
+  CHECK_EQ(failures.load(), 0);
+  CHECK_EQ(words[1], 24u);
+  CHECK(device.most_windows_out() <= 1 + 2);  // the words are a window, too
+}
+
+TEST(grid, a_pool_shares_the_memory_with_the_streams) {
+  TestDevice device(4, 20, 0, 3 * kBlock);
+  const auto spin = LoadKernel("spin");
+  auto* words = device.New<uint32_t>(2);
+  std::atomic<int> failures{0};
+  std::vector<std::thread> streams;
+  for (int i = 0; i < 6; ++i) {
+    streams.emplace_back(
+        [&] { failures += Code(device.Run(*spin, 40, 1, words, words + 1)) == 0 ? 0 : 1; });
+  }
+  WaitFor(words + 1, 3);
+  __atomic_store_n(words, 1u, __ATOMIC_RELEASE);
+  for (std::thread& stream : streams) stream.join();
+  CHECK_EQ(failures.load(), 0);
+  CHECK_EQ(words[1], 240u);
+  CHECK(device.most_windows_out() <= 1 + 3);
+}
+
+TEST(grid, one_that_waits_for_memory_can_be_cancelled) {
+  TestDevice device(1, 20, 0, kBlock);
+  const auto spin = LoadKernel("spin");
+  auto* words = device.New<uint32_t>(2);
+  std::atomic<int> cancelled{0};
+  std::atomic<int> left{3};
+  std::vector<std::thread> streams;
+  for (int i = 0; i < 3; ++i) {
+    streams.emplace_back([&] {
+      const CUresult result = device.Run(*spin, 1, 1, words, words + 1);
+      cancelled += Code(result) == Code(CUDA_ERROR_CONTEXT_IS_DESTROYED) ? 1 : 0;
+      --left;
+    });
+  }
+  WaitFor(words + 1, 1);
+  while (left.load() != 0) device.runner().Cancel(&device, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  for (std::thread& stream : streams) stream.join();
+  CHECK_EQ(cancelled.load(), 3);
+  __atomic_store_n(words, 1u, __ATOMIC_RELEASE);
+  CHECK_EQ(Code(device.Run(*spin, 1, 1, words, words + 1)), 0);
+}
+
+TEST(grid, the_time_of_waiting_for_memory_is_not_running_time) {
+  TestDevice device(1, 0.2, 0, kBlock);
+  const auto spin = LoadKernel("spin");
+  const auto raise = LoadKernel("raise");
+  auto* words = device.New<uint32_t>(3);
+  std::atomic<int> first{0};
+  std::thread stream([&] { first = Code(device.Run(*spin, 1, 1, words, words + 1)); });
+  WaitFor(words + 1, 1);
+  CHECK_EQ(Code(device.Run(*raise, 1, 1, words + 2)), 0);
+  stream.join();
+  CHECK_EQ(first.load(), Code(CUDA_ERROR_LAUNCH_TIMEOUT));
+}
+
+TEST(grid, memory_that_is_larger_than_all_of_it_is_refused) {
+  TestDevice device(2, 20, 0, kBlock);
+  const auto spin = LoadKernel("spin");
+  CHECK(device.runner().Fits(*spin, 1, kBlock, 1));
+  CHECK(!device.runner().Fits(*spin, 1, kBlock + 1, 1));
+  CHECK(!device.runner().Fits(*spin, 1, kBlock, 2));
+  auto* words = device.New<uint32_t>(2);
+  device.dynamic_shared = kBlock + 1;
+  CHECK_EQ(Code(device.Run(*spin, 1, 1, words, words + 1)), Code(CUDA_ERROR_OUT_OF_MEMORY));
+}
+
+TEST(grid, stop_all_returns_when_nothing_runs) {
+  TestDevice device(2);
+  const auto spin = LoadKernel("spin");
+  auto* words = device.New<uint32_t>(2);
+  std::atomic<int> ended{0};
+  std::vector<std::thread> streams;
+  for (int i = 0; i < 3; ++i) {
+    streams.emplace_back([&] {
+      const CUresult result = device.Run(*spin, 4, 1, words, words + 1);
+      ended += Code(result) == Code(CUDA_ERROR_ILLEGAL_ADDRESS) ? 1 : 0;
+    });
+  }
+  WaitFor(words + 1, 3);
+  device.runner().StopAll(nullptr, CUDA_ERROR_ILLEGAL_ADDRESS);
+  const uint32_t arrived = __atomic_load_n(words + 1, __ATOMIC_ACQUIRE);
+  for (std::thread& stream : streams) stream.join();
+  CHECK_EQ(ended.load(), 3);
+  CHECK_EQ(words[1], arrived);
+  CHECK_EQ(Code(device.Run(*spin, 1, 1, words, words + 1)), Code(CUDA_ERROR_ILLEGAL_ADDRESS));
+}
+
 TEST(grid, without_memory_it_says_so) {
   TestDevice device;
   auto* out = device.New<uint32_t>(64);

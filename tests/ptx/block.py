@@ -53,6 +53,11 @@ class Block:
     def state(self, thread: int) -> tuple[int, int, int, int, int]:
         return struct.unpack_from("<IIIIQ", self.threads, thread * abi.THREAD_BYTES)  # type: ignore[return-value]
 
+    def place(self, thread: int) -> tuple[int, ...]:
+        """Where a thread is that waits at an activemask, and the number of the instruction."""
+        at = thread * abi.THREAD_BYTES + abi.THREAD["place"]
+        return (*struct.unpack_from("<4Q", self.threads, at), self.state(thread)[2])
+
     def answer(self, thread: int, value: int) -> None:
         struct.pack_into("<Q", self.threads, thread * abi.THREAD_BYTES + 24, value & (1 << 64) - 1)
 
@@ -133,9 +138,13 @@ class Block:
         ready: list[int] = []
         for threads in warps.values():
             here = [t for t in threads if OP_NAMES[self.state(t)[0]] == "activemask"]
-            for t in here:
-                self.answer(t, sum(1 << u % 32 for u in here))
-            ready += here
+            if not here:
+                continue
+            lowest = min(self.place(t) for t in here)
+            together = [t for t in here if self.place(t) == lowest]
+            for t in together:
+                self.answer(t, sum(1 << u % 32 for u in together))
+            ready += together
         return ready
 
     def _resolve(

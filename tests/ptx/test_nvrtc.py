@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cuda.bindings import nvrtc
 from ptx.harness import Kernel
+from ptx.nvrtc import compile_cuda
 
 Array = npt.NDArray[Any]
 SOURCE = r"""
@@ -138,19 +138,7 @@ template __global__ void doubled<double>(double*);
 
 @pytest.fixture(scope="module")
 def ptx() -> str:
-    status, program = nvrtc.nvrtcCreateProgram(SOURCE.encode(), b"test.cu", 0, [], [])
-    assert int(status) == 0
-    options = [b"-std=c++17", b"-arch=compute_80"]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    # It is written into: one byte alone would be the interpreter's only b" ".
-    log = b" " * max(size, 2)
-    nvrtc.nvrtcGetProgramLog(program, log)
-    assert int(status) == 0, log.decode()
-    _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
-    nvrtc.nvrtcGetPTX(program, text)
-    return text.decode()
+    return compile_cuda(SOURCE)
 
 
 def run(

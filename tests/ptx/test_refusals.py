@@ -6,9 +6,11 @@ import pytest
 from ptx.harness import HEADER, Kernel
 from ptx.program import source
 
+from rgpu_emu.compile_job import Work
 from rgpu_emu.lower.entry import lower_entry
 from rgpu_emu.ptx.errors import PtxError
 from rgpu_emu.ptx.link import link
+from rgpu_emu.ptx.module import EAGER_BYTES
 
 UNSUPPORTED = [
     "tex.2d.v4.f32.s32",
@@ -179,3 +181,93 @@ def test_two_inputs_with_one_name() -> None:
     text = HEADER + ".visible .func twice() { ret; }"
     with pytest.raises(PtxError, match="twice is defined in two inputs"):
         link([text, text])
+
+
+# --- a part of a module
+
+BAD = ".func f() { frobnicate.b32; ret; }\n"
+GOOD = ".visible .entry good() { ret; }\n"
+CALL = ".visible .entry {name}() {{ call {callee}; ret; }}\n"
+POINTER = """.visible .entry pointer(.param .u64 p) { .reg .b64 %rd<2>; ld.param.u64 %rd1, [p];
+  proto: .callprototype ()_ ();
+  call %rd1, (), proto; ret; }
+"""
+# What it says about a module, by name: texts and the kernels that are refused.
+PARTS = {
+    "the instruction's own kernel": (
+        GOOD + ".visible .entry bad() { frobnicate.b32; ret; }\n",
+        ["bad"],
+    ),
+    "a kernel that calls a function with it": (
+        BAD + GOOD + CALL.format(name="bad", callee="f"),
+        ["bad"],
+    ),
+    "a kernel that calls a function that calls it": (
+        BAD + ".func g() { call f; ret; }\n" + GOOD + CALL.format(name="bad", callee="g"),
+        ["bad"],
+    ),
+    "a kernel that takes its address": (
+        BAD + GOOD + ".visible .entry bad() { .reg .b64 %rd<2>; mov.u64 %rd1, f; ret; }\n",
+        ["bad"],
+    ),
+    "a kernel that calls by pointer, where an initial value has its address": (
+        BAD + ".global .align 8 .u64 table[1] = { f };\n" + GOOD + POINTER,
+        ["pointer"],
+    ),
+    "a kernel that calls by pointer, where nothing leads to it": (
+        BAD + GOOD + POINTER + CALL.format(name="bad", callee="f"),
+        ["bad"],
+    ),
+    "nothing, where only an unused function has it": (BAD + GOOD, []),
+    "a special register": (
+        GOOD + ".visible .entry bad() { .reg .b32 %r<2>; mov.u32 %r1, %envreg3; ret; }\n",
+        ["bad"],
+    ),
+    "a type of registers": (GOOD + ".visible .entry bad() { .reg .b256 %r<2>; ret; }\n", ["bad"]),
+}
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("name", PARTS)
+def test_what_the_device_lacks_refuses_the_kernels_that_reach_it(name: str, large: bool) -> None:
+    text, refused = PARTS[name]
+    if large:
+        text += padding()
+        # Operands and declarations of a very large module are read when a kernel is lowered.
+        refused = [] if name in ("a special register", "a type of registers") else refused
+        # Every function of it may be called by pointer.
+        refused = sorted({*refused, *(["pointer"] if "pointer" in name else [])})
+    program = link([HEADER + text])
+    assert sorted(program.refusals) == refused
+    for kernel, error in program.refusals.items():
+        assert error.result == 801
+        assert error.line > 3
+        assert f"'{kernel}'" in str(error)
+    lower_entry(program, "good")
+
+
+def padding() -> str:
+    """Makes a module so large that its bodies are not parsed at once."""
+    return ".visible .entry pad() { " + "ret;\n" * (EAGER_BYTES // 5) + "}\n"
+
+
+def test_a_module_of_which_nothing_runs_is_refused_whole() -> None:
+    with pytest.raises(PtxError, match="frobnicate") as caught:
+        link([HEADER + BAD + CALL.format(name="bad", callee="f")])
+    assert caught.value.result == 801
+    with pytest.raises(PtxError, match="frobnicate"):
+        link([HEADER + BAD])
+
+
+def test_wrong_syntax_behind_it_refuses_the_whole_module() -> None:
+    body = ".visible .entry bad() { frobnicate.b32; add.u32 a, b; ret; }\n"
+    with pytest.raises(PtxError) as caught:
+        link([HEADER + GOOD + body])
+    assert caught.value.result == 218
+
+
+def test_a_barrier_behind_a_pointer_refuses_its_kernel_alone() -> None:
+    text = ".func f() { bar.sync 0; ret; }\n.global .align 8 .u64 table[1] = { f };\n"
+    body = Work([(HEADER + text + GOOD + POINTER).encode()]).loaded(bytes(32))
+    assert body[:4] == bytes(4)
+    assert b"so the kernel 'pointer' is refused" in body

@@ -226,6 +226,41 @@ def test_a_lock_held_over_a_suspension() -> None:
     assert warp(body).tolist() == [64] * 64
 
 
+def test_a_function_called_by_pointer_may_sleep() -> None:
+    """It cannot suspend, so it goes on at once; one that is called by name lets others run."""
+    before = """
+    .func (.param .b32 r) doze(.param .b32 x)
+    { .reg .b32 %r<3>; ld.param.b32 %r1, [x]; nanosleep.u32 %r1; add.u32 %r2, %r1, 1; st.param.b32 [r], %r2; ret; }
+    .global .u64 table[1] = { doze };
+    """
+    body = """
+    ld.global.u64 %rd1, [table];
+    { .param .b32 a; .param .b32 b; st.param.b32 [a], %tid;
+      proto: .callprototype (.param .b32 _) _ (.param .b32 _);
+      call (b), %rd1, (a), proto; ld.param.b32 %r9, [b]; }
+    { .param .b32 a; .param .b32 b; st.param.b32 [a], %r9; call (b), doze, (a); ld.param.b32 %r9, [b]; }
+    nanosleep.u32 5;
+    """
+    assert run(body + STORE, DATA, ZEROS, threads=64, before=before).tolist() == [
+        t + 2 for t in range(64)
+    ]
+
+
+def test_a_function_that_calls_itself_may_sleep() -> None:
+    before = """
+    .func (.param .b32 r) down(.param .b32 x)
+    {
+        .reg .pred %p; .reg .b32 %r<4>; ld.param.b32 %r1, [x]; mov.u32 %r3, 0; nanosleep.u32 1;
+        setp.eq.u32 %p, %r1, 0; @%p bra done; sub.u32 %r2, %r1, 1;
+        { .param .b32 a; .param .b32 b; st.param.b32 [a], %r2; call (b), down, (a); ld.param.b32 %r3, [b]; }
+        add.u32 %r3, %r3, 1;
+        done: st.param.b32 [r], %r3; ret;
+    }
+    """
+    body = "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %tid; call (b), down, (a); ld.param.b32 %r9, [b]; }"
+    assert run(body + STORE, DATA, ZEROS, threads=64, before=before).tolist() == list(range(64))
+
+
 def test_lock_free_updates_do_not_make_a_coroutine() -> None:
     body = """
     ld.u32 %r2, [%out];

@@ -13,9 +13,7 @@ namespace {
 
 constexpr uint64_t kPage = 65536;  // growth step, a multiple of every page size
 constexpr uint64_t kFrameAlign = 16;
-// Frames are host memory that no lease is charged for: 64 KiB for each of 1,024 threads is far
-// above what programs need, and bounds what a tenant can make a runner hold.
-constexpr uint64_t kMaxFramesBytes = 64U << 20;
+constexpr uint64_t kStatesBytes = sizeof(ThreadState) * kMaxBlockThreads + sizeof(BlockScheduler);
 // Codes of LeaveGuarded beside CUresults.
 constexpr int kDeadlock = -1;
 constexpr int kBadWarpOp = -2;
@@ -43,27 +41,63 @@ constexpr Sentence kSentences[] = {
     {CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_TIMEOUT, "it was stopped"},
 };
 
+uint64_t More(uint64_t need, uint64_t have) { return need > have ? need - have : 0; }
+
 }  // namespace
+
+uint64_t FramesBytes(const Kernel& kernel, uint64_t threads) {
+  if (kernel.kind() != kKernelCoroutine) return 0;
+  return AlignUp(kernel.frame_bytes(), kFrameAlign) * threads;
+}
+
+BlockMemory BlockMemory::NeededFor(const Kernel& kernel, uint64_t threads, uint64_t shared_bytes) {
+  BlockMemory need;
+  // A window even for kernels without shared memory: a stray access must meet its guard page,
+  // nothing else.
+  need.shared = AlignUp(std::max<uint64_t>(shared_bytes, 1), kPage);
+  need.local = AlignUp(kernel.local_bytes() * threads, kPage);
+  if (kernel.kind() == kKernelCoroutine) {
+    need.frames = AlignUp(FramesBytes(kernel, threads), kPage) + kStatesBytes;
+  }
+  return need;
+}
+
+uint64_t BlockMemory::Beyond(const BlockMemory& held) const {
+  return More(shared, held.shared) + More(local, held.local) + More(frames, held.frames);
+}
 
 BlockRunner::BlockRunner(const RunnerOptions& options, uint32_t smid)
     : windows_(options.windows), hostile_(options.hostile_seed + smid * 0x9e3779b97f4a7c15u) {
   block_.smid = smid;
 }
 
-BlockRunner::~BlockRunner() {
-  if (shared_.address != 0) windows_->ReleaseWindow(shared_.address, shared_.bytes);
-  if (local_.address != 0) windows_->ReleaseWindow(local_.address, local_.bytes);
+BlockRunner::~BlockRunner() { Release(); }
+
+BlockMemory BlockRunner::held() const {
+  return {shared_.bytes, local_.bytes, frames_bytes_ + (threads_ != nullptr ? kStatesBytes : 0)};
+}
+
+void BlockRunner::Release() {
+  ReleaseWindow(&shared_);
+  ReleaseWindow(&local_);
   if (frames_ != nullptr) munmap(frames_, frames_bytes_);
+  frames_ = nullptr;
+  frames_bytes_ = 0;
+  threads_.reset();
+  scheduler_.reset();
+}
+
+void BlockRunner::ReleaseWindow(Window* window) {
+  if (window->address != 0) windows_->ReleaseWindow(window->address, window->bytes);
+  *window = {};
 }
 
 bool BlockRunner::Grow(Window* window, uint64_t bytes) {
   if (bytes <= window->bytes) return true;
-  if (window->address != 0) windows_->ReleaseWindow(window->address, window->bytes);
-  *window = {};
-  const uint64_t rounded = AlignUp(bytes, kPage);
-  const uint64_t address = windows_->ReserveWindow(rounded);
+  ReleaseWindow(window);
+  const uint64_t address = windows_->ReserveWindow(bytes);
   if (address == 0) return false;
-  *window = {address, rounded};
+  *window = {address, bytes};
   return true;
 }
 
@@ -73,23 +107,20 @@ bool BlockRunner::GrowFrames(uint64_t bytes) {
   if (frames_ != nullptr) munmap(frames_, frames_bytes_);
   frames_ = nullptr;
   frames_bytes_ = 0;
-  const uint64_t rounded = AlignUp(bytes, kPage);
-  void* memory = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return false;
   frames_ = static_cast<uint8_t*>(memory);
-  frames_bytes_ = rounded;
+  frames_bytes_ = bytes;
   return true;
 }
 
 bool BlockRunner::Prepare(const Grid& grid) {
   const Kernel& kernel = grid.kernel();
   const uint64_t threads = grid.threads_per_block();
-  // A window even for kernels without shared memory: a stray access must meet its guard page,
-  // nothing else.
-  if (!Grow(&shared_, std::max<uint64_t>(grid.shared_bytes(), 1))) return false;
-  if (!Grow(&local_, kernel.local_bytes() * threads)) return false;
+  const BlockMemory need = BlockMemory::NeededFor(kernel, threads, grid.shared_bytes());
+  if (!Grow(&shared_, need.shared) || !Grow(&local_, need.local)) return false;
   if (kernel.kind() == kKernelCoroutine) {
-    if (!GrowFrames(AlignUp(kernel.frame_bytes(), kFrameAlign) * threads)) return false;
+    if (!GrowFrames(need.frames - kStatesBytes)) return false;
     if (threads_ == nullptr) {
       threads_ = std::make_unique<ThreadState[]>(kMaxBlockThreads);
       scheduler_ = std::make_unique<BlockScheduler>();

@@ -10,6 +10,23 @@
 
 namespace rgpu::emu {
 
+// Frames are the registers of a block's threads: 64 KiB for each of 1,024 threads is far above what
+// programs need.  A launch that needs more is refused.
+inline constexpr uint64_t kMaxFramesBytes = 64U << 20;
+uint64_t FramesBytes(const Kernel& kernel, uint64_t threads);
+
+// Bytes of memory that a runner holds, or that the blocks of a grid need.
+struct BlockMemory {
+  uint64_t shared = 0;
+  uint64_t local = 0;
+  uint64_t frames = 0;  // with the states of the threads
+
+  static BlockMemory NeededFor(const Kernel& kernel, uint64_t threads, uint64_t shared_bytes);
+  uint64_t total() const { return shared + local + frames; }
+  // What it takes to have this as well as `held`.
+  uint64_t Beyond(const BlockMemory& held) const;
+};
+
 // Used by one thread at a time; kept for the next one.
 class BlockRunner {
  public:
@@ -20,6 +37,11 @@ class BlockRunner {
 
   // Makes room for blocks of this grid; false: there is no memory.
   bool Prepare(const Grid& grid);
+  BlockMemory held() const;
+  // Gives back all that it holds.
+  void Release();
+  // What the pool of runners has counted for this one (runners.h).
+  uint64_t counted_bytes = 0;
   // Runs blocks of the prepared grid until none is left, it has failed, or `*leave` was set (null:
   // never). A block that faults fails the grid.
   void RunBlocks(Grid* grid, const std::atomic<bool>* leave);
@@ -31,6 +53,7 @@ class BlockRunner {
   };
   bool Grow(Window* window, uint64_t bytes);
   bool GrowFrames(uint64_t bytes);
+  void ReleaseWindow(Window* window);
   void Loop();                  // guarded: owns nothing
   void RunOne(uint64_t index);  // guarded
   void Report(const Fault& fault);

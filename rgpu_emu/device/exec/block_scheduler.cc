@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <compare>
 #include <cstring>
+#include <iterator>
 
 #include "rgpu_emu/device/exec/warp_ops.h"
 
@@ -214,6 +216,31 @@ void BlockScheduler::Release(uint32_t id) {
   }
 }
 
+// Answers the threads at the lowest place.  Those at other places wait: the answered ones may catch
+// up with them, as they would join them on a GPU.
+void BlockScheduler::AnswerActiveMask(Warp* warp, ThreadState* lanes) {
+  const auto compare = [&](uint32_t a, uint32_t b) {
+    const auto order = std::lexicographical_compare_three_way(
+        std::begin(lanes[a].place), std::end(lanes[a].place), std::begin(lanes[b].place),
+        std::end(lanes[b].place));
+    return order != 0 ? order : lanes[a].a <=> lanes[b].a;
+  };
+  auto lowest = static_cast<uint32_t>(std::countr_zero(warp->at_activemask));
+  uint32_t together = 0;
+  for (uint32_t rest = warp->at_activemask; rest != 0; rest &= rest - 1) {
+    const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
+    const auto order = compare(lane, lowest);
+    if (order > 0) continue;
+    if (order < 0) together = 0;
+    lowest = lane;
+    together |= 1u << lane;
+  }
+  for (uint32_t rest = together; rest != 0; rest &= rest - 1)
+    lanes[std::countr_zero(rest)].result = together;
+  warp->ready |= together;
+  warp->at_activemask &= ~together;
+}
+
 // Completes the warp operations that every live thread of their mask has come to; activemask only
 // when nothing else in the warp can go on.
 bool BlockScheduler::ResolveWarp(uint32_t w) {
@@ -233,13 +260,8 @@ bool BlockScheduler::ResolveWarp(uint32_t w) {
     warp.in_warp_op &= ~group;
     warp.ready |= group;
   }
-  if (warp.ready == 0 && warp.at_activemask != 0 && warp.yielded == 0) {
-    for (uint32_t rest = warp.at_activemask; rest != 0; rest &= rest - 1) {
-      lanes[std::countr_zero(rest)].result = warp.at_activemask;
-    }
-    warp.ready = warp.at_activemask;
-    warp.at_activemask = 0;
-  }
+  if (warp.ready == 0 && warp.at_activemask != 0 && warp.yielded == 0)
+    AnswerActiveMask(&warp, lanes);
   return warp.ready != 0;
 }
 
@@ -249,14 +271,8 @@ bool BlockScheduler::WakeYielded() {
   bool any = false;
   for (uint32_t w = 0; w < warps_; ++w) {
     Warp& warp = warp_[w];
-    if (warp.ready == 0) {
-      ThreadState* lanes = &block_->threads[w * kWarpSize];
-      for (uint32_t rest = warp.at_activemask; rest != 0; rest &= rest - 1) {
-        lanes[std::countr_zero(rest)].result = warp.at_activemask;
-      }
-      warp.ready = warp.at_activemask;
-      warp.at_activemask = 0;
-    }
+    if (warp.ready == 0 && warp.at_activemask != 0)
+      AnswerActiveMask(&warp, &block_->threads[w * kWarpSize]);
     warp.ready |= warp.yielded;
     warp.yielded = 0;
     any = any || warp.ready != 0;

@@ -56,6 +56,7 @@ class BlockScheduler {
   void Arrive(uint32_t warp, uint32_t lane, ThreadState* state);
   bool IsComplete(const Barrier& barrier) const;
   void Release(uint32_t id);
+  static void AnswerActiveMask(Warp* warp, ThreadState* lanes);
   bool ResolveWarp(uint32_t warp);
   bool WakeYielded();
   BlockEnd Loop();

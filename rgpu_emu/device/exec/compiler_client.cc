@@ -249,18 +249,33 @@ Outcome CompilerClient::Load(std::span<const std::string_view> ptx, LoadedModule
 Outcome CompilerClient::Lower(LoadedModule* module, std::string_view entry, KernelCode* code) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (Outcome connected = EnsureConnected(); !connected.ok()) return connected;
-  std::vector<uint8_t> reply;
   if (module->generation != generation_) {
-    const std::vector<std::string_view> texts(module->sources.begin(), module->sources.end());
-    if (Outcome asked = Ask(kCompilerLoad, InputsBody(texts), &reply); !asked.ok()) return asked;
-    LoadedModule again;
-    if (Outcome outcome = DecodeLoaded(reply, &again); !outcome.ok()) return outcome;
-    module->key = again.key;
-    module->generation = generation_;
+    if (Outcome outcome = LoadAgain(module); !outcome.ok()) return outcome;
   }
+  Outcome outcome = LowerNow(*module, entry, code);
+  // The entry is there: the compiler has forgotten the module for others of its tenant.
+  if (outcome.result != CUDA_ERROR_NOT_FOUND) return outcome;
+  outcome = LoadAgain(module);
+  return outcome.ok() ? LowerNow(*module, entry, code) : outcome;
+}
+
+Outcome CompilerClient::LoadAgain(LoadedModule* module) {
+  const std::vector<std::string_view> texts(module->sources.begin(), module->sources.end());
+  std::vector<uint8_t> reply;
+  if (Outcome asked = Ask(kCompilerLoad, InputsBody(texts), &reply); !asked.ok()) return asked;
+  LoadedModule again;
+  if (Outcome outcome = DecodeLoaded(reply, &again); !outcome.ok()) return outcome;
+  module->key = again.key;
+  module->generation = generation_;
+  return {};
+}
+
+Outcome CompilerClient::LowerNow(const LoadedModule& module, std::string_view entry,
+                                 KernelCode* code) {
+  std::vector<uint8_t> reply;
   std::vector<uint8_t> body;
   wire::Writer writer(&body);
-  writer.Put(wire::Bytes(module->key.data(), module->key.size()));
+  writer.Put(wire::Bytes(module.key.data(), module.key.size()));
   writer.Put(wire::Bytes(entry));
   if (Outcome asked = Ask(kCompilerLower, body, &reply); !asked.ok()) return asked;
   return DecodeLowered(reply, code);

@@ -17,7 +17,8 @@ namespace rgpu::emu {
 struct CompilerOptions {
   int fd = -1;  // a connected stream socket (owned from now on), or -1: start `command`
   std::string command = "python3 -m rgpu_emu.compiler";  // split at blanks; gets "--fd 3" appended
-  int deadline_seconds = 120;                            // per request
+  // Per request: longer than the compiler itself lets a request wait and run (600 s).
+  int deadline_seconds = 660;
 };
 
 // RGPU_EMU_COMPILER_FD, RGPU_EMU_COMPILER.
@@ -38,6 +39,9 @@ class CompilerClient {
   Outcome Link(std::span<const std::string_view> ptx, std::string* log);
 
  private:
+  // With the mutex.
+  Outcome LoadAgain(LoadedModule* module);
+  Outcome LowerNow(const LoadedModule& module, std::string_view entry, KernelCode* code);
   Outcome Ask(uint32_t type, std::span<const uint8_t> body, std::vector<uint8_t>* reply);
   Outcome EnsureConnected();
   Outcome Start();

@@ -55,7 +55,12 @@ bool ReadEntry(wire::Reader* reader, EntryInfo* entry) {
         &entry->ptx_version, &entry->target, &entry->registers, &entry->const_bytes}) {
     reader->Get(field);
   }
+  int32_t refused = 0;
+  wire::ByteView why;
+  reader->Get(&refused);
+  reader->Get(&why);
   entry->name = Text(name);
+  entry->refusal = {static_cast<CUresult>(refused), Text(why)};
   return reader->ok() && entry->max_threads <= kMostThreads && ReadParams(params, entry);
 }
 

@@ -15,13 +15,15 @@
 #include "rgpu_emu/device/exec/fault_guard.h"
 #include "rgpu_emu/device/exec/grid_state.h"
 #include "rgpu_emu/device/exec/processors.h"
+#include "rgpu_emu/device/exec/runners.h"
 
 namespace rgpu::emu {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kStackBytes = 4 << 20;
+// A kernel that was told to stop does so at the end of its loop's turn.
+constexpr auto kStopTime = std::chrono::seconds(10);
 constexpr size_t kStackGuardBytes = 1 << 20;  // a frame of compiled code may be large
 
 // Starts a thread that gets none of the application's signals.  False: the system has no thread
@@ -33,7 +35,7 @@ bool StartThread(void* (*function)(void*), void* argument, pthread_t* thread) {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, signal);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setstacksize(&attributes, kKernelStackBytes);
   pthread_attr_setguardsize(&attributes, kStackGuardBytes);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   const int failed = pthread_create(thread, &attributes, function, argument);
@@ -79,11 +81,16 @@ RunnerOptions RunnerOptionsFromEnvironment() {
 class GridRunner::Impl {
  public:
   explicit Impl(const RunnerOptions& options)
-      : options_(Complete(options)), processors_(options_.threads), printf_(options.printf_bytes) {}
+      : options_(Complete(options)),
+        processors_(options_.threads),
+        printf_(options.printf_bytes),
+        runners_(options_) {}
   ~Impl();
 
   CUresult Run(const Launch& launch, FaultInfo* fault);
   void Cancel(const void* owner, CUresult result);
+  void StopAll(const void* owner, CUresult result);
+  Runners& runners() { return runners_; }
   PrintfFifo& printf() { return printf_; }
   const RunnerOptions& options() const { return options_; }
   bool forked() const { return getpid() != pid_; }
@@ -96,8 +103,8 @@ class GridRunner::Impl {
   Grid* Pick();
   void Work();
   void Watch();
-  std::unique_ptr<BlockRunner> Acquire();
-  void Return(std::unique_ptr<BlockRunner> runner);
+  void Stop(const void* owner, CUresult result, const char* why);
+  bool Runs(const void* owner) const;
 
   const RunnerOptions options_;
   const Processors processors_;
@@ -105,11 +112,11 @@ class GridRunner::Impl {
   const pid_t pid_ = getpid();
   std::mutex mutex_;
   std::condition_variable work_;   // pool threads
-  std::condition_variable ended_;  // callers whose grid still has pool threads in it
+  std::condition_variable ended_;  // callers whose grid still has pool threads in it, StopAll
   std::condition_variable watch_;
   std::list<Grid*> active_;
   std::atomic<bool> contended_{false};  // several grids want pool threads
-  std::vector<std::unique_ptr<BlockRunner>> runners_;
+  Runners runners_;
   std::vector<pthread_t> threads_;
   pthread_t watchdog_{};
   bool pool_started_ = false;
@@ -117,7 +124,8 @@ class GridRunner::Impl {
   bool watchdog_started_ = false;
   bool watchdog_idle_ = false;
   bool stopping_ = false;
-  uint32_t runners_made_ = 0;
+  uint32_t stops_ = 0;    // threads in StopAll
+  uint32_t starved_ = 0;  // pool threads that found no memory for a block
   uint32_t grids_ = 0;
   CUresult cancelled_ = CUDA_SUCCESS;
 };
@@ -138,7 +146,7 @@ CUresult GridRunner::Impl::Run(const Launch& launch, FaultInfo* fault) {
   InstallFaultHandlers();
   Grid grid(launch, options_, &printf_, __atomic_add_fetch(&grids_, 1, __ATOMIC_RELAXED));
   if (const CUresult refused = Enter(&grid); refused != CUDA_SUCCESS) {
-    *fault = {refused, 0, {0, 0, 0}, "the device is being shut down."};
+    *fault = {refused, 0, {0, 0, 0}, ""};
     return refused;
   }
   RunHere(&grid);
@@ -154,6 +162,10 @@ CUresult GridRunner::Impl::Enter(Grid* grid) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (cancelled_ != CUDA_SUCCESS) return cancelled_;
+    const std::atomic<int>* failed = grid->launch().failed;
+    if (failed != nullptr && failed->load() != CUDA_SUCCESS) {
+      return static_cast<CUresult>(failed->load());
+    }
     active_.push_back(grid);
     alone = active_.size() == 1;
     contended_.store(!alone, std::memory_order_relaxed);
@@ -173,17 +185,23 @@ CUresult GridRunner::Impl::Enter(Grid* grid) {
 }
 
 void GridRunner::Impl::RunHere(Grid* grid) {
-  std::unique_ptr<BlockRunner> runner = Acquire();
-  if (runner->Prepare(*grid)) {
+  bool waited = false;
+  std::unique_ptr<BlockRunner> runner = runners_.Await(grid, &waited);
+  if (waited) {
+    // Pool threads were refused memory meanwhile.
+    const std::lock_guard lock(mutex_);
+    if (starved_ != 0) work_.notify_all();
+  }
+  if (runner != nullptr && runner->Prepare(*grid)) {
     runner->RunBlocks(grid, nullptr);
-  } else {
+  } else if (runner != nullptr || !(grid->stopped() || grid->exhausted())) {
     grid->Fail({CUDA_ERROR_OUT_OF_MEMORY,
                 0,
                 {0, 0, 0},
                 "kernel " + std::string(grid->launch().name) +
                     " needs more shared or local memory than the device has left."});
   }
-  Return(std::move(runner));
+  if (runner != nullptr) runners_.Return(std::move(runner));
 }
 
 void GridRunner::Impl::Leave(Grid* grid) {
@@ -191,7 +209,8 @@ void GridRunner::Impl::Leave(Grid* grid) {
   ended_.wait(lock, [grid] { return grid->workers == 0; });
   active_.remove(grid);
   contended_.store(active_.size() > 1, std::memory_order_relaxed);
-  if (active_.empty()) ended_.notify_all();
+  if (active_.empty() || stops_ != 0) ended_.notify_all();
+  if (starved_ != 0) work_.notify_all();
 }
 
 // Threads start with the first grid that has use for them: a worker that idles has none.
@@ -237,14 +256,17 @@ void GridRunner::Impl::Work() {
     if (grid == nullptr) return;
     ++grid->workers;
     lock.unlock();
-    std::unique_ptr<BlockRunner> runner = Acquire();
-    const bool room = runner->Prepare(*grid);
+    std::unique_ptr<BlockRunner> runner = runners_.Try(*grid);
+    const bool room = runner != nullptr && runner->Prepare(*grid);
     if (room) runner->RunBlocks(grid, &contended_);
-    Return(std::move(runner));
+    if (runner != nullptr) runners_.Return(std::move(runner));
     lock.lock();
     if (--grid->workers == 0) ended_.notify_all();
+    if (room) continue;
     // Without memory for another block the grid's own thread runs it alone.
-    if (!room) work_.wait(lock);
+    ++starved_;
+    work_.wait(lock);
+    --starved_;
   }
 }
 
@@ -257,8 +279,10 @@ void GridRunner::Impl::Watch() {
     const auto now = Clock::now();
     auto next = Clock::time_point::max();
     for (Grid* grid : active_) {
-      if (grid->started() + timeout > now) {
-        next = std::min(next, grid->started() + timeout);
+      // One that waits for memory begins now at the earliest.
+      const auto started = std::min(grid->started(), now);
+      if (started + timeout > now) {
+        next = std::min(next, started + timeout);
       } else if (!grid->stopped()) {
         grid->Fail({CUDA_ERROR_LAUNCH_TIMEOUT,
                     0,
@@ -277,34 +301,35 @@ void GridRunner::Impl::Watch() {
   }
 }
 
-void GridRunner::Impl::Cancel(const void* owner, CUresult result) {
-  std::lock_guard<std::mutex> lock(mutex_);
+// With the lock.
+void GridRunner::Impl::Stop(const void* owner, CUresult result, const char* why) {
   if (owner == nullptr) cancelled_ = result;
   for (Grid* grid : active_) {
-    if (owner == nullptr || grid->launch().owner == owner) {
-      grid->Fail({result,
-                  0,
-                  {0, 0, 0},
-                  "kernel " + std::string(grid->launch().name) +
-                      " was stopped because its context ended."});
-    }
+    if (owner != nullptr && grid->launch().owner != owner) continue;
+    const std::string name = grid->launch().name;
+    grid->Fail(
+        {result, 0, {0, 0, 0}, *why == 0 ? "" : "kernel " + name + " was stopped " + why + "."});
   }
+  runners_.Wake();
 }
 
-std::unique_ptr<BlockRunner> GridRunner::Impl::Acquire() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (runners_.empty())
-    return std::make_unique<BlockRunner>(options_, runners_made_++ % options_.sm_count);
-  std::unique_ptr<BlockRunner> runner = std::move(runners_.back());
-  runners_.pop_back();
-  return runner;
+void GridRunner::Impl::Cancel(const void* owner, CUresult result) {
+  const std::lock_guard lock(mutex_);
+  Stop(owner, result, "because its context ended");
 }
 
-// Keeps as many as can be busy at once; more come from many streams and would hold arena memory for
-// nothing.
-void GridRunner::Impl::Return(std::unique_ptr<BlockRunner> runner) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (runners_.size() < options_.threads) runners_.push_back(std::move(runner));
+bool GridRunner::Impl::Runs(const void* owner) const {
+  return std::any_of(active_.begin(), active_.end(), [owner](const Grid* grid) {
+    return owner == nullptr || grid->launch().owner == owner;
+  });
+}
+
+void GridRunner::Impl::StopAll(const void* owner, CUresult result) {
+  std::unique_lock lock(mutex_);
+  Stop(owner, result, "");
+  ++stops_;
+  ended_.wait_for(lock, kStopTime, [&] { return !Runs(owner); });
+  --stops_;
 }
 
 GridRunner::GridRunner(const RunnerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -316,6 +341,15 @@ CUresult GridRunner::RunGrid(const Launch& launch, FaultInfo* fault) {
   return impl_->Run(launch, fault);
 }
 void GridRunner::Cancel(const void* owner, CUresult result) { impl_->Cancel(owner, result); }
+void GridRunner::StopAll(const void* owner, CUresult result) { impl_->StopAll(owner, result); }
+bool GridRunner::Fits(const Kernel& kernel, uint64_t threads, uint64_t shared_bytes,
+                      uint64_t blocks) const {
+  const BlockMemory need = BlockMemory::NeededFor(kernel, threads, shared_bytes);
+  return FramesBytes(kernel, threads) <= kMaxFramesBytes &&
+         need.shared + need.frames <= impl_->runners().base_bytes() / blocks;
+}
+void GridRunner::AddRoom(uint64_t bytes) { impl_->runners().AddRoom(bytes); }
+void GridRunner::TakeRoom(uint64_t bytes) { impl_->runners().TakeRoom(bytes); }
 void GridRunner::FlushPrintf() { impl_->printf().Flush(impl_->options().services); }
 void GridRunner::SetPrintfBytes(uint64_t bytes) { impl_->printf().SetCapacity(bytes); }
 unsigned GridRunner::threads() const { return impl_->options().threads; }

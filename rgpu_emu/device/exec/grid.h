@@ -1,6 +1,7 @@
 // Runs grids: blocks over a pool of threads, threads of a block as coroutines.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -32,6 +33,10 @@ class DeviceServices {
   virtual void Print(std::string_view text) = 0;
 };
 
+// Of every thread that runs kernels.  What a thread of a kernel needs at most, 512 KiB of local
+// memory in frames of recursive functions, fits several times.
+inline constexpr size_t kKernelStackBytes = 2U << 20;
+
 struct RunnerOptions {
   uint64_t band_base = 0;
   uint64_t band_bytes = 0;
@@ -40,6 +45,7 @@ struct RunnerOptions {
   double timeout_seconds = 60;      // 0: none
   uint64_t hostile_seed = 0;        // not 0: random delays and orders that CUDA allows
   uint64_t printf_bytes = 1 << 20;  // CU_LIMIT_PRINTF_FIFO_SIZE
+  uint64_t memory_bytes = 0;        // for blocks that run (runners.h); 0: by the number of threads
   WindowProvider* windows = nullptr;
   DeviceServices* services = nullptr;
 };
@@ -59,13 +65,15 @@ struct Launch {
   const void* params = nullptr;
   uint32_t param_bytes = 0;
   const void* owner = nullptr;  // what Cancel names (the context)
+  // Not CUDA_SUCCESS: the owner has failed and its grids no longer begin.  Null: it never fails.
+  const std::atomic<int>* failed = nullptr;
 };
 
 struct FaultInfo {
   CUresult result = CUDA_SUCCESS;
   uint64_t address = 0;  // of an illegal access, else 0
   uint32_t block[3] = {0, 0, 0};
-  std::string message;  // a sentence
+  std::string message;  // a sentence; empty where the error is another grid's
 };
 
 class GridRunner {
@@ -82,6 +90,16 @@ class GridRunner {
 
   // Stops the grids with this owner (null: all, now and later); they end with `result`.
   void Cancel(const void* owner, CUresult result);
+  // The same after an error of a grid, and waits until they have ended: then nothing of this owner
+  // runs on the device.  Called by threads whose own grid has ended.
+  void StopAll(const void* owner, CUresult result);
+
+  // Whether `blocks` blocks of these can run at the same time.  Local memory is not looked at: the
+  // context is charged for it, for more threads than run at once.
+  bool Fits(const Kernel& kernel, uint64_t threads, uint64_t shared_bytes, uint64_t blocks) const;
+  // Local memory that a context is charged for (Runners).
+  void AddRoom(uint64_t bytes);
+  void TakeRoom(uint64_t bytes);
 
   void FlushPrintf();
   void SetPrintfBytes(uint64_t bytes);

@@ -40,7 +40,10 @@ class Grid {
   uint64_t blocks() const { return blocks_; }
   uint32_t threads_per_block() const { return threads_per_block_; }
   uint32_t shared_bytes() const { return kernel().static_shared_bytes() + launch_.dynamic_shared; }
-  std::chrono::steady_clock::time_point started() const { return started_; }
+  // When it began to run; waiting for memory does not count.
+  std::chrono::steady_clock::time_point started() const { return started_.load(); }
+  void Pause() { started_ = std::chrono::steady_clock::time_point::max(); }
+  void Resume() { started_ = std::chrono::steady_clock::now(); }
 
   unsigned workers = 0;  // pool threads in it; guarded by the runner's mutex
 
@@ -61,7 +64,7 @@ class Grid {
   uint64_t chunk_ = 1;
   std::atomic<uint64_t> next_{0};
   std::atomic<uint32_t> stop_{0};
-  const std::chrono::steady_clock::time_point started_;
+  std::atomic<std::chrono::steady_clock::time_point> started_;
   std::mutex mutex_;
   FaultInfo fault_;
 };

@@ -33,6 +33,9 @@ struct EntryInfo {
   uint32_t target = 0;       // 80 = sm_80
   uint32_t registers = 0;
   uint32_t const_bytes = 0;
+  // Not CUDA_SUCCESS: it uses what this device lacks, as the message says; others of its module
+  // run.
+  Outcome refusal;
 };
 
 enum class GlobalSpace : uint32_t { kGlobal = 1, kConst = 2 };

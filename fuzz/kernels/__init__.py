@@ -1,0 +1,1 @@
+"""Random PTX, run on the emulated device of a server and compared with an interpreter."""

@@ -1,0 +1,168 @@
+"""A job: a sandboxed process that has one list of inputs and answers requests about them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from rgpu_emu.compile_job import Work
+from rgpu_emu.compile_protocol import LINK, LOAD
+from rgpu_emu.compile_sandbox import EXIT_MEMORY, Report, limit_request
+
+if TYPE_CHECKING:
+    from rgpu_emu.compile_sandbox import JobLimits
+
+MAX_NAME_BYTES: Final = 64 << 10  # fits into a socket's buffer, so that asking never waits
+MAX_ANSWER_BYTES: Final = 256 << 20
+_REQUEST: Final = struct.Struct("<II")
+_ANSWER: Final = struct.Struct("<Q")
+_CHUNK: Final = 1 << 20
+
+
+class JobDiedError(Exception):
+    """The job ended without an answer; `code` as of os.waitstatus_to_exitcode."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"the compiler failed on this module (status {code})")
+        self.code = code
+
+
+class Job:
+    """The process, seen from the one that started it."""
+
+    def __init__(self, inputs: list[bytes], limits: JobLimits, *, slow: bool) -> None:
+        """Starts it; OSError if the machine has no process or descriptor left."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if self.pid == 0:
+            _child(inputs, limits, theirs.fileno())
+        theirs.close()
+        ours.setblocking(False)
+        self.sock = ours
+        self._output = bytearray()
+        self._spent = -1.0  # known for good once it has ended
+        if slow:
+            self.slow_down()
+
+    def ask(self, kind: int, body: bytes) -> None:
+        """Hands over a request: LOAD with its key, LOWER with the entry's name, LINK."""
+        message = _REQUEST.pack(kind, len(body)) + body
+        if self.sock.send(message) != len(message):
+            raise BlockingIOError
+
+    def read(self) -> bytes | None:
+        """What has come; the whole answer once it is there.  JobDiedError if none will come."""
+        try:
+            data = self.sock.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            data = b""
+        self._output += data
+        if not data or len(self._output) > MAX_ANSWER_BYTES:
+            raise JobDiedError(self.end())
+        if len(self._output) < _ANSWER.size:
+            return None
+        (size,) = _ANSWER.unpack_from(self._output)
+        if len(self._output) < _ANSWER.size + size:
+            return None
+        answer = bytes(self._output[_ANSWER.size :])
+        self._output.clear()
+        return answer
+
+    def processor_seconds(self) -> float:
+        """Processor time of the process so far; it has no children."""
+        if self._spent >= 0:
+            return self._spent
+        # The clock's number as clock_getcpuclockid makes it, which Python does not offer.
+        try:
+            return time.clock_gettime(((~self.pid) << 3) | 2)
+        except OSError:
+            return 0.0
+
+    def slow_down(self) -> None:
+        """From now on it runs only when the machine has nothing else to do."""
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
+
+    def end(self) -> int:
+        """Ends the process; its status, which is its own if it has ended or was about to."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self.pid, 0)
+        self._spent = usage.ru_utime + usage.ru_stime
+        return os.waitstatus_to_exitcode(status)
+
+
+def _child(inputs: list[bytes], limits: JobLimits, fd: int) -> None:
+    """Answers requests until nobody asks any more; never returns."""
+    code = 1
+    try:
+        limit_request(fd, limits, Report())
+        _answer(Work(inputs), fd)
+        code = 0
+    except (MemoryError, RecursionError):
+        code = EXIT_MEMORY
+    finally:
+        if code == 1:
+            sys.excepthook(*sys.exc_info())
+        os._exit(code)
+
+
+def _answer(work: Work, fd: int) -> None:
+    while head := _take(fd, _REQUEST.size):
+        kind, size = _REQUEST.unpack(head)
+        body = _take(fd, size)
+        if kind == LOAD:
+            answer = work.loaded(body)
+        elif kind == LINK:
+            answer = work.linked()
+        else:
+            answer = work.lowered(body.decode("utf-8", "replace"))
+        rest = memoryview(_ANSWER.pack(len(answer)) + answer)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        gc.collect()
+        gc.freeze()  # the module stays; later collections need not look at it
+
+
+def _take(fd: int, count: int) -> bytes:
+    """Exactly so many bytes; fewer only at the end."""
+    data = b""
+    while len(data) < count:
+        more = os.read(fd, count - len(data))
+        if not more:
+            return b""
+        data += more
+    return data
+
+
+def trial(limits: JobLimits) -> str:
+    """What a job's sandbox could not have on this machine, as a job finds out."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            report = Report()
+            limit_request(writer, limits, report)
+            os.write(writer, report.text().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        text = file.read()
+    if os.waitpid(pid, 0)[1] != 0 and not text:
+        return "sandbox: a process with it ended at once"
+    return text.decode("utf-8", "replace")

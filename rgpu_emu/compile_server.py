@@ -1,0 +1,396 @@
+"""The compiler's loop.
+
+One thread waits on all connections of one tenant.  What they ask is worked on by jobs, sandboxed
+processes of one module each, so that a request that crashes LLVM, hangs or eats memory ends alone.
+`compile_schedule` says which job works on what, and bounds them all together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from rgpu_emu import __version__, compile_job
+from rgpu_emu.compile_cache import ModuleStore, ObjectCache
+from rgpu_emu.compile_connection import Connection
+from rgpu_emu.compile_process import MAX_NAME_BYTES, Job, JobDiedError
+from rgpu_emu.compile_protocol import (
+    LINK,
+    LINKED,
+    LOAD,
+    LOADED,
+    LOWER,
+    LOWERED,
+    ProtocolError,
+    parse_inputs,
+    parse_lower,
+)
+from rgpu_emu.compile_sandbox import (
+    EXIT_MEMORY,
+    JobLimits,
+    Report,
+    keep_folder,
+)
+from rgpu_emu.compile_schedule import Bounds, Decision, Give, Refuse, Schedule, Slow, Start
+from rgpu_emu.lower.abi import KERNEL_ABI
+from rgpu_emu.lower.codegen import host
+from rgpu_emu.ptx.errors import (
+    CUDA_ERROR_NOT_FOUND,
+    CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_OUT_OF_MEMORY,
+    PtxError,
+)
+
+# Parts of the memory bound: modules that are remembered, and each of `processes` jobs.  The rest is
+# for messages on their way.
+_STORE_PART: Final = 1 / 16
+_JOBS_PART: Final = 3 / 4
+# Part of a request's time in which its message must have come while others wait to send theirs.
+_MESSAGE_PART: Final = 1 / 10
+Failure = Callable[[PtxError], bytes]
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What is asked of a job, and how its end is told."""
+
+    connection: Connection
+    kind: int
+    body: bytes
+    key: bytes
+    inputs: list[bytes]
+    reply: int
+    fail: Failure
+    cache_key: str = ""
+
+
+@lru_cache(maxsize=1)
+def emitter_version() -> str:
+    """Names this compiler: its release and its own text, so that no object of another is used."""
+    digest = hashlib.sha256(__version__.encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def module_key(inputs: list[bytes]) -> bytes:
+    """Names a list of inputs, for this emitter on this machine."""
+    digest = hashlib.sha256(f"{emitter_version()} {KERNEL_ABI} {host().fingerprint()}".encode())
+    for data in inputs:
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.digest()
+
+
+class Compiler:
+    """The server loop of one tenant."""
+
+    def __init__(self, bounds: Bounds, memory_bytes: int, cache: ObjectCache) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._bounds = bounds
+        self._schedule = Schedule(bounds, time.monotonic())
+        part = int(memory_bytes * _JOBS_PART) // bounds.processes
+        self.limits = JobLimits(part, math.ceil(bounds.job_seconds))
+        self._modules = ModuleStore(int(memory_bytes * _STORE_PART))
+        self._cache = cache
+        self._connections: set[Connection] = set()
+        # Who may send a long message, until when if others wish to, and whether they do.
+        self._floor: Connection | None = None
+        self._floor_until = 0.0
+        self._floor_wanted = False
+        self._requests: dict[int, Request] = {}
+        self._jobs: dict[int, Job] = {}
+        self._works_on: dict[int, int] = {}  # job -> request
+        self._last_request = 0
+        self._listener: socket.socket | None = None
+        self._settled = False
+
+    def serve(self, sock: socket.socket) -> None:
+        """Adds a connected socket."""
+        connection = Connection(sock)
+        self._connections.add(connection)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def accept_on(self, listener: socket.socket) -> None:
+        """Adds the SOCK_SEQPACKET socket on which connected sockets arrive."""
+        listener.setblocking(False)
+        self._listener = listener
+        self._selector.register(listener, selectors.EVENT_READ, None)
+
+    def run(self) -> None:
+        """Serves until the listener and the last connection have closed."""
+        while self._listener is not None or self._connections:
+            for key, events in self._selector.select(self._timeout()):
+                if key.data is None:
+                    self._accept()
+                elif isinstance(key.data, int):
+                    self._on_job(key.data)
+                elif key.data in self._connections:
+                    self._on_socket(key.data, events)
+            self._go_on()
+        for number in list(self._jobs):
+            self._end(number)
+
+    def _go_on(self) -> None:
+        """Looks at what waits until nothing more can be done now."""
+        self._pass_floor()
+        while True:
+            self._measure()
+            for connection in list(self._connections):
+                with self._closing(connection):
+                    self._work(connection)
+            decisions = self._schedule.decide(time.monotonic())
+            for decision in decisions:
+                self._do(decision)
+            if not decisions:
+                break
+        self._pass_floor()
+
+    # --- sockets ----------------------------------------------------------------------------------
+    def _accept(self) -> None:
+        if self._listener is None:
+            return
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._listener, 4096, 4)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data and not descriptors:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None  # a daemon that has gone does not end the sessions that run
+            return
+        if not descriptors:
+            return
+        self.serve(socket.socket(fileno=descriptors[0]))
+        if self._settled:
+            return
+        # With a tenant's first session: its folder, and what an earlier compiler of it spent.
+        self._settled = True
+        folder = descriptors[1] if len(descriptors) > 1 else -1
+        self._cache.use(folder)
+        keep_folder(folder, Report())
+        with contextlib.suppress(ValueError):
+            self._schedule.owe(float(data), time.monotonic())
+
+    def _on_socket(self, connection: Connection, events: int) -> None:
+        with self._closing(connection):
+            if events & selectors.EVENT_WRITE:
+                connection.flush()
+            if events & selectors.EVENT_READ:
+                connection.receive(floor=connection is self._floor)
+            self._watch(connection)
+
+    @contextlib.contextmanager
+    def _closing(self, connection: Connection) -> Iterator[None]:
+        """A connection that is broken, or breaks the protocol, ends alone."""
+        try:
+            yield
+        except (ProtocolError, OSError) as error:
+            if isinstance(error, ProtocolError):
+                print(f"rgpu compiler: connection ended: {error}", file=sys.stderr)
+            self._close(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        wanted = connection.events(floor=connection is self._floor)
+        known = self._selector.get_map().get(connection.sock)
+        if known is None and wanted:
+            self._selector.register(connection.sock, wanted, connection)
+        elif known is not None and not wanted:
+            self._selector.unregister(connection.sock)
+        elif known is not None and known.events != wanted:
+            self._selector.modify(connection.sock, wanted, connection)
+
+    def _pass_floor(self) -> None:
+        """Lets one connection send a long message, and the next when a job has that one."""
+        now = time.monotonic()
+        holder = self._floor
+        if holder is not None and not holder.wants_floor():
+            waiting = holder.request and holder.request not in self._works_on.values()
+            holder = self._floor = holder if waiting else None
+        wanting = [c for c in self._connections if c is not holder and c.wants_floor()]
+        if wanting and holder is not None and holder.wants_floor() and now >= self._floor_until:
+            print("rgpu compiler: connection ended: its message does not come", file=sys.stderr)
+            self._close(holder)
+        if wanting and self._floor is None:
+            self._floor = wanting.pop()
+            self._floor_until = now + self._bounds.wall_seconds * _MESSAGE_PART
+        self._floor_wanted = bool(wanting)
+        for connection in self._connections:
+            self._watch(connection)
+
+    def _timeout(self) -> float | None:
+        now = time.monotonic()
+        wake = self._schedule.wake(now)
+        if not self._floor_wanted or self._floor is None or not self._floor.wants_floor():
+            return wake
+        left = max(self._floor_until - now, 0.0)
+        return left if wake is None else min(wake, left)
+
+    def _close(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._floor is connection:
+            self._floor = None
+        if connection.request:
+            self._measure()
+            self._end(self._schedule.withdraw(connection.request))
+            self._requests.pop(connection.request, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(connection.sock)
+        connection.sock.close()
+        if not self._connections:
+            for number in self._schedule.retire():
+                self._end(number)
+
+    # --- requests ---------------------------------------------------------------------------------
+    def _work(self, connection: Connection) -> None:
+        """Takes the next requests of a connection, as long as they are answered at once."""
+        while (taken := connection.take()) is not None:
+            request = self._request(connection, *taken)
+            if request is None:
+                continue
+            cached = self._cache.get(request.cache_key) if request.cache_key else None
+            if cached is not None:
+                connection.send(request.reply, cached)
+                continue
+            self._last_request += 1
+            connection.request = self._last_request
+            self._requests[self._last_request] = request
+            self._schedule.ask(self._last_request, request.key, time.monotonic())
+        self._watch(connection)
+
+    def _request(self, connection: Connection, kind: int, body: bytes) -> Request | None:
+        """What a message asks; None if it is answered already."""
+        if kind == LOAD:
+            inputs = parse_inputs(body)
+            key = module_key(inputs)
+            self._modules.put(key, inputs)
+            failure: Failure = lambda error: compile_job.failed_load(error, key)  # noqa: E731
+            name = key.hex() + ".load"
+            return Request(connection, LOAD, key, key, inputs, LOADED, failure, name)
+        if kind == LOWER:
+            return self._lower(connection, *parse_lower(body))
+        if kind == LINK:
+            inputs = parse_inputs(body)
+            fail = compile_job.failed_link
+            return Request(connection, LINK, b"", b"", inputs, LINKED, fail)
+        raise ProtocolError(f"{kind} is no request")
+
+    def _lower(self, connection: Connection, key: bytes, name: str) -> Request | None:
+        inputs = self._modules.get(key)
+        encoded = name.encode()
+        fail = compile_job.failed_lower
+        if inputs is not None and len(encoded) <= MAX_NAME_BYTES:
+            file = hashlib.sha256(key + encoded).hexdigest() + ".obj"
+            return Request(connection, LOWER, encoded, key, inputs, LOWERED, fail, file)
+        sentence = "the compiler no longer has this module: load it again"
+        error = PtxError(sentence, result=CUDA_ERROR_NOT_FOUND)
+        connection.send(LOWERED, fail(error))
+        return None
+
+    def _answer(self, number: int, body: bytes) -> None:
+        request = self._requests.pop(number, None)
+        if request is None or request.connection not in self._connections:
+            return
+        request.connection.request = 0
+        with self._closing(request.connection):
+            request.connection.send(request.reply, body)
+
+    # --- jobs -------------------------------------------------------------------------------------
+    def _do(self, decision: Decision) -> None:
+        if isinstance(decision, Start):
+            self._end(decision.instead)
+            self._start(decision)
+        elif isinstance(decision, Give):
+            self._ask(decision.job, decision.request)
+        elif isinstance(decision, Slow):
+            if decision.job in self._jobs:
+                self._jobs[decision.job].slow_down()
+        else:
+            self._refuse(decision)
+
+    def _start(self, decision: Start) -> None:
+        request = self._requests[decision.request]
+        try:
+            job = Job(request.inputs, self.limits, slow=decision.slow)
+        except OSError as error:
+            self._schedule.failed(decision.job)
+            sentence = f"the machine has no process for the compiler ({error}): try again"
+            failure = PtxError(sentence, result=CUDA_ERROR_OUT_OF_MEMORY)
+            self._answer(decision.request, request.fail(failure))
+            return
+        self._jobs[decision.job] = job
+        self._selector.register(job.sock, selectors.EVENT_READ, decision.job)
+        self._ask(decision.job, decision.request)
+
+    def _ask(self, number: int, asked: int) -> None:
+        self._works_on[number] = asked
+        request = self._requests[asked]
+        # A job that is dead already is noticed when its answer is read.
+        with contextlib.suppress(OSError):
+            self._jobs[number].ask(request.kind, request.body)
+
+    def _refuse(self, decision: Refuse) -> None:
+        self._end(decision.job)
+        request = self._requests.get(decision.request)
+        if request is not None:
+            error = PtxError(decision.sentence, result=CUDA_ERROR_NOT_SUPPORTED)
+            self._answer(decision.request, request.fail(error))
+
+    def _on_job(self, number: int) -> None:
+        job = self._jobs.get(number)
+        if job is None:
+            return
+        try:
+            body = job.read()
+        except JobDiedError as error:
+            self._died(number, error)
+            return
+        if body is None:
+            return
+        self._schedule.measured(number, job.processor_seconds(), time.monotonic())
+        self._schedule.answered(number, time.monotonic())
+        asked = self._works_on.pop(number)
+        request = self._requests.get(asked)
+        if request is not None and request.cache_key and body[:4] == b"\0\0\0\0":
+            self._cache.put(request.cache_key, body)
+        self._answer(asked, body)
+
+    def _died(self, number: int, error: JobDiedError) -> None:
+        job = self._jobs.pop(number)
+        self._selector.unregister(job.sock)
+        job.sock.close()
+        asked = self._works_on.pop(number, 0)
+        self._schedule.measured(number, job.processor_seconds(), time.monotonic())
+        if self._schedule.died(number) or asked not in self._requests:
+            return
+        failure = PtxError(str(error), result=CUDA_ERROR_NOT_SUPPORTED)
+        if error.code == EXIT_MEMORY:
+            sentence = "the compiler ran out of memory"
+            failure = PtxError(sentence, result=CUDA_ERROR_OUT_OF_MEMORY)
+        self._answer(asked, self._requests[asked].fail(failure))
+
+    def _measure(self) -> None:
+        now = time.monotonic()
+        for number in self._schedule.busy():
+            if number in self._jobs:
+                self._schedule.measured(number, self._jobs[number].processor_seconds(), now)
+
+    def _end(self, number: int) -> None:
+        job = self._jobs.pop(number, None)
+        self._works_on.pop(number, None)
+        if job is not None:
+            self._selector.unregister(job.sock)
+            job.sock.close()
+            job.end()

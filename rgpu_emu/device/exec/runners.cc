@@ -1,0 +1,131 @@
+#include "rgpu_emu/device/exec/runners.h"
+
+#include <utility>
+
+namespace rgpu::emu {
+namespace {
+
+// What a session has without a charge: docs/quotas-memory.md names both figures.  The first part is
+// enough for the largest block and for hundreds of small ones side by side; the second lets every
+// thread of the pool run blocks of 1,024 threads with 4 KiB of frame each.
+constexpr uint64_t kBaseBytes = 128U << 20;
+constexpr uint64_t kBytesPerThread = 4U << 20;
+
+BlockMemory NeedOf(const Grid& grid) {
+  return BlockMemory::NeededFor(grid.kernel(), grid.threads_per_block(), grid.shared_bytes());
+}
+
+}  // namespace
+
+Runners::Runners(const RunnerOptions& options)
+    : options_(options),
+      base_bytes_(options.memory_bytes != 0 ? options.memory_bytes
+                                            : kBaseBytes + kBytesPerThread * options.threads),
+      limit_(base_bytes_) {}
+
+void Runners::Count(BlockRunner* runner, uint64_t bytes) {
+  held_ += bytes - runner->counted_bytes;
+  runner->counted_bytes = bytes;
+}
+
+// Takes memory from runners that nobody uses.
+bool Runners::MakeRoom(uint64_t more) {
+  while (held_ + more > limit_ && !idle_.empty()) {
+    Count(idle_.back().get(), 0);
+    idle_.pop_back();
+  }
+  return held_ + more <= limit_;
+}
+
+// With the lock.  Null: there is no room now.
+std::unique_ptr<BlockRunner> Runners::Take(const BlockMemory& need) {
+  std::unique_ptr<BlockRunner> runner;
+  uint64_t more = 0;
+  if (!idle_.empty()) {
+    runner = std::move(idle_.back());
+    idle_.pop_back();
+    more = need.Beyond(runner->held());
+    if (more == 0) {  // as it is with most launches
+      ++busy_;
+      return runner;
+    }
+  }
+  if (runner != nullptr && !MakeRoom(more)) {
+    Count(runner.get(), 0);
+    runner.reset();
+  }
+  if (runner == nullptr) {
+    if (!MakeRoom(need.total())) return nullptr;
+    runner = std::make_unique<BlockRunner>(options_, made_++ % options_.sm_count);
+  }
+  Count(runner.get(), runner->counted_bytes + need.Beyond(runner->held()));
+  ++busy_;
+  return runner;
+}
+
+std::unique_ptr<BlockRunner> Runners::Await(Grid* grid, bool* waited) {
+  const BlockMemory need = NeedOf(*grid);
+  std::unique_lock lock(mutex_);
+  *waited = false;
+  if (waiting_.empty()) {
+    if (auto runner = Take(need); runner != nullptr || busy_ == 0) return runner;
+  }
+  *waited = true;
+  grid->Pause();
+  const auto mine = waiting_.insert(waiting_.end(), grid);
+  std::unique_ptr<BlockRunner> runner;
+  freed_.wait(lock, [&] {
+    if (grid->stopped() || grid->exhausted()) return true;
+    if (waiting_.front() != grid) return false;
+    runner = Take(need);
+    return runner != nullptr || busy_ == 0;
+  });
+  waiting_.erase(mine);
+  grid->Resume();
+  if (!waiting_.empty()) freed_.notify_all();
+  return runner;
+}
+
+std::unique_ptr<BlockRunner> Runners::Try(const Grid& grid) {
+  const std::lock_guard lock(mutex_);
+  return waiting_.empty() ? Take(NeedOf(grid)) : nullptr;
+}
+
+// Keeps as many as can be busy at once.
+void Runners::Return(std::unique_ptr<BlockRunner> runner) {
+  const std::lock_guard lock(mutex_);
+  --busy_;
+  const uint64_t held = runner->held().total();  // less than was counted where memory was refused
+  const bool keep = idle_.size() < options_.threads && held_ <= limit_;
+  Count(runner.get(), keep ? held : 0);
+  if (keep) {
+    idle_.push_back(std::move(runner));
+  } else {
+    runner.reset();  // others may take the room only when the memory is gone
+  }
+  if (!waiting_.empty()) freed_.notify_all();
+}
+
+void Runners::Wake() {
+  const std::lock_guard lock(mutex_);
+  if (!waiting_.empty()) freed_.notify_all();
+}
+
+uint64_t Runners::held() const {
+  const std::lock_guard lock(mutex_);
+  return held_;
+}
+
+void Runners::AddRoom(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limit_ += bytes;
+  if (!waiting_.empty()) freed_.notify_all();
+}
+
+void Runners::TakeRoom(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limit_ -= bytes;
+  MakeRoom(0);
+}
+
+}  // namespace rgpu::emu

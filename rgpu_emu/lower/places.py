@@ -1,0 +1,233 @@
+"""Which threads of a warp are together when they come to `activemask`.
+
+A GPU runs the threads of a warp together, parts them at a branch, and joins them where the
+branches meet.  Here each thread is a coroutine, and the scheduler has to find out who would be
+together.  So a thread that suspends at an `activemask` says where it is: one word for each loop
+around the place (the loop and how often the thread has gone round it) and for each inlined call,
+outermost first, then a word for the place itself.  Threads with equal words are together.  The
+scheduler lets the lowest words go on first: the threads that are furthest behind catch up with the
+others, as on a GPU.
+
+The words are ordered like the control flow, not like the text: a block comes after all that lead
+to it, and what follows a loop comes after the whole loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rgpu_emu.ptx.operands import Body, Instr, Label, LabelRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Word = tuple[int, str]  # a place in the order, and the slot of a loop's count or ""
+WORDS: Final = 4  # ThreadState::place
+ROUND_BITS: Final = 40
+_ENDS: Final = frozenset(("branch", "branch_indexed", "ret", "exit_thread", "trap"))
+
+
+class Emitter(Protocol):
+    """What the counts of rounds are emitted with."""
+
+    def op(self, text: str) -> str: ...
+
+    def line(self, text: str) -> None: ...
+
+    def alloca(self, kind: str, *, align: int = 0, zero: bool = False) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    header: int
+    blocks: frozenset[int]
+
+
+class Blocks:
+    """The basic blocks of a body in the order of its control flow, and its loops.
+
+    Attributes:
+        spans: first position of each block and that behind its last.
+        after: the blocks that each may go on with.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self.block_of: list[int] = []
+        self._starts: list[int] = []
+        self._split(body)
+        self.spans = list(pairwise([*self._starts, len(body.code)]))
+        self.after = self._edges(body)
+
+    def _split(self, body: Body) -> None:
+        ended = True
+        for position, item in enumerate(body.code):
+            if ended or isinstance(item, Label):
+                self._starts.append(position)
+            self.block_of.append(len(self._starts) - 1)
+            ended = isinstance(item, Instr) and item.form.row.lower in _ENDS
+
+    def _edges(self, body: Body) -> list[list[int]]:
+        after: list[list[int]] = []
+        for block, (start, end) in enumerate(self.spans):
+            last = body.code[end - 1] if end > start else None
+            ends = isinstance(last, Instr) and last.form.row.lower in _ENDS
+            found = [self.block_of[t.position] for t in _targets(last, body)]
+            falls = not ends or (isinstance(last, Instr) and last.guard is not None)
+            if falls and block + 1 < len(self._starts):
+                found.append(block + 1)
+            after.append(list(dict.fromkeys(found)))
+        return after
+
+    def _walk(self, order: Callable[[int], list[int]]) -> tuple[list[int], list[tuple[int, int]]]:
+        """Blocks in post-order, and the edges that lead back to a block that is being visited."""
+        done: list[int] = []
+        backwards: list[tuple[int, int]] = []
+        state: dict[int, bool] = {}  # True while it is being visited
+        stack = [(0, iter(order(0)))] if self.after else []
+        if stack:
+            state[0] = True
+        while stack:
+            block, rest = stack[-1]
+            for target in rest:
+                if target not in state:
+                    state[target] = True
+                    stack.append((target, iter(order(target))))
+                    break
+                if state[target]:
+                    backwards.append((block, target))
+            else:
+                state[block] = False
+                done.append(block)
+                stack.pop()
+        return done, backwards
+
+    @cached_property
+    def loops(self) -> list[Loop]:
+        """Natural loops, the largest first; back-edges to one header make one loop."""
+        done, backwards = self._walk(lambda block: self.after[block])
+        before: dict[int, list[int]] = {block: [] for block in done}
+        for block in done:
+            for target in self.after[block]:
+                before[target].append(block)
+        members: dict[int, set[int]] = {}
+        for end, header in backwards:
+            inside = members.setdefault(header, {header})
+            queue = [end]
+            while queue:
+                block = queue.pop()
+                if block not in inside:
+                    inside.add(block)
+                    queue += before[block]
+        found = [Loop(header, frozenset(inside)) for header, inside in members.items()]
+        return sorted(found, key=lambda loop: (-len(loop.blocks), loop.header))
+
+    def _ordered(self) -> list[int]:
+        """Every block behind all that lead to it; the ways out of a loop behind the loop."""
+
+        def ways_out_first(block: int) -> list[int]:
+            around = [loop for loop in self.loops if block in loop.blocks]
+            return sorted(
+                self.after[block], key=lambda to: sum(to in loop.blocks for loop in around)
+            )
+
+        done, _ = self._walk(ways_out_first)
+        return done[::-1]
+
+    @cached_property
+    def _first(self) -> dict[int, int]:
+        """The number of each block's first position; blocks that nothing reaches have the last."""
+        first: dict[int, int] = {}
+        at = 1
+        reached = self._ordered()
+        for block in [*reached, *sorted(set(range(len(self._starts))) - set(reached))]:
+            first[block] = at
+            at += self.spans[block][1] - self.spans[block][0]
+        return first
+
+    def around(self, position: int) -> list[Loop]:
+        """The loops that hold a position, the outermost first."""
+        return [loop for loop in self.loops if self.block_of[position] in loop.blocks]
+
+    def order(self, position: int) -> int:
+        """A number from 1 that grows along the control flow."""
+        block = self.block_of[position]
+        return self._first[block] + position - self._starts[block]
+
+    def order_of_loop(self, loop: Loop) -> int:
+        return self.order(self._starts[loop.header])
+
+    def rounds(self, position: int, target: int) -> tuple[Loop | None, list[Loop]]:
+        """The loop that going from `position` to `target` begins another round of, and the loops
+        inside that one."""
+        here, there = self.block_of[position], self.block_of[target]
+        for loop in self.loops:
+            if loop.header == there and here in loop.blocks:
+                inner = [i for i in self.loops if i is not loop and i.header in loop.blocks]
+                return loop, [i for i in inner if len(i.blocks) < len(loop.blocks)]
+        return None, []
+
+
+def _targets(last: Instr | Label | None, body: Body) -> list[Label]:
+    if not isinstance(last, Instr) or last.form.row.lower not in ("branch", "branch_indexed"):
+        return []
+    named = last.operands[-1]
+    if not isinstance(named, LabelRef):
+        return []
+    refs = [named] if last.form.row.lower == "branch" else body.targets.get(named.name, [])
+    return [ref.target for ref in refs if ref.target is not None]
+
+
+class Places:
+    """What a body that is being emitted knows of the places where its threads meet."""
+
+    def __init__(self, e: Emitter, body: Body, outer: list[Word]) -> None:
+        self._e = e
+        self._outer = outer
+        self._blocks = Blocks(body)
+        self._counts: dict[Loop, str] = {}
+        for position, item in enumerate(body.code):
+            if isinstance(item, Instr) and _meets(item):
+                for loop in self._blocks.around(position):
+                    if loop not in self._counts:
+                        self._counts[loop] = e.alloca("i64", zero=True)
+
+    def begin(self) -> None:
+        """At the head of the body: an inlined one may run many times."""
+        for slot in self._counts.values():
+            self._e.line(f"store i64 0, ptr {slot}")
+
+    def go(self, position: int, target: int) -> None:
+        """Control passes from one position to another."""
+        loop, inner = self._blocks.rounds(position, target)
+        if loop in self._counts:
+            slot = self._counts[loop]
+            rounds = self._e.op(f"load i64, ptr {slot}")
+            self._e.line(f"store i64 {self._e.op(f'add i64 {rounds}, 1')}, ptr {slot}")
+        for other in inner:
+            if other in self._counts:
+                self._e.line(f"store i64 0, ptr {self._counts[other]}")
+
+    def words(self, position: int) -> list[Word]:
+        """Where `position` is.  Beyond `WORDS` the innermost loops are left out."""
+        around = self._blocks.around(position)
+        loops = [(self._blocks.order_of_loop(loop), self._counts[loop]) for loop in around]
+        return [*self._outer, *loops, (self._blocks.order(position), "")]
+
+    def values(self, position: int) -> list[str]:
+        """`words` as IR values, at most WORDS of them."""
+        words = self.words(position)
+        return [self._value(word) for word in [*words[:-1][: WORDS - 1], words[-1]]]
+
+    def _value(self, word: Word) -> str:
+        order, slot = word
+        if not slot:
+            return str(order << ROUND_BITS)
+        return self._e.op(f"add i64 {self._e.op(f'load i64, ptr {slot}')}, {order << ROUND_BITS}")
+
+
+def _meets(item: Instr) -> bool:
+    """Whether threads may meet here, or in a function that is called here."""
+    return item.form.row.lower in ("activemask", "call")

@@ -1,0 +1,109 @@
+"""An error of a kernel stops what runs beside it, before the host hears of the error."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+
+from emu.device import Device, expect, on_device
+from emu.kernels import HEAD, U64, load
+
+ILLEGAL_ADDRESS, ASSERT = 700, 710
+# spin: adds one to the first word, then waits for the second.  wild: an illegal address.
+# fail: an assertion.
+PTX = (
+    HEAD
+    + """
+.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n,
+                           .param .b64 c) .noreturn;
+.global .align 1 .b8 text[2] = {120, 0};
+.visible .entry spin(.param .u64 p)
+{
+  .reg .pred %p; .reg .b32 %r<3>; .reg .b64 %d;
+  ld.param.u64 %d, [p];
+  atom.global.add.u32 %r0, [%d], 1;
+L:
+  ld.volatile.global.u32 %r1, [%d+4];
+  setp.eq.u32 %p, %r1, 0;
+  @%p bra L;
+  ret;
+}
+.visible .entry wild()
+{
+  .reg .b32 %r; .reg .b64 %d;
+  mov.u64 %d, 16;
+  mov.u32 %r, 1;
+  st.global.u32 [%d], %r;
+  ret;
+}
+.visible .entry fail()
+{
+  .reg .b64 %d;
+  .param .b64 a0; .param .b64 a1; .param .b32 a2; .param .b64 a3; .param .b64 a4;
+  mov.u64 %d, text;
+  st.param.b64 [a0], %d; st.param.b64 [a1], %d; st.param.b32 [a2], 7;
+  st.param.b64 [a3], %d; st.param.b64 [a4], 1;
+  call.uni __assertfail, (a0, a1, a2, a3, a4);
+  ret;
+}
+"""
+)
+
+
+def used() -> float:
+    """Seconds of processor time of this process."""
+    times = os.times()
+    return times.user + times.system
+
+
+def words(cuda: Device) -> int:
+    """Memory that kernels and the host share."""
+    return cuda.pinned(8)
+
+
+def word(address: int, number: int) -> ctypes.c_uint32:
+    return ctypes.c_uint32.from_address(address + 4 * number)
+
+
+def until(address: int, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while word(address, 0).value < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@on_device()
+def test_an_error_stops_the_kernels_of_every_stream(cuda: Device) -> None:
+    cuda.open()
+    module = load(cuda, PTX)
+    spin, wild, place = cuda.function(module, "spin"), cuda.function(module, "wild"), words(cuda)
+    for _ in range(5):
+        cuda.launch(spin, [U64(place)], grid=2, stream=cuda.stream(1))
+    until(place, 5)
+    cuda.launch(wild, [], stream=cuda.stream(1))
+    expect(ILLEGAL_ADDRESS, lambda: cuda("cuCtxSynchronize"))
+    before = used()
+    time.sleep(0.3)  # nothing is waited for: this is the time that is measured
+    assert used() - before < 0.1
+
+
+@on_device()
+def test_a_failed_assertion_stops_its_own_context_alone(cuda: Device) -> None:
+    cuda.open()
+    other_module, place = load(cuda, PTX), words(cuda)
+    beside, stream = cuda.function(other_module, "spin"), cuda.stream(1)
+    cuda.launch(beside, [U64(place)], stream=stream)
+    until(place, 1)
+    failing = cuda.out("cuCtxCreate_v2", 0, 0)
+    module, mine = load(cuda, PTX), words(cuda)
+    cuda.launch(cuda.function(module, "spin"), [U64(mine)], stream=cuda.stream(1))
+    until(mine, 1)
+    cuda.launch(cuda.function(module, "fail"), [], stream=cuda.stream(1))
+    expect(ASSERT, lambda: cuda("cuCtxSynchronize"))
+    cuda("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_uint64()))
+    cuda("cuCtxSetCurrent", cuda.out("cuDevicePrimaryCtxRetain", 0))
+    expect(600, lambda: cuda("cuStreamQuery", stream))
+    word(place, 1).value = 1
+    cuda("cuStreamSynchronize", stream)
+    cuda("cuCtxDestroy_v2", failing)
