@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rgpu_common import release
 from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.help_pages import TOPICS, help_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,10 +84,8 @@ def _guarded(name: str, dispatch: Callable[[list[str]], int], argv: Sequence[str
         code = dispatch(arguments)
         sys.stdout.flush()  # here what goes wrong is said, at the interpreter's end it is not
         return code
-    except UsageError as error:
-        return _complain(name, error, USAGE)
     except RgpuError as error:
-        return _complain(name, error, FAILED)
+        return _complain(name, error, error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -106,9 +106,11 @@ def _mute() -> None:
 
 def _dispatch(arguments: list[str]) -> int:
     found = {point.name: point for point in entry_points(group=GROUP)}
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if not arguments or arguments[0] in ("-h", "--help"):
         _print_help(found)
         return OK if arguments else USAGE
+    if arguments[0] == "help":
+        return _help(found, arguments[1:])
     if arguments[0] in ("-V", "--version"):
         print(f"rgpu {release()}")
         return OK
@@ -122,6 +124,24 @@ def _dispatch(arguments: list[str]) -> int:
     return command.run(parser.parse_args(arguments[1:]))
 
 
+def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
+    """`rgpu help`, `rgpu help TOPIC` and `rgpu help COMMAND`."""
+    if not topics:
+        _print_help(found)
+    elif len(topics) > 1:
+        raise UsageError(f"`rgpu help` takes one topic, not {len(topics)}")
+    elif topics[0] in TOPICS:
+        print(help_page(topics[0], min(shutil.get_terminal_size((100, 24)).columns, 100)))
+    elif topics[0] in found:
+        return _dispatch([topics[0], "--help"])
+    else:
+        raise UsageError(
+            f"there is no help about {topics[0]!r}; there are the topics "
+            f"{', '.join(TOPICS)}, and the commands {', '.join(sorted(found))}"
+        )
+    return OK
+
+
 def _load(point: EntryPoint) -> Command:
     command = point.load()
     if not isinstance(command, Command):
@@ -129,11 +149,17 @@ def _load(point: EntryPoint) -> Command:
     return command
 
 
-def _print_help(found: dict[str, EntryPoint]) -> None:
+def _print_help(found: Mapping[str, EntryPoint]) -> None:
     print("usage: rgpu COMMAND ...\n\nGPU programs on a machine without a GPU.\n\ncommands:")
     for name in sorted(found):
         print(f"  {name:<10} {_load(found[name]).summary}")
-    print("\n`rgpu COMMAND --help` says more; `rgpu --version` prints the version.")
+    print("\ntopics:")
+    for topic, about in TOPICS.items():
+        print(f"  {topic:<14} {about}")
+    print(
+        "\n`rgpu COMMAND --help` and `rgpu help TOPIC` say more; `rgpu --version` prints the "
+        "version."
+    )
 
 
 def _complain(name: str, error: Exception, code: int) -> int:

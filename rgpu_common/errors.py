@@ -4,11 +4,18 @@ from __future__ import annotations
 
 
 class RgpuError(Exception):
-    """Anything that rgpu refuses or fails to do; its text goes to the user as it is."""
+    """Anything that rgpu refuses or fails to do; its text goes to the user as it is.
+
+    exit_code: with which a command ends.
+    """
+
+    exit_code = 1
 
 
 class UsageError(RgpuError):
     """The command line or an argument makes no sense."""
+
+    exit_code = 2
 
 
 class ConfigError(UsageError):
@@ -29,6 +36,13 @@ class MissingPartError(RgpuError):
 
 class ServerError(RgpuError):
     """The server cannot be reached or refused a request."""
+
+
+class NoSessionError(ServerError):
+    """The server was asked before the program started, and there is no session to be had."""
+
+    # What programs that start others end with if they could not: env, timeout, docker.
+    exit_code = 125
 
 
 class ProtocolError(RgpuError):

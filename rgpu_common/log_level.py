@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 LOG = "RGPU_LOG"
 # As rgpu_common/native/base/log.cc reads it.
-_LEVELS = ("error", "info", "debug")
+_LEVELS = ("off", "error", "info", "debug")
 
 
 def log_level(environment: Mapping[str, str]) -> str:
     """Returns RGPU_LOG, by default error; UsageError if it is none of the levels."""
-    text = environment.get(LOG) or _LEVELS[0]
+    text = environment.get(LOG) or "error"
     if text not in _LEVELS:
         raise UsageError(f"{LOG} is {', '.join(_LEVELS[:-1])} or {_LEVELS[-1]}, not {text!r}")
     return text

@@ -14,7 +14,7 @@ MAX_BYTES = 1 << 62
 MAX_DEVICES = 100_000
 
 # Blanks, and no other white space: so does the driver library (rgpu_client/shim/units.cc).
-_NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?) *([A-Za-z-]*|%) *", re.ASCII)
+_NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?|\.[0-9]+) *([A-Za-z-]*|%) *", re.ASCII)
 # One unit of GPUManager's vcuda-memory.
 VMEM_BYTES = 256 << 20
 _FACTORS = {

@@ -23,7 +23,7 @@ def bind_unix(path: str) -> socket.socket:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(os.stat(path).st_mode):
                 raise FileExistsError(errno.EEXIST, "something else than a socket lies there")
-            if not _answers(path):
+            if not answers(path):
                 os.unlink(path)
         listener.bind(path)
     except OSError:
@@ -32,7 +32,8 @@ def bind_unix(path: str) -> socket.socket:
     return listener
 
 
-def _answers(path: str) -> bool:
+def answers(path: str) -> bool:
+    """True if somebody listens at a Unix socket, or that cannot be told."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(_ANSWER_SECONDS)
         try:

@@ -37,6 +37,11 @@ int64_t RoundTrip(const uint8_t* head, size_t bytes, uint8_t* out, size_t capaci
 }  // namespace
 
 uint32_t rgpu_lease_page_bytes(void) { return rgpu::lease::kPageBytes; }
+uint32_t rgpu_lease_grant_bytes(void) { return rgpu::lease::kGrantBytes; }
+void* rgpu_lease_map(int grants_fd, int usage_fd, int write_grants) {
+  return rgpu::lease::MapPage(grants_fd, usage_fd, write_grants != 0);
+}
+void rgpu_lease_unmap(void* page) { rgpu::lease::UnmapPage(AsPage(page)); }
 uint32_t rgpu_lease_slots(void) { return rgpu::lease::kSlots; }
 void rgpu_lease_page_init(void* page, uint64_t memory_limit_bytes) {
   rgpu::lease::InitPage(AsPage(page), memory_limit_bytes);
@@ -73,6 +78,10 @@ int rgpu_lease_read_slot(const void* page, uint32_t slot, uint64_t values[9]) {
                                            &s.refused,  &s.copies,     &s.gate.held_back_ns};
   for (size_t i = 0; i < std::size(fields); ++i) values[i] = fields[i]->load();
   return 1;
+}
+
+int rgpu_lease_compiling(const void* page, uint32_t slot) {
+  return rgpu::lease::IsCompiling(AsPage(page), slot) ? 1 : 0;
 }
 
 void rgpu_token_write(void* page, uint32_t phase, uint64_t generation, uint64_t start_ns,
@@ -149,6 +158,9 @@ int64_t rgpu_wire_handshake(uint16_t opcode, const uint8_t* head, size_t bytes, 
       return RoundTrip<rgpu::wire::Preface>(head, bytes, out, capacity);
     case Handshake::kShm:
       return RoundTrip<rgpu::wire::Shm>(head, bytes, out, capacity);
+    case Handshake::kClaimed:
+    case Handshake::kPlace:
+      break;  // only Python speaks of claims
   }
   return -2;
 }

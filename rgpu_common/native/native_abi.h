@@ -13,6 +13,11 @@ extern "C" {
 
 // --- the lease page (lease/page.h) ---
 RGPU_ABI uint32_t rgpu_lease_page_bytes(void);
+// Of which so many first ones are the file of what is granted; the rest is that of what is used.
+RGPU_ABI uint32_t rgpu_lease_grant_bytes(void);
+// Null, with errno, if it cannot be mapped.
+RGPU_ABI void* rgpu_lease_map(int grants_fd, int usage_fd, int write_grants);
+RGPU_ABI void rgpu_lease_unmap(void* page);
 RGPU_ABI uint32_t rgpu_lease_slots(void);
 RGPU_ABI void rgpu_lease_page_init(void* page, uint64_t memory_limit_bytes);
 RGPU_ABI int rgpu_lease_page_valid(const void* page);
@@ -28,6 +33,7 @@ RGPU_ABI void rgpu_lease_set_state(void* page, uint32_t state);  // 1 active, 2 
 // session, used_bytes, peak_bytes, launches, copy_bytes, busy_ns, refused, copies, held_back_ns.
 // 0: no such slot.
 RGPU_ABI int rgpu_lease_read_slot(const void* page, uint32_t slot, uint64_t values[9]);
+RGPU_ABI int rgpu_lease_compiling(const void* page, uint32_t slot);  // 1: the slot's session
 
 // --- the token in it (lease/token.h) ---
 // phase: 0 off, 1 none, 2 prepare, 3 slice, 4 open, 5 recalled.  Times are CLOCK_MONOTONIC, in ns.
@@ -48,6 +54,11 @@ RGPU_ABI int rgpu_token_read_slot(const void* page, uint32_t slot, uint64_t valu
 // Sleeps until the token is written again, or for timeout_ns.  `futex` as of rgpu_token_futex.
 RGPU_ABI void rgpu_token_wait(const void* page, uint32_t futex, uint64_t timeout_ns);
 RGPU_ABI uint32_t rgpu_token_futex(const void* page);
+
+// --- what the gateway of grpc: gives up (confine/) ---
+// Its user, if that is root, capabilities, and every system call that is not on a list.  `missing`
+// gets what the machine did not allow ("" = nothing).  To be called while there is one thread.
+RGPU_ABI void rgpu_confine_tunnel(char* missing, size_t missing_bytes);
 
 // --- the measuring end of a probe (probe/line.h) ---
 // The URI schemes that this library connects to, with spaces between them.
@@ -72,6 +83,19 @@ RGPU_ABI int64_t rgpu_probe_train(void* line, int down, uint64_t bytes, uint32_t
 // bytes.
 RGPU_ABI int64_t rgpu_probe_count(void* line, uint32_t count, uint32_t batch, uint64_t* values,
                                   size_t capacity);
+
+// --- the client's end of a claim (rgpu_common/wire/claim.py) ---
+// Connects and sends `hello`, a whole frame.  Null: `why` is a sentence.
+RGPU_ABI void* rgpu_claim_open(const char* uri, int timeout_ms, const uint8_t* hello,
+                               size_t hello_bytes, char* why, size_t why_bytes);
+// Waits for the next frame of the handshake.  `*head_bytes` is the capacity of `head` before and
+// the length after.  1: it is here, 0: the time passed, -1: there will be none, `why` says why.
+RGPU_ABI int rgpu_claim_next(void* claim, int timeout_ms, uint16_t* opcode, int32_t* status,
+                             uint8_t* head, size_t* head_bytes, char* why, size_t why_bytes);
+// A copy of the connection's descriptor that programs inherit, not below `lowest` where the system
+// allows that; -1: the transport has none.
+RGPU_ABI int rgpu_claim_descriptor(const void* claim, int lowest);
+RGPU_ABI void rgpu_claim_close(void* claim);
 
 // --- codec hooks for the tests of the wire ---
 // Decodes the head of a command's request or reply and encodes what came out.  Returns the number

@@ -54,9 +54,15 @@ class ListDevicesResponse(google.protobuf.message.Message):
     SERVER_RELEASE_FIELD_NUMBER: builtins.int
     WIRE_MAJOR_FIELD_NUMBER: builtins.int
     WIRE_MINOR_FIELD_NUMBER: builtins.int
+    DRAINING_FIELD_NUMBER: builtins.int
+    END_AFTER_SECONDS_FIELD_NUMBER: builtins.int
     server_release: builtins.str
     wire_major: builtins.int
     wire_minor: builtins.int
+    draining: builtins.bool
+    """The server takes no new leases and sessions."""
+    end_after_seconds: builtins.float
+    """Until all that runs ends; absent: it goes on."""
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Device]: ...
     def __init__(
@@ -66,8 +72,12 @@ class ListDevicesResponse(google.protobuf.message.Message):
         server_release: builtins.str = ...,
         wire_major: builtins.int = ...,
         wire_minor: builtins.int = ...,
+        draining: builtins.bool = ...,
+        end_after_seconds: builtins.float | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["devices", b"devices", "server_release", b"server_release", "wire_major", b"wire_major", "wire_minor", b"wire_minor"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_end_after_seconds", b"_end_after_seconds", "end_after_seconds", b"end_after_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_after_seconds", b"_end_after_seconds", "devices", b"devices", "draining", b"draining", "end_after_seconds", b"end_after_seconds", "server_release", b"server_release", "wire_major", b"wire_major", "wire_minor", b"wire_minor"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_end_after_seconds", b"_end_after_seconds"]) -> typing.Literal["end_after_seconds"] | None: ...
 
 global___ListDevicesResponse = ListDevicesResponse
 

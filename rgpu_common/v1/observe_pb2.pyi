@@ -92,6 +92,7 @@ class LeaseNow(google.protobuf.message.Message):
     LAUNCHES_FIELD_NUMBER: builtins.int
     COPIES_FIELD_NUMBER: builtins.int
     COPIED_BYTES_FIELD_NUMBER: builtins.int
+    COMPILING_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     tenant: builtins.str
     key: builtins.str
@@ -118,6 +119,8 @@ class LeaseNow(google.protobuf.message.Message):
     launches: builtins.int
     copies: builtins.int
     copied_bytes: builtins.int
+    compiling: builtins.int
+    """Sessions for which the driver loads code now, and perhaps compiles it."""
     def __init__(
         self,
         *,
@@ -145,8 +148,9 @@ class LeaseNow(google.protobuf.message.Message):
         launches: builtins.int = ...,
         copies: builtins.int = ...,
         copied_bytes: builtins.int = ...,
+        compiling: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["copied_bytes", b"copied_bytes", "copied_bytes_per_second", b"copied_bytes_per_second", "copies", b"copies", "device", b"device", "device_ns", b"device_ns", "key", b"key", "launches", b"launches", "launches_per_second", b"launches_per_second", "lease_id", b"lease_id", "memory_limit_bytes", b"memory_limit_bytes", "memory_peak_bytes", b"memory_peak_bytes", "memory_used_bytes", b"memory_used_bytes", "paused", b"paused", "refused_allocations", b"refused_allocations", "sessions", b"sessions", "share_10s_ppm", b"share_10s_ppm", "share_1s_ppm", b"share_1s_ppm", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "throttled_ns", b"throttled_ns", "throttled_ppm", b"throttled_ppm", "waiting_ns", b"waiting_ns", "waiting_ppm", b"waiting_ppm"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["compiling", b"compiling", "copied_bytes", b"copied_bytes", "copied_bytes_per_second", b"copied_bytes_per_second", "copies", b"copies", "device", b"device", "device_ns", b"device_ns", "key", b"key", "launches", b"launches", "launches_per_second", b"launches_per_second", "lease_id", b"lease_id", "memory_limit_bytes", b"memory_limit_bytes", "memory_peak_bytes", b"memory_peak_bytes", "memory_used_bytes", b"memory_used_bytes", "paused", b"paused", "refused_allocations", b"refused_allocations", "sessions", b"sessions", "share_10s_ppm", b"share_10s_ppm", "share_1s_ppm", b"share_1s_ppm", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "throttled_ns", b"throttled_ns", "throttled_ppm", b"throttled_ppm", "waiting_ns", b"waiting_ns", "waiting_ppm", b"waiting_ppm"]) -> None: ...
 
 global___LeaseNow = LeaseNow
 

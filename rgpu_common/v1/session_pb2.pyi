@@ -87,6 +87,7 @@ class Session(google.protobuf.message.Message):
     AGE_SECONDS_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
     TRANSPORT_FIELD_NUMBER: builtins.int
+    COMPILING_FIELD_NUMBER: builtins.int
     session_id: builtins.int
     tenant: builtins.str
     lease_id: builtins.str
@@ -101,6 +102,8 @@ class Session(google.protobuf.message.Message):
     age_seconds: builtins.float
     transport: builtins.str
     """"unix", "tcp", "tls", ..."""
+    compiling: builtins.bool
+    """The driver loads code for it now, and perhaps compiles it."""
     @property
     def usage(self) -> global___Usage: ...
     def __init__(
@@ -119,9 +122,10 @@ class Session(google.protobuf.message.Message):
         age_seconds: builtins.float = ...,
         usage: global___Usage | None = ...,
         transport: builtins.str = ...,
+        compiling: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "client_pid", b"client_pid", "device", b"device", "lease_id", b"lease_id", "lease_key", b"lease_key", "peer", b"peer", "program", b"program", "session_id", b"session_id", "state", b"state", "tenant", b"tenant", "transport", b"transport", "usage", b"usage", "worker_pid", b"worker_pid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "client_pid", b"client_pid", "compiling", b"compiling", "device", b"device", "lease_id", b"lease_id", "lease_key", b"lease_key", "peer", b"peer", "program", b"program", "session_id", b"session_id", "state", b"state", "tenant", b"tenant", "transport", b"transport", "usage", b"usage", "worker_pid", b"worker_pid"]) -> None: ...
 
 global___Session = Session
 

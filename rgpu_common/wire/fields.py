@@ -23,6 +23,9 @@ class WishKey(IntEnum):
     RESUMABLE = 5
     SHM = 6
     COMPRESSION = 7
+    CLAIM = 8
+    WAIT = 9
+    COMPILED = 10
 
 
 class Wish(NamedTuple):

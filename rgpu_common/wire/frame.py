@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Final
 
@@ -72,7 +72,7 @@ class Frame:
     """A whole frame."""
 
     header: FrameHeader
-    head: bytes
+    head: bytes = field(repr=False)
     bulk: bytes
 
 

@@ -1,8 +1,9 @@
 """The messages that open a session: their opcodes, and bounds that several of them have.
 
 Each has a module of its own (`hello`, `welcome`, `refused`, `attach`, `shm`, `resume`, `preface`),
-and a twin in `native/wire`.  `decode_*` take a head (without the frame header) and raise
-`WireError`; `encode_*` return a whole frame.
+and a twin in `native/wire`; `claim` has none, since only Python speaks of claims.
+`decode_*` take a head (without the frame header) and raise `WireError`; `encode_*` return a whole
+frame.
 """
 
 from __future__ import annotations
@@ -29,3 +30,5 @@ class Handshake(IntEnum):
     PREFACE = 8
     SHM = 9
     PROBE = 10
+    CLAIMED = 11
+    PLACE = 12

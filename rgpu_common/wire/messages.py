@@ -25,6 +25,7 @@ class Notice(IntEnum):
     CALLBACK = 5
     LOG = 6
     ACK = 7
+    COMPILED = 8
 
 
 class Control(IntEnum):
@@ -47,6 +48,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     Notice.CALLBACK.name: ("u64 callback",),
     Notice.LOG.name: ("u32 level", "text text"),
     Notice.ACK.name: (),
+    Notice.COMPILED.name: ("u64 ns", "text name"),
     Control.BYE.name: (),
     Control.CANCEL.name: ("u64 seq",),
     Control.PULL_DATA.name: ("u64 pull", "u64 offset"),

@@ -5,7 +5,7 @@ Python twin of `native/wire/resume.h`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -32,7 +32,7 @@ class Resume:
     """
 
     session: int = 0
-    secret: bytes = bytes(SECRET_BYTES)
+    secret: bytes = field(default=bytes(SECRET_BYTES), repr=False)
     lane: Lane = Lane.COMMAND
     link: int = 0
     epoch: int = 1

@@ -29,14 +29,19 @@ void SetLogLevel(Level level) { log_level = static_cast<int>(level); }
 
 void SetLogLevelFromEnvironment() {
   const std::string_view text = Asked();
-  SetLogLevel(text == "debug" ? Level::kDebug : text == "info" ? Level::kInfo : Level::kError);
+  SetLogLevel(text == "debug"  ? Level::kDebug
+              : text == "info" ? Level::kInfo
+              : text == "off"  ? Level::kOff
+                               : Level::kError);
 }
 
 std::string LogLevelFault() {
   const std::string_view text = Asked();
-  if (text.empty() || text == "error" || text == "info" || text == "debug") return {};
+  if (text.empty() || text == "off" || text == "error" || text == "info" || text == "debug") {
+    return {};
+  }
   return "RGPU_LOG=" + std::string(text) +
-         " is not error, info or debug: it is passed over, and only errors are logged";
+         " is not off, error, info or debug: it is passed over, and only errors are logged";
 }
 
 void StartLog(const char* name) {

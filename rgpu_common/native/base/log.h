@@ -1,11 +1,12 @@
-// One line per message on stderr, `rgpu NAME: text`.  RGPU_LOG = error (default) | info | debug.
+// One line per message on stderr, `rgpu NAME: text`.  RGPU_LOG = off | error (default) | info |
+// debug.
 #pragma once
 
 #include <string>
 
 namespace rgpu::base {
 
-enum class Level : int { kError = 0, kInfo = 1, kDebug = 2 };
+enum class Level : int { kOff = -1, kError = 0, kInfo = 1, kDebug = 2 };
 
 // The name in front of each line, e.g. "shim"; a string that lives for ever.
 void SetLogName(const char* name);

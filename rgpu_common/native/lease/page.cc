@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
@@ -99,6 +100,25 @@ void InitPage(Page* page, uint64_t memory_limit_bytes) {
   page->magic = kPageMagic;
 }
 
+Page* MapPage(int grants_fd, int usage_fd, bool write_grants) {
+  void* whole = mmap(nullptr, kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (whole == MAP_FAILED) return nullptr;
+  const auto map = [](void* at, size_t bytes, int access, int fd) {
+    return mmap(at, bytes, access, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+  };
+  const int grants = write_grants ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (map(whole, kGrantBytes, grants, grants_fd) &&
+      map(static_cast<char*>(whole) + kGrantBytes, kUsageBytes, PROT_READ | PROT_WRITE, usage_fd)) {
+    return static_cast<Page*>(whole);
+  }
+  const int error = errno;
+  munmap(whole, kPageBytes);
+  errno = error;
+  return nullptr;
+}
+
+void UnmapPage(Page* page) { munmap(page, kPageBytes); }
+
 bool IsPage(const Page* page) { return page->magic == kPageMagic; }
 
 bool TryCharge(Page* page, uint32_t slot, uint64_t bytes) {
@@ -154,6 +174,19 @@ uint64_t UsedBytes(const Page* page) {
   return sum;
 }
 
+void SetCompiling(Page* page, uint32_t slot, bool compiling) {
+  const uint64_t bit = uint64_t{1} << slot;
+  if (compiling) {
+    page->compiling.fetch_or(bit, std::memory_order_relaxed);
+  } else {
+    page->compiling.fetch_and(~bit, std::memory_order_relaxed);
+  }
+}
+
+bool IsCompiling(const Page* page, uint32_t slot) {
+  return slot < kSlots && ((page->compiling.load(std::memory_order_relaxed) >> slot) & 1) != 0;
+}
+
 int ClaimSlot(Page* page, uint64_t session) {
   for (uint32_t i = 0; i < kSlots; ++i) {
     uint64_t free = 0;
@@ -166,6 +199,7 @@ void ClearSlot(Page* page, uint32_t slot) {
   if (slot >= kSlots) return;
   Slot* own = &page->slots[slot];
   page->freeing_bytes[slot].store(0);
+  SetCompiling(page, slot, false);
   own->gate.wants = 0;
   own->gate.kernel_us = 0;
   for (std::atomic<uint64_t>* field :

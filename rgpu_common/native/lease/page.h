@@ -1,4 +1,7 @@
 // The shared page of one lease.  Layout is fixed; Python reads it through native_abi.h.
+//
+// Two files in memory, mapped behind each other: what is granted, which workers can only read, and
+// what workers say.  Whatever a worker writes, it cannot give itself or a sibling anything.
 #pragma once
 
 #include <pthread.h>
@@ -9,9 +12,11 @@
 
 namespace rgpu::lease {
 
-inline constexpr uint32_t kPageBytes = 8192;
+inline constexpr uint32_t kGrantBytes = 4096;  // a multiple of the machine's page size
+inline constexpr uint32_t kUsageBytes = 8192;
+inline constexpr uint32_t kPageBytes = kGrantBytes + kUsageBytes;
 inline constexpr uint32_t kSlots = 56;
-inline constexpr uint64_t kPageMagic = 0x3245534145'4cULL;
+inline constexpr uint64_t kPageMagic = 0x3345534145'4cULL;
 
 // What a worker says about its device work (token.h).  Times are CLOCK_MONOTONIC, in ns.
 struct SlotGate {
@@ -50,24 +55,36 @@ struct Token {
 };
 
 struct Page {
+  // What is granted: the daemon and the token loop write, workers read.
   uint64_t magic;
   std::atomic<uint64_t> memory_limit_bytes;  // daemon writes
   std::atomic<uint32_t> share_request_ppm;   // daemon writes
   std::atomic<uint32_t> share_limit_ppm;     // daemon writes
   std::atomic<uint32_t> state;               // daemon writes: 1 active, 2 paused, 3 ended
-  uint32_t reserved0;
-  pthread_mutex_t mutex;  // robust, process-shared; held while a charge is checked
-  uint8_t reserved1[256 - 32 - sizeof(pthread_mutex_t)];
+  uint8_t reserved0[256 - 28];
   Token token;  // token loop writes
-  uint8_t reserved2[512 - 256 - sizeof(Token)];
+  uint8_t reserved1[kGrantBytes - 256 - sizeof(Token)];
+
+  // What workers say.
+  pthread_mutex_t mutex;  // robust, process-shared; held while a charge is checked
+  uint8_t reserved2[512 - sizeof(pthread_mutex_t)];
   // Per slot, written as the slot is: what is charged to it and on its way to be free.  A refused
   // neighbour waits for it.
   std::atomic<uint64_t> freeing_bytes[kSlots];
-  uint8_t reserved3[1024 - 512 - sizeof(std::atomic<uint64_t>) * kSlots];
+  // A bit per slot, which its worker sets as long as the driver loads or compiles code for it.
+  std::atomic<uint64_t> compiling;
+  uint8_t reserved3[1024 - 512 - sizeof(std::atomic<uint64_t>) * (kSlots + 1)];
   Slot slots[kSlots];
 };
 static_assert(sizeof(Page) == kPageBytes);
-static_assert(offsetof(Page, freeing_bytes) == 512 && offsetof(Page, slots) == 1024);
+static_assert(offsetof(Page, mutex) == kGrantBytes);
+static_assert(offsetof(Page, freeing_bytes) == kGrantBytes + 512);
+static_assert(offsetof(Page, slots) == kGrantBytes + 1024);
+
+// Maps the two files of a page behind each other; null, with errno, if that cannot be done.
+// write_grants: for the daemon and the token loop; a worker's descriptor does not allow it.
+Page* MapPage(int grants_fd, int usage_fd, bool write_grants);
+void UnmapPage(Page* page);
 
 // Makes a page in shared memory.
 void InitPage(Page* page, uint64_t memory_limit_bytes);
@@ -85,6 +102,10 @@ void Count(Page* page, uint32_t slot, uint64_t bytes);
 void Release(Page* page, uint32_t slot, uint64_t bytes);
 // Worker: says how much of what it holds is on its way to be free.
 void SetFreeing(Page* page, uint32_t slot, uint64_t bytes);
+// Worker: says whether the driver loads or compiles code for it.
+void SetCompiling(Page* page, uint32_t slot, bool compiling);
+// Daemon.
+bool IsCompiling(const Page* page, uint32_t slot);
 // Worker: what all slots but `slot` say.
 uint64_t FreeingByOthers(const Page* page, uint32_t slot);
 

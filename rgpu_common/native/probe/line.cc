@@ -129,12 +129,12 @@ bool Line::Up(const Order& order, Train* train) {
   const uint64_t start = NowNs();
   out_.clear();
   Append(&out_, order);
-  const uint64_t sent = SendTrain(*connection_, order, &out_, idle_ms_);
-  if (sent == 0) {
+  const TrainSent sent = SendTrain(*connection_, order, &out_, idle_ms_);
+  if (!sent.whole) {
     wire::ByteView head;  // a refusal that came meanwhile says more
     return Receive(&head) && Broken("the connection broke while a train was sent");
   }
-  return ReceiveArrivals(sent, start, train);
+  return ReceiveArrivals(sent.bytes, start, train);
 }
 
 bool Line::Down(const Order& order, Train* train) {

@@ -169,12 +169,12 @@ bool Get(wire::Reader& r, std::vector<Arrival>* m) {
   return true;
 }
 
-uint64_t SendTrain(transport::Connection& connection, const Order& order, FrameBuffer* first,
-                   int idle_ms) {
+TrainSent SendTrain(transport::Connection& connection, const Order& order, FrameBuffer* first,
+                    int idle_ms) {
   const uint64_t stop =
       base::NowNs() + (order.time_ms == 0 ? UINT64_MAX / 4 : order.time_ms * 1000000ULL);
   const uint8_t* noise = Noise();
-  uint64_t sent = 0;
+  uint64_t begun = 0;
   for (uint64_t left = order.bytes; left > 0;) {
     const auto bulk = static_cast<uint32_t>(std::min<uint64_t>(left, order.piece));
     left = base::NowNs() < stop ? left - bulk : 0;
@@ -182,13 +182,13 @@ uint64_t SendTrain(transport::Connection& connection, const Order& order, FrameB
     iovec parts[3] = {first != nullptr ? first->part() : iovec{nullptr, 0},
                       {&header, sizeof header},
                       {const_cast<uint8_t*>(noise), bulk}};
+    begun += bulk;
     if (transport::SendAll(connection, parts, 3, nullptr, idle_ms) != SendState::kSent) {
-      return 0;
+      return {begun, false};
     }
-    sent += bulk;
     first = nullptr;
   }
-  return sent;
+  return {begun, true};
 }
 
 bool ReceiveTrain(FrameReader& reader, const Order& order, int idle_ms,

@@ -95,10 +95,16 @@ inline bool IsProbe(const wire::FrameHeader& header) {
          header.opcode == static_cast<uint16_t>(wire::Handshake::kProbe);
 }
 
+// What became of a train.
+struct TrainSent {
+  uint64_t bytes = 0;  // of all pieces that were begun: part of the last one may not have left
+  bool whole = false;  // false: the connection broke before the train ended
+};
+
 // Sends a train; the time it may take is checked before each piece.  `first`: frames that go in
-// front of it, in the same write.  Returns how many bytes it had, 0: the connection is broken.
-uint64_t SendTrain(transport::Connection& connection, const Order& order,
-                   transport::FrameBuffer* first, int idle_ms);
+// front of it, in the same write.
+TrainSent SendTrain(transport::Connection& connection, const Order& order,
+                    transport::FrameBuffer* first, int idle_ms);
 
 // Receives one, without believing its sender: at most order.bytes.  False: broken, or it was no
 // train.

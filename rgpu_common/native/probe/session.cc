@@ -149,9 +149,9 @@ bool Session::Up(const Order& order) {
 }
 
 bool Session::Down(const Order& order) {
-  const uint64_t sent = SendTrain(*connection_, order, nullptr, limits_.idle_ms);
-  GiveBack(order.bytes - sent);
-  return sent > 0;
+  const TrainSent train = SendTrain(*connection_, order, nullptr, limits_.idle_ms);
+  GiveBack(order.bytes - train.bytes);
+  return train.whole;
 }
 
 bool Session::Count(const Order& order) {

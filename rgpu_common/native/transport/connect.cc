@@ -43,6 +43,16 @@ struct HostPort {
   std::string port;
 };
 
+// The port that an address may leave out, as rgpu_common/endpoints.py has it.
+constexpr const char* kDefaultPort = "7700";
+
+// An address of a network with the port that it leaves out: `host` or `[v6]`.
+std::string Completed(const std::string& address) {
+  const bool bare = address.find(':') == std::string::npos || address.ends_with(']');
+  const bool host = !address.empty() && address.find_first_of("/; \t") == std::string::npos;
+  return bare && host ? address + ":" + kDefaultPort : address;
+}
+
 // `host:port` or `[v6]:port`.
 bool Split(const std::string& address, bool may_be_zero, HostPort* out) {
   const size_t colon = address.rfind(':');
@@ -286,8 +296,9 @@ std::unique_ptr<Connection> NeedsAgent(const std::string& address, const Connect
 const std::vector<Scheme>& Schemes() {
   // Never destroyed: threads of the shim connect while the process ends.
   static const auto& schemes = *new std::vector<Scheme>{
-      {"unix", &ConnectUnix},    {"shm", &ConnectShm},      {"tcp", &ConnectTcp},
-      {"tls", &tls::ConnectTls}, {"ucx", &ucx::ConnectUcx}, {"grpc", &NeedsAgent},
+      {"unix", &ConnectUnix},          {"shm", &ConnectShm},
+      {"tcp", &ConnectTcp, true},      {"tls", &tls::ConnectTls, true},
+      {"ucx", &ucx::ConnectUcx, true}, {"grpc", &NeedsAgent},
       {"grpcs", &NeedsAgent},
   };
   return schemes;
@@ -298,13 +309,16 @@ std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions
   for (const Scheme& scheme : Schemes()) {
     const std::string prefix = std::string(scheme.name) + ":";
     if (!uri.starts_with(prefix)) continue;
-    if (scheme.connect != nullptr) return scheme.connect(uri.substr(prefix.size()), options, why);
+    const std::string rest = uri.substr(prefix.size());
+    if (scheme.connect != nullptr) {
+      return scheme.connect(scheme.has_port ? Completed(rest) : rest, options, why);
+    }
     return Fail(why, EPROTONOSUPPORT,
                 "the transport " + prefix +
                     " is not in this release: use unix:/PATH on one host, HOST:PORT or "
                     "tls:HOST:PORT between hosts");
   }
-  return ConnectTcp(uri, options, why);
+  return ConnectTcp(Completed(uri), options, why);
 }
 
 bool IsAddress(const std::string& uri) {

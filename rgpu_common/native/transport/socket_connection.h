@@ -25,6 +25,7 @@ class SocketConnection final : public Connection {
   void Shutdown() override;
   void Abandon() override;
   const char* kind() const override { return kind_; }
+  int descriptor() const override { return socket_; }
 
   // For who puts something of its own beside the stream; -1 after Abandon.
   int socket() const { return socket_; }

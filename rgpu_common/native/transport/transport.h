@@ -87,6 +87,9 @@ class Connection {
   virtual bool Malformed() const { return false; }
   // The URI scheme: "unix", "shm", "tcp", "tls", "ucx".
   virtual const char* kind() const = 0;
+  // The descriptor whose last copy closes the connection, for a process that holds it open without
+  // another word; -1: there is none.
+  virtual int descriptor() const { return -1; }
   // Whether memory that is not there gives kFault.  If not, whoever passes addresses that somebody
   // else chose looks first (base/probe.h), or the process dies of them.
   virtual bool checks_memory() const { return true; }
@@ -123,11 +126,12 @@ struct ConnectError {
 std::string Remedy(const std::string& reason);
 
 // Connects to `unix:/path`, `shm:/path`, `tcp:host:port`, `tls:host:port`, `ucx:host:port`, or
-// `host:port`; IPv6 as `[::1]:7700`. Null on failure, then `*why` is filled.
+// `host:port`; IPv6 as `[::1]:7700`.  A port that is left out is 7700.  Null on failure, then
+// `*why` is filled.
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why);
 
-// True if `uri` has a form that Connect takes, whoever listens there.
+// True if `uri` has a form that Connect takes, with its port, whoever listens there.
 bool IsAddress(const std::string& uri);
 
 // The process is leaving: connections whose library takes itself apart at exit answer kClosed from
@@ -144,6 +148,7 @@ struct Scheme {
   // Null: reserved, not in this release.
   std::unique_ptr<Connection> (*connect)(const std::string& address, const ConnectOptions& options,
                                          ConnectError* why);
+  bool has_port = false;  // its addresses are HOST:PORT
 };
 const std::vector<Scheme>& Schemes();
 

@@ -36,6 +36,9 @@ enum class WishKey : uint16_t {
   kResumable = 5,
   kShm = 6,
   kCompression = 7,
+  kClaim = 8,  // rgpu_common/wire/claim.py, as the next one
+  kWait = 9,
+  kCompiled = 10,
 };
 
 // A wish, or what a server grants of one, under the same key.

@@ -39,6 +39,7 @@ enum class Notice : uint16_t {
   kCallback = 5,
   kLog = 6,
   kAck = 7,
+  kCompiled = 8,
 };
 enum class Control : uint16_t {
   kBye = 1,
@@ -58,7 +59,9 @@ enum class Handshake : uint16_t {
   kResumed = 7,
   kPreface = 8,
   kShm = 9,
-  kProbe = 10,  // probe/message.h
+  kProbe = 10,    // probe/message.h
+  kClaimed = 11,  // rgpu_common/wire/claim.py, as the next one
+  kPlace = 12,
 };
 
 struct FrameHeader {

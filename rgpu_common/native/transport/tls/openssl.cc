@@ -57,8 +57,16 @@ bool FindAll(void* library, Api* api, std::string* why) {
   RGPU_FIND(SSL_CTX_set_alpn_protos);
   RGPU_FIND(SSL_CTX_set_alpn_select_cb);
   RGPU_FIND(SSL_CTX_set_num_tickets);
-  RGPU_FIND(SSL_load_client_CA_file);
-  RGPU_FIND(SSL_CTX_set_client_CA_list);
+  RGPU_FIND(SSL_CTX_use_certificate);
+  RGPU_FIND(SSL_CTX_use_PrivateKey);
+  RGPU_FIND(SSL_CTX_get_cert_store);
+  RGPU_FIND(SSL_CTX_add_client_CA);
+  RGPU_FIND(X509_STORE_add_cert);
+  RGPU_FIND(BIO_new_mem_buf);
+  RGPU_FIND(BIO_free);
+  RGPU_FIND(PEM_read_bio_X509);
+  RGPU_FIND(PEM_read_bio_PrivateKey);
+  RGPU_FIND(EVP_PKEY_free);
   RGPU_FIND(SSL_new);
   RGPU_FIND(SSL_free);
   RGPU_FIND(SSL_ctrl);

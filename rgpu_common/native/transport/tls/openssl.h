@@ -16,13 +16,14 @@ struct Method;       // SSL_METHOD
 struct Bio;          // BIO
 struct BioMethod;    // BIO_METHOD
 struct Certificate;  // X509
-struct NameList;     // STACK_OF(X509_NAME)
 struct Name;         // X509_NAME
 struct NameEntry;    // X509_NAME_ENTRY
 struct Asn1String;   // ASN1_STRING
 struct GeneralName;  // GENERAL_NAME
 struct Stack;        // OPENSSL_STACK
 struct VerifyParam;  // X509_VERIFY_PARAM
+struct Key;          // EVP_PKEY
+struct Store;        // X509_STORE
 
 using AlpnSelect = int (*)(Ssl*, const unsigned char** out, unsigned char* out_bytes,
                            const unsigned char* in, unsigned int in_bytes, void* arg);
@@ -33,6 +34,7 @@ inline constexpr int kCtrlMode = 33;
 inline constexpr int kCtrlReadAhead = 41;
 inline constexpr int kCtrlCacheMode = 44;
 inline constexpr int kCtrlHostName = 55;
+inline constexpr int kCtrlChainCertificate = 89;
 inline constexpr int kCtrlMinVersion = 123;
 inline constexpr long kTls13 = 0x0304;
 inline constexpr long kPartialWrite = 1;
@@ -74,8 +76,16 @@ struct Api {
   int (*SSL_CTX_set_alpn_protos)(Context*, const unsigned char*, unsigned int);
   void (*SSL_CTX_set_alpn_select_cb)(Context*, AlpnSelect, void*);
   int (*SSL_CTX_set_num_tickets)(Context*, size_t);
-  NameList* (*SSL_load_client_CA_file)(const char*);
-  void (*SSL_CTX_set_client_CA_list)(Context*, NameList*);
+  int (*SSL_CTX_use_certificate)(Context*, Certificate*);
+  int (*SSL_CTX_use_PrivateKey)(Context*, Key*);
+  Store* (*SSL_CTX_get_cert_store)(const Context*);
+  int (*SSL_CTX_add_client_CA)(Context*, Certificate*);
+  int (*X509_STORE_add_cert)(Store*, Certificate*);
+  Bio* (*BIO_new_mem_buf)(const void*, int);
+  int (*BIO_free)(Bio*);
+  Certificate* (*PEM_read_bio_X509)(Bio*, Certificate**, PasswordAsk, void*);
+  Key* (*PEM_read_bio_PrivateKey)(Bio*, Key**, PasswordAsk, void*);
+  void (*EVP_PKEY_free)(Key*);
 
   Ssl* (*SSL_new)(Context*);
   void (*SSL_free)(Ssl*);

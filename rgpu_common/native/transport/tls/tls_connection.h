@@ -33,6 +33,7 @@ class TlsConnection final : public Connection {
   void Abandon() override;
   std::string LostReason() const override;
   const char* kind() const override { return "tls"; }
+  int descriptor() const override { return link_->descriptor(); }
 
  private:
   static int BioWrite(Bio* bio, const char* data, int bytes);

@@ -1,0 +1,122 @@
+"""`rgpu help TOPIC`: pages of the documentation that come with the package, as plain text."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from textwrap import TextWrapper
+from typing import TYPE_CHECKING
+
+from rgpu_common.errors import MissingPartError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Topic -> what it is about.  CMakeLists.txt installs a file of this name for each.
+TOPICS = {
+    "client": "the client's commands and variables",
+    "compatibility": "which programs run, which do not, and what to set",
+    "observing": "rgpu top, reports and metrics",
+    "security": "who is who, and what isolates tenants",
+    "server": "the server's options and configuration",
+    "transports": "paths to a server, and how one is chosen",
+    "units": "sizes, shares and policies",
+}
+_FOLDER = "help"
+_IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_ITEM = re.compile(r"(\s*)([-*]|[0-9]+\.) ")
+_CELLS = re.compile(r"(?<!\\)\|")
+_RULE = re.compile(r"[\s|:-]+")
+
+
+def help_page(topic: str, width: int) -> str:
+    """Returns a topic's page for a terminal of `width` columns.
+
+    Raises:
+        MissingPartError: the package was installed without it.
+    """
+    page = files("rgpu_common") / _FOLDER / f"{topic}.md"
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError:
+        raise MissingPartError(
+            f"the help page {topic!r} is not in this installation: install the package again"
+        ) from None
+    return plain_text(text, width)
+
+
+def plain_text(markdown: str, width: int) -> str:
+    """Returns Markdown as text: paragraphs are wrapped, and a table's row is a paragraph each."""
+    lines: list[str] = []
+    for block in _blocks(markdown):
+        lines += [*_rendered(block, max(width, 40)), ""]
+    return "\n".join(lines).strip("\n")
+
+
+def _blocks(markdown: str) -> Iterator[list[str]]:
+    """Lines that belong together: of a paragraph, a list's item, a table or a piece of code."""
+    block: list[str] = []
+    code = False
+    for line in _IMAGE.sub("", markdown).splitlines():
+        if line.startswith("```"):
+            code = not code
+            if block:
+                yield block
+            block = ["```"] if code else []
+            continue
+        starts = not code and (not line.strip() or line.startswith("#") or _ITEM.match(line))
+        if starts and block:
+            yield block
+            block = []
+        if code or line.strip():
+            block.append(line)
+        if line.startswith("#") and not code:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _rendered(block: list[str], width: int) -> list[str]:
+    first = block[0]
+    if first == "```":
+        return [f"    {line}" for line in block[1:]]
+    if first.startswith("#"):
+        title = _words(first.lstrip("#"))
+        return [title, ("=" if first.startswith("# ") else "-") * len(title)]
+    if first.startswith("|"):
+        return _table(block, width)
+    item = _ITEM.match(first)
+    hang = " " * len(item[0]) if item else ""
+    text = " ".join(line.strip() for line in block)
+    return TextWrapper(
+        width,
+        initial_indent=item[1] if item else "",
+        subsequent_indent=hang,
+        break_on_hyphens=False,
+        break_long_words=False,
+    ).wrap(_words(text))
+
+
+def _table(block: list[str], width: int) -> list[str]:
+    """A row as its first cell, and the others beneath it, each behind its column's title."""
+    rows = [[_words(cell) for cell in _CELLS.split(line.strip())[1:-1]] for line in block]
+    rows = [row for line, row in zip(block, rows, strict=True) if not _RULE.fullmatch(line)]
+    titles, *body = rows
+    lines = []
+    for row in body:
+        lines += TextWrapper(width, subsequent_indent="  ", break_long_words=False).wrap(row[0])
+        for title, cell in zip(titles[1:], row[1:], strict=False):
+            text = f"{title}: {cell}" if title and len(titles) > 2 else cell
+            wrapper = TextWrapper(
+                width, initial_indent="    ", subsequent_indent="      ",
+                break_on_hyphens=False, break_long_words=False,
+            )  # fmt: skip
+            lines += wrapper.wrap(text)
+    return lines
+
+
+def _words(text: str) -> str:
+    """Text without links' addresses and without marks for bold."""
+    return _LINK.sub(r"\1", text).replace("**", "").replace("\\|", "|").strip()

@@ -1,0 +1,66 @@
+"""The environment variables of rgpu, and what a misspelt one was probably meant to be."""
+
+from __future__ import annotations
+
+import sys
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PREFIX = "RGPU_"
+# What users and operators set: docs/reference/client.md and server.md say what each means.
+KNOWN = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        "AGENT_LOG", "AGENT_SECONDS", "AGENT_TEXTFILE", "COMPRESSION", "DEVICE",
+        "HIDE_NVJITLINK", "LEASE", "LIBCUDA", "LIBSSL", "LIBUCP", "LIBZSTD", "LIMIT", "LOG",
+        "MEMORY", "MOVE", "PATHS", "POLICY", "PRIORITY", "RESUME", "SERVER", "SHARE", "TENANT",
+        "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE", "TRACE", "TRANSPORT", "WEIGHT",
+        "WORKLOAD",
+    )
+)  # fmt: skip
+# What rgpu's own processes tell each other, and what is for its tests and its build.
+_INTERNAL = frozenset(f"{PREFIX}{name}" for name in ("AGENT", "CHOSEN", "TUNNEL", "BUILD_DIR"))
+_INTERNAL_KINDS = tuple(f"{PREFIX}{kind}_" for kind in ("EMU", "TEST", "UPDATE"))
+# How alike two names are, from 0 to 1, before one is taken for a mistake for the other: below
+# this are variables that somebody else named so.
+_ALIKE = 0.75
+_LEAST_PREFIX = 3
+
+
+def meant_by(name: str) -> str | None:
+    """Returns the variable that `name` is probably meant to be; None if it is a variable of rgpu's,
+    or like none of them.
+    """
+    if not name.startswith(PREFIX) or name in KNOWN or name in _INTERNAL:
+        return None
+    if name.startswith(_INTERNAL_KINDS):
+        return None
+    rest = name.removeprefix(PREFIX)
+    scored = [(_likeness(rest, known.removeprefix(PREFIX)), known) for known in sorted(KNOWN)]
+    score, best = max(scored, key=lambda one: one[0])
+    return best if score >= _ALIKE else None
+
+
+def misspelt(names: Iterable[str]) -> list[str]:
+    """Returns a sentence for each of the variables `names` that is probably misspelt."""
+    found = ((name, meant_by(name)) for name in sorted(names))
+    return [
+        f"{name} is no variable of rgpu and changes nothing: did you mean {meant}?"
+        for name, meant in found
+        if meant is not None
+    ]
+
+
+def say_misspelt(names: Iterable[str]) -> None:
+    """Writes these sentences to stderr."""
+    for sentence in misspelt(names):
+        sys.stderr.write(f"rgpu: {sentence}\n")
+    sys.stderr.flush()
+
+
+def _likeness(name: str, known: str) -> float:
+    shortened = len(name) >= _LEAST_PREFIX and known.startswith(name)
+    return 1.0 if shortened else SequenceMatcher(None, name, known).ratio()
