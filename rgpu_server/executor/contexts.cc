@@ -5,6 +5,9 @@ namespace rgpu::exec {
 
 namespace {
 
+// Thread numbers that are remembered, with those that got no stream.
+constexpr size_t kMaxNamedThreads = 4096;
+
 // Id of the context that is current on this thread of the worker; ids are never used again.
 thread_local uint32_t t_current = 0;
 
@@ -64,8 +67,10 @@ CUresult Executor::Find(const Command& command, uint64_t operand, Target* target
 }
 
 CUresult Executor::FindCredited(const Command& command, uint64_t operand, Target* target) {
-  if (const CUresult result = FindStream(command, operand, target); result != CUDA_SUCCESS) {
-    return result;
+  const CUresult found = FindStream(command, operand, target);
+  if (found != CUDA_SUCCESS) {
+    if (target->stream != nullptr && target->stream->failed) GiveBackCredit(*target->stream);
+    return found;
   }
   Stream& stream = *target->stream;
   if (!stream.failed) {
@@ -77,9 +82,13 @@ CUresult Executor::FindCredited(const Command& command, uint64_t operand, Target
     ++stream.credited;
     return CUDA_SUCCESS;
   }
+  GiveBackCredit(stream);
+  return kDropped;
+}
+
+void Executor::GiveBackCredit(Stream& stream) {
   ++stream.credited;
   ReturnCredits(stream, stream.credited);
-  return kDropped;
 }
 
 bool Executor::has_streams() const {
@@ -90,28 +99,42 @@ bool Executor::has_streams() const {
 }
 
 // The worker's threads are not the client's, so the driver's own per-thread stream is of no use.
+// One that the session has no room for is kept as a failed one: its commands fail, and give their
+// credits back.
 CUresult Executor::PerThreadStream(Context& context, uint32_t thread,
                                    std::shared_ptr<Stream>* stream) {
-  auto& slot = context.per_thread[thread];
-  if (slot == nullptr) {
-    if (context.per_thread.size() > kMaxThreads) {
-      context.per_thread.erase(thread);
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    auto made = std::make_shared<Stream>();
-    made->id = kPerThreadOperand;
-    made->thread = thread;
-    made->context = &context;
-    const CUresult result = driver_->cuStreamCreate(&made->handle, CU_STREAM_DEFAULT);
-    if (result != CUDA_SUCCESS) {
-      context.per_thread.erase(thread);
-      return result;
-    }
-    context.streams.push_back(made);
-    slot = std::move(made);
+  const auto found = context.per_thread.find(thread);
+  if (found != context.per_thread.end()) {
+    *stream = found->second;
+    return (*stream)->failed ? OpenPerThread(context, **stream) : CUDA_SUCCESS;
   }
-  *stream = slot;
+  if (named_threads_ >= kMaxNamedThreads) return TooManyThreads();
+  ++named_threads_;
+  *stream = std::make_shared<Stream>();
+  (*stream)->id = kPerThreadOperand;
+  (*stream)->thread = thread;
+  (*stream)->context = &context;
+  (*stream)->failed = true;
+  context.per_thread.emplace(thread, *stream);
+  return OpenPerThread(context, **stream);
+}
+
+CUresult Executor::OpenPerThread(Context& context, Stream& stream) {
+  if (per_thread_streams_ >= kMaxThreads) return TooManyThreads();
+  const CUresult result = driver_->cuStreamCreate(&stream.handle, CU_STREAM_DEFAULT);
+  if (result != CUDA_SUCCESS) return result;
+  stream.failed = false;
+  ++per_thread_streams_;
+  context.streams.push_back(stream.shared_from_this());
   return CUDA_SUCCESS;
+}
+
+CUresult Executor::TooManyThreads() {
+  Tell(Told::kThreads, "a thread needs a default stream of its own, and " +
+                           std::to_string(kMaxThreads) +
+                           " threads of this session have one; let threads end, or use streams "
+                           "that you create");
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void Executor::DropStream(Stream& stream) {
@@ -131,6 +154,9 @@ void Executor::DropThread(uint32_t thread) {
     if (found == context.per_thread.end() || MakeCurrent(context) != CUDA_SUCCESS) return;
     const std::shared_ptr<Stream> stream = found->second;
     context.per_thread.erase(found);
+    --named_threads_;
+    if (stream->failed) return;
+    --per_thread_streams_;
     if (!stream->unmarked_load.empty()) MarkNow(*stream);
     DropStream(*stream);
     // The driver lets its work finish; nothing is waited for.
@@ -161,6 +187,8 @@ uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
     return true;
   });
   poller_.Remove(*context);
+  named_threads_ -= context->per_thread.size();
+  for (const auto& [_, stream] : context->per_thread) per_thread_streams_ -= stream->failed ? 0 : 1;
   for (const auto& stream : context->streams) gate_.Forget(*stream);
   deferred_.DropContext(id);
   if (last_entered_ == context) last_entered_ = nullptr;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_server/executor/ceiling.h"
 #include "rgpu_server/executor/modes.h"
 
 namespace rgpu::exec {
@@ -31,11 +32,9 @@ struct Incoming {
   wire::Reader body() const { return {bytes.data() + sizeof(Message), size - sizeof(Message)}; }
 };
 
-lease::Page* MapPage(int fd) {
-  void* page = mmap(nullptr, lease::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (page == MAP_FAILED) return nullptr;
-  auto* mapped = static_cast<lease::Page*>(page);
-  return lease::IsPage(mapped) ? mapped : nullptr;
+lease::Page* MapPage(int grants_fd, int usage_fd) {
+  lease::Page* page = lease::MapPage(grants_fd, usage_fd, false);
+  return page != nullptr && lease::IsPage(page) ? page : nullptr;
 }
 
 // A new connection for a lane, with what the client said on it.
@@ -103,22 +102,25 @@ void ReadRest(int socket) {
 Session* MakeSession(const Driver& driver, Incoming& message) {
   Assignment assignment;
   wire::Reader body = message.body();
-  if (message.type() != Message::kAssign || message.fds.size() < 3 ||
+  if (message.type() != Message::kAssign || message.fds.size() < 4 ||
       !ReadAssignment(body, &assignment)) {
     base::Log(base::Level::kError,
               "the daemon's first message is no ASSIGN that this worker knows");
     return nullptr;
   }
   auto lane = transport::Adopt(message.fds[0].release());
-  lease::Page* page = MapPage(message.fds[1].get());
+  lease::Page* page = MapPage(message.fds[1].get(), message.fds[2].get());
   if (lane == nullptr || page == nullptr || assignment.slot >= lease::kSlots) {
     base::Log(base::Level::kError, "the daemon's ASSIGN lacks a connection or a lease page");
     return nullptr;
   }
-  assignment.signal = std::move(message.fds[2]);
-  if (message.fds.size() > 3) {
+  if (!SetCeiling(CeilingBytes(assignment.memory_limit_bytes, driver.emulated))) {
+    base::Log(base::Level::kInfo, "this worker has no limit on its own memory (RLIMIT_DATA)");
+  }
+  assignment.signal = std::move(message.fds[3]);
+  if (message.fds.size() > 4) {
     assignment.environment.push_back("RGPU_EMU_COMPILER_FD=" +
-                                     std::to_string(message.fds[3].release()));
+                                     std::to_string(message.fds[4].release()));
   }
   return new Session(driver, std::move(assignment), page, std::move(lane));
 }

@@ -192,6 +192,7 @@ void Decoder::HandlePosted(const OpcodeInfo& info, Command& command) {
               std::string("the client sent a ") + info.name + " that does not decode");
     return;
   }
+  ForwardReason(executor_.driver(), executor_.outbox());
   if (IsSticky(result)) return executor_.Check(result, command.header.context);
   executor_.deferred().Keep(command.header.context, command.header.thread, result);
 }
@@ -200,6 +201,19 @@ CUresult Decoder::Deferred(const OpcodeInfo& info, const Command& command) {
   if (!info.reports || executor_.deferred().empty()) return CUDA_SUCCESS;
   return info.drains ? executor_.deferred().TakeAll(command.header.context)
                      : executor_.deferred().Take(command.header.context, command.header.thread);
+}
+
+// Whether there is a thread for the call, should it wait.
+bool Decoder::MayRun(const OpcodeInfo& info) const {
+  return info.mode != CommandMode::kParked || executor_.role().MayWait();
+}
+
+CUresult Decoder::TooManyCalls() {
+  executor_.Tell(Executor::Told::kCalls,
+                 std::to_string(Role::kMaxWaiting) +
+                     " calls of this session wait for the device already, and one more is refused; "
+                     "wait in fewer threads at the same time");
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command) {
@@ -220,7 +234,7 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
     const CUresult deferred = Deferred(info, command);
     // A call that would create or copy is not executed; one that destroys or waits for all is.
     const bool execute = deferred == CUDA_SUCCESS || info.destroys || info.drains;
-    if (execute) status = Dispatch(executor_, command, &writer);
+    if (execute) status = MayRun(info) ? Dispatch(executor_, command, &writer) : TooManyCalls();
     if (deferred != CUDA_SUCCESS && status != kMalformed) status = deferred;
     if (IsSticky(status)) executor_.Check(status, command.header.context);
     executor_.HandOverNotices();
@@ -234,7 +248,10 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
   }
   if (status == kDropped) status = CUDA_ERROR_INVALID_HANDLE;
   if (info.mode == CommandMode::kParked) ForwardPrinted(executor_.outbox());
-  if (status != CUDA_SUCCESS) behind = transport::Outbox::kEverything;
+  if (status != CUDA_SUCCESS) {
+    ForwardReason(executor_.driver(), executor_.outbox());
+    behind = transport::Outbox::kEverything;
+  }
   Reply(scratch, command, status, behind);
   return held && !over_;
 }

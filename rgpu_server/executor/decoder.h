@@ -44,6 +44,8 @@ class Decoder {
   bool TryHeld(Scratch& scratch, bool* go_on);
   // What is to be read next, or kWoken: what is held back may go.
   transport::ReadState Read(Scratch& scratch, wire::FrameHeader* header, wire::ByteView* head);
+  bool MayRun(const OpcodeInfo& info) const;
+  CUresult TooManyCalls();
   bool HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command);
   void HandlePosted(const OpcodeInfo& info, Command& command);
   bool ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* command);

@@ -25,6 +25,7 @@ bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence) 
     return false;
   }
   driver->heap = reinterpret_cast<int (*)(uint64_t*, uint64_t*)>(dlsym(library, "rgpu_emu_heap"));
+  driver->reason = reinterpret_cast<size_t (*)(char*, size_t)>(dlsym(library, "rgpu_emu_reason"));
   driver->emulated = dlsym(library, "rgpu_emu_version") != nullptr ||
                      path.find("librgpu_emu") != std::string::npos;
   return true;

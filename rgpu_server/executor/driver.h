@@ -16,6 +16,10 @@ struct Driver {
   // mapped; null or -1: it has none to share.
   int (*heap)(uint64_t* base, uint64_t* bytes) = nullptr;
 
+  // Of the emulated device: takes the sentence about this thread's last failed call about a kernel;
+  // null: it has none.
+  size_t (*reason)(char* text, size_t bytes) = nullptr;
+
   const DriverTable* operator->() const { return &table; }
 };
 

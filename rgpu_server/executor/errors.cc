@@ -5,8 +5,8 @@
 namespace rgpu::exec {
 
 void DeferredErrors::Keep(uint32_t context, uint32_t thread, CUresult error) {
-  if (slots_.size() >= kMaxThreads) thread = 0;
-  if (slots_.size() >= 2 * kMaxThreads) return;
+  if (slots_.size() >= kMaxKeptErrors) thread = 0;
+  if (slots_.size() >= 2 * kMaxKeptErrors) return;
   slots_.try_emplace({context, thread}, Slot{error, order_++});
 }
 

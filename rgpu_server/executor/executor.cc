@@ -116,6 +116,19 @@ void Executor::Check(CUresult result, uint32_t context) {
                 " in work submitted earlier; the session cannot go on, start the program again");
 }
 
+void Executor::Tell(Told kind, const std::string& sentence) {
+  if ((told_ & static_cast<uint32_t>(kind)) != 0) return;
+  told_ |= static_cast<uint32_t>(kind);
+  constexpr uint32_t kError = 1;
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kNotice;
+  header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
+  wire::Writer writer = notices(0).Begin(header);
+  writer.Put(kError);
+  writer.Put(wire::Bytes(sentence));
+  notices_.End();
+}
+
 void Executor::FlushNotices() {
   if (notices_.empty()) return;
   transport::FrameBuffer frames;
@@ -149,19 +162,23 @@ CUresult Executor::Charge(uint64_t bytes) {
     ReconcilePools();
     if (ChargeAfterOthers(bytes)) return CUDA_SUCCESS;
   }
-  return ledger_.Charge(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  if (ledger_.Charge(bytes)) return CUDA_SUCCESS;
+  LeaseIsFull(bytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult Executor::ChargeNow(uint64_t bytes) {
   if (ledger_.TryCharge(bytes)) return CUDA_SUCCESS;
   if (bytes <= ledger_.limit() && !measuring_) TrimPools();
-  return ledger_.Charge(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  if (ledger_.Charge(bytes)) return CUDA_SUCCESS;
+  LeaseIsFull(bytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // Another process of the lease may have freed memory and told this one.  Its posted free is on the
 // way to its worker, which takes less than the grace, or there and behind work on the device.
 bool Executor::ChargeAfterOthers(uint64_t bytes) {
-  constexpr uint64_t kGraceNs = 20'000'000;  // on a busy machine, too
+  constexpr uint64_t kGraceNs = 35'000'000;  // on a busy machine, too
   constexpr uint64_t kMostNs = 100'000'000;
   const struct timespec pause = {0, 250'000};
   const uint64_t started = base::NowNs();

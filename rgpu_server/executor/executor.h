@@ -30,6 +30,7 @@
 #include "rgpu_server/executor/pulls.h"
 #include "rgpu_server/executor/reaper.h"
 #include "rgpu_server/executor/role.h"
+#include "rgpu_server/executor/shortage.h"
 #include "rgpu_server/executor/table.h"
 
 namespace rgpu::exec {
@@ -105,6 +106,9 @@ class Executor {
   void SetSticky(CUresult error, uint32_t context, const std::string& sentence);
   // For results of our own driver calls between commands.
   void Check(CUresult result, uint32_t context);
+  // The client prints the sentence: why a call fails.  Each kind is told once in a session.
+  enum class Told : uint32_t { kThreads = 1, kCalls = 2 };
+  void Tell(Told kind, const std::string& sentence);
 
   // --- contexts and streams (contexts.cc, streams.cc)
   // Makes the command's context current on this thread.  CUDA_ERROR_INVALID_CONTEXT: there is none.
@@ -186,6 +190,11 @@ class Executor {
   CUresult Charge(uint64_t bytes);
   // The same without waiting for the device: what is complete is taken back.
   CUresult ChargeNow(uint64_t bytes);
+  // The client is told once that its lease has no room, or that the driver has none for bytes that
+  // the lease has.
+  void LeaseIsFull(uint64_t bytes) { shortage_.LeaseIsFull(ledger_, bytes, outbox_); }
+  void DeviceIsFull(uint64_t bytes) { shortage_.DeviceIsFull(ledger_, bytes, outbox_); }
+  void NameLease(const std::string& name) { shortage_.Name(name); }
   // Makes the charges of pools what the driver says; the first lets them give back what they can,
   // after a short wait for what is being freed to them.
   void ReconcilePools();
@@ -196,6 +205,8 @@ class Executor {
   Granules& granules() { return granules_; }
   // Of the heap that all contexts of the emulated device share: it does not go with any of them.
   uint64_t& heap_charged() { return heap_charged_; }
+  // Whether the client wishes to know how long loads take (COMPILED).
+  bool& tells_compiled() { return tells_compiled_; }
   // What is done to the device's memory while it lives is not mistaken for a module's: a Measure
   // waits for all Changes, and Changes wait for it.  Both may let go of the lock.
   class Change {
@@ -257,6 +268,9 @@ class Executor {
   void WaitUntil(Condition condition);
   CUresult FindStream(const Command& command, uint64_t operand, Target* target);
   CUresult PerThreadStream(Context& context, uint32_t thread, std::shared_ptr<Stream>* stream);
+  CUresult OpenPerThread(Context& context, Stream& stream);
+  CUresult TooManyThreads();
+  void GiveBackCredit(Stream& stream);
   CUresult Prepare(Stream& stream);
   CUresult LeaveLast(Stream& stream);
   CUresult ApplyFences(Stream& stream);
@@ -274,6 +288,7 @@ class Executor {
   std::mutex mutex_;
   std::condition_variable changed_;  // a delivery was sent, a reaped thing is gone
   Role role_;
+  Shortage shortage_;
   DeferredErrors deferred_;
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
   transport::FrameBuffer notices_;
@@ -281,6 +296,9 @@ class Executor {
   bool order_is_hidden_ = false;
   std::atomic<uint64_t> deliveries_sent_{0};
 
+  size_t named_threads_ = 0;       // of all contexts, in their maps of per-thread streams
+  size_t per_thread_streams_ = 0;  // those that got one
+  uint32_t told_ = 0;
   Table<Context> contexts_{64};
   Table<Stream> streams_{kMaxStreams};
   Table<Event> events_;
@@ -295,6 +313,7 @@ class Executor {
   uint64_t image_bytes_ = 0;
   Granules granules_;
   uint64_t heap_charged_ = 0;
+  bool tells_compiled_ = false;
   uint32_t changing_ = 0;
   bool measuring_ = false;
   uint64_t resident_threads_ = 0;

@@ -40,8 +40,8 @@ void Gate::Start(transport::Connection* lane, const Links* links) {
   lane_ = lane;
   links_ = links;
   if (!signal_.valid()) return;
-  StartThread("rgpu-grants", [this] { WatchGrants(); });
-  StartThread("rgpu-gate", [this] { WatchDevice(); });
+  NeedThread("rgpu-grants", [this] { WatchGrants(); });
+  NeedThread("rgpu-gate", [this] { WatchDevice(); });
 }
 
 void Gate::LinkIsBack() {

@@ -111,6 +111,7 @@ class Gate {
   bool Enter();
   void Leave(bool tell);
   void GiveBack(uint64_t now_ns);
+  bool StillRuns();
   void Abandon();
   bool Fits(uint64_t ns);
   bool FitsAlone(uint64_t ns);
@@ -187,7 +188,8 @@ class Gate {
   std::atomic<uint32_t> roomy_{0};
   DeviceClock clock_;
   bool asleep_ = false;
-  bool stale_ = false;  // the loop is gone
+  bool stale_ = false;           // the loop is gone
+  uint64_t spent_since_ns_ = 0;  // the session is spent, and has work on the device
   OwnShare own_share_;
 };
 

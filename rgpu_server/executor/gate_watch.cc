@@ -1,8 +1,11 @@
 // What goes on beside the commands: the two threads of a gate, and what they find.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/log.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/gate.h"
 #include "rgpu_server/executor/gate_times.h"
@@ -23,6 +26,8 @@ constexpr uint64_t kGraceNs = 400 * kMicrosecond;
 constexpr uint64_t kLongKernelNs = 100 * kMillisecond;
 // A loop that has been silent for this long is gone; it says something every 250 ms.
 constexpr uint64_t kLoopSilentNs = 5 * kSecond;
+// Work of a session that is spent has so long to stop.
+constexpr uint64_t kStopNs = 10 * kSecond;
 
 }  // namespace
 
@@ -75,8 +80,36 @@ void Gate::GiveBack(uint64_t now_ns) {
   }
 }
 
-// The session is spent, and with it what it had on the device.
+// Whether work of a session that is spent is still on the device.  A driver that reports an error
+// of a context has stopped what the context had there; other contexts of the session may have
+// kernels that run on, and so has a session that ends for another reason than an error of the
+// device.
+bool Gate::StillRuns() {
+  if (in_stream_) return true;  // no place to ask the driver
+  MarkRest();
+  return std::ranges::any_of(executor_.poller().streams(), [this](const auto& stream) {
+    if (stream->outstanding.empty() || stream->context->dead) return false;
+    if (executor_.MakeCurrent(*stream->context) != CUDA_SUCCESS) return false;
+    const Point& last = *stream->outstanding.back().point;
+    return !last.done && executor_.driver()->cuEventQuery(last.event) == CUDA_ERROR_NOT_READY;
+  });
+}
+
+// The session is spent.  The device goes back when what the session had on it has stopped, and the
+// time until then is charged.
 void Gate::Abandon() {
+  if (active_ != 0 && in_flight_ > 0) {
+    const uint64_t now = base::NowNs();
+    CountBusy(now);
+    if (spent_since_ns_ == 0) spent_since_ns_ = now;
+    if (StillRuns()) {
+      if (now - spent_since_ns_ < kStopNs) return;
+      // The end of the process is what stops everything on every driver.
+      base::Log(base::Level::kError,
+                "work of a session that has failed does not stop; it is ended");
+      _exit(1);
+    }
+  }
   in_flight_ = 0;
   in_flight_ns_ = 0;
   ForgetAside();
@@ -148,11 +181,12 @@ void Gate::WatchGrants() {
     // Now and then it looks whether the loop still lives, and under a grant shows that it does.
     const bool often = holding_ || awaiting_ > 0 || active_ != 0;
     const bool stuck_soon = (holding_ || awaiting_ > 0) && active_ != 0;
+    const bool spent = active_ != 0 && executor_.sticky() != CUDA_SUCCESS;
     const bool aside_soon = active_ != 0 && !alone() && HasStalled();
-    const uint64_t sleep_ns = stuck_soon   ? kMillisecond
-                              : aside_soon ? kClientNs
-                              : often      ? 50 * kMillisecond
-                                           : kSecond;
+    const uint64_t sleep_ns = stuck_soon || spent ? kMillisecond
+                              : aside_soon        ? kClientNs
+                              : often             ? 50 * kMillisecond
+                                                  : kSecond;
     lock.unlock();
     lease::WaitGrant(page_, futex, sleep_ns);
     lock.lock();

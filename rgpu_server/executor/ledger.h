@@ -41,6 +41,14 @@ class Ledger {
   uint64_t used() const { return lease::UsedBytes(page_); }
   bool active() const { return page_->state.load(std::memory_order_relaxed) == 1; }
 
+  // Says in the page whether the driver loads or compiles code, for as many callers as there are.
+  void BeginCompiling() {
+    if (compiling_++ == 0) lease::SetCompiling(page_, slot_, true);
+  }
+  void EndCompiling() {
+    if (--compiling_ == 0) lease::SetCompiling(page_, slot_, false);
+  }
+
   void CountRefused() { Add(&slot().refused, 1); }
   void CountLaunch() { Add(&slot().launches, 1); }
   void CountCopy(uint64_t bytes) {
@@ -58,6 +66,7 @@ class Ledger {
   lease::Page* page_;
   uint32_t slot_;
   uint64_t freeing_ = 0;
+  uint32_t compiling_ = 0;  // with the executor's lock held
 };
 
 }  // namespace rgpu::exec

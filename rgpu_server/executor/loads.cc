@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rgpu_common/native/base/clock.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/round.h"
 
@@ -55,6 +56,24 @@ CUresult LoadMeasured(Executor& executor, const std::function<CUresult()>& load,
 
 }  // namespace
 
+Compiling::Compiling(Executor& executor, std::string_view name)
+    : executor_(executor), name_(name), start_ns_(base::NowNs()) {
+  executor_.ledger().BeginCompiling();
+}
+
+Compiling::~Compiling() {
+  executor_.ledger().EndCompiling();
+  if (!executor_.tells_compiled()) return;
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kNotice;
+  header.opcode = static_cast<uint16_t>(wire::Notice::kCompiled);
+  transport::FrameBuffer& notices = executor_.notices(0);
+  wire::Writer writer = notices.Begin(header);
+  writer.Put(base::NowNs() - start_ns_);
+  writer.Put(wire::Bytes(name_));
+  notices.End();
+}
+
 CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
                      const std::function<CUresult()>& load, const std::function<void()>& undo,
                      Charged* charged) {
@@ -67,6 +86,7 @@ CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
     const CUresult result = LoadMeasured(executor, load, &taken);
     if (result != CUDA_SUCCESS) {
       ledger.Release(bound);
+      if (result == CUDA_ERROR_OUT_OF_MEMORY && !again) executor.DeviceIsFull(bound);
       if (result != CUDA_ERROR_OUT_OF_MEMORY || !again) return result;
       executor.reaper().WaitAll();
       executor.ReconcilePools();
@@ -89,6 +109,7 @@ CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
     bound = exact;  // it is known now, and charged first if frees make room for it
   }
   ledger.CountRefused();
+  executor.LeaseIsFull(bound);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -107,6 +128,11 @@ CUresult PlaceLibrary(Executor& executor, const Context& context, Code& library)
 bool ToName(wire::ByteView bytes, std::string* name) {
   *name = std::string(bytes.text());
   return name->find('\0') == std::string::npos;
+}
+
+std::string ShortName(const std::string& name) {
+  constexpr size_t kMost = 255;
+  return name.substr(0, kMost);
 }
 
 CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "rgpu_server/executor/command.h"
 #include "rgpu_server/executor/objects.h"
@@ -18,6 +19,22 @@ struct Charged {
   uint64_t placed_bytes = 0;
 };
 
+// Says as long as it lives that the driver loads code for this session, and perhaps compiles it;
+// then tells the client, if it wishes to know, how long that took.  Made and destroyed with the
+// lock held.  name: of a kernel; empty: of modules.
+class Compiling {
+ public:
+  Compiling(Executor& executor, std::string_view name);
+  ~Compiling();
+  Compiling(const Compiling&) = delete;
+  Compiling& operator=(const Compiling&) = delete;
+
+ private:
+  Executor& executor_;
+  const std::string name_;
+  const uint64_t start_ns_;
+};
+
 // Runs `load`, which may take long, and charges the lease for what it took from the device: the
 // image first, what was measured afterwards.  If the lease refuses that, `undo` is run and, once
 // what is being freed is gone, all of it tried again, charged before.
@@ -30,6 +47,8 @@ CUresult PlaceLibrary(Executor& executor, const Context& context, Code& library)
 
 // A C string of wire bytes.  False: it has a zero byte inside.
 bool ToName(wire::ByteView bytes, std::string* name);
+// As much of a name as is kept for reports.
+std::string ShortName(const std::string& name);
 
 // Parameter layout (n x {u32 offset, u32 bytes}) and attributes (i32 each) of a function or kernel.
 // `storage` holds the bytes of both; also fills in what the launch path needs to know.

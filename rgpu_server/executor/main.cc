@@ -10,6 +10,7 @@
 
 #include "rgpu_common/native/base/cpus.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/confine/rights.h"
 #include "rgpu_common/native/transport/zip/zstd.h"
 #include "rgpu_server/executor/modes.h"
 #include "rgpu_server/executor/printed.h"
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
   rgpu::base::UsableCpus();
   rgpu::transport::zip::LoadZstd(nullptr);
   if (options.control_fd < 0) return rgpu::exec::RunForDevelopment(options, driver);
-  std::string report = "the sandbox is switched off";
+  std::string report = std::string(rgpu::confine::kSandbox) + ": it is switched off";
   if (options.sandbox) report = rgpu::exec::EnterSandbox({.needs_driver_files = !driver.emulated});
   return rgpu::exec::RunForDaemon(options, driver, report);
 }

@@ -42,6 +42,7 @@ struct Function {
   std::shared_ptr<Code> code;
   CUfunction function = nullptr;
   CUkernel kernel = nullptr;
+  std::string name;          // for reports, and cut where it is very long
   uint64_t local_bytes = 0;  // per thread
   // What the driver answered when it was to load the code.  None: it has not been asked, or a
   // launch has failed with its answer since.

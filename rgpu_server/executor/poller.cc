@@ -18,6 +18,8 @@ constexpr microseconds kUrgent{200};
 // While only credits and staging memory are to come back.
 constexpr microseconds kCalm{250};
 constexpr microseconds kLongest{2000};
+// The session is spent: nobody waits for anything.
+constexpr microseconds kSpent{100'000};
 constexpr int kQuietTicks = 5;
 // Deliveries wait in their slots while the client is slow to read.
 constexpr size_t kOutboxRoom = 1U << 20;
@@ -25,7 +27,7 @@ constexpr size_t kOutboxRoom = 1U << 20;
 }  // namespace
 
 void Poller::Start() {
-  StartThread("rgpu-poll", [this] { Run(); });
+  NeedThread("rgpu-poll", [this] { Run(); });
 }
 
 void Poller::Add(const std::shared_ptr<Stream>& stream, bool quiet) {
@@ -92,6 +94,7 @@ void Poller::Run() {
     const microseconds first = urgent ? kShortest : kCalm;
     const microseconds last = urgent ? kUrgent : kLongest;
     pause = progress || hurried_ ? first : std::clamp(pause * 2, first, last);
+    if (executor_.sticky() != CUDA_SUCCESS) pause = kSpent;
     slow_ = pause > kUrgent;
     wakes_.wait_for(lock, pause);
   }

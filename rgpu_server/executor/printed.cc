@@ -5,6 +5,8 @@
 
 #include <cstdio>
 #include <mutex>
+#include <set>
+#include <string>
 
 namespace rgpu::exec {
 
@@ -13,9 +15,25 @@ namespace {
 constexpr size_t kChunkBytes = 16U << 10;
 // A client that does not read loses output, nothing else.
 constexpr size_t kMostQueued = 4U << 20;
+constexpr size_t kReasonBytes = 1800;
+constexpr size_t kMostReasons = 256;
+constexpr uint32_t kOutput = 0;  // levels of a LOG notice: what kernels print, and what rgpu says
+constexpr uint32_t kSentence = 1;
 
 int g_read_end = -1;
 std::mutex g_mutex;
+
+void SendLog(transport::Outbox& outbox, uint32_t level, std::string_view text) {
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kNotice;
+  header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
+  transport::FrameBuffer frame;
+  wire::Writer writer = frame.Begin(header);
+  writer.Put(level);
+  writer.Put(wire::Bytes(text));
+  frame.End();
+  outbox.Post(frame, false, 0);
+}
 
 }  // namespace
 
@@ -41,15 +59,19 @@ void ForwardPrinted(transport::Outbox& outbox) {
     const ssize_t got = read(g_read_end, text, sizeof text);
     if (got <= 0) return;
     if (outbox.queued_bytes() > kMostQueued) continue;
-    wire::FrameHeader header;
-    header.kind = wire::Kind::kNotice;
-    header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
-    transport::FrameBuffer frame;
-    wire::Writer writer = frame.Begin(header);
-    writer.Put(uint32_t{0});
-    writer.Put(wire::Bytes(text, static_cast<size_t>(got)));
-    frame.End();
-    outbox.Post(frame, false, 0);
+    SendLog(outbox, kOutput, {text, static_cast<size_t>(got)});
+  }
+}
+
+void ForwardReason(const Driver& driver, transport::Outbox& outbox) {
+  if (driver.reason == nullptr) return;
+  char text[kReasonBytes];
+  const size_t bytes = driver.reason(text, sizeof text);
+  if (bytes == 0) return;
+  std::lock_guard lock(g_mutex);
+  static std::set<std::string> sent;
+  if (sent.size() < kMostReasons && sent.emplace(text, bytes).second) {
+    SendLog(outbox, kSentence, {text, bytes});
   }
 }
 

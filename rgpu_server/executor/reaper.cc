@@ -7,7 +7,7 @@
 namespace rgpu::exec {
 
 void Reaper::Start() {
-  StartThread("rgpu-reap", [this] { Run(); });
+  NeedThread("rgpu-reap", [this] { Run(); });
 }
 
 void Reaper::Add(const std::shared_ptr<Context>& context, std::function<void()> destroy,

@@ -2,12 +2,14 @@
 
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/log.h"
 
 namespace rgpu::exec {
 
@@ -50,11 +52,18 @@ bool StartThread(const char* name, std::function<void()> function) {
   return started;
 }
 
+void NeedThread(const char* name, std::function<void()> function) {
+  if (StartThread(name, std::move(function))) return;
+  base::Log(base::Level::kError, "the thread %s cannot be started: the worker has no memory left",
+            name);
+  _exit(1);
+}
+
 void Role::Start(std::function<void()> thread_main) {
   thread_main_ = std::move(thread_main);
   threads_ = 1;
-  StartThread("rgpu-watch", [this] { Watch(); });
-  StartThread("rgpu-decode", thread_main_);
+  NeedThread("rgpu-watch", [this] { Watch(); });
+  NeedThread("rgpu-decode", thread_main_);
 }
 
 bool Role::Acquire() {

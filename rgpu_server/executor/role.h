@@ -13,11 +13,18 @@ namespace rgpu::exec {
 
 class Role {
  public:
+  // Calls of a session that wait at the same time, each in a thread of its own.  One more is
+  // refused: the thread that reads commands must not wait.
+  static constexpr int kMaxWaiting = 1024;
+
   // `thread_main` is what a decoder thread runs; called for a new thread when no idle one is there.
   void Start(std::function<void()> thread_main);
 
   // Waits for the role.  False: this thread is one too many and ends.
   bool Acquire();
+
+  // Whether a call may begin that waits.
+  bool MayWait() const { return threads_.load(std::memory_order_relaxed) <= kMaxWaiting; }
 
   // Around a call's handler: between them the role may be given up or taken away.
   void EnterCall();
@@ -30,7 +37,7 @@ class Role {
 
  private:
   static constexpr int kIdleThreads = 4;
-  static constexpr int kMaxDecoders = 4200;  // parked calls and some
+  static constexpr int kMaxDecoders = kMaxWaiting + 16;
 
   // Makes sure that a thread waits in Acquire; mutex held.
   bool HaveSuccessor();
@@ -41,7 +48,7 @@ class Role {
   std::condition_variable free_changed_;
   bool free_ = true;
   int idle_ = 0;
-  int threads_ = 0;
+  std::atomic<int> threads_{0};  // changed with the mutex
 
   // When the role's holder entered its call, in ns; 0: it is in none.  Whoever sets it back to 0
   // from the value that a call began with decides about the role: exactly one of LeaveCall, Yield,
@@ -53,5 +60,8 @@ class Role {
 
 // Starts a detached thread with a small stack.  False: the system allows no more.
 bool StartThread(const char* name, std::function<void()> function);
+// The same for a thread without which the session cannot go on: the process ends if the system
+// allows none, and the client hears that its server is gone.
+void NeedThread(const char* name, std::function<void()> function);
 
 }  // namespace rgpu::exec

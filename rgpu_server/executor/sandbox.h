@@ -7,8 +7,8 @@
 namespace rgpu::exec {
 
 struct SandboxOptions {
-  // NVIDIA's driver opens device files, /proc and sockets of its own and starts nvidia-modprobe: it
-  // keeps the file system and most system calls.  The emulated device needs none of this.
+  // NVIDIA's driver opens device files, /proc and /sys, and makes files below /dev/shm: it may read
+  // files, write below /dev, and keeps most system calls.  The emulated device needs none of this.
   bool needs_driver_files = false;
 };
 
@@ -16,18 +16,27 @@ struct SandboxOptions {
 void CloseOtherDescriptors(std::vector<int> keep);
 
 // Applies what the machine allows, for this thread and all that it starts later.  Returns what it
-// did not allow, as one line ("" = everything).
+// did not allow, as one line (confine::Report; "" = everything).  The daemon decides whether that
+// is enough.
 std::string EnterSandbox(const SandboxOptions& options);
 
-// For rgpu-gateway, which runs no tenant's code: it keeps its user, its network and the files that
-// it reads its keys from again; it starts nothing, writes nothing and looks into no other process.
-// opens_devices: UCX's needs devices, ports and shared memory whenever somebody comes.
-std::string EnterGatewaySandbox(bool opens_devices);
+enum class Gateway {
+  kTls,  // relays between sockets that it has: a list of allowed system calls
+  kUcx,  // UCX opens devices, ports and shared memory whenever somebody comes
+};
 
-// What a process is refused.  kGateway: sockets are its work.
-enum class Calls { kWorker, kDriver, kGateway };
+// For rgpu-gateway, which runs no tenant's code.  It keeps its network; it starts nothing and looks
+// into no other process.  Returns the same as `EnterSandbox`.
+std::string EnterGatewaySandbox(Gateway gateway);
 
-// The list of refused system calls.  False: the kernel has no seccomp filters.
+// What a process is refused: a worker of the emulated device, of NVIDIA's driver, or a gateway of
+// `ucx:`.
+enum class Calls { kWorker, kDriver, kUcx };
+
+// The list of refused system calls.  False: errno says why the kernel does not take it.
 bool InstallSeccomp(Calls profile);
+
+// The list of allowed system calls of a gateway of `tls:`.  False: as above.
+bool AllowGatewayCalls();
 
 }  // namespace rgpu::exec

@@ -1,32 +1,13 @@
 // The system calls that a worker is refused.  A list of what is refused, not of what is allowed:
 // the device library decides what it needs, and NVIDIA's changes that from release to release.
-#include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sched.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstddef>
-#include <vector>
-
+#include "rgpu_common/native/confine/filter.h"
 #include "rgpu_server/executor/sandbox.h"
 
 namespace rgpu::exec {
 
 namespace {
-
-#if defined(__x86_64__)
-constexpr unsigned int kArchitecture = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-constexpr unsigned int kArchitecture = AUDIT_ARCH_AARCH64;
-#else
-#error "rgpu runs on x86-64 and aarch64"
-#endif
 
 // No worker has a use for these, whatever it drives.
 constexpr int kRefused[] = {
@@ -38,6 +19,14 @@ constexpr int kRefused[] = {
     SYS_pidfd_getfd,
     SYS_pidfd_open,
     SYS_process_madvise,
+    SYS_pidfd_send_signal,
+    SYS_kill,
+    SYS_tkill,
+    SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
+    // Other programs.
+    SYS_execve,
+    SYS_execveat,
     // The machine.
     SYS_mount,
     SYS_umount2,
@@ -100,15 +89,9 @@ constexpr int kRefused[] = {
 #endif
 };
 
-// And these only by NVIDIA's driver: it starts nvidia-modprobe and speaks to its own services.
+// And these without NVIDIA's driver, and without UCX.
 constexpr int kRefusedWithoutDriver[] = {
-    SYS_execve,
-    SYS_execveat,
     SYS_socketpair,
-    SYS_bind,
-    SYS_listen,
-    SYS_kill,
-    SYS_tkill,
     SYS_setuid,
     SYS_setgid,
     SYS_setreuid,
@@ -130,15 +113,12 @@ constexpr int kRefusedWithoutDriver[] = {
     SYS_mkdirat,
     SYS_truncate,
     SYS_fchownat,
+    // The page of a lease is a file of the daemon's user that this user may not open to write.
+    SYS_fchmod,
     SYS_fchmodat,
-    SYS_rt_sigqueueinfo,
-    SYS_rt_tgsigqueueinfo,
-    SYS_pidfd_send_signal,
+    452,  // fchmodat2, which the headers of an older system do not know
     SYS_ioprio_set,
-    SYS_setrlimit,
 #if defined(__x86_64__)
-    SYS_fork,
-    SYS_vfork,
     SYS_open,
     SYS_creat,
     SYS_link,
@@ -158,137 +138,56 @@ constexpr int kRefusedWithoutDriver[] = {
 // And these without NVIDIA's driver only about the process itself, which their first argument says:
 // the workers of a daemon that is not root are all of one user.
 constexpr int kOnlyForItself[] = {
-    SYS_tgkill,  // abort
     SYS_sched_setaffinity,
     SYS_sched_setscheduler,
     SYS_sched_setparam,
     SYS_sched_setattr,
 };
 
-// The work of a gateway.
+// A worker is given its connections.  NVIDIA's driver asks for MPS by connecting to its control
+// daemon, and goes on without MPS when it cannot (nvidia-cuda-mps-control(1)).  It starts
+// nvidia-modprobe where device files are missing; the daemon's own look at the device has done so
+// already, and with no_new_privs that program would have no privileges.
 constexpr int kRefusedToWorkers[] = {
-    SYS_socket,
-    SYS_connect,
-    SYS_accept,
-    SYS_accept4,
+    SYS_connect, SYS_accept, SYS_accept4, SYS_bind, SYS_listen,
 };
 
-constexpr sock_filter Statement(unsigned short code, unsigned int value) {
-  return {code, 0, 0, value};
-}
-constexpr sock_filter Jump(unsigned int value, unsigned char when_true, unsigned char when_false) {
-  return {BPF_JMP | BPF_JEQ | BPF_K, when_true, when_false, value};
-}
-
-void Refuse(std::vector<sock_filter>* program, int call) {
-  program->push_back(Jump(static_cast<unsigned int>(call), 0, 1));
-  program->push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-}
-
-// Loads half of an argument of the call: both architectures are little-endian.
-sock_filter Argument(unsigned int index, bool upper_half = false) {
-  const unsigned int at = index * 8 + (upper_half ? 4 : 0);
-  return Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + at);
-}
-
-// Threads only: the emulated device has them, and nothing in a worker has children.
-void RefuseProcesses(std::vector<sock_filter>* program) {
-  program->insert(
-      program->end(),
-      {
-          Jump(SYS_clone, 0, 4),
-          Argument(0),
-          {BPF_JMP | BPF_JSET | BPF_K, 1, 0, CLONE_THREAD},
-          Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-          Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-          // Its flags lie in memory, where a filter cannot look; the C library then uses clone.
-          Jump(SYS_clone3, 0, 1),
-          Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-      });
-}
-
-// Only to read the limits of this process.
-void RefuseNewLimits(std::vector<sock_filter>* program) {
-  program->insert(program->end(), {
-                                      Jump(SYS_prlimit64, 0, 8),
-                                      Argument(0),
-                                      Jump(0, 0, 4),
-                                      Argument(2),
-                                      Jump(0, 0, 2),
-                                      Argument(2, true),
-                                      Jump(0, 1, 0),
-                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-                                  });
-}
-
-// `call` about another process than this one, which its first argument names; 0 is this one.
-void RefuseOthers(std::vector<sock_filter>* program, int call) {
-  program->insert(program->end(), {
-                                      Jump(static_cast<unsigned int>(call), 0, 5),
-                                      Argument(0),
-                                      Jump(0, 2, 0),
-                                      Jump(static_cast<unsigned int>(getpid()), 1, 0),
-                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-                                  });
-}
-
-// Priorities of other processes, of groups and of users.
-void RefuseOthersPriorities(std::vector<sock_filter>* program) {
-  program->insert(program->end(), {
-                                      Jump(SYS_setpriority, 0, 7),
-                                      Argument(0),
-                                      Jump(PRIO_PROCESS, 0, 3),
-                                      Argument(1),
-                                      Jump(0, 2, 0),
-                                      Jump(static_cast<unsigned int>(getpid()), 1, 0),
-                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-                                  });
-}
-
-// The owner of a descriptor gets a signal, which may be SIGKILL, when something comes.
-void RefuseOwners(std::vector<sock_filter>* program) {
-  program->insert(program->end(), {
-                                      Jump(SYS_fcntl, 0, 5),
-                                      Argument(1),
-                                      Jump(F_SETOWN, 1, 0),
-                                      Jump(F_SETOWN_EX, 0, 1),
-                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-                                      Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-                                  });
+template <size_t kCount>
+void Refuse(confine::Filter* filter, const int (&calls)[kCount]) {
+  for (const int call : calls) filter->Refuse(call);
 }
 
 }  // namespace
 
 bool InstallSeccomp(Calls profile) {
-  std::vector<sock_filter> program = {
-      Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
-      Jump(kArchitecture, 1, 0),
-      Statement(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-      Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-  };
-#if defined(__x86_64__)
-  // The x32 numbers would be a way around the list.
-  program.push_back({BPF_JMP | BPF_JGE | BPF_K, 0, 1, 0x40000000U});
-  program.push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-#endif
-  for (const int call : kRefused) Refuse(&program, call);
-  if (profile == Calls::kWorker) {
-    for (const int call : kRefusedToWorkers) Refuse(&program, call);
+  confine::Filter filter;
+  Refuse(&filter, kRefused);
+  filter.OnlyItself(SYS_tgkill);  // abort
+  filter.NoOwners();
+  if (profile == Calls::kUcx) return filter.InstallElseAllow();
+  Refuse(&filter, kRefusedToWorkers);
+  filter.OnlyThreads();
+  if (profile == Calls::kDriver) {
+    filter.OnlyUnixStreams();
+    filter.OnlyItself(SYS_prlimit64);
+    return filter.InstallElseAllow();
   }
-  if (profile != Calls::kDriver) {
-    for (const int call : kRefusedWithoutDriver) Refuse(&program, call);
-    for (const int call : kOnlyForItself) RefuseOthers(&program, call);
-    RefuseOthersPriorities(&program);
-    RefuseOwners(&program);
-    RefuseProcesses(&program);
-    RefuseNewLimits(&program);
-  }
-  program.push_back(Statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+  filter.Refuse(SYS_socket);
+  Refuse(&filter, kRefusedWithoutDriver);
+  for (const int call : kOnlyForItself) filter.OnlyItself(call);
+  filter.OnlyItsPriority();
+  filter.OnlyReadsLimits(/*lowers_memory=*/true);  // ceiling.h
+  return filter.InstallElseAllow();
+}
+
+// It has its keys in memory, is given its listening sockets, and gives the daemon one end of a pair
+// of sockets for each client: it opens nothing, and connects to nobody.
+bool AllowGatewayCalls() {
+  confine::Filter filter;
+  confine::AllowComputing(&filter);
+  confine::AllowOpenSockets(&filter);
+  filter.Allow(SYS_socketpair);
+  return filter.InstallElseRefuse();
 }
 
 }  // namespace rgpu::exec

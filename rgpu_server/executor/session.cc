@@ -165,6 +165,10 @@ bool Session::Open(Refusal* refusal) {
   if (!wire::Get(head, &hello)) {
     refusal->sentence = "the client's HELLO does not decode; install the same rgpu release on both";
   } else if (Admit(hello, refusal)) {
+    executor_->NameLease(hello.lease_key);
+    executor_->tells_compiled() = std::ranges::any_of(hello.wishes, [](const wire::Wish& wish) {
+      return wish.key == static_cast<uint16_t>(wire::WishKey::kCompiled) && wish.value == 1;
+    });
     welcome_.session = assignment_.session;
     welcome_.secret = assignment_.secret;
     welcome_.release = kRelease;
@@ -204,7 +208,7 @@ void Session::Attach(std::unique_ptr<transport::Connection> control) {
   frame.End();
   iovec part = frame.part();
   transport::SendAll(*control_, &part, 1, nullptr, kFinishMs);
-  StartThread("rgpu-control", [this] { ReadControl(); });
+  NeedThread("rgpu-control", [this] { ReadControl(); });
 }
 
 void Session::ReadControl() {

@@ -251,7 +251,10 @@ void Executor::Reclaim(Stream& stream) {
 void Executor::Advance(Stream& stream) {
   uint64_t credited = stream.returned;
   while (!stream.outstanding.empty()) {
-    if (Query(*stream.outstanding.front().point) != CUDA_SUCCESS) break;
+    const CUresult result = Query(*stream.outstanding.front().point);
+    // The client may never ask: the device is to be given back all the same.
+    if (result != CUDA_ERROR_NOT_READY) Check(result, stream.context->id);
+    if (result != CUDA_SUCCESS) break;
     const Marker marker = std::move(stream.outstanding.front());
     stream.outstanding.pop_front();
     stream.completed = marker.issued;

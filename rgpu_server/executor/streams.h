@@ -23,7 +23,8 @@ inline constexpr uint64_t kPerThreadOperand = 2;
 // One internal event per so many commands that took a credit, never per launch.
 inline constexpr uint64_t kMarkCommands = 32;
 inline constexpr size_t kMaxStreams = 1024;  // minted, per session
-inline constexpr size_t kMaxThreads = 4096;  // per-thread streams, deferred errors, parked calls
+inline constexpr size_t kMaxThreads = 1024;  // of the client's, with a stream of their own
+inline constexpr size_t kMaxKeptErrors = 4096;
 
 // Bytes of a posted copy to the host, on their way.
 struct Delivery {

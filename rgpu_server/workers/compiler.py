@@ -13,21 +13,31 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import WorkerError
+from rgpu_common.wire.frame import WireError
+from rgpu_emu.compile_cache import open_folder
+from rgpu_emu.compile_sandbox import own_user
+from rgpu_emu.compile_schedule import Debts
 from rgpu_server.workers.logs import LogPipe
+from rgpu_server.workers.messages import MAX_MESSAGE_BYTES, Ready, decode_from_worker
 from rgpu_server.workers.process import CLEAN_ENVIRONMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from rgpu_server.config import CompilerLimits
 
 log = logging.getLogger("rgpu.compiler")
 
 # Compilers of tenants that have no session now; more than these are ended, oldest first.
 MAX_IDLE = 4
 _LOG_BYTES = 64 << 10
+_START_SECONDS = 60
 
 
 @dataclass(slots=True)
@@ -36,19 +46,32 @@ class _Compiler:
     pidfd: int
     accept: socket.socket
     log: LogPipe
+    started: float
     sessions: int = 0
+    # Whose it is, and what that tenant owed when it was given the compiler.
+    tenant: str = ""
+    debt: float = 0.0
 
 
 class Compilers:
-    """Hands out connections to the compiler of a tenant; `cache` is a folder for compiled
-    objects.
+    """Hands out connections to the compiler of a tenant; `cache` is a folder for compiled objects,
+    None for none.
     """
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path | None, limits: CompilerLimits) -> None:
         self._cache = cache
+        self._limits = limits
+        self._check: Callable[[str], str] = lambda _: ""
+        self._debts = Debts()
         self._spare: _Compiler | None = None
         self._tenants: dict[str, _Compiler] = {}
         self._closed = False
+
+    def check_with(self, check: Callable[[str], str]) -> None:
+        """From now on asks about each compiler's report, which has the form of a worker's; the
+        answer is why that compiler may not be used, "" if it may.
+        """
+        self._check = check
 
     def start(self) -> None:
         """Starts the spare compiler; WorkerError if it cannot be started."""
@@ -62,6 +85,7 @@ class Compilers:
             WorkerError: no compiler could be started or spoken to.
         """
         compiler = self._tenants.pop(tenant, None)
+        first = compiler is None
         if compiler is None:
             self.start()
             compiler, self._spare = self._spare, None
@@ -70,14 +94,21 @@ class Compilers:
         if compiler is None:
             raise WorkerError("the server is stopping")
         self._tenants[tenant] = compiler  # last: most recently used
+        if first:
+            compiler.tenant = tenant
+            compiler.debt = self._debts.take(tenant, time.monotonic())
+        folder = self._open_folder(tenant, compiler) if first else -1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            socket.send_fds(compiler.accept, [namespace(tenant).encode()], [theirs.fileno()])
+            passed = [theirs.fileno(), *([folder] if folder >= 0 else [])]
+            socket.send_fds(compiler.accept, [f"{compiler.debt:.3f}".encode()], passed)
         except OSError as error:
             ours.close()
             raise WorkerError(f"the PTX compiler does not answer: {error}") from None
         finally:
             theirs.close()
+            if folder >= 0:
+                os.close(folder)
         compiler.sessions += 1
         return ours
 
@@ -88,14 +119,14 @@ class Compilers:
             compiler.sessions -= 1
         idle = [name for name, c in self._tenants.items() if c.sessions == 0]
         for name in idle[: max(len(idle) - MAX_IDLE, 0)]:
-            self._tenants.pop(name).accept.close()
+            self._hang_up(self._tenants.pop(name))
 
     def close(self) -> None:
         """Lets all compilers end: each does so when its last session has gone."""
         self._closed = True
         spare = [self._spare] if self._spare is not None else []
         for compiler in [*self._tenants.values(), *spare]:
-            compiler.accept.close()
+            self._hang_up(compiler)
             asyncio.get_running_loop().remove_reader(compiler.pidfd)
             os.close(compiler.pidfd)
             compiler.log.close()
@@ -115,11 +146,11 @@ class Compilers:
         pipe = LogPipe("compiler", _LOG_BYTES)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rgpu_emu.compiler", "--accept-fd", str(theirs.fileno())],
+                self._command(theirs.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=pipe.write_fd,
                 stderr=pipe.write_fd,
-                env=self._environment(),
+                env=_environment(),
                 cwd="/",
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
@@ -132,23 +163,75 @@ class Compilers:
         finally:
             theirs.close()
             pipe.close_write_end()
-        compiler = _Compiler(process, pidfd, ours, pipe)
-        asyncio.get_running_loop().add_reader(pidfd, self._exited, compiler)
+        compiler = _Compiler(process, pidfd, ours, pipe, time.monotonic())
+        loop = asyncio.get_running_loop()
+        loop.add_reader(pidfd, self._exited, compiler)
+        loop.add_reader(ours.fileno(), self._heard, compiler)
         return compiler
 
-    def _environment(self) -> dict[str, str]:
-        environment = {**CLEAN_ENVIRONMENT, "RGPU_EMU_CACHE": str(self._cache)}
-        for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
-            if name in os.environ:
-                environment[name] = os.environ[name]
-        return environment
+    def _command(self, accept_fd: int) -> list[str]:
+        limits = self._limits
+        options = {
+            "accept-fd": accept_fd,
+            "processes": limits.processes,
+            "memory": limits.memory_bytes,
+            "seconds": limits.seconds,
+            "burst": limits.burst_seconds,
+            "cache-bytes": limits.cache_bytes,
+        }
+        command = [sys.executable, "-m", "rgpu_emu.compiler"]
+        for name, value in options.items():
+            command += (f"--{name}", f"{value}")
+        return command
+
+    def _heard(self, compiler: _Compiler) -> None:
+        """The compiler says one thing, when it is ready: what isolation it could not have."""
+        try:
+            data = compiler.accept.recv(MAX_MESSAGE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        asyncio.get_running_loop().remove_reader(compiler.accept.fileno())
+        if not data:
+            return
+        try:
+            message = decode_from_worker(data)
+        except WireError as error:
+            log.warning("a PTX compiler said what it does not say: %s", error)
+            compiler.process.kill()
+            return
+        why = self._check(message.report) if isinstance(message, Ready) else "it is no compiler"
+        if why:
+            log.error("a PTX compiler is not used: %s", why)
+            compiler.process.kill()
+
+    def _hang_up(self, compiler: _Compiler) -> None:
+        if compiler.accept.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(compiler.accept.fileno())
+            compiler.accept.close()
+
+    def _open_folder(self, tenant: str, compiler: _Compiler) -> int:
+        """The folder of the tenant's compiled kernels, given to the compiler's user; -1: none."""
+        if self._cache is None:
+            return -1
+        try:
+            return open_folder(self._cache, namespace(tenant), own_user(compiler.process.pid))
+        except OSError as error:
+            log.warning("compiled kernels of a tenant are not kept in %s: %s", self._cache, error)
+            return -1
 
     def _exited(self, compiler: _Compiler) -> None:
         asyncio.get_running_loop().remove_reader(compiler.pidfd)
         os.close(compiler.pidfd)
-        status = compiler.process.wait()
+        _, status, usage = os.wait4(compiler.process.pid, 0)
+        compiler.process.returncode = status = os.waitstatus_to_exitcode(status)
+        if compiler.tenant:
+            spent = compiler.debt + usage.ru_utime + usage.ru_stime
+            now = time.monotonic()
+            self._debts.keep(compiler.tenant, spent, now - compiler.started, now)
         compiler.log.close()
-        compiler.accept.close()
+        self._hang_up(compiler)
         if compiler is self._spare:
             self._spare = None
         for tenant, known in list(self._tenants.items()):
@@ -157,6 +240,27 @@ class Compilers:
         if status != 0 and not self._closed:
             name = signal.Signals(-status).name if status < 0 else f"exit code {status}"
             log.warning("a PTX compiler ended with %s; the next session starts another", name)
+
+
+def first_report() -> str:
+    """Returns the report of a compiler that serves nobody; WorkerError if it cannot be started."""
+    command = [sys.executable, "-m", "rgpu_emu.compiler", "--report"]
+    try:
+        done = subprocess.run(
+            command, env=_environment(), cwd="/", capture_output=True, text=True,
+            timeout=_START_SECONDS, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        raise WorkerError(f"the PTX compiler could not be started: {error}") from None
+    return done.stdout.strip()
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(CLEAN_ENVIRONMENT)
+    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    return environment
 
 
 def namespace(tenant: str) -> str:

@@ -60,7 +60,7 @@ class Assign:
     device_ordinal: int
     tenant: str
     environment: Mapping[str, str]
-    hello_head: bytes
+    hello_head: bytes = field(repr=False)
     resume_grace_ms: int = 0
     compression: bool = False
 

@@ -1,4 +1,5 @@
-"""Lease pages: shared memory in which a lease's limit and the use of its workers stand.
+"""Lease pages: shared memory in which stand a lease's limit, which its workers can only read, and
+what they use.
 
 The layout and its rules are `rgpu_common/native/lease/page.h`; Python calls its C functions.
 """
@@ -7,14 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import mmap
 import os
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.parts import native_library
 from rgpu_server.core.model import PageState, Quota
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SLOT_WORDS = 9
 # Whatever a worker writes, sums of counters fit where they go: files and messages of 64 bits.
@@ -54,10 +58,13 @@ class Counters:
 
 @cache
 def _native() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(native_library()))
+    library = ctypes.CDLL(str(native_library()), use_errno=True)
     page, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     for name, result, arguments in (
         ("page_bytes", u32, []),
+        ("grant_bytes", u32, []),
+        ("map", page, [ctypes.c_int, ctypes.c_int, ctypes.c_int]),
+        ("unmap", None, [page]),
         ("slots", u32, []),
         ("page_init", None, [page, u64]),
         ("page_valid", ctypes.c_int, [page]),
@@ -68,6 +75,7 @@ def _native() -> ctypes.CDLL:
         ("limit", u64, [page]),
         ("set_shares", None, [page, u32, u32]),
         ("set_state", None, [page, u32]),
+        ("compiling", ctypes.c_int, [page, u32]),
         ("read_slot", ctypes.c_int, [page, u32, ctypes.POINTER(u64)]),
     ):
         function = getattr(library, f"rgpu_lease_{name}")
@@ -85,31 +93,58 @@ def warm_up() -> None:
     LeasePage(Quota(1)).close()
 
 
-class LeasePage:
-    """One page, mapped here and passed to workers by its descriptor.
+def close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
+
+def _sizes() -> tuple[int, int]:
+    """Of the two files of a page."""
+    grants = int(_native().rgpu_lease_grant_bytes())
+    return grants, int(_native().rgpu_lease_page_bytes()) - grants
+
+
+def map_page(grants_fd: int, usage_fd: int, write_grants: bool = True) -> int:
+    """Where a page lies now, for the C functions.  OSError: it cannot be mapped so."""
+    address = _native().rgpu_lease_map(grants_fd, usage_fd, write_grants)
+    if not address:
+        error = ctypes.get_errno()
+        raise OSError(error, f"cannot map a lease page: {os.strerror(error)}")
+    return int(address)
+
+
+class LeasePage:
+    """One page, mapped here and passed to workers by its descriptors.
+
+    grants_fd, usage_fd: its two files.  Workers get the first one through `opened_to_read`, and so
+    cannot write what is granted: its mode lets nobody open it to write, not even its owner, who
+    would have to change that first.
     signal_fd: the lease's eventfd, by which workers tell the token loop to look at the page.
     address: where the page lies, for the C functions.
     ended: the counters of the sessions that have ended.
     """
 
     def __init__(self, quota: Quota) -> None:
-        fd = os.memfd_create("rgpu-lease", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        made: list[int] = []
         try:
-            os.ftruncate(fd, int(_native().rgpu_lease_page_bytes()))
-            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-            signal_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            for size in _sizes():
+                fd = os.memfd_create("rgpu-lease", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+                made.append(fd)
+                os.ftruncate(fd, size)
+                seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+            os.fchmod(made[0], 0o400)
+            made.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
         except OSError:
-            os.close(fd)
+            close_all(made)
             raise
-        self._attach(fd, signal_fd, Counters())
+        self._attach(made, Counters())
         _native().rgpu_lease_page_init(self.address, quota.memory_bytes)
         self.update(quota, PageState.ACTIVE)
 
     @classmethod
-    def existing(cls, fd: int, signal_fd: int, ended: Counters) -> LeasePage:
-        """A page that another process made; takes over its descriptors.  `ended`: the counters of
+    def existing(cls, fds: Sequence[int], ended: Counters) -> LeasePage:
+        """A page that another process made; takes over its `descriptors`.  `ended`: the counters of
         its sessions that have ended.
 
         Raises:
@@ -117,26 +152,36 @@ class LeasePage:
             OSError: it cannot be mapped; the descriptors are closed either way.
         """
         page = cls.__new__(cls)
-        if os.fstat(fd).st_size != int(_native().rgpu_lease_page_bytes()):
-            os.close(fd)
-            os.close(signal_fd)
+        if len(fds) != 3 or any(
+            os.fstat(fd).st_size != size for fd, size in zip(fds, _sizes(), strict=False)
+        ):
+            close_all(fds)
             raise WorkerError("what was handed over is no lease page")
-        page._attach(fd, signal_fd, ended)
+        page._attach(fds, ended)
         if not _native().rgpu_lease_page_valid(page.address):
             page.close()
             raise WorkerError("what was handed over is no lease page")
         return page
 
-    def _attach(self, fd: int, signal_fd: int, ended: Counters) -> None:
-        self.fd, self.signal_fd, self.ended = fd, signal_fd, ended
+    def _attach(self, fds: Sequence[int], ended: Counters) -> None:
+        self.grants_fd, self.usage_fd, self.signal_fd = fds
+        self.ended = ended
         try:
-            self._map = mmap.mmap(fd, int(_native().rgpu_lease_page_bytes()))
+            self.address = map_page(self.grants_fd, self.usage_fd)
         except OSError:
-            os.close(fd)
-            os.close(signal_fd)
+            close_all(fds)
             raise
-        self._view = (ctypes.c_char * len(self._map)).from_buffer(self._map)
-        self.address = ctypes.addressof(self._view)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """For the daemon and the token loop, who write everything."""
+        return [self.grants_fd, self.usage_fd, self.signal_fd]
+
+    def opened_to_read(self) -> int:
+        """A new descriptor of what is granted, for a worker: it maps that only to read.  OSError
+        without /proc.
+        """
+        return os.open(f"/proc/self/fd/{self.grants_fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def update(self, quota: Quota, state: PageState) -> None:
         """Writes limits and state; workers see them with their next charge."""
@@ -175,6 +220,10 @@ class LeasePage:
         _session, *counters = words
         return Counters(*(min(count, _MAX_COUNT) for count in counters))
 
+    def compiling(self, slot: int) -> bool:
+        """True if the driver loads or compiles code for the session in `slot`, as that says."""
+        return bool(_native().rgpu_lease_compiling(self.address, slot))
+
     def total(self, live: list[int]) -> Counters:
         """Returns the lease's counters: the slots in `live` and all sessions that have ended.
 
@@ -191,7 +240,5 @@ class LeasePage:
 
     def close(self) -> None:
         """Unmaps the page; workers keep their own mapping."""
-        del self._view
-        self._map.close()
-        os.close(self.fd)
-        os.close(self.signal_fd)
+        _native().rgpu_lease_unmap(self.address)
+        close_all(self.descriptors)

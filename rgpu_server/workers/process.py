@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.wire.frame import WireError
+from rgpu_server.workers.groups import MemoryGroups, ceiling_bytes
 from rgpu_server.workers.logs import LogPipe
 from rgpu_server.workers.messages import (
     MAX_MESSAGE_BYTES,
     Ended,
     FromWorker,
+    Ready,
     decode_from_worker,
 )
 
@@ -25,18 +28,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+log = logging.getLogger("rgpu.server")
+
 # A worker starts with nothing of the daemon's environment.
 CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
+_REPORT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How to start a worker: its program, the driver library, whether to sandbox, log bytes."""
+    """How to start a worker: its program, the driver library, whether to sandbox, log bytes, where
+    it gets a memory cgroup of its own (None: nowhere).
+    """
 
     program: Sequence[str]
     library: Path
     sandbox: bool = True
     log_bytes: int = 64 << 10
+    groups: MemoryGroups | None = None
+    emulated: bool = True
 
 
 class WorkerWatcher(Protocol):
@@ -76,15 +86,24 @@ class WorkerProcess:
             theirs.close()
             self._log.close_write_end()
         self._process: subprocess.Popen[bytes] | None = process
+        self._group = None if options.groups is None else options.groups.add(process.pid)
+        self._emulated = options.emulated
         self._watch(number, watcher, process.pid, pidfd, ours)
 
     @classmethod
     def adopted(
-        cls, number: int, handles: Handles, log_bytes: int, watcher: WorkerWatcher
+        cls,
+        number: int,
+        handles: Handles,
+        log_bytes: int,
+        watcher: WorkerWatcher,
+        groups: MemoryGroups | None = None,
     ) -> WorkerProcess:
         """A worker that an earlier daemon started; takes over the descriptors."""
         worker = cls.__new__(cls)
         worker._process = None
+        worker._group = None if groups is None else groups.of(handles.pid)
+        worker._emulated = True
         worker._log = LogPipe(f"worker {number}", log_bytes, handles.log_fd)
         worker._log.close_write_end()
         control = socket.socket(fileno=handles.control_fd)
@@ -95,6 +114,8 @@ class WorkerProcess:
         self, number: int, watcher: WorkerWatcher, pid: int, pidfd: int, control: socket.socket
     ) -> None:
         self.number, self.pid = number, pid
+        # The lease that it serves, "" before it does.
+        self.lease = ""
         self._watcher = watcher
         self._loop = asyncio.get_running_loop()
         self._last_words = ""
@@ -120,6 +141,16 @@ class WorkerProcess:
             return False
         return True
 
+    def serves(self, lease: str, lease_bytes: int) -> None:
+        """The worker is about to serve this lease, or its lease has been resized."""
+        self.lease = lease
+        if self._group is None:
+            return
+        try:
+            self._group.limit(ceiling_bytes(lease_bytes, emulated=self._emulated))
+        except OSError as error:
+            log.warning("worker %d has no ceiling of memory: %s", self.number, error)
+
     def close(self) -> None:
         """Closes the control socket: a worker without a session ends, one with a session serves
         on.
@@ -137,6 +168,11 @@ class WorkerProcess:
     def distrust(self, why: str) -> None:
         """Ends a process that says what it must not."""
         self._last_words = f"it broke the control protocol: {why}"
+        self.kill()
+
+    def refuse(self, why: str) -> None:
+        """Ends a process that must not be used."""
+        self._last_words = why
         self.kill()
 
     def abandon(self) -> None:
@@ -181,7 +217,33 @@ class WorkerProcess:
         status = self._process.wait() if self._process is not None else 0
         os.close(self._pidfd)
         self._log.close()
+        if self._group is not None:
+            if self._group.killed():
+                self._last_words = "it held more memory than its ceiling allows"
+            self._group.remove()
         self._watcher.worker_exited(self.number, _reason(status, self._last_words))
+
+
+def first_report(options: WorkerOptions) -> str:
+    """Starts a worker, and returns what isolation it did not get; "" too if it does not start,
+    which the pool's workers then say better.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        ours.settimeout(_REPORT_SECONDS)
+        with theirs:
+            try:
+                process = _spawn(options, theirs.fileno(), subprocess.DEVNULL)
+            except OSError:
+                return ""
+        try:
+            message = decode_from_worker(ours.recv(MAX_MESSAGE_BYTES))
+        except (OSError, WireError):
+            message = None
+        finally:
+            process.kill()
+            process.wait()
+    return message.report if isinstance(message, Ready) else ""
 
 
 def _spawn(options: WorkerOptions, control_fd: int, log_fd: int) -> subprocess.Popen[bytes]:

@@ -110,8 +110,8 @@ TEST(base, large_copies_are_whole) {
 
 TEST(base, what_is_no_level_is_said) {
   setenv("RGPU_LOG", "loud", 1);
-  CHECK(LogLevelFault().starts_with("RGPU_LOG=loud is not error, info or debug"));
-  for (const char* level : {"", "error", "info", "debug"}) {
+  CHECK(LogLevelFault().starts_with("RGPU_LOG=loud is not off, error, info or debug"));
+  for (const char* level : {"", "off", "error", "info", "debug"}) {
     setenv("RGPU_LOG", level, 1);
     CHECK(LogLevelFault().empty());
   }

@@ -212,9 +212,25 @@ TEST(connect, reaches_a_unix_socket) {
   CHECK(why.sentence.find("rgpu serve --listen unix:") != std::string::npos);
 }
 
+TEST(connect, a_port_that_is_left_out_is_7700) {
+  const std::pair<const char*, const char*> bare[] = {
+      {"127.93.17.212", "nothing listens at 127.93.17.212:7700"},
+      {"tcp:127.93.17.212", "nothing listens at 127.93.17.212:7700"},
+      {"tls:127.93.17.212", "nothing listens at 127.93.17.212:7700"},
+      {"[::ffff:127.93.17.212]", "nothing listens at [::ffff:127.93.17.212]:7700"},
+  };
+  for (const auto& [uri, part] : bare) {
+    ConnectError why;
+    CHECK(Connect(uri, {}, &why) == nullptr);
+    if (why.sentence.find(part) == std::string::npos) {
+      testing::Fail(__FILE__, __LINE__, std::string(uri) + ": " + why.sentence);
+    }
+  }
+}
+
 TEST(connect, says_what_to_do) {
   const std::pair<const char*, const char*> wrong[] = {
-      {"", "write HOST:PORT"},           {"gpu", "write HOST:PORT"},
+      {"", "write HOST:PORT"},           {"a/gpu", "write HOST:PORT"},
       {":7700", "write HOST:PORT"},      {"gpu:", "write HOST:PORT"},
       {"gpu:77000", "write HOST:PORT"},  {"gpu:0", "write HOST:PORT"},
       {"gpu:7x", "write HOST:PORT"},     {"::1:7700", "write HOST:PORT"},

@@ -108,7 +108,7 @@ TEST(probe, moves_trains_both_ways) {
   const Order up = Make(Verb::kUp, kBytes);
   FrameBuffer first;
   Append(&first, up);
-  CHECK(SendTrain(served.end(), up, &first, kSoonMs));
+  CHECK(SendTrain(served.end(), up, &first, kSoonMs).whole);
   CHECK_EQ(served.Next(), kProbe);
   std::vector<Arrival> arrivals;
   wire::Reader fields(served.head.data, served.head.size);
@@ -221,6 +221,30 @@ TEST(probe, a_peer_has_so_many_bytes) {
   CHECK(book.Charge("a", 90, kSecond));
   CHECK(!book.Charge("a", 20, kSecond));
   CHECK(book.Charge("a", 20, 2 * kSecond));
+}
+
+TEST(probe, bytes_that_were_not_moved_are_given_back) {
+  netprobe::PeerBook book({.burst_bytes = 100, .bytes_per_second = 10});
+  CHECK(book.Charge("a", 90, kSecond));
+  book.GiveBack("a", 50, kSecond);
+  CHECK(!book.Charge("a", 61, kSecond));
+  CHECK(book.Charge("a", 60, kSecond));
+  // An account that is full stays full.
+  book.GiveBack("a", 1000, kSecond);
+  CHECK(!book.Charge("a", 101, kSecond));
+}
+
+TEST(probe, all_peers_together_have_so_many_bytes) {
+  netprobe::PeerBook book({.burst_bytes = 100, .bytes_per_second = 10, .peers = 2});
+  CHECK(book.Charge("a", 100, kSecond));
+  CHECK(book.Charge("b", 90, kSecond));
+  CHECK(!book.Charge("c", 20, kSecond));
+  CHECK(book.Charge("c", 10, kSecond));
+  // Twice the rate of one peer.
+  CHECK(!book.Charge("d", 21, 2 * kSecond));
+  CHECK(book.Charge("d", 20, 2 * kSecond));
+  // The refusal took nothing from the peer's own account.
+  CHECK(book.Charge("c", 90, 6 * kSecond + kSecond / 2));
 }
 
 TEST(probe, strangers_do_not_fill_the_book) {

@@ -13,6 +13,9 @@ import pytest
 from helpers.builder import ROOT, Builder, checked, run
 
 NATIVE = ROOT / "rgpu_common" / "native"
+# All of it is compiled first, with sanitizers: minutes on a machine that does other things too.
+pytestmark = pytest.mark.timeout(900)
+
 GROUPS = [
     "base",
     "connect",

@@ -21,9 +21,9 @@ DEFAULT_POOL = 1 << 63
 
 
 @contextmanager
-def leased(limit: int = LIMIT) -> Iterator[tuple[Client, LeasePage]]:
+def leased(limit: int = LIMIT, page: LeasePage | None = None) -> Iterator[tuple[Client, LeasePage]]:
     """A session under a lease whose page the test writes."""
-    page = LeasePage(limit)
+    page = page or LeasePage(limit)
     ours, theirs = socket.socketpair()
     compiler = subprocess.Popen(
         [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(theirs.fileno())],

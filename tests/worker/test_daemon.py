@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import mmap
 import os
 import signal
 import socket
@@ -44,12 +43,13 @@ class LeasePage:
     def __init__(self, limit: int) -> None:
         self.native = ctypes.CDLL(str(part("rgpu_common/lib/librgpu_native.so")))
         self.native.rgpu_lease_used.restype = ctypes.c_uint64
-        self.fd = os.memfd_create("lease")
+        self.native.rgpu_lease_map.restype = ctypes.c_void_p
+        self.fds = [os.memfd_create("grants"), os.memfd_create("usage")]
         self.signal_fd = os.eventfd(0)
-        page_bytes = self.native.rgpu_lease_page_bytes()
-        os.ftruncate(self.fd, page_bytes)
-        self.memory = mmap.mmap(self.fd, page_bytes)
-        self.address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.memory)))
+        grants = self.native.rgpu_lease_grant_bytes()
+        os.ftruncate(self.fds[0], grants)
+        os.ftruncate(self.fds[1], self.native.rgpu_lease_page_bytes() - grants)
+        self.address = ctypes.c_void_p(self.native.rgpu_lease_map(*self.fds, 1))
         self.native.rgpu_lease_page_init(self.address, ctypes.c_uint64(limit))
 
     def used(self) -> int:
@@ -100,7 +100,7 @@ class Pooled:
         )
         message += sized(b"tenant") + sized(environment) + sized(head)
         message += struct.pack("<IB", 0, 0)  # no grace for a client that is cut, no compression
-        passed = [theirs.fileno(), page.fd, page.signal_fd]
+        passed = [theirs.fileno(), *page.fds, page.signal_fd]
         passed += [compiler] if compiler >= 0 else []
         socket.send_fds(self.control, [message], passed)
         if attach:
@@ -122,12 +122,12 @@ class Pooled:
 
 
 @contextmanager
-def pooled(*options: str) -> Iterator[Pooled]:
+def pooled(*options: str, **environment: str) -> Iterator[Pooled]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen(
         [*worker_command(), "--control-fd", str(theirs.fileno()), *options],
         pass_fds=(theirs.fileno(),),
-        env={},
+        env=environment,
         cwd="/",
         start_new_session=True,
     )

@@ -185,7 +185,7 @@ def test_the_stack_of_a_launch_is_charged_or_refused() -> None:
 
 def test_errors_of_an_image_come_with_their_log() -> None:
     with session() as client:
-        put_image(client, 39, PTX.replace(b"mad.lo.u32", b"mad.lo.nothing"))
+        put_image(client, 39, PTX.replace(b"mad.lo.u32", b"mad.lo.u32 %nothing,"))
         loading = {"module": 40, "options": b"", "info_log_bytes": 1000, "error_log_bytes": 1000}
         answer = client.result("rgpuModuleLoad", image=39, **loading)
         assert answer.status != 0

@@ -40,6 +40,7 @@ CUresult Run(Executor& executor, const Command& command,
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
   function->context = function->code->context->id;
+  function->name = ShortName(name);
   result = executor.driver()->cuModuleGetFunction(&function->function, function->code->module,
                                                   name.c_str());
   if (result != CUDA_SUCCESS) return result;
@@ -57,6 +58,7 @@ CUresult Run(Executor& executor, const Command& command,
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
   kernel->context = context->id;
+  kernel->name = ShortName(name);
   result =
       executor.driver()->cuLibraryGetKernel(&kernel->kernel, kernel->code->library, name.c_str());
   if (result != CUDA_SUCCESS) return result;
@@ -75,6 +77,7 @@ CUresult Run(Executor& executor, const Command& command,
   auto function = std::make_shared<Function>();
   function->code = kernel->code;
   function->context = context->id;
+  function->name = kernel->name;
   result = executor.driver()->cuKernelGetFunction(&function->function, kernel->kernel);
   if (result != CUDA_SUCCESS) return result;
   return AddFunction(executor, executor.functions(), request.function, std::move(function), reply);
@@ -133,6 +136,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
     return result;
   }
   Charged charged;
+  const Compiling compiling(executor, function->name);
   result = LoadCharged(
       executor, 0, [&] { return driver->cuFuncLoad(function->function); }, [] {}, &charged);
   // It stays loaded until its module goes, and so does the charge.

@@ -159,6 +159,7 @@ void LoadBeforeLaunch(Executor& executor, const Command& command) {
     Gate& gate = executor.gate();
     const bool holding = gate.holding();
     gate.SetHolding(false);
+    const Compiling compiling(executor, function->name);
     result = executor.Unlocked([&] { return LoadCode(driver, *function); });
     gate.SetHolding(holding);
   }

@@ -60,6 +60,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkAddData_R
   const Driver& driver = executor.driver();
   executor.image_bytes() += image->total;
   link->held_bytes += image->total;
+  const Compiling compiling(executor, {});
   result = executor.Unlocked([&] {
     executor.role().Yield();
     return driver->cuLinkAddData_v2(link->state, type, image->bytes.data(),
@@ -80,10 +81,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
   void* linked = nullptr;
   size_t size = 0;
   const Driver& driver = executor.driver();
-  result = executor.Unlocked([&] {
-    executor.role().Yield();
-    return driver->cuLinkComplete(link->state, &linked, &size);
-  });
+  {
+    const Compiling compiling(executor, {});
+    result = executor.Unlocked([&] {
+      executor.role().Yield();
+      return driver->cuLinkComplete(link->state, &linked, &size);
+    });
+  }
   PutLogs(*link, reply);
   if (result != CUDA_SUCCESS) return result;
   reply->size = size;

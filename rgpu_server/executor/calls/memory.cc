@@ -33,6 +33,7 @@ CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t by
     executor.reaper().WaitAll();
     executor.ReconcilePools();
     result = run();
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.DeviceIsFull(bound);
   }
   if (result != CUDA_SUCCESS) {
     executor.ledger().Release(bound);

@@ -102,7 +102,9 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
   executor.reaper().WaitAll();
   executor.ReconcilePools();
   if (const CUresult charged = executor.Charge(growth); charged != CUDA_SUCCESS) return charged;
-  return Grow(executor, target, *pool, bytes, growth, dptr);
+  result = Grow(executor, target, *pool, bytes, growth, dptr);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.DeviceIsFull(growth);
+  return result;
 }
 
 // Any context's streams may have freed to it.

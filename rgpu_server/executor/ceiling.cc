@@ -1,0 +1,36 @@
+#include "rgpu_server/executor/ceiling.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace rgpu::exec {
+
+namespace {
+
+// Mostly stacks, which count whole and are touched a little: 2,048 of streams with 2 MiB each at
+// the worst.  Beyond it a stream gets CUDA_ERROR_OUT_OF_MEMORY.
+constexpr uint64_t kOverheadBytes = uint64_t{4} << 30;
+// NVIDIA's driver maps what it likes, pinned memory of the program among it.
+constexpr uint64_t kDriverOverheadBytes = uint64_t{32} << 30;
+
+}  // namespace
+
+uint64_t CeilingBytes(uint64_t lease_bytes, bool emulated) {
+  const uint64_t overhead = emulated ? kOverheadBytes : kDriverOverheadBytes;
+  return lease_bytes > UINT64_MAX - overhead ? UINT64_MAX : lease_bytes + overhead;
+}
+
+bool SetCeiling(uint64_t bytes) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return bytes == 0;
+#else
+  rlimit limit{};
+  if (getrlimit(RLIMIT_DATA, &limit) != 0) return false;
+  limit.rlim_max = std::min<rlim_t>(limit.rlim_max, bytes);
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_DATA, &limit) == 0;
+#endif
+}
+
+}  // namespace rgpu::exec

@@ -1,0 +1,170 @@
+"""Memory cgroups of workers: a ceiling over all memory that a worker touches, shared memory too.
+
+Only a folder that was delegated to this server is used: one that the operator names, or one that
+systemd marks as delegated (`Delegate=memory` with `DelegateSubgroup=`).  Where there is none the
+worker's own limit of private memory is what holds (rgpu_server/executor/ceiling.h).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rgpu_common.errors import DeviceError
+from rgpu_common.units import format_bytes
+
+_ROOT = Path("/sys/fs/cgroup")
+_PREFIX = "rgpu-worker-"
+# Version 1 says "none" by a number of this size.
+_NO_LIMIT = 1 << 62
+# What a worker holds besides the memory of its lease: docs/quotas-memory.md has the sum.
+OVERHEAD_BYTES = 1 << 30
+THREAD_BYTES = 8 << 20
+# NVIDIA's driver keeps pinned memory of the program and code of its own in the process.
+DRIVER_OVERHEAD_BYTES = 32 << 30
+
+
+def ceiling_bytes(lease_bytes: int, *, emulated: bool) -> int:
+    """Returns the most memory that a worker of such a lease may touch."""
+    if not emulated:
+        return lease_bytes + DRIVER_OVERHEAD_BYTES
+    return lease_bytes + OVERHEAD_BYTES + THREAD_BYTES * len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroup:
+    """The cgroup of one worker."""
+
+    folder: Path
+
+    def limit(self, limit_bytes: int) -> None:
+        """Sets the ceiling, or raises it: the lease's count bounds what a worker holds already.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        v2 = (self.folder / "memory.max").exists()
+        file = self.folder / ("memory.max" if v2 else "memory.limit_in_bytes")
+        before = file.read_text().strip()
+        if before != "max" and limit_bytes <= int(before) < _NO_LIMIT:
+            return
+        _write(file, limit_bytes)
+        if v2:
+            # Nothing of it is written to the node's swap instead.
+            with contextlib.suppress(OSError):
+                _write(self.folder / "memory.swap.max", 0)
+
+    def killed(self) -> bool:
+        """Whether the system has ended the worker at its ceiling."""
+        for name in ("memory.events", "memory.oom_control"):
+            with contextlib.suppress(OSError):
+                for line in (self.folder / name).read_text().splitlines():
+                    key, _, count = line.partition(" ")
+                    if key == "oom_kill":
+                        return int(count) > 0
+        return False
+
+    def remove(self) -> None:
+        """Removes it; its worker has ended."""
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+class MemoryGroups:
+    """Makes cgroups in a folder that is ours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, pid: int) -> MemoryGroup | None:
+        """Puts a worker that has just started into a cgroup of its own; None if that fails."""
+        group = MemoryGroup(self.folder / f"{_PREFIX}{pid}")
+        try:
+            group.folder.mkdir(exist_ok=True)
+            _write(group.folder / "cgroup.procs", pid)
+        except OSError:
+            group.remove()
+            return None
+        return group
+
+    def of(self, pid: int) -> MemoryGroup | None:
+        """The cgroup that an earlier daemon made for this worker; None if there is none."""
+        group = MemoryGroup(self.folder / f"{_PREFIX}{pid}")
+        return group if group.folder.is_dir() else None
+
+    def sweep(self) -> None:
+        """Removes what workers left behind that ended without a daemon."""
+        for folder in self.folder.glob(f"{_PREFIX}*"):
+            MemoryGroup(folder).remove()
+
+
+def open_groups(setting: str, own: str | None = None) -> MemoryGroups | None:
+    """Returns where cgroups may be made; None: nowhere.
+
+    setting: `workers.cgroup`: "auto", "off", or a folder.  own: /proc/self/cgroup, for tests.
+
+    Raises:
+        DeviceError: the folder that was named cannot be used.
+    """
+    if setting == "off":
+        return None
+    folder = _delegated(own) if setting == "auto" else Path(setting)
+    if folder is None:
+        return None
+    try:
+        _enable(folder)
+    except OSError as error:
+        if setting == "auto":
+            return None
+        raise DeviceError(
+            f"workers.cgroup: {setting} cannot be used for workers ({error}); name a cgroup "
+            'without processes that this server may write to, or say "off"'
+        ) from None
+    groups = MemoryGroups(folder)
+    groups.sweep()
+    return groups
+
+
+def describe(groups: MemoryGroups | None, *, emulated: bool) -> str:
+    """Returns what ceiling workers have, for the log."""
+    if groups is not None:
+        return f"memory ceiling by cgroups in {groups.folder}"
+    overhead = "4GiB" if emulated else format_bytes(DRIVER_OVERHEAD_BYTES)
+    return (
+        f"memory ceiling for private memory only, of the lease's memory and {overhead}; no cgroup "
+        "is delegated to this server (workers.cgroup)"
+    )
+
+
+def _delegated(own: str | None) -> Path | None:
+    """The folder above our own cgroup, if systemd delegated it and nothing else runs in it."""
+    with contextlib.suppress(OSError, StopIteration):
+        text = Path("/proc/self/cgroup").read_text() if own is None else own
+        line = next(line for line in text.splitlines() if line.startswith("0::/"))
+        folder = (_ROOT / line.removeprefix("0::/")).parent
+        if folder != _ROOT and os.getxattr(folder, "user.delegate") == b"1":
+            return folder
+    return None
+
+
+def _enable(folder: Path) -> None:
+    """Lets groups in `folder` have limits of memory; OSError if they cannot."""
+    control = folder / "cgroup.subtree_control"
+    if control.exists():
+        if "memory" not in control.read_text().split():
+            _write(control, "+memory")
+    elif not (folder / "memory.limit_in_bytes").exists():
+        raise OSError("it is no cgroup with a limit of memory")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError("it may not be written to")
+
+
+def _write(path: Path, value: int | str) -> None:
+    """One write, as the kernel wants it; the file is there."""
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    try:
+        os.write(fd, str(value).encode())
+    finally:
+        os.close(fd)
