@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,11 +16,14 @@ from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
+from rgpu_server.core.isolation import Process
 from rgpu_server.core.model import SessionState
 from rgpu_server.core.pool import WorkerState
 from rgpu_server.identity.gate import Gate
+from rgpu_server.isolation import Isolation, worker_of
 from rgpu_server.lease_pages import LeasePages, LeaseWatcher, PageWatcher
 from rgpu_server.observe.audit import audit
+from rgpu_server.service.claims import claim_doers
 from rgpu_server.service.desk import Desk
 from rgpu_server.workers.messages import (
     Assign,
@@ -52,8 +56,6 @@ log = logging.getLogger("rgpu.server")
 
 # A start takes milliseconds of this loop and of a CPU; a session that opens now comes first.
 _START_DELAY_SECONDS = 0.02
-# So many different reports of workers are logged.
-_REPORTS_NOTED = 16
 
 
 class SessionWatcher(PageWatcher, Protocol):
@@ -74,6 +76,7 @@ class Equipment:
     limits: Limits = field(default_factory=Limits)
     compilers: Compilers | None = None
     gate: Gate = field(default_factory=Gate)
+    isolation: Isolation = field(default_factory=Isolation)
 
 
 class Conductor:
@@ -96,6 +99,7 @@ class Conductor:
         # Without it nobody schedules and nothing outlives the daemon.
         self.handover: SessionWatcher | None = None
         self._equipment = equipment
+        self.groups = next((o.groups for o in equipment.options.values()), None)
         self._requests = itertools.count(1)
         self._answers: dict[int, do.Answer | do.Refuse] = {}
         self._events: deque[on.Event] = deque()
@@ -103,7 +107,10 @@ class Conductor:
         self._timer: asyncio.TimerHandle | None = None
         self._starts: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reports_seen: set[str] = set()
+        if equipment.compilers is not None:
+            equipment.compilers.check_with(
+                lambda report: equipment.isolation.check(Process.COMPILER, report)
+            )
         # Session -> the tenant whose compiler it was connected to.
         self._compiling: dict[int, str] = {}
         # One row per action type: the method that carries it out.
@@ -117,7 +124,9 @@ class Conductor:
             do.ForgetSession: self._forget_session,
             do.Answer: self._keep_answer,
             do.Refuse: self._keep_answer,
+            **claim_doers(node, self.desk.claims),
             **self.pages.doers,
+            do.UpdatePage: self._update_page,
         }
 
     def report_to(self, handover: SessionWatcher, recorder: LeaseWatcher) -> None:
@@ -196,7 +205,11 @@ class Conductor:
         if known is None or known.state is not WorkerState.STARTING:
             self.workers[worker].distrust("it was ready before")
             return
-        self._note_isolation(message.report)
+        why = self._equipment.isolation.check(worker_of(known.library), message.report)
+        if why:
+            log.error("worker %d is not used: %s", worker, why)
+            self.workers[worker].refuse("it is not isolated as it must be")
+            return
         self.feed(on.WorkerReady(worker))
 
     def _heard_answer(self, worker: int, session_id: int | None, message: Opened | Refused) -> None:
@@ -239,12 +252,6 @@ class Conductor:
             log.warning("worker %d: %s", worker, reason)
         self.feed(on.WorkerExited(worker, reason))
 
-    def _note_isolation(self, report: str) -> None:
-        known = report in self._reports_seen or len(self._reports_seen) >= _REPORTS_NOTED
-        if report and not known:
-            self._reports_seen.add(report)
-            log.warning("workers run with less isolation than wanted: %s", report)
-
     # Actions
 
     def _start_worker(self, action: do.StartWorker) -> None:
@@ -283,6 +290,7 @@ class Conductor:
             if worker is not None:
                 worker.kill()
             return
+        worker.serves(action.lease, action.memory_bytes)
         served, limits = self._equipment.served[action.device], self._equipment.limits
         message = Assign(
             session=action.session,
@@ -298,7 +306,8 @@ class Conductor:
             resume_grace_ms=round(limits.resume_grace_seconds * 1000),
             compression=limits.compression,
         )
-        descriptors = [visitor.connection.fileno(), page.fd, page.signal_fd]
+        grants_fd = page.opened_to_read()
+        descriptors = [visitor.connection.fileno(), grants_fd, page.usage_fd, page.signal_fd]
         compiler = self._connect_compiler(served, action.tenant)
         if compiler is not None:
             self._compiling[action.session] = action.tenant
@@ -308,6 +317,7 @@ class Conductor:
             self.handover.worker_is(action.session)
         if not worker.send(encode_assign(message), descriptors):
             worker.kill()
+        os.close(grants_fd)
         if compiler is not None:
             compiler.close()
         audit(
@@ -322,6 +332,12 @@ class Conductor:
             program=visitor.hello.program,
             worker=worker.pid,
         )
+
+    def _update_page(self, action: do.UpdatePage) -> None:
+        self.pages.doers[do.UpdatePage](action)
+        for worker in self.workers.values():
+            if worker.lease == action.lease:
+                worker.serves(action.lease, action.quota.memory_bytes)
 
     def _connect_compiler(self, served: Served, tenant: str) -> socket.socket | None:
         compilers = self._equipment.compilers

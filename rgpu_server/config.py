@@ -42,12 +42,29 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class CompilerLimits:
+    """What the PTX compiler of one tenant may take, all its sessions together.
+
+    processes: at a time.  memory_bytes: of them and of what waits for them.  seconds: processor
+    time of one request.  burst_seconds: processor time at ordinary priority, which fills again.
+    cache_bytes: compiled kernels on disk.
+    """
+
+    processes: int = 2
+    memory_bytes: int = 4 << 30
+    seconds: float = 60.0
+    burst_seconds: float = 300.0
+    cache_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
 class Emulated:
-    """How emulated devices run.  cache: a folder, "" for one that ends with the server."""
+    """How emulated devices run.  cache: a folder, "" for the one of the server's address."""
 
     timing: str = "normal"
     cache: str = ""
     launch_seconds: int = 60
+    compiler: CompilerLimits = field(default_factory=CompilerLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +87,42 @@ class Observing:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """Whether strangers may measure the network to this server, and how many bytes per second all
+    of them together may move in the long run.
+    """
+
+    answer: bool = True
+    bytes_per_second: int = 512_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
     """Everything the daemon needs to start.
 
     default_memory: what a lease gets that does not say, as "2GiB" or as "25%" of its device.
-    log_bytes: what is kept of a worker's output.  state: a folder, "" for the one of its address.
+    socket: open one for this machine's programs, unless `listen` has a Unix socket.
+    allow_weak: measures of isolation that the operator does without (core/isolation.py).
+    log_bytes: what is kept of a worker's output.  cgroup: where workers get memory cgroups, "auto",
+    "off" or a folder.  state: a folder, "" for the one of its address.
     pools: name of a pool -> ordinals of its devices.
     """
 
     listen: tuple[Endpoint, ...]
     devices: tuple[DeviceSpec, ...]
     insecure: bool = False
+    socket: bool = True
     metrics: TcpEndpoint | None = None
     sandbox: bool = True
+    allow_weak: frozenset[str] = frozenset()
     log_bytes: int = 64 << 10
+    cgroup: str = "auto"
     default_memory: str = "25%"
     state: str = ""
     enforcement: Enforcement = field(default_factory=lambda: Enforcement())
     emulated: Emulated = field(default_factory=lambda: Emulated())
     observing: Observing = field(default_factory=lambda: Observing())
+    probe: ProbeOptions = field(default_factory=lambda: ProbeOptions())
     identity: Identity = field(default_factory=Identity)
     tls: Tls = field(default_factory=Tls)
     policy: Policy = field(default_factory=Policy)

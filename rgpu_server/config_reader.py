@@ -18,30 +18,37 @@ from rgpu_common.errors import ConfigError, UsageError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, POLICIES, SharePolicy, parse_policy
 from rgpu_common.units import MAX_BYTES, format_bytes, parse_bytes
 from rgpu_server.config import (
+    CompilerLimits,
     DeviceSpec,
     Emulated,
     Enforcement,
     Limits,
     Observing,
+    ProbeOptions,
     ServerConfig,
 )
+from rgpu_server.core.isolation import OPTIONAL
 from rgpu_server.core.model import DEFAULT_POOL, Amount, Policy, RefusedError, TenantPolicy
 from rgpu_server.core.shares import settle
 from rgpu_server.identity.settings import identity_of, tls_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
-DEFAULT_DEVICE = "emulated"
 EMULATED_BYTES = 8 << 30
 MAX_DEVICES = 16
 # Its addresses, with the gaps between allocations, lie in a band of 1 TiB.
 MAX_EMULATED_BYTES = 512 << 30
 # A copy travels in frames of at most this much: with less in flight none could be sent.
 MIN_CREDIT_BYTES = 1 << 20
+MIN_COMPILER_BYTES = 1 << 30
+MIN_CACHE_BYTES = 1 << 20
 MIN_RECORD_BYTES = 64 << 10
 MAX_RECORD_BYTES = 1 << 30
+MIN_PROBE_BYTES = 1 << 20
+MAX_PROBE_BYTES = 1_000_000_000
 
 _CUDA = re.compile(r"cuda(?::([0-9]{1,3}))?")
 _TIMING = re.compile(r"normal|hostile(?::[0-9]{1,18})?")
@@ -59,26 +66,38 @@ class Overrides:
     metrics: str | None = None
     state: str | None = None
     tokens: str | None = None
+    socket: bool | None = None
+    allow_weak: str | None = None
 
 
-def load_config(path: Path | None, overrides: Overrides) -> ServerConfig:
+def load_config(
+    path: Path | None,
+    overrides: Overrides,
+    default_devices: Callable[[], tuple[str, ...]] = lambda: ("emulated",),
+) -> ServerConfig:
     """Reads and checks everything.
+
+    default_devices: is asked where neither the command line nor the file names any.
 
     Raises:
         UsageError: with the key or option, its value and what is accepted.
     """
     root = read_toml(path) if path is not None else Table({}, "defaults")
     listen = tuple(root.texts("listen", [DEFAULT_LISTEN]))
-    devices = tuple(root.texts("devices", [DEFAULT_DEVICE]))
+    devices = tuple(root.texts("devices", [])) if root.has("devices") else None
+    if not overrides.devices and devices is None:
+        devices = default_devices()
     insecure = root.flag("insecure", False)
     metrics, gpumanager = _metrics_keys(root)
     leases, sessions = root.table("leases"), root.table("sessions")
     workers, emulated = root.table("workers"), root.table("emulated")
     server, quota = root.table("server"), root.table("quota")
+    isolation = root.table("isolation")
     state = server.text("state", "")
     config = ServerConfig(
         listen=_listen(root, overrides.listen, listen),
-        devices=_asked_devices(root, overrides.devices, devices),
+        devices=_asked_devices(root, overrides.devices, devices or ()),
+        socket=server.flag("socket", True) if overrides.socket is None else overrides.socket,
         insecure=insecure if overrides.insecure is None else overrides.insecure,
         metrics=_metrics(metrics if overrides.metrics is None else overrides.metrics),
         default_memory=_default_memory(leases),
@@ -86,16 +105,19 @@ def load_config(path: Path | None, overrides: Overrides) -> ServerConfig:
         pools=_pools(root.table("pools")),
         limits=_limits(sessions),
         sandbox=workers.flag("sandbox", True),
+        allow_weak=_allow_weak(isolation, overrides.allow_weak),
         log_bytes=workers.size("log", "64KiB"),
+        cgroup=workers.text("cgroup", "auto"),
         state=state if overrides.state is None else overrides.state,
         enforcement=_enforcement(quota),
         emulated=_emulated(emulated),
         observing=_observing(root.table("record"), gpumanager),
+        probe=_probe(root.table("probe")),
         tls=tls_of(root.table("tls")),
         identity=identity_of(root.table("identity"), overrides.tokens),
         tenants={name: _tenant(table) for name, table in root.table("tenants").tables()},
     )
-    for table in (leases, sessions, workers, emulated, server, quota, root):
+    for table in (leases, sessions, workers, emulated, server, quota, isolation, root):
         table.done()
     _check(config)
     return config
@@ -145,6 +167,25 @@ def _enforcement(table: Table) -> Enforcement:
     )
 
 
+def _allow_weak(table: Table, said: str | None) -> frozenset[str]:
+    """The measures of isolation that the operator does without, by name."""
+    written = table.texts("allow_weak", [])
+    if said is None:
+        for name in written:
+            if name not in OPTIONAL:
+                raise table.refuse("allow_weak", _no_measure(name))
+        return frozenset(written)
+    names = [name.strip() for name in said.split(",") if name.strip()]
+    for name in names:
+        if name not in OPTIONAL:
+            raise UsageError(f"--allow-weak-isolation: {_no_measure(name)}")
+    return frozenset(names)
+
+
+def _no_measure(name: str) -> str:
+    return f"{name!r} is no measure that a server can do without: {', '.join(OPTIONAL)}"
+
+
 def _emulated(table: Table) -> Emulated:
     low = Emulated()
     timing = table.text("timing", low.timing)
@@ -154,7 +195,22 @@ def _emulated(table: Table) -> Emulated:
         timing=timing,
         cache=table.text("cache", low.cache),
         launch_seconds=table.integer("launch_seconds", low.launch_seconds, 1, 7 * 86400),
+        compiler=_compiler(table),
     )
+
+
+def _compiler(table: Table) -> CompilerLimits:
+    low = CompilerLimits()
+    processes = table.integer("compiler_processes", low.processes, 1, 64)
+    memory = table.size("compiler_memory", low.memory_bytes)
+    if memory < processes * MIN_COMPILER_BYTES:
+        raise table.refuse("compiler_memory", "must be at least 1GiB for each process")
+    cache_bytes = table.size("cache_size", low.cache_bytes)
+    if not MIN_CACHE_BYTES <= cache_bytes <= MAX_BYTES:
+        raise table.refuse("cache_size", "must be at least 1MiB")
+    seconds = table.seconds("compiler_seconds", low.seconds, 1, 600)
+    burst = table.seconds("compiler_burst_seconds", low.burst_seconds, 1, 7 * 86400)
+    return CompilerLimits(processes, memory, seconds, burst, cache_bytes)
 
 
 def _device(text: str) -> DeviceSpec:
@@ -195,6 +251,7 @@ def _policy(leases: Table, sessions: Table, workers: Table, quota: Table) -> Pol
         reclaim_seconds=quota.seconds("reclaim_seconds", low.reclaim_seconds, 0, 86400),
         claim_seconds=quota.seconds("claim_seconds", low.claim_seconds, 0, 86400),
         max_sessions=sessions.integer("max", low.max_sessions, 1, 100_000),
+        tenant_sessions=sessions.optional_integer("per_tenant", 1, 100_000),
         default_share_request_ppm=request,
         default_share_limit_ppm=limit,
         ttl_seconds=leases.seconds("ttl_seconds", low.ttl_seconds, 0.1, low.max_ttl_seconds),
@@ -307,6 +364,18 @@ def _observing(table: Table, gpumanager: bool) -> Observing:
     if not MIN_RECORD_BYTES <= observing.record_bytes <= MAX_RECORD_BYTES:
         raise table.refuse("size", "must be between 64KiB and 1GiB")
     return observing
+
+
+def _probe(table: Table) -> ProbeOptions:
+    low = ProbeOptions()
+    options = ProbeOptions(
+        answer=table.flag("answer", low.answer),
+        bytes_per_second=table.size("bytes_per_second", low.bytes_per_second),
+    )
+    table.done()
+    if not MIN_PROBE_BYTES <= options.bytes_per_second <= MAX_PROBE_BYTES:
+        raise table.refuse("bytes_per_second", "must be between 1MiB and 1000000000")
+    return options
 
 
 def _metrics(text: str) -> TcpEndpoint | None:

@@ -1,5 +1,5 @@
-"""Asks a driver library for one device: `python cuda_probe.py LIBRARY ORDINAL` prints a JSON
-object.
+"""Asks a driver library for its devices: `python cuda_probe.py LIBRARY [ORDINAL]` prints a JSON
+object about one of them, or how many there are.
 
 A script of its own, without imports of ours, so that the process that loads the driver is small
 and short-lived.
@@ -13,14 +13,16 @@ import sys
 import uuid
 
 
-def probe(path: str, ordinal: int) -> dict[str, str | int]:
-    """Returns name, uuid and memory_bytes, or an error sentence."""
+def probe(path: str, ordinal: int | None) -> dict[str, str | int]:
+    """Returns name, uuid and memory_bytes, or the count of devices, or an error sentence."""
     library = ctypes.CDLL(path)
     result = library.cuInit(0)
     if result != 0:
         return {"error": f"cuInit gave {result}: the driver finds no usable GPU"}
     count = ctypes.c_int()
     library.cuDeviceGetCount(ctypes.byref(count))
+    if ordinal is None:
+        return {"count": count.value}
     if ordinal >= count.value:
         return {"error": f"the driver has {count.value} devices, numbered from 0"}
     device = ctypes.c_int()
@@ -44,7 +46,7 @@ def probe(path: str, ordinal: int) -> dict[str, str | int]:
 
 if __name__ == "__main__":
     try:
-        answer = probe(sys.argv[1], int(sys.argv[2]))
+        answer = probe(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None)
     except OSError as error:
         answer = {"error": f"the driver library cannot be loaded: {error}"}
     print(json.dumps(answer))

@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 from netprobe.identity import HostIdentity, identity_in
 from rgpu_common.clock import MonotonicClock
-from rgpu_common.endpoints import GrpcEndpoint, TlsEndpoint, UcxEndpoint, speaks_tls
+from rgpu_common.endpoints import (
+    GrpcEndpoint,
+    TcpEndpoint,
+    TlsEndpoint,
+    UcxEndpoint,
+    speaks_tls,
+)
 from rgpu_common.errors import ConfigError, ServerError
 from rgpu_server.conductor import Conductor, Equipment
 from rgpu_server.core.events import Started, StopRequested
+from rgpu_server.core.isolation import Process
 from rgpu_server.core.node import Node
 from rgpu_server.devices import Inventory, strange_models, take_inventory
-from rgpu_server.gateway.keeper import TlsGateway, UcxGateway
+from rgpu_server.gateway.keeper import House, TlsGateway, UcxGateway
 from rgpu_server.handover import Handover
 from rgpu_server.identity.gate import Gate
 from rgpu_server.identity.guard import Guard
 from rgpu_server.identity.tokens import Tokens
+from rgpu_server.isolation import Isolation, isolation_of, worker_of
 from rgpu_server.observe.collector import Sources
 from rgpu_server.observe.metrics import Metrics
 from rgpu_server.observe.recorder import Recorder
@@ -32,16 +40,20 @@ from rgpu_server.observe.snapshot import Observer
 from rgpu_server.service.api import Services, start_api
 from rgpu_server.service.frontdoor import FrontDoor
 from rgpu_server.service.offers import NetworkService, offered
-from rgpu_server.service.probes import Probes
-from rgpu_server.tokens.home import INNER, open_state, state_path
+from rgpu_server.service.own_socket import open_own_socket, own_socket_path
+from rgpu_server.service.probes import Probes, responder_report
+from rgpu_server.tokens.home import base_folder, open_state, state_path
 from rgpu_server.tokens.link import TokenLink
 from rgpu_server.tokens.protocol import Setup
 from rgpu_server.tunnel.keeper import TunnelGateway
 from rgpu_server.workers.compiler import Compilers
+from rgpu_server.workers.groups import describe
+from rgpu_server.workers.kernel_cache import forget_passing, kernel_cache
 from rgpu_server.workers.pages import warm_up
+from rgpu_server.workers.process import first_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from rgpu_common.endpoints import Endpoint
     from rgpu_server.config import ServerConfig
@@ -56,7 +68,9 @@ _END_MARGIN_SECONDS = 1.0
 class Daemon:
     """One server.  `run` returns when a signal has stopped it."""
 
-    def __init__(self, config: ServerConfig, inventory: Inventory) -> None:
+    def __init__(
+        self, config: ServerConfig, inventory: Inventory, isolation: Isolation | None = None
+    ) -> None:
         self._config = config
         self._inventory = inventory
         path = Path(config.state).absolute() if config.state else state_path(config.listen)
@@ -66,14 +80,21 @@ class Daemon:
         self._stop = asyncio.Event()
         warm_up()
         emulated = any(served.emulated for served in inventory.served.values())
-        # A cache of its own unless one is named: it dies with the daemon and is never out of date.
-        named = config.emulated.cache
-        cache = Path(named) if named else self._folder / "cache"
-        self._compilers = Compilers(cache) if emulated else None
+        self._cache: Path | None = None
+        self._compilers: Compilers | None = None
+        if emulated:
+            self._cache = kernel_cache(config.emulated.cache, path, own=not config.state)
+            self._compilers = Compilers(self._cache, config.emulated.compiler)
+        self.isolation = isolation or isolation_of(config)
         node = Node(inventory.devices, config.policy, config.tenants)
         self.gate = _gate(config)
         equipment = Equipment(
-            inventory.options, inventory.served, config.limits, self._compilers, self.gate
+            inventory.options,
+            inventory.served,
+            config.limits,
+            self._compilers,
+            self.gate,
+            self.isolation,
         )
         self.conductor = Conductor(node, MonotonicClock(), equipment)
         self._link = TokenLink(self._state, _setup(config, inventory))
@@ -83,8 +104,9 @@ class Daemon:
         self.recorder = _recorder(config, self.observer, path)
         self.conductor.report_to(self._handover, self.recorder)
         api_path = str(self._folder / "api")
-        self.probes = Probes(_identity(path))
+        self.probes = Probes(_identity(path), config.probe, self.isolation)
         self.door = FrontDoor(self.conductor.desk, self.probes, api_path, config.limits)
+        self._house = House(self.gate, self.isolation, self.door.enter_inside)
         self._api_address = f"unix:{api_path}"
         self._gateway: TlsGateway | None = None
         self._ucx: UcxGateway | None = None
@@ -104,24 +126,13 @@ class Daemon:
         api = None
         try:
             bound = self._listen()
-            if self._config.metrics is not None:
-                sources = Sources(
-                    self.observer,
-                    self.recorder,
-                    self.door.counters,
-                    self._link,
-                    self.gate,
-                    self._figures,
-                )
-                metrics = Metrics(sources, self._config.observing.gpumanager)
-                where = await metrics.start(self._config.metrics)
-                log.info("metrics on http://%s/metrics", where)
             if self._compilers is not None:
                 self._compilers.start()
             if self._gateway is not None:
                 await self._gateway.start()
             bound += await self._listen_for_ucx()
             bound += await self._listen_for_tunnels()
+            bound += self._open_own_socket(bound)
             self.probes.endpoints = offered(bound)
             self._handover.adopt(self._link.open())
             self._link.watch(self._handover)
@@ -133,6 +144,8 @@ class Daemon:
             self._on_signals()
             self.conductor.feed(Started())
             self.door.start()
+            # Last of all, so that /health answers when sessions can be opened.
+            metrics = await self._start_metrics()
             ready(bound)
             await self._stop.wait()
         finally:
@@ -147,16 +160,31 @@ class Daemon:
                 await api.stop(_API_GRACE_SECONDS)
             await self._take_down()
 
+    async def _start_metrics(self) -> Metrics | None:
+        if self._config.metrics is None:
+            return None
+        sources = Sources(
+            self.observer,
+            self.recorder,
+            self.door.counters,
+            self._link,
+            self.gate,
+            self._figures,
+            self.isolation,
+        )
+        metrics = Metrics(sources, self._config.observing.gpumanager)
+        where = await metrics.start(self._config.metrics)
+        log.info("metrics on http://%s/metrics", where)
+        return metrics
+
     def _listen(self) -> list[Endpoint]:
-        inner = str(self._state.path / INNER)
-        self.door.listen_inside(inner)
         bound: list[Endpoint] = []
         for endpoint in self._config.listen:
             if isinstance(endpoint, GrpcEndpoint | UcxEndpoint):
                 continue  # bound by their gateways
             if isinstance(endpoint, TlsEndpoint):
                 if self._gateway is None:
-                    self._gateway = TlsGateway(inner, self._config, self.gate)
+                    self._gateway = TlsGateway(self._config, self._house)
                     self._figures["tls"] = self._gateway.figures
                 bound.append(self._gateway.listen(endpoint))
             else:
@@ -167,7 +195,7 @@ class Daemon:
         asked = [e for e in self._config.listen if isinstance(e, UcxEndpoint)]
         if not asked:
             return []
-        self._ucx = UcxGateway(str(self._state.path / INNER), self._config, self.gate)
+        self._ucx = UcxGateway(self._config, self._house)
         self._figures["ucx"] = self._ucx.figures
         return [*await self._ucx.open(asked)]
 
@@ -175,9 +203,18 @@ class Daemon:
         asked = [e for e in self._config.listen if isinstance(e, GrpcEndpoint)]
         if not asked:
             return []
-        self._tunnels = TunnelGateway(str(self._state.path / INNER), self._config)
+        self._tunnels = TunnelGateway(self._config, self._house)
         self._figures["grpc"] = self._tunnels.figures
         return await self._tunnels.start(asked)
+
+    def _open_own_socket(self, bound: Sequence[Endpoint]) -> list[Endpoint]:
+        """For the programs of this machine, unless the operator has said how they come in."""
+        ports = [one.port for one in bound if isinstance(one, TcpEndpoint)]
+        if not self._config.socket or not ports or len(ports) < len(bound):
+            return []
+        path = own_socket_path(ports[0])
+        listener = open_own_socket(path, base_folder())
+        return [] if listener is None else [self.door.take(listener, str(path))]
 
     def stop(self, end_sessions: bool) -> None:
         """Begins the end.  Sessions that run go on unless they are to be ended."""
@@ -207,6 +244,8 @@ class Daemon:
         self.recorder.close()
         await conductor.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if not self._config.emulated.cache:
+            forget_passing(self._cache)
         await self._link.close(wait=not left)
         if left:
             log.info("%d sessions go on without the daemon until their clients end", left)
@@ -276,13 +315,18 @@ def _check_folder(key: str, folder: Path) -> None:
         ) from None
 
 
-def serve(config: ServerConfig) -> None:
-    """Runs a server in this process until a signal; errors as `Daemon.run`."""
+def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
+    """Runs a server in this process until a signal; errors as `Daemon.run`.
+
+    remarks: sentences for the log, once it serves.
+    """
     if config.emulated.cache:
         _check_cache(config.emulated.cache)
     if any(isinstance(one, GrpcEndpoint) and one.secure for one in config.listen):
         config.tls.check()
+    isolation = isolation_of(config)
     inventory = take_inventory(config)
+    isolation.require(_reports(inventory))
     for sentence in strange_models(config, inventory):
         log.warning("%s", sentence)
     # Each session holds a handful of descriptors here.
@@ -295,15 +339,27 @@ def serve(config: ServerConfig) -> None:
             log.warning("tokens come to %s unencrypted: a tls: address keeps them secret", endpoint)
 
     async def main() -> None:
-        daemon = Daemon(config, inventory)
-        await daemon.run(lambda bound: _announce(inventory, bound))
+        daemon = Daemon(config, inventory, isolation)
+        await daemon.run(lambda bound: _announce(inventory, bound, remarks))
 
     _run(main)
 
 
-def _announce(inventory: Inventory, bound: Sequence[Endpoint]) -> None:
+def _reports(inventory: Inventory) -> Iterator[tuple[Process, str]]:
+    """What processes of each kind say before any of them serves anybody."""
+    for library, options in inventory.options.items():
+        yield worker_of(library), first_report(options)
+    yield Process.RESPONDER, responder_report()
+
+
+def _announce(inventory: Inventory, bound: Sequence[Endpoint], remarks: Sequence[str]) -> None:
     devices = ", ".join(str(facts) for facts in inventory.facts.values())
     print(f"rgpu: serving {devices} on {', '.join(str(e) for e in bound)}", flush=True)
+    for remark in remarks:
+        log.info("%s", remark)
+    for kind, options in inventory.options.items():
+        ceiling = describe(options.groups, emulated=options.emulated)
+        log.info("%s workers: %s", kind, ceiling)
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import subprocess
-import sys
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import DeviceError
 from rgpu_common.units import format_bytes
 from rgpu_server.config import DeviceSpec, ServerConfig, default_memory_bytes, pool_of
 from rgpu_server.core.model import Device
+from rgpu_server.default_devices import check_compiler
+from rgpu_server.driver_probe import ask_driver
 from rgpu_server.workers.binary import cuda_library, emulated_library, worker_path
+from rgpu_server.workers.groups import open_groups
 from rgpu_server.workers.process import WorkerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_PROBE_SECONDS = 60
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +61,19 @@ def take_inventory(config: ServerConfig) -> Inventory:
 
     Raises:
         DeviceError: a device is not there.
-        MissingPartError: a compiled part is not installed.
+        MissingPartError: a compiled part, or what compiles for emulated devices, is not installed.
     """
+    if any(spec.kind == "emulated" for spec in config.devices):
+        check_compiler()
     libraries = {spec.kind: _library(spec.kind) for spec in config.devices}
     program = [str(worker_path())]
-    options = {
-        kind: WorkerOptions(program, library, config.sandbox, config.log_bytes)
-        for kind, library in libraries.items()
-    }
+    groups = open_groups(config.cgroup)
+    options = {}
+    for kind, library in libraries.items():
+        emulated = kind == "emulated"
+        options[kind] = WorkerOptions(
+            program, library, config.sandbox, config.log_bytes, groups, emulated
+        )
     devices, served, facts = [], {}, {}
     for ordinal, spec in enumerate(config.devices):
         fact = _facts(spec, ordinal, libraries[spec.kind])
@@ -132,25 +135,11 @@ def emulated_uuid(ordinal: int) -> str:
 
 
 def _probe(library: Path, ordinal: int) -> DeviceFacts:
-    """Asks the driver in a process of its own, so that the daemon never holds a device."""
-    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    environment.pop("CUDA_VISIBLE_DEVICES", None)
-    script = str(Path(__file__).with_name("cuda_probe.py"))
-    try:
-        done = subprocess.run(
-            [sys.executable, script, str(library), str(ordinal)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-        answer = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, json.JSONDecodeError):
+    answer = ask_driver(library, str(ordinal))
+    if answer is None:
         raise DeviceError(
             f"{library} did not answer; see whether `nvidia-smi` works on this machine"
-        ) from None
+        )
     if "error" in answer:
         raise DeviceError(f"device cuda:{ordinal}: {answer['error']}")
     return DeviceFacts("cuda", answer["name"], answer["uuid"], answer["memory_bytes"])

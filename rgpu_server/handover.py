@@ -101,7 +101,7 @@ class Handover:
         )
         new = lease.id not in self._told
         self._told.add(lease.id)
-        self._link.send(message, [page.fd, page.signal_fd] if new else [])
+        self._link.send(message, page.descriptors if new else [])
 
     def lease_gone(self, lease: str) -> None:
         self._told.discard(lease)
@@ -195,7 +195,7 @@ class Handover:
                     self.lease_gone(message.lease)
                 continue
             try:
-                page = LeasePage.existing(fds[0], fds[1], Counters(*message.ended))
+                page = LeasePage.existing(fds, Counters(*message.ended))
             except (WorkerError, OSError) as error:
                 log.error("lease %s cannot be adopted: %s", message.lease, error)
                 self._broken.add(message.lease)
@@ -216,7 +216,8 @@ class Handover:
             lease = leases.get(message.lease)
             handles = Handles(message.pid, fds[0], fds[1], fds[2] if len(fds) > 2 else -1)
             number = next(numbers)
-            worker = WorkerProcess.adopted(number, handles, _LOG_BYTES, conductor)
+            worker = WorkerProcess.adopted(number, handles, _LOG_BYTES, conductor, conductor.groups)
+            worker.lease = message.lease
             if lease is None:
                 sentence = _BROKEN if message.lease in self._broken else _NOT_SERVED
                 worker.send(encode_end(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence))
@@ -253,7 +254,8 @@ class Handover:
             "tenant": lease.key.tenant,
             "key": lease.key.name,
             "uuid": self._uuids[lease.device],
-            "quota": {f.name: _plain(getattr(lease.quota, f.name)) for f in fields(Quota)},
+            "quota": _quota_record(lease.quota),
+            "first": _quota_record(lease.first),
             "explicit": lease.explicit,
             "ttl_seconds": lease.ttl_seconds,
             "address": lease.address,
@@ -276,25 +278,38 @@ def _record(text: str) -> dict[str, Any]:
 
 def _lease(lease: str, record: Mapping[str, Any], ordinals: Mapping[str, int]) -> Lease | None:
     device = ordinals.get(str(record.get("uuid")))
-    quota = record.get("quota")
-    if device is None or not isinstance(quota, dict):
+    quota = _quota(record.get("quota"))
+    if device is None or quota is None:
         return None
-    known = {f.name: _like(f.default, quota[f.name]) for f in fields(Quota) if f.name in quota}
     return Lease(
         id=lease,
         key=LeaseKey(str(record.get("tenant")), str(record.get("key"))),
         device=device,
-        quota=Quota(**{"memory_bytes": 0, **known}),
+        quota=quota,
         explicit=bool(record.get("explicit")),
         ttl_seconds=float(record.get("ttl_seconds") or 0.0),
         ends_at=None,
         address=str(record.get("address") or ""),
-        asked_share_ppm=_whole(record.get("asked_share_ppm")) or known.get("share_request_ppm", 0),
+        asked_share_ppm=_whole(record.get("asked_share_ppm")) or quota.share_request_ppm,
         held_bytes=_whole(record.get("held_bytes")),
         paused=bool(record.get("paused")),
         stopped=bool(record.get("stopped", record.get("paused"))),
         state=LeaseState.__members__.get(str(record.get("state")), LeaseState.ACTIVE),
+        first=_quota(record.get("first")),
     )
+
+
+def _quota_record(quota: Quota | None) -> dict[str, Any] | None:
+    if quota is None:
+        return None
+    return {f.name: _plain(getattr(quota, f.name)) for f in fields(Quota)}
+
+
+def _quota(record: object) -> Quota | None:
+    if not isinstance(record, dict):
+        return None
+    known = {f.name: _like(f.default, record[f.name]) for f in fields(Quota) if f.name in record}
+    return Quota(**{"memory_bytes": 0, **known})
 
 
 def _plain(value: Any) -> Any:

@@ -128,6 +128,32 @@ class Refuse:
     refusal: Refusal
 
 
+@dataclass(frozen=True, slots=True)
+class GrantClaim:
+    """A claim has its lease, which can be read from the node."""
+
+    claim: int
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellPlace:
+    """A claim waits: it is number `place` of `waiting` in its line.  sentence: for what."""
+
+    claim: int
+    place: int
+    waiting: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseClaim:
+    """A claim is refused; the shell forgets it."""
+
+    claim: int
+    refusal: Refusal
+
+
 Action = (
     StartWorker
     | StopWorker
@@ -144,4 +170,7 @@ Action = (
     | AnnounceReclaim
     | Answer
     | Refuse
+    | GrantClaim
+    | TellPlace
+    | RefuseClaim
 )

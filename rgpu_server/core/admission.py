@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rgpu_common.units import format_bytes, format_share
+from rgpu_server.core.bars import WAIT_HINT
 from rgpu_server.core.model import PPM, Amount, Code, RefusedError
 from rgpu_server.core.placement import find
 from rgpu_server.core.quota import NOTHING, Holding, Quotas, over, plus, sum_of, total, where
@@ -20,6 +21,7 @@ from rgpu_server.core.quota import NOTHING, Holding, Quotas, over, plus, sum_of,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from rgpu_server.core.bars import Bars
     from rgpu_server.core.claims import Claim
     from rgpu_server.core.model import Device, Policy, Quota
 
@@ -29,7 +31,7 @@ class Ask:
     """A lease as asked for.
 
     quota_on: its ceilings on a device.  number: its place in the order of grants.  before: what it
-    has, where it changes.
+    has, where it changes.  bars: what is kept for those who wait in line; None: nothing is.
     """
 
     tenant: str
@@ -38,6 +40,7 @@ class Ask:
     number: int
     before: Amount = NOTHING
     may_reclaim: bool = True
+    bars: Bars | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,14 @@ class Admission:
             return best
         raise self._refusal(best, ask, holdings, claims)
 
+    def possible(self, ask: Ask) -> list[int]:
+        """Returns the devices on which the ask would fit alone; RefusedError: there is none."""
+        wanted = self._wanted(ask)
+        fitting = [d.ordinal for d in wanted if self._plan_on(d, ask, (), ()).fits]
+        if not fitting:
+            self.plan(ask, (), ())
+        return fitting
+
     def _wanted(self, ask: Ask) -> list[Device]:
         pools = self.quotas.policy_of(ask.tenant).pools
         devices = list(self._devices)
@@ -130,7 +141,7 @@ class Admission:
             devices = [find(self._devices, ask.ordinal)]
         allowed = [device for device in devices if not pools or device.pool in pools]
         if allowed:
-            return allowed
+            return _not_barred(allowed, ask)
         where = f"device {devices[0].ordinal} is in {devices[0].pool!r}"
         remedy = "leave the device out or ask the operator"
         if ask.ordinal is None:
@@ -234,6 +245,23 @@ class Admission:
     def _in_pool(self, tenant: str, device: Device) -> bool:
         pools = self.quotas.policy_of(tenant).pools
         return not pools or device.pool in pools
+
+
+def _not_barred(devices: list[Device], ask: Ask) -> list[Device]:
+    if ask.bars is None:
+        return devices
+    bars = ask.bars
+    free = [
+        device for device in devices if not bars.keep_out(device, ask.quota_on(device), ask.tenant)
+    ]
+    if free:
+        return free
+    numbers = ", ".join(str(device.ordinal) for device in devices)
+    raise RefusedError(
+        Code.IN_LINE,
+        f"others wait in line for room on device {numbers}, and what becomes free there is theirs"
+        + WAIT_HINT,
+    )
 
 
 def _give_way(

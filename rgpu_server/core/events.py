@@ -129,6 +129,30 @@ class SessionRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimRequested:
+    """A run asks for the lease of its program, and holds it until `ClaimLeft`.
+
+    own: the lease is for this run alone.  wait_seconds: how long it waits in line for room.
+    """
+
+    claim: int
+    tenant: str
+    key: str = ""
+    container: str = ""
+    wish: Wish = field(default_factory=Wish)
+    address: str = ""
+    own: bool = False
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLeft:
+    """The run has ended, or gave up waiting."""
+
+    claim: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClientLeft:
     """The client of a session that waits for a worker closed its connection."""
 
@@ -176,6 +200,8 @@ Event = (
     | UndrainRequested
     | RevokeRequested
     | SessionRequested
+    | ClaimRequested
+    | ClaimLeft
     | ClientLeft
     | WorkerReady
     | SessionOpened

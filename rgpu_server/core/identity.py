@@ -18,7 +18,9 @@ _HOW = (
 
 
 class Require(Enum):
-    """Of whom a token or a certificate is asked.  AUTO: of everybody but this machine's users."""
+    """Of whom a token or a certificate is asked.  AUTO: of callers from other machines, and of
+    callers over loopback where users of this machine are configured.
+    """
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -127,12 +129,22 @@ def _named(rules: IdentityRules, tenant: str, proof: Proof) -> Identity:
 
 
 def _believe(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
-    """Of those who show nothing."""
-    stranger = evidence.uid is not None and bool(rules.users)
+    """Decides about callers that show nothing.  Where users of this machine are configured, a
+    connection from this machine has to say which user it is, and one over loopback cannot.
+    """
+    from_here = evidence.uid is not None or (evidence.local and not rules.insecure)
+    stranger = from_here and bool(rules.users)
     if rules.require is Require.NEVER or (
         rules.require is Require.AUTO and (rules.insecure or evidence.local) and not stranger
     ):
         return Identity(None, not rules.configured, Proof.PLACE)
+    if stranger and evidence.uid is None:
+        sentence = (
+            "without a token or a certificate this server lets in only the users in "
+            "identity.users, and a connection over loopback does not say which user it is: connect "
+            f"to the server's Unix socket, or {_HOW}"
+        )
+        return Refusal(Code.NOT_IDENTIFIED, sentence)
     if stranger:
         sentence = (
             f"this server does not know user {evidence.uid} of its machine: {_HOW}, or let the "

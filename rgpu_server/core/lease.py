@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 from rgpu_common.units import format_bytes, format_share
 from rgpu_server.core.model import (
@@ -16,6 +17,11 @@ from rgpu_server.core.model import (
     RefusedError,
     Wish,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rgpu_common.sharing import SharePolicy
 
 
 class Joined(Enum):
@@ -36,6 +42,9 @@ class Lease:
     ends_at: when it expires if nothing happens; None while sessions hold an implicit lease.
     reclaim_at: when its borrowed memory goes back.  slots: page slot -> session.
     stopped: an operator paused it.
+    holders: the claims of runs that are still there; a held lease stays without a session.
+    own: it belongs to one run and ends with it.
+    first: its ceilings before anybody resized it; None: nobody did.
     """
 
     id: str
@@ -54,11 +63,19 @@ class Lease:
     stopped: bool = False
     state: LeaseState = LeaseState.ACTIVE
     slots: dict[int, int] = field(default_factory=dict)
+    holders: set[int] = field(default_factory=set)
+    own: bool = False
+    first: Quota | None = None
+
+    @property
+    def used(self) -> bool:
+        """True if a session is in it or a run holds it."""
+        return bool(self.slots or self.holders)
 
     @property
     def idle(self) -> bool:
-        """True if nobody granted it and nobody is in it."""
-        return not self.explicit and not self.slots and self.state is LeaseState.ACTIVE
+        """True if nobody granted it and nobody uses it."""
+        return not self.explicit and not self.used and self.state is LeaseState.ACTIVE
 
     @property
     def asked(self) -> Quota:
@@ -82,37 +99,75 @@ def check_drained(held: Lease | None) -> None:
         )
 
 
-def check_within(held: Lease, wish: Wish, device: Device) -> None:
-    """Refuses a session that asks for more than its lease has."""
+def check_as_asked(held: Lease, wish: Wish, device: Device) -> None:
+    """Refuses who asks for other sizes than its lease has: they are never silently ignored."""
     if wish.device not in (None, held.device):
         raise RefusedError(
             Code.LEASE_TOO_SMALL,
-            f"lease {held.key} is on device {held.device}, the session asks for device "
-            f"{wish.device}; "
+            f"lease {held.key} is on device {held.device} and device {wish.device} was asked for; "
             "leave the device out or use another lease key",
         )
-    quota = held.asked
-    if wish.policy not in (None, quota.policy):
-        raise RefusedError(
-            Code.LEASE_TOO_SMALL,
-            f"lease {held.key} has the policy {quota.policy.word} and the session asks for another "
-            "one; leave it out or use another lease key",
-        )
-    for name, asked, there, form in (
-        ("memory", wish.memory_on(device), quota.memory_bytes, format_bytes),
-        ("share", wish.share_request_ppm, quota.share_request_ppm, format_share),
-        ("share limit", wish.share_limit_ppm, quota.share_limit_ppm, format_share),
-        ("priority", wish.priority or 0, quota.priority, str),
-        ("weight", wish.weight or 0, quota.weight, str),
-    ):
-        if asked > there:
-            raise RefusedError(
-                Code.LEASE_TOO_SMALL,
-                f"lease {held.key} has a {name} of {form(there)} and the session asks for "
-                f"{form(asked)}, "
-                f"{form(asked - there)} more; ask for at most {form(there)} or use another lease "
-                "key",
-            )
+    other = _differences(held, wish, device)
+    if not other:
+        return
+    name, asked, has = other[0]
+    why = "was granted with that" if held.explicit else "is in use with that"
+    raise RefusedError(
+        Code.LEASE_TOO_SMALL,
+        f"lease {held.key} has a {name} of {has} and {asked} was asked for: it {why}; leave the "
+        f"{name} out, change the lease with `rgpu lease resize {held.id}`, or use another lease "
+        "key",
+    )
+
+
+def differs(held: Lease, wish: Wish, device: Device) -> bool:
+    """True if the wish names another device or other sizes than the lease has."""
+    return wish.device not in (None, held.device) or bool(_differences(held, wish, device))
+
+
+def _differences(held: Lease, wish: Wish, device: Device) -> list[tuple[str, str, str]]:
+    """What is asked for and is not so: the name, what was asked for, what there is.
+
+    What the lease had before it was resized counts as well: a later process of the same program
+    asks for that.
+    """
+    quota, first = held.asked, held.first or held.asked
+
+    rows: tuple[tuple[str, Any, Any, Any, Callable[[Any], str]], ...] = (
+        ("policy", wish.policy, quota.policy, first.policy, _word),
+        (
+            "memory",
+            wish.memory_on(device) or None,
+            quota.memory_bytes,
+            first.memory_bytes,
+            format_bytes,
+        ),
+        (
+            "share",
+            wish.share_request_ppm or None,
+            quota.share_request_ppm,
+            first.share_request_ppm,
+            format_share,
+        ),
+        (
+            "share limit",
+            wish.share_limit_ppm or None,
+            quota.share_limit_ppm,
+            first.share_limit_ppm,
+            format_share,
+        ),
+        ("priority", wish.priority, quota.priority, first.priority, str),
+        ("weight", wish.weight, quota.weight, first.weight, str),
+    )
+    return [
+        (name, form(asked), form(there))
+        for name, asked, there, before, form in rows
+        if asked not in (None, there, before)
+    ]
+
+
+def _word(policy: SharePolicy) -> str:
+    return policy.word
 
 
 def sizes(quota: Quota) -> str:

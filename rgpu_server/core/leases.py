@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_server.core.admission import Ask, Plan
+from rgpu_server.core.bars import Bars
 from rgpu_server.core.ended import EndedKeys
-from rgpu_server.core.lease import Joined, Lease, check_drained, check_within, sizes
+from rgpu_server.core.lease import Joined, Lease, check_as_asked, check_drained, differs, sizes
 from rgpu_server.core.lease_table import LeaseTable
 from rgpu_server.core.lending import Lending, always
 from rgpu_server.core.model import (
@@ -47,6 +48,8 @@ class LeaseBook:
         self._table = LeaseTable()
         self.lending = Lending(devices, policy, self.quotas, self._table)
         self._ended = EndedKeys(policy)
+        # Devices that are kept for those who wait in line.
+        self.bars = Bars()
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(self._table)
@@ -70,9 +73,9 @@ class LeaseBook:
         following = int(number) + 1 if number.isdecimal() else 0
         self._table.next_number = max(self._table.next_number, following)
 
-    def has(self, key: LeaseKey) -> bool:
-        """True if there is a lease of this key, active or draining."""
-        return self._table.of(key) is not None
+    def of(self, key: LeaseKey) -> Lease | None:
+        """Returns the lease of this key, active or draining, or None."""
+        return self._table.of(key)
 
     def holdings(self) -> list[Holding]:
         """Returns what each lease holds."""
@@ -112,7 +115,7 @@ class LeaseBook:
         """Returns the lease of a session of `key`; an unknown key gets an implicit one.
 
         Raises:
-            RefusedError: the lease has ended, is too small for the session, or does not fit.
+            RefusedError: the lease has ended, has other sizes and is in use, or does not fit.
         """
         held = self._table.of(key)
         if held is None:
@@ -125,8 +128,8 @@ class LeaseBook:
                 Code.LEASE_ENDED,
                 f"lease {key} {held.state.value}; ask for a new grant or use another lease key",
             )
-        if held.explicit or held.slots:
-            check_within(held, wish, find(self._devices, held.device))
+        if held.explicit or held.used:
+            check_as_asked(held, wish, find(self._devices, held.device))
             return held, Joined.AS_IT_WAS
         self._check_tenants(key.tenant)
         # Nobody is in it: what is asked for now counts, not what the last session asked for.
@@ -137,16 +140,9 @@ class LeaseBook:
     def unsettled(self, key: LeaseKey, wish: Wish) -> bool:
         """True if a session of `key` would fit better once the sessions there have ended."""
         held = self._table.of(key)
-        if held is None or held.explicit or held.state is not LeaseState.ACTIVE or not held.slots:
+        if held is None or held.explicit or held.state is not LeaseState.ACTIVE or not held.used:
             return False
-        quota = held.asked
-        return (
-            wish.device not in (None, held.device)
-            or wish.memory_on(find(self._devices, held.device)) not in (0, quota.memory_bytes)
-            or wish.share_request_ppm not in (0, quota.share_request_ppm)
-            or wish.share_limit_ppm not in (0, quota.share_limit_ppm)
-            or wish.policy not in (None, quota.policy)
-        )
+        return differs(held, wish, find(self._devices, held.device))
 
     def attach(self, lease: Lease, session: int) -> int:
         """Gives a session a slot in the lease's page; RefusedError if all are taken."""
@@ -172,10 +168,33 @@ class LeaseBook:
         if lease.state is not LeaseState.ACTIVE:
             self.lending.drop(lease)
             return True
+        return self._left(lease, now)
+
+    def hold(self, lease: Lease, claim: int) -> None:
+        """A run holds the lease from now on; RefusedError if as many as may do already."""
+        if len(lease.holders) >= self._policy.slots:
+            raise RefusedError(
+                Code.LEASE_FULL,
+                f"lease {lease.key} is held by {len(lease.holders)} runs, which is all it can have;"
+                " end one or use another lease key",
+            )
+        lease.holders.add(claim)
         if not lease.explicit:
-            lease.ends_at = now + self._policy.grace_seconds
-            self._crowd(lease)
-        return False
+            lease.ends_at = None
+
+    def let_go(self, lease: Lease, claim: int, now: float) -> bool:
+        """A run has ended.  True: its lease is gone with it."""
+        lease.holders.discard(claim)
+        if lease.used or lease.state is not LeaseState.ACTIVE:
+            return False
+        self.lending.freed()
+        return self._left(lease, now)
+
+    def reserved(self, key: LeaseKey | None = None) -> list[Lease]:
+        """Returns the leases, without the one of `key`, whose run has no session yet: one place is
+        kept for each.
+        """
+        return [x for x in self._table if x.holders and not x.slots and x.key != key]
 
     def keep_alive(self, lease_id: str, now: float) -> Lease:
         """Moves the end of an explicit lease to `now` + its ttl; RefusedError if it has ended."""
@@ -211,6 +230,7 @@ class LeaseBook:
         before = Amount(has, lease.quota.memory_bytes)
         ask = Ask(lease.key.tenant, lease.device, always(quota), lease.number, before)
         self.lending.admit(ask, lease, now)
+        lease.first = lease.first or lease.asked
         lease.quota, lease.asked_share_ppm = quota, asked.share_request_ppm
         # A worker may say any number; what its lease had bounds what it can hold.
         lease.held_bytes = min(used_bytes, max(before.memory_bytes, lease.held_bytes))
@@ -290,6 +310,7 @@ class LeaseBook:
         plan = self._place(lease.key, wish, lease, now)
         lease.device, lease.quota = plan.device.ordinal, plan.quota
         lease.asked_share_ppm, lease.reclaim_at = plan.quota.share_request_ppm, None
+        lease.first, lease.own = None, False
         self.lending.freed()
 
     def _place(self, key: LeaseKey, wish: Wish, lease: Lease | None, now: float) -> Plan:
@@ -299,7 +320,19 @@ class LeaseBook:
             return resolve(self._policy, tenant, wish, device)
 
         number = self._table.next_number if lease is None else lease.number
-        return self.lending.admit(Ask(key.tenant, wish.device, quota_on, number), lease, now)
+        ask = Ask(key.tenant, wish.device, quota_on, number, bars=self.bars)
+        return self.lending.admit(ask, lease, now)
+
+    def possible(self, key: LeaseKey, wish: Wish) -> list[int]:
+        """Returns the devices on which a new lease could be if nobody else had one; RefusedError:
+        there is none, however long one waits.
+        """
+        tenant = self.quotas.policy_of(key.tenant)
+
+        def quota_on(device: Device) -> Quota:
+            return resolve(self._policy, tenant, wish, device)
+
+        return self.lending.possible(Ask(key.tenant, wish.device, quota_on, 0))
 
     # Checks
 
@@ -332,6 +365,17 @@ class LeaseBook:
             )
 
     # The end
+
+    def _left(self, lease: Lease, now: float) -> bool:
+        """Nobody is in an active lease any more.  True: it is gone, since it was one run's own."""
+        if lease.used or lease.explicit:
+            return False
+        if lease.own:
+            self.lending.drop(lease)
+            return True
+        lease.ends_at = now + self._policy.grace_seconds
+        self._crowd(lease)
+        return False
 
     def _end(self, lease: Lease, state: LeaseState, now: float) -> bool:
         lease.state, lease.ends_at, lease.reclaim_at = state, None, None

@@ -76,6 +76,15 @@ class Lending:
         self._claims.met(ask.tenant, plan.device.model, amount)
         return plan
 
+    def possible(self, ask: Ask) -> list[int]:
+        """Returns the devices on which an ask would fit alone; RefusedError: on none."""
+        ordinals = self._admission.possible(ask)
+        for ordinal in ordinals:
+            quota = ask.quota_on(find(self._devices, ordinal))
+            amount = Amount(quota.share_request_ppm, quota.memory_bytes)
+            self._quotas.check_ceilings(Holding("", ask.tenant, ordinal, amount, 0), [])
+        return ordinals
+
     def freed(self) -> None:
         """A lease holds less than before: `restore` has something to look at."""
         self._room = True

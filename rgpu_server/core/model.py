@@ -33,6 +33,7 @@ class Code(Enum):
     LEASE_FULL = "lease full"
     TENANT_LIMIT = "tenant limit"
     LENT = "lent"
+    IN_LINE = "in line"
     SERVER_FULL = "server full"
     NO_WORKER = "no worker"
     STOPPING = "stopping"
@@ -190,6 +191,8 @@ class Policy:
     """What the operator set.
 
     slots: sessions that fit in one lease page.
+    max_sessions: sessions at once.  tenant_sessions: of one tenant whose table names no number;
+        None is half of max_sessions.
     ttl_seconds: life of an explicit lease without keep-alive, where the grant does not say.
     grace_seconds: how long an implicit lease stays after its last session.
     settle_seconds: how long a session that asks for other sizes than its implicit lease has waits
@@ -204,10 +207,13 @@ class Policy:
         that its quota does not name a model; otherwise it gets nothing there.
     reclaim_memory: an owner gets borrowed memory back; reclaim_seconds: after this notice.
     claim_seconds: how long it is then kept for the owner.
+    max_waiting: claims that wait in line for room, of all, of one tenant, from one address.
+    max_wait_seconds: no claim waits for longer.
     """
 
     slots: int = 56
     max_sessions: int = 256
+    tenant_sessions: int | None = None
     default_share_request_ppm: int = 0
     default_share_limit_ppm: int = PPM
     default_policy: SharePolicy = SharePolicy.NONE
@@ -219,6 +225,8 @@ class Policy:
     reclaim_memory: bool = True
     reclaim_seconds: float = 30.0
     claim_seconds: float = 60.0
+    max_waiting: tuple[int, int, int] = (256, 16, 64)
+    max_wait_seconds: float = 86400.0
     ttl_seconds: float = 30.0
     max_ttl_seconds: float = 86400.0
     grace_seconds: float = 5.0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
+from rgpu_server.core.claiming import Claiming
 from rgpu_server.core.leases import LeaseBook
 from rgpu_server.core.model import (
     Code,
@@ -37,8 +38,8 @@ _GIVEN_KEY = re.compile("granted-([0-9]{1,15})")
 class Node:
     """Leases, sessions and workers of one server.
 
-    Read access (`leases`, `sessions`, `pools`, `settling`, `standing`, `devices`) is for reports;
-    only `handle` changes anything.
+    Read access (`leases`, `sessions`, `pools`, `settling`, `line`, `standing`, `devices`) is for
+    reports; only `handle` changes anything.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class Node:
         self.sessions = self._serving.sessions
         self.pools = self._serving.pools
         self.settling = self._serving.settling
+        self._claiming = Claiming(self.policy, self.leases, self._serving, self.standing, self._out)
+        self.line = self._claiming.line
         self._next_key = 1
         # One row per event type: the method that handles it.
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
@@ -73,6 +76,7 @@ class Node:
             on.DrainRequested: self._drain_requested,
             on.UndrainRequested: self._undrain_requested,
             **self._serving.handlers,
+            **self._claiming.handlers,
         }
 
     def handle(self, event: on.Event, now: float) -> list[do.Action]:
@@ -80,6 +84,7 @@ class Node:
         self._out.take()  # of an event whose handling failed
         self._handlers[type(event)](event, now)
         self._serving.settle(now)
+        self._claiming.settle(event, now)
         self.leases.lending.restore(now)
         self._out.add_changes(self.leases.lending)
         self._serving.refill(now)
@@ -90,7 +95,7 @@ class Node:
         events can change anything.
         """
         drain = self.standing.drain
-        times = [self.leases.next_end(), self._serving.next_wake(now)]
+        times = [self.leases.next_end(), self._serving.next_wake(now), self._claiming.next_wake()]
         if drain is not None:
             times.append(drain.ends_at)
         return min((t for t in times if t is not None), default=None)
@@ -101,7 +106,7 @@ class Node:
         def grant() -> do.Answer:
             self.standing.check_running()
             key = LeaseKey(event.tenant, event.key or self._fresh_key(event.tenant))
-            if not self.leases.has(key):
+            if self.leases.of(key) is None:
                 self.standing.check_not_draining()
             lease, new = self.leases.grant(key, event.wish, event.ttl_seconds, now)
             self._out.add_changes(self.leases.lending)
@@ -187,7 +192,7 @@ class Node:
             key = f"granted-{self._next_key}"
             self._next_key += 1
             # A tenant may have named one like it.
-            if not self.leases.has(LeaseKey(tenant, key)):
+            if self.leases.of(LeaseKey(tenant, key)) is None:
                 return key
 
     # Time and the end

@@ -45,6 +45,7 @@ class Serving:
         self.settling: dict[int, tuple[on.SessionRequested, float]] = {}
         self._devices = devices
         self._policy = policy
+        self._tenant_sessions = policy.tenant_sessions or (policy.max_sessions + 1) // 2
         self._leases = leases
         self._standing = standing
         self._out = out
@@ -130,7 +131,7 @@ class Serving:
 
     def _requested(self, event: on.SessionRequested, now: float) -> None:
         try:
-            self._check_room(event.tenant)
+            self.check_room(event.tenant, _key(event))
         except RefusedError:
             self._open(event, now)  # it is refused, perhaps for a better reason
         else:
@@ -148,8 +149,8 @@ class Serving:
     def _admit(self, event: on.SessionRequested, now: float) -> Session:
         self._standing.check_running()
         self._standing.check_not_draining()
-        self._check_room(event.tenant)
-        self._check_pool(event)
+        self.check_room(event.tenant, _key(event))
+        self.check_pool(event.wish.device)
         lease, joined = self._leases.join(_key(event), event.wish, now, event.address)
         slot = self._leases.attach(lease, event.session)
         self._out.add_changes(self._leases.lending)
@@ -162,23 +163,30 @@ class Serving:
         deadline = now + self._policy.open_seconds
         return Session(event.session, event.tenant, lease.id, slot, library, now, deadline)
 
-    def _check_room(self, tenant: str) -> None:
-        """Sessions that wait for their lease to settle have their places already."""
-        if len(self.sessions) + len(self.settling) >= self._policy.max_sessions:
+    def check_room(self, tenant: str, key: LeaseKey) -> None:
+        """Refuses one more session in the lease of `key` if there are as many as may be.
+
+        Sessions that wait for their lease to settle have their places already, and so has each
+        claimed lease that has no session yet.
+        """
+        reserved = self._leases.reserved(key)
+        if len(self.sessions) + len(self.settling) + len(reserved) >= self._policy.max_sessions:
             raise RefusedError(
                 Code.SERVER_FULL,
-                f"the server has {len(self.sessions)} sessions, its maximum; try again when one "
-                "has ended",
+                f"the server has {len(self.sessions) + len(reserved)} sessions, its maximum; try "
+                "again when one has ended",
             )
         settling = sum(event.tenant == tenant for event, _ in self.settling.values())
-        running = self.sessions.of_tenant(tenant) + settling
-        check_sessions(tenant, self._leases.quotas.policy_of(tenant), running)
+        kept = sum(lease.key.tenant == tenant for lease in reserved)
+        running = self.sessions.of_tenant(tenant) + settling + kept
+        ceilings = self._leases.quotas.policy_of(tenant)
+        check_sessions(tenant, ceilings, running, self._tenant_sessions)
 
-    def _check_pool(self, event: on.SessionRequested) -> None:
+    def check_pool(self, device: int | None) -> None:
         """Before anything is granted: a server whose workers cannot start says so at once."""
         pools = list(self.pools.values())
-        if event.wish.device is not None:
-            pools = [self.pools[find(self._devices, event.wish.device).library]]
+        if device is not None:
+            pools = [self.pools[find(self._devices, device).library]]
         if all(pool.broken for pool in pools):
             raise RefusedError(Code.NO_WORKER, _broken_sentence(pools[0]))
 

@@ -10,8 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
 
-def check_sessions(tenant: str, policy: TenantPolicy, running: int) -> None:
-    """Refuses one more session beside `running` ones if the tenant's ceiling is reached."""
+def check_sessions(tenant: str, policy: TenantPolicy, running: int, most: int) -> None:
+    """Refuses one more session beside `running` ones if the tenant's ceiling is reached.
+
+    most: the ceiling of a tenant whose table names none, so that no tenant takes every session.
+    """
+    if policy.sessions is None and running >= most:
+        raise RefusedError(
+            Code.TENANT_LIMIT,
+            f"tenant {tenant!r} has {running} sessions, as many as one tenant may have here; end "
+            "one, or ask the operator for more (sessions.per_tenant, or sessions in the tenant's "
+            "table)",
+        )
     if policy.sessions is not None and running >= policy.sessions:
         raise RefusedError(
             Code.TENANT_LIMIT,
@@ -46,7 +56,8 @@ def check_tenants(tenant: str, named: Container[str], there: Iterable[str], most
     others = {name for name in there if name not in named and name != DEFAULT_TENANT}
     if tenant not in others and len(others) >= most:
         raise RefusedError(
-            Code.SERVER_FULL,
+            # Not SERVER_FULL: tenants that the configuration names are served all the same.
+            Code.TENANT_LIMIT,
             f"the server serves {len(others)} tenants that its configuration does not name, as "
             "many as it may (quota.max_tenants); use a tenant that it names, leave the name out, "
             "or try again when one has ended",

@@ -1,6 +1,7 @@
 #include "rgpu_server/gateway/control.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 namespace rgpu::gateway {
@@ -15,16 +16,13 @@ bool Control::Say(std::initializer_list<std::string_view> words) const {
   return send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
 }
 
-bool Control::Hear(std::string* line) const {
+bool Control::Hear(std::string* line, std::vector<base::UniqueFd>* files) const {
   char data[kMaxLineBytes];
-  ssize_t got = 0;
-  do {
-    got = recv(fd_, data, sizeof data, MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0 && errno == EAGAIN) {
-    line->clear();
-    return true;
-  }
+  line->clear();
+  pollfd wait{fd_, POLLIN, 0};
+  if (poll(&wait, 1, 0) <= 0) return true;
+  const ssize_t got = base::RecvMessage(fd_, data, sizeof data, files);
+  if (got < 0 && (errno == EAGAIN || errno == EMSGSIZE)) return true;
   if (got <= 0) return false;
   line->assign(data, static_cast<size_t>(got));
   return true;

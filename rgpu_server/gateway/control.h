@@ -1,14 +1,18 @@
 // What gateway and daemon say to each other: a line of words, separated by tabs, in each datagram.
 //
-//   gateway: ready [PORTS] | error TEXT | reloaded | stale TEXT | refused PEER TEXT |
-//            figures NAME=NUMBER...
-//            (the gateway of grpc: says the first two and the last one likewise)
-//   daemon:  reload, or it closes its end: take nobody new and end with the last connection
+//   gateway: isolation REPORT, before it is ready | ready [PORTS] | error TEXT | reloaded |
+//            stale TEXT | refused PEER TEXT | figures NAME=NUMBER...
+//            (the gateway of grpc: says the first three and the last one likewise)
+//   daemon:  reload, with the open files of certificate, key and clients' CA; or it closes its
+//            end: take nobody new and end with the last connection
 #pragma once
 
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "rgpu_common/native/base/fd.h"
 
 namespace rgpu::gateway {
 
@@ -21,7 +25,7 @@ class Control {
   // Never blocks.  False: there is no room, and it is lost.  Control characters become '?'.
   bool Say(std::initializer_list<std::string_view> words) const;
   // False: the daemon has closed its end.
-  bool Hear(std::string* line) const;
+  bool Hear(std::string* line, std::vector<base::UniqueFd>* files) const;
 
  private:
   const int fd_;

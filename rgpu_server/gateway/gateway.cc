@@ -3,10 +3,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <array>
 
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/base/log.h"
@@ -28,29 +27,31 @@ constexpr int kReportMs = 1000;
 // Who was sent away to make room ends at once; so many, if need be.
 constexpr unsigned int kMostEnding = 256;
 
-base::UniqueFd ConnectInner(const std::string& path) {
-  base::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  if (path.size() >= sizeof to.sun_path) return {};
-  std::memcpy(to.sun_path, path.c_str(), path.size() + 1);
-  // A full backlog blocks connect; the send timeout bounds that.
-  const timeval limit{kInnerTimeoutMs / 1000, 0};
-  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) return {};
-  return fd;
+// A connection to the daemon: one end of a pair, of which the daemon is given the other end.
+base::UniqueFd ConnectInner(int door) {
+  std::array<int, 2> ends{-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return {};
+  base::UniqueFd ours(ends[0]);
+  const base::UniqueFd theirs(ends[1]);
+  const char word = 'c';
+  if (!base::SendMessage(door, &word, 1, {theirs.get()})) return {};
+  return ours;
 }
 
 }  // namespace
 
-Gateway::Gateway(Terminal& terminal, const Control& control, std::string transport,
-                 std::string inner, Limits limits)
+Gateway::Gateway(Terminal& terminal, const Control& control, std::string transport, int door,
+                 Limits limits)
     : terminal_(terminal),
       control_(control),
       transport_(std::move(transport)),
-      inner_(std::move(inner)),
+      door_(door),
       limits_(limits),
-      guests_({limits.handshakes, limits.connections}) {}
+      guests_({limits.handshakes, limits.connections}) {
+  // A daemon that takes nobody blocks whoever brings a client; this bounds that.
+  const timeval limit{kInnerTimeoutMs / 1000, 0};
+  setsockopt(door_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
 
 void Gateway::Run(std::vector<base::UniqueFd> listeners) {
   while (Serve(listeners)) {
@@ -86,10 +87,11 @@ int Gateway::Report() {
 
 bool Gateway::HearDaemon() {
   std::string line;
-  if (!control_.Hear(&line)) return false;
+  std::vector<base::UniqueFd> files;
+  if (!control_.Hear(&line, &files)) return false;
   if (line != "reload") return true;
   std::string why;
-  if (terminal_.Reload(&why)) {
+  if (terminal_.Reload(std::move(files), &why)) {
     control_.Say({"reloaded"});
   } else {
     control_.Say({"stale", why});
@@ -141,9 +143,9 @@ void Gateway::Attend(int socket, const std::string& peer, uint64_t guest) {
 }
 
 void Gateway::Bring(transport::Connection& client, const wire::Preface& preface, uint64_t guest) {
-  base::UniqueFd socket = ConnectInner(inner_);
+  base::UniqueFd socket = ConnectInner(door_.get());
   if (!socket.valid()) {
-    base::Log(base::Level::kError, "the server does not answer at %s: %s", inner_.c_str(),
+    base::Log(base::Level::kError, "the server does not take the client: %s",
               base::ErrnoText(errno).c_str());
     figures_.Refused(Reason::kNoServer);
     client.EndSending();

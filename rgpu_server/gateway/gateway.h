@@ -20,7 +20,8 @@ struct Limits {
 
 class Gateway {
  public:
-  Gateway(Terminal& terminal, const Control& control, std::string transport, std::string inner,
+  // door: a socket over which the daemon is given clients; the Gateway owns it.
+  Gateway(Terminal& terminal, const Control& control, std::string transport, int door,
           Limits limits);
 
   // Accepts on `listeners`, which it owns, until the daemon is gone; then until the last connection
@@ -41,7 +42,7 @@ class Gateway {
   Terminal& terminal_;
   const Control& control_;
   const std::string transport_;
-  const std::string inner_;
+  const base::UniqueFd door_;
   const Limits limits_;
   Guests guests_;
   std::atomic<unsigned int> connections_{0};  // also those that were sent away and still end

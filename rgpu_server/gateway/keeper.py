@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint, UcxEndpoint, cannot_listen
@@ -16,24 +18,36 @@ from rgpu_server.service.frontdoor import bind_tcp
 from rgpu_server.workers.binary import gateway_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rgpu_server.config import ServerConfig
     from rgpu_server.gateway.figures import Figures
     from rgpu_server.identity.gate import Gate
+    from rgpu_server.identity.settings import Tls
+    from rgpu_server.isolation import Isolation
 
 log = logging.getLogger("rgpu.gateway")
 
 _BACKLOG = 512
 
 
+@dataclass(frozen=True, slots=True)
+class House:
+    """What gateways have of the daemon.  enter: takes the clients that they bring."""
+
+    gate: Gate
+    isolation: Isolation
+    enter: Callable[[socket.socket], None]
+
+
 class _Gateway:
     """What both have."""
 
-    def __init__(self, transport: str, gate: Gate) -> None:
+    def __init__(self, transport: str, house: House) -> None:
         self._transport = transport
-        self._gate = gate
-        program = Program(transport, [str(gateway_path())], _keeps)
+        self._gate = house.gate
+        command = [str(gateway_path())]
+        program = Program(transport, command, _keeps, house.isolation, house.enter)
         self._process = GatewayProcess(program, self._note)
 
     @property
@@ -57,12 +71,13 @@ class _Gateway:
 
 
 class TlsGateway(_Gateway):
-    """`listen`, `start`, then `close`.  inner: the path of the daemon's inner socket."""
+    """`listen`, `start`, then `close`."""
 
-    def __init__(self, inner: str, config: ServerConfig, gate: Gate) -> None:
-        super().__init__("tls", gate)
+    def __init__(self, config: ServerConfig, house: House) -> None:
+        super().__init__("tls", house)
         self._listeners: list[socket.socket] = []
-        self._words = [*_options(inner, config), *config.tls.words()]
+        self._tls = config.tls
+        self._words = [*_options(config), *config.tls.words()]
         if config.identity.certificate == "uri":
             self._words += ["--tenant-uri", config.identity.uri_prefix]
 
@@ -91,7 +106,7 @@ class TlsGateway(_Gateway):
 
     def reload(self) -> None:
         """Lets the gateway read its certificates again; the log says what came of it."""
-        self._process.say("reload")
+        pass_certificates(self._process, self._tls)
 
     async def close(self) -> None:
         for listener in self._listeners:
@@ -102,9 +117,9 @@ class TlsGateway(_Gateway):
 class UcxGateway(_Gateway):
     """`open`, then `close`.  UCX binds its addresses itself: they go and come with the process."""
 
-    def __init__(self, inner: str, config: ServerConfig, gate: Gate) -> None:
-        super().__init__("ucx", gate)
-        self._options = _options(inner, config)
+    def __init__(self, config: ServerConfig, house: House) -> None:
+        super().__init__("ucx", house)
+        self._options = _options(config)
 
     async def open(self, endpoints: Sequence[UcxEndpoint]) -> list[UcxEndpoint]:
         """Starts, and returns the addresses with their real ports.
@@ -123,6 +138,21 @@ class UcxGateway(_Gateway):
     def _listen_at(self, where: Sequence[TcpEndpoint]) -> None:
         listening = [word for one in where for word in ("--ucx", str(one))]
         self._process.words = [*self._options, *listening]
+
+
+def pass_certificates(process: GatewayProcess, tls: Tls) -> None:
+    """Gives a gateway its certificates and key as open files.
+
+    It cannot open files itself, and its user may not read the key.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            files = [stack.enter_context(open(path, "rb")) for path in tls.files()]
+        except OSError as error:
+            reason = f"{error.filename} cannot be read: {error.strerror}"
+            log.error("the gateway keeps its old certificates: %s", reason)
+            return
+        process.say("reload", [file.fileno() for file in files])
 
 
 def _ports(said: str, count: int) -> list[int]:
@@ -146,10 +176,9 @@ def _keeps(variable: str) -> bool:
     return variable in ("RGPU_LIBSSL", "RGPU_LIBUCP") or variable.startswith("UCX_")
 
 
-def _options(inner: str, config: ServerConfig) -> list[str]:
+def _options(config: ServerConfig) -> list[str]:
     limits = config.limits
     return [
-        *("--inner", inner),
         *("--handshake-ms", str(round(limits.handshake_seconds * 1000))),
         *("--handshakes", str(limits.handshakes)),
         *("--connections", str(limits.gateway_connections)),

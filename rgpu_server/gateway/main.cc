@@ -1,9 +1,9 @@
 // rgpu-gateway: started by the daemon for its tls: addresses, and another one for its ucx: ones.
 //
-//   rgpu-gateway --control-fd N --inner PATH [--handshake-ms N] [--handshakes N] [--connections N]
-//                --listen-fd N... --certificate FILE --key FILE [--client-ca FILE]
-//                [--require-client-certificate] [--tenant-uri PREFIX]
-//   rgpu-gateway --control-fd N --inner PATH [...] --ucx IP:PORT...
+//   rgpu-gateway --control-fd N --door-fd N [--handshake-ms N] [--handshakes N]
+//                [--connections N] --listen-fd N... --certificate FILE --key FILE
+//                [--client-ca FILE] [--require-client-certificate] [--tenant-uri PREFIX]
+//   rgpu-gateway --control-fd N --door-fd N [...] --ucx IP:PORT...
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ using rgpu::base::UniqueFd;
 
 struct Options {
   int control_fd = -1;
-  std::string inner;
+  int door_fd = -1;  // to it go the clients, one descriptor in each message
   std::vector<int> listen_fds;
   std::vector<std::string> ucx;  // none: tls
   rgpu::gateway::TlsOptions tls;
@@ -47,6 +47,8 @@ bool SetNumber(Options* options, std::string_view name, const char* value) {
   if (!Number(value, &number)) return false;
   if (name == "--control-fd") {
     options->control_fd = number;
+  } else if (name == "--door-fd") {
+    options->door_fd = number;
   } else if (name == "--listen-fd") {
     options->listen_fds.push_back(number);
   } else if (name == "--handshake-ms") {
@@ -63,9 +65,7 @@ bool SetNumber(Options* options, std::string_view name, const char* value) {
 
 bool SetOption(Options* options, std::string_view name, const char* value) {
   if (value == nullptr) return false;
-  if (name == "--inner") {
-    options->inner = value;
-  } else if (name == "--certificate") {
+  if (name == "--certificate") {
     options->tls.certificate = value;
   } else if (name == "--key") {
     options->tls.key = value;
@@ -92,7 +92,7 @@ bool ReadOptions(int argc, char** argv, Options* options) {
       ++i;
     }
   }
-  return options->control_fd >= 0 && !options->inner.empty() &&
+  return options->control_fd >= 0 && options->door_fd >= 0 &&
          options->listen_fds.empty() != options->ucx.empty();
 }
 
@@ -110,11 +110,9 @@ int Refuse(const rgpu::gateway::Control& control, const std::string& why) {
   return 1;
 }
 
-void Confine(bool opens_devices) {
-  const std::string report = rgpu::exec::EnterGatewaySandbox(opens_devices);
-  if (report.empty()) return;
-  rgpu::base::Log(rgpu::base::Level::kError, "runs with less isolation than wanted: %s",
-                  report.c_str());
+// The daemon judges the report, and ends a gateway that it does not like.
+void Confine(rgpu::exec::Gateway kind, const rgpu::gateway::Control& control) {
+  control.Say({"isolation", rgpu::exec::EnterGatewaySandbox(kind)});
 }
 
 int ServeTls(const Options& options, const rgpu::gateway::Control& control) {
@@ -122,12 +120,12 @@ int ServeTls(const Options& options, const rgpu::gateway::Control& control) {
   const rgpu::transport::tls::Api* api = rgpu::transport::tls::LoadOpenSsl(&why);
   if (api == nullptr) return Refuse(control, why);
   rgpu::gateway::TlsTerminal terminal(*api, options.tls);
-  if (!terminal.Reload(&why)) return Refuse(control, why);
-  Confine(/*opens_devices=*/false);
+  if (!terminal.Open(&why)) return Refuse(control, why);
+  Confine(rgpu::exec::Gateway::kTls, control);
   control.Say({"ready"});
   std::vector<UniqueFd> listeners;
   for (const int fd : options.listen_fds) listeners.emplace_back(fd);
-  rgpu::gateway::Gateway gateway(terminal, control, "tls", options.inner, options.limits);
+  rgpu::gateway::Gateway gateway(terminal, control, "tls", options.door_fd, options.limits);
   gateway.Run(std::move(listeners));
   return 0;
 }
@@ -136,8 +134,7 @@ int ServeUcx(const Options& options, const rgpu::gateway::Control& control) {
   std::string why;
   const rgpu::transport::ucx::Engine* engine = rgpu::transport::ucx::LoadUcx(&why);
   if (engine == nullptr) return Refuse(control, why);
-  // UCX opens devices for each connection, and listens at ports of its own.
-  Confine(/*opens_devices=*/true);
+  Confine(rgpu::exec::Gateway::kUcx, control);
   // Its thread may still be in UCX when this one leaves.
   auto* terminal = new rgpu::gateway::UcxTerminal(*engine);
   std::string ports;
@@ -150,7 +147,7 @@ int ServeUcx(const Options& options, const rgpu::gateway::Control& control) {
   control.Say({"ready", ports});
   std::vector<UniqueFd> doors;
   doors.push_back(terminal->door());
-  rgpu::gateway::Gateway gateway(*terminal, control, "ucx", options.inner, options.limits);
+  rgpu::gateway::Gateway gateway(*terminal, control, "ucx", options.door_fd, options.limits);
   gateway.Run(std::move(doors));
   _exit(0);
 }
@@ -169,6 +166,7 @@ int main(int argc, char** argv) {
   std::signal(SIGHUP, SIG_IGN);
   std::vector<int> keep = options.listen_fds;
   keep.push_back(options.control_fd);
+  keep.push_back(options.door_fd);
   rgpu::exec::CloseOtherDescriptors(keep);
   const rgpu::gateway::Control control(options.control_fd);
   RaiseFileLimit(options.limits.connections, !options.ucx.empty());

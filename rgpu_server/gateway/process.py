@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import RgpuError, ServerError
+from rgpu_server.core.isolation import Process
 from rgpu_server.gateway.figures import Figures
 from rgpu_server.workers.logs import LogPipe
 from rgpu_server.workers.process import CLEAN_ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from rgpu_server.isolation import Isolation
 
 log = logging.getLogger("rgpu.gateway")
 
@@ -35,12 +38,14 @@ class Program:
     """What is started.
 
     transport: what it is the gateway of.  command: without the arguments that change.  keeps: says
-    which variables of the daemon's environment it needs.
+    which variables of the daemon's environment it needs.  enter: takes the clients that it brings.
     """
 
     transport: str
     command: Sequence[str]
     keeps: Callable[[str], bool]
+    isolation: Isolation
+    enter: Callable[[socket.socket], None]
 
     def environment(self) -> dict[str, str]:
         """Returns what it starts with."""
@@ -62,6 +67,7 @@ class GatewayProcess:
         self.figures = Figures()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._door: socket.socket | None = None
         self._log: LogPipe | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -85,11 +91,11 @@ class GatewayProcess:
         """From now on it is heard, and another one is started when it has ended."""
         self._keeper = asyncio.ensure_future(self._keep())
 
-    def say(self, word: str) -> None:
+    def say(self, word: str, descriptors: Sequence[int] = ()) -> None:
         """Tells the process, if there is one."""
         if self._control is not None:
             with contextlib.suppress(OSError):
-                self._control.send(word.encode())
+                socket.send_fds(self._control, [word.encode()], list(descriptors))
 
     async def close(self) -> None:
         """Lets the process go: it takes nobody new and ends with its last connection."""
@@ -109,7 +115,7 @@ class GatewayProcess:
         self._spawn()
         about = f"the gateway for {self._program.transport}:"
         try:
-            words = await asyncio.wait_for(self._hear(), _START_SECONDS)
+            words = await asyncio.wait_for(self._hear_answer(), _START_SECONDS)
         except asyncio.TimeoutError:
             self._end()
             raise ServerError(f"{about} does not answer; the log says more") from None
@@ -120,20 +126,33 @@ class GatewayProcess:
         self.figures.started()
         return " ".join(words[1:])
 
+    async def _hear_answer(self) -> list[str]:
+        """Whether it is ready.  It says before how it is isolated, or it is not used."""
+        words = await self._hear()
+        if words[0] != "isolation":
+            silent = "it does not say how it is isolated"
+            return ["error", silent] if words[0] == "ready" else words
+        why = self._program.isolation.check(Process.GATEWAY, words[-1])
+        return ["error", why] if why else await self._hear()
+
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._control, self._log = ours, LogPipe("gateway", _LOG_BYTES)
-        control = str(theirs.fileno())
+        passes = [theirs.fileno(), *self.passes]
+        entrance = self._open_door()
+        passes.append(entrance.fileno())
+        words = ["--control-fd", str(theirs.fileno()), "--door-fd", str(entrance.fileno())]
+        words += self.words
         try:
             self._process = subprocess.Popen(
-                [*self._program.command, "--control-fd", control, *self.words],
+                [*self._program.command, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log.write_fd,
                 stderr=self._log.write_fd,
                 env=self._program.environment(),
                 cwd="/",
-                pass_fds=(theirs.fileno(), *self.passes),
+                pass_fds=tuple(passes),
                 start_new_session=True,
             )
         except OSError as error:
@@ -143,8 +162,37 @@ class GatewayProcess:
             ) from None
         finally:
             theirs.close()
+            entrance.close()
             if self._log is not None:
                 self._log.close_write_end()
+
+    def _open_door(self) -> socket.socket:
+        """Returns the gateway's end of the door, over which it brings its clients."""
+        self._door, entrance = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._door.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._door.fileno(), self._client_came)
+        return entrance
+
+    def _client_came(self) -> None:
+        """Takes one client; the next one when others have had their turn."""
+        assert self._door is not None
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._door, 16, 1)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            log.warning("a client that the gateway brought is lost: %s", error)
+            return
+        if not data:
+            self._close_door()
+        for descriptor in descriptors:
+            self._program.enter(socket.socket(fileno=descriptor))
+
+    def _close_door(self) -> None:
+        if self._door is not None:
+            asyncio.get_running_loop().remove_reader(self._door.fileno())
+            self._door.close()
+            self._door = None
 
     async def _hear(self) -> list[str]:
         """The words of the next line; [""] when the process has ended."""
@@ -201,6 +249,7 @@ class GatewayProcess:
 
     def _let_go(self) -> None:
         self._process = None
+        self._close_door()
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rgpu_common/native/base/fd.h"
 #include "rgpu_common/native/transport/transport.h"
@@ -15,8 +16,9 @@ namespace rgpu::gateway {
 class Terminal {
  public:
   virtual ~Terminal() = default;
-  // Reads keys and certificates again.  False: `why`, and the old ones stay.
-  virtual bool Reload(std::string* why) = 0;
+  // Takes keys and certificates from these open files: the certificate, its key, and who signs
+  // clients' certificates, if they are asked for any.  False: `why`, and the old ones stay.
+  virtual bool Reload(std::vector<base::UniqueFd> files, std::string* why) = 0;
   // Takes one of those who wait at `door`.  Invalid: nobody.  The socket stands for the guest;
   // shutting it down sends the guest away.
   virtual base::UniqueFd Accept(int door, std::string* peer);

@@ -1,8 +1,11 @@
 #include "rgpu_server/gateway/tls_terminal.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <cerrno>
 #include <cstring>
 #include <string_view>
 
@@ -24,8 +27,6 @@ constexpr int32_t kUnknownError = 999;
 constexpr unsigned int kMaxNames = 64;
 constexpr int kNothing = -1;
 constexpr int kLeft = -2;
-
-int NoPassword(char*, int, int, void*) { return 0; }
 
 // The client's list is bytes of length and name; what we speak is told apart behind this door.
 int SelectProtocol(tls::Ssl*, const unsigned char** out, unsigned char* out_bytes,
@@ -86,21 +87,17 @@ void TurnAway(base::UniqueFd socket, const std::string& sentence) {
 TlsTerminal::TlsTerminal(const tls::Api& api, TlsOptions options)
     : api_(api), options_(std::move(options)) {}
 
-bool TlsTerminal::Configure(tls::Context* context, std::string* why) const {
-  if (api_.SSL_CTX_use_certificate_chain_file(context, options_.certificate.c_str()) != 1) {
-    *why = options_.certificate + " (tls.certificate) holds no certificate that can be read: ";
-  } else if (api_.SSL_CTX_use_PrivateKey_file(context, options_.key.c_str(), tls::kPem) != 1) {
+bool TlsTerminal::Configure(tls::Context* context, const Pem& pem, std::string* why) const {
+  if (!UseCertificates(api_, context, pem.certificate)) {
+    *why = Files()[0].path + Files()[0].unreadable;
+  } else if (!UseKey(api_, context, pem.key)) {
     *why = options_.key + " (tls.key) is not the key of " + options_.certificate +
            ", or has a password: ";
   } else if (options_.client_ca.empty()) {
     return true;
-  } else if (api_.SSL_CTX_load_verify_locations(context, options_.client_ca.c_str(), nullptr) !=
-             1) {
-    *why = options_.client_ca + " (tls.client_ca) holds no certificates that can be read: ";
+  } else if (!UseClientCa(api_, context, pem.client_ca)) {
+    *why = Files()[2].path + Files()[2].unreadable;
   } else {
-    // Clients learn which of their certificates is asked for.
-    api_.SSL_CTX_set_client_CA_list(context,
-                                    api_.SSL_load_client_CA_file(options_.client_ca.c_str()));
     api_.SSL_CTX_set_verify(
         context, options_.require_client_certificate ? tls::kVerifyOrFail : tls::kVerifyPeer,
         nullptr);
@@ -110,7 +107,7 @@ bool TlsTerminal::Configure(tls::Context* context, std::string* why) const {
   return false;
 }
 
-TlsTerminal::Context TlsTerminal::Make(std::string* why) const {
+TlsTerminal::Context TlsTerminal::Make(const Pem& pem, std::string* why) const {
   api_.ERR_clear_error();
   const Context context(api_.SSL_CTX_new(api_.TLS_server_method()), api_.SSL_CTX_free);
   tls::Context* raw = context.get();
@@ -120,13 +117,43 @@ TlsTerminal::Context TlsTerminal::Make(std::string* why) const {
   api_.SSL_CTX_ctrl(raw, tls::kCtrlCacheMode, 0, nullptr);
   api_.SSL_CTX_set_default_read_buffer_len(raw, kReadBufferBytes);
   api_.SSL_CTX_set_num_tickets(raw, 0);
-  api_.SSL_CTX_set_default_passwd_cb(raw, &NoPassword);
   api_.SSL_CTX_set_alpn_select_cb(raw, &SelectProtocol, nullptr);
-  return Configure(raw, why) ? context : nullptr;
+  return Configure(raw, pem, why) ? context : nullptr;
 }
 
-bool TlsTerminal::Reload(std::string* why) {
-  Context made = Make(why);
+// The files in the order in which they are opened and passed, and what is wrong with one that
+// cannot be read.
+std::array<TlsTerminal::File, 3> TlsTerminal::Files() const {
+  return {{{options_.certificate, " (tls.certificate) holds no certificate that can be read: "},
+           {options_.key, " (tls.key) holds no key that can be read: "},
+           {options_.client_ca, " (tls.client_ca) holds no certificates that can be read: "}}};
+}
+
+bool TlsTerminal::Open(std::string* why) {
+  std::vector<base::UniqueFd> files;
+  for (const File& file : Files()) {
+    if (file.path.empty()) continue;
+    files.emplace_back(open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (files.back().valid()) continue;
+    *why = file.path + file.unreadable + base::ErrnoText(errno);
+    return false;
+  }
+  return Reload(std::move(files), why);
+}
+
+bool TlsTerminal::Reload(std::vector<base::UniqueFd> files, std::string* why) {
+  Pem pem;
+  const std::array texts{&pem.certificate, &pem.key, &pem.client_ca};
+  if (files.size() != (options_.client_ca.empty() ? 2U : 3U)) {
+    *why = "the server did not pass the files";
+    return false;
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (ReadText(files[i].get(), texts[i])) continue;
+    *why = Files()[i].path + Files()[i].unreadable + base::ErrnoText(errno);
+    return false;
+  }
+  Context made = Make(pem, why);
   if (made == nullptr) return false;
   const std::lock_guard lock(mutex_);
   context_ = std::move(made);

@@ -1,16 +1,19 @@
 // The server's end of `tls:`.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "rgpu_common/native/transport/tls/openssl.h"
 #include "rgpu_common/native/transport/tls/tls_connection.h"
+#include "rgpu_server/gateway/pem.h"
 #include "rgpu_server/gateway/terminal.h"
 
 namespace rgpu::gateway {
 
+// Names of files, whose texts are in a Pem.
 struct TlsOptions {
   std::string certificate;
   std::string key;
@@ -24,15 +27,22 @@ class TlsTerminal final : public Terminal {
  public:
   TlsTerminal(const transport::tls::Api& api, TlsOptions options);
 
-  bool Reload(std::string* why) override;
+  // Opens and reads the files.  False: `why`.
+  bool Open(std::string* why);
+  bool Reload(std::vector<base::UniqueFd> files, std::string* why) override;
   std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
                                                  wire::Preface* preface, Refusal* refusal) override;
 
  private:
+  struct File {
+    const std::string& path;
+    const char* unreadable;
+  };
   using Context = std::shared_ptr<transport::tls::Context>;
 
-  Context Make(std::string* why) const;
-  bool Configure(transport::tls::Context* context, std::string* why) const;
+  std::array<File, 3> Files() const;
+  Context Make(const Pem& pem, std::string* why) const;
+  bool Configure(transport::tls::Context* context, const Pem& pem, std::string* why) const;
   Context Current();
   Refusal WhyNot(const transport::tls::TlsConnection& connection, bool timed_out) const;
   void Introduce(transport::tls::Ssl* ssl, wire::Preface* preface) const;

@@ -25,7 +25,7 @@ class UcxTerminal final : public Terminal {
   // Readable as long as somebody stands in the queue.
   base::UniqueFd door() const;
 
-  bool Reload(std::string*) override { return true; }
+  bool Reload(std::vector<base::UniqueFd>, std::string*) override { return true; }
   base::UniqueFd Accept(int door, std::string* peer) override;
   std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
                                                  wire::Preface* preface, Refusal* refusal) override;

@@ -1,15 +1,22 @@
-"""Certificates that are read again when their files change."""
+"""Certificates and keys of a gateway, which are replaced while it runs."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import ssl
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from rgpu_common.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
 log = logging.getLogger("rgpu.tunnel")
+
+_MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +27,6 @@ class Files:
     key: str
     client_ca: str
     required: bool
-
-    def age(self) -> tuple[int, ...]:
-        """When they were last written; OSError."""
-        named = [path for path in (self.certificate, self.key, self.client_ca) if path]
-        return tuple(os.stat(path).st_mtime_ns for path in named)
 
     def read(self) -> ssl.SSLContext:
         """Reads them; OSError, ssl.SSLError among them."""
@@ -47,7 +49,6 @@ class Certificates:
     def __init__(self, files: Files) -> None:
         self._files = files
         try:
-            self._age = files.age()
             self._context = files.read()
         except ssl.SSLError as error:
             raise ConfigError(
@@ -59,11 +60,33 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """For the next connection."""
+        return self._context
+
+    def renew(self, descriptors: Sequence[int]) -> None:
+        """Takes certificates and key from open files, in the order certificate, key, clients' CA.
+
+        This process may not open the files by their paths any more, and its user may not read the
+        key.  What cannot be used leaves the old ones in place.
+        """
         try:
-            now = self._files.age()
-            if now != self._age:
-                self._age, self._context = now, self._files.read()
-                log.info("the certificates have been read again")
+            with contextlib.ExitStack() as stack:
+                paths = [stack.enter_context(_copied(one)) for one in descriptors]
+                authority = paths[2] if len(paths) > 2 else ""
+                self._context = Files(paths[0], paths[1], authority, self._files.required).read()
         except OSError as error:
             log.error("the old certificates are kept: %s", error)
-        return self._context
+        else:
+            log.info("the certificates have been read again")
+
+
+@contextlib.contextmanager
+def _copied(descriptor: int) -> Iterator[str]:
+    """A path at which this process can read what an open file holds: OpenSSL wants paths."""
+    with open(descriptor, "rb", closefd=False) as source:
+        text = source.read(_MOST_BYTES)
+    copy = os.memfd_create("rgpu-certificate")
+    try:
+        os.write(copy, text)
+        yield f"/proc/self/fd/{copy}"
+    finally:
+        os.close(copy)

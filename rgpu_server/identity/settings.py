@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 import ssl
 from dataclasses import dataclass, field
@@ -62,6 +63,14 @@ class Tls:
                 f"tls.certificate {self.certificate!r} and tls.key {self.key!r} cannot be used "
                 f"({_why(error)}): they are a certificate in PEM and its key, without a password"
             ) from None
+
+    def files(self) -> list[str]:
+        """The paths in the order in which a gateway expects the open files."""
+        return [path for path in (self.certificate, self.key, self.client_ca) if path]
+
+    def age(self) -> tuple[int, ...]:
+        """When the files were last written; OSError."""
+        return tuple(os.stat(path).st_mtime_ns for path in self.files())
 
     def words(self) -> list[str]:
         """The options of a gateway's command line."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rgpu_server.conductor import Conductor
     from rgpu_server.gateway.figures import Figures
     from rgpu_server.identity.gate import Gate
+    from rgpu_server.isolation import Isolation
     from rgpu_server.observe.recorder import Recorder
     from rgpu_server.observe.snapshot import LeaseView, Observer
     from rgpu_server.service.frontdoor import DoorCounters
@@ -37,6 +38,7 @@ class Sources:
     link: TokenLink
     gate: Gate
     gateways: Mapping[str, Figures]
+    isolation: Isolation
 
 
 class Collector:
@@ -172,6 +174,14 @@ class Collector:
             arrived.add_metric([transport], count)
         yield arrived
         yield from self._identity()
+        weak = GaugeMetricFamily(
+            "rgpu_isolation_weakened",
+            "1: processes of this kind do without a measure of isolation, as the operator allows.",
+            labels=["process", "measure"],
+        )
+        for process, measure in self._sources.isolation.weakened:
+            weak.add_metric([process.value, measure], 1)
+        yield weak
 
     def _identity(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

@@ -12,9 +12,11 @@ from rgpu_server.core.identity import Identity
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.observe.collector import Collector, Sources
 from rgpu_server.service.callers import Caller, caller_of
+from rgpu_server.service.crowd import of_largest_crowd
 
 _REQUEST_SECONDS = 5.0
 _REQUEST_BYTES = 8192
+_MAX_CONNECTIONS = 64
 
 
 class Metrics:
@@ -33,7 +35,10 @@ class Metrics:
         self._registry.register(Collector(sources, gpumanager))
         self._observer = sources.observer
         self._gate = sources.gate
+        self._isolation = sources.isolation
         self._server: asyncio.Server | None = None
+        # Connections that are open, each with its origin; the one that came first stands first.
+        self._guests: dict[asyncio.StreamWriter, str] = {}
 
     async def start(self, endpoint: TcpEndpoint) -> TcpEndpoint:
         """Listens and returns the endpoint with its real port; ServerError if it is taken."""
@@ -52,6 +57,9 @@ class Metrics:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        caller = caller_of(writer.get_extra_info("socket"), writer.get_extra_info("peername"))
+        self._make_room(caller.origin)
+        self._guests[writer] = caller.origin
         try:
             with contextlib.suppress(
                 asyncio.IncompleteReadError,
@@ -60,28 +68,46 @@ class Metrics:
                 OSError,
             ):
                 request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _REQUEST_SECONDS)
-                address = writer.get_extra_info("peername")
-                caller = caller_of(writer.get_extra_info("socket"), address)
                 writer.write(self._answer(request[:_REQUEST_BYTES], caller))
                 await asyncio.wait_for(writer.drain(), _REQUEST_SECONDS)
         finally:
+            self._guests.pop(writer, None)
             writer.close()
 
+    def _make_room(self, newcomer: str) -> None:
+        """Where all places are taken, the network with the most connections loses its oldest one,
+        so that one network cannot keep others from reading.
+        """
+        if len(self._guests) >= _MAX_CONNECTIONS:
+            leaves = of_largest_crowd(self._guests.items(), newcomer)
+            if leaves is not None:
+                del self._guests[leaves]
+                leaves.transport.abort()
+
     def _answer(self, request: bytes, caller: Caller) -> bytes:
+        """Returns the whole answer; to HEAD that is the head of what GET would get."""
         method, _, rest = request.partition(b" ")
+        if method == b"HEAD":
+            head, blank, _ = self._answer_get(rest, request, caller).partition(b"\r\n\r\n")
+            return head + blank
+        if method == b"GET":
+            return self._answer_get(rest, request, caller)
+        return _http(405, "text/plain", b"only GET and HEAD are served\n", "Allow: GET, HEAD\r\n")
+
+    def _answer_get(self, rest: bytes, request: bytes, caller: Caller) -> bytes:
         path = rest.partition(b" ")[0].partition(b"?")[0]
-        if method != b"GET":
-            return _http(405, "text/plain", b"only GET is served\n")
         if path == b"/metrics":
             if not self._may_read(request, caller):
-                return _http(401, "text/plain", b"show the token of an operator\n")
+                challenge = "WWW-Authenticate: Bearer\r\n"
+                return _http(401, "text/plain", b"show the token of an operator\n", challenge)
             return _http(200, "text/plain; version=0.0.4", self._render(self._registry))
         if path in (b"/health", b"/healthz"):
             pools = self._observer.conductor.node.pools.values()
             broken = [pool.library for pool in pools if pool.broken]
             if broken:
                 return _http(503, "text/plain", f"workers do not start: {broken}\n".encode())
-            return _http(200, "text/plain", b"ok\n")
+            weak = "".join(f"weak isolation: {line}\n" for line in self._isolation.lines())
+            return _http(200, "text/plain", f"ok\n{weak}".encode())
         return _http(404, "text/plain", b"there are /metrics and /health\n")
 
     def _may_read(self, request: bytes, caller: Caller) -> bool:
@@ -104,7 +130,7 @@ def _bearer(request: bytes) -> str:
     return ""
 
 
-def _http(status: int, kind: str, body: bytes) -> bytes:
+def _http(status: int, kind: str, body: bytes, more: str = "") -> bytes:
     reason = {
         200: "OK",
         401: "Unauthorized",
@@ -112,7 +138,6 @@ def _http(status: int, kind: str, body: bytes) -> bytes:
         405: "Method Not Allowed",
         503: "Service Unavailable",
     }[status]
-    more = "WWW-Authenticate: Bearer\r\n" if status == 401 else ""
     head = (
         f"HTTP/1.1 {status} {reason}\r\n{more}Content-Type: {kind}; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"

@@ -51,6 +51,7 @@ class SessionView:
     transport: str
     worker_pid: int
     age_seconds: float
+    compiling: bool = False
 
 
 class Observer:
@@ -94,6 +95,14 @@ class Observer:
         if lease is None or page is None:
             return {}
         return {session: page.read(slot).used_bytes for slot, session in lease.slots.items()}
+
+    def compiling(self, lease_id: str) -> int:
+        """Returns for how many sessions of a lease the driver loads or compiles code now."""
+        lease = self.conductor.node.leases.get(lease_id)
+        page = self.conductor.pages.get(lease_id)
+        if lease is None or page is None:
+            return 0
+        return sum(page.compiling(slot) for slot in lease.slots)
 
     def sessions(self, tenant: str = "") -> list[SessionView]:
         """Returns all sessions, or those of a tenant."""
@@ -150,4 +159,5 @@ class Observer:
             transport=visitor.caller.transport,
             worker_pid=worker.pid if worker is not None else 0,
             age_seconds=conductor.clock.now() - session.opened_at,
+            compiling=page.compiling(session.slot),
         )

@@ -56,6 +56,7 @@ _STATUS = {
     Code.NO_MEMORY: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.NO_SHARE: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.LENT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Code.IN_LINE: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.DRAINING: grpc.StatusCode.UNAVAILABLE,
     Code.LEASE_UNKNOWN: grpc.StatusCode.NOT_FOUND,
     Code.LEASE_ENDED: grpc.StatusCode.NOT_FOUND,
@@ -76,7 +77,12 @@ class DeviceService(device_pb2_grpc.DeviceServiceServicer):
         self._observer = observer
 
     async def ListDevices(self, request: Any, context: Context) -> device_pb2.ListDevicesResponse:
+        conductor = self._observer.conductor
+        server = node_message(conductor.node, conductor.clock.now())
+        left = server.end_after_seconds if server.HasField("end_after_seconds") else None
         return device_pb2.ListDevicesResponse(
+            draining=server.draining,
+            end_after_seconds=left,
             devices=[device_message(view) for view in self._observer.devices()],
             server_release=release(),
             wire_major=WIRE_MAJOR,

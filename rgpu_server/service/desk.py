@@ -25,8 +25,9 @@ from rgpu_common.wire.status import (
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
     CUDA_ERROR_UNKNOWN,
 )
-from rgpu_server.core.events import ClientLeft, Event, SessionRequested
+from rgpu_server.core.events import ClaimRequested, ClientLeft, Event, SessionRequested
 from rgpu_server.core.model import PPM, Code, Refusal, Wish
+from rgpu_server.service.claims import ClaimDesk, claim_of
 from rgpu_server.service.sockets import say_and_close
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Visitor:
 
     session: int
     hello: Hello
-    head: bytes
+    head: bytes = field(repr=False)
     caller: Caller
     tenant: str
     connection: socket.socket | None
@@ -89,6 +90,7 @@ class Desk:
         self._numbers = itertools.count(1)
         self._visitors: dict[int, Visitor] = {}
         self._leaving = 0
+        self.claims = ClaimDesk(feed, self._refuse_claim)
         # Connections that wanted to go on with a session that is not there, or not theirs.
         self.resumes_refused = 0
 
@@ -138,14 +140,22 @@ class Desk:
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, str(error))
             return
         session = next(self._numbers)
-        self._visitors[session] = Visitor(session, hello, head, caller, tenant, connection)
+        self._take(Visitor(session, hello, head, caller, tenant, connection), connection, wish)
+
+    def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish) -> None:
+        """Asks the node for a session or, where the HELLO claims one, for a lease."""
+        session, hello, tenant, peer = visitor.session, visitor.hello, visitor.tenant, visitor.peer
         # A container is told by where it connects from as well as by what it says.
-        peer = caller.peer
         container = f"{peer}/{hello.container}" if hello.container else peer
         key = hello.lease_key
+        claims, own, wait = claim_of(hello)
+        if claims:
+            claim = ClaimRequested(session, tenant, key, container, wish, peer, own, wait)
+            self.claims.take(connection, claim)
+            return
+        self._visitors[session] = visitor
         self._feed(SessionRequested(session, tenant, key, container, wish, peer))
-        visitor = self._visitors.get(session)
-        if visitor is not None and not visitor.handed_over:
+        if self._visitors.get(session) is visitor and not visitor.handed_over:
             self._watch(visitor)
 
     def attach(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
@@ -237,6 +247,10 @@ class Desk:
         """Drops our copies of all connections; sessions with a worker go on."""
         for session in list(self._visitors):
             self.forget(session)
+        self.claims.close()
+
+    def _refuse_claim(self, connection: socket.socket, refusal: Refusal) -> None:
+        self.turn_away(connection, cuda_result(refusal.code), refusal.sentence)
 
     def _tenant_of(self, hello: Hello, caller: Caller) -> str | Refusal:
         identity = self._gate.admit(caller, hello.token)

@@ -19,7 +19,7 @@ from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.preface import decode_preface
 from rgpu_common.wire.status import CUDA_ERROR_UNKNOWN
-from rgpu_server.service.callers import caller_of, carried_by, is_own
+from rgpu_server.service.callers import caller_of, carried_by
 from rgpu_server.service.crowd import of_largest_crowd
 from rgpu_server.service.places import Places
 from rgpu_server.service.sockets import receive_exactly, tunnel
@@ -66,7 +66,7 @@ class _First:
     """The first frame of a session's lane."""
 
     opcode: Handshake
-    head: bytes
+    head: bytes = field(repr=False)
 
 
 class FrontDoor:
@@ -78,7 +78,6 @@ class FrontDoor:
         self._api_path = api_path
         self._limits = limits
         self._listeners: list[socket.socket] = []
-        self._inner: socket.socket | None = None
         self._paths: list[tuple[str, int]] = []
         self._acceptors: list[asyncio.Task[None]] = []
         self._guests: set[asyncio.Task[None]] = set()
@@ -93,10 +92,12 @@ class FrontDoor:
         """
         return [self._bind(endpoint) for endpoint in endpoints]
 
-    def listen_inside(self, path: str) -> None:
-        """Binds the inner socket, over which gateways bring their clients; errors as `listen`."""
-        self._bind(UnixEndpoint(path))
-        self._inner = self._listeners[-1]
+    def take(self, listener: socket.socket, path: str) -> Endpoint:
+        """Takes over a Unix socket that listens at `path`; returns its endpoint."""
+        self._paths.append((path, os.stat(path).st_ino))
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        return UnixEndpoint(path)
 
     def start(self) -> None:
         """Begins to accept."""
@@ -150,14 +151,15 @@ class FrontDoor:
             log.warning("accept: %s", error)
             await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
             return
-        inner = listener is self._inner
-        if inner and not is_own(connection):
-            self.counters.refused += 1
-            connection.close()
-            return
+        self._take(connection, caller_of(connection, address))
+
+    def enter_inside(self, connection: socket.socket) -> None:
+        """Takes a client that a gateway brings: the first frame says for whom it speaks."""
+        self._take(connection, None)
+
+    def _take(self, connection: socket.socket, caller: Caller | None) -> None:
         self.counters.connections += 1
         number = self.counters.connections
-        caller = None if inner else caller_of(connection, address)
         origin = "" if caller is None else caller.origin
         self._make_room_for(origin)
         task = asyncio.ensure_future(self._greet(number, connection, caller))

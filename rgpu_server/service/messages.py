@@ -186,6 +186,7 @@ def session_message(view: SessionView) -> session_pb2.Session:
         worker_pid=view.worker_pid,
         age_seconds=view.age_seconds,
         usage=usage_message(view.counters),
+        compiling=view.compiling,
     )
 
 

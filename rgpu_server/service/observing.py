@@ -117,6 +117,7 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
             launches=total.launches,
             copies=total.copies,
             copied_bytes=total.copied_bytes,
+            compiling=self._observer.compiling(lease.id),
         )
 
 

@@ -8,18 +8,21 @@ import asyncio
 import logging
 import os
 import socket
-from dataclasses import dataclass
+import subprocess
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from netprobe.identity import make_identity
 from netprobe.respond import responder_command, start_responder
 from rgpu_common.errors import RgpuError
 from rgpu_common.wire.scalars import Writer
+from rgpu_server.core.isolation import Process
 from rgpu_server.workers.logs import LogPipe
 
 if TYPE_CHECKING:
-    import subprocess
-
     from netprobe.identity import HostIdentity
+    from rgpu_server.config import ProbeOptions
+    from rgpu_server.isolation import Isolation
 
 log = logging.getLogger("rgpu.probe")
 
@@ -27,6 +30,9 @@ log = logging.getLogger("rgpu.probe")
 IDLE_SECONDS = 60.0
 MAX_HEAD_BYTES = 64
 _LOG_BYTES = 16 << 10
+_REPORT_BYTES = 4096
+_REPORT_SECONDS = 30.0
+_MOST_WAITING = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -39,13 +45,17 @@ class _Running:
     pidfd: int
     control: socket.socket
     log: LogPipe
+    # What it is given as soon as its isolation is known to be enough; None: it is given at once.
+    waiting: list[tuple[bytes, socket.socket]] | None = field(default_factory=list)
 
 
 class Probes:
     """endpoints: what probes are told of the server; set before the first one comes."""
 
-    def __init__(self, identity: HostIdentity) -> None:
+    def __init__(self, identity: HostIdentity, options: ProbeOptions, isolation: Isolation) -> None:
         self.identity = identity
+        self._options = options
+        self._isolation = isolation
         self.endpoints: tuple[str, ...] = ()
         self.passed = 0
         self._current: _Running | None = None
@@ -56,6 +66,11 @@ class Probes:
         """Passes a connection on, with the head of its PROBE, and closes ours; or returns why
         not, and the connection is the caller's to close.
         """
+        if not self._options.answer:
+            return (
+                "this server answers no probes (probe.answer = false); connect to the address that "
+                "its operator named"
+            )
         if len(head) > MAX_HEAD_BYTES:
             return "a PROBE is not that long"
         try:
@@ -66,16 +81,49 @@ class Probes:
         writer = Writer()
         writer.put_bytes(peer.encode()[:256])
         writer.put_bytes(head)
-        try:
-            socket.send_fds(running.control, [writer.take()], [connection.fileno()])
-        except OSError:
+        if not self._pass(running, writer.take(), connection):
             return "the probe responder is busy with others: try again in a few seconds"
         self.passed += 1
-        connection.close()
         if self._idle is not None:
             self._idle.cancel()
         self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._let_go)
         return ""
+
+    def _pass(self, running: _Running, message: bytes, connection: socket.socket) -> bool:
+        if running.waiting is not None:
+            if len(running.waiting) >= _MOST_WAITING:
+                return False
+            running.waiting.append((message, connection))
+            return True
+        try:
+            socket.send_fds(running.control, [message], [connection.fileno()])
+        except OSError:
+            return False
+        connection.close()
+        return True
+
+    def _heard(self, running: _Running) -> None:
+        """The responder has said how it is isolated, its only word."""
+        loop = asyncio.get_running_loop()
+        try:
+            report = read_report(running.control.recv(_REPORT_BYTES))
+        except BlockingIOError:
+            return
+        except OSError:
+            report = None
+        loop.remove_reader(running.control.fileno())
+        why = "it says nothing" if report is None else self._check(report)
+        if why:
+            log.error("the probe responder is not used: %s", why)
+            running.process.kill()
+            return
+        waiting, running.waiting = running.waiting or [], None
+        for message, connection in waiting:
+            if not self._pass(running, message, connection):
+                connection.close()
+
+    def _check(self, report: str) -> str:
+        return self._isolation.check(Process.RESPONDER, report)
 
     def close(self) -> None:
         """The daemon ends: lets responders end, and waits for none of them."""
@@ -89,8 +137,17 @@ class Probes:
             self._idle.cancel()
             self._idle = None
         if self._current is not None:
-            self._current.control.close()
+            self._stop_talking(self._current)
             self._current = None
+
+    def _stop_talking(self, running: _Running) -> None:
+        """It ends with its last probe; those that it was not given yet end now."""
+        if running.control.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(running.control.fileno())
+            running.control.close()
+        for _, connection in running.waiting or []:
+            connection.close()
+        running.waiting = []
 
     def _start(self) -> _Running:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -98,6 +155,7 @@ class Probes:
         pipe = LogPipe("probe responder", _LOG_BYTES)
         try:
             command = responder_command(self.identity, self.endpoints)
+            command += ["--bytes-per-second", str(self._options.bytes_per_second)]
             process = start_responder(command, "--control-fd", [theirs.fileno()], pipe.write_fd)
             running = _Running(process, os.pidfd_open(process.pid), ours, pipe)
         except (OSError, RgpuError):
@@ -109,6 +167,7 @@ class Probes:
             pipe.close_write_end()
         self._all.add(running)
         asyncio.get_running_loop().add_reader(running.pidfd, self._exited, running)
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._heard, running)
         return running
 
     def _exited(self, running: _Running) -> None:
@@ -121,7 +180,37 @@ class Probes:
         asyncio.get_running_loop().remove_reader(running.pidfd)
         os.close(running.pidfd)
         running.log.close()
-        running.control.close()
+        self._stop_talking(running)
         self._all.discard(running)
         if running is self._current:
             self._current = None
+
+
+def read_report(message: bytes) -> str | None:
+    """Returns what a responder says is missing; None if that is not what it says."""
+    word, tab, report = message.decode(errors="replace").partition("\t")
+    return report if word == "isolation" and tab else None
+
+
+def responder_report() -> str:
+    """Starts a responder, and returns what isolation it did not get; "" too if it does not start,
+    which the log says when it is needed.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        ours.settimeout(_REPORT_SECONDS)
+        with theirs:
+            try:
+                command = responder_command(make_identity(), ())
+                process = start_responder(
+                    command, "--control-fd", [theirs.fileno()], subprocess.DEVNULL
+                )
+            except (OSError, RgpuError):
+                return ""
+        try:
+            return read_report(ours.recv(_REPORT_BYTES)) or ""
+        except OSError:
+            return ""
+        finally:
+            process.kill()
+            process.wait()

@@ -35,6 +35,9 @@ _ABSENT_FIRST_NS = 250 * MS
 _ABSENT_MOST_NS = 2000 * MS
 # What the next holder needs beyond the grant until its first kernel runs.
 _BEGIN_NS = 100_000
+# A worker may say that it had drained before the loop looked: by so much, or an eighth of its turn.
+# The loop looks sooner as a rule; one that lies gets no more than that for nothing.
+_TRUSTED_NS = 1 * MS
 # A gate that works under a grant looks at least every 100 ms.
 STALE_NS = 1000 * MS
 
@@ -61,6 +64,8 @@ class DeviceTokens:
         self._clock = clock
         # By how much the clock jumped in all: the scheduler never sees that.
         self._slipped = 0
+        # When the loop means to look again at the latest.
+        self.looks_at: int | None = None
         self._events: deque[on.Event] = deque()
         self._feeding = False
         self._started = False
@@ -184,7 +189,11 @@ class DeviceTokens:
     def _returned(self, seat: Seat, said: Demand, absent: bool = False) -> None:
         now = self._clock()
         used = seat.phase is not Phase.OPEN and seat.start_ns <= said.drained_ns <= now
-        until = said.drained_ns if used else now
+        # A worker says when it had drained; the loop itself sees the device free only now.
+        # A loop that was stopped, or had no processor, knows nothing better than the worker's word.
+        late = 0 if self.looks_at is None else max(now - self.looks_at, 0)
+        trusted = max(_TRUSTED_NS, (now - seat.start_ns) // 8, late)
+        until = max(said.drained_ns, now - trusted) if used else now
         held, busy = seat.report(until, said)
         self._put_down(seat)
         if not absent:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 LOCK = "lock"
 SOCKET = "loop"
 LOG = "loop.log"
-# Where gateways bring their clients.
-INNER = "inner"
 # Folders that end with their daemon begin so.
 OWN = "daemon-"
 # A Unix socket's path has at most 107 bytes.
@@ -109,6 +107,13 @@ def open_state(path: Path) -> StateFolder:
             "with --state-dir"
         ) from None
     return StateFolder(path, lock_fd)
+
+
+def base_folder() -> Path:
+    """Returns the folder in which this user's servers keep their state folders; it is there."""
+    base = _base()
+    base.mkdir(mode=0o700, exist_ok=True)
+    return base
 
 
 def _base() -> Path:
@@ -189,7 +194,7 @@ def _remove(folder: Path) -> None:
     for left in folder.glob(f"{OWN}*"):
         shutil.rmtree(left, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in (SOCKET, LOG, INNER, IDENTITY, *RECORD, LOCK):
+        for name in (SOCKET, LOG, IDENTITY, *RECORD, LOCK):
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
 

@@ -84,6 +84,8 @@ class TokenLoop:
                 if due is not None and due <= now:
                     device.act(now)
             self._due = max(self._next_due(), self._seen)
+            for device in self._devices.values():
+                device.looks_at = self._due
             self._poller.serve(self._due)
 
     def stop(self) -> None:
@@ -179,7 +181,7 @@ class TokenLoop:
         if not fds:
             raise ProtocolError(f"lease {m.lease} came without its page")
         try:
-            page = LeasePage.existing(fds[0], fds[1], Counters(*m.ended))
+            page = LeasePage.existing(fds, Counters(*m.ended))
         except (WorkerError, OSError) as error:
             # One lease whose workers broke its page does not take the loop from the others.
             self._left_out.add(m.lease)
@@ -356,7 +358,7 @@ class TokenLoop:
                 ended=page.ended.numbers(),
                 record=seat.record,
             )
-            self._daemons.tell(message, [page.fd, page.signal_fd])
+            self._daemons.tell(message, page.descriptors)
             for w in seat.workers.values():
                 fds = [fd for fd in (w.pidfd, w.control_fd, w.log_fd) if fd >= 0]
                 worker = say.WorkerIs(w.session, seat.lease, w.slot, w.pid, w.record)

@@ -59,7 +59,7 @@ class LeaseIs:
     record: what the daemon wants to know of it again; opaque.
     """
 
-    FDS: ClassVar[tuple[int, ...]] = (0, 2)
+    FDS: ClassVar[tuple[int, ...]] = (0, 3)
     lease: str
     tenant: str
     device: int

@@ -1,10 +1,9 @@
-"""`TunnelService`: each call is one connection to the daemon's inner socket."""
+"""`TunnelService`: each call is one connection to the daemon."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from rgpu_common.wire.preface import Preface
     from rgpu_server.tunnel.callers import Callers
+    from rgpu_server.tunnel.door import Door
 
 log = logging.getLogger("rgpu.tunnel")
 
@@ -33,10 +33,10 @@ _END = End(True, None, (CallLostError,))
 
 
 class TunnelHandler:
-    """Answers `Open`.  inner: the path of the daemon's inner socket."""
+    """Answers `Open`.  door: the way to the daemon."""
 
-    def __init__(self, inner: str, callers: Callers) -> None:
-        self._inner = inner
+    def __init__(self, door: Door, callers: Callers) -> None:
+        self._door = door
         self._callers = callers
         self._patrol = Patrol()
         self._none = asyncio.Event()
@@ -74,7 +74,7 @@ class TunnelHandler:
         preface = self._callers.preface(call)
         if not await self._first(inflow):
             return
-        connection = await connect_inner(self._inner)
+        connection = await self._door.connect()
         if connection is None:
             self._refused["no_server"] += 1
             raise CallError(
@@ -161,23 +161,3 @@ class _Answer:
     async def done_writing(self) -> None:
         """A server's half cannot be closed by itself: a message says it."""
         await self.write(END)
-
-
-async def connect_inner(path: str) -> socket.socket | None:
-    """Returns a connection to the daemon's inner socket, or None."""
-    try:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    except OSError as error:
-        log.warning("a socket to the server: %s", error)
-        return None
-    connection.setblocking(False)
-    try:
-        await asyncio.get_running_loop().sock_connect(connection, path)
-    except OSError as error:
-        log.warning("the server's inner socket: %s", error)
-        connection.close()
-        return None
-    except BaseException:
-        connection.close()
-        raise
-    return connection

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from helpers.relay import INSIDE, enter
 
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, parse_endpoint
 from rgpu_common.wire.frame import HEADER_BYTES, FrameHeader, parse_header
@@ -65,7 +66,9 @@ class RunningDaemon:
     async def lane(self, first: bytes = b"", endpoint: Endpoint | None = None) -> Lane:
         """A connection on which `first` has been sent."""
         where = endpoint or self.tcp
-        if isinstance(where, UnixEndpoint):
+        if where is INSIDE:
+            lane = Lane(*await enter(self))
+        elif isinstance(where, UnixEndpoint):
             lane = Lane(*await asyncio.open_unix_connection(where.path))
         else:
             lane = Lane(*await asyncio.open_connection(where.host, where.port))

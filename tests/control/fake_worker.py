@@ -5,6 +5,7 @@ It stands in for rgpu-worker where a test needs a worker that misbehaves at a st
 
 ok        serves until the command connection closes
 crash     ends before READY
+weak      is ready without a list of system calls
 mute      never says READY
 refuse    refuses its session
 die       ends after ASSIGN without an answer
@@ -66,9 +67,10 @@ class FakeWorker:
         if self.mode == "garbage":
             self.control.send(struct.pack("<I", 99))
         elif self.mode != "mute":
-            self.control.send(message(READY, ""))
+            weak = "system-calls: ENOSYS from seccomp" if self.mode == "weak" else ""
+            self.control.send(message(READY, weak))
         while True:
-            data, fds, _, _ = socket.recv_fds(self.control, 1 << 18, 4)
+            data, fds, _, _ = socket.recv_fds(self.control, 1 << 18, 5)
             if not data:
                 return 0
             kind = struct.unpack_from("<I", data)[0]
@@ -101,7 +103,7 @@ class FakeWorker:
             self.command.sendall(encode_refused(46, "the fake worker refuses"))
             self.control.send(message(REFUSED, ("i32", 46), "the fake worker refuses"))
             return False
-        page = mmap.mmap(fds[1], 8192)
+        page = mmap.mmap(fds[2], 8192)
         at = SLOTS_OFFSET + SLOT_BYTES * slot + 8
         struct.pack_into("=6Q", page, at, 1000, 2000, 3, 4, 5, 6)
         welcome = Welcome(

@@ -155,7 +155,7 @@ def test_connect_comes_too_late_when_another_driver_is_loaded(tmp_path: Path) ->
         [sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "is already loaded: call rgpu_client.connect() before the first import" in done.stderr
+    assert "is already loaded: restart the kernel" in done.stderr
 
 
 def test_trace_shows_what_was_called(server: Server) -> None:

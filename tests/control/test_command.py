@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from helpers.granting import granting
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
@@ -116,7 +117,8 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
             1,
             "no rgpu server answers at grpc:127.0.0.1:1",
         ),
-        (("trace", "--", "true"), 1, "the program made no CUDA call"),
+        (("trace", "--server", "127.0.0.1:1", "--", "true"), 125, "nothing listens at"),
+        (("run", "--server", "127.0.0.1:1", "--", "true"), 125, "nothing listens at"),
         (("run", "--", "/"), 1, "'/' is a folder, not a program"),
         (("run", "--", "/etc/passwd"), 1, "'/etc/passwd' is not executable"),
         (("run", "--", "/no/such"), 1, "there is no file '/no/such'"),
@@ -196,13 +198,21 @@ def test_a_stranger_at_the_port_is_told_from_a_server() -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_files_stop_nobody(tmp_path: Path, closed: str) -> None:
     wrote = tmp_path / "wrote"
-    for words in (f"{RGPU} run -v --server tcp:a:1 -- touch {wrote}", f"{RGPU} --version"):
-        done = subprocess.run(
-            ["sh", "-c", f"exec {words} {closed}"], cwd="/", capture_output=True, text=True,
-            timeout=60, check=False,
-        )  # fmt: skip
-        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    with granting() as server:
+        for words in (f"{RGPU} run -v --server {server} -- touch {wrote}", f"{RGPU} --version"):
+            done = subprocess.run(
+                ["sh", "-c", f"exec {words} {closed}"], cwd="/", capture_output=True, text=True,
+                timeout=60, check=False,
+            )  # fmt: skip
+            assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert wrote.exists()
+
+
+def test_a_trace_of_a_program_without_cuda_says_so() -> None:
+    with granting() as server:
+        done = rgpu("trace", "--server", server, "--", "true")
+    assert done.returncode == 1
+    assert "the program made no CUDA call" in done.stderr
 
 
 def test_run_gives_the_program_its_environment_and_exit_code() -> None:
@@ -210,8 +220,10 @@ def test_run_gives_the_program_its_environment_and_exit_code() -> None:
         "import os, sys; print(os.environ['RGPU_MEMORY'], os.environ['RGPU_SERVER'], "
         "os.environ['LD_LIBRARY_PATH'].split(':')[0]); sys.exit(7)"
     )
-    done = rgpu("run", "--memory", "1GiB", "--server", "a:1", "--", sys.executable, "-c", script)
+    with granting() as server:
+        run = ("run", "--memory", "1GiB", "--server", server)
+        done = rgpu(*run, "--", sys.executable, "-c", script)
     assert done.returncode == 7
     from rgpu_client import library_path
 
-    assert done.stdout.split() == [str(1 << 30), "a:1", str(library_path())]
+    assert done.stdout.split() == [str(1 << 30), server, str(library_path())]

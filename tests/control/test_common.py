@@ -84,6 +84,8 @@ def test_a_number_of_bytes_is_read_as_it_is_written(count: int) -> None:
         ("0", 0),
         ("1", 1_000_000),
         ("0.4", 400_000),
+        (".5", 500_000),
+        (".5%", 5_000),
         ("12.5%", 125_000),
         ("100 %", 1_000_000),
         (" 40 vcore ", 400_000),
@@ -96,7 +98,23 @@ def test_shares(text: str, ppm: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-0.1", "1.1", "101%", "half", "nan", "inf", "1e400", "0vcore", "0.4vcore", "40c"]
+    "text",
+    [
+        "",
+        ".",
+        "-.5",
+        ".5vcore",
+        "-0.1",
+        "1.1",
+        "101%",
+        "half",
+        "nan",
+        "inf",
+        "1e400",
+        "0vcore",
+        "0.4vcore",
+        "40c",
+    ],
 )
 def test_what_is_no_share(text: str) -> None:
     with pytest.raises(UnitError, match="is not a share"):

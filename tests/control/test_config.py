@@ -10,6 +10,7 @@ from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint
 from rgpu_common.errors import ConfigError, UsageError
 from rgpu_common.sharing import SharePolicy
 from rgpu_server.config import (
+    CompilerLimits,
     DeviceSpec,
     Emulated,
     Enforcement,
@@ -56,6 +57,7 @@ teamA = [1]
 
 [sessions]
 max = 100
+per_tenant = 70
 open_seconds = 5
 end_seconds = 1
 handshake_seconds = 3
@@ -73,7 +75,12 @@ log = "1KiB"
 [emulated]
 timing = "hostile:7"
 cache = "/var/cache/rgpu"
+cache_size = "2GiB"
 launch_seconds = 90
+compiler_processes = 3
+compiler_memory = "6GiB"
+compiler_seconds = 120
+compiler_burst_seconds = 900
 
 [server]
 state = "/var/lib/rgpu"
@@ -121,6 +128,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (policy.ttl_seconds, policy.grace_seconds, policy.memory_seconds) == (60, 1.5, 10)
     assert policy.settle_seconds == 0.5
     assert (policy.max_sessions, policy.open_seconds, policy.end_seconds) == (100, 5, 1)
+    assert policy.tenant_sessions == 70
     assert (policy.warm_workers, config.sandbox, config.log_bytes) == (4, False, 1024)
     assert (limits.handshake_seconds, limits.handshakes, limits.control_connections) == (3, 8, 9)
     assert (limits.stream_credits, limits.stream_credit_bytes) == (64, 1 << 20)
@@ -130,7 +138,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (policy.absent_tenant_unlimited, policy.absent_model_unlimited) == (False, True)
     assert (policy.reclaim_memory, policy.reclaim_seconds, policy.claim_seconds) == (False, 5, 6)
     assert [pool_of(config, ordinal) for ordinal in (0, 1)] == ["public", "teamA"]
-    assert config.emulated == Emulated("hostile:7", "/var/cache/rgpu", 90)
+    compiler = CompilerLimits(3, 6 * GIB, 120.0, 900.0, 2 * GIB)
+    assert config.emulated == Emulated("hostile:7", "/var/cache/rgpu", 90, compiler)
     assert (config.state, config.enforcement) == ("/var/lib/rgpu", Enforcement(False, 2.5))
     assert config.identity == Identity(
         require=Require.ALWAYS,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from helpers.relay import INSIDE
 
-from rgpu_common.endpoints import UnixEndpoint
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_common.wire.preface import Preface, encode_preface
@@ -87,11 +87,10 @@ async def test_who_is_slow_is_not_pushed_out_by_a_flood_from_elsewhere(serve: Se
     limits, anybody = Limits(handshakes=4, handshake_seconds=60), Identity(require=Require.NEVER)
     async with serve(limits=limits, identity=anybody) as server:
         door = server.daemon.door
-        inner = UnixEndpoint(str(server.daemon.state / "inner"))
 
         async def come(address: str, first: bytes) -> Any:
             before = door.counters.connections
-            lane = await server.lane(encode_preface(Preface("tls", f"{address}:1")) + first, inner)
+            lane = await server.lane(encode_preface(Preface("tls", f"{address}:1")) + first, INSIDE)
             await eventually(lambda: door.counters.connections > before)
             await eventually(lambda: all(guest.origin for guest in door._greeting.values()))
             return lane

@@ -260,6 +260,16 @@ async def test_workers_that_do_not_start_are_said_to_the_client(serve: Serve) ->
         assert "do not start: the worker ended with exit code 3" in sentence
 
 
+async def test_a_worker_that_is_not_isolated_is_not_used(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(mode="weak", policy=Policy(warm_workers=1, max_start_failures=2)) as server:
+        status, sentence = await refused(await server.hello())
+        assert status == 999
+        assert "it is not isolated as it must be" in sentence
+    assert "rgpu does not run without system-calls" in caplog.text
+
+
 async def test_a_client_that_hangs_up_while_it_waits_is_forgotten(serve: Serve) -> None:
     async with serve(mode="mute") as server:
         lane = await server.hello()

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
-from helpers.relay import relay
+from helpers.relay import INSIDE, relay
 
 from rgpu_common.v1 import (
     lease_pb2,
@@ -76,8 +76,7 @@ def keys(tmp_path: Path) -> Keys:
 
 async def knock(server: Any, hello: Hello, preface: Preface = REMOTE) -> Any:
     """A HELLO through a gateway: WELCOME's tenant, or the sentence of REFUSED."""
-    path = str(server.daemon.state / "inner")
-    lane = await server.lane(endpoint=None if preface is None else callers_unix(path))
+    lane = await server.lane(endpoint=None if preface is None else INSIDE)
     lane.writer.write(encode_preface(preface) + encode_hello(hello))
     header, head = await lane.frame()
     if header.opcode == Handshake.REFUSED:
@@ -89,12 +88,6 @@ async def knock(server: Any, hello: Hello, preface: Preface = REMOTE) -> Any:
     await lane.close()
     await server.until(lambda: server.daemon.conductor.node.sessions.get(welcome.session) is None)
     return session.tenant
-
-
-def callers_unix(path: str) -> Any:
-    from rgpu_common.endpoints import UnixEndpoint
-
-    return UnixEndpoint(path)
 
 
 async def test_a_token_names_the_tenant_of_a_session(serve: Serve, keys: Keys) -> None:
@@ -139,9 +132,8 @@ async def test_a_revoked_token_is_worthless_at_once(serve: Serve, keys: Keys) ->
 
 async def test_the_worker_never_sees_a_token(serve: Serve, keys: Keys) -> None:
     async with serve(identity=keys.identity()) as server:
-        path = callers_unix(str(server.daemon.state / "inner"))
         hello = Hello(token=keys.alice, program="p", wishes=((1, 250_000),))  # type: ignore[arg-type]
-        lane = await server.lane(encode_preface(REMOTE) + encode_hello(hello), path)
+        lane = await server.lane(encode_preface(REMOTE) + encode_hello(hello), INSIDE)
         header, head = await lane.frame()
         assert header.opcode == Handshake.WELCOME
         (visitor,) = [server.daemon.conductor.desk.get(decode_welcome(head).session)]
@@ -216,7 +208,7 @@ class Api:
 @asynccontextmanager
 async def apis(server: Any, keys: Keys) -> AsyncIterator[tuple[Api, Api, Api, Api]]:
     async with (
-        relay(str(server.daemon.state / "inner"), REMOTE) as where,
+        relay(server, REMOTE) as where,
         grpc.aio.insecure_channel(str(where)) as channel,
     ):
         yield tuple(Api(channel, t) for t in (keys.alice, keys.bob, keys.ops, ""))  # type: ignore[misc]
@@ -242,7 +234,7 @@ async def test_calls_that_are_not_let_in_hold_no_place_of_the_api(serve: Serve, 
     limits = Limits(control_connections=1)
     async with (
         serve(identity=keys.identity(), limits=limits) as server,
-        relay(str(server.daemon.state / "inner"), REMOTE) as where,
+        relay(server, REMOTE) as where,
         grpc.aio.insecure_channel(str(where)) as strange,
         grpc.aio.insecure_channel(str(where), [("grpc.use_local_subchannel_pool", 1)]) as own,
     ):
@@ -354,11 +346,10 @@ async def test_a_flood_of_bad_tokens_hurts_nobody_else(
 ) -> None:
     caplog.set_level("INFO")
     async with serve(identity=keys.identity()) as server:
-        path = callers_unix(str(server.daemon.state / "inner"))
         frame = encode_preface(REMOTE) + encode_hello(Hello(token="rgpu_0123456789ab_" + "x" * 43))
         answered = 0
         for _ in range(10):
-            lanes = await asyncio.gather(*(server.lane(frame, path) for _ in range(30)))
+            lanes = await asyncio.gather(*(server.lane(frame, INSIDE) for _ in range(30)))
             for lane in lanes:
                 answered += bool(await lane.reader.read())
                 await lane.close()

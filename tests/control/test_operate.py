@@ -273,9 +273,27 @@ def test_kill_ends_a_program_that_holds_too_much(server: Server) -> None:
 # The node
 
 
+def test_a_program_is_listed_by_its_script(server: Server, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(clients.PRELUDE + "cuda.open()\nprint('open', flush=True)\nwait_for_line()")
+    with subprocess.Popen(
+        [sys.executable, "-u", str(script), "--password", "secret"],
+        env=clients.environment(server.tcp), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as program:  # fmt: skip
+        assert program.stdout is not None
+        assert program.stdout.readline() == "open\n"
+        listed = rgpu(server, "ps")
+        program.communicate("\n", timeout=30)
+    assert re.search(r" open +python[0-9.]* train\.py$", listed, re.MULTILINE), listed
+    assert "secret" not in listed
+
+
 def test_drain_and_undrain(server: Server) -> None:
     assert "takes nothing new" in rgpu(server, "drain")
     try:
+        for command in ("devices", "ps"):
+            assert rgpu(server, command).startswith("this server is drained: it takes no new lease")
+        assert json.loads(rgpu(server, "devices", "--json"))["draining"] is True
         code, _, errors = clients.run(server.tcp, "cuda.open()", RGPU_LEASE="late")
         assert code != 0
         assert "being drained by its operator" in errors
@@ -283,6 +301,7 @@ def test_drain_and_undrain(server: Server) -> None:
         assert "being drained by its operator" in refused
     finally:
         assert "takes new leases and sessions" in rgpu(server, "undrain")
+    assert "drained" not in rgpu(server, "devices") + rgpu(server, "ps")
     assert clients.run(server.tcp, "cuda.open()", RGPU_LEASE="late")[0] == 0
     assert "cannot end after -1 s" in rgpu(server, "drain", "--end-after", "-1", status=1)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.command import WEAK_ISOLATION
 
 from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint, parse_endpoint
 from rgpu_common.wire.attach import Attach, encode_attach
@@ -38,7 +39,7 @@ class Daemon:
         listen = ("--listen", "127.0.0.1:0", "--listen", f"unix:{folder}/s")
         with (folder / "log").open("w") as log:
             self.process = subprocess.Popen(
-                [RGPU, "serve", *listen, "--device", "emulated:1GiB", *arguments],
+                [RGPU, "serve", *listen, "--device", "emulated:1GiB", WEAK_ISOLATION, *arguments],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -18,6 +18,7 @@ from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.scalars import Reader, Writer
 from rgpu_server.core.model import PageState, Quota
 from rgpu_server.tokens.protocol import LeaseIs, decode, encode
+from rgpu_server.workers import pages
 from rgpu_server.workers.compiler import namespace
 from rgpu_server.workers.logs import LogPipe
 from rgpu_server.workers.messages import (
@@ -35,16 +36,16 @@ from rgpu_server.workers.messages import (
     encode_end,
     encode_resume,
 )
-from rgpu_server.workers.pages import Counters, LeasePage, slots
+from rgpu_server.workers.pages import Counters, LeasePage, map_page, slots
 
 MIB = 1 << 20
 CHARGE = """
-import ctypes, mmap, os, signal, sys
+import ctypes, os, signal, sys
 native = ctypes.CDLL(sys.argv[1])
-page = mmap.mmap(int(sys.argv[2]), native.rgpu_lease_page_bytes())
-address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)))
-slot, size = int(sys.argv[3]), ctypes.c_uint64(int(sys.argv[4]))
-charged = [native.rgpu_lease_charge(address, slot, size) for _ in range(int(sys.argv[5]))]
+native.rgpu_lease_map.restype = ctypes.c_void_p
+address = ctypes.c_void_p(native.rgpu_lease_map(int(sys.argv[2]), int(sys.argv[3]), 0))
+slot, size = int(sys.argv[4]), ctypes.c_uint64(int(sys.argv[5]))
+charged = [native.rgpu_lease_charge(address, slot, size) for _ in range(int(sys.argv[6]))]
 print(sum(charged), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -58,9 +59,9 @@ def charge(page: LeasePage, slot: int, size: int, times: int) -> subprocess.Pope
             "-c",
             CHARGE,
             str(native_library()),
-            *map(str, (page.fd, slot, size, times)),
+            *map(str, (page.grants_fd, page.usage_fd, slot, size, times)),
         ],
-        pass_fds=[page.fd],
+        pass_fds=[page.grants_fd, page.usage_fd],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -148,7 +149,7 @@ def test_what_a_worker_counts_fits_where_it_is_told() -> None:
     for session in (1, 2, 3):
         page.take(0, session)
         worst = struct.pack("=7Q", *[(1 << 64) - 1] * 7)
-        ctypes.memmove(page.address + 1024 + 8, worst, len(worst))
+        ctypes.memmove(page.address + 4096 + 1024 + 8, worst, len(worst))
         assert page.total([0]).used_bytes == page.read(0).launches == (1 << 63) - 1
         page.clear(0)
     lease = LeaseIs("lease-1", "", 0, 0, 1, 1, 0, False, page.ended.numbers(), "")
@@ -161,7 +162,7 @@ def test_a_page_that_cannot_be_made_leaves_nothing_open(monkeypatch: pytest.Monk
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     before = os.listdir("/proc/self/fd")
-    for module, name in ((os, "eventfd"), (mmap, "mmap")):
+    for module, name in ((os, "eventfd"), (pages, "map_page")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, refuse)
             with pytest.raises(OSError, match="Too many open files"):
@@ -184,10 +185,40 @@ def test_a_resized_page_counts_at_once() -> None:
 def test_a_page_cannot_be_cut_or_grown() -> None:
     page = LeasePage(Quota(MIB))
     try:
-        for size in (0, 4096, 16384):
-            with pytest.raises(PermissionError):
-                os.ftruncate(page.fd, size)
+        for fd in (page.grants_fd, page.usage_fd):
+            for size in (0, 1024, 16384):
+                with pytest.raises(PermissionError):
+                    os.ftruncate(fd, size)
     finally:
+        page.close()
+
+
+def test_a_worker_cannot_write_what_is_granted() -> None:
+    """The descriptor that it gets maps only to be read, and opens nothing that could be written."""
+    page = LeasePage(Quota(MIB))
+    fd = page.opened_to_read()
+    try:
+        with pytest.raises(PermissionError):
+            map_page(fd, page.usage_fd)
+        with pytest.raises(PermissionError):
+            mmap.mmap(fd, 4096)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.pwrite(fd, b"x", 0)
+        shown = mmap.mmap(fd, 4096, prot=mmap.PROT_READ)
+        address = ctypes.c_void_p(map_page(fd, page.usage_fd, write_grants=False))
+        library = ctypes.CDLL(None, use_errno=True)
+        assert library.mprotect(address, ctypes.c_size_t(4096), mmap.PROT_READ | mmap.PROT_WRITE)
+        assert ctypes.get_errno() == errno.EACCES
+        page.update(Quota(2 * MIB), PageState.ACTIVE)
+        assert struct.unpack_from("=Q", shown, 8) == (2 * MIB,)
+        shown.close()
+        # Its mode keeps everyone without the right to pass over modes from opening it again.
+        assert os.fstat(fd).st_mode & 0o777 == 0o400
+        if os.geteuid():
+            with pytest.raises(PermissionError):
+                os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+    finally:
+        os.close(fd)
         page.close()
 
 
@@ -196,7 +227,7 @@ def test_slots_agree_with_the_layout() -> None:
 
     assert slots() == Policy().slots
     library = ctypes.CDLL(str(native_library()))
-    assert library.rgpu_lease_page_bytes() == 8192
+    assert library.rgpu_lease_page_bytes() == 12288
 
 
 def test_tenants_do_not_share_a_part_of_the_cache() -> None:

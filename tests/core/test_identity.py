@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rgpu_common.clock import FakeClock
@@ -23,6 +25,7 @@ ALWAYS = IdentityRules(Require.ALWAYS, configured=True)
 NEVER = IdentityRules(Require.NEVER, configured=True)
 INSECURE = IdentityRules(configured=True, insecure=True)
 USERS = IdentityRules(configured=True, users={1000: "alice", 1001: "ops"}, operators=frozenset(ALL))
+USERS_OF_A_TRUSTED_NETWORK = replace(USERS, insecure=True)
 REMOTE, LOCAL = Evidence(), Evidence(local=True)
 OWN, ALICE, BOB = (Evidence(True, uid, own) for uid, own in ((7, True), (1000, False), (2, False)))
 OUT = "out"
@@ -55,6 +58,10 @@ OUT = "out"
         (USERS, ALICE, Identity("alice", False, Proof.USER)),
         (USERS, Evidence(True, 1001), Identity("ops", True, Proof.USER)),
         (USERS, BOB, OUT),
+        (USERS, LOCAL, OUT),
+        (USERS, Evidence(local=True, token="bob"), Identity("bob", False, Proof.TOKEN)),
+        (USERS_OF_A_TRUSTED_NETWORK, BOB, OUT),
+        (USERS_OF_A_TRUSTED_NETWORK, LOCAL, Identity(None, False, Proof.PLACE)),
         (USERS, OWN, Identity(None, True, Proof.OWNER)),
         (USERS, Evidence(True, 2, token="bob"), Identity("bob", False, Proof.TOKEN)),
     ],

@@ -89,13 +89,14 @@ def test_a_lease_goes_where_both_fit_and_a_refusal_names_another_device() -> Non
     )
 
 
-def test_a_session_that_asks_for_more_than_its_leases_standing_is_refused() -> None:
+def test_a_session_that_asks_for_other_sizes_than_its_granted_lease_is_refused() -> None:
     n = node(alice=TenantPolicy(max_priority=9, max_weight=9))
     n.handle(grant("a", share=300_000, priority=3), 0.0)
     for fields, what in (
-        ({"priority": 4}, "a priority of 3 and the session asks for 4, 1 more"),
-        ({"weight": 2}, "a weight of 1 and the session asks for 2, 1 more"),
-        ({"memory_ppm": 500_000}, "a memory of 1 GiB and the session asks for 4 GiB, 3 GiB more"),
+        ({"priority": 4}, "a priority of 3 and 4 was asked for"),
+        ({"weight": 2}, "a weight of 1 and 2 was asked for"),
+        ({"memory_ppm": 500_000}, "a memory of 1 GiB and 4 GiB was asked for"),
+        ({"memory_ppm": 62_500}, "a memory of 1 GiB and 512 MiB was asked for"),
     ):
         code, text = refusal(n.handle(session(7, "a", **fields), 0.0))
         assert code is Code.LEASE_TOO_SMALL
@@ -265,7 +266,7 @@ def test_tenants_that_nobody_named_are_bounded() -> None:
     for number, tenant in enumerate(("x", "y"), 1):
         n.handle(on.SessionRequested(number, tenant, "", "box"), 0.0)
     code, text = refusal(n.handle(on.SessionRequested(3, "z", "", "box"), 0.0))
-    assert code is Code.SERVER_FULL
+    assert code is Code.TENANT_LIMIT
     assert text.startswith("the server serves 2 tenants that its configuration does not name")
     for number, tenant in enumerate(("x", "alice", "default"), 4):
         actions = n.handle(on.SessionRequested(number, tenant, "", "box"), 0.0)

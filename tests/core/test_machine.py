@@ -71,6 +71,7 @@ POLICY = Policy(
     max_starting=2,
     max_tenants=1,
     max_idle_leases=2,
+    max_waiting=(4, 2, 4),
     reclaim_seconds=2,
     claim_seconds=4,
 )
@@ -96,6 +97,8 @@ class Server(RuleBasedStateMachine):
         self.answered: set[int] = set()
         self.killed: set[int] = set()
         self.told: set[int] = set()
+        self.claims: set[int] = set()  # that have neither been granted nor refused
+        self.held: set[int] = set()  # granted ones, whose run goes on
         self.feed(on.Started())
 
     def feed(self, event: on.Event) -> None:
@@ -127,6 +130,15 @@ class Server(RuleBasedStateMachine):
                 self.asked.discard(action.session)
         elif isinstance(action, do.ForgetSession):
             self.asked.discard(action.session)
+        elif isinstance(action, do.GrantClaim):
+            self.claims.remove(action.claim)
+            self.held.add(action.claim)
+        elif isinstance(action, do.RefuseClaim):
+            self.claims.remove(action.claim)
+            assert action.refusal.sentence
+        elif isinstance(action, do.TellPlace):
+            assert action.claim in self.claims
+            assert 1 <= action.place <= action.waiting
         elif isinstance(action, (do.Answer, do.Refuse)):
             assert action.request not in self.answered
             self.answered.add(action.request)
@@ -241,6 +253,29 @@ class Server(RuleBasedStateMachine):
             or self.node.sessions.get(number) is not None
         )
 
+    @rule(
+        tenant=TENANTS,
+        key=KEYS,
+        wish=WISHES,
+        own=st.booleans(),
+        wait=st.sampled_from([0.0, 2.0, 50.0, 50.0]),
+    )
+    def claim(self, tenant: str, key: str, wish: Wish, own: bool, wait: float) -> None:
+        number = self.request()
+        self.claims.add(number)
+        key = f"run-{number}" if own else key
+        self.feed(
+            on.ClaimRequested(number, tenant, key, "box", wish, "10.0.0.1", own, wait)
+        )  # fmt: skip
+
+    @rule(data=st.data())
+    def claim_leaves(self, data: st.DataObject) -> None:
+        if self.claims | self.held:
+            claim = data.draw(st.sampled_from(sorted(self.claims | self.held)))
+            self.claims.discard(claim)
+            self.held.discard(claim)
+            self.feed(on.ClaimLeft(claim))
+
     @rule(data=st.data())
     def client_leaves(self, data: st.DataObject) -> None:
         if self.asked:
@@ -321,10 +356,22 @@ class Server(RuleBasedStateMachine):
         assert not held & set(self.node.settling)
 
     @invariant()
+    def claims_hold_leases_or_wait(self) -> None:
+        assert {claim for lease in self.node.leases for claim in lease.holders} <= self.held
+        waiting = {waiter.event.claim for waiter in self.node.line}
+        assert waiting <= self.claims
+        assert len(waiting) <= POLICY.max_waiting[0]
+        assert all(waiter.place for waiter in self.node.line)
+        reserved = [lease for lease in self.node.leases if lease.holders and not lease.slots]
+        places = len(self.node.sessions) + len(self.node.settling) + len(reserved)
+        # A session that leaves a claimed lease, and comes back, finds its place.
+        assert places <= POLICY.max_sessions
+
+    @invariant()
     def what_must_end_has_an_end(self) -> None:
         for lease in self.node.leases:
             if lease.state is LeaseState.ACTIVE:
-                assert lease.ends_at is not None or lease.slots
+                assert lease.ends_at is not None or lease.used
         for session in self.node.sessions:
             if session.state in (SessionState.WAITING, SessionState.OPENING):
                 assert session.deadline is not None
@@ -333,6 +380,11 @@ class Server(RuleBasedStateMachine):
         """With nobody left and time going on, everything ends."""
         if not hasattr(self, "node"):
             return
+        while gone := self.claims | self.held:
+            claim = min(gone)
+            self.claims.discard(claim)
+            self.held.discard(claim)
+            self.feed(on.ClaimLeft(claim))
         self.feed(on.StopRequested(end_sessions=True))
         for worker in sorted(self.workers):
             self.exit(worker)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.model import (
@@ -16,6 +18,7 @@ from rgpu_server.core.model import (
     Wish,
 )
 from rgpu_server.core.node import Node
+from rgpu_server.core.shares import Change
 
 GIB = 1 << 30
 ONE_WARM = Policy(warm_workers=1, slots=2)
@@ -97,23 +100,31 @@ def test_a_page_that_is_full_refuses_the_next_session() -> None:
     assert refusal(n.handle(ask(3), 2.0)).code is Code.LEASE_FULL
 
 
-def test_a_session_may_not_ask_for_more_than_its_lease() -> None:
+@pytest.mark.parametrize("memory", [1, 3])
+def test_a_session_may_not_ask_for_another_size_than_a_lease_in_use(memory: int) -> None:
     n = started()
     opened(n, 1, 1)
-    assert n.handle(ask(2, memory_bytes=3 * GIB), 2.0) == []
+    assert n.handle(ask(2, memory_bytes=memory * GIB), 2.0) == []
     assert n.next_wake(2.0) == 3.0  # until then the first one may end
     assert refusal(n.handle(on.TimePassed(), 3.0)) == Refusal(
         Code.LEASE_TOO_SMALL,
-        "lease 'container:box' of tenant 'alice' has a memory of 2 GiB and the session asks for "
-        "3 GiB, 1 GiB more; ask for at most 2 GiB or use another lease key",
+        f"lease 'container:box' of tenant 'alice' has a memory of 2 GiB and {memory} GiB was asked "
+        "for: it is in use with that; leave the memory out, change the lease with `rgpu lease "
+        "resize lease-1`, or use another lease key",
     )
 
 
-def test_a_session_may_ask_for_less_than_its_lease() -> None:
+def test_a_later_process_may_ask_for_what_its_lease_had_before_it_was_resized() -> None:
     n = started()
-    opened(n, 1, 1)
-    assert n.handle(ask(2, memory_bytes=GIB), 2.0) == []
-    assert any(isinstance(a, do.AssignWorker) for a in n.handle(on.TimePassed(), 3.0))
+    actions = n.handle(ask(1, memory_bytes=3 * GIB), 1.0)
+    assert any(isinstance(a, do.AssignWorker) for a in actions)
+    n.handle(on.ResizeRequested(5, "lease-1", Change(memory_bytes=GIB)), 1.5)
+    for session, size in ((2, 3 * GIB), (3, GIB)):
+        n.handle(ask(session, memory_bytes=size), 2.0)
+        assert n.sessions.get(session) is not None
+        n.handle(on.ClientLeft(session), 2.1)
+    n.handle(ask(4, memory_bytes=2 * GIB), 3.0)
+    assert refusal(n.handle(on.TimePassed(), 4.0)).code is Code.LEASE_TOO_SMALL
 
 
 def test_a_program_that_follows_another_gets_the_sizes_that_it_asks_for() -> None:
@@ -308,6 +319,22 @@ def test_the_server_and_the_tenant_have_a_maximum_of_sessions() -> None:
     assert refusal(n.handle(ask(2), 2.0)).code is Code.SERVER_FULL
     n = started(alice=TenantPolicy(sessions=0))
     assert refusal(n.handle(ask(1), 1.0)).code is Code.TENANT_LIMIT
+
+
+def test_one_tenant_has_half_of_the_sessions_unless_its_table_says_otherwise() -> None:
+    n = started(Policy(warm_workers=1, max_sessions=4))
+    opened(n, 1, 1)
+    opened(n, 2, 2)
+    refused = refusal(n.handle(ask(3), 2.0))
+    assert refused.code is Code.TENANT_LIMIT
+    assert "sessions.per_tenant" in str(refused)
+    n = started(Policy(warm_workers=1, max_sessions=4, tenant_sessions=1))
+    opened(n, 1, 1)
+    assert refusal(n.handle(ask(2), 2.0)).code is Code.TENANT_LIMIT
+    n = started(Policy(warm_workers=1, max_sessions=4), alice=TenantPolicy(sessions=4))
+    opened(n, 1, 1)
+    opened(n, 2, 2)
+    opened(n, 3, 3)
 
 
 def test_stopping_lets_sessions_go_on_and_takes_no_more() -> None:

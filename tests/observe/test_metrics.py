@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
+import pytest
 from helpers import clients, pki
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -54,6 +56,17 @@ def test_a_tenant_keeps_what_its_ended_leases_did(tmp_path: Path) -> None:
         assert page.value(text, "rgpu_tenant_copied_bytes_total", tenant="alice") == 4 * COPIED
         assert page.value(text, "rgpu_tenant_sessions", tenant="alice") == 0
         assert page.value(text, "rgpu_tenant_memory_used_bytes", tenant="alice") == 0
+
+
+def test_health_is_not_answered_before_sessions_can_be_opened() -> None:
+    """A server that cannot listen everywhere never says that it is well."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"grpc:127.0.0.1:{taken.getsockname()[1]}"
+        server = Server("--insecure", "--metrics", "127.0.0.1:0", "--listen", place)
+        with pytest.raises(RuntimeError, match="did not start") as error, server:
+            pass
+    assert "in use" in str(error.value)
+    assert "metrics on" not in str(error.value)
 
 
 def test_totals_go_on_over_a_crash_of_the_daemon(tmp_path: Path) -> None:

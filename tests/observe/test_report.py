@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from observe.load import Load
-from rgpu_client.observe.chart import MOST_LINES, draw
+from rgpu_client.observe.chart import MOST_LINES, Shown, draw
 from rgpu_client.observe.usage import usage_of
 from rgpu_common.v1.observe_pb2 import GetRecordResponse, UsageSeries
 
@@ -54,12 +54,56 @@ def words(svg: str) -> list[str]:
 
 def test_the_picture_says_what_it_shows() -> None:
     usage = usage_of(record(series("alice", 400_000), series("bob", 250_000, absent=10)))
-    said = words(draw(usage, "127.0.0.1:7700", {0: "H200"}))
+    said = words(draw(usage, Shown("127.0.0.1:7700"), {0: "H200"}))
     for expected in ("Device 0: H200", "alice", "bob", "mean 40.0 %", "mean 25.0 %", "100 %",
                      "guaranteed 30 %", "limit 70 %", "waited 10 %", "share of the device"):  # fmt: skip
         assert expected in said
     assert any(word.startswith("Share of device time") for word in said)
     assert sum(":" in word and len(word) == 8 for word in said) >= 4  # times along the axes
+
+
+def leases_of(*named: tuple[str, str, str]) -> GetRecordResponse:
+    rows = []
+    for tenant, key, lease in named:
+        row = series(tenant, 100_000)
+        row.key, row.lease_id = key, lease
+        rows.append(row)
+    return record(*rows)
+
+
+def fills(svg: str) -> list[str]:
+    return [
+        e.get("fill", "") for e in ET.fromstring(svg).iter(f"{SVG}rect") if e.get("width") == "11"
+    ]
+
+
+def test_leases_of_one_tenant_are_told_apart() -> None:
+    usage = usage_of(
+        leases_of(
+            ("alice", "notebook-of-group-a", "lease-1"), ("alice", "notebook-of-group-b", "lease-2"),
+            ("alice", "train", "lease-3"), ("bob", "train", "lease-4"), ("bob", "train", "lease-5"),
+        )
+    )  # fmt: skip
+    svg = draw(usage, Shown("x", by_lease=True), {})
+    said = words(svg)
+    assert "Share of device time, by lease" in said
+    # Above each panel, and shortened beside the areas.
+    for name in ("alice / notebook-of-group-a", "alice / notebook-of-group-b", "alice / train",
+                 "bob / train (lease-4)", "bob / train (lease-5)"):  # fmt: skip
+        assert name in said
+    beside = [word for word in said if "…" in word]
+    assert len(set(beside)) == len(beside)
+    # Each lease has a colour of its own, the same beside the areas and above its panel.
+    colours = fills(svg)
+    assert len(colours) == 10
+    assert len(set(colours)) == 5
+
+
+def test_a_title_says_whose_leases_are_shown() -> None:
+    usage = usage_of(leases_of(("alice", "a", "lease-1"), ("alice", "b", "lease-2")))
+    shown = Shown("x", by_lease=True, tenant="alice")
+    assert "Share of device time of tenant alice, by lease" in words(draw(usage, shown, {}))
+    assert "Share of device time, by tenant" in words(draw(usage, Shown("x"), {}))
 
 
 def test_it_begins_with_the_first_lease() -> None:
@@ -72,7 +116,7 @@ def test_it_begins_with_the_first_lease() -> None:
 
 def test_many_tenants_are_drawn_as_few() -> None:
     usage = usage_of(record(*[series(f"t{i:02}", 1000 * i) for i in range(40)]))
-    said = words(draw(usage, "x", {}))
+    said = words(draw(usage, Shown("x"), {}))
     assert f"{40 - MOST_LINES + 1} others" in said
     assert "t39" in said
     assert "t00" not in said
@@ -84,7 +128,7 @@ def test_any_record_gives_a_well_formed_picture(
     tenant: str, share: int, steps: int, absent: int
 ) -> None:
     some = series(tenant, share, steps, min(absent, steps))
-    svg = draw(usage_of(record(some, steps=steps)), tenant, {0: tenant})
+    svg = draw(usage_of(record(some, steps=steps)), Shown(tenant, tenant=tenant), {0: tenant})
     root = ET.fromstring(svg.encode("utf-8", "replace"))
     height = float(root.get("height", "0"))
     for shape in (*root.iter(f"{SVG}polygon"), *root.iter(f"{SVG}polyline")):
@@ -95,7 +139,7 @@ def test_any_record_gives_a_well_formed_picture(
 
 
 def test_no_lease_is_a_picture_too() -> None:
-    assert "no lease in this time" in words(draw(usage_of(record()), "x", {}))
+    assert "no lease in this time" in words(draw(usage_of(record()), Shown("x"), {}))
 
 
 @pytest.fixture(scope="module")

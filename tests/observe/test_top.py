@@ -75,6 +75,33 @@ def test_a_frame_fits_any_terminal(
     assert frame(None, view(width, height, notice="the server is gone"))
 
 
+@pytest.mark.parametrize("width", range(46, 130))
+def test_every_column_that_is_shown_is_shown_whole(width: int) -> None:
+    """At 70 columns the last one was cut to `LAU`."""
+    lines = report(now(2), view(width))
+    titles = next(line for line in lines if line.startswith("TENANT"))
+    known = {"TENANT", "LEASE", "SHARE", "100%", "NOW", "10", "S", "GRANTED", "WAIT", "CAPPED",
+             "MEMORY", "LAUNCH/S", "COPY/S"}  # fmt: skip
+    assert {word for word in titles.split() if word.strip("-")} <= known
+    assert {"TENANT", "LEASE", "SHARE", "NOW"} <= set(titles.split())
+    if width >= 70:
+        assert {"GRANTED", "WAIT", "MEMORY"} <= set(titles.split())
+        assert "1G/2G" in lines[-1]
+
+
+def test_a_session_that_compiles_is_shown() -> None:
+    answer = now(2)
+    answer.leases[0].compiling = 1
+    answer.leases[0].share_1s_ppm = 0
+    answer.leases[1].compiling = 2
+    lines = report(answer, view(100))
+    assert "3 compiling" in lines[0]
+    (idle,) = [line for line in lines if "tenant-0" in line]
+    (busy,) = [line for line in lines if "tenant-1" in line]
+    assert " compile " in idle
+    assert " 55% " in busy
+
+
 def test_a_bar_shows_use_request_and_limit() -> None:
     ink = Ink(colour=False)
     assert ink.bar(20, 500_000, "green", (400_000, 700_000)) == "███████┃██···│······"

@@ -50,9 +50,24 @@ def loop_of(server: Server) -> int:
     (found,) = (
         pid
         for pid in {*server.children("python"), *server.children(Path(sys.executable).name)}
-        if b"rgpu_server.tokens" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        if _is_loop(pid)
     )
     return found
+
+
+def _is_loop(pid: int) -> bool:
+    try:
+        return b"rgpu_server.tokens" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False  # it has just ended
+
+
+def has_loop(server: Server) -> bool:
+    """True if the token loop is found among the server's processes."""
+    try:
+        return loop_of(server) > 0
+    except ValueError:
+        return False
 
 
 def descriptors(pid: int) -> int:
@@ -65,6 +80,7 @@ def nothing_is_left(server: Server, control: ControlClient) -> Iterator[None]:
     workers are gone.
     """
     assert server.process is not None
+    wait_until(lambda: has_loop(server))
     loop = loop_of(server)
 
     def held() -> tuple[int, ...]:

@@ -64,14 +64,14 @@ class Device:
             do.CheckAlive: self._check,
         }
 
-    def add(self, lease: str, share: Share, load: Load, at: int = 0) -> Worker:
+    def add(self, lease: str, share: Share, load: Load, at: int = 0, payer: str = "") -> Worker:
         worker = Worker(self, lease, load)
         self.workers[lease] = worker
-        self.at(at, self._start, worker, share)
+        self.at(at, self._start, worker, share, payer)
         return worker
 
-    def _start(self, worker: Worker, share: Share) -> None:
-        self.tell(on.Joined(worker.lease, share))
+    def _start(self, worker: Worker, share: Share, payer: str) -> None:
+        self.tell(on.Joined(worker.lease, share, payer))
         worker.load.start(self, worker)
 
     def at(self, time: int, what: Callable[..., None], *args: Any) -> None:

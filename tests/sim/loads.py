@@ -64,6 +64,17 @@ class Saturated(Load):
         return self.kernel if isinstance(self.kernel, int) else self.kernel()
 
 
+class Once(Load):
+    """Launches `count` kernels, and never another."""
+
+    def __init__(self, kernel: Duration, count: int = 1) -> None:
+        super().__init__(kernel)
+        self.count = count
+
+    def begin(self) -> None:
+        self.add(self.count)
+
+
 class Syncing(Load):
     """Launches `count` kernels, waits for them, works `gap` on the host, and again."""
 

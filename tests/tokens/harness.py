@@ -33,7 +33,7 @@ class Worker:
         self.slot = next(s for s in range(56) if s not in lease.slots)
         lease.slots.add(self.slot)
         lease.page.take(self.slot, session)
-        fds = (lease.page.fd, lease.page.signal_fd)
+        fds = tuple(lease.page.descriptors)
         self.process = subprocess.Popen(
             [sys.executable, str(WORKER), *map(str, (*fds, self.slot)), mode],
             pass_fds=fds,
@@ -154,7 +154,7 @@ class Loop:
 
     def lease(self, name: str, request: float = 0.0, limit: float = 1.0) -> Lease:
         lease = self.leases[name] = Lease(name, request, limit)
-        self.send(lease.message(), lease.page.fd, lease.page.signal_fd)
+        self.send(lease.message(), *lease.page.descriptors)
         return lease
 
     def worker(self, lease: Lease, mode: str = "greedy") -> Worker:

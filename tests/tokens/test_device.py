@@ -90,6 +90,38 @@ def test_a_pause_of_the_device_is_no_hand_over() -> None:
     assert first_slice(20 * MS) == 10 * MS
 
 
+def test_a_worker_that_says_it_had_drained_long_ago_pays_for_its_turn() -> None:
+    """It holds for a whole slice and says that its work was complete as it began."""
+    clock = Clock()
+    device = DeviceTokens(60_000 * MS, lambda session, sentence: None, clock=clock)
+    device.start()
+    liar, honest = (
+        join(device, clock, "liar", PPM // 10),
+        join(device, clock, "honest", PPM * 9 // 10),
+    )
+    used = {"liar": 0, "honest": 0}
+    for _ in range(2_000):
+        holder = device.holder
+        assert holder is not None
+        if holder.phase is not Phase.SLICE:
+            clock.now += 5 * MS
+            device.act(clock.now)
+            continue
+        begin, slice_ns = clock.now, holder.token.read().slice_ns
+        speak(holder, clock, active=holder.generation)
+        device.look(holder)
+        clock.now += slice_ns
+        drained = begin if holder is liar else clock.now
+        speak(holder, clock, spent=holder.generation, drained=drained)
+        device.look(holder)
+        used[holder.lease] += slice_ns
+    share = used["liar"] / sum(used.values())
+    # An eighth of each turn may be for nothing.
+    assert 0.09 <= share <= 0.1 * 8 / 7 + 0.005
+    for seat in (liar, honest):
+        seat.page.close()
+
+
 def test_a_longer_slice_is_the_same_grant() -> None:
     clock = Clock()
     device = DeviceTokens(60_000 * MS, lambda session, sentence: None, clock=clock)

@@ -12,15 +12,15 @@ endless   once it has a grant, one kernel that never ends (its gate still looks)
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import select
 import sys
 import time
 
 from rgpu_server.tokens.page import Phase, TokenView, native
+from rgpu_server.workers.pages import map_page
 
-SLOTS_OFFSET, SLOT_BYTES, BUSY_OFFSET = 1024, 128, 40
+SLOTS_OFFSET, SLOT_BYTES, BUSY_OFFSET = 4096 + 1024, 128, 40
 MS = 1_000_000
 NAMES = (
     "active_gen", "near_end_gen", "spent_gen", "wants", "kernel_us", "in_flight_ns", "alive_ns",
@@ -29,9 +29,8 @@ NAMES = (
 
 
 class Gate:
-    def __init__(self, page_fd: int, event_fd: int, slot: int) -> None:
-        self.memory = mmap.mmap(page_fd, 8192)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+    def __init__(self, grants_fd: int, usage_fd: int, event_fd: int, slot: int) -> None:
+        self.address = map_page(grants_fd, usage_fd, write_grants=False)
         self.token = TokenView(self.address)
         self.event_fd = event_fd
         self.slot = slot
@@ -125,4 +124,4 @@ def serve(gate: Gate, mode: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(Gate(*map(int, sys.argv[1:4])), sys.argv[4])
+    serve(Gate(*map(int, sys.argv[1:5])), sys.argv[5])

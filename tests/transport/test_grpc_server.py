@@ -17,7 +17,7 @@ import grpc
 import pytest
 from helpers import clients, pki
 from helpers.agent import GRPC, Agent
-from helpers.command import rgpu_command
+from helpers.command import run_rgpu as rgpu
 from helpers.server import Server, run_client
 from helpers.waiting import wait_until
 
@@ -26,6 +26,7 @@ from rgpu_common.wire.handshake import Handshake
 from rgpu_server.http2.server import Server as Gateway
 from rgpu_server.tunnel import bridge
 from rgpu_server.tunnel.callers import Callers
+from rgpu_server.tunnel.door import Door
 
 SUM = """
 import os
@@ -42,19 +43,6 @@ print("ok")
 def server() -> Iterator[Server]:
     with Server(*GRPC) as running:
         yield running
-
-
-def rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [rgpu_command(), *arguments],
-        env={**os.environ, **environment},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_all_addresses_of_both_families_may_be_named() -> None:
@@ -269,8 +257,9 @@ def test_changed_certificates_are_read_again(tmp_path: Path) -> None:
         assert rgpu(*here, **strange).returncode == 1
         for name in ("pem", "key"):
             shutil.copy(pki.folder() / "stranger" / f"server.{name}", tmp_path / f"s.{name}")
-        assert "emulated" in rgpu(*here, **strange).stdout
+        wait_until(lambda: "emulated" in rgpu(*here, **strange).stdout)
         (tmp_path / "s.pem").write_text("no certificate")
+        wait_until(lambda: any("the old certificates are kept" in line for line in server.log))
         assert "emulated" in rgpu(*here, **strange).stdout
 
 
@@ -439,13 +428,12 @@ def test_a_flood_of_streams_leaves_room(server: Server) -> None:
     wait_until(lambda: len(os.listdir(f"/proc/{gateway}/fd")) < 60)
 
 
-def test_a_call_of_the_api_that_never_sends_its_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_of_the_api_that_never_sends_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "FIRST_SECONDS", 0.1)
 
     async def hold_a_place() -> grpc.StatusCode:
-        api = bridge.ApiHandler(str(tmp_path / "inner"), Callers(None))
+        door = Door(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).detach())
+        api = bridge.ApiHandler(door, Callers(None))
         gateway = Gateway(lambda path: api.answer if api.answers(path) else None)
         listener = socket.create_server(("127.0.0.1", 0))
         gateway.listen(listener, None)
@@ -454,6 +442,7 @@ def test_a_call_of_the_api_that_never_sends_its_request(
             code: grpc.StatusCode = await call.code()
             assert await call.details() == "the call said nothing"
         await gateway.close()
+        door.close()
         return code
 
     assert asyncio.run(hold_a_place()) is grpc.StatusCode.DEADLINE_EXCEEDED

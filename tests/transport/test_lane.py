@@ -285,7 +285,7 @@ def test_nonsense_in_variables_is_said_and_passed_over(server: Server) -> None:
     )  # fmt: skip
     assert (code, output) == (0, "[0, 0]\n")
     log, others = errors.splitlines()
-    assert log.startswith("rgpu: RGPU_LOG=loud is not error, info or debug")
+    assert log.startswith("rgpu: RGPU_LOG=loud is not off, error, info or debug")
     assert others.startswith("rgpu: RGPU_PATHS: 'pigeon' is no address and passed over")
 
 

@@ -74,5 +74,19 @@ def test_limits_and_bounds(page: SharedPage) -> None:
     ]
 
 
+def test_a_slot_that_compiles_is_known_by_its_bit(page: SharedPage) -> None:
+    """What a worker writes, its bit of the word behind `freeing_bytes`."""
+    lib = library()
+    word = lib.rgpu_lease_grant_bytes() + 512 + 8 * lib.rgpu_lease_slots()
+    assert not lib.rgpu_lease_compiling(page.at, 5)
+    page.map[word : word + 8] = (1 << 5 | 1 << 7).to_bytes(8, "little")
+    assert lib.rgpu_lease_compiling(page.at, 5)
+    assert not lib.rgpu_lease_compiling(page.at, 6)
+    lib.rgpu_lease_clear_slot(page.at, 5)
+    assert not lib.rgpu_lease_compiling(page.at, 5)
+    assert lib.rgpu_lease_compiling(page.at, 7)
+    assert not lib.rgpu_lease_compiling(page.at, lib.rgpu_lease_slots())
+
+
 def test_a_page_that_is_none() -> None:
     assert not library().rgpu_lease_page_valid(bytes(library().rgpu_lease_page_bytes()))

@@ -34,6 +34,7 @@ FIELDS = [
     (Notice.CALLBACK, {"callback": U64}),
     (Notice.LOG, {"level": U32, "text": TEXT}),
     (Notice.ACK, {}),
+    (Notice.COMPILED, {"ns": U64, "name": TEXT}),
     (Control.BYE, {}),
     (Control.CANCEL, {"seq": U64}),
     (Control.PULL_DATA, {"pull": U64, "offset": U64}),

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 from rgpu_server.core.model import PPM
 from rgpu_server.core.tokens.actions import Refused
-from rgpu_server.core.tokens.units import PPB, Unit
+from rgpu_server.core.tokens.debt import Payer
+from rgpu_server.core.tokens.units import PPB
 from rgpu_server.core.tokens.windows import IntervalWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
+    from rgpu_server.core.tokens.clock import Clocks
     from rgpu_server.core.tokens.params import TokenParams
     from rgpu_server.core.tokens.share import Share
+    from rgpu_server.core.tokens.units import Unit
 
 
 class UnitBook:
@@ -22,7 +25,9 @@ class UnitBook:
     def __init__(self, params: TokenParams) -> None:
         self._params = params
         self._units: dict[str, Unit] = {}
-        self._debts: dict[str, Unit] = {}
+        self._payers: dict[str, Payer] = {}
+        # By payer: a lease that left with an empty cap bucket.
+        self._caps: dict[str, Unit] = {}
 
     def get(self, lease: str) -> Unit | None:
         return self._units.get(lease)
@@ -32,6 +37,11 @@ class UnitBook:
 
     def __len__(self) -> int:
         return len(self._units)
+
+    @property
+    def payers(self) -> Collection[Payer]:
+        """Those with leases here, and those whose leases left in debt."""
+        return self._payers.values()
 
     def requested_ppm(self) -> int:
         return sum(unit.share.request_ppm for unit in self)
@@ -44,49 +54,50 @@ class UnitBook:
             return None
         return Refused(lease, share.request_ppm, over, max(PPM - others, 0))
 
+    def payer(self, name: str, clocks: Clocks) -> Payer:
+        """The account of a payer, with what its earlier leases left unpaid."""
+        payer = self._payers.get(name)
+        if payer is None:
+            payer = self._payers[name] = Payer(name, clocks)
+        return payer
+
     def add(self, unit: Unit) -> None:
         self._units[unit.lease] = unit
+        unit.payer.leases += 1
 
     def remove(self, unit: Unit) -> None:
         if self._units.get(unit.lease) is unit:
             del self._units[unit.lease]
+            unit.payer.leases -= 1
 
-    def restore(self, unit: Unit, device_ns: int) -> None:
-        """A lease begins with what leases of its payer left unpaid, under whatever name.  One
-        without a request also with what another such lease of its payer owes now: its first
-        service costs nothing to ask for.  Wants the unit's rate to be set.
-        """
-        old = self._debts.pop(unit.payer, None)
-        owed = 0 if old is None else old.owed_by(device_ns)
-        if not unit.share.request_ppm:
-            poor = (u for u in self if u.payer == unit.payer and not u.share.request_ppm)
-            owed = max([owed, *(u.owed_by(device_ns) for u in poor if u is not unit)])
-        if owed:
-            unit.tag = max(unit.tag, device_ns + owed // unit.rate_ppb)
-        if old is None:
-            return
-        old.refill(unit.credit_at, self._params.bucket_ns)
-        unit.credit = min(unit.credit, old.credit)
-
-    def remember(self, unit: Unit, device_ns: int) -> None:
-        """Keeps what a lease that left still owes, so that coming back does not clear it."""
-        if unit.tag <= device_ns and unit.credit >= 0:
-            return
-        if len(self._debts) >= self._params.remembered_debts:
-            owing = {k: u for k, u in self._debts.items() if u.tag > device_ns}
-            least = sorted(owing, key=lambda k: owing[k].tag)[: len(owing) // 2]
-            self._debts = {k: u for k, u in owing.items() if k not in least}
-        old = self._debts.get(unit.payer)
+    def restore(self, unit: Unit) -> None:
+        """A lease goes on with the empty cap bucket that another one of its payer left behind."""
+        old = self._caps.pop(unit.payer.name, None)
         if old is not None:
-            owed = unit.owed_by(device_ns) + old.owed_by(device_ns)
-            unit.tag = device_ns + owed // unit.rate_ppb
             old.refill(unit.credit_at, self._params.bucket_ns)
             unit.credit = min(unit.credit, old.credit)
-        unit.window = IntervalWindow()
-        self._debts[unit.payer] = unit
+
+    def remember(self, unit: Unit, device_ns: int) -> None:
+        """A lease has left.  What it or its payer still owes is kept for the payer's next one."""
+        payer = unit.payer
+        if unit.credit < 0:
+            old = self._caps.get(payer.name)
+            if old is not None:
+                old.refill(unit.credit_at, self._params.bucket_ns)
+                unit.credit = min(unit.credit, old.credit)
+            unit.window = IntervalWindow()
+            self._caps[payer.name] = unit
+        if not (payer.leases or payer.name in self._caps or payer.owes(device_ns)):
+            del self._payers[payer.name]
+        absent = [p for p in self._payers.values() if not p.leases]
+        if len(absent) > self._params.remembered_debts:
+            absent.sort(key=lambda p: p.debt)
+            for least in absent[: len(absent) // 2]:
+                del self._payers[least.name]
+                self._caps.pop(least.name, None)
 
     def set_rates(self, device_ns: int) -> list[Unit]:
-        """Sets what each tag is charged by, and returns the units for which that changed.
+        """Sets what each tag and payer is charged by, and returns the units for which it changed.
 
         Best-effort leases share one floor.  With it the sum may pass the device, and then all
         rates shrink alike, so that tags never drift.  A tag that is ahead or behind keeps its
@@ -101,7 +112,21 @@ class UnitBook:
             rate = (part or params.floor_ppm * PPB // poor) // total or 1
             if rate == unit.rate_ppb:
                 continue
+            due = unit.due
+            unit.payer.uncount(unit)
             unit.tag = device_ns + (unit.tag - device_ns) * unit.rate_ppb // rate
             unit.rate_ppb = rate
+            if due:
+                unit.payer.count(unit)
             changed.append(unit)
+        self._sum_rates()
         return changed
+
+    def _sum_rates(self) -> None:
+        sums: dict[str, int] = {}
+        for unit in self:
+            sums[unit.payer.name] = sums.get(unit.payer.name, 0) + unit.rate_ppb
+        for name, rate in sums.items():
+            payer = self._payers[name]
+            payer.settle()
+            payer.rate_ppb = rate

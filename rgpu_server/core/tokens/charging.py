@@ -45,13 +45,10 @@ class Charges:
         else:
             holding.run_ns += held_ns
             use = busy_ns if holding.contended_at is None else held_ns
-            if holding.lent:
-                unit.lent_tag += use * PPM // unit.share.weight
-            else:
-                unit.tag += use * PPB // unit.rate_ppb
+            self._charge_tags(holding, use)
         if holding.contended_at is None or holding.ends_at is None:
             # Nobody kept it waiting, so it is owed no more than a sleeper.
-            unit.tag = max(unit.tag, clocks.device_ns - self.sleep_credit_ns())
+            unit.payer.forgo(unit, clocks.device_ns - self.sleep_credit_ns())
         unit.device_ns += busy_ns
         unit.held_ns += held_ns
         unit.window.add(now - held_ns, now, busy_ns)
@@ -60,6 +57,17 @@ class Charges:
             unit.credit -= min(busy_ns, now - unit.capped_since) * PPM
             unit.refill(now, self._params.bucket_ns)
         holding.since = now
+
+    def _charge_tags(self, holding: Holding, use_ns: int) -> None:
+        unit = holding.unit
+        tag = unit.tag + use_ns * PPB // unit.rate_ppb
+        if not holding.lent:
+            unit.payer.retag(unit, tag)
+            return
+        if holding.passed_on:
+            unit.payer.serve_lent(unit, tag)
+        if not holding.among_siblings:
+            unit.lent_tag += use_ns * PPM // unit.share.weight
 
     def _charge_run(self, holding: Holding, busy_ns: int, waited_ns: int) -> None:
         """A run until recall, of which another one waited for the last waited_ns.
@@ -71,9 +79,9 @@ class Charges:
         holding.run_ns += waited_ns
         came = self._clocks.device_ns - waited_ns
         paid = unit.tag + max(busy_ns - waited_ns, 0) * PPB // unit.rate_ppb
-        unit.tag = max(unit.tag, min(paid, came))
-        if unit.tag <= came:
-            unit.tag += waited_ns * PPB // unit.rate_ppb
+        unit.payer.forgo(unit, min(paid, came))
+        if unit.payer.claim(unit) <= came:
+            unit.payer.retag(unit, unit.tag + waited_ns * PPB // unit.rate_ppb)
         else:
             unit.lent_tag += waited_ns * PPM // unit.share.weight
 

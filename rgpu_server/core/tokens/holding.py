@@ -15,7 +15,9 @@ class Holding:
     """granted_at: the Grant, from which the least hold counts; an Extend does not move it.
     since: the start of what has not been charged yet.  run_ns: what has been, in this slice.
     ends_at: when a finite slice is over, None in a run until recall.
-    lent: nobody was owed when it was picked.  contended_at: since when another one waits.
+    lent: nobody was owed when it was picked.  passed_on: its payer got what is lent, and gave it to
+    this lease, which is behind its own request.  among_siblings: only leases of the same payer
+    waited then.  contended_at: since when another one waits.
     recall_at: the earliest recall sent.  silent_at: when to do something about its silence.
     asked: its supervisor has been asked whether it lives.
     """
@@ -27,6 +29,8 @@ class Holding:
     ends_at: int | None
     lent: bool
     contended_at: int | None
+    passed_on: bool = False
+    among_siblings: bool = False
     run_ns: int = 0
     recall_at: int | None = None
     silent_at: int | None = None

@@ -134,16 +134,18 @@ class TokenScheduler:
         self._book.add(unit)
         self._queues.resize(len(self._book))
         self._spread_rates(now)
-        self._book.restore(unit, self._device_now(now))
+        self._book.restore(unit)
         if unit.share != event.share:
             self._reshape(unit, event.share, now)
 
     def _new_unit(self, event: on.Joined, now: int) -> Unit:
         self._serial += 1
         level = self._levels.get(event.share.priority, 0)
+        payer = self._book.payer(event.payer or event.lease, self._clocks)
+        payer.serial = self._serial
         return Unit(
             event.lease,
-            event.payer or event.lease,
+            payer,
             event.share,
             tag=self._device_now(now),
             lent_tag=level,
@@ -212,6 +214,9 @@ class TokenScheduler:
         for unit in self._book.set_rates(self._device_now(now)):
             if unit.state is State.READY:
                 self._enqueue(unit, now)
+        for payer in self._book.payers:
+            # Where the rates of some leases changed, others of their payer may be served earlier.
+            self._queues.offer(payer)
 
     # Leases want and do not want
 
@@ -254,7 +259,8 @@ class TokenScheduler:
         if unit.paused or (out is not None and out.unit is unit):
             return
         owed_from = self._device_now(now) - self._charges.sleep_credit_ns()
-        unit.tag = max(unit.tag, owed_from)
+        unit.payer.settle()
+        unit.tag = max(unit.tag, owed_from, unit.payer.spent_until)
         unit.lent_tag = max(unit.lent_tag, self._levels.get(unit.share.priority, 0))
         self._enqueue(unit, now)
         if unit.state is State.READY and self._holding is not None:
@@ -306,7 +312,7 @@ class TokenScheduler:
         if unit.wants and not unit.paused:
             self._enqueue(unit, now)
         else:
-            unit.enter(State.OFF, now)
+            self._dequeue(unit, now)
 
     def _progressed(self, event: on.Progressed, now: int) -> None:
         holding = self._holding
@@ -345,7 +351,7 @@ class TokenScheduler:
         unit = holding.unit
         self._holding, self._fencing = None, holding
         unit.wants = False
-        unit.enter(State.OFF, now)
+        self._dequeue(unit, now)
         self._out.append(do.Fence(unit.lease, holding.gen))
 
     def _fenced(self, event: on.Fenced, now: int) -> None:
@@ -428,6 +434,7 @@ class TokenScheduler:
         queues.push_ready(unit)
 
     def _dequeue(self, unit: Unit, now: int) -> None:
+        unit.payer.sleep(unit)
         self._queues.leave(unit)
         unit.enter(State.OFF, now)
 
@@ -437,26 +444,33 @@ class TokenScheduler:
         """
         back, self._back = self._back, None
         queues, clocks = self._queues, self._clocks
-        unit = queues.owed()
-        if unit is None:
+        payer = queues.first()
+        if payer is None:
             if clocks.idle_since is None:
                 clocks.idle_since = now
             return
         clocks.idle_since = None
-        lent = unit.tag > clocks.device_ns
+        unit = payer.waiting.first()
+        lent, passed_on = payer.opens > clocks.device_ns, None
         if lent:
             unit = queues.lent() or unit
             self._raise_level(unit)
-        queues.leave(unit)
+            passed_on = unit.payer.waiting.due
+        unit = passed_on or unit
+        among_siblings = queues.ready == unit.payer.waiting.count
+        queues.take(unit)
         unit.enter(State.HOLDING, now)
-        self._hand_over(unit, lent, back, now)
+        holding = self._hand_over(unit, lent, back, now)
+        holding.passed_on = passed_on is not None
+        holding.among_siblings = among_siblings and holding.passed_on
+        queues.offer(unit.payer)
 
     def _raise_level(self, unit: Unit) -> None:
         """Surplus of its priority has reached its lent tag."""
         level = self._levels.get(unit.share.priority, 0)
         self._levels[unit.share.priority] = max(level, unit.lent_tag)
 
-    def _hand_over(self, unit: Unit, lent: bool, back: Holding | None, now: int) -> None:
+    def _hand_over(self, unit: Unit, lent: bool, back: Holding | None, now: int) -> Holding:
         self._clocks.jumped = False
         contended = self._queues.ready > 0
         until_recall = not contended and not unit.capped
@@ -468,7 +482,7 @@ class TokenScheduler:
             self._gen = gen = self._gen + 1
             granted_at = now
             self._serial += 1
-            unit.serial = self._serial
+            unit.serial = unit.payer.serial = self._serial
             unit.grants += 1
         ends_at = None if until_recall else now + slice_ns
         since = now if contended else None
@@ -477,6 +491,7 @@ class TokenScheduler:
             holding.silent_at = ends_at + patience(self.params, holding)
         make = do.Extend if again else do.Grant
         self._out.append(make(unit.lease, gen, slice_ns, until_recall))
+        return holding
 
     def _contend(self, holding: Holding, unit: Unit, now: int) -> None:
         """A unit begins to wait for a holder that may be cut for it."""

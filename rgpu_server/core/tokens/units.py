@@ -10,6 +10,7 @@ from rgpu_server.core.model import PPM
 from rgpu_server.core.tokens.windows import IntervalWindow
 
 if TYPE_CHECKING:
+    from rgpu_server.core.tokens.debt import Payer
     from rgpu_server.core.tokens.share import Share
 
 PPB = 1_000_000_000
@@ -28,7 +29,7 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """payer: who has to work off what it owes when it is gone.
+    """payer: who has to work off what it owes.  due: the payer counts it among its due leases.
     rate_ppb: the share that the tag is charged by, never 0.
     tag: device clock up to which the request has been served; behind the clock means owed.
     lent_tag: the same for surplus, per weight, in device ns x PPM.
@@ -40,7 +41,7 @@ class Unit:
     """
 
     lease: str
-    payer: str
+    payer: Payer
     share: Share
     tag: int
     lent_tag: int
@@ -56,6 +57,7 @@ class Unit:
     wants: bool = False
     paused: bool = False
     gone: bool = False
+    due: bool = False
     state: State = State.OFF
     version: int = 0
     grants: int = 0
@@ -64,10 +66,6 @@ class Unit:
     waiting_ns: int = 0
     throttled_ns: int = 0
     window: IntervalWindow = field(default_factory=IntervalWindow)
-
-    def owed_by(self, device_ns: int) -> int:
-        """Device time that it has had too much, x PPB."""
-        return max(self.tag - device_ns, 0) * self.rate_ppb
 
     @property
     def capped(self) -> bool:

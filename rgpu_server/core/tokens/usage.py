@@ -40,7 +40,7 @@ class Usage:
 def usage_of(unit: Unit, now: int, device_ns: int, sleep_credit_ns: int) -> Usage:
     """The totals of a unit, with the state that it is in now counted up to now."""
     lasting = now - unit.since
-    behind = device_ns - unit.tag
+    behind = device_ns - unit.payer.claim(unit)
     if unit.state in (State.OFF, State.THROTTLED):
         behind = min(behind, sleep_credit_ns)
     return Usage(

@@ -1,0 +1,134 @@
+"""Which devices a server offers when nobody names any: the GPUs of its machine, else the emulated
+device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from rgpu_common.errors import DeviceError, MissingPartError
+from rgpu_server.driver_probe import ask_driver
+from rgpu_server.workers.binary import cuda_library
+
+MOST_GPUS = 16
+# One entry for each GPU that NVIDIA's kernel module has found.
+_KERNEL_LIST = Path("/proc/driver/nvidia/gpus")
+_INSTALL = (
+    "python -m pip install 'rgpu-cuda[server,emu]' (in the repository: python -m pip install "
+    "'.[server,emu]')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a look at the machine found.
+
+    usable: GPUs that NVIDIA's driver library can use.  reason: why there are none, as a sentence's
+    end.  seen: GPUs that the machine has, whether or not they can be used.
+    """
+
+    usable: int
+    reason: str
+    seen: int
+    has_compiler: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """devices: as `--device` takes them.  why: a sentence for the log."""
+
+    devices: tuple[str, ...]
+    why: str
+
+
+def choose_devices(machine: Machine) -> Chosen:
+    """Returns what is served.
+
+    Raises:
+        DeviceError: there are GPUs and none can be used: an emulated device in their place would
+            surprise whoever waits for them.
+        MissingPartError: there is no GPU, and nothing that the emulated device could compile with.
+    """
+    if machine.usable:
+        devices = tuple(f"cuda:{number}" for number in range(min(machine.usable, MOST_GPUS)))
+        return Chosen(
+            devices, f"no device is named, so what is served is the {_count(len(devices))} here"
+        )
+    if machine.seen:
+        raise DeviceError(
+            f"this machine has {_count(machine.seen)}, and NVIDIA's driver cannot use "
+            f"{'it' if machine.seen == 1 else 'them'}: {machine.reason}; see whether `nvidia-smi` "
+            "works, or serve an emulated device with --device emulated"
+        )
+    if not machine.has_compiler:
+        raise MissingPartError(
+            f"this machine has no GPU ({machine.reason}), and the emulated device, which would "
+            f"take its place, needs llvmlite: {_INSTALL}"
+        )
+    why = f"no device is named and there is no GPU ({machine.reason})"
+    return Chosen(("emulated",), f"{why}, so what is served is an emulated device")
+
+
+def look_for_devices() -> Chosen:
+    """Looks at this machine; errors as `choose_devices`."""
+    usable, reason = _usable_gpus()
+    seen = max(usable, _listed_gpus(), _managed_gpus())
+    return choose_devices(Machine(usable, reason, seen, has_compiler()))
+
+
+def has_compiler() -> bool:
+    """True if what compiles for the emulated device is installed."""
+    try:
+        return find_spec("llvmlite") is not None
+    except ValueError:
+        return False
+
+
+def check_compiler() -> None:
+    """MissingPartError unless kernels can be compiled for an emulated device."""
+    if not has_compiler():
+        raise MissingPartError(f"an emulated device needs llvmlite: {_INSTALL}")
+
+
+def _usable_gpus() -> tuple[int, str]:
+    """How many GPUs NVIDIA's driver library offers, and why there are none."""
+    try:
+        library = cuda_library()
+    except DeviceError:
+        return 0, "NVIDIA's driver library libcuda.so.1 was not found"
+    answer = ask_driver(library)
+    if answer is None:
+        return 0, f"{library} does not answer"
+    if "error" in answer:
+        return 0, str(answer["error"])
+    count = int(answer["count"])
+    return count, "" if count else f"{library} finds none"
+
+
+def _listed_gpus() -> int:
+    try:
+        return sum(1 for _ in _KERNEL_LIST.iterdir())
+    except OSError:
+        return 0
+
+
+def _managed_gpus() -> int:
+    """How many GPUs NVIDIA's management library knows; 0 where it is not there."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # its own error classes come with it
+        return 0
+    try:
+        return int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _count(gpus: int) -> str:
+    return "1 GPU" if gpus == 1 else f"{gpus} GPUs"

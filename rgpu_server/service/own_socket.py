@@ -1,0 +1,96 @@
+"""The Unix socket that every server opens, so that programs of its machine get shared memory
+without being told where it is: a server says it to whoever asks at its port.
+
+Everybody on the machine may connect, as everybody may connect to 127.0.0.1; here the kernel says
+who it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgpu_common.unix import answers, bind_unix
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+log = logging.getLogger("rgpu.door")
+
+_TRIES = 100
+_TRY_SECONDS = 0.02
+_BACKLOG = 512
+
+
+def own_socket_path(port: int) -> Path:
+    """Returns where the socket of this user's server with that port lies.  Nobody else can put
+    anything there, or, in /tmp, replace what lies there.
+    """
+    if os.geteuid() == 0 and os.access("/run", os.W_OK):
+        return Path(f"/run/rgpu-{port}.sock")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / f"rgpu-{port}.sock"
+    return Path(f"/tmp/rgpu-{os.geteuid()}-{port}.sock")
+
+
+def open_own_socket(path: Path, lock: Path) -> socket.socket | None:
+    """Returns a socket that listens at `path`; None, with a line in the log, if that cannot be:
+    the server goes on without it.  A living server keeps its socket.
+
+    lock: a folder of this user's.  Servers that start at the same time come one after the other,
+    since one that has bound its socket and does not listen yet looks like a dead one.
+    """
+    try:
+        with _alone(lock):
+            _sweep(path)
+            listener = bind_unix(str(path))
+            try:
+                path.chmod(0o666)
+                listener.listen(_BACKLOG)
+            except OSError:
+                listener.close()
+                path.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        log.warning(
+            "programs of this machine get no shared memory unasked: %s cannot be opened (%s); "
+            "--listen unix:/PATH names another place, --no-socket does without",
+            path,
+            error.strerror or error,
+        )
+        return None
+    return listener
+
+
+def _sweep(path: Path) -> None:
+    """Removes the sockets that servers of this user left which were killed."""
+    before_port = path.stem.rpartition("-")[0]
+    for left in path.parent.glob(f"{before_port}-*.sock"):
+        with contextlib.suppress(OSError):
+            mine = left.is_socket() and left.stat().st_uid == os.geteuid()
+            if left != path and mine and not answers(str(left)):
+                left.unlink()
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Holds the lock of `folder`; BlockingIOError if another server holds it for too long."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _ in range(_TRIES):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(_TRY_SECONDS)
+        else:
+            raise BlockingIOError(0, "another server is starting and does not come to an end")
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""Memory cgroups of workers, in folders that look like the kernel's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rgpu_common.errors import DeviceError
+from rgpu_server.workers.groups import (
+    DRIVER_OVERHEAD_BYTES,
+    OVERHEAD_BYTES,
+    THREAD_BYTES,
+    MemoryGroup,
+    MemoryGroups,
+    ceiling_bytes,
+    describe,
+    open_groups,
+)
+
+GIB = 1 << 30
+NONE_V1 = "9223372036854771712\n"
+
+
+def parent(folder: Path, *, v2: bool) -> Path:
+    """A delegated cgroup."""
+    if v2:
+        (folder / "cgroup.subtree_control").write_text("cpu\n")
+    else:
+        (folder / "memory.limit_in_bytes").write_text(NONE_V1)
+    return folder
+
+
+def group(folder: Path, pid: int, *, v2: bool) -> Path:
+    """What the kernel makes of a new folder there."""
+    made = folder / f"rgpu-worker-{pid}"
+    made.mkdir()
+    (made / "cgroup.procs").write_text("")
+    if v2:
+        (made / "memory.max").write_text("max\n")
+        (made / "memory.swap.max").write_text("max\n")
+        (made / "memory.events").write_text("low 0\noom 0\noom_kill 0\n")
+    else:
+        (made / "memory.limit_in_bytes").write_text(NONE_V1)
+        (made / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
+    return made
+
+
+@pytest.mark.parametrize("v2", [True, False])
+def test_a_worker_gets_a_ceiling_that_is_only_raised(tmp_path: Path, v2: bool) -> None:
+    groups = open_groups(str(parent(tmp_path, v2=v2)))
+    assert groups is not None
+    if v2:
+        assert "+memory" in (tmp_path / "cgroup.subtree_control").read_text()
+    made = group(tmp_path, 77, v2=v2)
+    mine = groups.add(77)
+    assert mine is not None
+    assert (made / "cgroup.procs").read_text() == "77"
+    ceiling = made / ("memory.max" if v2 else "memory.limit_in_bytes")
+    for wanted, there in ((GIB, GIB), (4 * GIB, 4 * GIB), (2 * GIB, 4 * GIB)):
+        mine.limit(wanted)
+        assert int(ceiling.read_text()) == there
+    assert not mine.killed()
+    events = made / ("memory.events" if v2 else "memory.oom_control")
+    events.write_text(events.read_text().replace("oom_kill 0", "oom_kill 1"))
+    assert mine.killed()
+    assert groups.of(77) == mine
+    assert groups.of(78) is None
+
+
+def test_what_a_worker_may_hold() -> None:
+    threads = len(os.sched_getaffinity(0))
+    assert ceiling_bytes(GIB, emulated=True) == GIB + OVERHEAD_BYTES + threads * THREAD_BYTES
+    assert ceiling_bytes(GIB, emulated=False) == GIB + DRIVER_OVERHEAD_BYTES
+
+
+def test_a_group_that_cannot_be_made_is_none(tmp_path: Path) -> None:
+    assert MemoryGroups(tmp_path / "gone").add(5) is None
+    assert MemoryGroups(tmp_path).add(5) is None, "no cgroup.procs appears in a plain folder"
+    assert not (tmp_path / "rgpu-worker-5").exists()
+    MemoryGroup(tmp_path / "gone").remove()
+
+
+def test_a_folder_that_is_no_cgroup_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match=r"workers.cgroup: .* cannot be used"):
+        open_groups(str(tmp_path))
+    assert open_groups("off") is None
+
+
+def test_only_a_delegated_folder_is_taken_unasked(tmp_path: Path) -> None:
+    assert open_groups("auto", "0::/system.slice/nowhere.service/server\n") is None
+    assert open_groups("auto", "4:memory:/elsewhere\n") is None
+    assert "private memory only" in describe(None, emulated=True)
+    assert str(tmp_path) in describe(MemoryGroups(tmp_path), emulated=True)
+
+
+def test_what_ended_workers_left_is_swept(tmp_path: Path) -> None:
+    (tmp_path / "rgpu-worker-9").mkdir()
+    (tmp_path / "other").mkdir()
+    open_groups(str(parent(tmp_path, v2=True)))
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["other"]
+
+
+@pytest.mark.skipif(
+    "RGPU_TEST_CGROUP" not in os.environ,
+    reason="RGPU_TEST_CGROUP names no cgroup that these tests may use",
+)
+def test_the_system_holds_the_ceiling() -> None:
+    groups = open_groups(os.environ["RGPU_TEST_CGROUP"])
+    assert groups is not None
+    take = "import sys; sys.stdin.readline(); x = bytearray(512 << 20)"
+    process = subprocess.Popen([sys.executable, "-c", take], stdin=subprocess.PIPE)
+    mine = groups.add(process.pid)
+    assert mine is not None
+    mine.limit(128 << 20)
+    process.communicate(b"\n", timeout=60)
+    assert process.returncode == -9
+    assert mine.killed()
+    mine.remove()
+    assert groups.of(process.pid) is None

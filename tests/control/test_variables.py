@@ -1,0 +1,99 @@
+"""Variables of the environment: misspelt ones are said, and every one that is read is known."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from helpers import clients
+from helpers.command import rgpu_command
+from helpers.server import Server
+
+from rgpu_common.variables import KNOWN, meant_by, misspelt
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_common", "rgpu_emu", "rgpu_server")
+# Names of macros, and a prefix that code puts names behind.
+_NO_VARIABLES = re.compile(
+    r"RGPU_(EXPORT|FIND|UNARY|BINARY|ABI|ENUM_\w+|CUDA_ABI\w*|RELEASE|TLS_)?"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("RGPU_MEMROY", "RGPU_MEMORY"), ("RGPU_MEM", "RGPU_MEMORY"), ("RGPU_SEVER", "RGPU_SERVER"),
+        ("RGPU_TOKENFILE", "RGPU_TOKEN_FILE"), ("RGPU_SHARES", "RGPU_SHARE"),
+        ("RGPU_SERVER", None), ("RGPU_EMU_MEMORY", None), ("RGPU_AGENT", None),
+        ("RGPU_NODE", None), ("RGPU_SECRETS", None), ("PATH", None), ("rgpu_memroy", None),
+    ],
+)  # fmt: skip
+def test_a_misspelt_variable_is_told_from_somebody_elses(name: str, meant: str | None) -> None:
+    assert meant_by(name) == meant
+
+
+def test_a_misspelt_variable_is_said_with_the_closest_known_name() -> None:
+    assert misspelt({"RGPU_SEVER": "a", "RGPU_MEMORY": "1GiB", "HOME": "/"}) == [
+        "RGPU_SEVER is no variable of rgpu and changes nothing: did you mean RGPU_SERVER?"
+    ]
+
+
+def test_every_variable_that_the_code_reads_is_known() -> None:
+    named = set()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*"):
+            if path.suffix in (".py", ".cc", ".h") and "tests" not in path.parts:
+                named |= set(re.findall(r'"(RGPU_[A-Z_]+)[="]', path.read_text()))
+    read = {name for name in named if not _NO_VARIABLES.fullmatch(name)}
+    assert "RGPU_SERVER" in read
+    assert {name for name in read if meant_by(name) is not None} == set()
+    written = (ROOT / "docs/reference/client.md").read_text()
+    written += (ROOT / "docs/reference/server.md").read_text()
+    assert {name for name in KNOWN if name not in written} == set()
+
+
+def test_run_connect_and_serve_say_a_misspelt_variable_once() -> None:
+    wrong = {"RGPU_MEMROY": "1GiB"}
+    sentence = "rgpu: RGPU_MEMROY is no variable of rgpu and changes nothing: did you mean"
+    program = "import rgpu_client; rgpu_client.connect(); rgpu_client.connect()"
+    with Server(**wrong) as server:
+        assert sum(line.startswith(sentence) for line in server.log) == 1
+        variables = clients.environment(server.tcp, **wrong)
+        for command in (
+            [sys.executable, "-c", program],
+            [rgpu_command(), "run", "--", sys.executable, "-c", program],
+        ):
+            ended = subprocess.run(
+                command, env=variables, cwd="/", capture_output=True, text=True, timeout=60,
+                check=True,
+            )  # fmt: skip
+            lines = io.StringIO(ended.stderr).readlines()
+            assert sum(line.startswith(sentence) for line in lines) == 1, ended.stderr
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_says_that_it_is_typed(package: str) -> None:
+    assert (files(package) / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("form", ["{}", "tcp:{}", "tls:{}"])
+def test_a_server_without_a_port_is_at_7700(form: str) -> None:
+    """Nobody listens at an address of this machine that nothing else uses."""
+    address = form.format("127.93.17.211")
+    variables = {**clients.environment(address), "RGPU_LOG": "error"}
+    where = "127.93.17.211:7700"
+    for command in (
+        [sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"],
+        [rgpu_command(), "devices"],
+        [rgpu_command(), "top", "--once"],
+        [rgpu_command(), "probe", address],
+    ):
+        ended = subprocess.run(
+            command, env=variables, cwd="/", capture_output=True, text=True, timeout=60, check=False
+        )
+        assert f"nothing listens at {where}" in ended.stderr, (command, ended.stderr)
