@@ -252,10 +252,11 @@ LIMITS = (
     ("places", 64, "probes at a time"),
     ("places-per-peer", 32, "of them from one address"),
     ("burst", 256, "probes of one address after a pause; then 20 a second"),
+    ("bytes-per-second", 512_000_000, "bytes that all probes together may move in the long run"),
     ("idle-ms", 2000, "milliseconds without a byte until a probe is given up"),
     ("time-ms", 15000, "milliseconds that a probe may take in all"),
 )
-_MOST = 1_000_000
+_MOST = 1_000_000_000
 
 
 def _count(text: str) -> int:

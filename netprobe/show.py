@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from netprobe.choice import LOCAL, scheme_of
 from netprobe.cost import Workload, cost
+from netprobe.explain import contradictions
 from netprobe.record import to_plain
 from rgpu_common.tables import table
 from rgpu_common.units import format_seconds
@@ -84,6 +85,8 @@ def notes(survey: Survey, proxies: Sequence[str], workload: Workload) -> list[st
     lines += legend(survey.paths)
     lines += [f"A proxy is set, which only grpc: paths use: {proxy}." for proxy in proxies]
     lines.append(verdict(survey.choice))
+    why = contradictions(survey.paths, survey.choice, workload, found.same_host)
+    lines += [f"{sentence}." for sentence in why]
     return lines
 
 

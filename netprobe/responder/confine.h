@@ -1,9 +1,12 @@
 #pragma once
 
+#include <string>
+
 namespace netprobe {
 
-// The responder reads what strangers send: it gives up what it does not need.  False: this system
-// offers no filter for system calls; the rest holds.
-bool Confine();
+// The responder reads what strangers send: it gives up its user, if that is root, all capabilities,
+// and every system call that is not on a short list.  Returns what the machine did not allow, as
+// one line (rgpu::confine::Report; "" = everything).
+std::string Confine();
 
 }  // namespace netprobe

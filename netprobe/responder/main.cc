@@ -1,6 +1,7 @@
 // netprobe-responder: answers probes on connections that it is given or accepts.
 //
-//   netprobe-responder --control-fd N ...    a daemon passes it connections, and closes N to end it
+//   netprobe-responder --control-fd N ...    a daemon passes it connections, and closes N to end
+//                                            it; the daemon is told "isolation REPORT" first
 //   netprobe-responder --listen-fd N ...     `netprobe listen`; until a signal
 //
 // Both: --server HEX --nonce HEX --host HEX (who this is) and --endpoint URI (any number).
@@ -19,6 +20,7 @@
 #include "netprobe/responder/confine.h"
 #include "netprobe/responder/responder.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/confine/rights.h"
 #include "rgpu_common/native/wire/text.h"
 
 namespace {
@@ -75,6 +77,8 @@ bool SetNumber(Options* options, const char* name, const char* value) {
     options->bounds.each.time_ms = static_cast<int>(word);
   } else if (std::strcmp(name, "--burst") == 0) {
     options->bounds.burst_probes = word;
+  } else if (std::strcmp(name, "--bytes-per-second") == 0) {
+    options->bounds.SetRate(word);
   } else {
     return false;
   }
@@ -163,6 +167,23 @@ int Run(const Options& options) {
   }
 }
 
+// A daemon judges the report itself.  `netprobe listen` starts this process without one: then only
+// a missing user of its own is accepted, since whoever starts it need not be able to change users.
+bool SayIsolation(const Options& options, const std::string& report) {
+  if (options.control_fd >= 0) {
+    return rgpu::base::SendMessage(options.control_fd, ("isolation\t" + report).data(),
+                                   report.size() + std::strlen("isolation\t"));
+  }
+  if (report.empty()) return true;
+  const std::string own_user = std::string(rgpu::confine::kOwnUser) + ": ";
+  const bool enough = report.starts_with(own_user) && report.find("; ") == std::string::npos;
+  std::fprintf(stderr, "netprobe: %s (%s)\n",
+               enough ? "the responder runs as root, without capabilities"
+                      : "this system does not let the responder give up its rights",
+               report.c_str());
+  return enough;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -175,8 +196,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   if (options.control_fd >= 0) std::signal(SIGINT, SIG_IGN);  // the daemon ends it
   for (const int fd : options.listen_fds) rgpu::base::SetNonBlocking(fd, true);
-  if (!netprobe::Confine()) {
-    rgpu::base::Log(rgpu::base::Level::kInfo, "system calls are not filtered here");
-  }
+  const std::string report = netprobe::Confine();
+  if (!SayIsolation(options, report)) return 1;
   return Run(options);
 }

@@ -34,13 +34,17 @@ PeerBook::Account& PeerBook::Find(const std::string& peer, uint64_t now_ns) {
     if (peers_.size() >= kMaxPeers) Forget(now_ns);
     return peers_[peer] = {bounds_.burst_probes, bounds_.burst_bytes, now_ns};
   }
-  Account& account = found->second;
-  const double seconds = static_cast<double>(now_ns - account.at_ns) / 1e9;
-  account.at_ns = now_ns;
-  account.probes =
-      std::min(bounds_.burst_probes, account.probes + seconds * bounds_.probes_per_second);
-  account.bytes = std::min(bounds_.burst_bytes, account.bytes + seconds * bounds_.bytes_per_second);
-  return account;
+  Refill(&found->second, 1, now_ns);
+  return found->second;
+}
+
+void PeerBook::Refill(Account* account, double times, uint64_t now_ns) const {
+  const double seconds = static_cast<double>(now_ns - account->at_ns) / 1e9 * times;
+  account->at_ns = now_ns;
+  account->probes =
+      std::min(times * bounds_.burst_probes, account->probes + seconds * bounds_.probes_per_second);
+  account->bytes =
+      std::min(times * bounds_.burst_bytes, account->bytes + seconds * bounds_.bytes_per_second);
 }
 
 // Who has been quiet for long has a full account anyway; the quietest goes if nobody has.
@@ -60,12 +64,19 @@ bool PeerBook::Open(const std::string& peer, uint64_t now_ns) {
   return true;
 }
 
-bool PeerBook::Charge(const std::string& peer, int64_t bytes, uint64_t now_ns) {
+bool PeerBook::Charge(const std::string& peer, uint64_t bytes, uint64_t now_ns) {
   Account& account = Find(peer, now_ns);
+  Refill(&all_, bounds_.peers, now_ns);
   const auto amount = static_cast<double>(bytes);
-  if (account.bytes < amount) return false;
+  if (account.bytes < amount || all_.bytes < amount) return false;
   account.bytes -= amount;
+  all_.bytes -= amount;
   return true;
+}
+
+void PeerBook::GiveBack(const std::string& peer, uint64_t bytes, uint64_t now_ns) {
+  Find(peer, now_ns).bytes += static_cast<double>(bytes);
+  all_.bytes += static_cast<double>(bytes);
 }
 
 struct Responder::Guest {
@@ -111,7 +122,9 @@ void Responder::Take(UniqueFd socket, const std::string& name, std::vector<uint8
   guest->started_ns = NowNs();
   const auto charge = [this, raw = guest.get()](int64_t bytes) {
     const std::lock_guard lock(mutex_);
-    return book_.Charge(raw->peer, bytes, NowNs());
+    if (bytes >= 0) return book_.Charge(raw->peer, static_cast<uint64_t>(bytes), NowNs());
+    book_.GiveBack(raw->peer, static_cast<uint64_t>(-bytes), NowNs());
+    return true;
   };
   guest->session =
       std::make_unique<rgpu::probe::Session>(guest->connection.get(), offer_, bounds_.each, charge);

@@ -23,18 +23,30 @@ struct Bounds {
   double probes_per_second = 20;
   double burst_bytes = 2e9;
   double bytes_per_second = 128e6;
+  // All peers together: this many times what one peer may move.
+  double peers = 4;
   rgpu::probe::Limits each = {};
+
+  // `rate`: bytes per second of all peers together.  A burst is 16 seconds of it.
+  void SetRate(double rate) {
+    bytes_per_second = rate / peers;
+    burst_bytes = 16 * bytes_per_second;
+  }
 };
 
-// Who asked how often, so that one peer does not use up the responder.  Knows the clock only by
-// what it is told.
+// Counts the probes and bytes of each peer, and the bytes of all peers together, so that neither
+// one peer nor many use up the network of the server.  The caller says what time it is.
 class PeerBook {
  public:
-  explicit PeerBook(const Bounds& bounds) : bounds_(bounds) {}
-  // False: too many probes of this peer.
+  explicit PeerBook(const Bounds& bounds)
+      : bounds_(bounds), all_({0, bounds.peers * bounds.burst_bytes, 0}) {}
+  // False: this peer has opened too many probes.
   bool Open(const std::string& peer, uint64_t now_ns);
-  // Negative: what was charged and not used.
-  bool Charge(const std::string& peer, int64_t bytes, uint64_t now_ns);
+  // Takes `bytes` from what the peer, and all peers together, may move.  False: there is too little
+  // left, and nothing is taken.
+  bool Charge(const std::string& peer, uint64_t bytes, uint64_t now_ns);
+  // Gives back bytes that were charged and not moved.
+  void GiveBack(const std::string& peer, uint64_t bytes, uint64_t now_ns);
   size_t size() const { return peers_.size(); }
 
  private:
@@ -44,10 +56,13 @@ class PeerBook {
     uint64_t at_ns = 0;
   };
   Account& Find(const std::string& peer, uint64_t now_ns);
+  // Adds what has become free since the account was looked at last; `times`: of how many peers.
+  void Refill(Account* account, double times, uint64_t now_ns) const;
   void Forget(uint64_t now_ns);
 
   const Bounds bounds_;
   std::map<std::string, Account> peers_;
+  Account all_;
 };
 
 class Responder {

@@ -50,13 +50,13 @@ def answer(one: socket.socket) -> tuple[int, bytes] | None:
 
 
 def receive(one: socket.socket, count: int) -> bytes:
-    data = b""
+    data = bytearray()
     try:
         while len(data) < count and (piece := one.recv(count - len(data))):
             data += piece
     except ConnectionResetError:
         pass
-    return data
+    return bytes(data)
 
 
 def refusal(one: socket.socket) -> str:
@@ -270,6 +270,33 @@ def test_too_many_probes_of_one_peer(listen: Listen) -> None:
         with pytest.raises(RgpuError, match="probed too often"):
             Line(responder.tcp)
         Line(responder.unix).close()
+
+
+def take_trains(responder: Listening, source: str) -> int:
+    """Asks for trains of 16 MiB and takes them, until the responder refuses one; returns bytes."""
+    taken = 0
+    with connect(responder, REQUEST, source) as one:
+        assert answer(one)
+        while True:
+            one.sendall(order(3, 1 << 20, 16 * MIB))
+            header = parse_header(receive(one, HEADER_BYTES))
+            while header.opcode == Handshake.PROBE:
+                taken += len(receive(one, header.bulk_bytes))
+                if not header.flags & Flags.MORE:
+                    break
+                header = parse_header(receive(one, HEADER_BYTES))
+            if header.opcode == Handshake.REFUSED:
+                return taken
+
+
+def test_many_peers_together_have_a_bound(listen: Listen) -> None:
+    rate = 16 * MIB
+    with listen("bytes-per-second", str(rate)) as responder:
+        started = time.monotonic()
+        taken = sum(take_trains(responder, f"127.0.1.{n}") for n in range(1, 13))
+        seconds = time.monotonic() - started
+    # Each of the twelve may have 4 seconds of the rate at once, all together 16.
+    assert 12 * rate < taken <= 16 * rate + rate * seconds
 
 
 def test_a_crowd_of_strangers(listen: Listen) -> None:
