@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from rgpu_client.connection import Connection
 from rgpu_client.preload import connect, library_path
 
-__all__ = ["connect", "library_path"]
+__all__ = ["Connection", "connect", "library_path"]

@@ -1,4 +1,4 @@
-"""`rgpu run`, `devices`, `ps`, `trace` and `demo`."""
+"""`rgpu run`, `trace` and `demo`."""
 
 from __future__ import annotations
 
@@ -9,42 +9,38 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from netprobe.candidates import TRANSPORTS
 from rgpu_client.preload import client_environment, library_path
 from rgpu_client.session.audit import is_loud
+from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
 from rgpu_client.session.launch import carried
 from rgpu_client.session.start import on_path
 from rgpu_client.settings import (
-    API_SERVER_HELP,
     DEFAULT_SERVER,
     SESSION_SERVER_HELP,
     ClientSettings,
     configured_server,
 )
-from rgpu_client.trace import format_trace, parse_trace
+from rgpu_client.trace import format_trace
+from rgpu_client.trace_page import read_traces
+from rgpu_client.variables import ordinal, variable, whole
 from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.sharing import POLICIES, parse_policy
-from rgpu_common.tables import as_json, table
 from rgpu_common.units import (
     Memory,
-    format_bytes,
-    format_seconds,
-    format_share,
     parse_memory,
     parse_share,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from rgpu_client.control import ControlClient, LeaseRequest
+    from rgpu_client.control import LeaseRequest
     from rgpu_common.endpoints import Endpoint
-
-T = TypeVar("T")
 
 _MEMORY_HELP = "memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
 
@@ -65,7 +61,11 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_share_options(parser)
     parser.add_argument("--tenant", metavar="NAME", help="who is billed")
-    parser.add_argument("--lease", metavar="KEY", help="processes with one key share one lease")
+    parser.add_argument(
+        "--lease",
+        metavar="NAME",
+        help="join the lease of this name (default: RGPU_LEASE, then a lease of its own)",
+    )
     parser.add_argument(
         "program",
         nargs=argparse.REMAINDER,
@@ -146,7 +146,20 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hold",
         action="store_true",
-        help="grant a lease of its own before the program starts, and revoke it when it has ended",
+        help="stay the parent of the program, keep its lease alive by calls, revoke it at the end",
+    )
+    _add_wait(parser)
+
+
+def _add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait",
+        nargs="?",
+        type=wait_seconds,
+        const=FOR_EVER,
+        default=0.0,
+        metavar="SECONDS",
+        help="if there is no room, wait in line for it, for so long (--wait=60) or until there is",
     )
 
 
@@ -155,13 +168,15 @@ def _run(arguments: argparse.Namespace) -> int:
     command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
     environment = _environment(arguments)
     if arguments.hold:
+        if arguments.wait:
+            raise UsageError("--hold grants its lease at once or not at all: leave out --wait")
         from rgpu_client.control import ControlClient
         from rgpu_client.session.agent import run_under_lease
 
         with ControlClient(_api_server(environment, _named(arguments))) as client:
             request = _lease_request(environment)
             return run_under_lease(client, request, command, carried(environment))
-    environment = carried(environment)
+    environment = claimed(carried(environment), command[0], arguments.wait)
     sys.stdout.flush()
     try:
         os.execve(command[0], command, environment)
@@ -178,144 +193,19 @@ def _api_server(environment: dict[str, str], named: str) -> Endpoint:
 def _lease_request(environment: dict[str, str]) -> LeaseRequest:
     from rgpu_client.control import LeaseRequest
 
-    memory = _variable(environment, "RGPU_MEMORY", parse_memory) or Memory()
+    memory = variable(environment, "RGPU_MEMORY", parse_memory) or Memory()
     return LeaseRequest(
         tenant=environment.get("RGPU_TENANT", ""),
         key=environment.get("RGPU_LEASE", ""),
-        device=_variable(environment, "RGPU_DEVICE", _ordinal),
+        device=variable(environment, "RGPU_DEVICE", ordinal),
         memory_bytes=memory.bytes,
         memory_ppm=memory.ppm,
-        share_request_ppm=_variable(environment, "RGPU_SHARE", parse_share) or 0,
-        share_limit_ppm=_variable(environment, "RGPU_LIMIT", parse_share) or 0,
-        policy=_variable(environment, "RGPU_POLICY", parse_policy),
-        priority=_variable(environment, "RGPU_PRIORITY", _whole),
-        weight=_variable(environment, "RGPU_WEIGHT", _whole),
+        share_request_ppm=variable(environment, "RGPU_SHARE", parse_share) or 0,
+        share_limit_ppm=variable(environment, "RGPU_LIMIT", parse_share) or 0,
+        policy=variable(environment, "RGPU_POLICY", parse_policy),
+        priority=variable(environment, "RGPU_PRIORITY", whole),
+        weight=variable(environment, "RGPU_WEIGHT", whole),
     )
-
-
-def _variable(environment: dict[str, str], name: str, parse: Callable[[str], T]) -> T | None:
-    text = environment.get(name)
-    if not text:
-        return None
-    try:
-        return parse(text)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from None
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _ordinal(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{text!r} is not a device: they are numbered from 0")
-    return int(text)
-
-
-# rgpu devices, rgpu ps
-
-
-def _configure_query(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-
-
-def _client(arguments: argparse.Namespace) -> ControlClient:
-    from rgpu_client.control import ControlClient
-
-    return ControlClient(configured_server(arguments.server, os.environ))
-
-
-def _devices(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        answer = client.devices()
-    if arguments.json:
-        print(as_json({"devices": answer.devices}))
-        return OK
-    rows = [
-        (
-            str(device.ordinal),
-            device.name,
-            device.pool,
-            format_bytes(device.memory_bytes),
-            format_bytes(device.memory_bytes - device.leased_memory_bytes),
-            format_bytes(device.used_memory_bytes),
-            format_share(device.leased_share_ppm),
-            str(device.leases),
-            str(device.sessions),
-        )
-        for device in answer.devices
-    ]
-    titles = (
-        "device>",
-        "name",
-        "pool",
-        "memory>",
-        "free>",
-        "used>",
-        "shares>",
-        "leases>",
-        "sessions>",
-    )
-    print(table(titles, rows))
-    return OK
-
-
-def _ps(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        sessions, usages = client.sessions(), client.usage()
-    if arguments.json:
-        print(as_json({"sessions": sessions, "leases": usages}))
-        return OK
-    leases = [
-        (
-            lease.lease_id,
-            lease.tenant,
-            lease.lease_key,
-            str(lease.device),
-            format_bytes(lease.memory_limit_bytes),
-            format_bytes(lease.usage.memory_used_bytes),
-            format_bytes(lease.usage.memory_peak_bytes),
-            str(lease.usage.refused_allocations),
-            format_share(lease.share_request_ppm),
-            format_share(lease.share_limit_ppm),
-        )
-        for lease in usages
-    ]
-    titles = ("lease", "tenant", "key", "device>", "memory>", "used>", "peak>", "refused>")
-    print(table((*titles, "share>", "limit>"), leases))
-    rows = [
-        (
-            str(session.session_id),
-            session.lease_id,
-            str(session.client_pid),
-            session.peer,
-            session.transport,
-            format_bytes(session.usage.memory_used_bytes),
-            format_bytes(session.usage.memory_peak_bytes),
-            str(session.usage.launches),
-            format_bytes(session.usage.copied_bytes),
-            format_seconds(session.age_seconds),
-            session.program,
-        )
-        for session in sessions
-    ]
-    columns = (
-        "session>",
-        "lease",
-        "pid>",
-        "from",
-        "over",
-        "used>",
-        "peak>",
-        "launches>",
-        "copied>",
-    )
-    print("\n" + table((*columns, "age>", "program"), rows))
-    return OK
 
 
 # rgpu trace
@@ -324,16 +214,15 @@ def _ps(arguments: argparse.Namespace) -> int:
 def _trace(arguments: argparse.Namespace) -> int:
     _settings(arguments).variables()
     command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
-    environment = carried(_environment(arguments))
+    environment = claimed(carried(_environment(arguments)), command[0])
     with tempfile.TemporaryDirectory(prefix="rgpu-trace-") as folder:
-        path = Path(folder) / "trace.tsv"
-        status = _call(command, {**environment, "RGPU_TRACE": str(path)})
-        if not path.exists():
-            complaint = "the program made no CUDA call, or was killed before it could say which"
-            print(f"rgpu: {complaint} (exit code {status})", file=sys.stderr)
-            return status or FAILED
-        text = path.read_text(encoding="utf-8")
-    print(format_trace(parse_trace(text)))
+        status = _call(command, {**environment, "RGPU_TRACE": folder})
+        trace = read_traces(Path(folder))
+    if not trace.calls and not trace.missing:
+        print(f"rgpu: the program made no CUDA call (exit code {status})", file=sys.stderr)
+        return status or FAILED
+    columns = shutil.get_terminal_size((100, 24)).columns
+    print(format_trace(trace, columns, all_names=arguments.verbose))
     return status
 
 
@@ -364,8 +253,6 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 run = Command("run", "run a program on a server's device", _configure_run, _run)
-devices = Command("devices", "list what a server offers", _configure_query, _devices)
-ps = Command("ps", "list a server's leases and sessions, and what they use", _configure_query, _ps)
 trace = Command("trace", "run a program and count its CUDA calls", _add_session_options, _trace)
 demo = Command(
     "demo", "see it work: a server and two programs in two leases", _configure_demo, _demo

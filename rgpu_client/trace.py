@@ -1,30 +1,68 @@
-"""What the driver library counted: its RGPU_TRACE file, read and shown."""
+"""What the driver library counted (RGPU_TRACE), read and shown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from textwrap import fill
 
 from rgpu_common.errors import ProtocolError
 from rgpu_common.tables import table
 from rgpu_common.units import format_bytes, format_seconds
 
+# Of functions that were not found: a program that looks up every name that it knows needs none.
+_NAMED = 24
+_NAME_CELLS = 60
+
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
-    """One function: how often it was called, bytes moved, nanoseconds inside."""
+    """One function: how often it was called, bytes moved, nanoseconds inside, and how often it
+    answered CUDA_ERROR_NOT_SUPPORTED.
+    """
 
     name: str
     calls: int
     bytes: int
     ns: int
+    refused: int = 0
+
+    def __add__(self, other: TracedCall) -> TracedCall:
+        return TracedCall(
+            self.name,
+            self.calls + other.calls,
+            self.bytes + other.bytes,
+            self.ns + other.ns,
+            self.refused + other.refused,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel that the device's driver loaded, and perhaps compiled: how often, and how long that
+    took.  No name: modules, without their kernels.
+    """
+
+    name: str
+    times: int
+    ns: int
+
+    def __add__(self, other: Compiled) -> Compiled:
+        return Compiled(self.name, self.times + other.times, self.ns + other.ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All functions of one process; notes are totals by name, such as commands and writes."""
+    """All functions of some processes.
+
+    notes: totals by name, such as commands and writes.  missing: functions that were asked for by
+    name (cuGetProcAddress) and are not there, with how often.
+    """
 
     calls: tuple[TracedCall, ...]
     notes: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    compiled: tuple[Compiled, ...] = ()
+    processes: int = 1
 
 
 def parse_trace(text: str) -> Trace:
@@ -48,8 +86,11 @@ def parse_trace(text: str) -> Trace:
     return Trace(tuple(calls), notes)
 
 
-def format_trace(trace: Trace) -> str:
-    """Returns the table, longest time first."""
+def format_trace(trace: Trace, width: int = 100, all_names: bool = False) -> str:
+    """Returns the table, longest time first, then what is not supported and what was compiled.
+
+    width: of what is no table.  all_names: also of a program that looks up very many functions.
+    """
     total_ns = sum(call.ns for call in trace.calls)
     rows = [
         (
@@ -62,10 +103,57 @@ def format_trace(trace: Trace) -> str:
         )
         for call in sorted(trace.calls, key=lambda c: (-c.ns, c.name))
     ]
-    lines = [table(("CUDA call", "calls>", "bytes>", "time>", "each>", "part>"), rows)]
+    lines = [
+        table(("CUDA call", "calls>", "bytes>", "time>", "each>", "part>"), rows),
+        *_compiled(trace),
+        *_unsupported(trace, width, all_names),
+    ]
     count = sum(call.calls for call in trace.calls)
-    lines.append(f"\n{count} calls in {format_seconds(total_ns / 1e9)}")
+    processes = f" of {trace.processes} processes" if trace.processes > 1 else ""
+    lines.append(f"\n{count} calls{processes} in {format_seconds(total_ns / 1e9)}")
     if "commands" in trace.notes and trace.notes.get("writes"):
         commands, writes = trace.notes["commands"], trace.notes["writes"]
         lines.append(f"{commands} commands in {writes} writes, {commands / writes:.1f} per write")
     return "\n".join(lines)
+
+
+def _compiled(trace: Trace) -> list[str]:
+    if not trace.compiled:
+        return []
+    rows = [
+        (
+            _shortened(one.name) or "(modules, without their kernels)",
+            str(one.times),
+            format_seconds(one.ns / 1e9),
+            format_seconds(one.ns / 1e9 / one.times),
+        )
+        for one in sorted(trace.compiled, key=lambda c: (-c.ns, c.name))
+    ]
+    return ["\n" + table(("loaded and compiled", "times>", "time>", "each>"), rows)]
+
+
+def _unsupported(trace: Trace, width: int, all_names: bool) -> list[str]:
+    """What the program called or asked for and rgpu does not have."""
+    lines = []
+    refused = sorted((c for c in trace.calls if c.refused), key=lambda c: (-c.refused, c.name))
+    if refused:
+        rows = [(call.name, str(call.refused), str(call.calls)) for call in refused]
+        lines.append("\n" + table(("not supported", "answers>", "of calls>"), rows))
+    if trace.missing:
+        names = [
+            name if count == 1 else f"{name} ({count} times)"
+            for name, count in sorted(trace.missing.items(), key=lambda one: (-one[1], one[0]))
+        ]
+        text = ", ".join(names)
+        if len(names) > _NAMED and not all_names:
+            text = (
+                f"{len(names)} functions, as of a program that looks up all that it knows; -v "
+                "names them"
+            )
+        lines.append("\nasked for by name (cuGetProcAddress) and not there:")
+        lines.append(fill(text, width, initial_indent="  ", subsequent_indent="  "))
+    return lines
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_CELLS else name[: _NAME_CELLS - 1] + "…"

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 _TOP = {"name", "services", "networks", "volumes", "secrets"}
 _SERVICE = {
     "build", "cap_drop", "command", "depends_on", "entrypoint", "environment", "healthcheck",
-    "image", "init", "network_mode", "networks", "read_only", "secrets", "security_opt", "tmpfs",
-    "user", "volumes",
+    "image", "init", "mem_limit", "network_mode", "networks", "pids_limit", "read_only", "secrets",
+    "security_opt", "tmpfs", "user", "volumes",
 }  # fmt: skip
+# A container engine holds containers to these.  Namespaces cannot, so they are only looked at.
+_LIMITS = {"mem_limit": re.compile(r"[1-9]\d*[mg]"), "pids_limit": re.compile(r"[1-9]\d*")}
 # What every container is, with namespaces as with an engine.
 _ALWAYS = {
     "cap_drop": ["ALL"],
@@ -128,13 +130,18 @@ def _service(name: str, body: dict[str, Any], root: Path) -> Service:
     for key, value in _ALWAYS.items():
         if body.get(key) != value:
             raise ComposeError(f"{name}: {key} must be {value!r}")
+    for key, form in _LIMITS.items():
+        if not form.fullmatch(str(body.get(key, ""))):
+            raise ComposeError(
+                f"{name}: {key} must be there, as 128 (pids_limit) or 256m (mem_limit)"
+            )
     user, _, group = str(body.get("user", "")).partition(":")
     if not user.isdigit() or int(user) == 0 or group != user:
         raise ComposeError(f"{name}: user must be UID:UID, and not root")
     if body.get("network_mode", "none") != "none":
         raise ComposeError(f"{name}: network_mode must be none")
     health = list(body.get("healthcheck", {}).get("test", []))
-    if health and health[0] != "CMD":
+    if health[:1] != ["CMD"]:
         raise ComposeError(f"{name}: healthcheck.test must begin with CMD")
     after = body.get("depends_on", {})
     return Service(

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_client.observe.colours import COLOURS, colours_of
 from rgpu_client.observe.usage import fewer
 from rgpu_common.svg import Svg
 
@@ -21,9 +22,6 @@ _TOP, _BOTTOM = 92.0, 22.0
 _STACK, _PANEL, _GAP = 190.0, 92.0, 34.0
 _DEVICE_TITLE = 30.0
 _AXIS = 26.0
-_COLOURS = (
-    "#3b6fb6", "#e8862e", "#3f9b57", "#cf4b4b", "#7e62b3", "#17a2a8", "#b8860b", "#8a6d5c",
-)  # fmt: skip
 _INK, _SOFT, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
 # Steps between the labels of the time axis, in seconds.
 _TICKS = (
@@ -56,17 +54,32 @@ class Plot:
         return self.top + self.height * (1 - min(max(share, 0.0), 1.0))
 
 
-def draw(usage: Usage, server: str, names: dict[int, str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the picture is of.  by_lease: else by tenant.  tenant: of this one alone; "": of all."""
+
+    server: str
+    by_lease: bool = False
+    tenant: str = ""
+
+    @property
+    def title(self) -> str:
+        what = "by lease" if self.by_lease else "by tenant"
+        whose = f" of tenant {_shortened(self.tenant, 40)}" if self.tenant else ""
+        return f"Share of device time{whose}, {what}"
+
+
+def draw(usage: Usage, shown: Shown, names: dict[int, str]) -> str:
     """Returns the picture as SVG.  names: of devices, by ordinal."""
     devices = usage.devices
     lines = {device: fewer(usage.on(device), MOST_LINES) for device in devices}
     panels = sum(len(some) for some in lines.values())
     height = _TOP + _BOTTOM + panels * (_PANEL + _GAP)
     height += len(devices) * (_DEVICE_TITLE + _STACK + _AXIS + _GAP)
-    picture = Svg(WIDTH, max(height, _TOP + 60), f"Shares of device time on {server}")
+    picture = Svg(WIDTH, max(height, _TOP + 60), f"{shown.title}, on {shown.server}")
     _styles(picture)
     picture.rectangle(0, 0, WIDTH, max(height, _TOP + 60), fill="#ffffff")
-    _heading(picture, usage, server)
+    _heading(picture, usage, shown)
     top = _TOP
     for device in devices:
         top = _device(picture, usage, lines[device], (device, names.get(device, "")), top)
@@ -85,14 +98,14 @@ def _styles(picture: Svg) -> None:
     picture.rule("fact", f"{font};font-size:12px;fill:{_INK}")
 
 
-def _heading(picture: Svg, usage: Usage, server: str) -> None:
+def _heading(picture: Svg, usage: Usage, shown: Shown) -> None:
     begin, end = usage.start, usage.start + usage.step * usage.steps
-    picture.text(_LEFT, 34, "Share of device time, by tenant", kind="title")
+    picture.text(_LEFT, 34, shown.title, kind="title")
     day = time.strftime("%Y-%m-%d", time.localtime(begin))
     zone = time.strftime("%Z", time.localtime(begin))
     steps = f"a value every {_duration(usage.step)}"
     span = f"{_clock(begin, True)} to {_clock(end, True)} {zone}"
-    words = " · ".join((server, f"{day} {span}", steps))
+    words = " · ".join((shown.server, f"{day} {span}", steps))
     picture.text(_LEFT, 55, words, kind="soft")
     x = _LEFT
     for words, style in (
@@ -101,8 +114,8 @@ def _heading(picture: Svg, usage: Usage, server: str) -> None:
         ("limit", _LIMIT),
     ):
         if style is None:
-            picture.rectangle(x, 68, 22, 9, fill=_COLOURS[0], fill_opacity="0.35")
-            picture.line((x, 68), (x + 22, 68), stroke=_COLOURS[0], stroke_width="1.6")
+            picture.rectangle(x, 68, 22, 9, fill=COLOURS[0], fill_opacity="0.35")
+            picture.line((x, 68), (x + 22, 68), stroke=COLOURS[0], stroke_width="1.6")
         else:
             picture.line((x, 73), (x + 22, 73), **style)
         picture.text(x + 28, 77, words, kind="soft")
@@ -120,14 +133,15 @@ def _device(
     ordinal, name = device
     picture.text(_LEFT, top + 18, f"Device {ordinal}: {name}", kind="head")
     plot = Plot(usage, top + _DEVICE_TITLE, _STACK)
+    colours = colours_of(lines)
     _axes(picture, plot, (0.0, 0.25, 0.5, 0.75, 1.0))
-    _stack(picture, plot, lines)
+    _stack(picture, plot, lines, colours)
     _time_axis(picture, plot)
     top = plot.bottom + _AXIS + _GAP
-    for i, line in enumerate(lines):
+    for line, colour in zip(lines, colours, strict=True):
         plot = Plot(usage, top, _PANEL)
         _axes(picture, plot, (0.0, 0.5, 1.0))
-        _panel(picture, plot, line, _COLOURS[i % len(_COLOURS)])
+        _panel(picture, plot, line, colour)
         top = plot.bottom + _GAP
     if lines:
         _time_axis(picture, plot)
@@ -160,17 +174,18 @@ def _time_axis(picture: Svg, plot: Plot) -> None:
         at += tick
 
 
-def _stack(picture: Svg, plot: Plot, lines: list[Line]) -> None:
+def _stack(picture: Svg, plot: Plot, lines: list[Line], colours: list[str]) -> None:
     """Areas on top of each other: their sum is how busy the device was."""
     base = [0.0] * plot.usage.steps
-    for i, line in enumerate(lines):
+    for i, (line, colour) in enumerate(zip(lines, colours, strict=True)):
         above = [b + share for b, share in zip(base, line.share, strict=True)]
         shape = [*_curve(plot, above), *reversed(_curve(plot, base))]
-        colour = _COLOURS[i % len(_COLOURS)]
-        picture.polygon(shape, fill=colour, fill_opacity="0.8")
+        picture.polygon(shape, fill=colour, fill_opacity="0.85")
+        # Shades of one tenant's leases would flow into each other.
+        picture.polyline(_curve(plot, above), stroke="#ffffff", stroke_width="1")
         y = plot.top + 12 + 20 * (len(lines) - 1 - i)  # the uppermost area first
         x = _LEFT + plot.width + 18
-        picture.rectangle(x, y - 10, 11, 11, fill=colour, fill_opacity="0.8")
+        picture.rectangle(x, y - 10, 11, 11, fill=colour, fill_opacity="0.85")
         picture.text(x + 18, y, _shortened(line.name), kind="fact")
         base = above
     middle = plot.top + plot.height / 2
@@ -191,7 +206,8 @@ def _panel(picture: Svg, plot: Plot, line: Line, colour: str) -> None:
         picture.polyline(_stairs(plot, line.limit, begin, end), **_LIMIT)
         picture.polyline(_stairs(plot, line.request, begin, end), **_REQUEST)
     x = _LEFT + plot.width + 18
-    picture.text(_LEFT, plot.top - 8, _shortened(line.name, 60), kind="name", fill=colour)
+    picture.rectangle(_LEFT, plot.top - 18, 11, 11, fill=colour)
+    picture.text(_LEFT + 18, plot.top - 8, _shortened(line.name, 60), kind="name", fill=_INK)
     facts = (
         f"mean {line.mean(line.share) * 100:.1f} %",
         f"guaranteed {_range(line, line.request)}",
@@ -252,4 +268,8 @@ def _duration(seconds: float) -> str:
 
 
 def _shortened(name: str, most: int = 22) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+    """Names often differ at their end: what is left out is in the middle."""
+    if len(name) <= most:
+        return name
+    end = (most - 1) // 2
+    return f"{name[: most - 1 - end]}…{name[-end:]}"

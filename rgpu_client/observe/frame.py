@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 # Of a terminal that has room between its columns.
 _WIDE = 96
 _UNITS = ((1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"))
+# Below it only what matters most is shown.
+_NARROW = 60
 # A lease that waits for less of the time than this does not miss its share.
 _WAITS_PPM = 20_000
 _BELOW = 0.95
+# A lease that uses less of the device than this waits for its compiler, if that has work for it.
+_IDLE_PPM = 20_000
 _MIN_BAR = 12
 
 
@@ -80,6 +84,9 @@ def _head(now: GetNowResponse | None, view: View) -> str:
         return left
     sessions = sum(lease.sessions for lease in now.leases)
     words = [_count(len(now.leases), "lease"), _count(sessions, "session")]
+    compiling = sum(lease.compiling for lease in now.leases)
+    if compiling:
+        words.append(view.ink.paint(f"{compiling} compiling", "cyan"))
     if not now.enforced:
         words.append(view.ink.paint("shares are not enforced", "yellow"))
     if now.draining:
@@ -96,7 +103,9 @@ def _device(device: DeviceNow, view: View) -> str:
     name = clip(device.name, max(view.width - 59, 8), ink.fine)
     left = f"device {device.ordinal}  {ink.paint(name, 'cyan')}  "
     share = min(device.share_1s_ppm, PPM)
-    right = f" {_percent(share):>4}  mem {used}  granted {_percent(device.leased_share_ppm)}"
+    right = f" {_percent(share):>4}  mem {used}"
+    if view.width >= _NARROW:
+        right += f"  granted {_percent(device.leased_share_ppm)}"
     if view.width >= _WIDE:
         right += f"  {device.switches_per_second:.0f} switches/s"
     room = view.width - visible(left) - len(right)
@@ -107,12 +116,9 @@ def _table(now: GetNowResponse, view: View, room: int) -> list[str]:
     if not now.leases:
         return [view.ink.paint("no leases yet: `rgpu run -- PROGRAM` makes one", "dim")]
     leases = sorted(now.leases, key=SORTS[view.sort])
-    columns = [c for c in _COLUMNS if view.width >= c.from_width]
     names = _names(leases, view)
     gap = 2 if view.width >= _WIDE else 1
-    fixed = sum(c.cells + gap for c in columns if c.cells > 0)
-    names_cells = sum(cells + gap for cells in names)
-    bar = max(view.width - fixed - names_cells, _MIN_BAR)
+    columns, bar = _fitting(view.width - sum(cells + gap for cells in names), gap, view.width)
     lines = [_titles(columns, names, bar, view)]
     shown = leases if len(leases) < room else leases[: max(room - 2, 1)]
     for lease in shown:
@@ -127,6 +133,20 @@ def _table(now: GetNowResponse, view: View, room: int) -> list[str]:
     if len(shown) < len(leases):
         lines.append(view.ink.paint(f"and {len(leases) - len(shown)} more", "dim"))
     return lines
+
+
+def _fitting(room: int, gap: int, width: int) -> tuple[list[Column], int]:
+    """The columns that a terminal of this width has room for, and the cells of the bar."""
+    columns = [column for column in _COLUMNS if width >= column.from_width]
+
+    def left() -> int:
+        return room - sum(column.cells + gap for column in columns if column.cells > 0)
+
+    for title in _FIRST_TO_GO:
+        if left() >= _MIN_BAR:
+            break
+        columns = [column for column in columns if column.title != title]
+    return columns, max(left(), _MIN_BAR)
 
 
 def _titles(columns: Sequence[Column], names: tuple[int, int], bar: int, view: View) -> str:
@@ -145,7 +165,7 @@ def _names(leases: Sequence[LeaseNow], view: View) -> tuple[int, int]:
     """Cells for tenant and key: what they need, within a part of the screen."""
     tenants = max(6, *(len(lease.tenant) for lease in leases))
     keys = max(5, *(len(lease.key) for lease in leases))
-    return min(tenants, view.width // 10), min(keys, view.width // 7)
+    return min(tenants, max(view.width // 10, 6)), min(keys, max(view.width // 7, 5))
 
 
 def _foot(view: View) -> str:
@@ -155,6 +175,8 @@ def _foot(view: View) -> str:
     full, request, limit = ("█", "┃", "│") if ink.fine else ("#", "!", "|")
     legend = f"{full} last second  {request} guaranteed  {limit} limit"
     keys = f"q quit  s sort: {view.sort}"
+    if view.width < len(legend) + len(keys) + 2:
+        return ink.paint(keys[: view.width], "dim")
     room = view.width - len(legend) - len(keys)
     return ink.paint(legend + " " * max(room, 2) + keys, "dim")[
         : None if ink.colour else view.width
@@ -176,6 +198,8 @@ def _style(lease: LeaseNow) -> str:
 
 
 def _now(lease: LeaseNow, ink: Ink, _width: int) -> str:
+    if lease.compiling and not lease.paused and lease.share_1s_ppm < _IDLE_PPM:
+        return ink.paint("compile", "cyan")
     text = "paused" if lease.paused else _percent(lease.share_1s_ppm)
     return ink.paint(text, "yellow" if lease.paused else _style(lease))
 
@@ -228,7 +252,7 @@ def _count(number: int, noun: str) -> str:
 
 _COLUMNS = (
     Column("", 0, _share_bar, right=False),
-    Column("NOW", 6, _now),
+    Column("NOW", 7, _now),
     Column("10 S", 4, lambda x, _i, _w: _percent(x.share_10s_ppm), from_width=_WIDE),
     Column("GRANTED", 7, _granted),
     Column("WAIT", 4, lambda x, ink, _w: _part(x.waiting_ppm, ink)),
@@ -237,3 +261,5 @@ _COLUMNS = (
     Column("LAUNCH/S", 8, lambda x, _i, _w: _rate(x.launches_per_second)),
     Column("COPY/S", 6, lambda x, _i, _w: _bytes(x.copied_bytes_per_second), from_width=128),
 )
+# What is left out, in this order, where a terminal is too narrow for all of them.
+_FIRST_TO_GO = ("COPY/S", "CAPPED", "10 S", "LAUNCH/S", "WAIT", "MEMORY", "GRANTED", "NOW")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_client.observe.chart import draw
+from rgpu_client.observe.chart import Shown, draw
 from rgpu_client.observe.usage import usage_of
 from rgpu_client.settings import API_SERVER_HELP, configured_server
 from rgpu_common.command import OK, Command
@@ -56,11 +56,12 @@ def _quota(arguments: argparse.Namespace) -> int:
             return OK
     usage = usage_of(answer)
     if out is not None:
-        _write(out, draw(usage, str(server), names))
+        shown = Shown(str(server), arguments.by_lease, arguments.tenant)
+        _write(out, draw(usage, shown, names))
     elif not usage.lines:
         print(f"no lease in the last {arguments.since}")
     else:
-        print(_table(usage))
+        print(_table(usage, "tenant / lease" if arguments.by_lease else "tenant"))
     return OK
 
 
@@ -71,7 +72,7 @@ def _since(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _table(usage: Usage) -> str:
+def _table(usage: Usage, who: str) -> str:
     rows = []
     for line in usage.lines:
         there = sum(line.present)
@@ -86,7 +87,7 @@ def _table(usage: Usage) -> str:
                 str(line.launches),
             )
         )
-    titles = ("device>", "who", "there>", "share>", "request>", "limit>", "waiting>", "capped>")
+    titles = ("device>", who, "there>", "share>", "request>", "limit>", "waiting>", "capped>")
     return table((*titles, "most memory>", "launches>"), rows)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PERIOD_SECONDS = 1.0
 # The alternate screen without a cursor, and back.
 _ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
-_HOME, _TO_END_OF_LINE, _TO_END = "\033[H", "\033[K", "\033[J"
+_HOME, _WHOLE_LINE, _ALL = "\033[H", "\033[2K", "\033[2J"
 _QUIT = b"qQ\x03\x04"
 
 
@@ -114,11 +114,15 @@ class _Screen:
         self._view = replace(self._view, notice=notice)
 
     def _draw(self) -> None:
-        columns, rows = shutil.get_terminal_size()
-        self._view = replace(self._view, width=columns, height=rows)
-        lines = frame(self._now, self._view)
-        text = f"{_TO_END_OF_LINE}\r\n".join(lines)
-        sys.stdout.write(f"{_HOME}{text}{_TO_END_OF_LINE}{_TO_END}")
+        # The terminal's own word: COLUMNS in the environment stays as it was when it is resized.
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        resized = (columns, rows) != (self._view.width, self._view.height)
+        self._view = replace(self._view, width=max(columns, 1), height=max(rows, 1))
+        # Each line is wiped before it is written: behind one that fills the screen's width the
+        # cursor still stands on its last character.
+        lines = [f"{_WHOLE_LINE}{line}" for line in frame(self._now, self._view)]
+        clear = _ALL if resized else ""  # the terminal may have wrapped what stood there
+        sys.stdout.write(f"{_HOME}{clear}" + "\r\n".join(lines))
         sys.stdout.flush()
 
 

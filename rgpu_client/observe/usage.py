@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rgpu_common.v1.observe_pb2 import GetRecordResponse, UsageSeries
 
 OTHERS = "others"
@@ -15,7 +17,8 @@ OTHERS = "others"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A tenant or lease on a device; shares are fractions, one per step.
+    """A tenant or lease on a device; shares are fractions, one per step.  No two lines of a device
+    have one name.  tenant: "" for the sum of several.
 
     present: there was a lease.  waiting, throttled: of several leases, the mean.
     """
@@ -30,6 +33,7 @@ class Line:
     throttled: tuple[float, ...]
     memory: tuple[int, ...]
     launches: int
+    tenant: str = ""
 
     def mean(self, values: tuple[float, ...]) -> float:
         """Over the time in which there was a lease."""
@@ -59,7 +63,7 @@ def usage_of(answer: GetRecordResponse) -> Usage:
     """Returns what the server told, from the first step on in which there was a lease."""
     there = [series for series in answer.series if any(series.leases)]
     began = min((_first(series) for series in there), default=0)
-    lines = (_line(series, began) for series in there)
+    lines = (_line(series, _name(series, there), began) for series in there)
     ordered = tuple(sorted(lines, key=lambda line: (line.device, line.name)))
     start = answer.start_seconds + began * answer.step_seconds
     return Usage(start, answer.step_seconds, answer.steps - began, ordered)
@@ -79,7 +83,17 @@ def _first(series: UsageSeries) -> int:
     return next(i for i, count in enumerate(series.leases) if count)
 
 
-def _line(series: UsageSeries, began: int) -> Line:
+def _name(series: UsageSeries, others: Sequence[UsageSeries]) -> str:
+    """The tenant, or a lease's tenant and key; its id too where another lease had the same key."""
+    if not series.lease_id:
+        return series.tenant
+    whose = (series.device, series.tenant, series.key)
+    same = sum((one.device, one.tenant, one.key) == whose for one in others)
+    name = f"{series.tenant} / {series.key}"
+    return name if same == 1 else f"{name} ({series.lease_id})"
+
+
+def _line(series: UsageSeries, name: str, began: int) -> Line:
     def parts(values: object) -> tuple[float, ...]:
         return tuple(v / PPM for v in list(values)[began:])  # type: ignore[call-overload]
 
@@ -89,7 +103,6 @@ def _line(series: UsageSeries, began: int) -> Line:
             for part, count in zip(parts(values), series.leases[began:], strict=True)
         )
 
-    name = series.tenant if not series.lease_id else f"{series.tenant} / {series.key}"
     return Line(
         name=name,
         device=series.device,
@@ -101,6 +114,7 @@ def _line(series: UsageSeries, began: int) -> Line:
         throttled=each(series.throttled_ppm),
         memory=tuple(series.memory_used_bytes[began:]),
         launches=sum(series.launches[began:]),
+        tenant=series.tenant,
     )
 
 

@@ -25,7 +25,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 def is_loud(environment: Mapping[str, str]) -> bool:
     """True if choices are to be said on stderr as well; UsageError."""
-    return log_level(environment) != "error"
+    return log_level(environment) in ("info", "debug")
 
 
 def say(sentence: str) -> None:

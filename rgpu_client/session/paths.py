@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 PATHS = "RGPU_PATHS"
-# A server that does not answer is for the program to complain about, not for us to wait for.
+# Of a server that does not answer the claim says what is wrong (session/claim.py).
 _FIND_SECONDS = 1.0
 _CHECK_SECONDS = 0.3
 _FALL_BACK = (
@@ -134,6 +134,8 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
     local = local_path(found, uris) if found.same_host else None
     if local is not None:
         return _local(local, uris, found)
+    # Sockets that are not to be seen here, as from another container, need not be measured.
+    uris = tuple(uri for uri in uris if scheme_of(uri) not in LOCAL) or uris
     if len(uris) == 1:
         return Path(uris[0], "it is the only path", server=found.offer.server)
     paths = quick(uris, found.offer.server)

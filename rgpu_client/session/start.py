@@ -13,6 +13,7 @@ from rgpu_client.session.detach import serve_beside
 from rgpu_client.session.folders import private_folder
 from rgpu_client.session.paths import check_others, find_path, transport_of, workload_of
 from rgpu_client.session.watching import may_move, pace_of
+from rgpu_common.variables import say_misspelt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,8 @@ def on_path(
             makes no sense.
         RgpuError: as `find_path`.
     """
+    if CHOSEN not in environment:  # else `rgpu run` has said it
+        say_misspelt(environment)
     for reader in (workload_of, pace_of, may_move, check_others, audit.is_loud):
         reader(environment)  # also where nothing will be chosen: mistakes come first
     kind, named = transport_of(transport, environment), completed(named)

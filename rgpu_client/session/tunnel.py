@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rgpu_client.session.detach import add_agent_options, own_folder
@@ -53,7 +53,7 @@ _END = End(False, None, (CallFailedError,))
 class Access:
     """What opens the server's door.  tls: None for `grpc:`.  certificate: it shows one."""
 
-    token: str = ""
+    token: str = field(default="", repr=False)
     tls: ssl.SSLContext | None = None
     certificate: bool = False
 

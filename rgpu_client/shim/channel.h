@@ -37,6 +37,8 @@ class NoticeHandler {
   virtual void OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
                            uint64_t time_ns) = 0;
   virtual void OnLog(uint32_t level, std::string_view text) = 0;
+  // The driver compiled or loaded a kernel; no name: a module.
+  virtual void OnCompiled(uint64_t, std::string_view) {}
   virtual void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) = 0;
   // Said once: why every later call fails.
   virtual void OnSticky(CUresult status, std::string_view sentence) = 0;

@@ -328,6 +328,15 @@ bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
       }
       return true;
     }
+    case wire::Notice::kCompiled: {
+      uint64_t ns = 0;
+      ByteView name;
+      reader.Get(&ns);
+      reader.Get(&name);
+      if (!reader.done()) return false;
+      handler_->OnCompiled(ns, name.text());
+      return true;
+    }
     default:
       return true;  // a notice of a later minor version
   }

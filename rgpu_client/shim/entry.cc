@@ -33,6 +33,7 @@ EntryGuard::~EntryGuard() {
 
 CUresult Unsupported(uint32_t index, CUresult answer) {
   if (TraceOn()) TraceCall(index, 0);
+  NoteUnsupported(index);
   return answer;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "gen/cuda_abi.gen.h"
+#include "rgpu_client/shim/refusals.h"
 
 namespace rgpu::shim {
 
@@ -35,7 +36,11 @@ class EntryGuard {
 
   bool ok() const { return status_ == CUDA_SUCCESS; }
   CUresult status() const { return status_; }
-  CUresult Leave(CUresult result) { return result; }
+  CUresult Leave(CUresult result) {
+    if (result == CUDA_ERROR_NOT_SUPPORTED) [[unlikely]]
+      NoteUnsupported(index_);
+    return result;
+  }
 
  private:
   const uint32_t index_;
@@ -45,7 +50,7 @@ class EntryGuard {
   uint64_t start_ns_ = 0;
 };
 
-// The two answers of functions without a body: counted for the trace, no state touched.
+// The two answers of functions without a body: counted for the trace, and noted.
 CUresult Unsupported(uint32_t index, CUresult answer);
 
 }  // namespace rgpu::shim

@@ -29,6 +29,19 @@ CUresult PackExtra(const Function& function, void** extra, PackedParams* packed)
   return CUDA_SUCCESS;
 }
 
+// Why a function takes no block of so many threads.  A driver reports one bound for both reasons
+// (CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), and ends the launch with a different error for each.
+CUresult TooManyThreads(const Function& function, uint64_t threads, unsigned registers) {
+  constexpr uint64_t kWarp = 32;
+  constexpr uint64_t kGranule = 256;  // registers are given to warps in steps of this
+  const int own = function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS].load();
+  const uint64_t of_warp =
+      (static_cast<uint64_t>(std::max(own, 0)) * kWarp + kGranule - 1) / kGranule * kGranule;
+  const uint64_t wanted = of_warp * ((threads + kWarp - 1) / kWarp);
+  return registers > 0 && wanted > registers ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+                                             : CUDA_ERROR_INVALID_VALUE;
+}
+
 }  // namespace
 
 CUresult CheckGeometry(const Geometry& geometry, const Function& function,
@@ -43,7 +56,8 @@ CUresult CheckGeometry(const Geometry& geometry, const Function& function,
   }
   if (threads > limits.threads) return CUDA_ERROR_INVALID_VALUE;
   const int own = function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK].load();
-  if (own > 0 && threads > static_cast<unsigned>(own)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (own > 0 && threads > static_cast<unsigned>(own))
+    return TooManyThreads(function, threads, limits.registers);
   const int fixed = function.attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES].load();
   const int asked = function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES].load();
   const uint64_t usual = limits.shared_bytes -

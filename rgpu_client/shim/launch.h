@@ -23,10 +23,12 @@ struct LaunchLimits {
   std::array<unsigned, 3> block{};
   unsigned threads = 0;
   unsigned shared_bytes = 0;  // that a function may use without asking for more
+  unsigned registers = 0;     // of one block
 };
 
-// CUDA_ERROR_INVALID_VALUE: a dimension is 0 or too large, or so is the shared memory;
-// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: more threads than this function may have in a block.
+// CUDA_ERROR_INVALID_VALUE: a dimension is 0 or too large, or so is the shared memory, or the
+// block has more threads than the function was compiled for (.maxntid);
+// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: its threads need more registers than a block may have.
 CUresult CheckGeometry(const Geometry& geometry, const Function& function,
                        const LaunchLimits& limits);
 

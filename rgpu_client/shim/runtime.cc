@@ -11,6 +11,7 @@
 
 #include "rgpu_client/shim/flusher.h"
 #include "rgpu_client/shim/pump.h"
+#include "rgpu_client/shim/refusals.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/trace.h"
 #include "rgpu_common/native/base/log.h"
@@ -20,6 +21,7 @@ namespace {
 
 std::atomic<Phase> g_phase{Phase::kNew};
 std::atomic<Session*> g_session{nullptr};
+std::atomic<bool> g_open_failed{false};
 // By pointer: a forked child replaces the mutex, which a lost thread may have held.
 std::mutex* g_open_mutex = new std::mutex;
 std::string* g_last_complaint = new std::string;
@@ -37,6 +39,7 @@ void ForkedChild() {
   Pump::Forget();
   NewThreadGeneration();
   ResetTrace();
+  ForgetRefusals();
   if (session != nullptr) session->Abandon();
 }
 
@@ -96,7 +99,9 @@ bool ServerConfigured() {
   return server != nullptr && *server != '\0';
 }
 
-CUresult OpenSession() {
+namespace {
+
+CUresult TryToOpen() {
   const std::lock_guard lock(*g_open_mutex);
   if (g_session.load() != nullptr) return CUDA_SUCCESS;
   const Settings settings = ReadSettings();
@@ -124,6 +129,19 @@ CUresult OpenSession() {
   static const bool registered = atexit(&OnExit) == 0;
   static_cast<void>(registered);
   return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult OpenSession() {
+  const CUresult status = TryToOpen();
+  g_open_failed = status != CUDA_SUCCESS;
+  return status;
+}
+
+OpenState CurrentOpenState() {
+  if (g_session.load() != nullptr) return OpenState::kOpen;
+  return g_open_failed.load() ? OpenState::kFailed : OpenState::kNotTried;
 }
 
 CUresult Initialize() {

@@ -21,6 +21,9 @@ Session* CurrentSession();
 // Opens the session once; later calls give the first one's answer if it was success.
 // CUDA_ERROR_NO_DEVICE without RGPU_SERVER.  Says on stderr why it fails, each reason once.
 CUresult OpenSession();
+// Whether a session was opened here.  Libraries above remember a failure for good.
+enum class OpenState : int { kNotTried = 0, kOpen = 1, kFailed = 2 };
+OpenState CurrentOpenState();
 // RGPU_SERVER is set.
 bool ServerConfigured();
 // cuInit.

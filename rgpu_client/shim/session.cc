@@ -9,6 +9,7 @@
 #include "gen/opcodes.gen.h"
 #include "rgpu_client/shim/ring.h"
 #include "rgpu_client/shim/say.h"
+#include "rgpu_client/shim/trace.h"
 #include "rgpu_client/shim/version.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/zip/compressed_connection.h"
@@ -50,6 +51,7 @@ wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& d
   hello.share_request_ppm = settings.share_request_ppm;
   hello.share_limit_ppm = settings.share_limit_ppm;
   hello.wishes = settings.wishes;
+  if (TraceOn()) hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kCompiled), 1});
   if (ring) hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kShm), 1});
   if (settings.resumable) {
     hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kResumable), 1});

@@ -74,6 +74,7 @@ class Session final : public NoticeHandler {
   void OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
                    uint64_t time_ns) override;
   void OnLog(uint32_t level, std::string_view text) override;
+  void OnCompiled(uint64_t ns, std::string_view name) override;
   void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) override;
   void OnSticky(CUresult status, std::string_view sentence) override;
 

@@ -3,6 +3,8 @@
 
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/session.h"
+#include "rgpu_client/shim/trace.h"
+#include "rgpu_common/native/base/log.h"
 
 namespace rgpu::shim {
 
@@ -42,10 +44,12 @@ void Session::OnLog(uint32_t level, std::string_view text) {
   if (level == 0) {  // what a kernel printed
     fwrite(text.data(), 1, text.size(), stdout);
     fflush(stdout);
-  } else {
+  } else if (base::LogOn(base::Level::kError)) {
     Say("%.*s", static_cast<int>(text.size()), text.data());
   }
 }
+
+void Session::OnCompiled(uint64_t ns, std::string_view name) { TraceCompiled(name, ns); }
 
 void Session::OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) {
   control_.SendPulled(pull, offset, bytes, source);

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "rgpu_client/shim/program.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/transport.h"
 
@@ -136,7 +137,7 @@ Settings ReadSettings() {
   s.lease_key = Get("RGPU_LEASE");
   s.tenant = Get("RGPU_TENANT");
   s.container = HostName();
-  s.program = program_invocation_name;
+  s.program = OwnProgramName();
   s.has_visible_devices = getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   s.visible_devices = Get("CUDA_VISIBLE_DEVICES");
   s.token = Get("RGPU_TOKEN");

@@ -57,7 +57,8 @@ std::optional<Quantity> Read(std::string_view text) {
     }
     return text.size() < before;
   };
-  if (!take(false)) return std::nullopt;
+  const bool starts_with_point = text.starts_with('.');
+  if (!starts_with_point && !take(false)) return std::nullopt;
   if (!text.empty() && text.front() == '.') {
     text.remove_prefix(1);
     if (!take(true)) return std::nullopt;

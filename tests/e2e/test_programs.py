@@ -47,7 +47,8 @@ def test_program(runs: dict[tuple[str, str], Run], transport: str, program: str)
 
 
 def test_eight_sessions_at_once(server: Server) -> None:
-    command = [str(Path(sys.executable).parent / "rgpu"), "run", "--server", server.tcp, "--"]
+    command = [str(Path(sys.executable).parent / "rgpu"), "run", "--server", server.tcp]
+    command += ["--memory", "200MiB", "--"]  # each run has a lease of its own
     programs = [str(PROGRAMS / name) for name in ("numba_saxpy.py", "numba_reduce.py")]
     running = [
         subprocess.Popen(

@@ -23,6 +23,7 @@ LaunchLimits LimitsOf(const Device& device) {
                   get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)};
   limits.threads = get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   limits.shared_bytes = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+  limits.registers = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
   return limits;
 }
 

@@ -125,9 +125,11 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, C
   const Here here = LibraryHere();
   const std::lock_guard lock(found->mutex);
   CUresult status = LearnNames(here, 0, found->id, found->kernels);
-  for (unsigned i = 0; status == CUDA_SUCCESS && i < numKernels && i < found->kernels.names.size();
-       ++i) {
-    status = FindKernel(here, *found, found->kernels.names[i], &kernels[i]);
+  if (status != CUDA_SUCCESS) return status;
+  for (unsigned i = 0; i < numKernels && i < found->kernels.names.size(); ++i) {
+    kernels[i] = nullptr;
+    const CUresult one = FindKernel(here, *found, found->kernels.names[i], &kernels[i]);
+    if (one != CUDA_SUCCESS) status = one;  // a refused kernel hides no other
   }
   return status;
 }

@@ -132,9 +132,11 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
   }
   const std::lock_guard lock(module->mutex);
   CUresult status = LearnNames(here, module->id, 0, module->functions);
-  for (unsigned i = 0;
-       status == CUDA_SUCCESS && i < numFunctions && i < module->functions.names.size(); ++i) {
-    status = FindFunction(here, *module, module->functions.names[i], &functions[i]);
+  if (status != CUDA_SUCCESS) return status;
+  for (unsigned i = 0; i < numFunctions && i < module->functions.names.size(); ++i) {
+    functions[i] = nullptr;
+    const CUresult found = FindFunction(here, *module, module->functions.names[i], &functions[i]);
+    if (found != CUDA_SUCCESS) status = found;  // a refused kernel hides no other
   }
   return status;
 }

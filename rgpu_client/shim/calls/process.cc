@@ -4,7 +4,7 @@
 #include "gen/errors.gen.h"
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/here.h"
-#include "rgpu_client/shim/refusal.h"
+#include "rgpu_client/shim/refusals.h"
 #include "rgpu_client/shim/version.h"
 
 namespace rgpu::shim {
@@ -34,7 +34,9 @@ CUresult FindEntry(const char* symbol, void** pfn, int version, cuuint64_t flags
     *pfn = nullptr;
     *found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   }
-  return *pfn == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+  if (*pfn != nullptr) return CUDA_SUCCESS;
+  NoteMissing(symbol);
+  return CUDA_ERROR_NOT_FOUND;
 }
 
 }  // namespace
@@ -78,7 +80,7 @@ CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuin
 
 CUresult cuGetExportTable(const void** ppExportTable, const CUuuid*) {
   if (ppExportTable != nullptr) *ppExportTable = nullptr;
-  ExplainPrivateTables();
+  NotePrivateTables();
   return CUDA_ERROR_NOT_FOUND;
 }
 

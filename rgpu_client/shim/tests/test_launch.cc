@@ -23,6 +23,7 @@ LaunchLimits Limits() {
   limits.block = {1024, 1024, 64};
   limits.threads = 1024;
   limits.shared_bytes = 49152;
+  limits.registers = 65536;
   return limits;
 }
 
@@ -83,8 +84,17 @@ TEST(GeometryIsCheckedAtTheCall) {
   CHECK(CheckGeometry({{1, 65536, 1}, {1, 1, 1}, 0}, function, limits) == CUDA_ERROR_INVALID_VALUE);
   CHECK(CheckGeometry({{1, 1, 1}, {1, 1, 65}, 0}, function, limits) == CUDA_ERROR_INVALID_VALUE);
   CHECK(CheckGeometry({{1, 1, 1}, {1024, 2, 1}, 0}, function, limits) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(CheckGeometry({{1, 1, 1}, {512, 1, 1}, 0}, function, limits) ==
-        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+}
+
+TEST(AnErrorSaysWhyABlockHasTooManyThreads) {
+  Function function;
+  Describe(&function);
+  const LaunchLimits limits = Limits();
+  const Geometry wide = {{1, 1, 1}, {512, 1, 1}, 0};
+  function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = 128;  // 512 * 128 registers: all there are
+  CHECK(CheckGeometry(wide, function, limits) == CUDA_ERROR_INVALID_VALUE);
+  function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = 129;  // a warp gets 136 for each thread
+  CHECK(CheckGeometry(wide, function, limits) == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }
 
 TEST(SharedMemoryMayBeRaisedByTheAttribute) {

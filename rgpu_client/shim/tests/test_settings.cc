@@ -1,4 +1,5 @@
 // What the environment may say.  The forms are those of rgpu_common/units.py.
+#include "rgpu_client/shim/program.h"
 #include "rgpu_client/shim/tests/check.h"
 #include "rgpu_client/shim/units.h"
 
@@ -26,6 +27,7 @@ TEST(SizesHaveUnits) {
   CHECK(Bytes("0.1TiB", 109951162777) && Bytes("4611686018427387904", 1ULL << 62));
   CHECK(Bytes("1.00000000000000001TiB", 1ULL << 40));
   CHECK(Bytes("8 vmem", 2ULL << 30) && Bytes("1  vcuda-memory ", 256ULL << 20));
+  CHECK(Bytes(".5GiB", 512ULL << 20) && Part(".5%", 5000));
   CHECK(Part("25%", 250000) && Part("100 %", 1000000) && Part("0.5%", 5000));
   MemorySize size;
   for (const char* bad :
@@ -39,10 +41,12 @@ TEST(SizesHaveUnits) {
 TEST(SharesAreFractionsPercentagesOrCores) {
   CHECK(Share("0.4", 400000) && Share("1", 1000000) && Share("40%", 400000));
   CHECK(Share("12.5%", 125000) && Share("40vcore", 400000) && Share("100vcuda-core", 1000000));
+  CHECK(Share(".5", 500000) && Share(" .25 ", 250000) && Share(".5%", 5000));
   CHECK(Share("40 %", 400000) && Share(" 40 vcore ", 400000) && Share("100 vcuda-core", 1000000));
   uint32_t ppm = 0;
-  for (const char* bad : {"", "0", "0%", "1.1", "101%", "0vcore", "200vcore", "0.4vcore", "40core",
-                          "inf", "4e-1", "half", "1%%", "40\t%", "0.4\n", "4 0%"}) {
+  for (const char* bad :
+       {"",  "0",   "0%",  "1.1",     "101%", "0vcore", "200vcore", "0.4vcore", "40core", "inf",
+        ".", "-.5", "..5", ".5vcore", "4e-1", "half",   "1%%",      "40\t%",    "0.4\n",  "4 0%"}) {
     CHECK(!ParseShare(bad, &ppm));
   }
 }
@@ -56,4 +60,14 @@ TEST(PoliciesAndNumbers) {
   CHECK(ParseWhole("100", 0, 100, &value) && value == 100);
   CHECK(!ParseWhole("101", 0, 100, &value) && !ParseWhole("0", 1, 9, &value));
   CHECK(!ParseWhole("1.0", 0, 9, &value) && !ParseWhole("", 0, 9, &value));
+}
+
+TEST(AProgramIsCalledByItsScript) {
+  CHECK(ProgramName({"/usr/bin/python3.11", "-u", "-X", "dev", "/home/a/train.py", "--token=x"}) ==
+        "python3.11 train.py");
+  CHECK(ProgramName({"python", "-m", "trainer.main", "secret"}) == "python -m trainer.main");
+  CHECK(ProgramName({"python", "-c", "import secret"}) == "python -c");
+  CHECK(ProgramName({"python3"}) == "python3" && ProgramName({"python", "-m"}) == "python");
+  CHECK(ProgramName({"./saxpy", "secret"}) == "saxpy");
+  CHECK(ProgramName({"pythonic", "secret"}) == "pythonic" && ProgramName({}).empty());
 }

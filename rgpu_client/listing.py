@@ -1,0 +1,139 @@
+"""`rgpu devices` and `rgpu ps`: what a server offers, and who uses it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rgpu_client.settings import API_SERVER_HELP, configured_server
+from rgpu_common.command import OK, Command
+from rgpu_common.tables import as_json, message_json, table
+from rgpu_common.units import format_bytes, format_seconds, format_share
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rgpu_client.control import ControlClient
+    from rgpu_common.v1.device_pb2 import ListDevicesResponse
+    from rgpu_common.v1.session_pb2 import LeaseUsage, Session
+
+_DEVICE_TITLES = (
+    "device>", "name", "pool", "memory>", "free>", "used>", "shares>", "leases>", "sessions>",
+)  # fmt: skip
+_LEASE_TITLES = (
+    "lease", "tenant", "key", "device>", "memory>", "used>", "peak>", "refused>", "share>",
+    "limit>",
+)  # fmt: skip
+_SESSION_TITLES = (
+    "session>", "lease", "pid>", "from", "over", "used>", "peak>", "launches>", "copied>", "age>",
+    "state", "program",
+)  # fmt: skip
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _client(arguments: argparse.Namespace) -> ControlClient:
+    from rgpu_client.control import ControlClient
+
+    return ControlClient(configured_server(arguments.server, os.environ))
+
+
+def _devices(arguments: argparse.Namespace) -> int:
+    with _client(arguments) as client:
+        answer = client.devices()
+    if arguments.json:
+        print(message_json(answer))
+        return OK
+    rows = [
+        (
+            str(device.ordinal),
+            device.name,
+            device.pool,
+            format_bytes(device.memory_bytes),
+            format_bytes(device.memory_bytes - device.leased_memory_bytes),
+            format_bytes(device.used_memory_bytes),
+            format_share(device.leased_share_ppm),
+            str(device.leases),
+            str(device.sessions),
+        )
+        for device in answer.devices
+    ]
+    print("\n".join([*drained_words(answer), table(_DEVICE_TITLES, rows)]))
+    return OK
+
+
+def _ps(arguments: argparse.Namespace) -> int:
+    with _client(arguments) as client:
+        sessions, usages, server = client.sessions(), client.usage(), client.devices()
+    if arguments.json:
+        print(as_json({"sessions": sessions, "leases": usages}))
+        return OK
+    leases = table(_LEASE_TITLES, [_lease_row(lease) for lease in usages])
+    running = table(_SESSION_TITLES, [_session_row(session) for session in sessions])
+    print("\n".join([*drained_words(server), leases, "", running]))
+    return OK
+
+
+def drained_words(answer: ListDevicesResponse) -> list[str]:
+    """Returns a line that says so where the server takes nothing new, else none."""
+    if not answer.draining:
+        return []
+    ends = "goes on"
+    if answer.HasField("end_after_seconds"):
+        ends = f"ends in {format_seconds(answer.end_after_seconds)}"
+    return [
+        "this server is drained: it takes no new lease and no new session, and what runs "
+        f"{ends} (`rgpu undrain` takes it back)",
+        "",
+    ]
+
+
+def _lease_row(lease: LeaseUsage) -> tuple[str, ...]:
+    return (
+        lease.lease_id,
+        lease.tenant,
+        lease.lease_key,
+        str(lease.device),
+        format_bytes(lease.memory_limit_bytes),
+        format_bytes(lease.usage.memory_used_bytes),
+        format_bytes(lease.usage.memory_peak_bytes),
+        str(lease.usage.refused_allocations),
+        format_share(lease.share_request_ppm),
+        format_share(lease.share_limit_ppm),
+    )
+
+
+def _session_row(session: Session) -> tuple[str, ...]:
+    return (
+        str(session.session_id),
+        session.lease_id,
+        str(session.client_pid),
+        session.peer,
+        session.transport,
+        format_bytes(session.usage.memory_used_bytes),
+        format_bytes(session.usage.memory_peak_bytes),
+        str(session.usage.launches),
+        format_bytes(session.usage.copied_bytes),
+        format_seconds(session.age_seconds),
+        _state(session),
+        session.program,
+    )
+
+
+def _state(session: Session) -> str:
+    """The session's state in one word: opening, open, compiling, ending."""
+    from rgpu_common.v1.session_pb2 import SESSION_STATE_OPEN, SessionState
+
+    if session.compiling and session.state == SESSION_STATE_OPEN:
+        return "compiling"
+    try:
+        return SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower()
+    except ValueError:  # of a later release
+        return "-"
+
+
+devices = Command("devices", "list what a server offers", _configure, _devices)
+ps = Command("ps", "list a server's leases and sessions, and what they use", _configure, _ps)

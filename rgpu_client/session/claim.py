@@ -1,0 +1,263 @@
+"""A claim: asks a server for the lease of a run, over the path that its sessions will take.
+
+It costs one connection and one round trip, on which everything is checked that a session would be
+refused for: the server, the token, the version, the sizes.  The lease is held for as long as the
+connection is open, which the program inherits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_client.variables import ordinal, variable, whole
+from rgpu_common import release
+from rgpu_common.credentials import configured_token
+from rgpu_common.errors import NoSessionError
+from rgpu_common.parts import native_library
+from rgpu_common.sharing import parse_policy
+from rgpu_common.units import Memory, parse_memory, parse_share
+from rgpu_common.wire.claim import Claim, Claimed, Place, decode_claimed, decode_place
+from rgpu_common.wire.fields import Wish, WishKey, clean_text
+from rgpu_common.wire.frame import MAX_HEAD_BYTES, WireError
+from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_SENTENCE_BYTES, Handshake
+from rgpu_common.wire.hello import WISHES_MINOR, Hello, encode_hello
+from rgpu_common.wire.refused import decode_refused
+from rgpu_common.wire.welcome import decode_welcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Progress = Callable[[Place | None], None]
+
+FOR_EVER = math.inf
+_CONNECT_SECONDS = 10.0
+# A server that does not let wait answers at once; one of an earlier release may start a worker.
+_ANSWER_SECONDS = 60.0
+_SLICE_SECONDS = 0.2
+_MOST_WAIT_MS = 1 << 50
+_TEXT_BYTES = 1024
+# Programs use low numbers for files of their own; a shell script may name any below.
+_LOWEST_DESCRIPTOR = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claim that was granted.
+
+    key: for RGPU_LEASE.  server: the address that answered.  descriptor: holds the lease while it
+    is open, -1: nothing does.
+    """
+
+    claimed: Claimed
+    key: str
+    server: str
+    descriptor: int
+
+
+def claim(
+    environment: Mapping[str, str],
+    program: str,
+    wait_seconds: float = 0.0,
+    progress: Progress | None = None,
+) -> Held:
+    """Claims the lease that `environment` asks for: of RGPU_LEASE, else one for this run alone.
+
+    progress: told each place in line, and every so often None.
+
+    Raises:
+        UsageError: a variable makes no sense.
+        NoSessionError: the server is not there, or refuses; the sentence says why.
+    """
+    key = environment.get("RGPU_LEASE", "")
+    paths = [environment["RGPU_SERVER"], *_others(environment)]
+    own = not key and not paths[0].startswith("ucx:")
+    key = key or f"run-{secrets.token_hex(6)}"
+    hello = encode_hello(_hello(environment, program, key, own, wait_seconds))
+    handle, server = _open_first(paths, hello)
+    try:
+        claimed = _Answers(handle, server).wait(wait_seconds > 0, progress)
+        descriptor = _native().rgpu_claim_descriptor(handle, _LOWEST_DESCRIPTOR)
+    except BaseException:
+        _native().rgpu_claim_close(handle)
+        raise
+    if descriptor < 0:
+        _native().rgpu_claim_close(handle)
+    # Otherwise the connection stays as it is: closing it in an orderly way would end the claim.
+    return Held(claimed, key, server, descriptor)
+
+
+def let_go(held: Held) -> None:
+    """Ends a claim of this process."""
+    if held.descriptor >= 0:
+        with socket.socket(fileno=held.descriptor) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _others(environment: Mapping[str, str]) -> list[str]:
+    return list(filter(None, environment.get("RGPU_PATHS", "").split(";")))
+
+
+def _open_first(paths: list[str], hello: bytes) -> tuple[int, str]:
+    """Connects to the first path that takes a connection, as the session will."""
+    first = ""
+    for path in paths:
+        # A ring in shared memory is for sessions; the socket beside it carries a claim.
+        uri = "unix:" + path.removeprefix("shm:") if path.startswith("shm:") else path
+        why = ctypes.create_string_buffer(_TEXT_BYTES)
+        handle = _native().rgpu_claim_open(
+            uri.encode(), round(_CONNECT_SECONDS * 1000), hello, len(hello), why, len(why)
+        )
+        if handle is not None:
+            return handle, path
+        first = first or _shown(why.value)
+    raise NoSessionError(first)
+
+
+def _hello(
+    environment: Mapping[str, str], program: str, key: str, own: bool, wait_seconds: float
+) -> Hello:
+    memory = variable(environment, "RGPU_MEMORY", parse_memory) or Memory()
+    policy = variable(environment, "RGPU_POLICY", parse_policy)
+    wait = min(round(min(wait_seconds, _MOST_WAIT_MS / 1000) * 1000), _MOST_WAIT_MS)
+    wishes = (
+        (WishKey.MEMORY_PPM, memory.ppm or None),
+        (WishKey.POLICY, None if policy is None else int(policy)),
+        (WishKey.PRIORITY, variable(environment, "RGPU_PRIORITY", whole)),
+        (WishKey.WEIGHT, variable(environment, "RGPU_WEIGHT", whole)),
+        (WishKey.CLAIM, int(Claim.WANTED | (Claim.OWN if own else 0))),
+        (WishKey.WAIT, wait or None),
+    )
+    device = variable(environment, "RGPU_DEVICE", ordinal)
+    return Hello(
+        minor=WISHES_MINOR,
+        release=release(),
+        token=configured_token(environment),
+        lease_key=clean_text(key, MAX_NAME_BYTES),
+        tenant=clean_text(environment.get("RGPU_TENANT", ""), MAX_NAME_BYTES),
+        container=clean_text(socket.gethostname(), MAX_NAME_BYTES),
+        program=clean_text(program, MAX_SENTENCE_BYTES),
+        pid=os.getpid(),
+        device=-1 if device is None else device,
+        memory_bytes=memory.bytes,
+        share_request_ppm=variable(environment, "RGPU_SHARE", parse_share) or 0,
+        share_limit_ppm=variable(environment, "RGPU_LIMIT", parse_share) or 0,
+        wishes=tuple(Wish(key, value) for key, value in wishes if value is not None),
+    )
+
+
+class _Answers:
+    """What a server says to a claim."""
+
+    def __init__(self, handle: int, server: str) -> None:
+        self._handle = handle
+        self._server = server
+
+    def wait(self, patient: bool, progress: Progress | None) -> Claimed:
+        """Returns the lease; NoSessionError.  patient: once in line it may take any time."""
+        until = time.monotonic() + _ANSWER_SECONDS
+        while time.monotonic() < until:
+            found = self._next()
+            if found is None:
+                if progress is not None:
+                    progress(None)
+                continue
+            answer = self._read(*found)
+            if isinstance(answer, Claimed):
+                return answer
+            until = math.inf if patient else until
+            if progress is not None:
+                progress(answer)
+        raise NoSessionError(f"the server at {self._server} does not answer; see its log")
+
+    def _next(self) -> tuple[int, bytes] | None:
+        opcode, status = ctypes.c_uint16(), ctypes.c_int32()
+        head = ctypes.create_string_buffer(MAX_HEAD_BYTES)
+        size = ctypes.c_size_t(len(head))
+        why = ctypes.create_string_buffer(_TEXT_BYTES)
+        state = _native().rgpu_claim_next(
+            self._handle, round(_SLICE_SECONDS * 1000), ctypes.byref(opcode), ctypes.byref(status),
+            head, ctypes.byref(size), why, len(why),
+        )  # fmt: skip
+        if state < 0:
+            reason = _shown(why.value)
+            raise NoSessionError(
+                f"the server at {self._server} ended the connection: {reason}" if reason else
+                f"what listens at {self._server} is no rgpu server; check --server or RGPU_SERVER"
+            )  # fmt: skip
+        return (opcode.value, head.raw[: size.value]) if state else None
+
+    def _read(self, opcode: int, head: bytes) -> Claimed | Place:
+        try:
+            if opcode == Handshake.CLAIMED:
+                return decode_claimed(head)
+            if opcode == Handshake.PLACE:
+                return decode_place(head)
+            if opcode == Handshake.REFUSED:
+                raise NoSessionError(decode_refused(head).sentence)
+            if opcode == Handshake.WELCOME:
+                return _from_welcome(head)
+        except WireError:
+            pass
+        raise NoSessionError(
+            f"the server at {self._server} answers in a way this release does not know; install "
+            "the same release on both sides"
+        )
+
+
+def _from_welcome(head: bytes) -> Claimed:
+    """A server of an earlier release has opened a session, which ends with this connection: so it
+    is there and would serve the program, but it keeps no lease for it.
+    """
+    welcome = decode_welcome(head)
+    name, size = (
+        (welcome.devices[0].name, welcome.devices[0].total_bytes) if welcome.devices else ("", 0)
+    )
+    return Claimed(
+        release=welcome.release,
+        device_name=name,
+        device_bytes=size,
+        memory_bytes=welcome.memory_limit_bytes,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _native() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(native_library()))
+    pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
+    sizes = ctypes.POINTER(size)
+    for name, result, arguments in (
+        ("rgpu_claim_open", pointer, (text, number, text, size, text, size)),
+        (
+            "rgpu_claim_next",
+            number,
+            (
+                pointer,
+                number,
+                ctypes.POINTER(ctypes.c_uint16),
+                ctypes.POINTER(ctypes.c_int32),
+                text,
+                sizes,
+                text,
+                size,
+            ),
+        ),
+        ("rgpu_claim_descriptor", number, (pointer, number)),
+        ("rgpu_claim_close", None, (pointer,)),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, list(arguments)
+    return library
+
+
+def _shown(sentence: bytes) -> str:
+    """What a peer may have said: nothing in it is for a terminal to obey."""
+    text = sentence.decode(errors="replace")
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,0 +1,148 @@
+#include "rgpu_client/shim/refusals.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/runtime.h"
+#include "rgpu_client/shim/say.h"
+#include "rgpu_client/shim/trace.h"
+
+namespace rgpu::shim {
+namespace {
+
+constexpr uint64_t kCleanUpCommands = 64;
+// A program that looks up more names than this in a row takes stock: none of them is what it needs.
+constexpr uint32_t kMostNeeded = 4;
+constexpr uint64_t kNever = UINT64_MAX;
+constexpr uint32_t kNoCall = UINT32_MAX;
+
+constexpr char kHelp[] =
+    "`rgpu help compatibility` says what works, `rgpu trace -- PROGRAM` lists all such calls.";
+
+// Read without a lock while the process ends.
+struct Refusals {
+  std::atomic<uint64_t> unsupported_at{kNever};  // commands sent by then
+  std::atomic<uint32_t> unsupported{kNoCall};    // CallId
+  std::atomic<uint64_t> missing_at{kNever};
+  std::atomic<uint32_t> missing_in_a_row{0};
+  std::array<char, 96> missing{};
+  std::atomic<uint64_t> tables_at{kNever};
+  std::atomic<bool> said{false};
+};
+constinit Refusals g_refusals;
+// Of the name.  By pointer: a forked child replaces it.
+std::mutex* g_name_mutex = new std::mutex;
+
+uint64_t CommandsSent() {
+  const Session* session = CurrentSession();
+  return session == nullptr ? 0 : session->channel().commands_sent();
+}
+
+bool Soon(const std::atomic<uint64_t>& at, uint64_t now) {
+  const uint64_t then = at.load();
+  return then != kNever && now - std::min(then, now) <= kCleanUpCommands;
+}
+
+// The sentence for a program that has failed now.
+void SayWhatWasRefused(const char* how) {
+  const Refusals& r = g_refusals;
+  const uint64_t now = CommandsSent();
+  if (Soon(r.unsupported_at, now)) {
+    Say("this program %s after it called %s, which rgpu does not support "
+        "(CUDA_ERROR_NOT_SUPPORTED). %s",
+        how, kCallNames[r.unsupported.load()], kHelp);
+  } else if (Soon(r.tables_at, now)) {
+    Say("this program %s after it asked for private tables of NVIDIA's driver, as a statically "
+        "linked CUDA runtime does; rgpu implements the public driver API only and refuses them. "
+        "`rgpu help compatibility` says what to use instead.",
+        how);
+  } else if (Soon(r.missing_at, now) && r.missing_in_a_row.load() <= kMostNeeded) {
+    Say("this program %s after it asked for the function %s, which rgpu does not have "
+        "(CUDA_ERROR_NOT_FOUND). %s",
+        how, r.missing.data(), kHelp);
+  }
+}
+
+void OnExit(int status, void*) {
+  if (g_refusals.said.exchange(true)) return;
+  const uint64_t asked_at = g_refusals.tables_at.load();
+  if (status != 0) {
+    SayWhatWasRefused("failed");
+  } else if (asked_at != kNever && CurrentSession() != nullptr && CommandsSent() == 0) {
+    SayWhatWasRefused("ended without using the device");
+  }
+}
+
+// Installed with SA_RESETHAND: the signal that is raised here ends the process on return.
+void OnAbort(int signal) {
+  if (!g_refusals.said.exchange(true)) SayWhatWasRefused("aborted");
+  raise(signal);
+}
+
+bool RunAtExit() {
+#ifdef __GLIBC__
+  return on_exit(&OnExit, nullptr) == 0;
+#else
+  // No other C library tells the status.
+  return atexit([] { OnExit(0, nullptr); }) == 0;
+#endif
+}
+
+// Only when something was refused, so that other programs keep all their handlers, and only where
+// nobody else handles the signal.
+void WatchTheEnd(bool abort_too) {
+  static const bool at_exit = RunAtExit();
+  static_cast<void>(at_exit);
+  struct sigaction current{};
+  if (!abort_too || sigaction(SIGABRT, nullptr, &current) != 0) return;
+  if ((current.sa_flags & SA_SIGINFO) != 0 || current.sa_handler != SIG_DFL) return;
+  struct sigaction ours{};
+  ours.sa_handler = &OnAbort;
+  ours.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGABRT, &ours, nullptr);
+}
+
+}  // namespace
+
+void NoteUnsupported(uint32_t index) {
+  TraceRefused(index);
+  if (index >= kCallCount) return;
+  g_refusals.unsupported = index;
+  g_refusals.unsupported_at = CommandsSent();
+  WatchTheEnd(/*abort_too=*/true);
+}
+
+void NoteMissing(const char* name) {
+  TraceMissing(name);
+  const std::lock_guard lock(*g_name_mutex);
+  Refusals& r = g_refusals;
+  const uint64_t now = CommandsSent();
+  r.missing_in_a_row = r.missing_at.load() == now ? r.missing_in_a_row.load() + 1 : 1;
+  r.missing_at = now;
+  const size_t bytes = std::min(strlen(name), r.missing.size() - 1);
+  std::memcpy(r.missing.data(), name, bytes);
+  r.missing[bytes] = '\0';
+  WatchTheEnd(/*abort_too=*/false);
+}
+
+void NotePrivateTables() {
+  g_refusals.tables_at = CommandsSent();
+  WatchTheEnd(/*abort_too=*/true);
+}
+
+void ForgetRefusals() {
+  g_name_mutex = new std::mutex;
+  g_refusals.unsupported_at = kNever;
+  g_refusals.missing_at = kNever;
+  g_refusals.tables_at = kNever;
+  g_refusals.said = false;
+}
+
+}  // namespace rgpu::shim
