@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BUILD ?= build/dev
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen check test bench native sanitize sanitize-build fuzz fuzz-build fuzz-quick compat gpu-check demo-cluster format clean
+.PHONY: dev gen check test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster containers format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +55,10 @@ fuzz: fuzz-build ## libFuzzer on everything that reads bytes of a peer (needs cl
 	  build/fuzz/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix=build/ build/corpus/$$target build/seeds/$$target; \
 	done
+	$(MAKE) fuzz-kernels
+
+fuzz-kernels: ## random PTX against an interpreter, on a server of its own (needs no clang)
+	$(BIN)/python fuzz/kernels --seconds $(FUZZ_SECONDS) --keep build
 
 fuzz-build: ## only compiles the targets
 	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
@@ -72,6 +76,10 @@ gpu-check: ## the same programs in process and over the wire on NVIDIA's driver
 
 demo-cluster: ## two nodes, three clients on three networks, a Prometheus, in namespaces (needs root)
 	$(BIN)/python examples/cluster
+
+containers: ## the images, and docker-compose.yml under podman (Debian 12, needs root)
+	$(BIN)/python -m pip install '.[containers]'
+	$(BIN)/pytest tests/containers --run-containers -o faulthandler_timeout=0
 
 clean:
 	rm -rf build dist

@@ -117,7 +117,7 @@ def serving(space: Namespace, apart: bool = False) -> Iterator[None]:
     """`rgpu serve` on every address of a namespace.  apart: not on the client's processor, as on
     another machine.
     """
-    words = [rgpu_command(), "serve", "--device", "emulated:2GiB", "--insecure"]
+    words = [rgpu_command(), "serve", "--device", "emulated:2GiB", "--insecure", "--no-socket"]
     place = space.first_there if apart else space.first
     command = place(*words, "--listen", f"0.0.0.0:{PORT}")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:

@@ -19,6 +19,10 @@ settings.load_profile("default" if os.environ.get("RGPU_TEST_RANDOM") else "same
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-compat", action="store_true", help="also run what `make compat` needs")
+    parser.addoption(
+        "--run-containers", action="store_true", help="also run tests/containers, as root"
+    )
+    parser.addoption("--engine", help="a folder where tests/containers keep images for a next run")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

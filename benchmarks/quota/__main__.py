@@ -64,7 +64,15 @@ def described(result: Result) -> dict[str, object]:
     scenario = result.scenario
     works = {work for _, work in scenario.tenants}
     plain = len(works) == 1 and works <= {SHORT, MEDIUM, LONG}
-    kind = "caps" if scenario.lone else "shares" if plain else "mixtures"
+    kind = (
+        "storm"
+        if scenario.storm
+        else "caps"
+        if scenario.lone
+        else "shares"
+        if plain
+        else "mixtures"
+    )
     body = asdict(result)
     body["scenario"] = result.scenario.name
     body["kind"] = "lending" if scenario.lender else kind

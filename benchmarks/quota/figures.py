@@ -42,10 +42,23 @@ def rows(result: Result) -> list[Row]:
     """The figures of a scenario."""
     if result.scenario.lender:
         return _lending(result)
+    if result.scenario.storm:
+        return [_storm(result)]
     if result.scenario.lone:
         off = 100 * abs(result.shares[0] - result.scenario.tenants[0][0].limit)
         return [_judged(result, "off its limit", off, cap_bound(result))]
     return _shares(result)
+
+
+def _storm(result: Result) -> Row:
+    """What the first tenant is short of, with one kernel of the other tenant in the window that has
+    not been made up for: its leases count as one.
+    """
+    (grant, own), (_, other) = result.scenario.tenants[:2]
+    short = 100 * max(grant.share - result.held[0], 0.0)
+    slack = (1 - grant.share) * longest_hold(own) + grant.share * longest_hold(other)
+    bound = max(LEAST_BOUND_PP, 100 * slack / (result.end - result.start))
+    return _judged(result, "the other's share is short by", short, bound)
 
 
 def _shares(result: Result) -> list[Row]:

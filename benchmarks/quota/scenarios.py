@@ -21,12 +21,14 @@ class Scenario:
     """tenants: what each has and does.
 
     seconds: the window, after a second to warm up.  lender: the first tenant sleeps and wakes.
+    storm: all others are leases of one tenant, and only what they leave to the first is judged.
     """
 
     name: str
     tenants: tuple[tuple[Grant, Work], ...]
     seconds: float
     lender: bool = False
+    storm: bool = False
 
     @property
     def lone(self) -> bool:
@@ -50,6 +52,14 @@ def lending(work: Work, seconds: float) -> Scenario:
     return Scenario(f"lending {work.name}", ((Grant(0.7), work), (Grant(0.3), work)), seconds, True)
 
 
+def storm(work: Work, seconds: float, leases: int) -> Scenario:
+    """Who owns 90 % has work all the time; another tenant has many leases of 1 ppm with work."""
+    small = Grant(1e-6, tenant="storm")
+    others = [(small, work)] * leases
+    name = f"storm of {leases} small leases, {work.name}"
+    return Scenario(name, ((Grant(0.9), MEDIUM), *others), seconds, storm=True)
+
+
 def _full() -> tuple[Scenario, ...]:
     made: list[Scenario] = []
     for work, seconds in ((SHORT, 10), (MEDIUM, 10), (LONG, 60)):
@@ -66,6 +76,7 @@ def _full() -> tuple[Scenario, ...]:
         shares(COMPUTE, 10, 0.5, 0.5),
         cap(COMPUTE, 10, 0.3),
         cap(COPIES, 10, 0.3),
+        storm(LONG, 10, 20),
     ]
     return tuple(made)
 

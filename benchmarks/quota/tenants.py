@@ -58,14 +58,17 @@ def copies(name: str, size: int) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a tenant asks for: share and limit as fractions."""
+    """What a tenant asks for: share and limit as fractions.  tenant: whose lease it is, where that
+    is not a tenant of its own.
+    """
 
     share: float
     limit: float = 1.0
     priority: int = 0
+    tenant: str = ""
 
     def variables(self) -> dict[str, str]:
-        share = {"RGPU_SHARE": f"{self.share:g}"} if self.share else {}
+        share = {"RGPU_SHARE": f"{self.share:.6f}"} if self.share else {}
         return {
             **share,
             "RGPU_LIMIT": f"{self.limit:g}",
@@ -83,7 +86,11 @@ class Tenant:
         self.name, self.work, self.grant = name, work, grant
         self._file = folder / f"{name}.log"
         self._command = [str(program), str(self._file), str(work.batch), ",".join(work.pieces)]
-        own = {"RGPU_TENANT": name, "RGPU_LEASE": f"quota-{name}", "RGPU_MEMORY": "64MiB"}
+        own = {
+            "RGPU_TENANT": grant.tenant or name,
+            "RGPU_LEASE": f"quota-{name}",
+            "RGPU_MEMORY": "64MiB",
+        }
         self._environment = {
             **client_environment(server, transport), **own, **grant.variables()
         }  # fmt: skip

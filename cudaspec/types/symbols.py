@@ -300,6 +300,6 @@ MANY = [
 
 # Symbols that are not of the driver API, by library.
 EXTRA: dict[str, tuple[str, ...]] = {
-    "shim": ("rgpu_shim_version",),
-    "emu": ("rgpu_emu_heap",),
+    "shim": ("rgpu_shim_state", "rgpu_shim_version"),
+    "emu": ("rgpu_emu_heap", "rgpu_emu_reason"),
 }

@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import clients
+from helpers import clients, pki
+from helpers.builder import run
+from helpers.command import rgpu_command
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -25,12 +27,12 @@ wait_for_line()
 # What a request's child tries, as the compiler starts it: nothing of it may succeed.
 CHILD = """
 import ctypes, os
-from rgpu_emu.compile_sandbox import limit_request
+from rgpu_emu.compile_sandbox import JobLimits, Report, limit_request
 readable, writable = os.pipe()
 before = os.getuid()
 child = os.fork()
 if child == 0:
-    limit_request(writable)
+    limit_request(writable, JobLimits(4 << 30, 60), Report())
     for attempt in (
         lambda: os.open("/etc/passwd", os.O_RDONLY),
         lambda: os.open("/tmp/attack", os.O_WRONLY | os.O_CREAT),
@@ -98,6 +100,27 @@ def test_a_request_to_the_compiler_has_no_rights() -> None:
         check=False,
     )
     assert done.stdout == "-" * 10 + "m 0\n", done.stdout + done.stderr
+
+
+def test_what_strangers_reach_has_no_rights() -> None:
+    """The gateways and the probe's responder: not root, no capabilities, a list of system calls."""
+    with Server("--listen", "grpc:127.0.0.1:0", "--insecure", tls=pki.config()) as running:
+        done = run(rgpu_command(), "probe", f"tcp:{running.tcp}")
+        assert done.returncode == 0, done.stderr
+        pids = {name: running.children(name) for name in ("rgpu-gateway", "netprobe-responder")}
+        pids["tunnel"] = [p for p in running.descendants() if "rgpu_server.tunnel" in line_of(p)]
+        for name, found in pids.items():
+            assert len(found) == 1, name
+            status = facts(found[0])
+            assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1"), name
+            assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0, name
+            assert os.geteuid() != 0 or "0" not in status["Uid"].split(), name
+            assert "Max core file size        0 " in Path(f"/proc/{found[0]}/limits").read_text()
+
+
+def line_of(pid: int) -> str:
+    """The command line of a process."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
 def test_memory_of_an_earlier_session_is_zero(server: Server) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-DEADLINE_SECONDS = 120
+DEADLINE_SECONDS = 300
 
 
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
+
+# For servers of tests about something else than isolation: they run in containers too, which do not
+# give processes a network namespace.  A machine that has everything isolates them all the same.
+WEAK_ISOLATION = "--allow-weak-isolation=network-namespace,landlock,own-user"
 
 
 def rgpu_command() -> str:
     """The `rgpu` beside the running Python."""
     return str(Path(sys.executable).parent / "rgpu")
+
+
+def run_rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `rgpu` to its end, for at most a minute."""
+    return subprocess.run(
+        [rgpu_command(), *arguments],
+        env={**os.environ, **environment},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

@@ -1,12 +1,10 @@
-"""The gateway process of `grpc:` alone, in front of an inner socket that is the test's."""
+"""The gateway process of `grpc:` alone, in front of a door that is the test's."""
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from types import TracebackType
 
@@ -24,30 +22,29 @@ class Gateway:
     """
 
     def __init__(self, *options: str, scheme: str = "grpc", port: str = "0") -> None:
-        self._folder = tempfile.mkdtemp(prefix="rgpu-test-")
-        self._inner = f"{self._folder}/inner"
         self._listen = f"{scheme}:127.0.0.1:{port}"
         self._options = options
         self.address = ""
 
     def __enter__(self) -> Self:
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(self._inner)
-        self._listener.listen(512)
-        self._listener.settimeout(DEADLINE_SECONDS)
+        self._door, entrance = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._door.settimeout(DEADLINE_SECONDS)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(DEADLINE_SECONDS)
         self.process = subprocess.Popen(
             [
                 sys.executable, "-m", "rgpu_server.tunnel", "--control-fd", str(theirs.fileno()),
-                "--inner", self._inner, "--listen", self._listen, *self._options,
+                "--door-fd", str(entrance.fileno()), "--listen", self._listen, *self._options,
             ],
             cwd="/",
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(theirs.fileno(), entrance.fileno()),
         )  # fmt: skip
         theirs.close()
+        entrance.close()
+        kind, _, missing = self.control.recv(1 << 16).decode().partition("\t")
+        assert (kind, missing) == ("isolation", ""), missing
         kind, _, bound = self.control.recv(1 << 16).decode().partition("\t")
         assert kind == "ready", bound
         self.address = bound.split(" ")[0]
@@ -55,7 +52,8 @@ class Gateway:
 
     def accept(self) -> tuple[socket.socket, Preface]:
         """The next connection, and what the gateway says of it."""
-        connection, _ = self._listener.accept()
+        _, (descriptor,), _, _ = socket.recv_fds(self._door, 16, 1)
+        connection = socket.socket(fileno=descriptor)
         connection.settimeout(DEADLINE_SECONDS)
         header = parse_header(receive(connection, HEADER_BYTES))
         return connection, decode_preface(receive(connection, header.payload_bytes))
@@ -73,8 +71,7 @@ class Gateway:
         self.process.kill()
         _, errors = self.process.communicate()
         self.control.close()
-        self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._door.close()
         if error is not None:
             sys.stderr.write(f"--- gateway\n{errors.decode(errors='replace')}")
 

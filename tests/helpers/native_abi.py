@@ -36,6 +36,7 @@ def library() -> ctypes.CDLL:
         ("rgpu_lease_limit", u64, (pointer,)),
         ("rgpu_lease_set_shares", None, (pointer, u32, u32)),
         ("rgpu_lease_set_state", None, (pointer, u32)),
+        ("rgpu_lease_compiling", number, (pointer, u32)),
         ("rgpu_lease_read_slot", number, (pointer, u32, ctypes.POINTER(u64))),
     ):
         function = getattr(lib, name)

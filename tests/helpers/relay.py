@@ -1,18 +1,30 @@
-"""A gateway for tests: takes TCP connections to the inner socket of a server, behind a PREFACE."""
+"""A gateway for tests: brings connections to a server's door, behind a PREFACE."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from rgpu_common.endpoints import TcpEndpoint
+from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint
 from rgpu_common.wire.preface import Preface, encode_preface
+
+# What a test says instead of an address when it is a gateway that comes.
+INSIDE = UnixEndpoint("a gateway's way")
+
+
+async def enter(server: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection of a gateway to a daemon in this process."""
+    here, there = socket.socketpair()
+    server.daemon.door.enter_inside(there)
+    return await asyncio.open_unix_connection(sock=here)
 
 
 @asynccontextmanager
-async def relay(inner: str, preface: Preface) -> AsyncIterator[TcpEndpoint]:
+async def relay(server: Any, preface: Preface) -> AsyncIterator[TcpEndpoint]:
     """Yields where to connect to; every connection is one of `preface`."""
 
     async def carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -24,7 +36,7 @@ async def relay(inner: str, preface: Preface) -> AsyncIterator[TcpEndpoint]:
             target.write_eof()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        back, there = await asyncio.open_unix_connection(inner)
+        back, there = await enter(server)
         there.write(encode_preface(preface))
         try:
             await asyncio.gather(carry(reader, there), carry(back, writer))
@@ -32,8 +44,8 @@ async def relay(inner: str, preface: Preface) -> AsyncIterator[TcpEndpoint]:
             there.close()
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        yield TcpEndpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+        yield TcpEndpoint("127.0.0.1", listener.sockets[0].getsockname()[1])
     finally:
-        server.close()
+        listener.close()

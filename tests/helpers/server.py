@@ -22,7 +22,7 @@ from typing_extensions import Self
 
 from helpers import clients
 from helpers.agent import Agent
-from helpers.command import rgpu_command
+from helpers.command import WEAK_ISOLATION, rgpu_command
 
 READY = re.compile(r"^rgpu: serving .* on (?P<where>.+)$")
 DEADLINE_SECONDS = 60
@@ -40,7 +40,8 @@ class Server:
 
     tcp, unix: what to give to `--server`.  tls: the text of a configuration with [tls]; then it
     listens there too.  grpc: the same, with the arguments of `helpers.agent`; ucx: the same, with
-    UCX.
+    UCX.  strict: it refuses to run with less isolation than it wants.  before: words of a command
+    that starts it.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Server:
         *arguments: str,
         device: str = "emulated:2GiB",
         tls: str | None = None,
+        strict: bool = False,
+        before: tuple[str, ...] = (),
         **environment: str,
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="rgpu-test-")
@@ -57,8 +60,8 @@ class Server:
         self._agent: Agent | None = None
         self._ready = threading.Event()
         self._command = [
-            rgpu_command(), "serve", "--listen", "127.0.0.1:0", "--listen", self.unix,
-            "--device", device, *arguments,
+            *before, rgpu_command(), "serve", "--listen", "127.0.0.1:0", "--listen", self.unix,
+            "--device", device, *([] if strict else [WEAK_ISOLATION]), *arguments,
         ]  # fmt: skip
         if tls is not None:
             (Path(self._folder) / "rgpu.toml").write_text(tls)

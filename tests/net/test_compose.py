@@ -1,5 +1,5 @@
-"""docker-compose.yml and the Dockerfiles: what they say of each other, of this repository and of
-what the demo runs must agree.  No engine is asked: `make demo-cluster` runs the same file.
+"""docker-compose.yml and the Dockerfile: what they say of each other, of this repository and of what
+the demo runs must agree.  No engine is asked here: tests/containers builds and runs them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ import yaml
 from helpers.links import ROOT
 
 DOCKER = ROOT / "deploy" / "docker"
-OWN_PROGRAMS = {"server": ("rgpu",), "client": ("rgpu", "netprobe", "python"), "proxy": ("nginx",)}
-FILES = [DOCKER / f"{name}.Dockerfile" for name in OWN_PROGRAMS]
+DOCKERFILE = DOCKER / "Dockerfile"
+OWN_PROGRAMS = {
+    "server": ("rgpu",),
+    "client": ("rgpu", "netprobe", "python"),
+    "client-demo": ("rgpu", "netprobe", "python"),
+    "proxy": ("nginx",),
+}
 UID = "65532"
 
 
@@ -27,21 +32,23 @@ def services() -> dict[str, Any]:
     return found
 
 
-def steps(file: Path) -> list[tuple[str, str]]:
-    """The instructions of a Dockerfile, lines joined, comments gone."""
-    text = re.sub(r"^#.*\n", "", file.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
-    return [(line.split()[0], line.split(None, 1)[1]) for line in text.splitlines() if line.strip()]
-
-
-def stage(file: Path) -> list[tuple[str, str]]:
-    """The instructions of the last stage."""
-    found = steps(file)
-    return found[max(i for i, (word, _) in enumerate(found) if word == "FROM") :]
+def stages() -> dict[str, list[tuple[str, str]]]:
+    """The instructions of each stage, lines joined, comments gone; "" has those before the first."""
+    text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    found: dict[str, list[tuple[str, str]]] = {"": []}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        word, rest = line.split(None, 1)
+        if word == "FROM":
+            found[rest.split(" AS ")[1]] = []
+        found[list(found)[-1]].append((word, rest))
+    return found
 
 
 def pinned(image: str) -> bool:
-    """A tag with a version of three numbers, or of two where there are no more."""
-    return re.search(r":v?\d+\.\d+(\.\d+)?(-[a-z]+)*$", image) is not None
+    """A registry, a tag of one version, and the digest that the tag had."""
+    return (
+        re.fullmatch(r"docker\.io/[\w/]+:[\w.-]*\d[\w.-]*@sha256:[0-9a-f]{64}", image) is not None
+    )
 
 
 def test_the_demo_reads_every_word_of_it(services: dict[str, Any]) -> None:
@@ -53,7 +60,10 @@ def test_the_demo_reads_every_word_of_it(services: dict[str, Any]) -> None:
     project = compose.read(ROOT / "docker-compose.yml", {})
     assert {one.name for one in project.order()} == set(services)
     assert all(one.user == int(UID) for one in project.services)
-    bad = {"privileged": True, "ports": ["1:1"], "user": "0:0", "read_only": False, "cap_drop": []}
+    bad = {
+        "privileged": True, "ports": ["1:1"], "user": "0:0", "read_only": False, "cap_drop": [],
+        "mem_limit": "much", "pids_limit": -1, "healthcheck": {},
+    }  # fmt: skip
     for key, value in bad.items():
         with pytest.raises(compose.ComposeError, match=key):
             compose._service("x", {**services["proxy"], key: value}, ROOT)
@@ -134,57 +144,101 @@ def test_addresses_agree(services: dict[str, Any]) -> None:
     assert set(services["client-outside"]["networks"]) == {"edge"}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_images_are_pinned_and_without_root(file: Path, services: dict[str, Any]) -> None:
-    for word, rest in steps(file):
-        if word == "FROM":
-            assert pinned(rest.split()[0]), rest
-    last = stage(file)
-    assert [rest for word, rest in last if word == "USER"] == [f"{UID}:{UID}"]
-    assert last[-1][0] == "CMD"
-    assert last[-1][1].startswith(f'["{OWN_PROGRAMS[file.stem][0]}"')
-    used = [
-        b for b in services.values() if b.get("build", {}).get("dockerfile", "").endswith(file.name)
-    ]
+def test_every_service_has_a_health_check_and_limits(services: dict[str, Any]) -> None:
+    for name, body in services.items():
+        assert body["healthcheck"]["test"][0] == "CMD", name
+        assert {"interval", "timeout", "retries"} <= set(body["healthcheck"]), name
+        assert body["mem_limit"], name
+        assert body["pids_limit"] > 0, name
+        for other, how in body.get("depends_on", {}).items():
+            assert how["condition"] == (
+                "service_started" if other.startswith("client") else "service_healthy"
+            ), name
+
+
+def test_base_images_are_pinned_by_digest_and_replaceable(services: dict[str, Any]) -> None:
+    default = next(rest for word, rest in stages()[""] if rest.startswith("BASE="))
+    assert pinned(default.removeprefix("BASE="))
+    for name, lines in stages().items():
+        if name:
+            base = lines[0][1].split(" AS ")[0]
+            assert base == "${BASE}" or base in stages(), name
+    others = {body["image"] for body in services.values() if "build" not in body}
+    found = [re.fullmatch(r"\$\{RGPU_PROMETHEUS_IMAGE:-(.*)\}", image) for image in others]
+    assert [match is not None and pinned(match[1]) for match in found] == [True]
+
+
+@pytest.mark.parametrize("target", OWN_PROGRAMS)
+def test_images_run_a_program_of_theirs_without_root(target: str, services: dict[str, Any]) -> None:
+    lines = stages()[target]
+    assert [rest for word, rest in lines if word == "USER"] == [f"{UID}:{UID}"]
+    command = next(rest for word, rest in lines if word == "CMD")
+    assert command.startswith(f'["{OWN_PROGRAMS[target][0]}"')
+    used = [b for b in services.values() if b.get("build", {}).get("target") == target]
     assert used
     for body in used:
-        assert body["command"][0] in OWN_PROGRAMS[file.stem]
+        assert body["command"][0] in OWN_PROGRAMS[target]
+        assert body["image"] == f"rgpu-{target}"
 
 
-def test_other_images_are_pinned(services: dict[str, Any]) -> None:
-    others = [body["image"] for body in services.values() if "build" not in body]
-    assert others
-    assert all(map(pinned, others))
+def test_packages_have_a_layer_of_their_own() -> None:
+    """The stages that install packages see the lists of packages and nothing else of this project."""
+    lists = {"client-packages": "client", "server-packages": "server", "demo-packages": "demo"}
+    for name, own in lists.items():
+        copied = [rest for word, rest in stages()[name] if word == "COPY"]
+        assert copied == [f"deploy/docker/{own}.txt /requirements/"], name
+    for target, source in (
+        ("client", "client-packages"), ("client-demo", "demo-packages"),
+        ("server", "server-packages"),
+    ):  # fmt: skip
+        copied = [rest for word, rest in stages()[target] if word == "COPY"]
+        assert copied == [
+            f"--from={source} /opt/rgpu /opt/rgpu", "--from=rgpu /layer/opt/rgpu /opt/rgpu"
+        ]  # fmt: skip
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_what_they_copy_is_in_the_context(file: Path) -> None:
+def test_what_is_copied_is_in_the_context() -> None:
     ignored = (ROOT / ".dockerignore").read_text().split()
-    for word, rest in steps(file):
-        if word == "COPY":
-            for source in rest.split()[:-1]:
+    for lines in stages().values():
+        for word, rest in lines:
+            if word == "COPY" and not rest.startswith("--from="):
+                source = rest.split()[0]
                 assert (ROOT / source).exists(), rest
                 assert not any(source.startswith(f"{one}/") for one in ignored), rest
     for needed in ("README.md", "LICENSE", "CMakeLists.txt", "rgpu_server", "cudaspec"):
         assert needed not in ignored
 
 
+def test_the_version_is_the_projects() -> None:
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert ("ARG", f"VERSION={version[1]}") in stages()[""]
+
+
+def versions(name: str) -> dict[str, str]:
+    """The packages of a list in deploy/docker, with their versions."""
+    lines = (DOCKER / f"{name}.txt").read_text().splitlines()[1:]
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in lines), name
+    pairs = (line.split("==") for line in lines)
+    return {package.lower().replace("_", "-"): version for package, version in pairs}
+
+
 def test_packages_are_those_of_the_project() -> None:
-    """The extras exist, and each package of theirs has one version that is written down."""
+    """What pyproject.toml asks for has one version that is written down."""
     project = (ROOT / "pyproject.toml").read_text()
-    server = (DOCKER / "server.Dockerfile").read_text()
-    extras = re.search(r"rgpu_cuda-\*\.whl\)\[([\w,]+)\]", server)
-    assert extras
-    for extra in extras[1].split(","):
-        assert re.search(rf"^{extra} = \[", project, flags=re.MULTILINE), extra
-    lines = (DOCKER / "constraints.txt").read_text().splitlines()[1:]
-    versions = {re.split("==", line)[0].lower().replace("_", "-") for line in lines}
-    assert all("==" in line for line in lines)
-    wanted = re.findall(r"^(?:server|emu|dependencies) = \[([^\]]*)\]", project, flags=re.MULTILINE)
-    names = re.findall(r'"([\w-]+)', " ".join(wanted))
-    client = (DOCKER / "client.txt").read_text().splitlines()[1:]
-    names += [re.split(r"[\[=<>]", line)[0] for line in client]
-    assert set(names) - {"tomli"} <= versions
+
+    def asked(*fields: str) -> set[str]:
+        found: set[str] = set()
+        for field in fields:
+            body = re.search(rf"^{field} = \[(.*?)\]$", project, re.MULTILINE | re.DOTALL)
+            assert body, field
+            found |= set(re.findall(r'"([\w-]+)', body[1]))
+        return found - {"tomli", "rgpu-cuda"}
+
+    assert asked("dependencies") <= versions("client").keys()
+    assert asked("server", "emu") == versions("server").keys()
+    assert asked("demo") <= versions("demo").keys()
+    assert versions("server")["llvmlite"] == versions("demo")["llvmlite"]
 
 
 def test_the_programs_are_installed_here() -> None:

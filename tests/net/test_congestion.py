@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from helpers.clients import environment
-from helpers.command import rgpu_command
+from helpers.command import WEAK_ISOLATION, rgpu_command
 from helpers.links import GBIT, MS, Namespace, Network, Shape
 from helpers.waiting import wait_until
 
@@ -32,7 +32,8 @@ def allowed(client: Namespace) -> set[str]:
 
 @pytest.fixture(scope="module")
 def serving(server: Namespace) -> Iterator[None]:
-    words = [rgpu_command(), "serve", "--device", "emulated:1GiB", "--insecure"]
+    words = [rgpu_command(), "serve", "--device", "emulated:1GiB", "--insecure", WEAK_ISOLATION]
+    words += ["--no-socket"]
     command = server.command(*words, "--listen", f"0.0.0.0:{PORT}")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None

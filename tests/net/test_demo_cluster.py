@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.cluster import check_table
 from helpers.links import ROOT, require
 from helpers.waiting import wait_until
 
 DEMO = [sys.executable, str(ROOT / "examples" / "cluster")]
-CLIENTS = {
-    "client-local": ("gpu-a", "shm", "60 %", "256 MiB"),
-    "client-lan": ("gpu-b", "tcp", "50 %", "384 MiB"),
-    "client-outside": ("gpu-b", "grpcs", "25 %", "256 MiB"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -61,13 +56,7 @@ def test_each_client_gets_its_path_and_its_share(variables: dict[str, str], tmp_
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert list(tmp_path.iterdir()) == []
-    for name, (node, scheme, share, memory) in CLIENTS.items():
-        row = next(line for line in done.stdout.splitlines() if line.startswith(name + "  "))
-        reason = next(line for line in done.stdout.splitlines() if line.startswith(name + ": "))
-        assert re.search(rf"^{name} +{node} +{scheme}:\S+ +\d+ us ", row), said
-        assert share in row, said
-        assert re.search(rf"of {memory} +right$", row), said
-        assert len(reason) > len(name) + 20, said
+    check_table(said)
 
 
 def test_nothing_is_left_when_it_is_killed(variables: dict[str, str]) -> None:

@@ -1,0 +1,193 @@
+"""A tenant that floods the PTX compiler stays within its bounds, and another is served beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from rgpu_emu.compile_protocol import HEADER, LOAD, LOADED, LOWER, LOWERED, Reader
+from rgpu_emu.compile_schedule import Debts
+from rgpu_server.config import CompilerLimits
+from rgpu_server.workers.compiler import Compilers, namespace
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+LIMITS = CompilerLimits(processes=2, memory_bytes=2 << 30, cache_bytes=1 << 20)
+SESSIONS = 20
+SECONDS = 60
+
+
+def kernel(lines: int, comment: str = "") -> str:
+    """A kernel that takes a tenth of a second for every few hundred lines, and stays large."""
+    body = "".join(
+        f"  fma.rn.f64 %d{n % 13}, %d{n % 7}, %d{n % 11}, %d{n % 5}; sqrt.rn.f64 %d{n % 5}, %d{n % 13};\n"
+        for n in range(lines)
+    )
+    start = "".join(f"  ld.global.f64 %d{n}, [%p+{8 * n}];\n" for n in range(14))
+    end = "".join(f"  st.global.f64 [%p+{8 * n}], %d{n};\n" for n in range(14))
+    return (
+        f"{HEAD}// {comment}\n.visible .entry k(.param .u64 p)\n{{\n .reg .f64 %d<14>; .reg .b64 %p;\n"
+        f" ld.param.u64 %p, [p];\n{start}{body}{end}  ret;\n}}\n"
+    )
+
+
+class Session:
+    """One session of a tenant at its compiler, as its worker has it."""
+
+    all: ClassVar[list[Session]] = []
+
+    def __init__(self, compilers: Compilers, tenant: str) -> None:
+        self._sock = compilers.connect(tenant)
+        self._sock.setblocking(False)
+        self.all.append(self)
+
+    async def ask(self, kind: int, body: bytes) -> tuple[int, int, str, Reader]:
+        """Kind, result and log of the answer, and what follows them."""
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(self._sock, HEADER.pack(kind, 0, len(body)) + body)
+        answered, _, size = HEADER.unpack(await self._take(HEADER.size))
+        reader = Reader(await self._take(size))
+        return answered, reader.u32(), reader.data().decode(), reader
+
+    async def compile(self, text: str) -> int:
+        """The CUresult of loading a module and lowering its kernel."""
+        encoded = text.encode()
+        load = struct.pack("<II", 1, len(encoded)) + encoded
+        kind, result, _, reader = await self.ask(LOAD, load)
+        assert kind == LOADED
+        if result != 0:
+            return result
+        key = reader.data()
+        lower = struct.pack("<I", len(key)) + key + struct.pack("<I", 1) + b"k"
+        kind, result, _, _ = await self.ask(LOWER, lower)
+        assert kind == LOWERED
+        return result
+
+    async def _take(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = await asyncio.get_running_loop().sock_recv(self._sock, count - len(data))
+            assert more, "the compiler closed the connection"
+            data += more
+        return data
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+@asynccontextmanager
+async def serving(folder: Path, limits: CompilerLimits) -> AsyncIterator[Compilers]:
+    compilers = Compilers(folder, limits)
+    try:
+        yield compilers
+    finally:
+        for session in Session.all:
+            session.close()
+        Session.all.clear()
+        compilers.close()
+
+
+def compiler_of(compilers: Compilers, tenant: str) -> int:
+    return compilers._tenants[tenant].process.pid
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(entry.stat().st_size for entry in os.scandir(folder))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "what the test waited for did not come"
+        await asyncio.sleep(0.01)
+
+
+async def timed(session: Session, comment: str) -> float:
+    started = time.monotonic()
+    assert await session.compile(kernel(20, comment)) == 0
+    return time.monotonic() - started
+
+
+async def flood(session: Session, number: int) -> None:
+    n = 0
+    while True:
+        n += 1
+        assert await session.compile(kernel(900, f"{number} {n}")) in (0, 2, 801)
+
+
+@pytest.mark.asyncio
+async def test_a_flood_from_one_tenant_stays_in_its_bounds_and_another_is_served(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, LIMITS) as compilers:
+        bob = Session(compilers, "bob")
+        assert await bob.compile(kernel(20, "its compiler has started")) == 0
+        alone = sorted([await timed(bob, f"alone {n}") for n in range(5)])[2]
+        hostile = [Session(compilers, "mallory") for _ in range(SESSIONS)]
+        tasks = [asyncio.create_task(flood(session, n)) for n, session in enumerate(hostile)]
+        mallory = compiler_of(compilers, "mallory")
+        theirs = tmp_path / namespace("mallory")
+        await until(lambda: len(children(mallory)) == LIMITS.processes)
+        times = []
+        for n in range(10):
+            times.append(await timed(bob, f"beside {n}"))
+            jobs = children(mallory)
+            assert len(jobs) <= LIMITS.processes
+            for pid in jobs:
+                assert_bounded(pid)
+            assert bytes_in(theirs) <= LIMITS.cache_bytes
+        print(f"a neighbour's load: {sorted(times)[5] / alone:.1f} times what it takes alone")
+        assert not any(task.done() for task in tasks), "the flood went on"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert compiler_of(compilers, "bob") != mallory
+        assert sorted(os.listdir(tmp_path)) == sorted(map(namespace, ("bob", "mallory")))
+
+
+def assert_bounded(pid: int) -> None:
+    """The kernel holds a job to its part of the tenant's memory, and puts it behind sessions."""
+    try:
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        nice = os.getpriority(os.PRIO_PROCESS, pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return  # it was replaced meanwhile
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max address space")]
+    soft = line.split()[3]
+    assert soft == "unlimited" or int(soft) * LIMITS.processes <= LIMITS.memory_bytes
+    assert nice >= 0
+
+
+@pytest.mark.asyncio
+async def test_who_has_spent_too_much_runs_behind_all_others_also_in_a_new_compiler(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, LIMITS) as compilers:
+        kept: list[tuple[str, float]] = []
+        monitored = Debts()
+        monitored.keep("mallory", 1000.0, 0.0, time.monotonic())
+        monitored.keep = lambda tenant, spent, *_: kept.append((tenant, spent))  # type: ignore[method-assign]
+        compilers._debts = monitored
+        hostile = Session(compilers, "mallory")
+        compiler = compiler_of(compilers, "mallory")
+        assert await hostile.compile(kernel(20)) == 0
+        jobs = children(compiler)
+        assert [os.sched_getscheduler(pid) for pid in jobs] == [os.SCHED_IDLE]
+        hostile.close()
+        os.kill(compiler, signal.SIGTERM)
+        await until(lambda: bool(kept))
+        (tenant, spent) = kept[0]
+        assert tenant == "mallory"
+        assert spent > 900.0, "what it owed counts with what it spent"
