@@ -306,22 +306,21 @@ def test_a_run_that_waits_is_told_its_place_and_gets_the_room(server: Server) ->
 
 
 def test_a_run_that_leaves_the_line_lets_the_next_one_move_up(server: Server) -> None:
-    with (
-        run(exact(server), "--memory", "1GiB") as first,
-        run(exact(server), "--memory", "1GiB", "--wait") as second,
-    ):
-        assert second.stderr is not None
-        second.stderr.readline()
-        second.stderr.readline()
-        with run(exact(server), "--memory", "1GiB", "--wait") as third:
-            assert third.stderr is not None
-            third.stderr.readline()
-            assert third.stderr.readline() == "rgpu: waiting for room, place 2 of 2\n"
-            second.send_signal(signal.SIGINT)
-            assert second.wait(30) == 130
-            assert third.stderr.readline() == "rgpu: waiting for room, place 1 of 1\n"
-            end(first)
-            assert line(third) == str(1024 * MIB)
+    with run(exact(server), "--memory", "1GiB") as first:
+        assert line(first) == str(1024 * MIB)  # It has the device before another asks for it.
+        with run(exact(server), "--memory", "1GiB", "--wait") as second:
+            assert second.stderr is not None
+            second.stderr.readline()
+            assert second.stderr.readline() == "rgpu: waiting for room, place 1 of 1\n"
+            with run(exact(server), "--memory", "1GiB", "--wait") as third:
+                assert third.stderr is not None
+                third.stderr.readline()
+                assert third.stderr.readline() == "rgpu: waiting for room, place 2 of 2\n"
+                second.send_signal(signal.SIGINT)
+                assert second.wait(30) == 130
+                assert third.stderr.readline() == "rgpu: waiting for room, place 1 of 1\n"
+                end(first)
+                assert line(third) == str(1024 * MIB)
     gone(server.tcp)
 
 
