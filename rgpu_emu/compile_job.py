@@ -1,5 +1,9 @@
 """The work itself: inputs to a LOADED, LOWERED or LINKED body.  Runs in a sandboxed process that
-has one list of inputs all its life, and so links them once."""
+has one list of inputs all its life, and so links them once.
+
+Every error becomes a refusal that names what it is about, also one that nobody foresaw
+(`refusal_of`); only a process without memory ends.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, reach, shared_layout
 from rgpu_emu.lower.entry import lower_entry
 from rgpu_emu.lower.pressure import estimate_registers
 from rgpu_emu.ptx.declare import layout
-from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, PtxError
+from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, PtxError, refusal_of
 from rgpu_emu.ptx.link import Program, link
 from rgpu_emu.ptx.refusals import refuse_whole, refused_entry
 
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 # Refused kernels that a log names; JIT logs are short.
 _NAMED_REFUSALS: Final = 24
+# Functions that the entries of a module may reach, all together, before only LOWERED looks.
+_MAX_WALKED: Final = 200_000
 
 
 def decode_inputs(inputs: list[bytes]) -> list[str]:
@@ -46,8 +52,8 @@ class Work:
         """The body of LOADED; also for a refusal."""
         try:
             return _loaded(self._linked(), key)
-        except PtxError as error:
-            return failed_load(error, key)
+        except Exception as error:
+            return failed_load(refusal_of(error, "this module"), key)
 
     def lowered(self, name: str) -> bytes:
         """The body of LOWERED; also for a refusal."""
@@ -56,8 +62,8 @@ class Work:
             if name in program.refusals:
                 raise program.refusals[name]
             found = lower_entry(program, name)
-        except PtxError as error:
-            return failed_lower(error)
+        except Exception as error:
+            return failed_lower(refused_entry(name, refusal_of(error, "the code")))
         out = Writer().scalars("i", 0).text("")
         out.scalars(
             "IIIII", abi.KERNEL_ABI, found.kind, found.flags, found.local_bytes, found.static_shared
@@ -69,8 +75,8 @@ class Work:
         """The body of LINKED."""
         try:
             log = _warnings(list(self._linked().refusals.values()))
-        except PtxError as error:
-            return failed_link(error)
+        except Exception as error:
+            return failed_link(refusal_of(error, "this module"))
         return Writer().scalars("i", 0).text(log).body()
 
     def _linked(self) -> Program:
@@ -94,15 +100,18 @@ def _loaded(program: Program, key: bytes) -> bytes:
     entries = program.entries
     facts: dict[str, EntryFacts] = {}
     refusals = dict(program.refusals)
+    walked = 0
     for name, function in entries.items():
         facts[name] = EntryFacts()
-        if name not in refusals:
+        if name not in refusals and walked < _MAX_WALKED:
             try:
-                facts[name] = _facts(program, name, function)
-            except PtxError as error:
-                if not error.unsupported:
-                    raise
-                refusals[name] = refused_entry(name, error)
+                facts[name], functions = _facts(program, name, function)
+                walked += functions
+            except Exception as error:
+                refusal = refusal_of(error, "the code")
+                if not refusal.unsupported:
+                    raise refusal from None
+                refusals[name] = refused_entry(name, refusal)
     refuse_whole(program, refusals)
     out = Writer().scalars("i", 0).text(_warnings(list(refusals.values()))).data(key)
     out.scalars("III", len(facts), len(program.globals), len(program.tokens))
@@ -135,10 +144,11 @@ class EntryFacts:
     registers: int = 32
 
 
-def _facts(program: Program, name: str, function: Function) -> EntryFacts:
-    """PtxError for an entry that cannot be lowered."""
-    if function.module.large:
-        return EntryFacts(registers=estimate_registers(function))  # only LOWERED knows the rest
+def _facts(program: Program, name: str, function: Function) -> tuple[EntryFacts, int]:
+    """With the number of functions that were looked at; PtxError for an entry that cannot be
+    lowered."""
+    if function.module.large:  # only LOWERED knows the rest
+        return EntryFacts(registers=estimate_registers(function)), 0
     found = reach(program, function)
     _, shared = shared_layout(program, found)
     local = sum(v.bytes for f in found.functions for v in f.body().local)
@@ -146,7 +156,7 @@ def _facts(program: Program, name: str, function: Function) -> EntryFacts:
         raise PtxError(
             f"the entry {name} uses {local} bytes of local memory, more than {MAX_LOCAL_BYTES}"
         )
-    return EntryFacts(shared, local, estimate_registers(function))
+    return EntryFacts(shared, local, estimate_registers(function)), len(found.functions)
 
 
 def _entry(out: Writer, name: str, function: Function, facts: EntryFacts, const: int) -> None:

@@ -113,7 +113,7 @@ def _child(inputs: list[bytes], limits: JobLimits, fd: int) -> None:
         limit_request(fd, limits, Report())
         _answer(Work(inputs), fd)
         code = 0
-    except (MemoryError, RecursionError):
+    except MemoryError:
         code = EXIT_MEMORY
     finally:
         if code == 1:

@@ -375,11 +375,18 @@ class Compiler:
         self._schedule.measured(number, job.processor_seconds(), time.monotonic())
         if self._schedule.died(number) or asked not in self._requests:
             return
-        failure = PtxError(str(error), result=CUDA_ERROR_NOT_SUPPORTED)
+        request = self._requests[asked]
+        what = f"kernel '{request.body.decode()}'" if request.kind == LOWER else "module"
+        sentence = (
+            f"the compiler's process ended with status {error.code} at the {what}: a defect of the "
+            "emulated device's compiler, or more memory than it may have; make the kernel smaller, "
+            "or report it to rgpu together with the PTX"
+        )
+        failure = PtxError(sentence, result=CUDA_ERROR_NOT_SUPPORTED)
         if error.code == EXIT_MEMORY:
             sentence = "the compiler ran out of memory"
             failure = PtxError(sentence, result=CUDA_ERROR_OUT_OF_MEMORY)
-        self._answer(asked, self._requests[asked].fail(failure))
+        self._answer(asked, request.fail(failure))
 
     def _measure(self) -> None:
         now = time.monotonic()

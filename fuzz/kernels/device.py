@@ -28,7 +28,7 @@ class Device:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="rgpu-fuzz-")
         configuration = Path(self._folder.name) / "rgpu.toml"
-        configuration.write_text("[emulated]\nlaunch_seconds = 5\n")
+        configuration.write_text("[emulated]\nlaunch_seconds = 2\n")
         self._server = Server("--config", str(configuration))
         self._client: subprocess.Popen[str] | None = None
         self._neighbour: subprocess.Popen[str] | None = None

@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernels.operations import BITS, GROUPS, Operation
-from kernels.program import COUNT, Do, Exchange, If, Loop, Memory, Node, Program, Warp, Wild
+from kernels.program import (
+    COUNT,
+    Atomic,
+    Call,
+    Do,
+    Exchange,
+    If,
+    Loop,
+    Memory,
+    Node,
+    Program,
+    Warp,
+    Wild,
+)
 
 if TYPE_CHECKING:
     import random
@@ -26,6 +39,20 @@ WARPS: Final = (
     ("redux.sync.min.s32", "r", "r"),
     ("redux.sync.max.u32", "r", "r"),
     ("redux.sync.xor.b32", "r", "r"),
+)
+ATOMICS: Final = (
+    "add.u32",
+    "min.s32",
+    "max.s32",
+    "min.u32",
+    "max.u32",
+    "and.b32",
+    "or.b32",
+    "xor.b32",
+    "exch.b32",
+    "inc.u32",
+    "dec.u32",
+    "cas.b32",
 )
 # Where nothing of the session is: null, another process' usual places, both ends of every address.
 NOWHERE: Final = (
@@ -49,18 +76,22 @@ class Drawing:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
+        self._together = rng.random() < 0.7
+        self._calls = 0  # how many calls the drawn node is inside of
 
     def program(self) -> Program:
         rng = self._rng
         body = [self._top() for _ in range(rng.randrange(4, 24))]
         if rng.random() < 0.12:
             body.insert(rng.randrange(len(body) + 1), self._wild())
-        return Program(tuple(body), rng.choice((1, 2)), rng.choice((1, 7, 32, 40, 64)))
+        return Program(
+            tuple(body), rng.choice((1, 2)), rng.choice((1, 7, 32, 40, 64)), self._together
+        )
 
     def _top(self) -> Node:
         """What may stand where all threads of a block come along."""
         pick = self._rng.random()
-        if pick < 0.1:
+        if pick < 0.1 and self._together:
             return Exchange(self._register("r"), self._register("r"), self._register("r"))
         if pick < 0.14:
             body = tuple(self._round() for _ in range(self._rng.randrange(1, 4)))
@@ -68,7 +99,7 @@ class Drawing:
         return self._anywhere(2)
 
     def _round(self) -> Node:
-        if self._rng.random() < 0.3:
+        if self._rng.random() < 0.3 and self._together:
             return Exchange(self._register("r"), self._register("r"), self._register("r"))
         return self._anywhere(2)
 
@@ -80,13 +111,32 @@ class Drawing:
             return If(self._register("p"), then, other)
         if depth and pick < 0.18:
             return Loop(self._register("r"), self._block(depth))
-        if pick < 0.28:
+        if depth and self._calls < 2 and pick < 0.21:
+            return self._call(depth)
+        if pick < 0.28 and not self._calls:
             space = rng.choice(("in", "own", "shared", "generic", "local"))
             store = space != "in" and rng.random() < 0.5
             return Memory(space, self._register("r"), self._register("r"), store)
-        if pick < 0.36:
+        if pick < 0.36 and self._together:
             return self._warp()
+        if pick < 0.39 and not self._calls:
+            return self._atomic()
         return self._do()
+
+    def _call(self, depth: int) -> Call:
+        """By pointer no function waits for other threads."""
+        rng, together = self._rng, self._together
+        by_pointer = rng.random() < 0.4
+        self._calls, self._together = self._calls + 1, together and not by_pointer
+        body = self._block(depth)
+        self._calls, self._together = self._calls - 1, together
+        values = (self._register("r"), self._register("q"))
+        return Call(body, values, self._register("r"), by_pointer)
+
+    def _atomic(self) -> Atomic:
+        name = self._rng.choice(ATOMICS)
+        values = tuple(self._register("r") for _ in range(2 if "cas" in name else 1))
+        return Atomic(name, self._register("r"), self._register("r"), values)
 
     def _block(self, depth: int) -> tuple[Node, ...]:
         return tuple(self._anywhere(depth - 1) for _ in range(self._rng.randrange(1, 6)))

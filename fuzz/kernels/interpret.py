@@ -18,6 +18,8 @@ from kernels.program import (
     OWN_WORDS,
     SAVED,
     SHARED_WORDS,
+    Atomic,
+    Call,
     Do,
     Exchange,
     If,
@@ -95,6 +97,11 @@ class Block:
                     self._memory(node, thread)
             elif isinstance(node, Exchange):
                 self._exchange(node, threads)
+            elif isinstance(node, Atomic):
+                for thread in threads:
+                    _atomic(node, thread)
+            elif isinstance(node, Call):
+                self._call(node, threads)
             elif isinstance(node, Warp):
                 for first in range(0, len(self.threads), WARP):
                     lanes = [t for t in threads if first <= t.tid < first + WARP]
@@ -112,6 +119,19 @@ class Block:
             self.run(node.body, threads)
             for thread in threads:
                 left[thread.tid] -= 1
+
+    def _call(self, node: Call, threads: list[Thread]) -> None:
+        """Each function has registers and a carry flag of its own."""
+        outside = {t.tid: (t.registers, t.flag) for t in threads}
+        for t in threads:
+            given = [t.registers[name] for name in node.values]
+            t.registers, t.flag = dict.fromkeys(SAVED, 0), 0
+            t.registers["r0"], t.registers["q0"] = given
+        self.run(node.body, threads)
+        for t in threads:
+            result = t.registers["r0"]
+            t.registers, t.flag = outside[t.tid]
+            t.write(node.target, result)
 
     def _memory(self, node: Memory, thread: Thread) -> None:
         index = thread.registers[node.index]
@@ -148,6 +168,27 @@ def _do(node: Do, thread: Thread) -> None:
     if ".cc." in operation.name:
         thread.flag = total >> BITS[operation.target]
     thread.write(node.target, total)
+
+
+def _atomic(node: Atomic, thread: Thread) -> None:
+    at = thread.registers[node.index] % OWN_WORDS
+    old, value = thread.own[at], thread.registers[node.values[0]]
+    signed, other = n.signed(old, 32), n.signed(value, 32)
+    thread.own[at] = {
+        "add.u32": old + value,
+        "min.s32": min(signed, other),
+        "max.s32": max(signed, other),
+        "min.u32": min(old, value),
+        "max.u32": max(old, value),
+        "and.b32": old & value,
+        "or.b32": old | value,
+        "xor.b32": old ^ value,
+        "exch.b32": value,
+        "inc.u32": 0 if old >= value else old + 1,
+        "dec.u32": value if old == 0 or old > value else old - 1,
+        "cas.b32": thread.registers[node.values[-1]] if old == value else old,
+    }[node.name] & n.mask(32)
+    thread.write(node.target, old)
 
 
 def _warp(node: Warp, lanes: dict[int, Thread]) -> None:

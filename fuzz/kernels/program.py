@@ -81,6 +81,29 @@ class Warp:
 
 
 @dataclass(frozen=True)
+class Atomic:
+    """An atomic operation on the thread's own word `index` of global memory."""
+
+    name: str
+    target: str
+    index: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function of its own; it gets two registers and returns its %r0.
+
+    All its registers begin with 0, but r0 and q0, which are `values`.
+    """
+
+    body: tuple[Node, ...]
+    values: tuple[str, str]
+    target: str
+    by_pointer: bool
+
+
+@dataclass(frozen=True)
 class Wild:
     """An access where nothing is: the kernel ends with an illegal address.
 
@@ -92,14 +115,18 @@ class Wild:
     store: bool
 
 
-Node = Union[Do, If, Loop, Memory, Exchange, Warp, Wild]  # noqa: UP007
+Node = Union[Do, If, Loop, Memory, Exchange, Warp, Atomic, Call, Wild]  # noqa: UP007
 
 
 @dataclass(frozen=True)
 class Program:
+    """`together`: threads wait for each other (Exchange, Warp), so each is a coroutine; else the
+    device runs a block as one loop, which it vectorises."""
+
     body: tuple[Node, ...]
     grid: int
     block: int
+    together: bool = True
 
     def out_bytes(self) -> int:
         """Whole granules of memory, so that the first byte behind them is nobody's."""
@@ -107,18 +134,22 @@ class Program:
         return (used + 65535) // 65536 * 65536
 
 
-HEAD: Final = f"""
+MODULE: Final = """
 .version 8.0
 .target sm_80
 .address_size 64
-.visible .entry k(.param .u64 in, .param .u64 out)
-{{
+"""
+REGISTERS: Final = f"""
   .reg .pred %p<{COUNT["p"]}>, %t;
   .reg .b16 %h<{COUNT["h"]}>;
   .reg .b32 %r<{COUNT["r"]}>, %tid, %i, %w, %w1, %m;
   .reg .b64 %q<{COUNT["q"]}>, %in, %out, %x;
   .reg .f32 %f<{COUNT["f"]}>;
   .reg .f64 %d<{COUNT["d"]}>;
+"""
+HEAD: Final = f"""
+.visible .entry k(.param .u64 in, .param .u64 out)
+{{{REGISTERS}
   .shared .align 8 .b32 area[{SHARED_WORDS}];
   .local .align 8 .b32 mine[{LOCAL_WORDS}];
   ld.param.u64 %in, [in];
@@ -134,13 +165,15 @@ class Writer:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._labels = 0
+        self._functions: list[str] = []
 
     def text(self) -> str:
-        program = self._program
-        lines = [HEAD, *self._start()]
-        for node in program.body:
-            lines += self._node(node)
-        return "\n".join([*lines, *self._end(), "ret;\n}\n"])
+        lines = [HEAD, *self._start(), *self._nodes(self._program.body)]
+        kernel = [*lines, *self._end(), "ret;\n}\n"]
+        return "\n".join([MODULE, *self._functions, *kernel])
+
+    def _nodes(self, nodes: tuple[Node, ...]) -> list[str]:
+        return [line for node in nodes for line in self._node(node)]
 
     def _start(self) -> Iterator[str]:
         for k, name in enumerate(SAVED):
@@ -161,7 +194,7 @@ class Writer:
             yield f"st.local.u32 [mine+{4 * k}], {3 * k};"
         yield "setp.ge.u32 %t, %tid, " + f"{SHARED_WORDS}; @%t bra begin;"
         yield "mov.u32 %w, area; mad.lo.u32 %w, %tid, 4, %w; st.shared.u32 [%w], %tid;"
-        yield "begin: bar.sync 0;"
+        yield "begin: bar.sync 0;" if self._program.together else "begin:"
 
     def _end(self) -> Iterator[str]:
         for k, name in enumerate(SAVED):
@@ -203,17 +236,27 @@ class Writer:
             ]
         if isinstance(node, Warp):
             return [_warp(node)]
+        if isinstance(node, Atomic):
+            values = ", ".join(map(_name, node.values))
+            return [
+                f"and.b32 %w, %{node.index}, {OWN_WORDS - 1}; mad.wide.u32 %x, %w, 4, %out;",
+                f"atom.global.{node.name} %{node.target}, [%x+{8 * len(SAVED)}], {values};",
+            ]
+        if isinstance(node, Call):
+            return self._call(node)
         return [self._wild(node)]
 
     def _if(self, node: If) -> list[str]:
         other, end = self._label(), self._label()
-        lines = [f"@!%{node.test} bra {other};"]
-        for part in node.then:
-            lines += self._node(part)
-        lines += [f"bra {end};", f"{other}:"]
-        for part in node.other:
-            lines += self._node(part)
-        return [*lines, f"{end}:"]
+        then, otherwise = self._nodes(node.then), self._nodes(node.other)
+        return [
+            f"@!%{node.test} bra {other};",
+            *then,
+            f"bra {end};",
+            f"{other}:",
+            *otherwise,
+            f"{end}:",
+        ]
 
     def _loop(self, node: Loop) -> list[str]:
         again, end = self._label(), self._label()
@@ -224,9 +267,38 @@ class Writer:
         )
         lines = [f"{{ .reg .b32 {count}; .reg .pred {test};", first, f"{again}:"]
         lines += [f"setp.eq.u32 {test}, {count}, 0; @{test} bra {end};"]
-        for part in node.body:
-            lines += self._node(part)
+        lines += self._nodes(node.body)
         return [*lines, f"sub.u32 {count}, {count}, 1; bra {again};", f"{end}:", "}"]
+
+    def _call(self, node: Call) -> list[str]:
+        name = f"f{len(self._functions)}"
+        self._functions.append("")
+        zero = {"p": "setp.ne.u32 %p{k}, 0, 0;", "f": "mov.f32 %f{k}, 0f00000000;"}
+        zero["d"] = "mov.f64 %d{k}, 0d0000000000000000;"
+        start = [
+            zero.get(c, f"mov.b{BITS[c]} %{c}{{k}}, 0;").replace("{k}", str(k))
+            for c in COUNT
+            for k in range(COUNT[c])
+        ]
+        self._functions[int(name[1:])] = "\n".join(
+            [
+                f".func (.param .b32 r) {name}(.param .b32 a, .param .b64 b)",
+                f"{{{REGISTERS} {' '.join(start)} add.cc.u32 %w, 0, 0;",
+                "ld.param.b32 %r0, [a]; ld.param.b64 %q0, [b];",
+                *self._nodes(node.body),
+                "st.param.b32 [r], %r0; ret; }",
+            ]
+        )
+        callee, more, before = name, "", ""
+        if node.by_pointer:
+            parameters = "(.param .b32 _) _ (.param .b32 _, .param .b64 _)"
+            before = f"mov.u64 %x, {name}; P{name}: .callprototype {parameters};"
+            callee, more = "%x", f", P{name}"
+        return [
+            f"{{ .param .b32 a; .param .b64 b; .param .b32 r; {before}",
+            f"st.param.b32 [a], %{node.values[0]}; st.param.b64 [b], %{node.values[1]};",
+            f"call (r), {callee}, (a, b){more}; ld.param.b32 %{node.target}, [r]; }}",
+        ]
 
     def _wild(self, node: Wild) -> str:
         if node.space == "behind":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
+from rgpu_emu.lower.callgraph import reaching, recursive
 from rgpu_emu.lower.spin import spinning_branches
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.operands import Call, Imm, Instr, Label, Reg, Variable
+from rgpu_emu.ptx.operands import Imm, Instr, Variable
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.link import Program
@@ -67,6 +69,68 @@ class Reach:
     shares: bool = False
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a body says for itself, whoever reaches it.
+
+    Attributes:
+        lowerings: names of the lowerings that its instructions have.
+        shares: it has atomics, fences, calls or ordered accesses.
+        bar_only: every suspend point is `bar.sync 0`.
+    """
+
+    instructions: int
+    lowerings: frozenset[str]
+    spins: set[int]
+    shares: bool
+    indirect: bool
+    bar_only: bool
+
+    def holds(self, lowerings: frozenset[str]) -> bool:
+        return not lowerings.isdisjoint(self.lowerings)
+
+    def suspends(self, *, sleeps: bool) -> bool:
+        """`sleeps`: nanosleep suspends in this function."""
+        return bool(self.spins) or self.holds(SYNC if sleeps else SYNC - {"nanosleep"})
+
+
+# Many entries of a module may reach one function; what a body says is found once.
+_known: WeakKeyDictionary[Function, Facts] = WeakKeyDictionary()
+
+
+def facts_of(function: Function) -> Facts:
+    """The facts of a function's body."""
+    found = _known.get(function)
+    if found is None:
+        found = _known[function] = _look(function)
+    return found
+
+
+def _look(function: Function) -> Facts:
+    body = function.body()
+    code = [item for item in body.code if isinstance(item, Instr)]
+    spins = spinning_branches(body)
+    return Facts(
+        instructions=len(code),
+        lowerings=frozenset(i.form.row.lower for i in code),
+        spins=spins,
+        shares=any(map(_shares, code)),
+        indirect=function.indirect(),
+        bar_only=not spins and all(map(_plain, code)),
+    )
+
+
+def _shares(item: Instr) -> bool:
+    called = item.form.row.lower in ("atomic", "fence", "call")
+    return called or item.form.get("sem") not in ("", "weak")
+
+
+def _plain(item: Instr) -> bool:
+    if item.form.row.lower not in SYNC:
+        return True
+    return item.form.row.lower == "bar_sync" and item.operands == (Imm(0, 0),)
+
+
 def reach(program: Program, entry: Function) -> Reach:
     """Walks the calls from an entry.
 
@@ -74,106 +138,52 @@ def reach(program: Program, entry: Function) -> Reach:
         PtxError: 801 for recursion or calls by pointer through functions that suspend.
     """
     found = Reach(entry)
+    edges = _walk(program, found)
+    facts = {function: facts_of(function) for function in found.functions}
+    found.instructions = sum(f.instructions for f in facts.values())
+    found.spins = {function: f.spins for function, f in facts.items()}
+    found.recursive = recursive(edges)
+    if found.indirect:
+        found.recursive |= set(program.tokens)
+    suspend = {f for f in facts if facts[f].suspends(sleeps=f not in found.recursive)}
+    ends = {f for f in facts if facts[f].holds(frozenset(("exit_thread",)))}
+    found.suspends = reaching(edges, suspend)
+    found.inline = reaching(edges, suspend | ends) - {entry}
+    asks = frozenset(("activemask",))
+    found.meets = reaching(edges, (f for f in facts if facts[f].holds(asks)))
+    found.bar_only = all(f.bar_only for f in facts.values())
+    found.shares = found.indirect or any(f.shares for f in facts.values())
+    _refuse(program, found)
+    return found
+
+
+def _walk(program: Program, found: Reach) -> dict[Function, list[Function]]:
+    """Fills `functions` and `indirect`; who calls whom."""
     edges: dict[Function, list[Function]] = {}
-    queue = [entry]
+    queue = [found.entry]
     while queue:
         function = queue.pop()
         if function in edges:
             continue
         found.functions.append(function)
-        edges[function] = _callees(program, function)
-        if not found.indirect and _calls_indirectly(function):
+        edges[function] = callees(program, function)
+        if not found.indirect and function.indirect():
             found.indirect = True
             queue += program.tokens
         queue += edges[function]
-    for function in found.functions:
-        body = function.body()
-        found.instructions += sum(isinstance(i, Instr) for i in body.code)
-        found.spins[function] = spinning_branches(body)
-    found.recursive = {f for f in edges if f in _descendants(edges, edges[f])}
-    if found.indirect:
-        found.recursive |= set(program.tokens)
-    suspend = {f for f in edges if _suspends(f, found.spins[f], sleeps=f not in found.recursive)}
-    found.suspends = _closure(edges, suspend)
-    found.inline = _closure(edges, suspend | {f for f in edges if _exits(f)}) - {entry}
-    found.meets = _closure(edges, {f for f in edges if _holds(f, frozenset(("activemask",)))})
-    found.bar_only = all(_bar_only(f, found.spins[f]) for f in found.functions)
-    found.shares = found.indirect or any(_shares(f) for f in found.functions)
-    _refuse(program, found)
-    return found
+    return edges
 
 
-def _callees(program: Program, function: Function) -> list[Function]:
+def callees(program: Program, function: Function) -> list[Function]:
+    """The functions that one calls by name."""
     names = sorted(function.calls())
     return [f for f in (program.function(name, function.module) for name in names) if f is not None]
 
 
-def _calls_indirectly(function: Function) -> bool:
-    return any(
-        isinstance(i, Instr)
-        and i.form.row.lower == "call"
-        and isinstance(i.operands[0], Call)
-        and isinstance(i.operands[0].callee, Reg)
-        for i in function.body().code
-    )
-
-
-def _suspends(function: Function, spins: set[int], *, sleeps: bool) -> bool:
-    """`sleeps`: nanosleep suspends in this function."""
-    return bool(spins) or _holds(function, SYNC if sleeps else SYNC - {"nanosleep"})
-
-
-def _holds(function: Function, lowerings: frozenset[str]) -> bool:
-    return any(isinstance(i, Instr) and i.form.row.lower in lowerings for i in function.body().code)
-
-
-def _shares(function: Function) -> bool:
-    return any(
-        isinstance(i, Instr)
-        and (
-            i.form.row.lower in ("atomic", "fence", "call") or i.form.get("sem") not in ("", "weak")
-        )
-        for i in function.body().code
-    )
-
-
-def _exits(function: Function) -> bool:
-    return _holds(function, frozenset(("exit_thread",)))
-
-
-def _bar_only(function: Function, spins: set[int]) -> bool:
-    def plain(item: Instr | Label) -> bool:
-        if isinstance(item, Label) or item.form.row.lower not in SYNC:
-            return True
-        return item.form.row.lower == "bar_sync" and item.operands == (Imm(0, 0),)
-
-    return not spins and all(map(plain, function.body().code))
-
-
-def _closure(edges: dict[Function, list[Function]], start: set[Function]) -> set[Function]:
-    """`start` and everything that calls into it."""
-    found = set(start)
-    before = -1
-    while before != len(found):
-        before = len(found)
-        found |= {f for f, callees in edges.items() if any(c in found for c in callees)}
-    return found
-
-
-def _descendants(edges: dict[Function, list[Function]], start: list[Function]) -> set[Function]:
-    seen: set[Function] = set()
-    queue = list(start)
-    while queue:
-        function = queue.pop()
-        if function not in seen:
-            seen.add(function)
-            queue += edges[function]
-    return seen
-
-
 def _refuse(program: Program, found: Reach) -> None:
+    tokens = set(program.tokens) if found.indirect else set()
     for function in found.inline & found.recursive:
-        if function in program.tokens and found.indirect:
+        if function in tokens:
             raise unsupported(
                 f"the function '{function.name}'",
                 "is called by pointer and holds a barrier, warp operation, exit or spin loop",

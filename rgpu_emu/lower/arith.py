@@ -123,7 +123,8 @@ def int_divide(e: FunctionEmitter, i: Instr) -> None:
     llvm, signed = kind.llvm, kind.kind == "s"
     a, b = e.source(i, 1), e.source(i, 2)
     divisor = i.operands[2]
-    if isinstance(divisor, Imm) and divisor.value not in (0, -1):
+    ones = (1 << kind.bits) - 1
+    if isinstance(divisor, Imm) and divisor.value & ones not in (0, ones):
         e.result(i, e.op(f"{'s' if signed else 'u'}{op} {llvm} {a}, {b}"))
         return
     zero = e.op(f"icmp eq {llvm} {b}, 0")
@@ -188,7 +189,7 @@ def int_lop3(e: FunctionEmitter, i: Instr) -> None:
     table = i.operands[4]
     if not isinstance(table, Imm):
         raise PtxError("the lookup table of lop3 is no literal")
-    e_not = {v: e.op(f"xor i32 {v}, -1") for v in {a, b, c}}
+    e_not = {v: e.op(f"xor i32 {v}, -1") for v in dict.fromkeys((a, b, c))}
     terms = []
     for k in range(8):
         if table.value >> k & 1:

@@ -23,6 +23,7 @@ RUNTIME: Final = {
     "assertfail": ("", ("i64", "i64", "i32", "i64", "i64")),
 }
 INLINE_DEPTH: Final = 64
+_LARGE: Final = "a large argument or result must be a .param variable"
 
 
 def passed(variable: Variable) -> str:
@@ -87,9 +88,17 @@ def _size(operand: Operand) -> int:
     return max(operand.type.bits // 8, 1) if isinstance(operand, Reg) else 0
 
 
+def _scalar(variable: Variable) -> str:
+    """`passed` for what a register or literal stands for."""
+    kind = passed(variable)
+    if kind == "ptr":
+        raise PtxError(_LARGE)
+    return kind
+
+
 def _storage(e: FunctionEmitter, operand: Operand) -> str:
     if not isinstance(operand, Sym) or operand.variable is None:
-        raise PtxError("a large argument must be a .param variable")
+        raise PtxError(_LARGE)
     return e.frame.scratch(operand.variable)
 
 
@@ -196,7 +205,7 @@ def _inline(e: FunctionEmitter, found: Call, function: Function) -> None:
         if isinstance(operand, Sym):
             e.copy(target, _storage(e, operand), variable.bytes)
         else:
-            kind = passed(variable)
+            kind = _scalar(variable)
             e.line(f"store {kind} {e.read(operand, kind)}, ptr {target}")
     e.frame, e.depth = frame, e.depth + 1
     emit_body(e)
@@ -208,7 +217,7 @@ def _inline(e: FunctionEmitter, found: Call, function: Function) -> None:
         if isinstance(operand, Sym):
             e.copy(_storage(e, operand), frame.scratch(variable), variable.bytes)
         elif not isinstance(operand, Sink):
-            kind = passed(variable)
+            kind = _scalar(variable)
             e.write(operand, e.op(f"load {kind}, ptr {frame.scratch(variable)}"), kind)
 
 
@@ -247,7 +256,7 @@ def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
         if isinstance(operand, Sym):
             e.copy(place, _storage(e, operand), variable.bytes)
         else:
-            kind = passed(variable)
+            kind = _scalar(variable)
             e.line(f"store {kind} {e.read(operand, kind)}, ptr {place}")
     token = e.read(callee, "i64")
     address = e.op(f"call i64 {e.env('runtime.function_address')}(ptr %bi, i64 {token})")
@@ -263,5 +272,5 @@ def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
         if isinstance(operand, Sym):
             e.copy(_storage(e, operand), place, variable.bytes)
         elif not isinstance(operand, Sink):
-            kind = passed(variable)
+            kind = _scalar(variable)
             e.write(operand, e.op(f"load {kind}, ptr {place}"), kind)

@@ -10,7 +10,7 @@ from typing import Final
 
 import llvmlite.binding as llvm
 
-from rgpu_emu.ptx.errors import CUDA_ERROR_NOT_SUPPORTED, PtxError
+from rgpu_emu.ptx.errors import CUDA_ERROR_NOT_SUPPORTED, PtxError, refusal_of
 
 OPTIMISE_BELOW: Final = 8000  # instructions; larger entries are compiled without optimisation
 _FRAME_MAGIC: Final = 0x7267_6672_616D_6531
@@ -55,7 +55,7 @@ def compile_ir(text: str, instructions: int) -> bytes:
     """The ELF relocatable of a module.
 
     Raises:
-        PtxError: when LLVM refuses the text, which is an error of the lowering.
+        PtxError: when LLVM refuses the text, which is a defect of the lowering.
     """
     level = 1 if instructions < OPTIMISE_BELOW else 0
     machine = _machine(level)
@@ -68,9 +68,7 @@ def compile_ir(text: str, instructions: int) -> bytes:
         )
         module.verify()
     except RuntimeError as error:
-        raise PtxError(
-            f"the lowering made IR that LLVM refuses: {error}", result=CUDA_ERROR_NOT_SUPPORTED
-        ) from None
+        raise refusal_of(error, "the code") from None
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = level > 0
     options.slp_vectorization = False

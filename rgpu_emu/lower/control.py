@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_emu.lower.registry import LOWERINGS, Lowering, lowers
+from rgpu_emu.lower.registry import LOWERINGS, lowers
 from rgpu_emu.lower.sync import suspend
-from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError
+from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError, refusal_of
 from rgpu_emu.ptx.lex import line_of
 from rgpu_emu.ptx.operands import Instr, Label, LabelRef
 
@@ -87,19 +87,21 @@ def emit_body(e: FunctionEmitter) -> None:
             e.start(frame.label(item))
             continue
         e.position = position
-        lowering = LOWERINGS[item.form.row.lower]
+        if e.depth:
+            e.unit.count_inlined()
         try:
-            if item.guard is None:
-                lowering(e, item)
-            else:
-                _guarded(e, item, lowering)
-        except PtxError as error:
-            raise error.at(line_of(frame.function.module.text, item.pos)) from None
+            _emit(e, item)
+        except Exception as error:  # a lowering's defect costs its kernel, not the compiler
+            name = f"instruction '{item.form.name}'"
+            refusal = refusal_of(error, name).within(name)
+            raise refusal.at(line_of(frame.function.module.text, item.pos)) from None
     e.line(f"br label %{frame.exit}")
 
 
-def _guarded(e: FunctionEmitter, item: Instr, lowering: Lowering) -> None:
+def _emit(e: FunctionEmitter, item: Instr) -> None:
+    lowering = LOWERINGS[item.form.row.lower]
     if item.guard is None:
+        lowering(e, item)
         return
     condition = e.read(item.guard, "i1")
     do, after = e.block_name("do"), e.block_name("after")

@@ -14,6 +14,7 @@ from rgpu_emu.lower import abi
 from rgpu_emu.lower.frame import Frame
 from rgpu_emu.lower.places import Places
 from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_TIMEOUT, PtxError
+from rgpu_emu.ptx.lex import pack, unpack
 from rgpu_emu.ptx.operands import Imm, Instr, Not, Operand, Pair, Reg, Sink, Special, Sym
 
 if TYPE_CHECKING:
@@ -48,21 +49,14 @@ def float_constant(value: Imm, llvm: str) -> str:
     else:
         number = unpack(value.value, value.float_bits)
     if llvm == "half":
-        return f"0xH{int.from_bytes(struct.pack('<e', number), 'little'):04X}"
+        return f"0xH{int.from_bytes(pack(number, 16), 'little'):04X}"
     if llvm == "float":
-        number = unpack(int.from_bytes(struct.pack("<f", number), "little"), 32)
+        number = unpack(int.from_bytes(pack(number, 32), "little"), 32)
     return f"0x{int.from_bytes(struct.pack('<d', number), 'little'):016X}"
 
 
 def _misfit(reg: Reg) -> str:
     return f"the register {reg.name} (.{reg.type.name}) does not fit the instruction's type"
-
-
-def unpack(bits: int, width: int) -> float:
-    """The float with that bit pattern."""
-    code = {16: "<e", 32: "<f", 64: "<d"}[width]
-    number: float = struct.unpack(code, bits.to_bytes(width // 8, "little"))[0]
-    return number
 
 
 class FunctionEmitter:
@@ -217,6 +211,17 @@ class FunctionEmitter:
             value = self._env[name] = self._field(self.env("params"), offset, kind)
         return value
 
+    def places_in(self, space: str, size: int) -> str:
+        """How many places a window has for an access of `size` bytes."""
+        name = f"{space}.places.{size}"
+        value = self._env.get(name)
+        if value is None:
+            self.unit.declare("i64", "llvm.usub.sat.i64", ["i64", "i64"])
+            value = self._env[name] = self._block_op(
+                f"call i64 @llvm.usub.sat.i64(i64 {self.env(f'{space}.bytes')}, i64 {size - 1})"
+            )
+        return value
+
     def _make_env(self, name: str) -> str:
         if name in abi.LAUNCH:
             return self._field(self.env("launch"), *abi.LAUNCH[name])
@@ -267,6 +272,8 @@ class FunctionEmitter:
         if isinstance(operand, Imm):
             if llvm in FLOATS:
                 return float_constant(operand, llvm)
+            if operand.float_bits not in (0, WIDTH[llvm]):
+                raise PtxError("a floating-point literal does not fit the instruction's type")
             if llvm == "i1":
                 return "true" if operand.value & 1 else "false"
             return str(operand.value & ((1 << WIDTH[llvm]) - 1))
@@ -275,6 +282,8 @@ class FunctionEmitter:
         if isinstance(operand, Sym):
             return self.cast_int(self.unit.address_of(self, operand), "i64", llvm)
         if isinstance(operand, Not):
+            if llvm != "i1":
+                raise PtxError(_misfit(operand.reg))
             return self.op(f"xor i1 {self.read(operand.reg, 'i1')}, true")
         raise PtxError("this operand cannot be read as a value")
 

@@ -60,6 +60,6 @@ def lower_entry(program: Program, name: str) -> Lowered:
         flags=abi.FLAG_BAR_ONLY if unit.coroutine and unit.reach.bar_only else 0,
         local_bytes=unit.local_bytes(),
         static_shared=unit.static_shared,
-        image=compile_ir(text, unit.reach.instructions),
+        image=compile_ir(text, unit.reach.instructions + unit.inlined),
         functions=tuple(range(len(program.tokens))) if unit.reach.indirect else (),
     )

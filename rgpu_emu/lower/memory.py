@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rgpu_emu.ptx.operands import Instr
     from rgpu_emu.ptx.types import Type
 
+MAX_ACCESS_BITS: Final = 256  # abi.PARAM_PADDING and the guard pages are larger
 ORDERED: Final = {
     "volatile": "monotonic",
     "relaxed": "monotonic",
@@ -48,7 +49,7 @@ def pointer(e: FunctionEmitter, address: Operand, space: str, size: int) -> str:
         return _param_pointer(e, address)
     value = _value(e, address)
     if space in ("shared", "local"):
-        return _window(e, value, space)
+        return _window(e, value, space, size)
     return clamp(e, value)
 
 
@@ -66,8 +67,8 @@ def clamp(e: FunctionEmitter, address: str) -> str:
     return e.op(f"getelementptr i8, ptr {e.env('arena')}, i64 {offset}")
 
 
-def _window(e: FunctionEmitter, offset: str, space: str) -> str:
-    inside = e.op(f"icmp ult i64 {offset}, {e.env(f'{space}.bytes')}")
+def _window(e: FunctionEmitter, offset: str, space: str, size: int) -> str:
+    inside = e.op(f"icmp ult i64 {offset}, {e.places_in(space, size)}")
     place = e.op(f"add i64 {offset}, {e.env(f'{space}.offset')}")
     place = e.op(f"select i1 {inside}, i64 {place}, i64 {e.env('band_bytes')}")
     return e.op(f"getelementptr i8, ptr {e.env('arena')}, i64 {place}")
@@ -109,6 +110,14 @@ def _parts(operand: Operand, vector: str) -> tuple[Operand, ...]:
     if not isinstance(operand, Vec) or len(operand.parts) != count:
         raise PtxError(f"a .{vector} access needs {count} registers in braces")
     return operand.parts
+
+
+def _accessed(operand: Operand, i: Instr) -> tuple[Operand, ...]:
+    """The elements that a load or store moves."""
+    parts = _parts(operand, i.form.get("vec"))
+    if len(parts) * i.form.type.bits > MAX_ACCESS_BITS:
+        raise PtxError(f"{i.form.name} moves more than {MAX_ACCESS_BITS} bits")
+    return parts
 
 
 def _access(e: FunctionEmitter, i: Instr, kind: Type, *, store: bool) -> tuple[str, str]:
@@ -159,7 +168,7 @@ def _hoisted_offset(e: FunctionEmitter, i: Instr) -> int:
 @lowers("load")
 def load(e: FunctionEmitter, i: Instr) -> None:
     kind, space = i.form.type, space_of(i.form.get("space"))
-    parts = _parts(i.operands[0], i.form.get("vec"))
+    parts = _accessed(i.operands[0], i)
     base = "" if _hoisted(e, i) else pointer(e, i.operands[1], space, kind.bytes * len(parts))
     before, after = _access(e, i, kind, store=False)
     values = []
@@ -186,7 +195,7 @@ def _refuse_own_parameter(e: FunctionEmitter, operand: Operand) -> None:
 @lowers("store")
 def store(e: FunctionEmitter, i: Instr) -> None:
     kind, space = i.form.type, space_of(i.form.get("space"))
-    parts = _parts(i.operands[1], i.form.get("vec"))
+    parts = _accessed(i.operands[1], i)
     values = [e.read(part, kind.llvm, relaxed=True) for part in parts]
     if space == "param":
         _refuse_own_parameter(e, i.operands[0])
@@ -245,8 +254,16 @@ def mov(e: FunctionEmitter, i: Instr) -> None:
         e.write(target, e.read(source, llvm), llvm)
 
 
+def _element_bits(vector: Vec, bits: int) -> int:
+    """Bits of each element of a vector that fills `bits`."""
+    count = len(vector.parts)
+    if count not in (2, 4) or bits < 8 * count:
+        raise PtxError(f"{count} elements do not make {bits} bits: give 2 or 4 of 8 bits or more")
+    return bits // count
+
+
 def _pack(e: FunctionEmitter, source: Vec, bits: int) -> str:
-    width, value = bits // len(source.parts), "0"
+    width, value = _element_bits(source, bits), "0"
     for n, part in enumerate(source.parts):
         if isinstance(part, Sink):
             continue
@@ -257,7 +274,7 @@ def _pack(e: FunctionEmitter, source: Vec, bits: int) -> str:
 
 
 def _unpack(e: FunctionEmitter, target: Vec, value: str, bits: int) -> None:
-    width = bits // len(target.parts)
+    width = _element_bits(target, bits)
     for n, part in enumerate(target.parts):
         moved = e.op(f"lshr i{bits} {value}, {n * width}") if n else value
         e.write(part, e.op(f"trunc i{bits} {moved} to i{width}"), f"i{width}")

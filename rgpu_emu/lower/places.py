@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rgpu_emu.ptx.errors import unsupported
 from rgpu_emu.ptx.operands import Body, Instr, Label, LabelRef
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Word = tuple[int, str]  # a place in the order, and the slot of a loop's count or ""
 WORDS: Final = 4  # ThreadState::place
 ROUND_BITS: Final = 40
+MAX_MEMBERS: Final = 1 << 20  # blocks of all loops of a body together
 _ENDS: Final = frozenset(("branch", "branch_indexed", "ret", "exit_thread", "trap"))
 
 
@@ -57,6 +59,7 @@ class Blocks:
     def __init__(self, body: Body) -> None:
         self.block_of: list[int] = []
         self._starts: list[int] = []
+        self._inner: dict[Loop, list[Loop]] = {}
         self._split(body)
         self.spans = list(pairwise([*self._starts, len(body.code)]))
         self.after = self._edges(body)
@@ -113,22 +116,50 @@ class Blocks:
             for target in self.after[block]:
                 before[target].append(block)
         members: dict[int, set[int]] = {}
+        members_of_all = 0
         for end, header in backwards:
             inside = members.setdefault(header, {header})
             queue = [end]
+            size = len(inside)
             while queue:
                 block = queue.pop()
                 if block not in inside:
                     inside.add(block)
                     queue += before[block]
+            members_of_all += len(inside) - size
+            if members_of_all > MAX_MEMBERS:
+                raise unsupported("activemask", "stands in a function with too many nested loops")
         found = [Loop(header, frozenset(inside)) for header, inside in members.items()]
         return sorted(found, key=lambda loop: (-len(loop.blocks), loop.header))
+
+    @cached_property
+    def _around(self) -> dict[int, list[Loop]]:
+        """The loops of each block, the largest first."""
+        found: dict[int, list[Loop]] = {}
+        for loop in self.loops:
+            for block in loop.blocks:
+                found.setdefault(block, []).append(loop)
+        return found
+
+    @cached_property
+    def _at_header(self) -> dict[int, Loop]:
+        return {loop.header: loop for loop in self.loops}
+
+    def _inside(self, loop: Loop) -> list[Loop]:
+        """The smaller loops that begin in a loop."""
+        found = self._inner.get(loop)
+        if found is None:
+            starts = sorted(loop.blocks & self._at_header.keys())
+            inner = [self._at_header[block] for block in starts if block != loop.header]
+            found = [i for i in inner if len(i.blocks) < len(loop.blocks)]
+            self._inner[loop] = found
+        return found
 
     def _ordered(self) -> list[int]:
         """Every block behind all that lead to it; the ways out of a loop behind the loop."""
 
         def ways_out_first(block: int) -> list[int]:
-            around = [loop for loop in self.loops if block in loop.blocks]
+            around = self._around.get(block, [])
             return sorted(
                 self.after[block], key=lambda to: sum(to in loop.blocks for loop in around)
             )
@@ -149,7 +180,7 @@ class Blocks:
 
     def around(self, position: int) -> list[Loop]:
         """The loops that hold a position, the outermost first."""
-        return [loop for loop in self.loops if self.block_of[position] in loop.blocks]
+        return self._around.get(self.block_of[position], [])
 
     def order(self, position: int) -> int:
         """A number from 1 that grows along the control flow."""
@@ -162,12 +193,10 @@ class Blocks:
     def rounds(self, position: int, target: int) -> tuple[Loop | None, list[Loop]]:
         """The loop that going from `position` to `target` begins another round of, and the loops
         inside that one."""
-        here, there = self.block_of[position], self.block_of[target]
-        for loop in self.loops:
-            if loop.header == there and here in loop.blocks:
-                inner = [i for i in self.loops if i is not loop and i.header in loop.blocks]
-                return loop, [i for i in inner if len(i.blocks) < len(loop.blocks)]
-        return None, []
+        loop = self._at_header.get(self.block_of[target])
+        if loop is None or self.block_of[position] not in loop.blocks:
+            return None, []
+        return loop, self._inside(loop)
 
 
 def _targets(last: Instr | Label | None, body: Body) -> list[Label]:

@@ -71,12 +71,7 @@ def _is_in(e: FunctionEmitter, value: str, space: str) -> str:
     if space == "param":
         return _in_window(e, value, param_window(e), str(e.frame.param_bytes))
     if space == "const":
-        found = "false"
-        for variable in e.unit.program.globals:
-            if variable.space == "const":
-                inside = _in_window(e, value, e.unit.global_base(e, variable), str(variable.bytes))
-                found = e.op(f"or i1 {found}, {inside}")
-        return found
+        return e.op(f"call i1 {e.unit.const_test()}(ptr {e.env('globals')}, i64 {value})")
     band = _in_window(e, value, e.env("band_base"), e.env("band_bytes"))
     windows = e.op(f"or i1 {_is_in(e, value, 'shared')}, {_is_in(e, value, 'local')}")
     windows = e.op(f"or i1 {windows}, {_is_in(e, value, 'const')}")

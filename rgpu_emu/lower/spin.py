@@ -9,6 +9,7 @@ must not pay for a suspension.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final
 
 from rgpu_emu.ptx.operands import (
@@ -27,6 +28,7 @@ from rgpu_emu.ptx.operands import (
 
 _WATCHED: Final = frozenset(("volatile", "relaxed", "acquire", "mmio"))
 _DESTINATIONS: Final = frozenset("dDP")
+MAX_LOOKED_AT: Final = 1 << 18  # instructions of all loops of a body together
 
 
 def registers_in(operand: Operand) -> list[Reg]:
@@ -89,34 +91,74 @@ def _watches(instr: Instr, changed: set[Reg]) -> bool:
     return form.get("op") == "exch"
 
 
+def _tainted(loop: list[Instr], changed: set[Reg]) -> set[Reg]:
+    """Registers whose value depends on what others may change; `changed`: what the loop writes."""
+    feeds: dict[Reg, list[Reg]] = {}
+    queue: list[Reg] = []
+    for instr in loop:
+        written = defines(instr)
+        if _watches(instr, changed):
+            queue += written
+        for reg in uses(instr):
+            feeds.setdefault(reg, []).extend(written)
+    found: set[Reg] = set()
+    while queue:
+        reg = queue.pop()
+        if reg not in found:
+            found.add(reg)
+            queue += feeds.get(reg, [])
+    return found
+
+
+def _leaves(instr: Instr, tainted: set[Reg]) -> bool:
+    return instr.guard in tainted and instr.form.row.lower in ("branch", "ret", "exit_thread")
+
+
+def _instructions(body: Body, start: int, end: int) -> list[Instr]:
+    return [item for item in body.code[start : end + 1] if isinstance(item, Instr)]
+
+
 def _spins(loop: list[Instr]) -> bool:
-    changed = {reg for instr in loop for reg in defines(instr)}
-    tainted = {reg for instr in loop if _watches(instr, changed) for reg in defines(instr)}
-    if not tainted:
-        return False
-    before = -1
-    while before != len(tainted):
-        before = len(tainted)
-        for instr in loop:
-            if any(reg in tainted for reg in uses(instr)):
-                tainted.update(defines(instr))
-    return any(
-        instr.guard in tainted and instr.form.row.lower in ("branch", "ret", "exit_thread")
-        for instr in loop
-    )
+    tainted = _tainted(loop, {reg for instr in loop for reg in defines(instr)})
+    return any(_leaves(instr, tainted) for instr in loop)
 
 
 def spinning_branches(body: Body) -> set[int]:
     """Positions in body.code of back-edges that must yield."""
+    loops = [
+        (target.position, position)
+        for position, item in enumerate(body.code)
+        if isinstance(item, Instr)
+        for target in _targets(item, body)
+        if target.position <= position
+    ]
+    if sum(end - start for start, end in loops) > MAX_LOOKED_AT:
+        return _spinning_together(body, sorted(set(loops)))
+    return {end for start, end in loops if _spins(_instructions(body, start, end))}
+
+
+def _spinning_together(body: Body, loops: list[tuple[int, int]]) -> set[int]:
+    """The same for so many loops in loops that looking at each would take too long: those that
+    overlap are looked at as one.  A loop too many may yield, never one too few."""
     found: set[int] = set()
-    for position, item in enumerate(body.code):
-        if not isinstance(item, Instr):
-            continue
-        for target in _targets(item, body):
-            if target.position <= position:
-                loop = [
-                    i for i in body.code[target.position : position + 1] if isinstance(i, Instr)
-                ]
-                if _spins(loop):
-                    found.add(position)
+    at = 0
+    while at < len(loops):
+        start, end = loops[at]
+        inside: list[tuple[int, int]] = []
+        while at < len(loops) and loops[at][0] <= end:
+            end = max(end, loops[at][1])
+            inside.append(loops[at])
+            at += 1
+        tainted = _tainted(_instructions(body, start, end), set())
+        leaving = [
+            position
+            for position, item in enumerate(body.code[start : end + 1], start)
+            if isinstance(item, Instr) and _leaves(item, tainted)
+        ]
+        found |= {last for first, last in inside if _any_between(leaving, first, last)}
     return found
+
+
+def _any_between(positions: list[int], first: int, last: int) -> bool:
+    at = bisect_left(positions, first)
+    return at < len(positions) and positions[at] <= last

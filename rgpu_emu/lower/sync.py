@@ -126,12 +126,21 @@ def activemask(e: FunctionEmitter, i: Instr) -> None:
     """The threads that are together here (`places`) when no other thread of the warp can run."""
     if e.frame.places is None:
         raise AssertionError("activemask in a function that does not know its places")
-    words = e.frame.places.values(e.position)
-    for n in range(WORDS):
-        place = e.op(f"getelementptr i8, ptr {e.env('thread')}, i64 {abi.THREAD['place'] + 8 * n}")
-        e.line(f"store i64 {words[n] if n < len(words) else 0}, ptr {place}")
+    _store_words(e, e.frame.places.values(e.position))
     result = suspend(e, "activemask", result=True, a=str(e.next_meeting()))
     e.write(i.operands[0], _low(e, result), "i32")
+
+
+def _store_words(e: FunctionEmitter, words: list[str]) -> None:
+    """One store for all of `ThreadState::place`: LLVM would merge single stores of zero into a
+    memset, and its time for that grows with the square of their number."""
+    words = [*words, *["0"] * (WORDS - len(words))]
+    constants = ", ".join(f"i64 {word if word.isdecimal() else 0}" for word in words)
+    vector = f"<{constants}>"
+    for n, word in enumerate(words):
+        if not word.isdecimal():
+            vector = e.op(f"insertelement <{WORDS} x i64> {vector}, i64 {word}, i32 {n}")
+    e.line(f"store <{WORDS} x i64> {vector}, ptr {_place(e, 'place')}, align 8")
 
 
 @lowers("redux")

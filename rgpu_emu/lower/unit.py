@@ -6,7 +6,15 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower import abi, fplib, special
-from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, RECURSION_BYTES, Reach, reach, shared_layout
+from rgpu_emu.lower.analyse import (
+    MAX_LOCAL_BYTES,
+    RECURSION_BYTES,
+    Reach,
+    callees,
+    reach,
+    shared_layout,
+)
+from rgpu_emu.lower.callgraph import heaviest
 from rgpu_emu.ptx.errors import PtxError, unsupported
 
 if TYPE_CHECKING:
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from rgpu_emu.ptx.module import Function
     from rgpu_emu.ptx.operands import Prototype, Sym, Variable
 
+MAX_INLINED: Final = 200_000
 _CALLED: Final = re.compile(r"@(rgpu\.[\w.]+)\(")
 _DECLARED: Final = re.compile(r"@(llvm\.[\w.]+)\(")
 
@@ -44,6 +53,18 @@ class Unit:
         self._helpers: dict[str, str] = {}
         self.local_frames: dict[Function, int] = {}
         self._signatures: dict[str, int] = {}
+        self.inlined = 0
+
+    def count_inlined(self, instructions: int = 1) -> None:
+        """Counts what a call adds to its caller; functions that suspend may call each other twice
+        each, and so on."""
+        self.inlined += instructions
+        if self.inlined > MAX_INLINED:
+            raise unsupported(
+                f"the entry '{self.reach.entry.name}'",
+                f"has more than {MAX_INLINED} instructions of functions that hold barriers, warp "
+                "operations, exit or spin loops, each in the place of its call",
+            )
 
     # --- names ------------------------------------------------------------------------------------
     def declare(self, result: str, name: str, types: list[str]) -> None:
@@ -96,6 +117,26 @@ class Unit:
         )
         return e.op(f"load i64, ptr {place}, !invariant.load !0")
 
+    def const_test(self) -> str:
+        """The function that says whether an address is in a .const variable, written once."""
+        name = "rgpu.const"
+        if name not in self._helpers:
+            lines, found = [], "false"
+            for n, variable in enumerate(self.program.globals):
+                if variable.space == "const":
+                    lines += [
+                        f"%p{n} = getelementptr i64, ptr %globals, i64 {n}",
+                        f"%b{n} = load i64, ptr %p{n}, !invariant.load !0",
+                        f"%o{n} = sub i64 %address, %b{n}",
+                        f"%i{n} = icmp ult i64 %o{n}, {variable.bytes}",
+                        f"%r{n} = or i1 {found}, %i{n}",
+                    ]
+                    found = f"%r{n}"
+            body = "\n".join([*lines, f"ret i1 {found}"])
+            header = f"define internal i1 @{name}(ptr %globals, i64 %address) nounwind"
+            self._helpers[name] = f"{header} {{\n{body}\n}}"
+        return f"@{name}"
+
     def _token(self, e: Builder, symbol: Sym) -> str:
         function = self.program.function(symbol.name, e.frame.function.module)
         if function is None or symbol.offset:
@@ -103,29 +144,19 @@ class Unit:
         return str(abi.FUNCTION_TOKEN | self.program.token(function))
 
     def _param_address(self, e: Builder, variable: Variable, offset: int) -> str:
-        if not e.frame.is_entry:
+        if not e.frame.is_entry or id(variable) not in e.frame.param_offsets:
             raise unsupported(
-                f"the address of parameter '{variable.name}'",
-                "of a device function cannot be taken",
+                f"the address of '{variable.name}'",
+                "cannot be taken: it is no parameter of an entry",
             )
         return str(e.frame.param_offsets[id(variable)] + offset)
 
     # --- text -------------------------------------------------------------------------------------
     def local_bytes(self) -> int:
         """Bytes of the local window that a thread of this entry needs."""
-        depth: dict[Function, int] = {}
-
-        def total(function: Function, path: tuple[Function, ...]) -> int:
-            if function in path:
-                return 0
-            if function not in depth:
-                callees = [self.program.function(n, function.module) for n in function.calls()]
-                depth[function] = self.local_frames.get(function, 0) + max(
-                    (total(c, (*path, function)) for c in callees if c is not None), default=0
-                )
-            return depth[function]
-
-        need = total(self.reach.entry, ()) + (RECURSION_BYTES if self.reach.recursive else 0)
+        edges = {f: callees(self.program, f) for f in self.reach.functions}
+        need = heaviest(edges, self.local_frames, self.reach.entry)
+        need += RECURSION_BYTES if self.reach.recursive else 0
         if need > MAX_LOCAL_BYTES:
             raise PtxError(
                 f"the entry {self.reach.entry.name} uses {need} bytes of local memory, "

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.ptx.declare import parse_prototype, parse_variables
-from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.errors import PtxError, refusal_of, unsupported
 from rgpu_emu.ptx.instructions import TABLE
-from rgpu_emu.ptx.lex import line_of, split_commas
+from rgpu_emu.ptx.lex import line_of, split_commas, whole
 from rgpu_emu.ptx.operands import (
     Addr,
     Body,
@@ -33,16 +33,18 @@ from rgpu_emu.ptx.types import PRED, TYPES
 if TYPE_CHECKING:
     from rgpu_emu.ptx.table import Form
 
+MAX_WAYS: Final = 1 << 16
 _STATEMENT: Final = re.compile(
     r"\s*(?:"
     r"([{}])"  # 1 scope
     r"|\.(?:loc|file)\b[^\n]*"
     r"|([%$A-Za-z_][\w$]*)\s*:(?!:)"  # 2 label
-    r"|(?:@\s*(!?)\s*([%$\w]+)\s+)?([a-z]\w*(?:\.[\w:]+)*)\s*([^;]*);"  # 3 not, 4 guard, 5, 6
-    r"|(\.[a-z_]\w*)([^;]*);"  # 7 directive, 8 the rest
+    r"|(?:@\s*(?:(!)\s*)?([%$\w]+)\s+)?"  # 3 not, 4 guard
+    r"([a-z]\w*(?:\.[\w:]+)*)(?![\w.:])\s*(?!\s)([^;]*);"  # 5 name, 6 operands
+    r"|(\.[a-z_]\w*)(?!\w)([^;]*);"  # 7 directive, 8 the rest
     r")"
 )
-_REG: Final = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*(?:<\s*(\d+)\s*>)?\s*")
+_REG: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:<\s*(\d+)\s*>)?")
 _CALL: Final = re.compile(
     r"\s*(?:\(([^)]*)\)\s*,\s*)?([A-Za-z_$%][\w$]*)\s*(?:,\s*\(([^)]*)\)\s*)?(?:,\s*([A-Za-z_$%][\w$]*)\s*)?"
 )
@@ -116,12 +118,25 @@ class BodyParser:
             if self._scope.parent is not None:
                 raise PtxError("a '{' is not closed")
             self._scope.close()
-        except PtxError as error:
-            raise error.at(line_of(self.text, self._here())) from None
+        except Exception as error:  # a defect of the parser costs this function
+            refusal = refusal_of(error, "this statement")
+            raise refusal.at(line_of(self.text, self._here())) from None
         if refused is not None:
             raise refused
+        self._bound_branches()
         self.body.registers = self._counter[0]
         return self.body
+
+    def _bound_branches(self) -> None:
+        """Each `brx.idx` counts with all its targets."""
+        ways = 0
+        for item in self.body.code:
+            if isinstance(item, Instr) and item.form.row.lower == "branch_indexed":
+                named = item.operands[-1]
+                targets = self.body.targets.get(named.name) if isinstance(named, LabelRef) else None
+                ways += len(targets or ())
+        if ways > MAX_WAYS:
+            raise unsupported("brx.idx", f"has more than {MAX_WAYS} targets in one function")
 
     def _here(self) -> int:
         """Where the statement at `pos` begins."""
@@ -270,13 +285,13 @@ class BodyParser:
         if word not in TYPES:
             raise unsupported(f"register type '.{word}'", "is not supported by the emulated device")
         for name in names.split(","):
-            found = _REG.fullmatch(name)
+            found = _REG.fullmatch(name.strip())
             if found is None:
                 raise PtxError(f"'{name.strip()[:60]}' is no register name")
             prefix, count = found.groups()
             if count is None:
                 self._scope.declare_register(prefix, TYPES[word])
-            elif int(count) > MAX_REGISTERS:
+            elif whole(count, f"{prefix}<{count[:20]}>") > MAX_REGISTERS:
                 raise PtxError("too many registers")
             else:
                 self._scope.declare_range(prefix, TYPES[word], int(count))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import struct
 from typing import Final
 
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.lex import literal, split_commas
+from rgpu_emu.ptx.lex import literal, pack, split_commas, unpack, whole
 from rgpu_emu.ptx.operands import Imm, Prototype, Variable
 from rgpu_emu.ptx.types import TYPES, Type
 
@@ -18,10 +17,11 @@ _QUALIFIER: Final = re.compile(r"\s*(\.[a-z]\w*(?:::\w+)?)(?:\s*(?<=\.align)\s*(
 _DECLARATOR: Final = re.compile(
     r"\s*([A-Za-z_$%][\w$]*)\s*((?:\[[^\]]*\]\s*)*)(?:=\s*(.*))?", re.DOTALL
 )
-_DIMENSION: Final = re.compile(r"\[\s*(\w*)\s*\]")
-_SYMBOL: Final = re.compile(
-    r"(?:(0[xX][fF]+0*)\()?(?:generic\()?\s*([A-Za-z_$%][\w$]*)\s*\)*\s*(?:([+-])\s*(\w+))?\s*\)*"
+_DIMENSION: Final = re.compile(r"\[([^\]]*)\]")
+_SYMBOL: Final = re.compile(  # without blanks
+    r"(?:(0[xX][fF]+0*)\()?(?:generic\()?([A-Za-z_$%][\w$]*)\){0,2}(?:([+-])(\w+))?\){0,2}"
 )
+_TWO_WORDS: Final = re.compile(r"[\w$%]\s+[\w$%]")
 _OPAQUE: Final = frozenset((".texref", ".surfref", ".samplerref"))
 
 
@@ -38,7 +38,7 @@ def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()
 
 def _qualifiers(text: str) -> tuple[Type, int, int, str]:
     kind: Type | None = None
-    align, vector, pos = 0, 1, 0
+    align, vector, pos, pointer = 0, 1, 0, False
     while True:
         match = _QUALIFIER.match(text, pos)
         if match is None:
@@ -46,9 +46,11 @@ def _qualifiers(text: str) -> tuple[Type, int, int, str]:
         word, number = match.groups()
         pos = match.end()
         if word == ".align":
-            align = int(number or "0")
-            if align <= 0 or align & (align - 1) or align > 1 << 16:
-                raise PtxError(f"'{text.strip()}': the alignment is no power of two")
+            given = whole(number or "0", ".align")
+            if given <= 0 or given & (given - 1) or given > 1 << 16:
+                raise PtxError(f"'{text.strip()[:60]}': the alignment is no power of two")
+            # Behind .ptr it is that of what the parameter points to.
+            align = align if pointer else given
         elif word in (".v2", ".v4", ".v8"):
             vector = int(word[2:])
         elif word[1:] in TYPES:
@@ -61,7 +63,9 @@ def _qualifiers(text: str) -> tuple[Type, int, int, str]:
         elif word == ".attribute":
             what = f"'{text.strip()[:60]}'"
             raise unsupported(what, "is managed or unified, which is not supported")
-        elif word not in (".ptr", ".global", ".const", ".local", ".shared"):
+        elif word == ".ptr":
+            pointer = True
+        elif word not in (".global", ".const", ".local", ".shared"):
             raise PtxError(f"'{word}' is not known in the declaration '{text.strip()[:60]}'")
     if kind is None:
         raise PtxError(f"no type in the declaration '{text.strip()[:60]}'")
@@ -77,9 +81,11 @@ def _variable(
     name, dimensions, initial = match.groups()
     element = kind.bytes * vector
     total, empty = element, False
-    for found in _DIMENSION.findall(dimensions):
+    for found in map(str.strip, _DIMENSION.findall(dimensions)):
         empty = empty or not found
         total *= _number(found) if found else 1
+        if total > MAX_VARIABLE_BYTES:
+            raise PtxError(f"the variable {name[:60]} is too large")
     if space == "param" and total > MAX_PARAM_BYTES:
         raise PtxError(f"the parameter {name} is larger than {MAX_PARAM_BYTES} bytes")
     data, relocations = _initial(initial, kind) if initial else (b"", [])
@@ -133,9 +139,9 @@ def _initial(text: str, kind: Type) -> tuple[bytes, list[tuple[int, str, int]]]:
 def _relocate(
     word: str, kind: Type, out: bytearray, relocations: list[tuple[int, str, int]]
 ) -> None:
-    match = _SYMBOL.fullmatch(word)
+    match = None if _TWO_WORDS.search(word) else _SYMBOL.fullmatch("".join(word.split()))
     if match is None:
-        raise PtxError(f"'{word}' is no initial value")
+        raise PtxError(f"'{word[:60]}' is no initial value")
     mask, name, sign, offset = match.groups()
     addend = _number(offset) * (-1 if sign == "-" else 1) if offset else 0
     if mask is None:
@@ -155,11 +161,10 @@ def _encode(value: Imm, kind: Type) -> bytes:
     if kind.kind == "f" and value.float_bits != kind.bits:
         number = float(value.value)
         if value.float_bits:
-            number = struct.unpack(
-                "<f" if value.float_bits == 32 else "<d",
-                value.value.to_bytes(value.float_bits // 8, "little"),
-            )[0]
-        return struct.pack({16: "<e", 32: "<f", 64: "<d"}[kind.bits], number)
+            number = unpack(value.value, value.float_bits)
+        return pack(number, kind.bits)
+    if value.float_bits not in (0, kind.bits):
+        raise PtxError(f"a floating-point number is no initial value of a .{kind.name}")
     return (value.value & ((1 << kind.bits) - 1)).to_bytes(kind.bytes, "little")
 
 

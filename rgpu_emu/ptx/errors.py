@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import Final
 
 CUDA_SUCCESS: Final = 0
@@ -15,6 +17,7 @@ CUDA_ERROR_LAUNCH_TIMEOUT: Final = 702
 CUDA_ERROR_MISALIGNED_ADDRESS: Final = 716
 CUDA_ERROR_LAUNCH_FAILED: Final = 719
 CUDA_ERROR_NOT_SUPPORTED: Final = 801
+_SAID_CHARACTERS: Final = 120  # of an unforeseen error, which may quote the input
 
 
 class PtxError(Exception):
@@ -38,9 +41,41 @@ class PtxError(Exception):
         """True if the PTX is legal and only the emulated device lacks it."""
         return self.result == CUDA_ERROR_NOT_SUPPORTED
 
+    def within(self, name: str) -> PtxError:
+        """The same error, told with the instruction that it is about unless it has a line, and so
+        has been told already."""
+        if self.line or name in self.message:
+            return self
+        return PtxError(f"{name}: {self.message}", result=self.result)
+
     def at(self, line: int) -> PtxError:
         """The same error, told with its line unless it already knows one."""
         return self if self.line else PtxError(self.message, result=self.result, line=line)
+
+
+def refusal_of(error: Exception, doing: str) -> PtxError:
+    """What a kernel is refused with after `error`, which came while `doing`.
+
+    An error that nobody foresaw is a defect of the compiler.  It costs the kernel that has it, and
+    its log says so; the compiler goes on.
+
+    Raises:
+        MemoryError: the process has none left, and another one has to take its place.
+    """
+    if isinstance(error, MemoryError):
+        raise error
+    if isinstance(error, PtxError):
+        return error
+    if isinstance(error, RecursionError):
+        return unsupported(doing, "is nested too deeply for the emulated device's compiler")
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f", {Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else ""
+    said = f"{type(error).__name__}: {error}"[:_SAID_CHARACTERS]
+    return unsupported(
+        doing,
+        f"met a defect of the emulated device's compiler ({said}{place}); "
+        "please report it to rgpu together with the PTX",
+    )
 
 
 def unsupported(

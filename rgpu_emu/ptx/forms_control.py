@@ -62,7 +62,7 @@ ATOMIC: Final[tuple[Row, ...]] = (
         "fence",
         S_ + "membar-fence",
     ),
-    Row("fence", "proxy proxy=alias|async|async.global", "", "fence", S_ + "membar-fence"),
+    Row("fence", "proxy kind=alias|async space?=global", "", "fence", S_ + "membar-fence"),
 )
 
 _REDUX: Final = "redux-sync"

@@ -1,7 +1,13 @@
-"""Text level: comments, positions, literals, splitting at commas outside brackets."""
+"""Text level: comments, positions, literals, splitting at commas outside brackets.
+
+Texts are hostile.  Every pattern of the reader takes time in proportion to what it reads, also
+where it does not match: no two neighbours in a pattern may take the same characters, and what
+closes a comment, string or bracket may be missing.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from typing import Final
@@ -9,8 +15,11 @@ from typing import Final
 from rgpu_emu.ptx.errors import PtxError
 from rgpu_emu.ptx.operands import Imm
 
-_COMMENT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_PARTS: Final = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(])+")
+STRING: Final = r'"(?:[^"\\\n]|\\.)*"?'
+_COMMENT: Final = re.compile(STRING + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_PART: Final = re.compile(r"(?:\{[^}]*\}?|\[[^\]]*\]?|\([^)]*\)?|[^,{\[(]+)*")
+_MAX_DIGITS: Final = 19
+_FORMATS: Final = {16: "<e", 32: "<f", 64: "<d"}
 _INTEGER: Final = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?")
 _FLOAT_BITS: Final = re.compile(r"0[fF]([0-9a-fA-F]{8})|0[dD]([0-9a-fA-F]{16})")
 _DECIMAL: Final = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
@@ -24,6 +33,8 @@ def strip_comments(text: str) -> str:
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
+        if found.startswith("/*") and (len(found) < 4 or not found.endswith("*/")):
+            raise PtxError("a comment is not closed", line=line_of(text, match.start()))
         return found if found[0] == '"' else " " + "\n" * found.count("\n")
 
     return _COMMENT.sub(blank, text)
@@ -38,7 +49,34 @@ def split_commas(text: str) -> list[str]:
     """Parts between top-level commas."""
     if "{" not in text and "(" not in text:
         return text.split(",")
-    return _PARTS.findall(text)
+    parts, pos = [], 0
+    while pos <= len(text):
+        match = _PART.match(text, pos)
+        assert match is not None
+        parts.append(match.group())
+        pos = match.end() + 1
+    return parts
+
+
+def whole(digits: str, what: str) -> int:
+    """The number that decimal digits say.  Python reads no number of 5,000 digits."""
+    if len(digits) > _MAX_DIGITS:
+        raise PtxError(f"the number in {what} is too large")
+    return int(digits)
+
+
+def pack(number: float, bits: int) -> bytes:
+    """The number in a format of so many bits; what is too large becomes an infinity."""
+    try:
+        return struct.pack(_FORMATS[bits], number)
+    except OverflowError:
+        return struct.pack(_FORMATS[bits], math.copysign(math.inf, number))
+
+
+def unpack(value: int, bits: int) -> float:
+    """The number with that bit pattern in a format of so many bits."""
+    number: float = struct.unpack(_FORMATS[bits], value.to_bytes(bits // 8, "little"))[0]
+    return number
 
 
 def literal(text: str) -> Imm | None:

@@ -37,6 +37,7 @@ class Program:
     _visible_functions: dict[str, Function] = field(default_factory=dict)
     _visible_variables: dict[str, Variable] = field(default_factory=dict)
     _ordinals: dict[int, int] = field(default_factory=dict)
+    _token_of: dict[Function, int] = field(default_factory=dict)
     _homes: dict[int, Module] = field(default_factory=dict)
 
     @property
@@ -95,7 +96,20 @@ class Program:
         return found
 
     def token(self, function: Function) -> int:
-        return self.tokens.index(function)
+        """The ordinal of an address-taken function."""
+        found = self._token_of.get(function)
+        if found is None:
+            raise unsupported(
+                f"the address of '{function.name}'",
+                "cannot be taken in so large a module, in which nothing calls by pointer",
+            )
+        return found
+
+    def take_address(self, function: Function) -> None:
+        """Gives the function an ordinal, if it has none."""
+        if function not in self._token_of:
+            self._token_of[function] = len(self.tokens)
+            self.tokens.append(function)
 
 
 def link(sources: list[str]) -> Program:
@@ -138,11 +152,11 @@ def _export(program: Program, module: Module) -> None:
 
 
 def _number_variables(program: Program) -> None:
+    homes = {id(v): m for m in reversed(program.modules) for v in m.variables.values()}
+
     def add(variable: Variable, module: Module) -> None:
         if id(variable) not in program._ordinals:
-            program._homes[id(variable)] = next(
-                (m for m in program.modules if variable in m.variables.values()), module
-            )
+            program._homes[id(variable)] = homes.get(id(variable), module)
             program._ordinals[id(variable)] = len(program.globals)
             program.globals.append(variable)
 
@@ -184,8 +198,7 @@ def _take_addresses(program: Program, module: Module, *, lazy: bool) -> None:
                 f"the address of entry '{name}'",
                 "cannot be taken: nothing launches from the emulated device",
             )
-        if function not in program.tokens:
-            program.tokens.append(function)
+        program.take_address(function)
 
     by_pointer = lazy and ".callprototype" in module.text
     for variable in module.variables.values():

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.ptx.body import BodyParser
 from rgpu_emu.ptx.declare import LINKAGE, parse_prototype, parse_variables
-from rgpu_emu.ptx.errors import CUDA_ERROR_UNSUPPORTED_PTX_VERSION, PtxError, unsupported
+from rgpu_emu.ptx.errors import (
+    CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+    PtxError,
+    refusal_of,
+    unsupported,
+)
 from rgpu_emu.ptx.instructions import TABLE
-from rgpu_emu.ptx.lex import line_of, strip_comments
+from rgpu_emu.ptx.lex import STRING, line_of, strip_comments, whole
 from rgpu_emu.ptx.target import read_target
 
 if TYPE_CHECKING:
@@ -22,9 +27,9 @@ REGISTERS_PER_SM: Final = 65536
 EAGER_BYTES: Final = 4 << 20  # larger modules are checked by instruction name only; bodies wait
 _TOP: Final = re.compile(
     r"\s*(?:"
-    r"\.version\s+(\d+)\.(\d+)"  # 1, 2
+    r"\.version\s+(\d{1,4})\.(\d{1,4})"  # 1, 2
     r"|\.target\s+([^\n;]+);?"  # 3
-    r"|\.address_size\s+(\d+)"  # 4
+    r"|\.address_size\s+(\d{1,4})"  # 4
     r"|(\.(?:file|loc)\b[^\n]*|\.pragma[^;]*;)"  # 5
     r"|(\.section\b)"  # 6
     r"|((?:\.(?:extern|visible|weak|common)\s+)*)\.(entry|func)\b"  # 7, 8
@@ -33,10 +38,12 @@ _TOP: Final = re.compile(
     r"|(;)"  # 14
     r")"
 )
+_ATTRIBUTES: Final = re.compile(r"(?:\s*\.(?:attribute\s*\([^)]*\)|noreturn))*")
 _HEADER: Final = re.compile(
-    r"\s*(?:\(([^)]*)\))?\s*([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?([^{;]*)([{;])"
+    r"\s*(?:\(([^)]*)\)\s*)?([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?"  # results, name, parameters
 )
-_BRACES: Final = re.compile(r'[{}]|"(?:[^"\\\n]|\\.)*"')
+_HEADER_END: Final = re.compile(r"[{;]")
+_BRACES: Final = re.compile(r"[{}]|" + STRING)
 _MAXNTID: Final = re.compile(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _REQNTID: Final = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _MAXNREG: Final = re.compile(r"\.maxnreg\s+(\d+)")
@@ -61,8 +68,10 @@ _KNOWN_TUNING: Final = frozenset(
         "blocksareclusters",
     ]
 )
-_OPCODE: Final = re.compile(
-    r"(?:^|[;{}:]|@!?[%$\w]+)\s*([a-z]\w*(?:\.[\w:]+)+|ret|exit|bra|trap)(?=[\s;])", re.MULTILINE
+_STATEMENT: Final = re.compile(r"[^;{}]+")
+_OPCODE: Final = re.compile(  # at the start of a statement, behind .loc lines, labels and a guard
+    r"(?:\s*(?:\.(?:loc|file)\b[^\n]*|[%$A-Za-z_][\w$]*\s*:(?!:)))*"
+    r"\s*(?:@\s*(?:!\s*)?[%$\w]+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?![\w.:])"
 )
 
 
@@ -156,8 +165,9 @@ def parse_module(source: str) -> Module:
             break
         try:
             pos = _item(module, match)
-        except PtxError as error:
-            raise error.at(line_of(text, match.end() - len(match.group().lstrip()))) from None
+        except Exception as error:  # a defect of the parser costs this module
+            line = line_of(text, match.end() - len(match.group().lstrip()))
+            raise refusal_of(error, "this declaration").at(line) from None
     if text[pos:].strip():
         lead = len(text[pos:]) - len(text[pos:].lstrip())
         raise PtxError(
@@ -225,21 +235,20 @@ def _function(module: Module, match: re.Match[str]) -> int:
     header_at = match.end()
     if not module.version:
         raise PtxError("the module does not begin with .version")
-    tuning_before = re.compile(r"(?:\s*\.(?:attribute\s*\([^)]*\)|noreturn))*").match(
-        text, header_at
-    )
-    header = _HEADER.match(text, tuning_before.end() if tuning_before else header_at)
-    if header is None:
+    before = _ATTRIBUTES.match(text, header_at)
+    header = _HEADER.match(text, before.end() if before else header_at)
+    end = _HEADER_END.search(text, header.end()) if header is not None else None
+    if header is None or end is None:
         raise PtxError(f"the header of .{match.group(8)} cannot be read")
-    results, name, params, tuning, end = header.groups()
-    tuning += text[header_at : tuning_before.end()] if tuning_before else ""
+    results, name, params = header.groups()
+    tuning = text[header.end() : end.start()] + (before.group() if before else "")
     _check_tuning(tuning)
     prototype = parse_prototype(results or "", params or "")
     prototype.noreturn = ".noreturn" in tuning
-    span, after = (0, 0), header.end()
-    if end == "{":
-        after = _matching_brace(text, header.end())
-        span = (header.end(), after - 1)
+    span, after = (0, 0), end.end()
+    if end.group() == "{":
+        after = _matching_brace(text, end.end())
+        span = (end.end(), after - 1)
     old = module.functions.get(name)
     if old is not None and old.defined and span != (0, 0):
         raise PtxError(f"{name} is defined twice")
@@ -273,17 +282,17 @@ def _max_threads(tuning: str) -> int:
     match = _REQNTID.search(tuning) or _MAXNTID.search(tuning)
     if match is None:
         return 0
-    x, y, z = (int(n) if n else 1 for n in match.groups())
+    x, y, z = (whole(n, ".maxntid or .reqntid") if n else 1 for n in match.groups())
     if not 1 <= x * y * z <= 1024:
         raise PtxError("more than 1024 threads, or none, in .maxntid or .reqntid")
     return x * y * z
 
 
 def _max_registers(tuning: str) -> int:
-    bounds = [int(n) for n in _MAXNREG.findall(tuning)]
+    bounds = [whole(n, ".maxnreg") for n in _MAXNREG.findall(tuning)]
     blocks = _MINNCTAPERSM.search(tuning)
     if blocks is not None:
-        threads = int(blocks.group(1)) * (_max_threads(tuning) or 1)
+        threads = whole(blocks.group(1), ".minnctapersm") * (_max_threads(tuning) or 1)
         bounds.append(max(REGISTERS_PER_SM // max(threads, 1), 1))
     return min((bound for bound in bounds if bound), default=0)
 
@@ -326,10 +335,10 @@ def _check_names(function: Function) -> None:
     text = function.module.text
     seen: set[str] = set()
     start, end = function.span
-    # From the brace on: an instruction is known by what stands before it.
-    for match in _OPCODE.finditer(text, start - 1, end):
-        name = match.group(1)
-        if name not in seen:
+    for statement in _STATEMENT.finditer(text, start, end):
+        match = _OPCODE.match(text, statement.start(), statement.end())
+        name = match.group(1) if match is not None else ""
+        if match is not None and name not in seen:
             seen.add(name)
             try:
                 TABLE.form(name)

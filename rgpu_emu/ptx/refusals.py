@@ -40,14 +40,20 @@ def find_refusals(program: Linked) -> dict[str, PtxError]:
     if not origin:
         return {}
     callers: dict[Function, list[Function]] = {}
+    by_pointer: list[Function] = []
     for function in functions:
         if function.refused is None:
-            for callee in _reached(program, function):
+            called, indirect = _reached(program, function)
+            by_pointer += [function] * indirect
+            for callee in called:
                 callers.setdefault(callee, []).append(function)
-    queue = list(origin)
+    tokens, queue = set(program.tokens), list(origin)
     while queue:
         function = queue.pop()
-        for caller in callers.get(function, []):
+        found = callers.get(function, [])
+        if function in tokens:  # one is like all others to those that call by pointer
+            found, tokens = found + by_pointer, set()
+        for caller in found:
             if caller not in origin:
                 origin[caller] = origin[function]
                 queue.append(caller)
@@ -67,6 +73,8 @@ def refuse_whole(program: Linked, refusals: Mapping[str, PtxError]) -> None:
 
 def refused_entry(name: str, error: PtxError) -> PtxError:
     """The refusal of an entry for what was found in its own code."""
+    if f"kernel '{name}'" in error.message:
+        return error
     return PtxError(
         f"{error.message}, so the kernel '{name}' is refused", result=error.result, line=error.line
     )
@@ -85,8 +93,8 @@ def _why(name: str, entry: Function, origin: Function) -> PtxError:
     )
 
 
-def _reached(program: Linked, function: Function) -> list[Function]:
-    """What a call in `function` may lead to at once."""
+def _reached(program: Linked, function: Function) -> tuple[list[Function], bool]:
+    """What a call by name in `function` may lead to at once, and whether it calls by pointer."""
     if function.module.large:
         # Not parsed yet: every name in the text may be called.
         text = function.text()
@@ -95,4 +103,4 @@ def _reached(program: Linked, function: Function) -> list[Function]:
     else:
         names, indirect = function.calls() | function.symbols(), function.indirect()
     found = [program.function(name, function.module) for name in sorted(names)]
-    return [f for f in found if f is not None] + (program.tokens if indirect else [])
+    return [f for f in found if f is not None], indirect

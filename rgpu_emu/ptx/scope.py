@@ -26,12 +26,16 @@ from rgpu_emu.ptx.operands import (
 from rgpu_emu.ptx.types import PRED, Type
 
 MAX_REGISTERS: Final = 1 << 20
-_ADDRESS: Final = re.compile(
-    r"\[\s*([A-Za-z_$%][\w$.]*)?\s*([+-]?\s*\w+)?\s*(?:\+\s*([+-]?\w+))?\s*\]"
-)
+MAX_DEPTH: Final = 200
+_DIGITS: Final = "0123456789"
+_MAX_DIGITS: Final = len(str(MAX_REGISTERS))
+_WORD: Final = re.compile(r"[\w$%]+")
+# Inside the brackets of an address: its base, and up to two numbers behind their signs.
+_BASE: Final = re.compile(r"[A-Za-z_$%][\w$.]*")
+_OFFSETS: Final = re.compile(r"(?:\s*(?:\+\s*(?:-\s*)?|-\s*)\w+){0,2}\s*")
+_OFFSET: Final = re.compile(r"([+-])\s*(?:(-)\s*)?(\w+)")
 _SYM_INDEX: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\[\s*(\w+)\s*\]")
 _SYM_OFFSET: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\+\s*(\w+)")
-_RANGE: Final = re.compile(r"([A-Za-z_$%][\w$]*?)(0|[1-9]\d*)")
 _DOTTED: Final = frozenset(f"%{n}.{c}" for n in ("tid", "ntid", "ctaid", "nctaid") for c in "xyzw")
 _PLAIN: Final = frozenset(
     [
@@ -64,13 +68,20 @@ _PLAIN: Final = frozenset(
 )
 
 
+def wrapped(offset: int) -> int:
+    """An offset as addresses of 64 bits see it: the one number in that range that stands for it."""
+    return (offset + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 class Scope:
     """One `{ }` level. Operands are remembered by their text, because most of them repeat."""
 
     def __init__(self, parent: Scope | None, counter: list[int]) -> None:
         self.parent = parent
+        self.depth: int = parent.depth + 1 if parent is not None else 0
+        if self.depth > MAX_DEPTH:
+            raise unsupported("a block", f"lies in more than {MAX_DEPTH} others")
         self.cache: dict[str, Operand] = {}
-        self.names: list[str] = []
         self.registers: dict[str, Reg] = {}
         self.ranges: dict[str, tuple[Type, int]] = {}
         self.variables: dict[str, Variable] = {}
@@ -82,7 +93,6 @@ class Scope:
         if name in self.registers:
             raise PtxError(f"the register {name} is declared twice")
         reg = self.registers[name] = Reg(name, kind, self._counter[0])
-        self.names.append(name)
         self._counter[0] += 1
         if self._counter[0] > MAX_REGISTERS:
             raise PtxError("too many registers")
@@ -92,14 +102,12 @@ class Scope:
     def declare_range(self, prefix: str, kind: Type, count: int) -> None:
         """`.reg .b32 %r<count>`: made when first used."""
         self.ranges[prefix] = (kind, count)
-        self.names.append(prefix)
         self.cache.clear()
 
     def declare_variable(self, variable: Variable) -> None:
         if variable.name in self.variables:
             raise PtxError(f"{variable.name} is declared twice")
         self.variables[variable.name] = variable
-        self.names.append(variable.name)
         self.cache.clear()
 
     def declare_label(self, name: str, index: int) -> Label:
@@ -125,17 +133,15 @@ class Scope:
     def register(self, name: str) -> Reg | None:
         """The register of that name in this or an outer scope."""
         scope: Scope | None = self
-        match = None
         while scope is not None:
             reg = scope.registers.get(name)
             if reg is not None:
                 return reg
-            if scope.ranges and (match := match or _RANGE.fullmatch(name)) is not None:
-                ranged = scope.ranges.get(match.group(1))
-                if ranged is not None and int(match.group(2)) < ranged[1]:
-                    reg = scope.registers[name] = Reg(name, ranged[0], self._counter[0])
-                    self._counter[0] += 1
-                    return reg
+            kind = scope._ranged(name)
+            if kind is not None:
+                reg = scope.registers[name] = Reg(name, kind, self._counter[0])
+                self._counter[0] += 1
+                return reg
             if name in scope.variables:
                 return None
             scope = scope.parent
@@ -149,11 +155,26 @@ class Scope:
             scope = scope.parent
         return None
 
+    def _ranged(self, name: str) -> Type | None:
+        """The type of a register that `declare_range` announced at this level."""
+        if not self.ranges or not name[-1:].isdecimal():
+            return None
+        first = len(name.rstrip(_DIGITS))
+        for at in range(max(first, len(name) - _MAX_DIGITS), len(name)):
+            kind, count = self.ranges.get(name[:at], (PRED, 0))
+            if int(name[at:]) < count and (name[at] != "0" or at == len(name) - 1):
+                return kind
+        return None
+
+    def _declares(self, name: str) -> bool:
+        """Whether a word of an operand is a name of this level."""
+        return name in self.registers or name in self.variables or self._ranged(name) is not None
+
     def operand(self, text: str) -> Operand:
         """The operand written as `text`; the answer is remembered."""
         found = self.cache.get(text)
         if found is None:
-            if self.parent is not None and not any(name in text for name in self.names):
+            if self.parent is not None and not any(map(self._declares, _WORD.findall(text))):
                 found = self.parent.operand(text)
             else:
                 found = self._operand(text.strip())
@@ -167,6 +188,8 @@ class Scope:
         if first == "[":
             return self._address(text)
         if first == "{":
+            if not text.endswith("}"):
+                raise PtxError(f"'{text[:60]}' has a '{{' that is not closed")
             return Vec(tuple(self.operand(part.strip()) for part in split_commas(text[1:-1])))
         if first == "!":
             reg = self.register(text[1:].strip())
@@ -197,12 +220,12 @@ class Scope:
         if match:
             offset = literal(match.group(2))
             if offset is not None and not offset.float_bits:
-                return Sym(match.group(1), offset.value, self.variable(match.group(1)))
+                return Sym(match.group(1), wrapped(offset.value), self.variable(match.group(1)))
         indexed = _SYM_INDEX.fullmatch(text)
         if indexed and (variable := self.variable(indexed.group(1))) is not None:
             index = literal(indexed.group(2))
             if index is not None and not index.float_bits:
-                return Sym(indexed.group(1), index.value * variable.type.bytes, variable)
+                return Sym(indexed.group(1), wrapped(index.value * variable.type.bytes), variable)
         if text.startswith("%"):
             self._refuse_special(text)
         raise PtxError(f"'{text[:60]}' is no operand")
@@ -218,20 +241,20 @@ class Scope:
         raise PtxError(f"the register {text} is not declared")
 
     def _address(self, text: str) -> Operand:
-        match = _ADDRESS.fullmatch(text)
-        if match is None:
+        inner = text[1:-1].strip()
+        name = _BASE.match(inner)
+        rest = inner[name.end() :] if name else inner if inner[:1] in "+-" else f"+{inner}"
+        if not text.endswith("]") or _OFFSETS.fullmatch(rest) is None:
             raise PtxError(f"'{text[:60]}' is no address")
-        name, number, number2 = match.groups()
         offset = 0
-        for part in (number, number2):
-            if part:
-                value = literal(part.replace(" ", ""))
-                if value is None or value.float_bits:
-                    raise PtxError(f"'{text[:60]}' is no address")
-                offset += value.value
+        for sign, minus, number in _OFFSET.findall(rest):
+            value = literal(number)
+            if value is None or value.float_bits:
+                raise PtxError(f"'{text[:60]}' is no address")
+            offset += -value.value if minus or sign == "-" else value.value
         if name is None:
-            return Addr(None, offset)
-        base = self._name(name)
+            return Addr(None, wrapped(offset))
+        base = self._name(name.group())
         if isinstance(base, (Reg, Sym)):
-            return Addr(base, offset)
+            return Addr(base, wrapped(offset))
         raise PtxError(f"'{text[:60]}' is no address")

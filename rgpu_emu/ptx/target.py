@@ -12,6 +12,7 @@ import re
 from typing import Final
 
 from rgpu_emu.ptx.errors import PtxError
+from rgpu_emu.ptx.lex import whole
 
 DEVICE_TARGET: Final = 80  # kComputeMajor and kComputeMinor in device/device.h
 _ARCHITECTURE: Final = re.compile(r"\b(?:sm|compute)_(\d+)([af]?)\b")
@@ -26,7 +27,7 @@ def read_target(text: str) -> int:
     found = _ARCHITECTURE.search(text)
     if found is None:
         return 0
-    number, suffix = int(found.group(1)), found.group(2)
+    number, suffix = whole(found.group(1), "the .target"), found.group(2)
     if not suffix and number <= DEVICE_TARGET:
         return number
     runs = {"": "or later", "a": "alone", "f": "and its family alone"}[suffix]

@@ -48,6 +48,12 @@ ATTACKS = {
     "local memory of the thread beside": Attack(
         "mov.u64 %d2, 16; st.local.u32 [%d2], %r1;", (700,), ".local .b8 x[16];"
     ),
+    "the last bytes of shared memory and those behind": Attack(
+        "mov.u64 %d2, x; st.shared.v2.u64 [%d2+8], {%d1, %d1};", (700,), ".shared .align 16 .b8 x[16];"
+    ),
+    "the last bytes of local memory and those behind": Attack(
+        "mov.u64 %d2, x; st.local.v2.u64 [%d2+8], {%d1, %d1};", (700,), ".local .align 16 .b8 x[16];"
+    ),
     "an atomic on a wild address": Attack(
         "mov.u64 %d2, 24; atom.add.u64 %d3, [%d2], 1;", (700,)
     ),
@@ -145,7 +151,7 @@ ATTACKS = {
 
 def ptx(attack: Attack) -> str:
     outside, inside = attack.before, ""
-    if attack.before.startswith(".local"):
+    if attack.before.startswith((".local", ".shared")):
         outside, inside = "", attack.before
     return (
         f"{HEADER}{outside}\n.visible .entry k(.param .u64 p) {{\n"

@@ -169,6 +169,7 @@ FENCES = [
         for s in ("cta", "gpu", "sys")
     ),
     "fence.proxy.alias",
+    "fence.proxy.async.global",
 ]
 FORMS = [
     *FENCES,

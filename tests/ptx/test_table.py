@@ -40,6 +40,11 @@ def test_every_row_names_its_section_and_a_lowering() -> None:
         assert row.lower in LOWERINGS, row
 
 
+def test_no_row_names_two_slots_alike() -> None:
+    for row in TABLE.rows:
+        assert len({slot.name for slot in row.slots}) == len(row.slots), row
+
+
 def test_no_two_rows_are_the_same() -> None:
     assert len({(row.op, row.pattern) for row in TABLE.rows}) == len(TABLE.rows)
 
