@@ -102,13 +102,11 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         tenant = known().identity.speaks_for(request.tenant)
         if isinstance(tenant, Refusal):
             await _abort(tenant, context)
-        wish = wish_of(request)
+        wish, ttl = wish_of(request), request.ttl_seconds
+        passes_line = known().identity.operator and not request.behind_line
         number = self._observer.conductor.next_request()
-        answer = await self._ask(
-            number,
-            on.LeaseRequested(number, tenant, request.key, wish, request.ttl_seconds),
-            context,
-        )
+        event = on.LeaseRequested(number, tenant, request.key, wish, ttl, passes_line)
+        answer = await self._ask(number, event, context)
         return lease_pb2.GrantLeaseResponse(lease=self._lease(answer.lease))
 
     async def KeepAliveLease(
