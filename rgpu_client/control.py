@@ -153,6 +153,7 @@ class ControlClient:
                 memory_ppm=request.memory_ppm,
             ),
             ttl_seconds=request.ttl_seconds,
+            behind_line=request.behind_line,
         )
         answer: lease_pb2.GrantLeaseResponse = self._call(self._leases.GrantLease, message)
         return answer.lease
