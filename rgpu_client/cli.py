@@ -205,6 +205,7 @@ def _lease_request(environment: dict[str, str]) -> LeaseRequest:
         policy=variable(environment, "RGPU_POLICY", parse_policy),
         priority=variable(environment, "RGPU_PRIORITY", whole),
         weight=variable(environment, "RGPU_WEIGHT", whole),
+        behind_line=True,
     )
 
 

@@ -46,6 +46,7 @@ class LeaseRequest:
     """An explicit lease as asked for; 0, "" and None leave it to the server.
 
     memory_ppm: millionths of the device's memory, where memory_bytes is 0.
+    behind_line: do not take the room that claims in line wait for, which an operator may.
     """
 
     tenant: str = ""
@@ -59,6 +60,7 @@ class LeaseRequest:
     policy: SharePolicy | None = None
     priority: int | None = None
     weight: int | None = None
+    behind_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,14 @@ class ControlClient:
 
     def sessions(self, tenant: str = "") -> list[session_pb2.Session]:
         """Returns all sessions, or those of a tenant."""
-        request = session_pb2.ListSessionsRequest(tenant=tenant)
-        return list(self._call(self._sessions.ListSessions, request).sessions)
+        return list(self.running(tenant).sessions)
+
+    def running(self, tenant: str = "") -> session_pb2.ListSessionsResponse:
+        """Returns sessions and the claims in line, of all or of a tenant."""
+        answer: session_pb2.ListSessionsResponse = self._call(
+            self._sessions.ListSessions, session_pb2.ListSessionsRequest(tenant=tenant)
+        )
+        return answer
 
     def usage(self, lease_id: str = "") -> list[session_pb2.LeaseUsage]:
         """Returns what leases hold and did."""
@@ -145,6 +153,7 @@ class ControlClient:
                 memory_ppm=request.memory_ppm,
             ),
             ttl_seconds=request.ttl_seconds,
+            behind_line=request.behind_line,
         )
         answer: lease_pb2.GrantLeaseResponse = self._call(self._leases.GrantLease, message)
         return answer.lease

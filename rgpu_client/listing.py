@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     from rgpu_client.control import ControlClient
     from rgpu_common.v1.device_pb2 import ListDevicesResponse
-    from rgpu_common.v1.session_pb2 import LeaseUsage, Session
+    from rgpu_common.v1.session_pb2 import (
+        LeaseUsage,
+        ListSessionsResponse,
+        Session,
+        WaitingClaim,
+    )
 
 _DEVICE_TITLES = (
     "device>", "name", "pool", "memory>", "free>", "used>", "shares>", "leases>", "sessions>",
@@ -23,6 +28,9 @@ _DEVICE_TITLES = (
 _LEASE_TITLES = (
     "lease", "tenant", "key", "device>", "memory>", "used>", "peak>", "refused>", "share>",
     "limit>",
+)  # fmt: skip
+_WAITING_TITLES = (
+    "in line", "tenant", "key", "from", "device", "memory>", "share>", "waits>", "because",
 )  # fmt: skip
 _SESSION_TITLES = (
     "session>", "lease", "pid>", "from", "over", "used>", "peak>", "launches>", "copied>", "age>",
@@ -67,14 +75,44 @@ def _devices(arguments: argparse.Namespace) -> int:
 
 def _ps(arguments: argparse.Namespace) -> int:
     with _client(arguments) as client:
-        sessions, usages, server = client.sessions(), client.usage(), client.devices()
+        answer, usages, server = client.running(), client.usage(), client.devices()
+    sessions, waiting = list(answer.sessions), list(answer.waiting)
     if arguments.json:
-        print(as_json({"sessions": sessions, "leases": usages}))
+        print(
+            as_json(
+                {"sessions": sessions, "leases": usages, "waiting": waiting},
+                others_waiting=answer.others_waiting,
+            )
+        )
         return OK
     leases = table(_LEASE_TITLES, [_lease_row(lease) for lease in usages])
     running = table(_SESSION_TITLES, [_session_row(session) for session in sessions])
-    print("\n".join([*drained_words(server), leases, "", running]))
+    print("\n".join([*drained_words(server), leases, "", running, *_line(answer)]))
     return OK
+
+
+def _line(answer: ListSessionsResponse) -> list[str]:
+    """Returns who waits in line for room, where somebody does."""
+    lines = []
+    if answer.waiting:
+        lines += ["", table(_WAITING_TITLES, [_waiting_row(claim) for claim in answer.waiting])]
+    if answer.others_waiting:
+        lines += ["", f"in line for room: {answer.others_waiting} claims of other tenants"]
+    return lines
+
+
+def _waiting_row(claim: WaitingClaim) -> tuple[str, ...]:
+    return (
+        f"{claim.place} of {claim.waiting}",
+        claim.tenant,
+        claim.lease_key,
+        claim.origin,
+        ", ".join(map(str, claim.devices)),
+        format_bytes(claim.memory_bytes),
+        format_share(claim.share_request_ppm),
+        format_seconds(claim.waited_seconds),
+        claim.reason,
+    )
 
 
 def drained_words(answer: ListDevicesResponse) -> list[str]:

@@ -27,10 +27,10 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def as_json(groups: Mapping[str, Iterable[Any]]) -> str:
-    """Returns groups of messages as one JSON object."""
+def as_json(groups: Mapping[str, Iterable[Any]], **numbers: int) -> str:
+    """Returns groups of messages, and numbers, as one JSON object."""
     plain = {name: [_plain(message) for message in group] for name, group in groups.items()}
-    return json.dumps(plain, indent=2)
+    return json.dumps(plain | numbers, indent=2)
 
 
 def message_json(message: Any) -> str:

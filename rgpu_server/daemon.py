@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import shutil
 import signal
 import sys
@@ -26,6 +25,7 @@ from rgpu_server.conductor import Conductor, Equipment
 from rgpu_server.core.events import Started, StopRequested
 from rgpu_server.core.isolation import Process
 from rgpu_server.core.node import Node
+from rgpu_server.descriptors import fitted, raise_limit
 from rgpu_server.devices import Inventory, strange_models, take_inventory
 from rgpu_server.gateway.keeper import House, TlsGateway, UcxGateway
 from rgpu_server.handover import Handover
@@ -329,11 +329,9 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
     isolation.require(_reports(inventory))
     for sentence in strange_models(config, inventory):
         log.warning("%s", sentence)
-    # Each session holds a handful of descriptors here.
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
+    config, lowered = fitted(config, raise_limit())
+    if lowered:
+        log.warning("%s", lowered)
     for endpoint in config.listen:
         if config.identity.tokens and not (endpoint.loopback or speaks_tls(endpoint)):
             log.warning("tokens come to %s unencrypted: a tls: address keeps them secret", endpoint)

@@ -202,6 +202,7 @@ class GrantLeaseRequest(google.protobuf.message.Message):
     DEVICE_FIELD_NUMBER: builtins.int
     QUOTA_FIELD_NUMBER: builtins.int
     TTL_SECONDS_FIELD_NUMBER: builtins.int
+    BEHIND_LINE_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     key: builtins.str
     """Empty: the server makes one."""
@@ -209,6 +210,8 @@ class GrantLeaseRequest(google.protobuf.message.Message):
     """Absent: the server chooses."""
     ttl_seconds: builtins.float
     """0: the server's default."""
+    behind_line: builtins.bool
+    """Refused while claims in line wait for the room, also where an operator asks."""
     @property
     def quota(self) -> global___Quota: ...
     def __init__(
@@ -219,9 +222,10 @@ class GrantLeaseRequest(google.protobuf.message.Message):
         device: builtins.int | None = ...,
         quota: global___Quota | None = ...,
         ttl_seconds: builtins.float = ...,
+        behind_line: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_device", b"_device", "device", b"device", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_device", b"_device", "device", b"device", "key", b"key", "quota", b"quota", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_device", b"_device", "behind_line", b"behind_line", "device", b"device", "key", b"key", "quota", b"quota", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_device", b"_device"]) -> typing.Literal["device"] | None: ...
 
 global___GrantLeaseRequest = GrantLeaseRequest

@@ -146,18 +146,79 @@ class ListSessionsRequest(google.protobuf.message.Message):
 global___ListSessionsRequest = ListSessionsRequest
 
 @typing.final
+class WaitingClaim(google.protobuf.message.Message):
+    """A run that waits in line for room for its lease."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    LEASE_KEY_FIELD_NUMBER: builtins.int
+    DEVICES_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    SHARE_REQUEST_PPM_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    WAITED_SECONDS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    ORIGIN_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    lease_key: builtins.str
+    memory_bytes: builtins.int
+    """What the lease would have."""
+    share_request_ppm: builtins.int
+    place: builtins.int
+    """It is number `place` of the `waiting` claims in its line."""
+    waiting: builtins.int
+    waited_seconds: builtins.float
+    reason: builtins.str
+    """What it waits for."""
+    origin: builtins.str
+    """Where it came from: an address, or a user of the server's machine."""
+    @property
+    def devices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Where the lease could be."""
+
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        lease_key: builtins.str = ...,
+        devices: collections.abc.Iterable[builtins.int] | None = ...,
+        memory_bytes: builtins.int = ...,
+        share_request_ppm: builtins.int = ...,
+        place: builtins.int = ...,
+        waiting: builtins.int = ...,
+        waited_seconds: builtins.float = ...,
+        reason: builtins.str = ...,
+        origin: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["devices", b"devices", "lease_key", b"lease_key", "memory_bytes", b"memory_bytes", "origin", b"origin", "place", b"place", "reason", b"reason", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "waited_seconds", b"waited_seconds", "waiting", b"waiting"]) -> None: ...
+
+global___WaitingClaim = WaitingClaim
+
+@typing.final
 class ListSessionsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SESSIONS_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    OTHERS_WAITING_FIELD_NUMBER: builtins.int
+    others_waiting: builtins.int
+    """Claims in line that the caller may not see."""
     @property
     def sessions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Session]: ...
+    @property
+    def waiting(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WaitingClaim]:
+        """First come first."""
+
     def __init__(
         self,
         *,
         sessions: collections.abc.Iterable[global___Session] | None = ...,
+        waiting: collections.abc.Iterable[global___WaitingClaim] | None = ...,
+        others_waiting: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["sessions", b"sessions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["others_waiting", b"others_waiting", "sessions", b"sessions", "waiting", b"waiting"]) -> None: ...
 
 global___ListSessionsResponse = ListSessionsResponse
 

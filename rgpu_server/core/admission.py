@@ -12,59 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rgpu_common.units import format_bytes, format_share
-from rgpu_server.core.bars import WAIT_HINT
 from rgpu_server.core.model import PPM, Amount, Code, RefusedError
 from rgpu_server.core.placement import find
+from rgpu_server.core.plans import Plan, disturbance
 from rgpu_server.core.quota import NOTHING, Holding, Quotas, over, plus, sum_of, total, where
+from rgpu_server.core.shortage import barred, elsewhere, full, never_fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rgpu_server.core.bars import Bars
     from rgpu_server.core.claims import Claim
-    from rgpu_server.core.model import Device, Policy, Quota
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A lease as asked for.
-
-    quota_on: its ceilings on a device.  number: its place in the order of grants.  before: what it
-    has, where it changes.  bars: what is kept for those who wait in line; None: nothing is.
-    """
-
-    tenant: str
-    ordinal: int | None
-    quota_on: Callable[[Device], Quota]
-    number: int
-    before: Amount = NOTHING
-    may_reclaim: bool = True
-    bars: Bars | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How an ask can be met on a device.
-
-    dropped, weakened, noticed: the leases that give way.  wait: not before the noticed ones are
-    gone.  short: what is missing in spite of all; `within` then tells a full device from a quota.
-    """
-
-    device: Device
-    quota: Quota
-    dropped: tuple[str, ...] = ()
-    weakened: tuple[str, ...] = ()
-    noticed: tuple[str, ...] = ()
-    wait: bool = False
-    free: Amount = NOTHING
-    missing: Amount = NOTHING
-    refusal: str = ""
-
-    @property
-    def fits(self) -> bool:
-        """True if nothing has to be waited for."""
-        return not (self.wait or self.refusal or self.missing != NOTHING)
+    from rgpu_server.core.model import Device, Policy
+    from rgpu_server.core.plans import Ask
 
 
 @dataclass(slots=True)
@@ -119,29 +78,57 @@ class Admission:
             RefusedError: it does not fit, not even if all who must have given way; the sentence
                 says by how much and what would fit.
         """
-        wanted = self._wanted(ask)
+        wanted = self.wanted(ask, lambda: holdings)
         plans = [self._plan_on(device, ask, holdings, claims) for device in wanted]
-        best = min(plans, key=_disturbance)
+        best = min(plans, key=disturbance)
         if best.fits or (best.wait and not best.refusal):
             return best
         raise self._refusal(best, ask, holdings, claims)
 
     def possible(self, ask: Ask) -> list[int]:
         """Returns the devices on which the ask would fit alone; RefusedError: there is none."""
-        wanted = self._wanted(ask)
+        wanted = self.wanted(ask, list)
         fitting = [d.ordinal for d in wanted if self._plan_on(d, ask, (), ()).fits]
         if not fitting:
             self.plan(ask, (), ())
         return fitting
 
-    def _wanted(self, ask: Ask) -> list[Device]:
+    def wanted(self, ask: Ask, holdings: Callable[[], Sequence[Holding]]) -> list[Device]:
+        """Returns the devices on which the ask may be placed if there is room; RefusedError: none.
+
+        Cheap, but for tenants that own something: only for those it looks at the holdings.
+        """
+        allowed = self._allowed(ask)
+        large = [device for device in allowed if not _too_large(ask, device)]
+        if not large:
+            mine = [d for d in self._devices if self._in_pool(ask.tenant, d)]
+            raise never_fits(ask, allowed, [d for d in mine if not _too_large(ask, d)])
+        free = [device for device in large if not self._keeps_out(device, ask, holdings)]
+        if not free:
+            raise barred(large)
+        return free
+
+    def _keeps_out(
+        self, device: Device, ask: Ask, holdings: Callable[[], Sequence[Holding]]
+    ) -> bool:
+        """True if claims in line wait for what the ask would take of the device."""
+        if not ask.bars:
+            return False
+        quota, owned = ask.quota_on(device), (False, False)
+        if self.quotas.owned(ask.tenant, device.model) is not None:
+            # The tenant's own empty leases make way for the ask.
+            there = [h for h in holdings() if not (h.idle and h.tenant == ask.tenant)]
+            owned = self.quotas.judge(_holding(device, ask), (True, True), there, {}).owned
+        return ask.bars.keep_out(device, quota, ask.tenant, owned)
+
+    def _allowed(self, ask: Ask) -> list[Device]:
         pools = self.quotas.policy_of(ask.tenant).pools
         devices = list(self._devices)
         if ask.ordinal is not None:
             devices = [find(self._devices, ask.ordinal)]
-        allowed = [device for device in devices if not pools or device.pool in pools]
+        allowed = [device for device in devices if self._in_pool(ask.tenant, device)]
         if allowed:
-            return _not_barred(allowed, ask)
+            return allowed
         where = f"device {devices[0].ordinal} is in {devices[0].pool!r}"
         remedy = "leave the device out or ask the operator"
         if ask.ordinal is None:
@@ -156,9 +143,7 @@ class Admission:
     def _plan_on(
         self, device: Device, ask: Ask, holdings: Sequence[Holding], claims: Sequence[Claim]
     ) -> Plan:
-        quota = ask.quota_on(device)
-        amount = Amount(quota.share_request_ppm, quota.memory_bytes)
-        there = Holding("", ask.tenant, device.ordinal, amount, ask.number, quota.priority)
+        quota, there = ask.quota_on(device), _holding(device, ask)
         others = [c for c in claims if c.tenant != ask.tenant and c.model == device.model]
         mine = {claim.tenant: claim.amount for claim in others}
 
@@ -236,32 +221,25 @@ class Admission:
         if ask.before != NOTHING:
             others = []  # a running lease stays where it is
         if plan.refusal:
-            hint = _elsewhere([other for other in others if other.fits])
+            hint = elsewhere([other for other in others if other.fits])
             return RefusedError(Code.TENANT_LIMIT, plan.refusal + hint)
-        hint = _elsewhere(others)
-        code = Code.NO_MEMORY if plan.missing.memory_bytes else Code.NO_SHARE
-        return RefusedError(code, _full(plan) + (hint or _wait_hint(plan)))
+        return full(plan, others)
 
     def _in_pool(self, tenant: str, device: Device) -> bool:
         pools = self.quotas.policy_of(tenant).pools
         return not pools or device.pool in pools
 
 
-def _not_barred(devices: list[Device], ask: Ask) -> list[Device]:
-    if ask.bars is None:
-        return devices
-    bars = ask.bars
-    free = [
-        device for device in devices if not bars.keep_out(device, ask.quota_on(device), ask.tenant)
-    ]
-    if free:
-        return free
-    numbers = ", ".join(str(device.ordinal) for device in devices)
-    raise RefusedError(
-        Code.IN_LINE,
-        f"others wait in line for room on device {numbers}, and what becomes free there is theirs"
-        + WAIT_HINT,
-    )
+def _holding(device: Device, ask: Ask) -> Holding:
+    """What the tenant would hold on the device."""
+    quota = ask.quota_on(device)
+    amount = Amount(quota.share_request_ppm, quota.memory_bytes)
+    return Holding("", ask.tenant, device.ordinal, amount, ask.number, quota.priority)
+
+
+def _too_large(ask: Ask, device: Device) -> bool:
+    """True if the device has less memory in all than is asked for."""
+    return ask.quota_on(device).memory_bytes > max(device.memory_bytes, ask.before.memory_bytes)
 
 
 def _give_way(
@@ -345,58 +323,3 @@ def _kept_for_others(
 
 def _capacity(device: Device) -> Amount:
     return Amount(PPM, device.memory_bytes)
-
-
-def _disturbance(plan: Plan) -> tuple[bool, bool, bool, int, int, int, int, int]:
-    return (
-        bool(plan.refusal),
-        plan.missing != NOTHING,
-        plan.wait,
-        len(plan.noticed),
-        len(plan.weakened),
-        len(plan.dropped),
-        -plan.free.memory_bytes,
-        plan.device.ordinal,
-    )
-
-
-def _full(plan: Plan) -> str:
-    quota, free, missing = plan.quota, plan.free, plan.missing
-    asked, parts = [], []
-    if missing.memory_bytes:
-        asked.append(f"a lease of {format_bytes(quota.memory_bytes)}")
-        parts.append(
-            f"{format_bytes(free.memory_bytes)} of its {format_bytes(plan.device.memory_bytes)} "
-            f"are free, {format_bytes(missing.memory_bytes)} too little"
-        )
-    if missing.share_ppm:
-        asked.append(f"a share of {format_share(quota.share_request_ppm)}")
-        parts.append(
-            f"{format_share(free.share_ppm)} of its time is not promised yet, "
-            f"{format_share(missing.share_ppm)} too little"
-        )
-    return f"{' and '.join(asked)} does not fit on device {plan.device.ordinal}: " + " and ".join(
-        parts
-    )
-
-
-def _wait_hint(plan: Plan) -> str:
-    what = "memory" if plan.missing.memory_bytes else "share"
-    if plan.missing.memory_bytes and plan.missing.share_ppm:
-        what = "of both"
-    return f"; ask for less {what} or wait until a lease ends"
-
-
-def _elsewhere(plans: list[Plan]) -> str:
-    """What other devices could do instead."""
-    if not plans:
-        return ""
-    fitting = [plan for plan in plans if plan.fits]
-    if fitting:
-        best = min(fitting, key=_disturbance)
-        return f"; it fits on device {best.device.ordinal}"
-    most = max(plans, key=lambda p: (p.free.memory_bytes, p.free.share_ppm, -p.device.ordinal))
-    return (
-        f"; device {most.device.ordinal} has {format_bytes(most.free.memory_bytes)} and a share of "
-        f"{format_share(most.free.share_ppm)} free: ask for less or wait until a lease ends"
-    )

@@ -1,4 +1,8 @@
-"""What is kept on each device for the claims that wait in line: later leases do not take it."""
+"""What is kept on each device for the claims that wait in line: later leases do not take it.
+
+What a tenant owns is not kept from it: a claim bars another tenant only from what that tenant would
+borrow, or has without a quota.  A claim bars later claims of its own tenant from all of it.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +14,55 @@ if TYPE_CHECKING:
     from rgpu_server.core.model import Device, Quota
 
 WAIT_HINT = "; `rgpu run --wait` waits behind them"
-# In place of a tenant: the bar is for all tenants.
-_EVERYBODY = ""
 # A tenant may bar others again when this many of its turns have passed since its turn began.
 _TURNS_APART = 10
+
+# Device -> tenant of a claim that waits there -> whether the claim bars other tenants too.
+_Waiting = dict[int, dict[str, bool]]
 
 
 class Bars:
     """What the claims in line miss on each device: memory or share."""
 
     def __init__(self) -> None:
-        self._memory: set[tuple[int, str]] = set()
-        self._share: set[tuple[int, str]] = set()
+        self._memory: _Waiting = {}
+        self._share: _Waiting = {}
+
+    def __bool__(self) -> bool:
+        """True if any device is barred for anybody."""
+        return bool(self._memory or self._share)
 
     def clear(self) -> None:
         """Nobody waits, as far as is known."""
         self._memory.clear()
         self._share.clear()
 
-    def add(self, ordinals: Iterable[int], *, memory: bool, tenant: str = _EVERYBODY) -> None:
-        """A claim waits on these devices for memory, or for a share.
+    def add(
+        self, ordinals: Iterable[int], *, memory: bool, tenant: str, everybody: bool = False
+    ) -> None:
+        """A claim of the tenant waits on these devices for memory, or for a share.
 
-        tenant: the bar is for leases of this tenant only.
+        everybody: the bar is for leases of other tenants, too.
         """
         bars = self._memory if memory else self._share
-        bars.update((ordinal, tenant) for ordinal in ordinals)
+        for ordinal in ordinals:
+            here = bars.setdefault(ordinal, {})
+            here[tenant] = everybody or here.get(tenant, False)
 
-    def keep_out(self, device: Device, quota: Quota, tenant: str) -> bool:
-        """True if a lease of the tenant with these ceilings would take what a claim waits for."""
-        whom = {(device.ordinal, _EVERYBODY), (device.ordinal, tenant)}
-        return bool(whom & self._memory) or (
-            quota.share_request_ppm > 0 and bool(whom & self._share)
+    def keep_out(self, device: Device, quota: Quota, tenant: str, owned: tuple[bool, bool]) -> bool:
+        """True if a lease of the tenant with these ceilings would take what a claim waits for.
+
+        owned: the share, and the memory, of the lease is within what the tenant owns.
+        """
+        share, memory = owned
+        return _barred(self._memory, device, tenant, memory) or (
+            quota.share_request_ppm > 0 and _barred(self._share, device, tenant, share)
         )
+
+
+def _barred(bars: _Waiting, device: Device, tenant: str, owned: bool) -> bool:
+    here = bars.get(device.ordinal, {})
+    return tenant in here or (not owned and any(here.values()))
 
 
 class Turns:

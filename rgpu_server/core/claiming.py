@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rgpu_server.core import actions as do
@@ -9,24 +10,25 @@ from rgpu_server.core import events as on
 from rgpu_server.core.lease import Joined
 from rgpu_server.core.line import WORTH_WAITING, Line, Waiter, for_who_waits
 from rgpu_server.core.model import Code, LeaseKey, Refusal, RefusedError
+from rgpu_server.core.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rgpu_server.core.leases import LeaseBook
-    from rgpu_server.core.model import Policy
+    from rgpu_server.core.model import Policy, Quota
     from rgpu_server.core.outbox import Outbox
     from rgpu_server.core.serving import Serving
     from rgpu_server.core.standing import Standing
 
-# After these nobody in line has more room than before.
-_FREES_NOTHING = (on.WorkerReady, on.SessionOpened, on.KeepAliveRequested, on.PauseRequested)
+# After these every claim in line has another answer.
+_FOR_ALL = (on.DrainRequested, on.UndrainRequested, on.StopRequested)
 
 
 class Claiming:
     """Brings claims from their request to their end.  Times are seconds of the caller's clock.
 
-    line: the claims that wait.  handlers: one row per event type that is about a claim.
+    line: the claims in line.  handlers: one row per event type that is about a claim.
     """
 
     def __init__(
@@ -39,14 +41,20 @@ class Claiming:
     ) -> None:
         self.line = Line(policy, leases.bars)
         self._policy = policy
+        self._most = 2 * policy.max_sessions if policy.max_claims is None else policy.max_claims
         self._leases = leases
         self._serving = serving
         self._standing = standing
         self._out = out
+        # Those in line and those that settle.
+        self._waiting = Waiting(policy)
         # Claims that wait for the programs in their lease to end, and until when.
         self._settling: dict[int, tuple[on.ClaimRequested, float]] = {}
-        # Claim -> its tenant, and the lease that it holds.
-        self._held: dict[int, tuple[str, str]] = {}
+        # Claim -> the lease that it holds: its key and its id.
+        self._held: dict[int, tuple[LeaseKey, str]] = {}
+        self._tenants = Counter[str]()
+        # How often a claim has ended, and what `_changes` was when the line was served last.
+        self._ended = self._served_at = 0
         self.handlers: dict[type[Any], Callable[[Any, float], None]] = {
             on.ClaimRequested: self._requested,
             on.ClaimLeft: self._left,
@@ -55,22 +63,33 @@ class Claiming:
     def next_wake(self) -> float | None:
         """Returns when time alone changes something here; None: never."""
         times = [self.line.next_deadline(), *(until for _, until in self._settling.values())]
+        if self.line.wants_place:
+            times.append(self._serving.kept.next_end())
         return min((t for t in times if t is not None), default=None)
 
     def settle(self, event: on.Event, now: float) -> None:
         """After an event: serves who waits, and says who has another place."""
         for claim, until in list(self._settling.values()):
             if until <= now or not self._leases.unsettled(_key(claim), claim.wish):
-                del self._settling[claim.claim]
+                self._settled(claim.claim)
                 self._open(claim, now)
+        if len(self.line):
+            if self._changes != self._served_at or isinstance(event, _FOR_ALL):
+                self._serve(now)
+            for waiter in self.line.late(now):
+                self._refuse(waiter)
+            if self.line.due(now):
+                self._serve(now)
         if not len(self.line):
-            self._leases.bars.clear()
-            return
-        if not isinstance(event, _FREES_NOTHING):
-            self._serve(now)
-        for waiter in self.line.moved():
-            place, among = waiter.place, self.line.behind(waiter)
-            self._out.add(do.TellPlace(waiter.event.claim, place, among, waiter.why.sentence))
+            self.line.forget_bars()
+        for waiter, among in self.line.moved():
+            place = do.TellPlace(waiter.event.claim, waiter.place, among, waiter.why.sentence)
+            self._out.add(place)
+
+    @property
+    def _changes(self) -> int:
+        """How often since the start a claim in line may have got another answer."""
+        return self._leases.changes + self._serving.changes + self._ended
 
     def _serve(self, now: float) -> None:
         def try_one(event: on.ClaimRequested) -> Refusal | None:
@@ -78,18 +97,34 @@ class Claiming:
                 self._grant(event, now)
             except RefusedError as error:
                 return error.refusal
+            self._waiting.go(event)
             return None
 
-        for waiter in [*self.line.serve(try_one, now), *self.line.late(now)]:
-            self._out.add(do.RefuseClaim(waiter.event.claim, waiter.why))
-        if not len(self.line):
-            self._leases.bars.clear()
+        for waiter in self.line.serve(try_one, now):
+            self._refuse(waiter)
+        self._served_at = self._changes
+
+    def _refuse(self, waiter: Waiter) -> None:
+        """Ends the waiting of a claim that has left the line."""
+        self._waiting.go(waiter.event)
+        self._out.add(do.RefuseClaim(waiter.event.claim, waiter.why))
 
     def _requested(self, event: on.ClaimRequested, now: float) -> None:
-        if self._leases.unsettled(_key(event), event.wish):
-            self._settling[event.claim] = (event, now + self._policy.settle_seconds)
-        else:
+        if not self._leases.unsettled(_key(event), event.wish):
             self._open(event, now)
+            return
+        try:
+            self._waiting.come(event)
+        except RefusedError as error:
+            self._out.add(do.RefuseClaim(event.claim, error.refusal))
+            return
+        self._settling[event.claim] = (event, now + self._policy.settle_seconds)
+
+    def _settled(self, claim: int) -> None:
+        """The claim settles no longer, if it did."""
+        event, _ = self._settling.pop(claim, (None, 0.0))
+        if event is not None:
+            self._waiting.go(event)
 
     def _open(self, event: on.ClaimRequested, now: float) -> None:
         try:
@@ -102,14 +137,19 @@ class Claiming:
         try:
             if event.wait_seconds <= 0 or why.code not in WORTH_WAITING:
                 raise RefusedError(why.code, why.sentence)
-            devices = self._possible(event)
-            until = now + min(event.wait_seconds, self._policy.max_wait_seconds)
-            self.line.join(Waiter(event, devices, now, until, for_who_waits(why)))
+            possible = self._possible(event)
+            self._waiting.come(event)
         except RefusedError as error:
             self._out.add(do.RefuseClaim(event.claim, error.refusal))
+            return
+        until = now + min(event.wait_seconds, self._policy.max_wait_seconds)
+        quota = possible[min(possible)]
+        self.line.join(
+            Waiter(event, frozenset(possible), quota, now, until, for_who_waits(why)), now
+        )
 
-    def _possible(self, event: on.ClaimRequested) -> frozenset[int]:
-        """Where the claim could be granted some day; RefusedError: nowhere."""
+    def _possible(self, event: on.ClaimRequested) -> dict[int, Quota]:
+        """Where the claim could be granted some day, and with what; RefusedError: nowhere."""
         tenant = self._leases.quotas.policy_of(event.tenant)
         if tenant.sessions == 0:
             raise RefusedError(
@@ -118,13 +158,14 @@ class Claiming:
             )
         held = self._leases.of(_key(event))
         if held is not None:
-            return frozenset((held.device,))
-        return frozenset(self._leases.possible(_key(event), event.wish))
+            return {held.device: held.quota}
+        return self._leases.possible(_key(event), event.wish)
 
     def _grant(self, event: on.ClaimRequested, now: float) -> None:
         self._standing.check_running()
         key = _key(event)
         self._standing.check_not_draining()
+        self._leases.check_line(key, event.wish)
         self._check_claims(event.tenant)
         self._serving.check_room(event.tenant, key)
         self._serving.check_pool(event.wish.device)
@@ -136,13 +177,15 @@ class Claiming:
             self._out.update_page(lease)
         self._leases.hold(lease, event.claim)
         lease.own |= event.own and joined is Joined.NEW
-        self._held[event.claim] = (event.tenant, lease.id)
+        if not lease.slots:
+            self._serving.kept.keep(key, now)
+        self._held[event.claim] = (key, lease.id)
+        self._tenants[event.tenant] += 1
         self._out.add(do.GrantClaim(event.claim, lease.id))
 
     def _check_claims(self, tenant: str) -> None:
         """Each held claim costs the server a connection: all may have so many, a tenant half."""
-        most = 2 * self._policy.max_sessions
-        own = sum(holder == tenant for holder, _ in self._held.values())
+        own, most = self._tenants[tenant], self._most
         if own >= most // 2 or len(self._held) >= most:
             who = f"of tenant {tenant!r} " if own >= most // 2 else ""
             raise RefusedError(
@@ -153,11 +196,25 @@ class Claiming:
             )
 
     def _left(self, event: on.ClaimLeft, now: float) -> None:
-        self._settling.pop(event.claim, None)
-        self.line.leave(event.claim)
-        lease = self._leases.get(self._held.pop(event.claim, ("", ""))[1])
-        if lease is not None and self._leases.let_go(lease, event.claim, now):
+        self._settled(event.claim)
+        waiter = self.line.leave(event.claim)
+        if waiter is not None:
+            self._waiting.go(waiter.event)
+        if event.claim in self._held:
+            self._let_go(event.claim, now)
+
+    def _let_go(self, claim: int, now: float) -> None:
+        key, lease_id = self._held.pop(claim)
+        self._ended += 1
+        self._tenants[key.tenant] -= 1
+        if not self._tenants[key.tenant]:  # names are what clients say
+            del self._tenants[key.tenant]
+        lease = self._leases.get(lease_id)
+        if lease is not None and self._leases.let_go(lease, claim, now):
             self._out.add(do.DropPage(lease.id))
+        held = self._leases.of(key)
+        if held is None or not held.holders:
+            self._serving.kept.give_up(key)
 
 
 def _key(event: on.ClaimRequested) -> LeaseKey:

@@ -47,13 +47,17 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequested:
-    """An explicit grant; ttl_seconds 0 is the default, an empty key asks for a new one."""
+    """An explicit grant; ttl_seconds 0 is the default, an empty key asks for a new one.
+
+    passes_line: it may take what claims in line wait for, as an operator has decided.
+    """
 
     request: int
     tenant: str
     key: str = ""
     wish: Wish = field(default_factory=Wish)
     ttl_seconds: float = 0.0
+    passes_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,8 @@ class RevokeRequested:
 class SessionRequested:
     """A HELLO that could be read.  An empty key means the lease of tenant and container.
 
-    address: where it came from, for the bounds on what one client may leave behind.
+    address: where it came from (a network, or a user of this machine), for the bounds on what one
+    client may leave behind.
     """
 
     session: int
@@ -133,6 +138,7 @@ class ClaimRequested:
     """A run asks for the lease of its program, and holds it until `ClaimLeft`.
 
     own: the lease is for this run alone.  wait_seconds: how long it waits in line for room.
+    proved: a credential says that it is of this tenant.
     """
 
     claim: int
@@ -143,6 +149,7 @@ class ClaimRequested:
     address: str = ""
     own: bool = False
     wait_seconds: float = 0.0
+    proved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

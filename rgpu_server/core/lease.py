@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rgpu_common.sharing import SharePolicy
+    from rgpu_server.core.model import Policy
 
 
 class Joined(Enum):
@@ -87,6 +88,30 @@ class Lease:
         """What it takes of its device."""
         memory = max(self.quota.memory_bytes, self.held_bytes)
         return Amount(self.quota.share_request_ppm, memory)
+
+
+def life(seconds: float, policy: Policy) -> float:
+    """Returns how long a granted lease lives without keep-alive, of `seconds` (0: as the policy
+    says); RefusedError: nothing lives so long, or so short.
+    """
+    ttl = seconds or policy.ttl_seconds
+    if not 0 < ttl <= policy.max_ttl_seconds:
+        raise RefusedError(
+            Code.BAD_REQUEST,
+            f"a lease cannot live {seconds:g} s: ask for more than 0 and at most "
+            f"{policy.max_ttl_seconds:g} s, and keep it alive",
+        )
+    return ttl
+
+
+def check_same(held: Lease, device: int | None, asked: Quota) -> None:
+    """Refuses a second grant of a key with other ceilings, or on another device (None: any)."""
+    if asked != held.asked or device not in (None, held.device):
+        raise RefusedError(
+            Code.LEASE_EXISTS,
+            f"lease {held.key} exists on device {held.device} with {sizes(held.asked)}, asked "
+            f"for are {sizes(asked)}; resize it or use another lease key",
+        )
 
 
 def check_drained(held: Lease | None) -> None:

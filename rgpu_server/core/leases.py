@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
-from rgpu_server.core.admission import Ask, Plan
 from rgpu_server.core.bars import Bars
 from rgpu_server.core.ended import EndedKeys
-from rgpu_server.core.lease import Joined, Lease, check_as_asked, check_drained, differs, sizes
+from rgpu_server.core.lease import (
+    Joined,
+    Lease,
+    check_as_asked,
+    check_drained,
+    check_same,
+    differs,
+    life,
+)
 from rgpu_server.core.lease_table import LeaseTable
 from rgpu_server.core.lending import Lending, always
 from rgpu_server.core.model import (
@@ -24,6 +32,7 @@ from rgpu_server.core.model import (
     Wish,
 )
 from rgpu_server.core.placement import find
+from rgpu_server.core.plans import Ask
 from rgpu_server.core.quota import Holding, Quotas
 from rgpu_server.core.shares import Change, changed, resolve
 from rgpu_server.core.tenants import check_grants, check_tenants
@@ -48,6 +57,7 @@ class LeaseBook:
         self._table = LeaseTable()
         self.lending = Lending(devices, policy, self.quotas, self._table)
         self._ended = EndedKeys(policy)
+        self._made = 0
         # Devices that are kept for those who wait in line.
         self.bars = Bars()
 
@@ -73,6 +83,11 @@ class LeaseBook:
         following = int(number) + 1 if number.isdecimal() else 0
         self._table.next_number = max(self._table.next_number, following)
 
+    @property
+    def changes(self) -> int:
+        """How often since the start somebody got room, or a key its lease."""
+        return self.lending.changes + self._made
+
     def of(self, key: LeaseKey) -> Lease | None:
         """Returns the lease of this key, active or draining, or None."""
         return self._table.of(key)
@@ -86,26 +101,33 @@ class LeaseBook:
         return self.quotas.borrowing(self.holdings())
 
     def grant(
-        self, key: LeaseKey, wish: Wish, ttl_seconds: float, now: float
+        self,
+        key: LeaseKey,
+        wish: Wish,
+        ttl_seconds: float,
+        now: float,
+        *,
+        passes_line: bool = False,
     ) -> tuple[Lease, bool]:
         """Grants an explicit lease; the same grant again keeps it alive.  True: it is new.
 
-        ttl_seconds: 0 for the policy's.
+        ttl_seconds: 0 for the policy's.  passes_line: it may take what claims in line wait for.
 
         Raises:
             RefusedError: it does not fit, the key has a lease with other sizes, or there are too
                 many.
         """
-        ttl = self._ttl(ttl_seconds)
+        ttl = life(ttl_seconds, self._policy)
         held = self._table.of(key)
         if held is None or not held.explicit:
             self._check_grants(key.tenant)
         if held is not None and held.state is LeaseState.ACTIVE:
-            self._check_same(held, wish)
+            asked = self._ask(key, wish, 0, None).quota_on(find(self._devices, held.device))
+            check_same(held, wish.device, asked)
             held.explicit, held.ttl_seconds, held.ends_at = True, ttl, now + ttl
             return held, False
         check_drained(held)
-        lease = self._new(key, wish, now)
+        lease = self._new(key, wish, now, passes_line=passes_line)
         lease.explicit, lease.ttl_seconds, lease.ends_at = True, ttl, now + ttl
         return lease, True
 
@@ -190,11 +212,15 @@ class LeaseBook:
         self.lending.freed()
         return self._left(lease, now)
 
-    def reserved(self, key: LeaseKey | None = None) -> list[Lease]:
-        """Returns the leases, without the one of `key`, whose run has no session yet: one place is
-        kept for each.
+    def without_session(self, tenant: str, key: LeaseKey) -> int:
+        """Returns how many leases of a tenant, without that of `key`, runs hold in which no session
+        is.
         """
-        return [x for x in self._table if x.holders and not x.slots and x.key != key]
+        return sum(
+            1
+            for x in self._table
+            if x.key.tenant == tenant and x.holders and not x.slots and x.key != key
+        )
 
     def keep_alive(self, lease_id: str, now: float) -> Lease:
         """Moves the end of an explicit lease to `now` + its ttl; RefusedError if it has ended."""
@@ -295,11 +321,13 @@ class LeaseBook:
 
     # Admission
 
-    def _new(self, key: LeaseKey, wish: Wish, now: float) -> Lease:
+    def _new(self, key: LeaseKey, wish: Wish, now: float, *, passes_line: bool = False) -> Lease:
         self._check_tenants(key.tenant)
-        plan = self._place(key, wish, None, now)
+        ask = self._ask(key, wish, self._table.next_number, None if passes_line else self.bars)
+        plan = self.lending.admit(ask, None, now)
         number = self._table.next_number
         self._table.next_number += 1
+        self._made += 1
         lease = Lease(f"lease-{number}", key, plan.device.ordinal, plan.quota, False, 0.0, None)
         lease.number, lease.asked_share_ppm = number, plan.quota.share_request_ppm
         self._table.add(lease)
@@ -307,32 +335,39 @@ class LeaseBook:
         return lease
 
     def _reshape(self, lease: Lease, wish: Wish, now: float) -> None:
-        plan = self._place(lease.key, wish, lease, now)
+        ask = self._ask(lease.key, wish, lease.number, self.bars)
+        plan = self.lending.admit(ask, lease, now)
         lease.device, lease.quota = plan.device.ordinal, plan.quota
         lease.asked_share_ppm, lease.reclaim_at = plan.quota.share_request_ppm, None
         lease.first, lease.own = None, False
         self.lending.freed()
 
-    def _place(self, key: LeaseKey, wish: Wish, lease: Lease | None, now: float) -> Plan:
-        tenant = self.quotas.policy_of(key.tenant)
+    def check_line(self, key: LeaseKey, wish: Wish) -> None:
+        """RefusedError if a new lease would have to take what claims in line wait for.
 
-        def quota_on(device: Device) -> Quota:
-            return resolve(self._policy, tenant, wish, device)
-
-        number = self._table.next_number if lease is None else lease.number
-        ask = Ask(key.tenant, wish.device, quota_on, number, bars=self.bars)
-        return self.lending.admit(ask, lease, now)
-
-    def possible(self, key: LeaseKey, wish: Wish) -> list[int]:
-        """Returns the devices on which a new lease could be if nobody else had one; RefusedError:
-        there is none, however long one waits.
+        It says so without looking at all leases, so that many claims in line cost little.
         """
+        if self.bars and self._table.of(key) is None:
+            self.lending.check_line(self._ask(key, wish, self._table.next_number, self.bars))
+
+    def possible(self, key: LeaseKey, wish: Wish) -> dict[int, Quota]:
+        """Returns the devices on which a new lease could be if nobody else had one, with its
+        ceilings there.
+
+        Raises:
+            RefusedError: there is none, however long one waits.
+        """
+        ask = self._ask(key, wish, 0, None)
+        return {o: ask.quota_on(find(self._devices, o)) for o in self.lending.possible(ask)}
+
+    def _ask(self, key: LeaseKey, wish: Wish, number: int, bars: Bars | None) -> Ask:
         tenant = self.quotas.policy_of(key.tenant)
 
+        @cache
         def quota_on(device: Device) -> Quota:
             return resolve(self._policy, tenant, wish, device)
 
-        return self.lending.possible(Ask(key.tenant, wish.device, quota_on, 0))
+        return Ask(key.tenant, wish.device, quota_on, number, bars=bars)
 
     # Checks
 
@@ -343,26 +378,6 @@ class LeaseBook:
     def _check_grants(self, tenant: str) -> None:
         there = [x.key.tenant for x in self._table if x.explicit]
         check_grants(tenant, self.quotas.policy_of(tenant), there, self._policy.max_leases)
-
-    def _ttl(self, seconds: float) -> float:
-        ttl = seconds or self._policy.ttl_seconds
-        if not 0 < ttl <= self._policy.max_ttl_seconds:
-            raise RefusedError(
-                Code.BAD_REQUEST,
-                f"a lease cannot live {seconds:g} s: ask for more than 0 and at most "
-                f"{self._policy.max_ttl_seconds:g} s, and keep it alive",
-            )
-        return ttl
-
-    def _check_same(self, held: Lease, wish: Wish) -> None:
-        device = find(self._devices, held.device)
-        asked = resolve(self._policy, self.quotas.policy_of(held.key.tenant), wish, device)
-        if asked != held.asked or wish.device not in (None, held.device):
-            raise RefusedError(
-                Code.LEASE_EXISTS,
-                f"lease {held.key} exists on device {held.device} with {sizes(held.asked)}, asked "
-                f"for are {sizes(asked)}; resize it or use another lease key",
-            )
 
     # The end
 

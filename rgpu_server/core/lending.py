@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_common.units import format_bytes
-from rgpu_server.core.admission import Admission, Ask, Plan
+from rgpu_server.core.admission import Admission
 from rgpu_server.core.claims import Claims
 from rgpu_server.core.model import Amount, Code, LeaseState, RefusedError
 from rgpu_server.core.placement import find
+from rgpu_server.core.plans import Ask
 from rgpu_server.core.quota import Holding
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.lease_table import LeaseTable
     from rgpu_server.core.model import Device, Policy, Quota
+    from rgpu_server.core.plans import Plan
     from rgpu_server.core.quota import Quotas
 
 
@@ -36,6 +38,8 @@ class Lending:
         self._changed: dict[str, tuple[Lease, bool]] = {}
         self._noticed: list[Lease] = []
         self._room = False
+        # How often somebody else may have got room since the start.
+        self.changes = 0
 
     def take_changes(self) -> list[tuple[Lease, bool]]:
         """Returns the leases that others made to give way, or that got their share back, since
@@ -85,9 +89,14 @@ class Lending:
             self._quotas.check_ceilings(Holding("", ask.tenant, ordinal, amount, 0), [])
         return ordinals
 
+    def check_line(self, ask: Ask) -> None:
+        """RefusedError if all that the ask could take is kept for claims in line."""
+        self._admission.wanted(ask, self._table.holdings)
+
     def freed(self) -> None:
         """A lease holds less than before: `restore` has something to look at."""
         self._room = True
+        self.changes += 1
 
     def dismiss(self, lease: Lease) -> None:
         """Ends an empty lease; its key is free at once."""
@@ -99,11 +108,12 @@ class Lending:
         """A lease is gone, with all its sessions."""
         self._table.remove(lease)
         self._changed.pop(lease.id, None)
-        self._room = True
+        self.freed()
 
     def expire(self, now: float) -> None:
         """Forgets what owners waited for and did not come for in time."""
-        self._room |= self._claims.expire(now)
+        if self._claims.expire(now):
+            self.freed()
 
     def ends(self) -> list[float]:
         """Returns when `expire` has something to do."""

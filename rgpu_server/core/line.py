@@ -1,27 +1,31 @@
 """The line of claims that wait for room: first come, first served, on each device.
 
 A claim is served when it fits and no earlier claim waits for the same devices.  What the first
-claim of a device misses there is kept for it: new leases that do not wait in line do not take it
-(`bars`).  That holds for a minute (`quota.claim_seconds`), and for a tenant once in ten minutes;
-then the claim keeps its place, and keeps back its own tenant only.  So does a claim that is short
-of its own tenant's quota.
+claim of a device misses there is kept for it: new leases that do not wait in line do not take it,
+unless they are within what their tenant owns (`bars`).  That holds for a minute
+(`quota.claim_seconds`), and for a tenant once in ten minutes; then the claim keeps its place, and
+keeps back its own tenant only.  So does a claim that is short of its own tenant's quota.
+
+Claims are tried again only when something may have changed for them.  That is for the caller to
+say, and for the line when a claim that kept others back has left (`due`).
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.units import format_seconds
 from rgpu_server.core.bars import WAIT_HINT, Turns
-from rgpu_server.core.model import Code, Refusal, RefusedError
+from rgpu_server.core.model import Code, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rgpu_server.core.bars import Bars
     from rgpu_server.core.events import ClaimRequested
-    from rgpu_server.core.model import Policy
+    from rgpu_server.core.model import Policy, Quota
 
 # What may be different later, because somebody else makes room.
 WORTH_WAITING = frozenset(
@@ -35,34 +39,41 @@ WORTH_WAITING = frozenset(
         Code.IN_LINE,
     }
 )
+_NO_ROOM = (Code.NO_MEMORY, Code.NO_SHARE, Code.LENT)
 
 
 @dataclass(slots=True)
 class Waiter:
     """A claim in line.
 
-    devices: where it could be.  since, until: seconds of the caller's clock.  place: as it was told
-    last, 0: not yet.  why: the last refusal.
+    devices: where it could be.  quota: the ceilings that it asks for.  since, until: seconds of the
+    caller's clock.  why: the last refusal.  place: as it was told last, 0: not yet.  blocks: it
+    kept others back when it was tried last.
     """
 
     event: ClaimRequested
     devices: frozenset[int]
+    quota: Quota
     since: float
     until: float
     why: Refusal
     place: int = 0
+    blocks: bool = False
 
 
 class Line:
-    """All waiting claims, first come first."""
+    """All claims in line, first come first."""
 
     def __init__(self, policy: Policy, bars: Bars) -> None:
-        self._policy = policy
         self._bars = bars
         self._waiters: dict[int, Waiter] = {}
         self._turns = Turns(policy.claim_seconds)
         # When a claim stops barring other tenants; None: none does.
         self._turn_ends: float | None = None
+        # Tenants whose first claim is short of their own quota.
+        self._short: set[str] = set()
+        # A claim that kept others back has left; places have changed.
+        self._unblocked = self._moved = False
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -70,14 +81,29 @@ class Line:
     def __iter__(self) -> Iterator[Waiter]:
         return iter(tuple(self._waiters.values()))
 
-    def join(self, waiter: Waiter) -> None:
-        """The claim waits from now on; RefusedError if too many do."""
-        self._check_room(waiter.event)
+    def join(self, waiter: Waiter, now: float) -> None:
+        """The claim waits from now on, behind all others."""
         self._waiters[waiter.event.claim] = waiter
+        self._moved = True
+        if waiter.event.tenant not in self._short:
+            self._stand(waiter, now)
 
-    def leave(self, claim: int) -> bool:
-        """The claim waits no longer.  False: it did not."""
-        return self._waiters.pop(claim, None) is not None
+    def leave(self, claim: int) -> Waiter | None:
+        """The claim waits no longer.  Returns what it was, None: it did not wait."""
+        waiter = self._waiters.pop(claim, None)
+        if waiter is not None:
+            self._unblocked |= waiter.blocks
+            self._moved = True
+        return waiter
+
+    def due(self, now: float) -> bool:
+        """True if the line itself has changed so that claims are to be tried again."""
+        return self._unblocked or (self._turn_ends is not None and self._turn_ends <= now)
+
+    @property
+    def wants_place(self) -> bool:
+        """True if a claim waits for a place of a session."""
+        return any(waiter.why.code is Code.SERVER_FULL for waiter in self._waiters.values())
 
     def next_deadline(self) -> float | None:
         """Returns when a claim has waited for as long as it wanted to, or bars others no longer."""
@@ -90,41 +116,47 @@ class Line:
         self, try_one: Callable[[ClaimRequested], Refusal | None], now: float
     ) -> list[Waiter]:
         """Tries the claims whose turn it is and sets the bars anew.  `try_one` returns None for a
-        claim that was granted.  Returns those that need not wait on: a refusal that waiting cannot
-        change is in `why`.
+        claim that was granted.  Returns those that have left the line because of that: `why` is a
+        refusal that waiting cannot change.
         """
-        self._bars.clear()
-        self._turn_ends = None
-        tenants: set[str] = set()
+        self.forget_bars()
         for waiter in self:
-            tenant = waiter.event.tenant
-            if tenant in tenants:
+            waiter.blocks = False
+            if waiter.event.tenant in self._short:
                 continue
             refusal = try_one(waiter.event)
             if refusal is None:
                 self.leave(waiter.event.claim)
                 continue
             waiter.why = for_who_waits(refusal)
-            if refusal.code in (Code.NO_MEMORY, Code.NO_SHARE, Code.LENT):
-                self._bar(waiter, now, memory=refusal.code is not Code.NO_SHARE)
-            elif refusal.code is Code.TENANT_LIMIT:
-                tenants.add(tenant)
-            elif refusal.code is Code.SERVER_FULL:
+            self._stand(waiter, now)
+            if refusal.code is Code.SERVER_FULL:
                 break
         hopeless = [waiter for waiter in self if waiter.why.code not in WORTH_WAITING]
         for waiter in hopeless:
             self.leave(waiter.event.claim)
+        self._unblocked = False
         return hopeless
 
-    def _bar(self, waiter: Waiter, now: float, *, memory: bool) -> None:
-        """Keeps what the claim misses from all other leases, or from those of its own tenant."""
-        tenant = waiter.event.tenant
-        ends = self._turns.ends_at(tenant, now)
-        if ends is None:
-            self._bars.add(waiter.devices, memory=memory, tenant=tenant)
-            return
-        self._bars.add(waiter.devices, memory=memory)
-        self._turn_ends = ends if self._turn_ends is None else min(self._turn_ends, ends)
+    def forget_bars(self) -> None:
+        """Nothing is kept for anybody until claims are tried again."""
+        self._bars.clear()
+        self._turn_ends = None
+        self._short.clear()
+        self._unblocked = False
+
+    def _stand(self, waiter: Waiter, now: float) -> None:
+        """Keeps back those behind a claim that was just refused, as its refusal demands."""
+        code, tenant = waiter.why.code, waiter.event.tenant
+        waiter.blocks = code is not Code.IN_LINE
+        if code in _NO_ROOM:
+            ends = self._turns.ends_at(tenant, now)
+            memory, everybody = code is not Code.NO_SHARE, ends is not None
+            self._bars.add(waiter.devices, memory=memory, tenant=tenant, everybody=everybody)
+            times = [time for time in (self._turn_ends, ends) if time is not None]
+            self._turn_ends = min(times, default=None)
+        elif code is Code.TENANT_LIMIT:
+            self._short.add(tenant)
 
     def late(self, now: float) -> list[Waiter]:
         """Takes out the claims that have waited for as long as they wanted to."""
@@ -135,45 +167,52 @@ class Line:
             waiter.why = Refusal(waiter.why.code, sentence)
         return late
 
-    def moved(self) -> list[Waiter]:
-        """Returns the claims whose place has changed since they were told."""
-        waiters, moved = list(self), []
-        for i, waiter in enumerate(waiters):
-            place = 1 + sum(_before(earlier, waiter) for earlier in waiters[:i])
+    def moved(self) -> list[tuple[Waiter, int]]:
+        """Returns the claims whose place has changed since they were told, each with how many wait
+        in the same line.
+        """
+        if not self._moved:
+            return []
+        self._moved = False
+        every, before, moved = self.lengths(), Lengths(), []
+        for waiter in self._waiters.values():
+            place = 1 + before.of(waiter)
+            before.add(waiter)
             if place != waiter.place:
                 waiter.place = place
-                moved.append(waiter)
+                moved.append((waiter, every.of(waiter)))
         return moved
 
-    def behind(self, waiter: Waiter) -> int:
-        """Returns how many wait in the same line, this one included."""
-        return 1 + sum(_before(other, waiter) for other in self if other is not waiter)
+    def lengths(self) -> Lengths:
+        """Returns how many claims wait in each line."""
+        lengths = Lengths()
+        for waiter in self._waiters.values():
+            lengths.add(waiter)
+        return lengths
 
-    def _check_room(self, event: ClaimRequested) -> None:
-        every, tenant, address = self._policy.max_waiting
-        events = [waiter.event for waiter in self._waiters.values()]
-        for who, there, most in (
-            ("", len(events), every),
-            (
-                f" of tenant {event.tenant!r}",
-                sum(e.tenant == event.tenant for e in events),
-                tenant,
-            ),
-            (" from this address", sum(e.address == event.address for e in events), address),
-        ):
-            if there >= most:
-                raise RefusedError(
-                    Code.SERVER_FULL,
-                    f"{there} claims{who} wait in line for room already, as many as may; try again "
-                    "when one has been served",
-                )
+
+class Lengths:
+    """How many claims wait in one line with a claim.  Two claims do if both may have one device, or
+    if both are of one tenant.  There are few different sets of devices, so counting by them costs
+    little.
+    """
+
+    def __init__(self) -> None:
+        self._all = Counter[frozenset[int]]()
+        self._own: defaultdict[str, Counter[frozenset[int]]] = defaultdict(Counter)
+
+    def add(self, waiter: Waiter) -> None:
+        """One more claim waits."""
+        self._all[waiter.devices] += 1
+        self._own[waiter.event.tenant][waiter.devices] += 1
+
+    def of(self, waiter: Waiter) -> int:
+        """Returns how many of those that were added wait in the line of this claim."""
+        own = self._own[waiter.event.tenant].items()
+        here = sum(n for devices, n in self._all.items() if devices & waiter.devices)
+        return here + sum(n for devices, n in own if not devices & waiter.devices)
 
 
 def for_who_waits(refusal: Refusal) -> Refusal:
     """Returns a refusal without the advice to wait."""
     return Refusal(refusal.code, refusal.sentence.removesuffix(WAIT_HINT))
-
-
-def _before(earlier: Waiter, waiter: Waiter) -> bool:
-    """True if both wait in one line: for a device that both may have, or for their tenant."""
-    return bool(earlier.devices & waiter.devices) or earlier.event.tenant == waiter.event.tenant

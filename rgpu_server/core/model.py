@@ -207,7 +207,10 @@ class Policy:
         that its quota does not name a model; otherwise it gets nothing there.
     reclaim_memory: an owner gets borrowed memory back; reclaim_seconds: after this notice.
     claim_seconds: how long it is then kept for the owner.
-    max_waiting: claims that wait in line for room, of all, of one tenant, from one address.
+    keep_place_seconds: how long a run that holds a lease keeps a place for its next session.
+    max_claims: runs that hold leases at once, of one tenant half of them; None is twice
+        max_sessions.
+    max_waiting: claims that wait for room, of all, of one tenant, from one address.
     max_wait_seconds: no claim waits for longer.
     """
 
@@ -225,6 +228,8 @@ class Policy:
     reclaim_memory: bool = True
     reclaim_seconds: float = 30.0
     claim_seconds: float = 60.0
+    keep_place_seconds: float = 60.0
+    max_claims: int | None = None
     max_waiting: tuple[int, int, int] = (256, 16, 64)
     max_wait_seconds: float = 86400.0
     ttl_seconds: float = 30.0

@@ -38,8 +38,8 @@ _GIVEN_KEY = re.compile("granted-([0-9]{1,15})")
 class Node:
     """Leases, sessions and workers of one server.
 
-    Read access (`leases`, `sessions`, `pools`, `settling`, `line`, `standing`, `devices`) is for
-    reports; only `handle` changes anything.
+    Read access (`leases`, `sessions`, `pools`, `settling`, `kept`, `line`, `standing`, `devices`)
+    is for reports; only `handle` changes anything.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Node:
         self.sessions = self._serving.sessions
         self.pools = self._serving.pools
         self.settling = self._serving.settling
+        self.kept = self._serving.kept
         self._claiming = Claiming(self.policy, self.leases, self._serving, self.standing, self._out)
         self.line = self._claiming.line
         self._next_key = 1
@@ -82,6 +83,7 @@ class Node:
     def handle(self, event: on.Event, now: float) -> list[do.Action]:
         """Returns what to do, in order, after `event` at time `now` (seconds, never going back)."""
         self._out.take()  # of an event whose handling failed
+        self.kept.lapse(now)
         self._handlers[type(event)](event, now)
         self._serving.settle(now)
         self._claiming.settle(event, now)
@@ -108,7 +110,9 @@ class Node:
             key = LeaseKey(event.tenant, event.key or self._fresh_key(event.tenant))
             if self.leases.of(key) is None:
                 self.standing.check_not_draining()
-            lease, new = self.leases.grant(key, event.wish, event.ttl_seconds, now)
+            lease, new = self.leases.grant(
+                key, event.wish, event.ttl_seconds, now, passes_line=event.passes_line
+            )
             self._out.add_changes(self.leases.lending)
             if new:
                 self._out.make_page(lease)
@@ -175,6 +179,7 @@ class Node:
             self._out.add(do.Refuse(request, error.refusal))
 
     def _lease_ended(self, lease: Lease, gone: bool, now: float) -> None:
+        self.kept.give_up(lease.key)
         sentence = f"lease {lease.key} {lease.state.value}"
         if lease.state is LeaseState.EXPIRED:
             sentence += ": it was not kept alive in time"

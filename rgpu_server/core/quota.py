@@ -160,6 +160,13 @@ class Quotas:
         for what, ceiling, has, more, form in rows:
             if ceiling is None or not more or has + more <= ceiling:
                 continue
+            if more > ceiling:
+                raise RefusedError(
+                    Code.TENANT_LIMIT,
+                    f"tenant {ask.tenant!r} may lease {what}{form(ceiling)} in all, and "
+                    f"{form(more)} was asked for, so that no wait helps; ask for less, or ask the "
+                    "operator for more",
+                )
             free = max(ceiling - has, 0)
             raise RefusedError(
                 Code.TENANT_LIMIT,
@@ -179,10 +186,17 @@ class Quotas:
         held = self.held(ask.tenant, model, holdings)
         borrowed, lent = self.balance(model, holdings, claims)
         parts = []
+        most = self._most(ask.tenant, model)
         for which, form in ((0, format_share), (1, format_bytes)):
             asked = ask.amount[which]
             if not asked or held[which] + asked <= own[which]:
                 continue
+            if asked > most[which]:
+                return (
+                    f"tenant {ask.tenant!r} may hold at most {form(most[which])} of {model!r}, and "
+                    f"{form(asked)} was asked for, so that no wait helps; ask for less, or ask the "
+                    "operator for more"
+                )
             free = max(own[which] - held[which], 0)
             if policy.borrow:
                 idle = max(lent[which] - borrowed[which] - free, 0)
@@ -198,6 +212,19 @@ class Quotas:
         why = "; ".join(parts) or "others have borrowed what it asks for"
         loan = "with what others leave idle" if policy.borrow else "and it may not borrow"
         return f"tenant {ask.tenant!r} is at its quota of {model!r}: {why}, {loan}"
+
+    def _most(self, tenant: str, model: str) -> Amount:
+        """Returns what a tenant with a quota could hold of a model if nobody else held anything."""
+        own, policy = self.owned(tenant, model) or NOTHING, self.policy_of(tenant)
+        if not policy.borrow:
+            return own
+        named = tenant in self._tenants and policy.lend
+        lent = over(self.balance(model, (), {})[1], own if named else NOTHING)
+        loans = (
+            idle if limit is None else min(idle, limit)
+            for idle, limit in zip(lent, policy.borrow_limit, strict=True)
+        )
+        return plus(own, Amount(*loans))
 
     def _no_quota(self, tenant: str, model: str) -> str:
         if self.policy_of(tenant).quota is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
+from rgpu_server.core.kept import KeptPlaces
 from rgpu_server.core.lease import Joined
 from rgpu_server.core.model import Code, LeaseKey, Refusal, RefusedError, SessionState
 from rgpu_server.core.placement import find
@@ -28,7 +29,7 @@ class Serving:
     """Brings sessions from their request to their end.  Times are seconds of the caller's clock.
 
     pools: one per library, with all workers.  settling: session -> its request, which waits for
-    its lease to settle, and until when.
+    its lease to settle, and until when.  kept: places for sessions of runs that hold a lease.
     handlers: one row per event type that is about a session or a worker.
     """
 
@@ -43,6 +44,8 @@ class Serving:
         self.sessions = SessionTable()
         self.pools = {d.library: WorkerPool(d.library, policy) for d in devices}
         self.settling: dict[int, tuple[on.SessionRequested, float]] = {}
+        self.kept = KeptPlaces(policy)
+        self._changes = 0
         self._devices = devices
         self._policy = policy
         self._tenant_sessions = policy.tenant_sessions or (policy.max_sessions + 1) // 2
@@ -58,6 +61,11 @@ class Serving:
             on.SessionRefusedByWorker: self._refused_by_worker,
             on.WorkerExited: self._worker_exited,
         }
+
+    @property
+    def changes(self) -> int:
+        """How often since the start somebody may have got a place, or workers have failed."""
+        return self._changes + self.kept.given_up
 
     def next_wake(self, now: float) -> float | None:
         """Returns when time alone changes something here; None: never."""
@@ -82,7 +90,8 @@ class Serving:
         for event, until in list(self.settling.values()):
             if stopping or until <= now or not self._leases.unsettled(_key(event), event.wish):
                 del self.settling[event.session]
-                self._open(event, now)
+                if not self._open(event, now) and until < now + self._policy.settle_seconds:
+                    self._changes += 1  # it has had a place until now
 
     def refill(self, now: float) -> None:
         """Starts the workers that are wanted."""
@@ -137,14 +146,16 @@ class Serving:
         else:
             self.settling[event.session] = (event, now + self._policy.settle_seconds)
 
-    def _open(self, event: on.SessionRequested, now: float) -> None:
+    def _open(self, event: on.SessionRequested, now: float) -> bool:
+        """False: it is refused."""
         try:
             session = self._admit(event, now)
         except RefusedError as error:
             self._out.add(do.RefuseSession(event.session, error.refusal))
-            return
+            return False
         self.sessions.add(session)
         self._give_worker(session, now)
+        return True
 
     def _admit(self, event: on.SessionRequested, now: float) -> Session:
         self._standing.check_running()
@@ -153,6 +164,7 @@ class Serving:
         self.check_pool(event.wish.device)
         lease, joined = self._leases.join(_key(event), event.wish, now, event.address)
         slot = self._leases.attach(lease, event.session)
+        self.kept.take(lease.key)
         self._out.add_changes(self._leases.lending)
         if joined is Joined.NEW:
             self._out.make_page(lease)
@@ -166,19 +178,18 @@ class Serving:
     def check_room(self, tenant: str, key: LeaseKey) -> None:
         """Refuses one more session in the lease of `key` if there are as many as may be.
 
-        Sessions that wait for their lease to settle have their places already, and so has each
-        claimed lease that has no session yet.
+        Sessions that wait for their lease to settle have their places already, and so have runs
+        whose place is kept.  To its own tenant's ceiling a run counts as long as it holds a lease.
         """
-        reserved = self._leases.reserved(key)
-        if len(self.sessions) + len(self.settling) + len(reserved) >= self._policy.max_sessions:
+        there = len(self.sessions) + len(self.settling) + self.kept.besides(key)
+        if there >= self._policy.max_sessions:
             raise RefusedError(
                 Code.SERVER_FULL,
-                f"the server has {len(self.sessions) + len(reserved)} sessions, its maximum; try "
-                "again when one has ended",
+                f"the server has {there} sessions, its maximum; try again when one has ended",
             )
         settling = sum(event.tenant == tenant for event, _ in self.settling.values())
-        kept = sum(lease.key.tenant == tenant for lease in reserved)
-        running = self.sessions.of_tenant(tenant) + settling + kept
+        held = self._leases.without_session(tenant, key)
+        running = self.sessions.of_tenant(tenant) + settling + held
         ceilings = self._leases.quotas.policy_of(tenant)
         check_sessions(tenant, ceilings, running, self._tenant_sessions)
 
@@ -213,6 +224,7 @@ class Serving:
 
     def _client_left(self, event: on.ClientLeft, now: float) -> None:
         if self.settling.pop(event.session, None) is not None:
+            self._changes += 1
             self._out.add(do.ForgetSession(event.session, _LEFT))
         session = self.sessions.get(event.session)
         if session is not None and session.state is SessionState.WAITING:
@@ -220,11 +232,14 @@ class Serving:
 
     def _gone(self, session: Session, reason: str, now: float) -> None:
         self.sessions.remove(session)
+        self._changes += 1
         lease = self._leases.get(session.lease)
         if lease is not None:
             self._out.add(do.ClearSlot(lease.id, session.slot, session.id))
             if self._leases.detach(lease, session.slot, now):
                 self._out.add(do.DropPage(lease.id))
+            elif lease.holders and not lease.slots:
+                self.kept.keep(lease.key, now)
         self._out.add(do.ForgetSession(session.id, reason))
 
     # Workers
@@ -253,6 +268,7 @@ class Serving:
             return
         session = self._session_of(event.worker)
         pool.exited(event.worker, event.reason, now)
+        self._changes += pool.broken  # claims in line hear that they wait in vain
         if session is not None:
             if session.state is SessionState.OPENING:
                 sentence = f"the worker of this session ended before it was open: {event.reason}"

@@ -33,6 +33,6 @@ class Standing:
         if self.drain is not None:
             raise RefusedError(
                 Code.DRAINING,
-                "the server is being drained by its operator and takes nothing new; use another "
-                "one or wait until `rgpu undrain`",
+                "the server is being drained by its operator and takes nothing new, and nobody "
+                "waits for it in line; use another one, or try again after `rgpu undrain`",
             )

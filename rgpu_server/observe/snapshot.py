@@ -12,6 +12,7 @@ from rgpu_server.workers.pages import Counters
 if TYPE_CHECKING:
     from rgpu_server.conductor import Conductor
     from rgpu_server.core.lease import Lease
+    from rgpu_server.core.line import Waiter
     from rgpu_server.core.sessions import Session
     from rgpu_server.devices import DeviceFacts, Inventory
     from rgpu_server.tokens.protocol import UsageIs
@@ -52,6 +53,19 @@ class SessionView:
     worker_pid: int
     age_seconds: float
     compiling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingView:
+    """A claim in line.  waiting: how many wait in its line."""
+
+    waiter: Waiter
+    waiting: int
+    waited_seconds: float
+
+    @property
+    def tenant(self) -> str:
+        return self.waiter.event.tenant
 
 
 class Observer:
@@ -108,6 +122,12 @@ class Observer:
         """Returns all sessions, or those of a tenant."""
         views = (self._session(session) for session in self.conductor.node.sessions)
         return [v for v in views if v is not None and (not tenant or v.session.tenant == tenant)]
+
+    def waiting(self) -> list[WaitingView]:
+        """Returns the claims that wait in line, first come first."""
+        line, now = self.conductor.node.line, self.conductor.clock.now()
+        lengths = line.lengths()
+        return [WaitingView(w, lengths.of(w), max(now - w.since, 0.0)) for w in line]
 
     def token_silence(self) -> float | None:
         """Returns the seconds since the token loop last said something; None: it has not yet."""

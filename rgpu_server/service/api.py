@@ -34,6 +34,7 @@ from rgpu_server.service.messages import (
     node_message,
     session_message,
     tenant_messages,
+    waiting_message,
     wish_of,
 )
 from rgpu_server.service.observing import ObserveService
@@ -102,13 +103,11 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         tenant = known().identity.speaks_for(request.tenant)
         if isinstance(tenant, Refusal):
             await _abort(tenant, context)
-        wish = wish_of(request)
+        wish, ttl = wish_of(request), request.ttl_seconds
+        passes_line = known().identity.operator and not request.behind_line
         number = self._observer.conductor.next_request()
-        answer = await self._ask(
-            number,
-            on.LeaseRequested(number, tenant, request.key, wish, request.ttl_seconds),
-            context,
-        )
+        event = on.LeaseRequested(number, tenant, request.key, wish, ttl, passes_line)
+        answer = await self._ask(number, event, context)
         return lease_pb2.GrantLeaseResponse(lease=self._lease(answer.lease))
 
     async def KeepAliveLease(
@@ -192,9 +191,16 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         self, request: session_pb2.ListSessionsRequest, context: Context
     ) -> session_pb2.ListSessionsResponse:
         await _check_sight(request.tenant, context)
-        views = self._observer.sessions(request.tenant)
-        views = [view for view in views if known().identity.sees(view.session.tenant)]
-        return session_pb2.ListSessionsResponse(sessions=[session_message(view) for view in views])
+        sees = known().identity.sees
+        views = [v for v in self._observer.sessions(request.tenant) if sees(v.session.tenant)]
+        waiting = self._observer.waiting()
+        mine = [view for view in waiting if sees(view.tenant)]
+        shown = [view for view in mine if request.tenant in ("", view.tenant)]
+        return session_pb2.ListSessionsResponse(
+            sessions=[session_message(view) for view in views],
+            waiting=[waiting_message(view) for view in shown],
+            others_waiting=len(waiting) - len(mine),
+        )
 
     async def GetUsage(
         self, request: session_pb2.GetUsageRequest, context: Context

@@ -126,10 +126,11 @@ class Desk:
             sentence = "sessions are resumed by RESUME and not by HELLO; install the same release"
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
             return
-        tenant = self._tenant_of(hello, caller)
-        if isinstance(tenant, Refusal):
-            self._keep_out(connection, caller, tenant)
+        found = self._tenant_of(hello, caller)
+        if isinstance(found, Refusal):
+            self._keep_out(connection, caller, found)
             return
+        tenant, proved = found
         if hello.token:
             # The worker, where the tenant's code runs, has no use for it.
             hello = replace(hello, token="")
@@ -140,21 +141,25 @@ class Desk:
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, str(error))
             return
         session = next(self._numbers)
-        self._take(Visitor(session, hello, head, caller, tenant, connection), connection, wish)
+        visitor = Visitor(session, hello, head, caller, tenant, connection)
+        self._take(visitor, connection, wish, proved)
 
-    def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish) -> None:
-        """Asks the node for a session or, where the HELLO claims one, for a lease."""
+    def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish, proved: bool) -> None:
+        """Asks the node for a session or, where the HELLO claims one, for a lease.
+
+        proved: the tenant is not only what the client says.
+        """
         session, hello, tenant, peer = visitor.session, visitor.hello, visitor.tenant, visitor.peer
         # A container is told by where it connects from as well as by what it says.
         container = f"{peer}/{hello.container}" if hello.container else peer
-        key = hello.lease_key
+        key, origin = hello.lease_key, visitor.caller.origin
         claims, own, wait = claim_of(hello)
         if claims:
-            claim = ClaimRequested(session, tenant, key, container, wish, peer, own, wait)
+            claim = ClaimRequested(session, tenant, key, container, wish, origin, own, wait, proved)
             self.claims.take(connection, claim)
             return
         self._visitors[session] = visitor
-        self._feed(SessionRequested(session, tenant, key, container, wish, peer))
+        self._feed(SessionRequested(session, tenant, key, container, wish, origin))
         if self._visitors.get(session) is visitor and not visitor.handed_over:
             self._watch(visitor)
 
@@ -252,9 +257,13 @@ class Desk:
     def _refuse_claim(self, connection: socket.socket, refusal: Refusal) -> None:
         self.turn_away(connection, cuda_result(refusal.code), refusal.sentence)
 
-    def _tenant_of(self, hello: Hello, caller: Caller) -> str | Refusal:
+    def _tenant_of(self, hello: Hello, caller: Caller) -> tuple[str, bool] | Refusal:
+        """Whose the session is, and whether a credential says so."""
         identity = self._gate.admit(caller, hello.token)
-        return identity if isinstance(identity, Refusal) else identity.speaks_for(hello.tenant)
+        if isinstance(identity, Refusal):
+            return identity
+        tenant = identity.speaks_for(hello.tenant)
+        return tenant if isinstance(tenant, Refusal) else (tenant, identity.tenant is not None)
 
     def _keep_out(
         self, connection: socket.socket, caller: Caller, refusal: Refusal, what: str = "session"

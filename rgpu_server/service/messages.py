@@ -13,7 +13,7 @@ from rgpu_server.core.shares import Change
 if TYPE_CHECKING:
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.node import Node
-    from rgpu_server.observe.snapshot import DeviceView, LeaseView, SessionView
+    from rgpu_server.observe.snapshot import DeviceView, LeaseView, SessionView, WaitingView
     from rgpu_server.workers.pages import Counters
 
 _KINDS = {
@@ -187,6 +187,23 @@ def session_message(view: SessionView) -> session_pb2.Session:
         age_seconds=view.age_seconds,
         usage=usage_message(view.counters),
         compiling=view.compiling,
+    )
+
+
+def waiting_message(view: WaitingView) -> session_pb2.WaitingClaim:
+    """Returns the view as a message."""
+    waiter = view.waiter
+    return session_pb2.WaitingClaim(
+        tenant=view.tenant,
+        lease_key=waiter.event.key,
+        devices=sorted(waiter.devices),
+        memory_bytes=waiter.quota.memory_bytes,
+        share_request_ppm=waiter.quota.share_request_ppm,
+        place=waiter.place,
+        waiting=view.waiting,
+        waited_seconds=view.waited_seconds,
+        reason=waiter.why.sentence,
+        origin=waiter.event.address,
     )
 
 

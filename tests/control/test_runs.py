@@ -4,78 +4,40 @@ sentence.
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from helpers import clients
 from helpers.command import rgpu_command
 from helpers.granting import answering
+from helpers.runs import (
+    MIB,
+    NOT_STARTED,
+    SHOWS,
+    STAYS,
+    end,
+    exact,
+    gone,
+    leases,
+    line,
+    refused_before,
+    run,
+)
 from helpers.server import Server
 from helpers.waiting import wait_until
 
 from rgpu_common.wire.refused import encode_refused
 from rgpu_common.wire.welcome import DeviceInfo, Welcome, encode_welcome
 
-MIB = 1 << 20
-NOT_STARTED = 125
-SHOWS = "cuda.open(); print(cuda.memory()[1], flush=True)"
-STAYS = SHOWS + "; input()"
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with Server(device="emulated:1GiB") as running:
         yield running
-
-
-@contextmanager
-def run(server: str, *options: str, source: str = STAYS) -> Iterator[subprocess.Popen[str]]:
-    """`rgpu run OPTIONS` of a program that goes on until its input ends."""
-    process = subprocess.Popen(
-        [rgpu_command(), "run", "--server", server, *options, "--", sys.executable, "-u", "-c",
-         clients.PRELUDE + source],
-        env=clients.environment(None), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    output, errors = process.communicate("\n", timeout=60)
-    return process.returncode, output, errors
-
-
-def leases(server: str) -> list[dict[str, object]]:
-    """The own leases of runs."""
-    done = subprocess.run(
-        [rgpu_command(), "lease", "list", "--json", "--server", server],
-        check=True, capture_output=True, text=True, timeout=60, cwd="/",
-    )  # fmt: skip
-    found: list[dict[str, object]] = json.loads(done.stdout)["leases"]
-    return [lease for lease in found if str(lease["key"]).startswith("run-")]
-
-
-def gone(server: str) -> None:
-    wait_until(lambda: not leases(server))
-
-
-def exact(server: Server) -> str:
-    return f"tcp:{server.tcp}"
 
 
 def test_each_run_has_its_own_lease_with_the_memory_that_it_names(server: Server) -> None:
@@ -182,20 +144,6 @@ def test_a_later_process_of_a_run_that_was_resized_is_served(server: Server) -> 
 
 
 # What is wrong is said before the program starts, as the last line.
-
-
-def refused_before(tmp_path: Path, server: str, *options: str, **environment: str) -> str:
-    """The one line that a run says whose program must not start."""
-    mark = tmp_path / "started"
-    done = subprocess.run(
-        [rgpu_command(), "run", "--server", server, *options, "--", "touch", str(mark)],
-        env={**clients.environment(None), **environment}, cwd="/", stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (NOT_STARTED, "")
-    assert not mark.exists()
-    assert done.stderr.count("\n") == 1
-    return done.stderr
 
 
 def test_a_server_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> None:

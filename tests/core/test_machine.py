@@ -362,10 +362,13 @@ class Server(RuleBasedStateMachine):
         assert waiting <= self.claims
         assert len(waiting) <= POLICY.max_waiting[0]
         assert all(waiter.place for waiter in self.node.line)
-        reserved = [lease for lease in self.node.leases if lease.holders and not lease.slots]
-        places = len(self.node.sessions) + len(self.node.settling) + len(reserved)
-        # A session that leaves a claimed lease, and comes back, finds its place.
+        kept = self.node.kept
+        places = len(self.node.sessions) + len(self.node.settling) + len(kept)
+        # A session that leaves a claimed lease, and comes back within a minute, finds its place.
         assert places <= POLICY.max_sessions
+        assert len(kept) <= max(POLICY.max_sessions // 4, 1)
+        held = {lease.key for lease in self.node.leases if lease.holders and not lease.slots}
+        assert set(kept) <= held
 
     @invariant()
     def what_must_end_has_an_end(self) -> None:

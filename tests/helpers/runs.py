@@ -1,0 +1,80 @@
+"""`rgpu run` of programs that show what they have and go on until they are told to end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from helpers import clients
+from helpers.command import rgpu_command
+from helpers.server import Server
+from helpers.waiting import wait_until
+
+MIB = 1 << 20
+NOT_STARTED = 125
+SHOWS = "cuda.open(); print(cuda.memory()[1], flush=True)"
+STAYS = SHOWS + "; input()"
+
+
+@contextmanager
+def run(
+    server: str, *options: str, source: str = STAYS, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """`rgpu run OPTIONS` of a program that goes on until its input ends."""
+    process = subprocess.Popen(
+        [rgpu_command(), "run", "--server", server, *options, "--", sys.executable, "-u", "-c",
+         clients.PRELUDE + source],
+        env={**clients.environment(None), **environment}, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate("\n", timeout=60)
+    return process.returncode, output, errors
+
+
+def leases(server: str) -> list[dict[str, object]]:
+    """The own leases of runs."""
+    done = subprocess.run(
+        [rgpu_command(), "lease", "list", "--json", "--server", server],
+        check=True, capture_output=True, text=True, timeout=60, cwd="/",
+    )  # fmt: skip
+    found: list[dict[str, object]] = json.loads(done.stdout)["leases"]
+    return [lease for lease in found if str(lease["key"]).startswith("run-")]
+
+
+def gone(server: str) -> None:
+    wait_until(lambda: not leases(server))
+
+
+def exact(server: Server) -> str:
+    return f"tcp:{server.tcp}"
+
+
+def refused_before(tmp_path: Path, server: str, *options: str, **environment: str) -> str:
+    """The one line that a run says whose program must not start."""
+    mark = tmp_path / "started"
+    done = subprocess.run(
+        [rgpu_command(), "run", "--server", server, *options, "--", "touch", str(mark)],
+        env={**clients.environment(None), **environment}, cwd="/", stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (NOT_STARTED, "")
+    assert not mark.exists()
+    assert done.stderr.count("\n") == 1
+    return done.stderr
