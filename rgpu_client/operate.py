@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rgpu_client.settings import API_SERVER_HELP, configured_server, parse_guarantee
+from rgpu_client.settings import API_SERVER_HELP, configured_server
+from rgpu_client.sizes import parse_guarantee
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import POLICIES, parse_policy

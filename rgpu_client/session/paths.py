@@ -224,8 +224,8 @@ def _of_kind(named: str, transport: str, environment: Mapping[str, str]) -> Path
     if found is None:
         if transport in LOCAL:
             raise ServerError(
-                f"the server at {named} could not be asked for its socket: name it, "
-                f"--server {transport}:/PATH"
+                f"the server at {named} could not be asked for its socket: name that as the "
+                f"server, {transport}:/PATH"
             )
         return Path(f"{transport}:{named}", "the transport was named")
     schemes_wanted = (transport, "grpcs") if transport == "grpc" else (transport,)

@@ -129,6 +129,10 @@ def test_policy_priority_and_weight_travel_from_the_library(server: Server) -> N
         ({"RGPU_POLICY": "greedy"}, 1, "RGPU_POLICY=greedy is not fixed, burst"),
         ({"RGPU_PRIORITY": "high"}, 1, "RGPU_PRIORITY=high is not a number from 0 to 100"),
         ({"RGPU_WEIGHT": "0"}, 1, "RGPU_WEIGHT=0 is not a number from 1 to 1000"),
+        ({"RGPU_RESUME": "maybe"}, 1, "RGPU_RESUME=maybe is not 0 or 1"),
+        ({"RGPU_COMPRESSION": "zstd"}, 1, "RGPU_COMPRESSION=zstd is not 0 or 1"),
+        ({"RGPU_TENANT": "x" * 257}, 1, "x is not 1 to 256 printable characters"),
+        ({"RGPU_TENANT": "a\nb"}, 1, "RGPU_TENANT=a?b is not 1 to 256 printable characters"),
         ({"RGPU_POLICY": "fixed"}, 46, "the policy fixed needs a share"),
         ({"RGPU_PRIORITY": "50"}, 46, "a priority of at most 0 and asked for is 50"),
         ({"RGPU_TENANT": "bob", "RGPU_DEVICE": "0"}, 46, "device 0 is in 'public'"),
@@ -141,6 +145,18 @@ def test_what_the_library_is_refused(
     code, output, errors = clients.run(server.tcp, source, RGPU_LEASE="wrong", **variables)
     assert (code, output.strip()) == (0, str(result)), errors
     assert text in errors
+
+
+def test_two_different_tokens_are_refused_by_the_library(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("in-the-file\n")
+    source = "try:\n    cuda.open()\nexcept CudaError as error:\n    print(error.result)"
+    both = {"RGPU_TOKEN": "in-the-variable", "RGPU_TOKEN_FILE": str(file)}
+    code, output, errors = clients.run(server.tcp, source, **both)
+    assert (code, output.strip()) == (0, "1"), errors
+    assert f"RGPU_TOKEN and the token file {file} (RGPU_TOKEN_FILE) hold different tokens" in errors
+    assert "in-the" not in errors
+    assert clients.run(server.tcp, source, **{**both, "RGPU_TOKEN": "in-the-file"})[0] == 0
 
 
 # Devices

@@ -154,7 +154,10 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
 def test_the_clients_token(tmp_path: Path) -> None:
     file = tmp_path / "t"
     file.write_text("secret\r\n")
-    assert configured_token({"RGPU_TOKEN": "first", "RGPU_TOKEN_FILE": str(file)}) == "first"
+    assert configured_token({"RGPU_TOKEN": "secret ", "RGPU_TOKEN_FILE": str(file)}) == "secret"
+    with pytest.raises(UsageError, match="hold different tokens: unset the variable") as two:
+        configured_token({"RGPU_TOKEN": "first", "RGPU_TOKEN_FILE": str(file)})
+    assert "first" not in str(two.value)
     assert configured_token({"RGPU_TOKEN_FILE": str(file)}) == "secret"
     assert configured_token({}) == ""
     assert call_metadata({}) == ()
