@@ -38,10 +38,16 @@ if TYPE_CHECKING:
     from rgpu_client.control import LeaseRequest
     from rgpu_common.endpoints import Endpoint
 
-_MEMORY_HELP = "memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
+_EPILOG = (
+    "Example: {command} --server gpu-node:7700 --memory 2GiB -- python train.py.  A server that "
+    "other machines can reach asks for a token: RGPU_TOKEN_FILE names the file that holds it.  "
+    "`rgpu help client` has all variables and the exit codes."
+)
 
 
 def _add_session_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} [OPTIONS] -- PROGRAM [ARGUMENTS]"
+    parser.epilog = _EPILOG.format(command=parser.prog)
     parser.add_argument("--server", metavar="ADDRESS", help=SESSION_SERVER_HELP)
     parser.add_argument(
         "--transport",
@@ -51,7 +57,9 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="say which path was chosen, and why"
     )
-    parser.add_argument("--memory", metavar="SIZE", help=_MEMORY_HELP)
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
+    )
     parser.add_argument(
         "--device", type=int, metavar="N", help="device of the server (default: any)"
     )

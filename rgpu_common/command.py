@@ -157,8 +157,8 @@ def _print_help(found: Mapping[str, EntryPoint]) -> None:
     for topic, about in TOPICS.items():
         print(f"  {topic:<14} {about}")
     print(
-        "\n`rgpu COMMAND --help` and `rgpu help TOPIC` say more; `rgpu --version` prints the "
-        "version."
+        "\n`rgpu COMMAND --help` and `rgpu help TOPIC` say more; `rgpu --version` prints\n"
+        "the version.  Begin with `rgpu demo`."
     )
 
 

@@ -160,6 +160,11 @@ def format_bytes(count: int) -> str:
     return f"{count} B"
 
 
+def counted(count: int, what: str) -> str:
+    """Returns a number of things whose plural ends in s: 1 lease, 2 leases."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def format_share(ppm: int) -> str:
     """Returns a share in percent without trailing zeros: 40%, 12.5%."""
     return f"{ppm / (PPM // 100):.4f}".rstrip("0").rstrip(".") + "%"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.command import OK, Command
 from rgpu_common.config import read_toml
 from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.units import counted
 from rgpu_server.identity.tokens import changing, default_tokens_file, make_token, read_tokens
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _list(path: Path, as_json: bool) -> int:
         return OK
     for row in rows:
         print(f"{row.id}  {_day(row.made)}  {_end(row):<24}  {row.tenant}")
-    print(f"{len(rows)} tokens in {path}", file=sys.stderr)
+    print(f"{counted(len(rows), 'token')} in {path}", file=sys.stderr)
     return OK
 
 

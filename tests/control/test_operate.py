@@ -281,7 +281,7 @@ def test_kill_ends_a_program_that_holds_too_much(server: Server) -> None:
     assert client.stdout.readline() == "open\n"
     said = rgpu(server, "lease", "resize", "big", "--memory", "16MiB", "--kill")
     output, errors = client.communicate("go\n", timeout=60)
-    assert "; 1 sessions ended" in said
+    assert "; 1 session ended" in said
     assert output.strip() == "46", errors
     assert "was made smaller than what it held" in errors
 
