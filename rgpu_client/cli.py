@@ -60,9 +60,7 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", metavar="SIZE", help="memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
     )
-    parser.add_argument(
-        "--device", type=int, metavar="N", help="device of the server (default: any)"
-    )
+    parser.add_argument("--device", metavar="N", help="device of the server (default: any)")
     _add_share_options(parser)
     parser.add_argument("--tenant", metavar="NAME", help="who is billed")
     parser.add_argument(
@@ -88,8 +86,8 @@ def _add_share_options(parser: argparse.ArgumentParser) -> None:
         choices=POLICIES,
         help="fixed: limit = share; burst: limit = 1; best-effort: share = 0; none: as given",
     )
-    parser.add_argument("--priority", type=int, metavar="N", help="who gets idle time first: 0-100")
-    parser.add_argument("--weight", type=int, metavar="N", help="how much of it: 1-1000")
+    parser.add_argument("--priority", metavar="N", help="who gets idle time first: 0-100")
+    parser.add_argument("--weight", metavar="N", help="how much of it: 1-1000")
 
 
 def _settings(arguments: argparse.Namespace) -> ClientSettings:

@@ -205,7 +205,13 @@ def _change(arguments: argparse.Namespace, kill: bool) -> ResizeRequest:
 
 
 def _resize(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
+    from rgpu_client.control import ResizeRequest
+
     change = _change(arguments, arguments.kill)
+    if change == ResizeRequest(kill=arguments.kill):
+        raise UsageError(
+            "say what to change: --memory, --share, --limit, --policy, --priority or --weight"
+        )
     answer = client.resize(lease_id, change)
     lease = answer.lease
     text = f"{lease_id}: {_words(lease)}"

@@ -38,15 +38,21 @@ def find_program(name: str) -> str:
     if found is not None:
         return found
     if "/" not in name:
-        here = f"; the file here is ./{name}" if os.path.isfile(name) else ""
-        raise NoProgramError(f"there is no program {name!r} on the PATH{here}")
+        raise NoProgramError(f"there is no program {name!r} on the PATH{_hint(name)}")
     if not os.path.exists(name):
         raise NoProgramError(f"there is no file {name!r}")
     if os.path.isdir(name):
         raise ProgramError(f"{name!r} is a folder, not a program")
     raise ProgramError(
         f"{name!r} is not executable: `chmod +x` it, or name its interpreter before it"
+        + (f": python {name}" if name.endswith(".py") else "")
     )
+
+
+def _hint(name: str) -> str:
+    if name.endswith(".py"):
+        return f"; a Python program is run as: python {name}"
+    return f"; the file here is ./{name}" if os.path.isfile(name) else ""
 
 
 def cannot_start(path: str, error: OSError) -> ProgramError:

@@ -85,7 +85,12 @@ def variable_of(name: str) -> str:
 def configured_server(option: str | None, environment: Mapping[str, str]) -> Endpoint:
     """Returns the server of the option, else of RGPU_SERVER, else 127.0.0.1:7700."""
     text = option or environment.get("RGPU_SERVER")
-    return parse_endpoint(text) if text else DEFAULT_SERVER
+    if not text:
+        return DEFAULT_SERVER
+    try:
+        return parse_endpoint(text)
+    except UsageError as error:
+        raise UsageError(f"{'--server' if option else 'RGPU_SERVER'}: {error}") from None
 
 
 def _text(value: object) -> str:

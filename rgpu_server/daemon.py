@@ -31,7 +31,7 @@ from rgpu_server.gateway.keeper import House, TlsGateway, UcxGateway
 from rgpu_server.handover import Handover
 from rgpu_server.identity.gate import Gate
 from rgpu_server.identity.guard import Guard
-from rgpu_server.identity.tokens import Tokens
+from rgpu_server.identity.tokens import existing_tokens
 from rgpu_server.isolation import Isolation, isolation_of, worker_of
 from rgpu_server.observe.collector import Sources
 from rgpu_server.observe.metrics import Metrics
@@ -303,7 +303,7 @@ def _setup(config: ServerConfig, inventory: Inventory) -> Setup:
 def _gate(config: ServerConfig) -> Gate:
     """ConfigError if the tokens file cannot be used."""
     identity = config.identity
-    tokens = Tokens(Path(identity.tokens)) if identity.tokens else None
+    tokens = existing_tokens(Path(identity.tokens)) if identity.tokens else None
     rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
     return Gate(rules, tokens)
 
@@ -352,8 +352,6 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    if config.identity.tokens:
-        log.info("clients on other machines show a token of %s", config.identity.tokens)
     for endpoint in config.listen:
         if config.identity.tokens and not (endpoint.loopback or speaks_tls(endpoint)):
             log.warning("tokens come to %s unencrypted: a tls: address keeps them secret", endpoint)

@@ -125,7 +125,8 @@ def _list(path: Path, as_json: bool) -> int:
         return OK
     for row in rows:
         print(f"{row.id}  {_day(row.made)}  {_end(row):<24}  {row.tenant}")
-    print(f"{counted(len(rows), 'token')} in {path}", file=sys.stderr)
+    missing = "" if path.exists() else ", which is not there"
+    print(f"{counted(len(rows), 'token')} in {path}{missing}", file=sys.stderr)
     return OK
 
 

@@ -192,6 +192,16 @@ class Tokens:
         return facts.st_ino, facts.st_mtime_ns, facts.st_size, facts.st_mode
 
 
+def existing_tokens(path: Path) -> Tokens:
+    """Returns the tokens of a server; ConfigError if the file is not there or makes no sense."""
+    if not path.exists():
+        raise ConfigError(
+            f"there is no tokens file {path}: `rgpu token new TENANT --tokens {path}` makes one"
+        )
+    log.info("clients on other machines show a token of %s", path)
+    return Tokens(path)
+
+
 def _by_id(rows: list[TokenRow]) -> dict[str, TokenRow]:
     return {row.id: row for row in rows}
 

@@ -75,7 +75,14 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (("serv",), 2, "there is no command 'serv'; there are: agent, demo, devices"),
+        (("zzz",), 2, "there is no command 'zzz'; there are: agent, demo, devices"),
+        (("serv",), 2, "there is no command 'serv' (did you mean serve?); there are: agent"),
+        (("ps", "--server", "a:b"), 2, "--server: 'a:b' is not an address"),
+        (("run", "--device", "cuda:0", "--", "true"), 2, "--device: 'cuda:0' is not a device"),
+        (("run", "--weight", "lots", "--", "true"), 2, "a weight is a whole number from 1 to 1000"),
+        (("run", "--", "no_such.py"), 127, "a Python program is run as: python no_such.py"),
+        (("serve", "--tokens", "/no/t", "--listen", "unix:/tmp/x"), 2, "`rgpu token new TENANT --"),
+        (("probe", "--bytes", "25%"), 2, "'25%' is not a number of bytes"),
         (("serve", "--devices", "x"), 2, "unrecognized arguments: --devices x"),
         (("serve", "--device", "x"), 2, "'x' is not a device"),
         (("serve", "--listen", "x:y"), 2, "'x:y' is not an address"),

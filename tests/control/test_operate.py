@@ -192,7 +192,7 @@ def test_the_life_of_a_lease(server: Server) -> None:
     assert listed(server, "life")["state"] == "LEASE_STATE_PAUSED"
     assert "goes on" in rgpu(server, "lease", "resume", "life")
     lease_id = str(listed(server, "life")["lease_id"])
-    assert "was revoked; 0 sessions" in rgpu(server, "lease", "revoke", lease_id)
+    assert "was revoked, and 0 sessions with it" in rgpu(server, "lease", "revoke", lease_id)
     assert "there is no lease 'life'" in rgpu(server, "lease", "pause", "life", status=1)
 
 
@@ -203,6 +203,7 @@ def test_the_life_of_a_lease(server: Server) -> None:
         (("grant", "nought", "--share", "0%"), "--policy best-effort"),
         (("grant", "nought", "--ttl", "0"), "leave it out"),
         (("resize", "nought", "--limit", "0%"), "`rgpu lease pause`"),
+        (("resize", "nought", "--kill"), "say what to change: --memory, --share"),
     ],
 )
 def test_nothing_at_all_is_refused(server: Server, words: tuple[str, ...], remedy: str) -> None:

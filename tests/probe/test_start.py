@@ -402,7 +402,7 @@ def test_netprobe_alone(listen: Listen, environment: dict[str, str]) -> None:
         (("run", "127.0.0.1:1"), 1, "without a server use `netprobe listen` there"),
         (("run", "no.such.host.invalid:7700"), 1, "name service"),
         (("run", "tcp:a:1", "--seconds", "nan"), 2, "nan seconds make no sense"),
-        (("run", "tcp:a:1", "--bytes", "25%"), 2, "too little to measure"),
+        (("run", "tcp:a:1", "--bytes", "25%"), 2, "'25%' is not a number of bytes"),
         (("run", "tcp:a:1", "--watch", "inf"), 2, "--watch measures every"),
         (("run", "tcp:127.0.0.1:1", "--watch", "0"), 2, "--watch measures every"),
         ((), 2, "required"),
