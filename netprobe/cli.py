@@ -17,6 +17,7 @@ from netprobe.identity import make_identity
 from netprobe.netdev import net_devices
 from netprobe.picture import draw
 from netprobe.prober import ProbeBudget
+from netprobe.reach import check_reach
 from netprobe.record import Entry
 from netprobe.respond import listen_on, responder_command, start_responder
 from netprobe.show import as_json, notes, path_table, survey_plain
@@ -32,7 +33,7 @@ from rgpu_common.endpoints import (
     parse_listener,
 )
 from rgpu_common.errors import ProtocolError, RgpuError, ServerError, UsageError
-from rgpu_common.units import parse_memory
+from rgpu_common.units import parse_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -71,7 +72,7 @@ def _budget(arguments: argparse.Namespace) -> ProbeBudget:
             f"{arguments.seconds:g} seconds make no sense: {_LEAST_SECONDS:g} to "
             f"{_MOST_SECONDS:g} do"
         )
-    size = parse_memory(arguments.bytes).bytes
+    size = parse_bytes(arguments.bytes)
     if size < _LEAST_BYTES:
         raise UsageError(f"{arguments.bytes} is too little to measure anything: 64KiB is the least")
     return ProbeBudget(seconds=arguments.seconds, bytes=size)
@@ -132,6 +133,8 @@ def _rounds(
     workload, budget = WORKLOADS[arguments.workload], _budget(arguments)
     if arguments.watch is not None and not 0.2 <= arguments.watch <= 86400:
         raise UsageError("--watch measures every 0.2 to 86400 seconds")
+    for address in addresses:
+        check_reach(address)
     rounds, paths = 0, 1
     while True:
         if rounds:

@@ -4,11 +4,32 @@
 
     import rgpu_client
     rgpu_client.connect("gpu-node:7700", memory="2GiB")
+
+Every error is an RgpuError: NoSessionError where the server is not there or refuses, ServerError
+where it does not offer what was asked for, UsageError for a value that is not accepted or a call
+that comes too late, MissingPartError for an installation that lacks a part.
 """
 
 from __future__ import annotations
 
 from rgpu_client.connection import Connection
-from rgpu_client.preload import connect, library_path
+from rgpu_client.preload import connect, disconnect, library_path
+from rgpu_common.errors import (
+    MissingPartError,
+    NoSessionError,
+    RgpuError,
+    ServerError,
+    UsageError,
+)
 
-__all__ = ["Connection", "connect", "library_path"]
+__all__ = [
+    "Connection",
+    "MissingPartError",
+    "NoSessionError",
+    "RgpuError",
+    "ServerError",
+    "UsageError",
+    "connect",
+    "disconnect",
+    "library_path",
+]

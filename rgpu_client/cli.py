@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from netprobe.candidates import TRANSPORTS
 from rgpu_client.preload import client_environment, library_path
+from rgpu_client.program import before_start, cannot_start, find_program
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
 from rgpu_client.session.launch import carried
@@ -23,18 +24,13 @@ from rgpu_client.settings import (
     ClientSettings,
     configured_server,
 )
+from rgpu_client.sizes import sizes_of
 from rgpu_client.trace import format_trace
 from rgpu_client.trace_page import read_traces
-from rgpu_client.variables import ordinal, variable, whole
 from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
-from rgpu_common.errors import RgpuError, UsageError
-from rgpu_common.sharing import POLICIES, parse_policy
-from rgpu_common.units import (
-    Memory,
-    parse_memory,
-    parse_share,
-)
+from rgpu_common.errors import UsageError
+from rgpu_common.sharing import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +38,16 @@ if TYPE_CHECKING:
     from rgpu_client.control import LeaseRequest
     from rgpu_common.endpoints import Endpoint
 
-_MEMORY_HELP = "memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
+_EPILOG = (
+    "Example: {command} --server gpu-node:7700 --memory 2GiB -- python train.py.  A server that "
+    "other machines can reach asks for a token: RGPU_TOKEN_FILE names the file that holds it.  "
+    "`rgpu help client` has all variables and the exit codes."
+)
 
 
 def _add_session_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} [OPTIONS] -- PROGRAM [ARGUMENTS]"
+    parser.epilog = _EPILOG.format(command=parser.prog)
     parser.add_argument("--server", metavar="ADDRESS", help=SESSION_SERVER_HELP)
     parser.add_argument(
         "--transport",
@@ -55,10 +57,10 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="say which path was chosen, and why"
     )
-    parser.add_argument("--memory", metavar="SIZE", help=_MEMORY_HELP)
     parser.add_argument(
-        "--device", type=int, metavar="N", help="device of the server (default: any)"
+        "--memory", metavar="SIZE", help="memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
     )
+    parser.add_argument("--device", metavar="N", help="device of the server (default: any)")
     _add_share_options(parser)
     parser.add_argument("--tenant", metavar="NAME", help="who is billed")
     parser.add_argument(
@@ -84,8 +86,8 @@ def _add_share_options(parser: argparse.ArgumentParser) -> None:
         choices=POLICIES,
         help="fixed: limit = share; burst: limit = 1; best-effort: share = 0; none: as given",
     )
-    parser.add_argument("--priority", type=int, metavar="N", help="who gets idle time first: 0-100")
-    parser.add_argument("--weight", type=int, metavar="N", help="how much of it: 1-1000")
+    parser.add_argument("--priority", metavar="N", help="who gets idle time first: 0-100")
+    parser.add_argument("--weight", metavar="N", help="how much of it: 1-1000")
 
 
 def _settings(arguments: argparse.Namespace) -> ClientSettings:
@@ -109,20 +111,7 @@ def _program(arguments: argparse.Namespace, usage: str) -> list[str]:
         words = words[1:]
     if not words:
         raise UsageError(f"say which program to run: {usage}")
-    found = shutil.which(words[0])
-    if found is None:
-        raise RgpuError(_why_no_program(words[0]))
-    return [found, *words[1:]]
-
-
-def _why_no_program(name: str) -> str:
-    if "/" not in name:
-        return f"there is no program {name!r} on the PATH"
-    if not os.path.exists(name):
-        return f"there is no file {name!r}"
-    if os.path.isdir(name):
-        return f"{name!r} is a folder, not a program"
-    return f"{name!r} is not executable: `chmod +x` it, or name its interpreter before it"
+    return [find_program(words[0]), *words[1:]]
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
@@ -164,24 +153,31 @@ def _add_wait(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    _settings(arguments).variables()  # mistakes in them come first
-    command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
-    environment = _environment(arguments)
-    if arguments.hold:
-        if arguments.wait:
-            raise UsageError("--hold grants its lease at once or not at all: leave out --wait")
-        from rgpu_client.control import ControlClient
-        from rgpu_client.session.agent import run_under_lease
+    with before_start():
+        _settings(arguments).variables()  # mistakes in them come first
+        command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
+        environment = _environment(arguments)
+        if arguments.hold:
+            return _run_held(arguments, command, environment)
+        environment = claimed(carried(environment), command[0], arguments.wait)
+        sys.stdout.flush()
+        try:
+            os.execve(command[0], command, environment)
+        except OSError as error:
+            raise cannot_start(command[0], error) from None
 
-        with ControlClient(_api_server(environment, _named(arguments))) as client:
-            request = _lease_request(environment)
-            return run_under_lease(client, request, command, carried(environment))
-    environment = claimed(carried(environment), command[0], arguments.wait)
-    sys.stdout.flush()
-    try:
-        os.execve(command[0], command, environment)
-    except OSError as error:
-        raise RgpuError(f"{command[0]} cannot be started: {error.strerror}") from None
+
+def _run_held(
+    arguments: argparse.Namespace, command: list[str], environment: dict[str, str]
+) -> int:
+    if arguments.wait:
+        raise UsageError("--hold grants its lease at once or not at all: leave out --wait")
+    from rgpu_client.control import ControlClient
+    from rgpu_client.session.agent import run_under_lease
+
+    with ControlClient(_api_server(environment, _named(arguments))) as client:
+        request = _lease_request(environment)
+        return run_under_lease(client, request, command, carried(environment))
 
 
 def _api_server(environment: dict[str, str], named: str) -> Endpoint:
@@ -193,18 +189,18 @@ def _api_server(environment: dict[str, str], named: str) -> Endpoint:
 def _lease_request(environment: dict[str, str]) -> LeaseRequest:
     from rgpu_client.control import LeaseRequest
 
-    memory = variable(environment, "RGPU_MEMORY", parse_memory) or Memory()
+    sizes = sizes_of(environment)
     return LeaseRequest(
-        tenant=environment.get("RGPU_TENANT", ""),
-        key=environment.get("RGPU_LEASE", ""),
-        device=variable(environment, "RGPU_DEVICE", ordinal),
-        memory_bytes=memory.bytes,
-        memory_ppm=memory.ppm,
-        share_request_ppm=variable(environment, "RGPU_SHARE", parse_share) or 0,
-        share_limit_ppm=variable(environment, "RGPU_LIMIT", parse_share) or 0,
-        policy=variable(environment, "RGPU_POLICY", parse_policy),
-        priority=variable(environment, "RGPU_PRIORITY", whole),
-        weight=variable(environment, "RGPU_WEIGHT", whole),
+        tenant=sizes.tenant,
+        key=sizes.key,
+        device=sizes.device,
+        memory_bytes=sizes.memory.bytes,
+        memory_ppm=sizes.memory.ppm,
+        share_request_ppm=sizes.share_ppm,
+        share_limit_ppm=sizes.limit_ppm,
+        policy=sizes.policy,
+        priority=sizes.priority,
+        weight=sizes.weight,
         behind_line=True,
     )
 
@@ -213,9 +209,10 @@ def _lease_request(environment: dict[str, str]) -> LeaseRequest:
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    _settings(arguments).variables()
-    command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
-    environment = claimed(carried(_environment(arguments)), command[0])
+    with before_start():
+        _settings(arguments).variables()
+        command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
+        environment = claimed(carried(_environment(arguments)), command[0])
     with tempfile.TemporaryDirectory(prefix="rgpu-trace-") as folder:
         status = _call(command, {**environment, "RGPU_TRACE": folder})
         trace = read_traces(Path(folder))
@@ -231,7 +228,7 @@ def _call(command: Sequence[str], environment: dict[str, str]) -> int:
     try:
         process = subprocess.Popen(command, env=environment)
     except OSError as error:
-        raise RgpuError(f"{command[0]} cannot be started: {error.strerror}") from None
+        raise cannot_start(command[0], error) from None
     from rgpu_client.session.agent import forwarded_signals
 
     # What the program counted is shown also when Ctrl-C has ended it.

@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rgpu_client.settings import API_SERVER_HELP, configured_server, parse_guarantee
+from rgpu_client.settings import API_SERVER_HELP, configured_server
+from rgpu_client.sizes import parse_guarantee
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import POLICIES, parse_policy
 from rgpu_common.tables import as_json, table
-from rgpu_common.units import format_bytes, format_seconds, format_share, parse_memory, parse_share
+from rgpu_common.units import (
+    counted,
+    format_bytes,
+    format_seconds,
+    format_share,
+    parse_memory,
+    parse_share,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -197,12 +205,18 @@ def _change(arguments: argparse.Namespace, kill: bool) -> ResizeRequest:
 
 
 def _resize(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
+    from rgpu_client.control import ResizeRequest
+
     change = _change(arguments, arguments.kill)
+    if change == ResizeRequest(kill=arguments.kill):
+        raise UsageError(
+            "say what to change: --memory, --share, --limit, --policy, --priority or --weight"
+        )
     answer = client.resize(lease_id, change)
     lease = answer.lease
     text = f"{lease_id}: {_words(lease)}"
     if answer.ended_sessions:
-        return text + f"; {answer.ended_sessions} sessions ended"
+        return text + f"; {counted(answer.ended_sessions, 'session')} ended"
     if lease.used_memory_bytes > lease.quota.memory_bytes:
         text += (
             f"; its programs hold {format_bytes(lease.used_memory_bytes)} and get no more memory "
@@ -222,7 +236,7 @@ def _resume(client: ControlClient, lease_id: str, arguments: argparse.Namespace)
 
 
 def _revoke(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
-    return f"{lease_id} was revoked; {client.revoke(lease_id)} sessions end with it"
+    return f"{lease_id} was revoked, and {counted(client.revoke(lease_id), 'session')} with it"
 
 
 _VERBS = {"resize": _resize, "pause": _pause, "resume": _resume, "revoke": _revoke}
@@ -254,7 +268,7 @@ def _undrain(arguments: argparse.Namespace) -> int:
 
 
 def _node_words(node: node_pb2.Node) -> str:
-    there = f"{node.leases} leases and {node.sessions} sessions"
+    there = f"{counted(node.leases, 'lease')} and {counted(node.sessions, 'session')}"
     if not node.draining:
         return f"the server takes new leases and sessions; it has {there}"
     if node.HasField("end_after_seconds"):

@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,15 @@ from rgpu_client.session.claim import let_go
 from rgpu_client.session.launch import carried, same_agent
 from rgpu_client.session.start import on_path, same_path
 from rgpu_client.settings import DEFAULT_SERVER, SEND_PTX, ClientSettings, configured_server
-from rgpu_common.errors import RgpuError, UsageError
+from rgpu_client.standing import (
+    Standing,
+    arguments_of,
+    differences,
+    in_words_of_connect,
+    rgpu_variables,
+)
+from rgpu_client.variables import flag
+from rgpu_common.errors import NoSessionError, RgpuError, UsageError
 from rgpu_common.parts import compiled_part
 
 if TYPE_CHECKING:
@@ -32,8 +41,9 @@ _LOOK_ONCE = ("numba.cuda",)
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED: cuInit was not called
 _FAILED = 2  # rgpu_shim_state: a session was asked for and there was none to be had
 _loaded: list[ctypes.CDLL] = []
-# What `connect` came to last, and whether its lease was named; at most one.
-_current: list[tuple[Connection, Held, bool]] = []
+# What `connect` came to last; at most one.
+_current: list[Standing] = []
+_GIVE_UP = "which rgpu_client.disconnect() ends"
 
 
 def library_path() -> Path:
@@ -66,6 +76,10 @@ def connect(
     call opens the session.  Call it before anything that loads CUDA; to call it again, as a
     notebook cell does, changes nothing once the session is open.
 
+    Each call stands alone: what it does not name is what the environment had before the first
+    call.  Without any argument it returns what the last call came to.  A call that is refused
+    leaves the lease of an earlier one as it is.
+
     lease: processes with one name share one lease; by default this process has its own.
     transport: "auto" takes the best path that the server offers; "shm", "unix", "tcp", "tls", "ucx"
     or "grpc" takes that one (default: RGPU_TRANSPORT, then auto).
@@ -85,58 +99,126 @@ def connect(
     settings = ClientSettings(
         server, memory, device, share, limit, tenant, lease, policy, priority, weight
     )
-    return _connected(settings, transport, wait)
+    try:
+        return _connected(settings, transport, wait)
+    except RgpuError as error:
+        raise in_words_of_connect(error) from None
+
+
+def disconnect() -> None:
+    """Gives up the lease of `connect()` and takes back what that set in the environment; without a
+    lease it does nothing.
+
+    Raises:
+        UsageError: the first CUDA call has been made, so the session lasts until the process ends.
+    """
+    if not _current:
+        return
+    if _session_is_open(library_path()):
+        raise UsageError(
+            "this process has opened its session already, which lasts until the process ends: "
+            "restart the kernel (or the program)"
+        )
+    standing = _current.pop()
+    let_go(standing.held)
+    standing.undo()
 
 
 def _connected(settings: ClientSettings, transport: str | None, wait: bool | float) -> Connection:
-    variables = settings.variables()
+    variables = settings.variables("{}")
+    seconds = _seconds(wait)
     folder = library_path()
     _check_loaded(folder)
-    before = _without_own_lease(os.environ)
+    before = asked_before = dict(os.environ)
+    if _current:
+        standing = _current[0]
+        asked_before = standing.without_own_lease(standing.after)
+        again = not variables and transport is None
+        before = (standing.without_own_lease if again else standing.undone)(os.environ)
     named = settings.server or before.get("RGPU_SERVER") or str(DEFAULT_SERVER)
     environment = client_environment(before, variables, folder)
     environment = same_path(environment, named, transport, os.environ) or on_path(
-        environment, named, transport, is_loud(os.environ)
+        environment, named, transport, is_loud(environment)
     )
     environment = same_agent(environment, os.environ)
-    changed = [name for name, value in environment.items() if before.get(name) != value]
-    changed = [name for name in changed if name.startswith("RGPU_")]
+    changed = differences(environment, asked_before)
     _check_session(folder, changed)
     if _current and not changed:
-        return _current[0][0]
+        return _current[0].connection
     environment = carried(environment)
-    connection = _claim_anew(environment, wait)
-    os.environ.update({**environment, "RGPU_LEASE": connection.lease})
+    standing = _claim_anew(environment, before, seconds)
+    for name in rgpu_variables(os.environ):
+        if name not in standing.after:
+            del os.environ[name]
+    os.environ.update({**environment, **standing.after})
     if not _loaded:
         # Both names: later dlopen calls of either find what is loaded already.
         paths = (folder / "libcuda.so.1", folder / "libcuda.so")
         _loaded.extend(_load(path) for path in paths if path.exists())
         _loaded.extend(_load(path) for path in _hiding(environment, folder))
-    return connection
+    return standing.connection
 
 
-def _without_own_lease(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it was before `connect` gave this process a lease of its own."""
-    own = _current[0][1].key if _current and not _current[0][2] else None
-    return {
-        name: value
-        for name, value in environment.items()
-        if not (name == "RGPU_LEASE" and value == own)
-    }
+def _claim_anew(
+    environment: Mapping[str, str], before: Mapping[str, str], seconds: float
+) -> Standing:
+    """Claims a lease, then gives up that of an earlier call, which stays if the server refuses."""
+    if _current and seconds:
+        _say(f"the lease of the earlier connect() is kept meanwhile; {_GIVE_UP}")
+    if _current and environment.get("RGPU_LEASE") == _current[0].held.key:
+        held = _swapped(environment, _current[0], seconds)
+    else:
+        held = _added(environment, seconds)
+        while _current:
+            let_go(_current.pop().held)
+    standing = Standing(
+        connection_of(held),
+        held,
+        "RGPU_LEASE" in environment,
+        before=rgpu_variables(before),
+        after=rgpu_variables({**environment, "RGPU_LEASE": held.key}),
+    )
+    _current[:] = [standing]
+    return standing
 
 
-def _claim_anew(environment: Mapping[str, str], wait: bool | float) -> Connection:
-    """Claims a lease in place of the one that an earlier call has."""
-    seconds = _seconds(wait)
-    while _current:
-        _, before, named = _current.pop()
-        let_go(before)
-        if not named:
-            os.environ.pop("RGPU_LEASE", None)
-    held = claim_shown(environment, sys.argv[0] or "python", seconds)
-    connection = connection_of(held)
-    _current.append((connection, held, "RGPU_LEASE" in environment))
-    return connection
+def _added(environment: Mapping[str, str], seconds: float) -> Held:
+    """Claims a lease beside that of an earlier call."""
+    try:
+        return claim_shown(environment, _program(), seconds)
+    except NoSessionError as error:
+        if not _current:
+            raise
+        raise NoSessionError(
+            f"{error}; the earlier connect() keeps its lease, {_GIVE_UP}"
+        ) from None
+
+
+def _swapped(environment: Mapping[str, str], standing: Standing, seconds: float) -> Held:
+    """Claims the lease of an earlier call with other numbers, which the server gives to nobody as
+    long as that call has it.  If it refuses, the lease is claimed again as it was.
+    """
+    let_go(standing.held)
+    try:
+        return claim_shown(environment, _program(), seconds)
+    except BaseException as error:
+        try:
+            held = claim_shown(os.environ, _program(), 0.0)
+        except NoSessionError as second:
+            _current.clear()
+            raise NoSessionError(f"{error}; the lease of the earlier connect() is lost: {second}")\
+                from None  # fmt: skip
+        _current[:] = [replace(standing, held=held)]
+        raise
+
+
+def _program() -> str:
+    return sys.argv[0] or "python"
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"rgpu: {sentence}\n")
+    sys.stderr.flush()
 
 
 def client_environment(
@@ -156,15 +238,8 @@ def client_environment(
 
 
 def _hiding(environment: Mapping[str, str], folder: Path) -> list[Path]:
-    """The empty libraries that stand in for nvJitLink, when they are asked for.
-
-    Raises:
-        UsageError: the variable is neither 0 nor 1.
-    """
-    text = environment.get(HIDE_NVJITLINK, "")
-    if text not in ("", "0", "1"):
-        raise UsageError(f"{HIDE_NVJITLINK} is 1 to hide nvJitLink from the program, not {text!r}")
-    return [folder / name for name in _NO_NVJITLINK] if text == "1" else []
+    """The empty libraries that stand in for nvJitLink, when they are asked for; UsageError."""
+    return [folder / name for name in _NO_NVJITLINK] if flag(environment, HIDE_NVJITLINK) else []
 
 
 def _load(path: Path) -> ctypes.CDLL:
@@ -199,15 +274,21 @@ def _check_session(folder: Path, changed: list[str]) -> None:
             "restart the kernel (or the program), and call rgpu_client.connect() before the first "
             "CUDA call"
         )
-    if not changed:
-        return
-    context = ctypes.c_void_p()
-    if _load(path).cuCtxGetCurrent(ctypes.byref(context)) != _NOT_INITIALIZED:
+    if changed and _session_is_open(folder):
         raise UsageError(
-            f"this process has opened its session already, so {', '.join(sorted(changed))} cannot "
+            f"this process has opened its session already, so {arguments_of(changed)} cannot "
             "change any more; restart the kernel (or the program), and call rgpu_client.connect() "
             "before the first CUDA call"
         )
+
+
+def _session_is_open(folder: Path) -> bool:
+    path = folder / "libcuda.so.1"
+    if not {path, path.resolve()} & _mapped_drivers():
+        return False
+    context = ctypes.c_void_p()
+    status: int = _load(path).cuCtxGetCurrent(ctypes.byref(context))
+    return status != _NOT_INITIALIZED
 
 
 def _check_packages(folder: Path) -> None:

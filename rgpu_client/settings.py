@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rgpu_client.sizes import (
+    parse_cap,
+    parse_guarantee,
+    parse_limit_of_memory,
+    parse_name,
+    parse_ordinal,
+    parse_priority,
+    parse_weight,
+)
 from rgpu_common.endpoints import DEFAULT_PORT, Endpoint, TcpEndpoint, parse_endpoint
 from rgpu_common.errors import UsageError
-from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, parse_policy
-from rgpu_common.units import PPM, format_share, parse_memory, parse_share, plain
+from rgpu_common.sharing import parse_policy
+from rgpu_common.units import PPM, format_share, parse_share, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 DEFAULT_SERVER = TcpEndpoint("127.0.0.1", DEFAULT_PORT)
-MAX_NAME_BYTES = 256
 # UCX carries sessions, not the API.
 _SERVER_HELP = (
     "HOST:PORT, tls:HOST:PORT, {ucx}grpc[s]:HOST:PORT, unix:/PATH or shm:/PATH (default: "
@@ -47,80 +56,92 @@ class ClientSettings:
     priority: int | None = None
     weight: int | None = None
 
-    def variables(self) -> dict[str, str]:
+    def variables(self, naming: str = "--{}") -> dict[str, str]:
         """Returns the variables to set.
+
+        naming: how the user has named a value, for sentences.
 
         Raises:
             UsageError: with the value and what is accepted.
         """
         found: dict[str, str] = {}
-        if self.server is not None:
-            found["RGPU_SERVER"] = str(parse_endpoint(self.server))
-        if self.memory is not None:
-            found["RGPU_MEMORY"] = _memory(str(self.memory))
-        if self.device is not None:
-            if not isinstance(self.device, int) or self.device < 0:
-                raise UsageError(f"{self.device!r} is not a device: they are numbered from 0")
-            found["RGPU_DEVICE"] = str(self.device)
-        for name, value in (("SHARE", self.share), ("LIMIT", self.limit)):
-            if value is not None:
-                found[f"RGPU_{name}"] = _fraction(name.lower(), plain(value))
-        for name, text in (("TENANT", self.tenant), ("LEASE", self.lease)):
-            if text is not None:
-                found[f"RGPU_{name}"] = _name(name.lower(), text)
-        if self.policy is not None:
-            found["RGPU_POLICY"] = parse_policy(self.policy).word
-        for name, number, low, high in (
-            ("PRIORITY", self.priority, 0, MAX_PRIORITY),
-            ("WEIGHT", self.weight, 1, MAX_WEIGHT),
-        ):
-            if number is not None:
-                found[f"RGPU_{name}"] = str(_within(name.lower(), number, low, high))
+        for name, write in _WRITERS.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            try:
+                found[variable_of(name)] = write(value)
+            except UsageError as error:
+                raise UsageError(f"{naming.format(name)}: {error}") from None
         _check_shares(found)
         return found
+
+
+def variable_of(name: str) -> str:
+    """Returns the variable that stands for a field of `ClientSettings`."""
+    return f"RGPU_{name.upper()}"
 
 
 def configured_server(option: str | None, environment: Mapping[str, str]) -> Endpoint:
     """Returns the server of the option, else of RGPU_SERVER, else 127.0.0.1:7700."""
     text = option or environment.get("RGPU_SERVER")
-    return parse_endpoint(text) if text else DEFAULT_SERVER
+    if not text:
+        return DEFAULT_SERVER
+    try:
+        return parse_endpoint(text)
+    except UsageError as error:
+        raise UsageError(f"{'--server' if option else 'RGPU_SERVER'}: {error}") from None
 
 
-def _positive(name: str, number: int) -> int:
-    if number <= 0:
-        raise UsageError(f"{name} 0 makes no sense: leave it out for the server's default")
-    return number
+def _text(value: object) -> str:
+    """UsageError for what is no text."""
+    if not isinstance(value, str):
+        raise UsageError(f"{value!r} is not a text, as it is written between quotes")
+    return value
 
 
-def _memory(text: str) -> str:
-    size = parse_memory(text)
-    if size.ppm:
-        # Only the server knows of what.
-        return text.replace(" ", "")
-    return str(_positive("memory", size.bytes))
+def _digits(value: object) -> str:
+    """A whole number as text; what is none is refused by the parser."""
+    if isinstance(value, (str, bool)):
+        return str(value)
+    try:
+        return str(operator.index(value))  # type: ignore[arg-type]
+    except TypeError:
+        return repr(value)
 
 
-def _within(name: str, number: int, low: int, high: int) -> int:
-    if not isinstance(number, int) or not low <= number <= high:
-        raise UsageError(f"a {name} is a whole number from {low} to {high}, not {number!r}")
-    return number
+def _memory(value: str | int) -> str:
+    text = _digits(value)
+    size = parse_limit_of_memory(text)
+    # Only the server knows of what a percentage is.
+    return text.replace(" ", "") if size.ppm else str(size.bytes)
 
 
-def parse_guarantee(text: str) -> int:
-    """Returns a share that is asked for, in ppm; UsageError for none at all."""
-    ppm = parse_share(text)
-    if not ppm:
-        raise UsageError(
-            "share 0 makes no sense: leave it out for the server's default, or name "
-            "--policy best-effort, which guarantees nothing"
-        )
-    return ppm
-
-
-def _fraction(name: str, text: str) -> str:
-    share = name == "share"
-    ppm = parse_guarantee(text) if share else _positive(name, parse_share(text))
+def _fraction(ppm: int) -> str:
     return f"{ppm / PPM:.6f}".rstrip("0").rstrip(".")
+
+
+def _part(value: str | float) -> str:
+    known = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    return plain(value) if known else repr(value)
+
+
+# Field -> its variable's text; UsageError.
+_WRITERS: dict[str, Callable[[Any], str]] = {
+    "server": lambda value: str(parse_endpoint(_text(value))),
+    "memory": _memory,
+    "device": lambda value: str(parse_ordinal(_digits(value))),
+    "share": lambda value: _fraction(parse_guarantee(_part(value))),
+    "limit": lambda value: _fraction(parse_cap(_part(value))),
+    "tenant": lambda value: parse_name(_text(value)),
+    "lease": lambda value: parse_name(_text(value)),
+    "policy": lambda value: parse_policy(_text(value)).word,
+    "priority": lambda value: str(parse_priority(_digits(value))),
+    "weight": lambda value: str(parse_weight(_digits(value))),
+}
+
+
+FIELDS = tuple(_WRITERS)
 
 
 def _check_shares(found: Mapping[str, str]) -> None:
@@ -132,9 +153,3 @@ def _check_shares(found: Mapping[str, str]) -> None:
             f"the share {format_share(share)} is above its limit {format_share(limit)}; "
             "raise the limit or ask for a smaller share"
         )
-
-
-def _name(name: str, text: str) -> str:
-    if not text or len(text.encode()) > MAX_NAME_BYTES or not text.isprintable():
-        raise UsageError(f"a {name} is 1 to {MAX_NAME_BYTES} printable characters, not {text!r}")
-    return text

@@ -7,7 +7,7 @@ from textwrap import fill
 
 from rgpu_common.errors import ProtocolError
 from rgpu_common.tables import table
-from rgpu_common.units import format_bytes, format_seconds
+from rgpu_common.units import counted, format_bytes, format_seconds
 
 # Of functions that were not found: a program that looks up every name that it knows needs none.
 _NAMED = 24
@@ -110,10 +110,11 @@ def format_trace(trace: Trace, width: int = 100, all_names: bool = False) -> str
     ]
     count = sum(call.calls for call in trace.calls)
     processes = f" of {trace.processes} processes" if trace.processes > 1 else ""
-    lines.append(f"\n{count} calls{processes} in {format_seconds(total_ns / 1e9)}")
+    lines.append(f"\n{counted(count, 'call')}{processes} in {format_seconds(total_ns / 1e9)}")
     if "commands" in trace.notes and trace.notes.get("writes"):
         commands, writes = trace.notes["commands"], trace.notes["writes"]
-        lines.append(f"{commands} commands in {writes} writes, {commands / writes:.1f} per write")
+        each = f"{commands / writes:.1f} per write"
+        lines.append(f"{counted(commands, 'command')} in {counted(writes, 'write')}, {each}")
     return "\n".join(lines)
 
 

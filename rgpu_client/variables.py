@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rgpu_common.errors import UsageError
@@ -10,6 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
+
+# What is said of a variable that is neither 0 nor 1.
+FLAGS = {
+    "RGPU_COMPRESSION": "1 to let what goes over slow networks be compressed, else 0",
+    "RGPU_HIDE_NVJITLINK": "1 to hide nvJitLink from the program, else 0",
+    "RGPU_MOVE": "0 to leave running sessions on their path, else 1",
+    "RGPU_RESUME": "1 for a session that survives cuts, or 0 for one that does not",
+}
 
 
 def variable(environment: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T | None:
@@ -25,15 +35,32 @@ def variable(environment: Mapping[str, str], name: str, parse: Callable[[str], T
         raise UsageError(f"{name}: {error}") from None
 
 
-def whole(text: str) -> int:
-    """Returns a whole number; UsageError."""
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{text!r} is not a whole number")
-    return int(text)
+def flag(environment: Mapping[str, str], name: str) -> bool | None:
+    """Returns a variable of `FLAGS`, None where it is not set; UsageError if it is neither 0
+    nor 1.
+    """
+    text = environment.get(name, "")
+    if text not in ("", "0", "1"):
+        raise UsageError(f"{name} is {FLAGS[name]}, not {text!r}")
+    return text == "1" if text else None
 
 
-def ordinal(text: str) -> int:
-    """Returns the number of a device; UsageError."""
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{text!r} is not a device: they are numbered from 0")
-    return int(text)
+def check_flags(environment: Mapping[str, str]) -> None:
+    """UsageError for the first of `FLAGS` that is neither 0 nor 1."""
+    for name in FLAGS:
+        flag(environment, name)
+
+
+def writable(environment: Mapping[str, str], name: str) -> Path | None:
+    """Returns the file that a variable names, None where it is not set; UsageError if it could not
+    be written.
+    """
+    text = environment.get(name)
+    if not text:
+        return None
+    path = Path(text)
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"{name}={text} cannot be written: name a file in a folder that may be written to"
+        )
+    return path

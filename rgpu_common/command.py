@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, NoReturn
 
@@ -117,7 +118,11 @@ def _dispatch(arguments: list[str]) -> int:
     point = found.get(arguments[0])
     if point is None:
         known = ", ".join(sorted(found))
-        raise UsageError(f"there is no command {arguments[0]!r}; there are: {known or 'none'}")
+        near = get_close_matches(arguments[0], found, n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(
+            f"there is no command {arguments[0]!r}{meant}; there are: {known or 'none'}"
+        )
     command = _load(point)
     parser = _Parser(prog=f"rgpu {command.name}", description=command.summary, allow_abbrev=False)
     command.configure(parser)
@@ -126,7 +131,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
     """`rgpu help`, `rgpu help TOPIC` and `rgpu help COMMAND`."""
-    if not topics:
+    if not topics or list(topics) == ["help"]:
         _print_help(found)
     elif len(topics) > 1:
         raise UsageError(f"`rgpu help` takes one topic, not {len(topics)}")
@@ -157,8 +162,8 @@ def _print_help(found: Mapping[str, EntryPoint]) -> None:
     for topic, about in TOPICS.items():
         print(f"  {topic:<14} {about}")
     print(
-        "\n`rgpu COMMAND --help` and `rgpu help TOPIC` say more; `rgpu --version` prints the "
-        "version."
+        "\n`rgpu COMMAND --help` and `rgpu help TOPIC` say more; `rgpu --version` prints\n"
+        "the version.  Begin with `rgpu demo`."
     )
 
 

@@ -16,22 +16,31 @@ def configured_token(environment: Mapping[str, str]) -> str:
     """Returns the token, as the driver library reads it; "" for none.
 
     Raises:
-        UsageError: the file that RGPU_TOKEN_FILE names cannot be read or holds no token.
+        UsageError: the file that RGPU_TOKEN_FILE names cannot be read or holds no token, or
+            RGPU_TOKEN holds another one.
     """
-    token = environment.get("RGPU_TOKEN", "")
+    token = _checked(environment.get("RGPU_TOKEN", ""), "RGPU_TOKEN")
     path = environment.get("RGPU_TOKEN_FILE", "")
-    if token or not path:
-        return _checked(token, "RGPU_TOKEN")
+    if not path:
+        return token
+    source = f"the token file {path} (RGPU_TOKEN_FILE)"
+    written = _written(path, source)
+    if token and token != written:
+        raise UsageError(
+            f"RGPU_TOKEN and {source} hold different tokens: unset the variable that is wrong"
+        )
+    return written
+
+
+def _written(path: str, source: str) -> str:
+    """The token in a file."""
     try:
         with open(path, encoding="utf-8") as file:
             token = file.readline(MAX_TOKEN_BYTES + 2)
     except OSError as error:
-        raise UsageError(
-            f"the token file {path} (RGPU_TOKEN_FILE) cannot be read: {error.strerror}"
-        ) from None
+        raise UsageError(f"{source} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"the token file {path} (RGPU_TOKEN_FILE) holds no text") from None
-    source = f"the token file {path} (RGPU_TOKEN_FILE)"
+        raise UsageError(f"{source} holds no text") from None
     token = _checked(token.rstrip("\r\n"), source)
     if not token:
         raise UsageError(f"{source} holds no token in its first line")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# The exit codes of a command that starts a program and could not are those of env and timeout;
+# docs/reference/client.md has the table.
+NOT_STARTED = 125
+
 
 class RgpuError(Exception):
     """Anything that rgpu refuses or fails to do; its text goes to the user as it is.
@@ -41,8 +45,19 @@ class ServerError(RgpuError):
 class NoSessionError(ServerError):
     """The server was asked before the program started, and there is no session to be had."""
 
-    # What programs that start others end with if they could not: env, timeout, docker.
-    exit_code = 125
+    exit_code = NOT_STARTED
+
+
+class ProgramError(RgpuError):
+    """The program that was to be started is there and cannot be executed."""
+
+    exit_code = 126
+
+
+class NoProgramError(ProgramError):
+    """The program that was to be started is not there."""
+
+    exit_code = 127
 
 
 class ProtocolError(RgpuError):

@@ -15,8 +15,8 @@ _LEVELS = ("off", "error", "info", "debug")
 
 
 def log_level(environment: Mapping[str, str]) -> str:
-    """Returns RGPU_LOG, by default error; UsageError if it is none of the levels."""
+    """Returns RGPU_LOG in lower case, by default error; UsageError if it is none of the levels."""
     text = environment.get(LOG) or "error"
-    if text not in _LEVELS:
+    if text.lower() not in _LEVELS:
         raise UsageError(f"{LOG} is {', '.join(_LEVELS[:-1])} or {_LEVELS[-1]}, not {text!r}")
-    return text
+    return text.lower()

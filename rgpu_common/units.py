@@ -37,6 +37,7 @@ _BINARY = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10
 _ACCEPTED_BYTES = (
     "a number of bytes such as 1000, 512MiB, 2GiB or 1.5GB, or 8vmem (units of 256 MiB)"
 )
+_ACCEPTED_PARTS = ", or a percentage such as 25%"
 _ACCEPTED_SHARES = (
     "a fraction from 0 to 1, 0% to 100%, or 1vcore to 100vcore (hundredths of a device)"
 )
@@ -62,7 +63,7 @@ def parse_memory(text: str) -> Memory:
     """
     if text.rstrip().endswith("%"):
         return Memory(ppm=parse_bytes(text, PPM))
-    return Memory(bytes=parse_bytes(text))
+    return Memory(bytes=_bytes(text, None, _ACCEPTED_BYTES + _ACCEPTED_PARTS))
 
 
 def parse_bytes(text: str, whole_bytes: int | None = None) -> int:
@@ -72,8 +73,11 @@ def parse_bytes(text: str, whole_bytes: int | None = None) -> int:
     Raises:
         UnitError: with the text and what is accepted.
     """
+    return _bytes(text, whole_bytes, _ACCEPTED_BYTES + (_ACCEPTED_PARTS if whole_bytes else ""))
+
+
+def _bytes(text: str, whole_bytes: int | None, accepted: str) -> int:
     match = _NUMBER.fullmatch(text)
-    accepted = _ACCEPTED_BYTES + (", or a percentage such as 25%" if whole_bytes else "")
     if match is None:
         raise UnitError(f"{text!r} is not {accepted}")
     number, unit = Decimal(match[1]), match[2].lower()
@@ -154,6 +158,11 @@ def format_bytes(count: int) -> str:
             whole, rest = divmod(count, factor)
             return f"{whole} {name}" if rest == 0 else f"{count / factor:.2f} {name}"
     return f"{count} B"
+
+
+def counted(count: int, what: str) -> str:
+    """Returns a number of things whose plural ends in s: 1 lease, 2 leases."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def format_share(ppm: int) -> str:

@@ -220,7 +220,8 @@ class Conductor:
         if session is None:
             self.workers[worker].distrust("it answered a client that it does not have")
             return
-        self.desk.opened(session.id)
+        ring = message.ring if isinstance(message, Opened) else Ring.NOT_WISHED
+        self.desk.opened(session.id, shares_memory=ring is Ring.USED)
         if isinstance(message, Opened):
             if session.state is SessionState.OPENING:
                 self.sessions_opened += 1

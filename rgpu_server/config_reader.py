@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rgpu_common.config import Table, read_toml
@@ -30,7 +30,8 @@ from rgpu_server.config import (
 from rgpu_server.core.isolation import OPTIONAL
 from rgpu_server.core.model import DEFAULT_POOL, Amount, Policy, RefusedError, TenantPolicy
 from rgpu_server.core.shares import settle
-from rgpu_server.identity.settings import identity_of, tls_of
+from rgpu_server.identity.settings import identity_of, tls_of, with_default_tokens
+from rgpu_server.identity.tokens import default_tokens_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,6 +120,8 @@ def load_config(
     )
     for table in (leases, sessions, workers, emulated, server, quota, isolation, root):
         table.done()
+    if not config.insecure and not all(endpoint.loopback for endpoint in config.listen):
+        config = replace(config, identity=with_default_tokens(config.identity, config.tls))
     _check(config)
     return config
 
@@ -419,8 +422,9 @@ def _check(config: ServerConfig) -> None:
     if wide and not config.insecure and not config.identifies:
         raise UsageError(
             f"{wide[0]} can be reached from other machines and nothing says who their clients "
-            "are: name a tokens file (--tokens FILE, `rgpu token new TENANT` makes one), listen on "
-            "127.0.0.1 or a Unix socket, or say --insecure if the network is trusted"
+            f"are: make a token (`rgpu token new TENANT` writes {default_tokens_file()}, which is "
+            "then read), name another tokens file (--tokens FILE), listen on 127.0.0.1 or a Unix "
+            "socket, or say --insecure if the network is trusted"
         )
     metrics = config.metrics
     if metrics is not None and not metrics.loopback and not (config.insecure or config.watched):

@@ -31,7 +31,7 @@ from rgpu_server.gateway.keeper import House, TlsGateway, UcxGateway
 from rgpu_server.handover import Handover
 from rgpu_server.identity.gate import Gate
 from rgpu_server.identity.guard import Guard
-from rgpu_server.identity.tokens import Tokens
+from rgpu_server.identity.tokens import existing_tokens
 from rgpu_server.isolation import Isolation, isolation_of, worker_of
 from rgpu_server.observe.collector import Sources
 from rgpu_server.observe.metrics import Metrics
@@ -42,7 +42,8 @@ from rgpu_server.service.frontdoor import FrontDoor
 from rgpu_server.service.offers import NetworkService, offered
 from rgpu_server.service.own_socket import open_own_socket, own_socket_path
 from rgpu_server.service.probes import Probes, responder_report
-from rgpu_server.tokens.home import base_folder, open_state, state_path
+from rgpu_server.service.taken import check_free
+from rgpu_server.tokens.home import InUseError, base_folder, open_state, state_path
 from rgpu_server.tokens.link import TokenLink
 from rgpu_server.tokens.protocol import Setup
 from rgpu_server.tunnel.keeper import TunnelGateway
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
     from rgpu_server.config import ServerConfig
     from rgpu_server.gateway.figures import Figures
+    from rgpu_server.tokens.home import StateFolder
 
 log = logging.getLogger("rgpu.server")
 
@@ -74,7 +76,7 @@ class Daemon:
         self._config = config
         self._inventory = inventory
         path = Path(config.state).absolute() if config.state else state_path(config.listen)
-        self._state = open_state(path)
+        self._state = _open_state(path, config)
         self._folder = self._state.own_folder()
         self.state = path
         self._stop = asyncio.Event()
@@ -188,8 +190,15 @@ class Daemon:
                     self._figures["tls"] = self._gateway.figures
                 bound.append(self._gateway.listen(endpoint))
             else:
-                bound += self.door.listen([endpoint])
+                bound += self._listen_at_door(endpoint)
         return bound
+
+    def _listen_at_door(self, endpoint: Endpoint) -> list[Endpoint]:
+        try:
+            return self.door.listen([endpoint])
+        except ServerError:
+            check_free([endpoint])
+            raise
 
     async def _listen_for_ucx(self) -> list[Endpoint]:
         asked = [e for e in self._config.listen if isinstance(e, UcxEndpoint)]
@@ -267,6 +276,15 @@ class Daemon:
         self.conductor.kill_idle()
 
 
+def _open_state(path: Path, config: ServerConfig) -> StateFolder:
+    """Two servers at one port want one folder as well: then the port is the reason to give."""
+    try:
+        return open_state(path)
+    except InUseError:
+        check_free(config.listen)
+        raise
+
+
 def _identity(state: Path) -> HostIdentity:
     try:
         return identity_in(state)
@@ -285,7 +303,7 @@ def _setup(config: ServerConfig, inventory: Inventory) -> Setup:
 def _gate(config: ServerConfig) -> Gate:
     """ConfigError if the tokens file cannot be used."""
     identity = config.identity
-    tokens = Tokens(Path(identity.tokens)) if identity.tokens else None
+    tokens = existing_tokens(Path(identity.tokens)) if identity.tokens else None
     rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
     return Gate(rules, tokens)
 

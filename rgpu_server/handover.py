@@ -122,7 +122,7 @@ class Handover:
             "tenant": session.tenant,
             "opened_at": session.opened_at,
             "peer": visitor.peer,
-            "transport": visitor.caller.transport,
+            "transport": visitor.transport,
             "program": visitor.hello.program,
             "client_pid": visitor.hello.pid,
             "secret": visitor.secret.hex(),

@@ -36,6 +36,11 @@ _NEEDS = {"numba_cuda": "numba-cuda", "numpy": "numpy", "llvmlite": "llvmlite"}
 # The demo is its own and only tenant, on loopback: it also runs where a container or a kernel does
 # not isolate a server's processes from each other.  What is missing stands in the server's log.
 _WEAK = "--allow-weak-isolation=network-namespace,landlock,own-user"
+_NEXT = """
+what next, each in a terminal of its own (`rgpu help client` says more):
+  rgpu serve                                 a server for the programs of this machine
+  rgpu run --memory 1GiB -- python FILE.py   a program of yours on it
+  rgpu top                                   who uses the device"""
 _RGPU = "import sys; from rgpu_common.command import main; sys.exit(main())"
 
 
@@ -79,7 +84,10 @@ def run_demo(verbose: bool = False) -> bool:
         if verbose:
             print(log_path.read_text(encoding="utf-8", errors="replace"))
     _summary(parts, usages)
-    return all(_as_expected(part, usages[part.lease_id]) for part in parts)
+    good = all(_as_expected(part, usages[part.lease_id]) for part in parts)
+    if good:
+        print(_NEXT)
+    return good
 
 
 def _check_needs() -> None:

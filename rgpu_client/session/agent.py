@@ -14,7 +14,8 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from rgpu_common.errors import RgpuError, ServerError
+from rgpu_client.program import cannot_start
+from rgpu_common.errors import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ def run_under_lease(
 
     Raises:
         ServerError: the lease was refused.
-        RgpuError: the program could not be started.
+        ProgramError: the program could not be started.
     """
     lease = client.grant(request)
     try:
@@ -59,7 +60,7 @@ def _run(
     try:
         process = subprocess.Popen(command, env=dict(environment))
     except OSError as error:
-        raise RgpuError(f"{command[0]} cannot be started: {error.strerror}") from None
+        raise cannot_start(command[0], error) from None
 
     pidfd = os.pidfd_open(process.pid)
     try:

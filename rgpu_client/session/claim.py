@@ -17,13 +17,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rgpu_client.variables import ordinal, variable, whole
+from rgpu_client.sizes import sizes_of
 from rgpu_common import release
 from rgpu_common.credentials import configured_token
 from rgpu_common.errors import NoSessionError
 from rgpu_common.parts import native_library
-from rgpu_common.sharing import parse_policy
-from rgpu_common.units import Memory, parse_memory, parse_share
 from rgpu_common.wire.claim import Claim, Claimed, Place, decode_claimed, decode_place
 from rgpu_common.wire.fields import Wish, WishKey, clean_text
 from rgpu_common.wire.frame import MAX_HEAD_BYTES, WireError
@@ -124,31 +122,29 @@ def _open_first(paths: list[str], hello: bytes) -> tuple[int, str]:
 def _hello(
     environment: Mapping[str, str], program: str, key: str, own: bool, wait_seconds: float
 ) -> Hello:
-    memory = variable(environment, "RGPU_MEMORY", parse_memory) or Memory()
-    policy = variable(environment, "RGPU_POLICY", parse_policy)
+    sizes = sizes_of(environment)
     wait = min(round(min(wait_seconds, _MOST_WAIT_MS / 1000) * 1000), _MOST_WAIT_MS)
     wishes = (
-        (WishKey.MEMORY_PPM, memory.ppm or None),
-        (WishKey.POLICY, None if policy is None else int(policy)),
-        (WishKey.PRIORITY, variable(environment, "RGPU_PRIORITY", whole)),
-        (WishKey.WEIGHT, variable(environment, "RGPU_WEIGHT", whole)),
+        (WishKey.MEMORY_PPM, sizes.memory.ppm or None),
+        (WishKey.POLICY, None if sizes.policy is None else int(sizes.policy)),
+        (WishKey.PRIORITY, sizes.priority),
+        (WishKey.WEIGHT, sizes.weight),
         (WishKey.CLAIM, int(Claim.WANTED | (Claim.OWN if own else 0))),
         (WishKey.WAIT, wait or None),
     )
-    device = variable(environment, "RGPU_DEVICE", ordinal)
     return Hello(
         minor=WISHES_MINOR,
         release=release(),
         token=configured_token(environment),
-        lease_key=clean_text(key, MAX_NAME_BYTES),
-        tenant=clean_text(environment.get("RGPU_TENANT", ""), MAX_NAME_BYTES),
+        lease_key=key,
+        tenant=sizes.tenant,
         container=clean_text(socket.gethostname(), MAX_NAME_BYTES),
         program=clean_text(program, MAX_SENTENCE_BYTES),
         pid=os.getpid(),
-        device=-1 if device is None else device,
-        memory_bytes=memory.bytes,
-        share_request_ppm=variable(environment, "RGPU_SHARE", parse_share) or 0,
-        share_limit_ppm=variable(environment, "RGPU_LIMIT", parse_share) or 0,
+        device=-1 if sizes.device is None else sizes.device,
+        memory_bytes=sizes.memory.bytes,
+        share_request_ppm=sizes.share_ppm,
+        share_limit_ppm=sizes.limit_ppm,
         wishes=tuple(Wish(key, value) for key, value in wishes if value is not None),
     )
 

@@ -46,7 +46,7 @@ def same_agent(environment: Mapping[str, str], current: Mapping[str, str]) -> di
     server, agent = environment.get("RGPU_SERVER", ""), current.get("RGPU_SERVER", "")
     runs = bool(current.get(TUNNEL)) and Path(agent.removeprefix("unix:")).is_socket()
     if runs and agent != server and str(parse_endpoint(server)) == current[TUNNEL]:
-        return {**environment, "RGPU_SERVER": agent}
+        return {**environment, "RGPU_SERVER": agent, TUNNEL: current[TUNNEL]}
     return dict(environment)
 
 

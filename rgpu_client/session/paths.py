@@ -20,9 +20,10 @@ from netprobe.candidates import (
 from netprobe.choice import LOCAL, Choice, choose, scheme_of
 from netprobe.cost import MIXED, WORKLOADS, Workload
 from netprobe.native import Line, schemes
+from netprobe.reach import check_reach
 from netprobe.record import Entry
 from netprobe.survey import chosen, find, here, local_path, memory, paths_of, quick
-from rgpu_common.errors import RgpuError, ServerError, UsageError
+from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,6 +104,7 @@ def find_path(named: str, transport: str, environment: Mapping[str, str]) -> Pat
 
     Raises:
         UsageError: the address and the transport contradict each other.
+        NoSessionError: to connect there would end this process.
         ServerError: the server does not offer the transport.
     """
     if is_explicit(named):
@@ -112,10 +114,19 @@ def find_path(named: str, transport: str, environment: Mapping[str, str]) -> Pat
                 f"{named} names the transport {scheme} and --transport names {transport}: leave "
                 "one of them out"
             )
+        _check_reach(named)
         return Path(named, "it was named so")
     if transport == AUTO:
         return _best(named, environment)
     return _of_kind(named, transport, environment)
+
+
+def _check_reach(uri: str) -> None:
+    """Of an address that no server has offered."""
+    try:
+        check_reach(uri)
+    except ServerError as error:
+        raise NoSessionError(str(error)) from None
 
 
 def _best(named: str, environment: Mapping[str, str]) -> Path:
@@ -224,9 +235,10 @@ def _of_kind(named: str, transport: str, environment: Mapping[str, str]) -> Path
     if found is None:
         if transport in LOCAL:
             raise ServerError(
-                f"the server at {named} could not be asked for its socket: name it, "
-                f"--server {transport}:/PATH"
+                f"the server at {named} could not be asked for its socket: name that as the "
+                f"server, {transport}:/PATH"
             )
+        _check_reach(f"{transport}:{named}")
         return Path(f"{transport}:{named}", "the transport was named")
     schemes_wanted = (transport, "grpcs") if transport == "grpc" else (transport,)
     there = paths_of(found, environment, tunnelled=True)

@@ -12,7 +12,9 @@ from rgpu_client.session import audit
 from rgpu_client.session.detach import serve_beside
 from rgpu_client.session.folders import private_folder
 from rgpu_client.session.paths import check_others, find_path, transport_of, workload_of
-from rgpu_client.session.watching import may_move, pace_of
+from rgpu_client.session.watching import TEXTFILE, pace_of
+from rgpu_client.sizes import sizes_of
+from rgpu_client.variables import check_flags, writable
 from rgpu_common.variables import say_misspelt
 
 if TYPE_CHECKING:
@@ -36,14 +38,12 @@ def on_path(
     was chosen.
 
     Raises:
-        UsageError: a variable that says how to choose or to watch paths, or how much to say of it,
-            makes no sense.
+        UsageError: a variable makes no sense.
         RgpuError: as `find_path`.
     """
     if CHOSEN not in environment:  # else `rgpu run` has said it
         say_misspelt(environment)
-    for reader in (workload_of, pace_of, may_move, check_others, audit.is_loud):
-        reader(environment)  # also where nothing will be chosen: mistakes come first
+    _check(environment)  # also where nothing will be chosen: mistakes come first
     kind, named = transport_of(transport, environment), completed(named)
     path = find_path(named, kind, environment)
     audit.write_down(
@@ -58,6 +58,13 @@ def on_path(
     return result
 
 
+def _check(environment: Mapping[str, str]) -> None:
+    """UsageError for the first variable that makes no sense."""
+    for check in (workload_of, pace_of, check_others, audit.is_loud, check_flags, sizes_of):
+        check(environment)
+    writable(environment, TEXTFILE)
+
+
 def same_path(
     environment: Mapping[str, str], named: str, transport: str | None, current: Mapping[str, str]
 ) -> dict[str, str] | None:
@@ -70,7 +77,8 @@ def same_path(
         named == server and chosen.endswith(f" {server}")
     ):
         return None
-    kept = {name: current[name] for name in ("RGPU_SERVER", "RGPU_PATHS") if name in current}
+    names = ("RGPU_SERVER", "RGPU_PATHS", AGENT, CHOSEN)
+    kept = {name: current[name] for name in names if name in current}
     return {**environment, **kept}
 
 

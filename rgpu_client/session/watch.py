@@ -27,6 +27,7 @@ from rgpu_client.session import audit
 from rgpu_client.session.detach import add_agent_options, own_folder
 from rgpu_client.session.watching import (
     MOVES,
+    TEXTFILE,
     Action,
     Ask,
     Measure,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from netprobe.prober import Measurement
 
-TEXTFILE = "RGPU_AGENT_TEXTFILE"
 _MAX_MESSAGE = 4096
 _MAX_SESSIONS = 256
 _CREDENTIALS = struct.Struct("3i")

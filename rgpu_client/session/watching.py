@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from netprobe.cost import MIXED, Workload, profile
+from rgpu_client.variables import flag
 from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PACE = "RGPU_AGENT_SECONDS"
 MOVES = "RGPU_MOVE"
+TEXTFILE = "RGPU_AGENT_TEXTFILE"
 _LEAST_PACE, _MOST_PACE = 0.1, 86400.0
 # Fewer in a while than this say nothing about what the program is.
 _LEAST_WORK = 20.0
@@ -56,12 +58,7 @@ def pace_of(environment: Mapping[str, str]) -> Pace:
 
 def may_move(environment: Mapping[str, str]) -> bool:
     """True if running sessions may be told to move: RGPU_MOVE is not 0; UsageError."""
-    text = environment.get(MOVES, "")
-    if text not in ("", "0", "1"):
-        raise UsageError(
-            f"{MOVES} is 0 to leave running sessions on their path, else 1, not {text!r}"
-        )
-    return text != "0"
+    return flag(environment, MOVES) is not False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 #include "rgpu_client/shim/session.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +33,9 @@ bool WishesCompression(const Settings& settings) {
   std::string why;
   if (!settings.compression) return false;
   if (transport::zip::LoadZstd(&why) != nullptr) return true;
-  base::Log(base::Level::kInfo, "nothing will be compressed: %s", why.c_str());
+  const bool named = getenv("RGPU_LIBZSTD") != nullptr;  // who names a library means that one
+  base::Log(named ? base::Level::kError : base::Level::kInfo, "nothing will be compressed: %s",
+            why.c_str());
   return false;
 }
 

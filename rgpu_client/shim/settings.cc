@@ -13,6 +13,8 @@
 #include "rgpu_client/shim/program.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/transport.h"
+#include "rgpu_common/native/wire/hello.h"
+#include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::shim {
 namespace {
@@ -28,23 +30,53 @@ std::string HostName() {
   return name.data();
 }
 
+std::string Trimmed(std::string text) {
+  constexpr const char* kBlank = " \t\r\n";
+  text.erase(0, text.find_first_not_of(kBlank));
+  text.erase(text.find_last_not_of(kBlank) + 1);
+  return text;
+}
+
 // A token file holds one line, which an editor may have ended otherwise.
-void ReadTokenFile(Settings* s, const std::string& path) {
+std::string ReadTokenFile(Settings* s, const std::string& path) {
   const std::string name = "the token file " + path + " (RGPU_TOKEN_FILE) ";
+  std::string token;
   errno = 0;
   std::ifstream file(path);
-  if (!std::getline(file, s->token) && errno != 0) {
+  if (!std::getline(file, token) && errno != 0) {
     s->error = name + "cannot be read: " + strerror(errno);
-    return;
+    return token;
   }
-  constexpr const char* kBlank = " \t\r\n";
-  s->token.erase(0, s->token.find_first_not_of(kBlank));
-  s->token.erase(s->token.find_last_not_of(kBlank) + 1);
-  if (s->token.empty()) s->error = name + "holds no token in its first line";
+  token = Trimmed(token);
+  if (token.empty()) s->error = name + "holds no token in its first line";
+  return token;
+}
+
+void ReadToken(Settings* s) {
+  s->token = Get("RGPU_TOKEN");
+  const std::string path = Get("RGPU_TOKEN_FILE");
+  if (path.empty()) return;
+  const std::string written = ReadTokenFile(s, path);
+  if (s->error.empty() && !s->token.empty() && Trimmed(s->token) != written) {
+    s->error = "RGPU_TOKEN and the token file " + path +
+               " (RGPU_TOKEN_FILE) hold different tokens: unset the variable that is wrong";
+  }
+  s->token = written;
 }
 
 void Complain(Settings* s, const char* name, const std::string& value, const char* form) {
   if (s->error.empty()) s->error = std::string(name) + "=" + value + " is not " + form;
+}
+
+// Cut or cleaned, a name would be another lease's, or another tenant's.
+std::string ReadName(Settings* s, const char* name) {
+  std::string value = Get(name);
+  if (value != wire::CleanText(value, wire::kMaxNameBytes)) {
+    const std::string form =
+        "1 to " + std::to_string(wire::kMaxNameBytes) + " printable characters";
+    Complain(s, name, wire::CleanText(value, 80), form.c_str());
+  }
+  return value;
 }
 
 void ReadSizes(Settings* s) {
@@ -134,16 +166,13 @@ void ReadDevice(Settings* s) {
 Settings ReadSettings() {
   Settings s;
   s.server = Get("RGPU_SERVER");
-  s.lease_key = Get("RGPU_LEASE");
-  s.tenant = Get("RGPU_TENANT");
+  s.lease_key = ReadName(&s, "RGPU_LEASE");
+  s.tenant = ReadName(&s, "RGPU_TENANT");
   s.container = HostName();
   s.program = OwnProgramName();
   s.has_visible_devices = getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   s.visible_devices = Get("CUDA_VISIBLE_DEVICES");
-  s.token = Get("RGPU_TOKEN");
-  if (const std::string path = Get("RGPU_TOKEN_FILE"); s.token.empty() && !path.empty()) {
-    ReadTokenFile(&s, path);
-  }
+  ReadToken(&s);
   ReadSizes(&s);
   ReadWishes(&s);
   ReadDevice(&s);

@@ -140,8 +140,8 @@ def check_as_asked(held: Lease, wish: Wish, device: Device) -> None:
     raise RefusedError(
         Code.LEASE_TOO_SMALL,
         f"lease {held.key} has a {name} of {has} and {asked} was asked for: it {why}; leave the "
-        f"{name} out, change the lease with `rgpu lease resize {held.id}`, or use another lease "
-        "key",
+        f"{name} out, change the lease with `rgpu lease resize {held.id} "
+        f"--{name.removeprefix('share ')} {asked.replace(' ', '')}`, or use another lease key",
     )
 
 

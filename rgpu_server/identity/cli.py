@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from rgpu_common.command import OK, Command
 from rgpu_common.config import read_toml
 from rgpu_common.errors import RgpuError, UsageError
-from rgpu_server.identity.tokens import changing, make_token, read_tokens
+from rgpu_common.units import counted
+from rgpu_server.identity.tokens import changing, default_tokens_file, make_token, read_tokens
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +45,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
             type=Path,
             metavar="FILE",
             help="the server's tokens file (default: /etc/rgpu/tokens.toml for root, else "
-            "~/.config/rgpu/tokens.toml)",
+            "~/.config/rgpu/tokens.toml, which a server of this user reads unasked if other "
+            "machines can reach it)",
         )
         verb.add_argument("--config", type=Path, metavar="FILE", help="or its configuration file")
 
@@ -66,9 +68,7 @@ def _path(arguments: argparse.Namespace) -> Path:
         if not written:
             raise UsageError(f"{arguments.config} names no tokens file: set identity.tokens")
         return Path(written).expanduser().absolute()
-    if os.geteuid() == 0:
-        return Path("/etc/rgpu/tokens.toml")
-    return Path("~/.config/rgpu/tokens.toml").expanduser()
+    return default_tokens_file()
 
 
 def _new(path: Path, arguments: argparse.Namespace) -> int:
@@ -83,7 +83,19 @@ def _new(path: Path, arguments: argparse.Namespace) -> int:
         print(token, flush=True)
     where = f"it is in {arguments.file}" if arguments.file is not None else "it is not shown again"
     print(f"rgpu: token {row.id} of tenant {row.tenant!r}, in {path}; {where}", file=sys.stderr)
+    print(_next_steps(path, arguments), file=sys.stderr)
     return OK
+
+
+def _next_steps(path: Path, arguments: argparse.Namespace) -> str:
+    """Which server takes the token, and how a client shows it."""
+    named = arguments.config
+    option = f"--tokens {path}" if named is None else f"--config {named}"
+    unasked = " (or without the option)" if path == default_tokens_file() else ""
+    return (
+        f"rgpu: the server takes it: rgpu serve --listen 0.0.0.0:7700 {option}{unasked}\n"
+        "rgpu: the client shows it: put it into a file there and set RGPU_TOKEN_FILE=FILE"
+    )
 
 
 def _write_secret(path: Path, token: str) -> None:
@@ -113,7 +125,8 @@ def _list(path: Path, as_json: bool) -> int:
         return OK
     for row in rows:
         print(f"{row.id}  {_day(row.made)}  {_end(row):<24}  {row.tenant}")
-    print(f"{len(rows)} tokens in {path}", file=sys.stderr)
+    missing = "" if path.exists() else ", which is not there"
+    print(f"{counted(len(rows), 'token')} in {path}{missing}", file=sys.stderr)
     return OK
 
 

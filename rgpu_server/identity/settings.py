@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import ConfigError, UsageError
 from rgpu_server.core.identity import IdentityRules, Require
-from rgpu_server.identity.tokens import check_tenant
+from rgpu_server.identity.tokens import check_tenant, default_tokens_file
 
 if TYPE_CHECKING:
     from rgpu_common.config import Table
@@ -113,6 +113,16 @@ def identity_of(table: Table, tokens: str | None) -> Identity:
     )
     table.done()
     return identity
+
+
+def with_default_tokens(identity: Identity, tls: Tls) -> Identity:
+    """Returns `identity` with the tokens file that `rgpu token` writes, where neither a tokens file
+    nor certificates say who clients are and that file is there.
+    """
+    file = default_tokens_file()
+    if identity.tokens or tls.client_ca or not file.is_file():
+        return identity
+    return replace(identity, tokens=str(file))
 
 
 def _absolute(path: str) -> str:

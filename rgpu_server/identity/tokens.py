@@ -14,6 +14,7 @@ import secrets
 import stat
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common.config import read_toml
@@ -21,7 +22,6 @@ from rgpu_common.errors import ConfigError, RgpuError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 log = logging.getLogger("rgpu.identity")
 
@@ -50,6 +50,15 @@ class TokenRow:
     digest: bytes = field(repr=False)
     made: float
     expires: float | None = None
+
+
+def default_tokens_file() -> Path:
+    """Returns the file that `rgpu token` writes, and a server of this user reads, where none is
+    named.
+    """
+    if os.geteuid() == 0:
+        return Path("/etc/rgpu/tokens.toml")
+    return Path("~/.config/rgpu/tokens.toml").expanduser()
 
 
 def make_token(tenant: str, now: float, expires: float | None = None) -> tuple[str, TokenRow]:
@@ -181,6 +190,16 @@ class Tokens:
         except OSError:
             return ()
         return facts.st_ino, facts.st_mtime_ns, facts.st_size, facts.st_mode
+
+
+def existing_tokens(path: Path) -> Tokens:
+    """Returns the tokens of a server; ConfigError if the file is not there or makes no sense."""
+    if not path.exists():
+        raise ConfigError(
+            f"there is no tokens file {path}: `rgpu token new TENANT --tokens {path}` makes one"
+        )
+    log.info("clients on other machines show a token of %s", path)
+    return Tokens(path)
 
 
 def _by_id(rows: list[TokenRow]) -> dict[str, TokenRow]:

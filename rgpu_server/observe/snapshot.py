@@ -146,7 +146,7 @@ class Observer:
     def session_transports(self) -> Counter[str]:
         """Returns how many sessions came over each transport."""
         visitors = (self.conductor.desk.get(s.id) for s in self.conductor.node.sessions)
-        return Counter(v.caller.transport for v in visitors if v is not None)
+        return Counter(v.transport for v in visitors if v is not None)
 
     def _device(self, ordinal: int, leases: list[LeaseView]) -> DeviceView:
         here = [view for view in leases if view.lease.device == ordinal]
@@ -176,7 +176,7 @@ class Observer:
             program=visitor.hello.program,
             client_pid=visitor.hello.pid,
             peer=visitor.peer,
-            transport=visitor.caller.transport,
+            transport=visitor.transport,
             worker_pid=worker.pid if worker is not None else 0,
             age_seconds=conductor.clock.now() - session.opened_at,
             compiling=page.compiling(session.slot),

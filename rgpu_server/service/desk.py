@@ -49,7 +49,8 @@ _SERVER_FAULTS = (Code.NO_WORKER,)
 class Visitor:
     """A client that said HELLO, until its session is over.
 
-    connection: its command lane, here only until the worker has taken it over.
+    connection: its command lane, here only until the worker has taken it over.  shares_memory: its
+    commands go through a ring in memory that client and worker share; a wish until it is open.
     """
 
     session: int
@@ -62,10 +63,16 @@ class Visitor:
     attached: bool = False
     handed_over: bool = False
     watched: bool = False
+    shares_memory: bool = False
 
     @property
     def peer(self) -> str:
         return self.caller.peer
+
+    @property
+    def transport(self) -> str:
+        """What its commands go over: that of the connection, or shared memory beside it."""
+        return "shm" if self.shares_memory else self.caller.transport
 
 
 class Desk:
@@ -142,6 +149,7 @@ class Desk:
             return
         session = next(self._numbers)
         visitor = Visitor(session, hello, head, caller, tenant, connection)
+        visitor.shares_memory = caller.transport == "unix" and (WishKey.SHM, 1) in hello.wishes
         self._take(visitor, connection, wish, proved)
 
     def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish, proved: bool) -> None:
@@ -225,9 +233,14 @@ class Desk:
         self._unwatch(visitor)
         visitor.handed_over = True
 
-    def opened(self, session: int) -> None:
-        """The worker has welcomed or refused its client: our copy of the connection is closed."""
+    def opened(self, session: int, shares_memory: bool | None = None) -> None:
+        """The worker has welcomed or refused its client: our copy of the connection is closed.
+
+        shares_memory: what came of a wish to share memory; None: nothing is said of that.
+        """
         visitor = self._visitors.get(session)
+        if visitor is not None and shares_memory is not None:
+            visitor.shares_memory = shares_memory
         if visitor is not None and visitor.connection is not None:
             self._unwatch(visitor)
             visitor.connection.close()

@@ -81,6 +81,10 @@ class StateFolder:
         os.close(self.lock_fd)
 
 
+class InUseError(ServerError):
+    """Another server has the state folder."""
+
+
 def state_path(listen: Sequence[Endpoint]) -> Path:
     """The folder of a server that listens there, where the operator names none."""
     return _base() / _name(listen)
@@ -90,7 +94,8 @@ def open_state(path: Path) -> StateFolder:
     """Makes the folder and takes it; removes those beside it whose servers are gone.
 
     Raises:
-        ServerError: another server uses it, or it cannot be used.
+        InUseError: another server uses it.
+        ServerError: it cannot be used.
     """
     if len(os.fsencode(path)) > _MAX_PATH:
         raise ServerError(f"the state folder's path {path} is too long: name a shorter one with "
@@ -102,7 +107,8 @@ def open_state(path: Path) -> StateFolder:
         if path.parent == _base():
             _sweep(path)
     except OSError as error:
-        raise ServerError(
+        kind = InUseError if isinstance(error, BlockingIOError) else ServerError
+        raise kind(
             f"the state folder {path} cannot be used: {error.strerror or error}; name another one "
             "with --state-dir"
         ) from None

@@ -131,7 +131,9 @@ def test_connect_again_in_a_notebook(server: Server) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    sentence = "this process has opened its session already, so RGPU_MEMORY cannot change any more"
+    sentence = (
+        "this process has opened its session already, so lease, memory cannot change any more"
+    )
     assert done.stdout.startswith(sentence)
 
 

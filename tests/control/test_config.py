@@ -22,6 +22,7 @@ from rgpu_server.config_reader import Overrides, load_config
 from rgpu_server.core.identity import Require
 from rgpu_server.core.model import Amount, Device, TenantPolicy
 from rgpu_server.devices import Inventory, strange_models
+from rgpu_server.identity import settings
 from rgpu_server.identity.settings import Identity
 
 GIB = 1 << 30
@@ -275,7 +276,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ("metrics = 'unix:/x'", "metrics: 'unix:/x' is not HOST:PORT"),
         ("metrics = '0.0.0.0:1'", "0.0.0.0:1 can be reached from other machines"),
         ("listen = ['gpu-node:7700']", "gpu-node:7700 can be reached from other machines"),
-        ("listen = ['0.0.0.0:1']", "name a tokens file (--tokens FILE"),
+        ("listen = ['0.0.0.0:1']", "name another tokens file (--tokens FILE)"),
         ("[identity]\nrequire = 'maybe'", "identity.require is 'maybe', which is not one of"),
         ("[identity]\noperators = ['*']", "identity.operators: a tenant is 1 to 256"),
         ("[identity.users]\nnobody-here = 'a'", "identity.users.nobody-here: this machine has no"),
@@ -293,6 +294,21 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, text: str, sentence
         load(tmp_path, text)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_needs_tokens_reads_the_file_that_rgpu_token_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tokens.toml"
+    monkeypatch.setattr(settings, "default_tokens_file", lambda: file)
+    wide = "listen = ['0.0.0.0:1']\n"
+    with pytest.raises(UsageError, match="`rgpu token new TENANT` writes "):
+        load(tmp_path, wide)
+    file.touch()
+    assert load(tmp_path, wide).identity.tokens == str(file)
+    for text in ("", "insecure = true\n" + wide, f"{wide}[tls]\nclient_ca = '/ca.pem'\n"):
+        assert load(tmp_path, text).identity.tokens == ""
+    assert load(tmp_path, f"{wide}[identity]\ntokens = '/t'\n").identity.tokens == "/t"
 
 
 @pytest.mark.parametrize(

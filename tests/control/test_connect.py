@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
+from helpers.command import run_rgpu
 from helpers.server import Server
+
+import rgpu_client
+from rgpu_client.standing import in_words_of_connect
 
 MIB = 1 << 20
 TRY = """
 def attempt(*arguments, **options):
-    from rgpu_common.errors import RgpuError
     try:
         return rgpu_client.connect(*arguments, **options)
-    except RgpuError as error:
+    except rgpu_client.RgpuError as error:
         print(type(error).__name__, error)
 """
 
@@ -127,7 +131,7 @@ def test_connect_with_other_values_in_a_session_says_restart_the_kernel(server: 
         "attempt(sys.argv[1], memory='32MiB')\n"
     )
     (said,) = python(code, f"tcp:{server.tcp}")
-    assert "has opened its session already, so RGPU_MEMORY cannot change any more" in said
+    assert "has opened its session already, so memory cannot change any more" in said
     assert "restart the kernel" in said
 
 
@@ -145,3 +149,109 @@ def test_connect_can_wait_for_room(server: Server) -> None:
     said = python(code, f"tcp:{server.tcp}")
     assert "(waited for 2" in said[0]
     assert said[1] == str(1024 * MIB)
+
+
+def leases(server: Server) -> dict[str, int]:
+    """The keys of all leases and their memory."""
+    done = run_rgpu("lease", "list", "--json", "--server", server.tcp)
+    found = json.loads(done.stdout)["leases"]
+    return {str(lease["key"]): int(lease["quota"]["memory_bytes"]) for lease in found}
+
+
+@pytest.mark.parametrize("key", [None, "named"])
+def test_a_refused_second_call_leaves_the_first_lease_alone(
+    server: Server, key: str | None
+) -> None:
+    code = (
+        "key = {} if len(sys.argv) < 3 else {'lease': sys.argv[2]}\n"
+        "first = rgpu_client.connect(sys.argv[1], memory='64MiB', **key)\n"
+        "before = dict(os.environ)\n"
+        "attempt(sys.argv[1], memory='9GiB', **key)\n"
+        "attempt('tcp:127.0.0.1:1', **key)\n"
+        "print(os.environ == before, rgpu_client.connect() is first, first.lease, flush=True)\n"
+        "input()\n"
+        "assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\n"
+        "size = ctypes.c_size_t(), ctypes.c_size_t()\n"
+        "print('done')\n"
+    )
+    words = [f"tcp:{server.tcp}", *([key] if key else [])]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import ctypes, os, sys, rgpu_client\n{TRY}{code}", *words],
+        env=clean, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        too_much, nobody, kept = (process.stdout.readline() for _ in range(3))
+        words = kept.split()
+        assert leases(server)[words[2]] == 64 * MIB
+        rest, _ = process.communicate("\n", timeout=60)
+    assert too_much.startswith("NoSessionError a lease of 9 GiB does not fit")
+    assert nobody.startswith("NoSessionError nothing listens at")
+    if key is None:
+        stays = "; the earlier connect() keeps its lease, which rgpu_client.disconnect() ends\n"
+        assert too_much.endswith(stays)
+    assert words[:2] == ["True", "True"]
+    assert rest == "done\n"
+
+
+def test_each_call_stands_alone(server: Server) -> None:
+    code = (
+        "a = rgpu_client.connect(sys.argv[1], memory='16MiB', share=0.25)\n"
+        "b = rgpu_client.connect(sys.argv[1])\n"
+        "print(b.memory_bytes, b.share, a.lease == b.lease)\n"
+        "print(sorted(k for k in os.environ if k in ('RGPU_MEMORY', 'RGPU_SHARE')))\n"
+        "print(rgpu_client.connect() is b, rgpu_client.connect(sys.argv[1]) is b)\n"
+        "os.environ['RGPU_MEMORY'] = '8MiB'\n"
+        "print(rgpu_client.connect(sys.argv[1]).memory_bytes)\n"
+    )
+    said = python(code, f"tcp:{server.tcp}")
+    assert said == [f"{256 * MIB} 0.0 False", "[]", "True True", str(8 * MIB)]
+
+
+def test_disconnect_gives_the_lease_up_until_the_session_is_open(server: Server) -> None:
+    code = (
+        "rgpu_client.disconnect()\n"
+        "os.environ['RGPU_MEMORY'] = '8MiB'\n"
+        "rgpu_client.connect(sys.argv[1], memory='1GiB', tenant='t')\n"
+        "rgpu_client.disconnect()\n"
+        "print({k: v for k, v in os.environ.items() if k.startswith('RGPU_')})\n"
+        "print(rgpu_client.connect(sys.argv[1], memory='1GiB', wait=30).memory_bytes)\n"
+        "assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\n"
+        "try: rgpu_client.disconnect()\n"
+        "except rgpu_client.UsageError as error: print(error)\n"
+    )
+    said = python(code, f"tcp:{server.tcp}")
+    # Which path was chosen is noted for programs that this process starts.
+    assert said[0].startswith("{'RGPU_MEMORY': '8MiB'")
+    assert "RGPU_SERVER" not in said[0]
+    assert said[1] == str(1024 * MIB)
+    assert "has opened its session already, which lasts until the process ends" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("'tcp:127.0.0.1:1', memory='lots'", "UsageError memory: 'lots' is not a number of bytes"),
+        ("'a b'", "UsageError server: 'a b' is not an address"),
+        ("7700", "UsageError server: 7700 is not a text"),
+        ("share=2", "UsageError share: '2' is not a share"),
+        ("device=-1", "UsageError device: '-1' is not a device"),
+        ("policy='greedy'", "UsageError policy: 'greedy' is not a policy"),
+        ("'tcp:127.0.0.1:1'", "or correct the address (the argument server)"),
+        ("'tcp:127.0.0.1:1', transport='shm'", "the argument transport names shm"),
+        ("transport='pigeon'", "UsageError there is no transport 'pigeon'"),
+        ("sys.argv[1], policy='fixed'", "a share: it is the limit as well; give one with the ar"),
+    ],
+)
+def test_errors_name_the_arguments_of_connect(server: Server, call: str, sentence: str) -> None:
+    (said,) = python(f"attempt({call})\n", f"tcp:{server.tcp}")
+    assert sentence in said
+    assert " --" not in said.replace("'rgpu serve --listen", "")
+    assert "RGPU_" not in said
+
+
+def test_commands_that_a_sentence_quotes_stay_as_they_are() -> None:
+    error = rgpu_client.UsageError("`rgpu run --memory SIZE` has --memory or RGPU_MEMORY, --wait")
+    said = in_words_of_connect(error)
+    assert isinstance(said, rgpu_client.UsageError)
+    assert str(said) == "`rgpu run --memory SIZE` has the argument memory, --wait"

@@ -31,6 +31,10 @@ def test_two_programs_in_two_leases_one_of_which_asks_for_too_much() -> None:
     assert "3 of 3 right" in rows["calculate"]
     assert "2 of 2 right" in rows["overfill"]
     assert "NOT as expected" not in done.stdout
+    *_, serve, run, top = done.stdout.splitlines()
+    assert serve.startswith("  rgpu serve ")
+    assert run.startswith("  rgpu run --memory 1GiB -- python ")
+    assert top.startswith("  rgpu top ")
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

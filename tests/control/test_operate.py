@@ -129,6 +129,10 @@ def test_policy_priority_and_weight_travel_from_the_library(server: Server) -> N
         ({"RGPU_POLICY": "greedy"}, 1, "RGPU_POLICY=greedy is not fixed, burst"),
         ({"RGPU_PRIORITY": "high"}, 1, "RGPU_PRIORITY=high is not a number from 0 to 100"),
         ({"RGPU_WEIGHT": "0"}, 1, "RGPU_WEIGHT=0 is not a number from 1 to 1000"),
+        ({"RGPU_RESUME": "maybe"}, 1, "RGPU_RESUME=maybe is not 0 or 1"),
+        ({"RGPU_COMPRESSION": "zstd"}, 1, "RGPU_COMPRESSION=zstd is not 0 or 1"),
+        ({"RGPU_TENANT": "x" * 257}, 1, "x is not 1 to 256 printable characters"),
+        ({"RGPU_TENANT": "a\nb"}, 1, "RGPU_TENANT=a?b is not 1 to 256 printable characters"),
         ({"RGPU_POLICY": "fixed"}, 46, "the policy fixed needs a share"),
         ({"RGPU_PRIORITY": "50"}, 46, "a priority of at most 0 and asked for is 50"),
         ({"RGPU_TENANT": "bob", "RGPU_DEVICE": "0"}, 46, "device 0 is in 'public'"),
@@ -141,6 +145,18 @@ def test_what_the_library_is_refused(
     code, output, errors = clients.run(server.tcp, source, RGPU_LEASE="wrong", **variables)
     assert (code, output.strip()) == (0, str(result)), errors
     assert text in errors
+
+
+def test_two_different_tokens_are_refused_by_the_library(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("in-the-file\n")
+    source = "try:\n    cuda.open()\nexcept CudaError as error:\n    print(error.result)"
+    both = {"RGPU_TOKEN": "in-the-variable", "RGPU_TOKEN_FILE": str(file)}
+    code, output, errors = clients.run(server.tcp, source, **both)
+    assert (code, output.strip()) == (0, "1"), errors
+    assert f"RGPU_TOKEN and the token file {file} (RGPU_TOKEN_FILE) hold different tokens" in errors
+    assert "in-the" not in errors
+    assert clients.run(server.tcp, source, **{**both, "RGPU_TOKEN": "in-the-file"})[0] == 0
 
 
 # Devices
@@ -176,7 +192,7 @@ def test_the_life_of_a_lease(server: Server) -> None:
     assert listed(server, "life")["state"] == "LEASE_STATE_PAUSED"
     assert "goes on" in rgpu(server, "lease", "resume", "life")
     lease_id = str(listed(server, "life")["lease_id"])
-    assert "was revoked; 0 sessions" in rgpu(server, "lease", "revoke", lease_id)
+    assert "was revoked, and 0 sessions with it" in rgpu(server, "lease", "revoke", lease_id)
     assert "there is no lease 'life'" in rgpu(server, "lease", "pause", "life", status=1)
 
 
@@ -187,6 +203,7 @@ def test_the_life_of_a_lease(server: Server) -> None:
         (("grant", "nought", "--share", "0%"), "--policy best-effort"),
         (("grant", "nought", "--ttl", "0"), "leave it out"),
         (("resize", "nought", "--limit", "0%"), "`rgpu lease pause`"),
+        (("resize", "nought", "--kill"), "say what to change: --memory, --share"),
     ],
 )
 def test_nothing_at_all_is_refused(server: Server, words: tuple[str, ...], remedy: str) -> None:
@@ -265,7 +282,7 @@ def test_kill_ends_a_program_that_holds_too_much(server: Server) -> None:
     assert client.stdout.readline() == "open\n"
     said = rgpu(server, "lease", "resize", "big", "--memory", "16MiB", "--kill")
     output, errors = client.communicate("go\n", timeout=60)
-    assert "; 1 sessions ended" in said
+    assert "; 1 session ended" in said
     assert output.strip() == "46", errors
     assert "was made smaller than what it held" in errors
 

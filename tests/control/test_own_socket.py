@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
-from helpers.command import rgpu_command
+from helpers.command import rgpu_command, run_rgpu
 from helpers.waiting import wait_until
 
 from rgpu_common.unix import answers, bind_unix
@@ -112,3 +112,33 @@ def test_a_folder_that_cannot_be_written_to_is_gone_without(
     assert open_own_socket(tmp_path / "none" / "rgpu-1.sock", tmp_path) is None
     assert "--no-socket does without" in caplog.text
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("state", ["one", "other"])
+def test_a_second_server_at_a_port_is_told_who_has_it(
+    host: str, state: str, tmp_path: Path
+) -> None:
+    with serving("--state-dir", str(tmp_path / "one")) as (_, ready):
+        port = int(ready[2])
+        done = run_rgpu(
+            "serve", "--listen", f"{host}:{port}", "--device", "emulated:256MiB", "--insecure",
+            "--state-dir", str(tmp_path / state),
+        )  # fmt: skip
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == (
+        f"rgpu: the port of {host}:{port} is in use by another rgpu server (`rgpu devices --server "
+        f"127.0.0.1:{port}` shows what it serves): use that one, end it, or name another port: "
+        f"--listen {host}:{port + 1}"
+    )
+
+
+def test_two_servers_with_one_state_folder_and_two_ports(tmp_path: Path) -> None:
+    with serving("--state-dir", str(tmp_path / "state")):
+        done = run_rgpu(
+            "serve", "--listen", "127.0.0.1:0", "--device", "emulated:256MiB",
+            "--state-dir", str(tmp_path / "state"),
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "another server uses it; name another one with --state-dir" in done.stderr

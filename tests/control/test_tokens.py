@@ -11,6 +11,7 @@ import pytest
 from rgpu_common.command import main
 from rgpu_common.credentials import call_metadata, configured_token
 from rgpu_common.errors import ConfigError, UsageError
+from rgpu_server.identity import cli
 from rgpu_server.identity.tokens import Tokens, changing, make_token, read_tokens, write_tokens
 
 NOW = 1_800_000_000.0
@@ -39,6 +40,19 @@ def test_a_token_is_printed_once_and_only_its_hash_kept(
     assert row is not None
     assert row.tenant == 'team "A" \u00e4'
     assert repr(row.digest) not in repr(row)
+
+
+def test_a_new_token_says_which_server_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tokens.toml"
+    assert command(path, "new", "alice") == 0
+    said = capsys.readouterr().err
+    assert f"rgpu serve --listen 0.0.0.0:7700 --tokens {path}\n" in said
+    assert "put it into a file there and set RGPU_TOKEN_FILE=FILE" in said
+    monkeypatch.setattr(cli, "default_tokens_file", lambda: path)
+    assert main(["token", "new", "alice"]) == 0
+    assert f" --tokens {path} (or without the option)\n" in capsys.readouterr().err
 
 
 def test_a_token_goes_to_a_file_that_was_not_there(
@@ -154,7 +168,10 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
 def test_the_clients_token(tmp_path: Path) -> None:
     file = tmp_path / "t"
     file.write_text("secret\r\n")
-    assert configured_token({"RGPU_TOKEN": "first", "RGPU_TOKEN_FILE": str(file)}) == "first"
+    assert configured_token({"RGPU_TOKEN": "secret ", "RGPU_TOKEN_FILE": str(file)}) == "secret"
+    with pytest.raises(UsageError, match="hold different tokens: unset the variable") as two:
+        configured_token({"RGPU_TOKEN": "first", "RGPU_TOKEN_FILE": str(file)})
+    assert "first" not in str(two.value)
     assert configured_token({"RGPU_TOKEN_FILE": str(file)}) == "secret"
     assert configured_token({}) == ""
     assert call_metadata({}) == ()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
-from helpers.command import rgpu_command
+from helpers.command import rgpu_command, run_rgpu
 from helpers.server import Server
 
 from rgpu_common.variables import KNOWN, meant_by, misspelt
@@ -74,6 +74,12 @@ def test_run_connect_and_serve_say_a_misspelt_variable_once() -> None:
             )  # fmt: skip
             lines = io.StringIO(ended.stderr).readlines()
             assert sum(line.startswith(sentence) for line in lines) == 1, ended.stderr
+
+
+def test_an_address_of_the_environment_that_is_none_is_named() -> None:
+    done = run_rgpu("ps", RGPU_SERVER="a:b")
+    assert done.returncode == 2
+    assert done.stderr.startswith("rgpu: RGPU_SERVER: 'a:b' is not an address")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

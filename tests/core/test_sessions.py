@@ -110,7 +110,7 @@ def test_a_session_may_not_ask_for_another_size_than_a_lease_in_use(memory: int)
         Code.LEASE_TOO_SMALL,
         f"lease 'container:box' of tenant 'alice' has a memory of 2 GiB and {memory} GiB was asked "
         "for: it is in use with that; leave the memory out, change the lease with `rgpu lease "
-        "resize lease-1`, or use another lease key",
+        f"resize lease-1 --memory {memory}GiB`, or use another lease key",
     )
 
 

@@ -111,10 +111,14 @@ TEST(base, large_copies_are_whole) {
 TEST(base, what_is_no_level_is_said) {
   setenv("RGPU_LOG", "loud", 1);
   CHECK(LogLevelFault().starts_with("RGPU_LOG=loud is not off, error, info or debug"));
-  for (const char* level : {"", "off", "error", "info", "debug"}) {
+  for (const char* level : {"", "off", "error", "info", "debug", "Info"}) {
     setenv("RGPU_LOG", level, 1);
     CHECK(LogLevelFault().empty());
   }
+  setenv("RGPU_LOG", "DEBUG", 1);
+  SetLogLevelFromEnvironment();
+  CHECK(LogOn(Level::kDebug));
+  SetLogLevel(Level::kError);
   unsetenv("RGPU_LOG");
   CHECK(LogLevelFault().empty());
 }

@@ -115,6 +115,10 @@ def test_what_cannot_be_is_a_sentence(server: Server, environment: dict[str, str
         ("RGPU_WORKLOAD", "everything"), ("RGPU_MOVE", "no"), ("RGPU_AGENT_SECONDS", "often"),
         ("RGPU_AGENT_SECONDS", "nan"), ("RGPU_AGENT_SECONDS", "0"), ("RGPU_LOG", "loud"),
         ("RGPU_PATHS", "pigeon"), ("RGPU_PATHS", "tcp:a:1,tcp:b:2"), ("RGPU_PATHS", "grpc:a:1"),
+        ("RGPU_RESUME", "maybe"), ("RGPU_COMPRESSION", "zstd"), ("RGPU_HIDE_NVJITLINK", "yes"),
+        ("RGPU_AGENT_TEXTFILE", "/nowhere/rgpu.prom"), ("RGPU_LEASE", "x" * 257),
+        ("RGPU_TENANT", "a\tb"), ("RGPU_MEMORY", "0"), ("RGPU_SHARE", "0"), ("RGPU_LIMIT", "0"),
+        ("RGPU_PRIORITY", "101"), ("RGPU_WEIGHT", "0"), ("RGPU_DEVICE", "99999999999"),
         ("RGPU_PATHS", "tpc:a:1"), ("RGPU_PATHS", "a:1;unix:b"), ("RGPU_PATHS", "tcp:a"),
     ],
 )  # fmt: skip
@@ -124,7 +128,7 @@ def test_a_variable_that_makes_no_sense_is_a_sentence(
     done = rgpu(environment, "run", "--server", "tcp:127.0.0.1:1", "--", "true", **{name: value})
     assert done.returncode == 2
     assert name in done.stderr
-    assert value.rpartition(";")[2] in done.stderr
+    assert value.rpartition(";")[2].replace("\t", "\\t") in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -136,6 +140,11 @@ def test_connect_refuses_what_makes_no_sense(environment: dict[str, str]) -> Non
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert f"UsageError: {name}" in done.stderr
+
+
+def test_the_level_of_the_log_is_the_same_in_capitals(environment: dict[str, str]) -> None:
+    done = rgpu(environment, "run", "--server", "tcp:127.0.0.1:1", "--", "true", RGPU_LOG="INFO")
+    assert done.stderr.startswith("rgpu path: tcp:127.0.0.1:1: it was named so\n")
 
 
 def test_what_makes_sense_is_passed_on(environment: dict[str, str]) -> None:
@@ -393,7 +402,7 @@ def test_netprobe_alone(listen: Listen, environment: dict[str, str]) -> None:
         (("run", "127.0.0.1:1"), 1, "without a server use `netprobe listen` there"),
         (("run", "no.such.host.invalid:7700"), 1, "name service"),
         (("run", "tcp:a:1", "--seconds", "nan"), 2, "nan seconds make no sense"),
-        (("run", "tcp:a:1", "--bytes", "25%"), 2, "too little to measure"),
+        (("run", "tcp:a:1", "--bytes", "25%"), 2, "'25%' is not a number of bytes"),
         (("run", "tcp:a:1", "--watch", "inf"), 2, "--watch measures every"),
         (("run", "tcp:127.0.0.1:1", "--watch", "0"), 2, "--watch measures every"),
         ((), 2, "required"),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import pki
+from helpers import clients, pki
 from helpers.agent import GRPC, Agent
 from helpers.proxy import CuttingProxy
 from helpers.server import Server
@@ -119,9 +119,18 @@ def test_nothing_is_compressed_that_was_not_wished(server: Server, tmp_path: Pat
 
 
 def test_without_the_library_nothing_is_compressed(server: Server, tmp_path: Path) -> None:
-    missing = {"RGPU_LIBZSTD": "/no/such/file"}
+    missing = {"RGPU_LIBZSTD": "/no/such/file", "RGPU_LOG": "off"}
     found = traced(server.tcp, SPARSE.format(mib=2), tmp_path / "trace", **missing)
     assert found == (0, 0, 0, 0)
+
+
+def test_a_library_that_was_named_and_cannot_be_loaded_is_said(server: Server) -> None:
+    wishes = {"RGPU_COMPRESSION": "1", "RGPU_LIBZSTD": "/no/such/file"}
+    code, _, errors = clients.run(server.tcp, "cuda.open()", **wishes)
+    assert code == 0
+    sentence = "rgpu shim: nothing will be compressed: zstd 1.4 or later cannot be loaded (/no/such"
+    assert errors.startswith(sentence)
+    assert errors.count("\n") == 1
 
 
 def test_a_server_may_refuse(tmp_path: Path) -> None:

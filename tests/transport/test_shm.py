@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.command import run_rgpu
 from helpers.server import Server
 from helpers.waiting import wait_until
 from observe import page
@@ -434,6 +436,18 @@ def test_a_wish_that_comes_over_a_network_is_counted(server: Server) -> None:
         assert header.opcode == Handshake.WELCOME
         assert decode_welcome(exactly(client, header.payload_bytes)).grants == ()
         wait_until(lambda: fallbacks(server, "not_local") == before + 1)
+
+
+@pytest.mark.parametrize("transport", ["shm", "unix"])
+def test_ps_says_over_what_a_session_goes(server: Server, transport: str) -> None:
+    holder = clients.start(server.address(transport), "cuda.open(); print(flush=True); input()")
+    try:
+        clients_line = holder.stdout.readline() if holder.stdout is not None else ""
+        assert clients_line == "\n"
+        sessions = json.loads(run_rgpu("ps", "--json", "--server", server.tcp).stdout)["sessions"]
+        assert [s["transport"] for s in sessions if s["client_pid"] == holder.pid] == [transport]
+    finally:
+        holder.communicate("\n", timeout=60)
 
 
 def test_copies_are_counted_whichever_way_they_go(server: Server) -> None:

@@ -9,7 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <string_view>
+#include <string>
 
 namespace rgpu::base {
 namespace {
@@ -17,9 +17,14 @@ namespace {
 std::atomic<const char*> log_name{"common"};
 std::atomic<int> log_level{0};
 
-std::string_view Asked() {
+// In lower case.
+std::string Asked() {
   const char* value = std::getenv("RGPU_LOG");
-  return value == nullptr ? std::string_view() : std::string_view(value);
+  std::string text = value == nullptr ? "" : value;
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
 }
 
 }  // namespace
@@ -28,7 +33,7 @@ void SetLogName(const char* name) { log_name = name; }
 void SetLogLevel(Level level) { log_level = static_cast<int>(level); }
 
 void SetLogLevelFromEnvironment() {
-  const std::string_view text = Asked();
+  const std::string text = Asked();
   SetLogLevel(text == "debug"  ? Level::kDebug
               : text == "info" ? Level::kInfo
               : text == "off"  ? Level::kOff
@@ -36,11 +41,11 @@ void SetLogLevelFromEnvironment() {
 }
 
 std::string LogLevelFault() {
-  const std::string_view text = Asked();
+  const std::string text = Asked();
   if (text.empty() || text == "off" || text == "error" || text == "info" || text == "debug") {
     return {};
   }
-  return "RGPU_LOG=" + std::string(text) +
+  return "RGPU_LOG=" + std::string(std::getenv("RGPU_LOG")) +
          " is not off, error, info or debug: it is passed over, and only errors are logged";
 }
 

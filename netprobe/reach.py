@@ -1,0 +1,60 @@
+"""Whether the client's UCX survives what listens at an address.
+
+UCX 1.13 ends its process when something that does not speak UCX answers, for instance the TCP port
+of a server, and its API has no way to find that out before.  So a process of its own tries first.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import resource
+import subprocess
+import sys
+
+from netprobe.choice import scheme_of
+from netprobe.native import Line
+from rgpu_common.errors import RgpuError, ServerError
+
+_TRY_SECONDS = 5.0
+# Beside the time for the try: until Python runs and UCX is loaded.
+_START_SECONDS = 10.0
+_MAIN = "import sys; from netprobe.reach import try_to_reach; try_to_reach(sys.argv[1])"
+
+
+@functools.cache
+def check_reach(uri: str) -> None:
+    """Returns at once unless `uri` is `ucx:`.  What else may be wrong there is left to whoever
+    connects.
+
+    Raises:
+        ServerError: to connect there would end this process.
+    """
+    if scheme_of(uri) != "ucx":
+        return
+    # UCX would show a trace of its stack, or wait for a debugger.
+    environment = {**os.environ, "UCX_HANDLE_ERRORS": "none"}
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", _MAIN, uri], env=environment, cwd="/", check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=_TRY_SECONDS + _START_SECONDS,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if ended.returncode < 0:
+        raise ServerError(
+            f"what listens at {uri} does not speak UCX (its answer ended the process that tried): "
+            "name the server's ucx: address, or leave ucx: out for its TCP port (--server or "
+            "RGPU_SERVER)"
+        )
+
+
+def try_to_reach(uri: str) -> None:
+    """Connects as a probe does.  Only a death is of interest: it is the process's exit status."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with Line(uri, _TRY_SECONDS):
+            pass
+    except RgpuError:
+        pass

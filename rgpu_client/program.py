@@ -1,0 +1,69 @@
+"""The program that a command is to start: where it is, or why it cannot be executed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from rgpu_common.errors import NOT_STARTED, NoProgramError, ProgramError, RgpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def before_start() -> Iterator[None]:
+    """Whatever fails here ends the command with 125, if it has no exit code of its own: the program
+    was never started.
+    """
+    try:
+        yield
+    except RgpuError as error:
+        if error.exit_code == RgpuError.exit_code:
+            error.exit_code = NOT_STARTED
+        raise
+
+
+def find_program(name: str) -> str:
+    """Returns the path of the program that a shell would execute.
+
+    Raises:
+        NoProgramError: there is none of this name.
+        ProgramError: it is not executable.
+    """
+    found = shutil.which(name)
+    if found is not None:
+        return found
+    if "/" not in name:
+        raise NoProgramError(f"there is no program {name!r} on the PATH{_hint(name)}")
+    if not os.path.exists(name):
+        raise NoProgramError(f"there is no file {name!r}")
+    if os.path.isdir(name):
+        raise ProgramError(f"{name!r} is a folder, not a program")
+    raise ProgramError(
+        f"{name!r} is not executable: `chmod +x` it, or name its interpreter before it"
+        + (f": python {name}" if name.endswith(".py") else "")
+    )
+
+
+def _hint(name: str) -> str:
+    if name.endswith(".py"):
+        return f"; a Python program is run as: python {name}"
+    return f"; the file here is ./{name}" if os.path.isfile(name) else ""
+
+
+def cannot_start(path: str, error: OSError) -> ProgramError:
+    """Returns the error for a program that the system did not execute."""
+    if error.errno == errno.ENOENT:
+        return NoProgramError(
+            f"{path} cannot be started: the interpreter that it names (in its first line, of a "
+            "script) is not there"
+        )
+    reason = error.strerror or str(error)
+    if error.errno == errno.ENOEXEC:
+        reason += "; a script's first line names its interpreter (#!/bin/sh), or you name it "
+        reason += f"before the script: sh {path}"
+    return ProgramError(f"{path} cannot be started: {reason}")

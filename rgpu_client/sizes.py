@@ -1,0 +1,114 @@
+"""What is asked of a lease, read from `RGPU_*` variables: each value and what it may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rgpu_client.variables import variable
+from rgpu_common.errors import UsageError
+from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy, parse_policy
+from rgpu_common.units import Memory, parse_memory, parse_share
+from rgpu_common.wire.handshake import MAX_NAME_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# As the driver library has it.
+_MAX_ORDINAL = 1023
+_LEAVE_OUT = "leave it out for the server's default"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a run asks for.  None, 0 and "" leave it to the server.
+
+    memory: as asked for.  share_ppm, limit_ppm: guaranteed part of the device and its cap.  key:
+    names the lease.
+    """
+
+    memory: Memory = field(default_factory=Memory)
+    device: int | None = None
+    share_ppm: int = 0
+    limit_ppm: int = 0
+    policy: SharePolicy | None = None
+    priority: int | None = None
+    weight: int | None = None
+    tenant: str = ""
+    key: str = ""
+
+
+def sizes_of(environment: Mapping[str, str]) -> Sizes:
+    """Returns what the variables ask for; UsageError names the one that makes no sense."""
+    return Sizes(
+        memory=variable(environment, "RGPU_MEMORY", parse_limit_of_memory) or Memory(),
+        device=variable(environment, "RGPU_DEVICE", parse_ordinal),
+        share_ppm=variable(environment, "RGPU_SHARE", parse_guarantee) or 0,
+        limit_ppm=variable(environment, "RGPU_LIMIT", parse_cap) or 0,
+        policy=variable(environment, "RGPU_POLICY", parse_policy),
+        priority=variable(environment, "RGPU_PRIORITY", parse_priority),
+        weight=variable(environment, "RGPU_WEIGHT", parse_weight),
+        tenant=variable(environment, "RGPU_TENANT", parse_name) or "",
+        key=variable(environment, "RGPU_LEASE", parse_name) or "",
+    )
+
+
+def parse_limit_of_memory(text: str) -> Memory:
+    """Returns a memory limit, which is above 0; UsageError."""
+    size = parse_memory(text)
+    if not size.bytes and not size.ppm:
+        raise UsageError(f"memory 0 makes no sense: {_LEAVE_OUT}")
+    return size
+
+
+def parse_guarantee(text: str) -> int:
+    """Returns a share that is asked for, in ppm; UsageError for none at all."""
+    ppm = parse_share(text)
+    if not ppm:
+        raise UsageError(
+            f"share 0 makes no sense: {_LEAVE_OUT}, or name --policy best-effort, which "
+            "guarantees nothing"
+        )
+    return ppm
+
+
+def parse_cap(text: str) -> int:
+    """Returns the cap on a share, in ppm, which is above 0; UsageError."""
+    ppm = parse_share(text)
+    if not ppm:
+        raise UsageError(f"limit 0 makes no sense: {_LEAVE_OUT}")
+    return ppm
+
+
+def parse_ordinal(text: str) -> int:
+    """Returns the number of a device; UsageError."""
+    if not _is_whole(text) or int(text) > _MAX_ORDINAL:
+        raise UsageError(f"{text!r} is not a device: they are numbered from 0")
+    return int(text)
+
+
+def parse_priority(text: str) -> int:
+    """Returns a priority; UsageError."""
+    return _within("priority", text, 0, MAX_PRIORITY)
+
+
+def parse_weight(text: str) -> int:
+    """Returns a weight; UsageError."""
+    return _within("weight", text, 1, MAX_WEIGHT)
+
+
+def parse_name(text: str) -> str:
+    """Returns the name of a lease or a tenant; UsageError."""
+    if not text or len(text.encode(errors="replace")) > MAX_NAME_BYTES or not text.isprintable():
+        raise UsageError(f"a name is 1 to {MAX_NAME_BYTES} printable characters, not {text!r}")
+    return text
+
+
+def _within(what: str, text: str, low: int, high: int) -> int:
+    if not _is_whole(text) or not low <= int(text) <= high:
+        raise UsageError(f"a {what} is a whole number from {low} to {high}, not {text}")
+    return int(text)
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
