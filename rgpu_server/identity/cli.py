@@ -33,7 +33,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--file",
         type=Path,
         metavar="FILE",
-        help="write the token to FILE (mode 0600) and do not print it",
+        help="write it to FILE (mode 0600), do not print it",
     )
     new.add_argument(
         "--expires",

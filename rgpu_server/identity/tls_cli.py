@@ -52,7 +52,7 @@ class Authority:
         )
 
     def client(self, tenant: str, file: str = "", uri_prefix: str = "rgpu://tenant/") -> None:
-        """Creates FILE.pem and FILE.key (default: TENANT.pem and .key) for the clients of a tenant."""
+        """Creates FILE.pem and FILE.key (default: TENANT.pem and .key) for a tenant's clients."""
         check_tenant(tenant)
         names = [f"subjectAltName=URI:{uri_prefix}{tenant}"] if _NAME.fullmatch(tenant) else []
         self._openssl(
@@ -115,16 +115,17 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--host",
         action="append",
         metavar="NAME",
-        help="name or address by which clients reach the server; may be repeated, also in a later run, for "
-        "a new certificate of the server (default: this machine's name, localhost, 127.0.0.1 and "
-        "::1)",
+        help="name or address by which clients reach the server; may be repeated, also in a later "
+        "run, for a new certificate of the server (default: this machine's name, localhost, "
+        "127.0.0.1 and ::1)",
     )
     init.add_argument(
         "--tenant",
         action="append",
         default=[],
         metavar="NAME",
-        help="create NAME.pem and NAME.key for the tenant's clients; may be repeated, also in a later run",
+        help="create NAME.pem and NAME.key for the tenant's clients; may be repeated, also in a "
+        "later run",
     )
     init.add_argument(
         "--days",

@@ -145,7 +145,7 @@ def changing(path: Path) -> Iterator[list[TokenRow]]:
 
 
 class Tokens:
-    """The server's current view of the tokens file. While the file is invalid, no token is valid."""
+    """The server's view of the tokens file. While the file is invalid, no token is valid."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -20,7 +20,7 @@ _OWN_PLACES = 8
 
 @dataclass(slots=True)
 class _Guest:
-    """A connection. leave: closes it. known: the tenant or origin whose call was admitted, or ""."""
+    """A connection. leave: closes it. known: whose call on it was admitted, or ""."""
 
     caller: Caller
     leave: Callable[[], object]
@@ -71,7 +71,7 @@ class Places:
         return None if guest is None else guest.caller
 
     def admitted(self, address: str, tenant: str | None) -> None:
-        """Notes that a call was admitted, for this tenant (None: unnamed): the connection may stay."""
+        """Notes that a call of this tenant (None: unnamed) was admitted: the connection may stay."""
         guest = self._guests.get(address)
         if guest is not None:
             guest.known = f"tenant {tenant}" if tenant is not None else guest.caller.origin

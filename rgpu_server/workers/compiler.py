@@ -201,11 +201,7 @@ class Compilers:
             log.warning("a PTX compiler sent an invalid message: %s", error)
             compiler.process.kill()
             return
-        why = (
-            self._check(message.report)
-            if isinstance(message, Ready)
-            else "its first message is not READY"
-        )
+        why = self._check(message.report) if isinstance(message, Ready) else "it did not say READY"
         if why:
             log.error("a PTX compiler is not used: %s", why)
             compiler.process.kill()
@@ -216,7 +212,7 @@ class Compilers:
             compiler.accept.close()
 
     def _open_folder(self, tenant: str, compiler: _Compiler) -> int:
-        """Opens the tenant's folder of compiled kernels for the compiler's user; -1: there is none."""
+        """Opens the tenant's folder of compiled kernels for the compiler's user; -1: none."""
         if self._cache is None:
             return -1
         try:

@@ -29,8 +29,8 @@ def kernel_cache(named: str, state: Path, *, own: bool) -> Path | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         log.warning(
-            "compiled kernels are not kept: %s cannot be created (%s); name a folder on a disk with "
-            "emulated.cache", folder, error.strerror,
+            "compiled kernels are not kept: %s cannot be created (%s); name a folder on a disk "
+            "with emulated.cache", folder, error.strerror,
         )  # fmt: skip
         return None
     if not named and own:

@@ -30,7 +30,7 @@ class LogPipe:
         self._loop.add_reader(self.read_fd, self._readable)
 
     def close_write_end(self) -> None:
-        """Closes our copy of the write end, which would keep the pipe open; the child has its own."""
+        """Closes our copy of the write end: it would keep the pipe open after the child's end."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
             self.write_fd = -1

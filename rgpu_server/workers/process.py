@@ -154,7 +154,7 @@ class WorkerProcess:
             log.warning("worker %d has no memory ceiling: %s", self.number, error)
 
     def close(self) -> None:
-        """Closes the control socket: a worker without a session ends, one with a session goes on."""
+        """Closes the control socket: a worker without a session ends, a serving one goes on."""
         if self._control is not None:
             self._loop.remove_reader(self._control.fileno())
             self._control.close()
