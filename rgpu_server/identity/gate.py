@@ -42,7 +42,7 @@ class Gate:
         self.unanswered = 0
 
     def admit(self, caller: Caller, token: str) -> Identity | Refusal:
-        """Returns the caller's identity, or a refusal. Call `answers` before sending the refusal."""
+        """Returns the caller's identity, or a refusal. Call `answers` before sending a refusal."""
         found = identify(self._rules, self._evidence(caller, token))
         if isinstance(found, Identity):
             self.admitted[found.proof.value] += 1

@@ -263,7 +263,7 @@ class Desk:
             connection.close()
 
     def turn_away(self, connection: socket.socket, status: int, sentence: str) -> None:
-        """Answers REFUSED and closes. With many such clients at once, each has less time to read."""
+        """Answers REFUSED and closes. With many such clients at once, each has less time for it."""
         patient = self._leaving < MAX_LEAVING
         self._spawn(self._say_and_close(connection, encode_refused(status, sentence), patient))
 

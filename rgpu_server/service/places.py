@@ -71,7 +71,7 @@ class Places:
         return None if guest is None else guest.caller
 
     def admitted(self, address: str, tenant: str | None) -> None:
-        """Notes that a call of this tenant (None: unnamed) was admitted: the connection may stay."""
+        """Notes that a call of this tenant (None: unnamed) was admitted; the connection stays."""
         guest = self._guests.get(address)
         if guest is not None:
             guest.known = f"tenant {tenant}" if tenant is not None else guest.caller.origin
