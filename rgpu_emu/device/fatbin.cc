@@ -12,7 +12,8 @@ namespace {
 constexpr uint16_t kKindPtx = 1;
 constexpr uint64_t kFlagLz4 = 0x2000;
 constexpr uint64_t kFlagZstd = 0x8000;
-// Unpacked text is kept, and only the image is charged to a lease, in whole pages.
+// Unpacked text stays in memory, but the lease is charged only for the image, in whole pages. So
+// the ratio between the two is limited.
 constexpr uint64_t kLargestText = uint64_t{64} << 20;
 constexpr uint64_t kLargestRatio = 16;
 constexpr uint64_t kPageBytes = 4096;
@@ -36,8 +37,8 @@ struct Entry {
 
 Outcome Bad(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
 
-// Header of an entry: u16 kind, u16, u32 header bytes, u64 payload bytes with padding, u32 stored
-// bytes, ..., u32 target at 28, u64 flags at 40, u64 plain bytes at 56.
+// Reads the header of an entry: u16 kind, u16, u32 header bytes, u64 payload bytes with padding,
+// u32 stored bytes, ..., u32 target at 28, u64 flags at 40, u64 plain bytes at 56.
 Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   const std::span<const uint8_t> rest = fatbin.subspan(*at);
   if (rest.size() < kEntryHeader) return Bad("a fatbin ends in the middle of an entry");
@@ -58,8 +59,7 @@ Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   return {};
 }
 
-// NVIDIA's loader passes over PTX for targets later than its device, and takes the newest of the
-// others.
+// NVIDIA's loader skips PTX for targets later than its device, and takes the newest of the rest.
 bool Better(const Entry& entry, const Entry& best) {
   if (entry.target > kOwnTarget) return false;
   return best.kind != kKindPtx || entry.target > best.target;
@@ -115,7 +115,7 @@ Outcome ReadFatbin(std::span<const uint8_t> fatbin, std::vector<std::string>* pt
   size_t at = Read<uint16_t>(fatbin, 6);
   if (at < 16 || at > fatbin.size()) return Bad("a fatbin with a bad header");
   Entry best;
-  uint32_t oldest = 0;  // target of PTX
+  uint32_t oldest = 0;  // oldest target of any PTX
   while (at < fatbin.size()) {
     Entry entry;
     Outcome outcome = NextEntry(fatbin, &at, &entry);
