@@ -140,7 +140,7 @@ def is_address(uri: str) -> bool:
 def _why_not(uri: str, reached_at: str, here: Here) -> str:
     scheme = scheme_of(uri)
     if _UNSPECIFIED.fullmatch(uri):
-        return "it names no address"
+        return "the address has no host"
     if not is_address(uri):
         return "it is not a valid address"
     if scheme in TUNNELLED and scheme not in here.schemes:
@@ -152,7 +152,7 @@ def _why_not(uri: str, reached_at: str, here: Here) -> str:
     if _is_loopback(uri) and not here.same_host and not _is_loopback(reached_at):
         return "it is an address of the server's own machine"
     if scheme == "ucx" and not here.rdma:
-        return "no RDMA device is here; by its own address it goes over whatever UCX finds"
+        return "this machine has no active RDMA device; name the address to let UCX choose a way"
     return ""
 
 

@@ -95,7 +95,7 @@ def _better(best: Ranked, next_one: Ranked, workload: Workload) -> str:
     if next_one.seconds <= best.seconds * (1 + CLOSE):
         return (
             f"{expected}, about as long as over {next_one.uri}, and "
-            f"{scheme_of(best.uri)} is preferred where nothing else decides"
+            f"{scheme_of(best.uri)} is preferred between equals"
             if scheme_of(best.uri) != scheme_of(next_one.uri)
             else f"{expected}, about as long as over {next_one.uri}"
         )
@@ -151,7 +151,7 @@ class Chooser:
             f"{format_seconds(now)} over {self.current}"
         )
         if self.wins < self.inertia.times:
-            return Move(None, f"{better}; it has been so {self.wins} of {self.inertia.times} times")
+            return Move(None, f"{better}; measured so {self.wins} of {self.inertia.times} times")
         return Move(best.uri, f"{better}, {self.wins} times in a row")
 
     def moved(self, uri: str) -> None:

@@ -57,15 +57,15 @@ def _near(path: Measurement, taken: Measurement, its: Cost, mine: Cost, same_hos
     """Returns why a path with a quicker step was passed over."""
     if same_host and scheme_of(taken.uri) in LOCAL:
         shares = scheme_of(taken.uri) == "shm"
-        way = "shares memory with the server" if shares else "goes past the network"
+        way = "shares memory with the server" if shares else "does not use the network"
         return (
-            "and is not chosen: on one machine such figures say more about what else runs there, "
+            "and is not chosen: on one machine such times depend mostly on what else runs there, "
             f"and {scheme_of(taken.uri)}: {way}"
         )
     if mine.total <= its.total * (1 + CLOSE) and rank_of(taken.uri) < rank_of(path.uri):
         return (
-            f"and is not chosen: the two are within {CLOSE:.0%} of each other, which is how far "
-            f"such measurements are off, and then {scheme_of(taken.uri)} comes before "
+            f"and is not chosen: the two are within {CLOSE:.0%} of each other, which is the error "
+            f"of such measurements, and then {scheme_of(taken.uri)} is preferred to "
             f"{scheme_of(path.uri)}"
         )
     return "and is not chosen: a path that was measured before is kept until another is better"

@@ -79,7 +79,7 @@ def notes(survey: Survey, proxies: Sequence[str], workload: Workload) -> list[st
         tried = [path for path in survey.paths if scheme_of(path.uri) in LOCAL]
         offered = [uri for uri in found.offer.endpoints if uri.startswith("unix:")]
         if offered and tried and not any(path.works for path in tried):
-            lines.append(f"Its socket {offered[0]} is not to be seen here: share its folder.")
+            lines.append(f"Its socket {offered[0]} is not visible here: share its folder.")
     lines += [f"{p.uri} does not work: {why_not(p)}." for p in survey.paths if p.error]
     lines += [f"{one.uri} was not measured: {one.reason}." for one in survey.dropped]
     lines += legend(survey.paths)

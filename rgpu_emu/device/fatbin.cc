@@ -45,7 +45,7 @@ Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   const auto header = Read<uint32_t>(rest, 4);
   const auto padded = Read<uint64_t>(rest, 8);
   if (header < kEntryHeader || header > rest.size() || padded > rest.size() - header) {
-    return Bad("a fatbin entry passes the end");
+    return Bad("a fatbin entry reaches past the end");
   }
   entry->kind = Read<uint16_t>(rest, 0);
   entry->target = Read<uint32_t>(rest, 28);
@@ -53,7 +53,7 @@ Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   entry->plain_bytes = Read<uint64_t>(rest, 56);
   const auto stored = Read<uint32_t>(rest, 16);
   const bool packed = (entry->flags & (kFlagLz4 | kFlagZstd)) != 0;
-  if (packed && stored > padded) return Bad("a compressed fatbin entry passes its place");
+  if (packed && stored > padded) return Bad("a compressed fatbin entry reaches into the next one");
   entry->payload = rest.subspan(header, packed ? stored : padded);
   *at += header + padded;
   return {};

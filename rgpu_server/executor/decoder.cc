@@ -68,7 +68,7 @@ bool Decoder::Step(Scratch& scratch) {
     case transport::ReadState::kFrame:
       return Handle(scratch, header, head);
     case transport::ReadState::kMalformed:
-      Malformed({}, "the client sent bytes that are no frame; update rgpu on the older side");
+      Malformed({}, "the client sent bytes that are not a frame; update rgpu on the older side");
       return false;
     case transport::ReadState::kClosed:
       End("the client closed the command lane");

@@ -223,7 +223,7 @@ void Session::ReadControl() {
       case transport::ReadState::kClosed:
         return EndLost("the client's process is gone");
       case transport::ReadState::kMalformed:
-        return EndWith(CUDA_ERROR_EXTERNAL_DEVICE, "the client sent bytes that are no frame");
+        return EndWith(CUDA_ERROR_EXTERNAL_DEVICE, "the client sent bytes that are not a frame");
       default:
         break;
     }

@@ -275,7 +275,7 @@ async def _preface(connection: socket.socket) -> Caller:
     """Reads the PREFACE of a gateway; raises like `_first`."""
     header = parse_header(await receive_exactly(connection, HEADER_BYTES))
     if (header.kind, header.opcode) != (Kind.HANDSHAKE, Handshake.PREFACE):
-        raise WireError("a gateway begins with PREFACE")
+        raise WireError("a gateway must begin with PREFACE")
     if header.bulk_bytes or header.payload_bytes > _PREFACE_BYTES:
         raise WireError("the PREFACE is too long")
     return carried_by(decode_preface(await receive_exactly(connection, header.payload_bytes)))
@@ -296,7 +296,7 @@ async def _first(connection: socket.socket) -> _First | None:
     if header.kind is not Kind.HANDSHAKE or header.bulk_bytes:
         raise WireError("the first frame is not a handshake")
     if header.opcode not in _FIRST_WORDS:
-        raise WireError(f"a client does not begin with handshake message {header.opcode}")
+        raise WireError(f"a client must not begin with handshake message {header.opcode}")
     head = await receive_exactly(connection, header.payload_bytes)
     return _First(Handshake(header.opcode), head)
 

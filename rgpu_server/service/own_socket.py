@@ -60,8 +60,8 @@ def open_own_socket(path: Path, lock: Path) -> socket.socket | None:
                 raise
     except OSError as error:
         log.warning(
-            "programs of this machine get no shared memory unasked: %s cannot be opened (%s); "
-            "--listen unix:/PATH names another place, --no-socket does without",
+            "programs on this machine get no shared memory by default: %s cannot be opened (%s); "
+            "name another path with --listen unix:/PATH, or say --no-socket",
             path,
             error.strerror or error,
         )

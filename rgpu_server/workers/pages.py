@@ -157,11 +157,11 @@ class LeasePage:
             os.fstat(fd).st_size != size for fd, size in zip(fds, _sizes(), strict=False)
         ):
             close_all(fds)
-            raise WorkerError("what was handed over is no lease page")
+            raise WorkerError("the descriptors handed over are not a lease page")
         page._attach(fds, ended)
         if not _native().rgpu_lease_page_valid(page.address):
             page.close()
-            raise WorkerError("what was handed over is no lease page")
+            raise WorkerError("the descriptors handed over are not a lease page")
         return page
 
     def _attach(self, fds: Sequence[int], ended: Counters) -> None:
@@ -197,7 +197,7 @@ class LeasePage:
         """Marks a slot as taken; WorkerError if it is not the lowest free slot of the page."""
         claimed = int(_native().rgpu_lease_claim_slot(self.address, session))
         if claimed != slot:
-            raise WorkerError(f"the lease page has slot {claimed} free and not {slot}")
+            raise WorkerError(f"the lowest free slot of the lease page is {claimed}, not {slot}")
 
     def clear(self, slot: int) -> None:
         """Frees what the worker of this slot held, and keeps its counters; the worker is gone."""

@@ -28,7 +28,8 @@ struct Sentence {
 
 constexpr Sentence kSentences[] = {
     {kDeadlock, CUDA_ERROR_LAUNCH_TIMEOUT,
-     "every thread of the block waits at a barrier or warp operation for one that never comes"},
+     "every thread of the block waits at a barrier or warp operation for a thread that never "
+     "arrives"},
     {kBadWarpOp, CUDA_ERROR_LAUNCH_FAILED,
      "a warp operation's membermask lacks the thread that runs it, or a barrier number is above "
      "15"},
