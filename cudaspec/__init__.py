@@ -1,1 +1,1 @@
-"""The CUDA driver API as typed data, its checks and its generators.  Imports nothing of rgpu."""
+"""The CUDA driver API as typed data, with its checks and generators. Imports nothing of rgpu."""

@@ -1,4 +1,4 @@
-"""The rules of the specification.  Each failure is one sentence that names the row."""
+"""The rules of the specification. Each failure is a sentence that names the row."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _COMMAND_NAME = re.compile(r"rgpu[A-Z][A-Za-z0-9]*")
-# A command of such a name takes device memory or keeps the device busy: it says which meter pays.
+# A command with such a name takes device memory or keeps the device busy, so it must name the meter
+# that pays for it.
 _MEMORY = re.compile(
     r"Alloc|Load|Retain|ContextCreate|PoolCreate|SetLimit|Array\w*Create|Managed|Mem(Create|Map|Import)"
     r"|Prefetch|Graph\w*(Instantiate|Upload|Update)"
 )
 _TIME = re.compile(r"Launch|Copy|Memset|Prefetch")
-# Words of C++ that a field of lower-case letters could be.
+# Keywords of C++ that could be the name of a field.
 _CPP_WORDS = re.compile(
     "and|auto|bool|break|case|catch|char|class|const|continue|default|delete|do|double|else|enum|"
     "explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|"
@@ -34,7 +35,7 @@ _NOT_IMPLEMENTED = (Mode.UNSUPPORTED, Mode.PLANNED)
 def check(spec: Spec, locked: Mapping[int, tuple[str, int]] | None = None) -> None:
     """Raises SpecError for the first rule that the specification breaks.
 
-    locked: what lock.read gives; None leaves the lock out.
+    locked: the result of lock.read; None: do not check the lock.
     """
     check_types(spec)
     for command in spec.commands.values():
@@ -47,7 +48,7 @@ def check(spec: Spec, locked: Mapping[int, tuple[str, int]] | None = None) -> No
 
 
 def check_package(spec: Spec) -> None:
-    """`check` for the specification of this package: its data modules and its lock as well."""
+    """Checks the specification of this package: `check`, its data modules and its lock."""
     datacheck.check_package()
     check(spec, lock.read())
 
@@ -74,18 +75,18 @@ def _command_fields(command: CommandRow) -> str:
         names = [f.name for f in fields]
         for name in names:
             if names.count(name) > 1:
-                return f"the field '{name}' is there twice."
+                return f"the field '{name}' appears twice."
             if _CPP_WORDS.fullmatch(name):
-                return f"the field '{name}' is a word of C++; give it another name."
+                return f"the field '{name}' is a keyword of C++; give it another name."
     if any(f.new for f in command.reply):
-        return "a handle is minted by the client, so a reply cannot hold a 'new' one."
+        return "the client creates handles, so a reply cannot have a 'new' one."
     return ""
 
 
 def _command_mode(command: CommandRow) -> str:
     row = command.row
     if row.mode in (Mode.LOCAL, *_NOT_IMPLEMENTED):
-        return f"a command travels, so its class is not {row.mode.name}."
+        return f"a command is sent, so its class cannot be {row.mode.name}."
     if command.is_call:
         return "only a posted command can be reaped." if row.reaped else ""
     if command.reply:
@@ -102,14 +103,14 @@ def _command_flags(command: CommandRow) -> str:
     if row.bulk not in ("", "request", "reply"):
         return f"bulk is 'request' or 'reply', not '{row.bulk}'."
     if row.drains and row.mode is not Mode.PARKED:
-        return "what drains the slots of all threads waits for them, so its class is PARKED."
+        return "a command that drains all threads waits for them, so its class is PARKED."
     takes, works = _MEMORY.search(command.name), _TIME.search(command.name)
     if (takes or works) and not row.charges:
-        return "it allocates, copies or launches, so it names the meter that pays for it (charges)."
+        return "it allocates, copies or launches, so it must name the meter that pays (charges)."
     if takes and model.DEVICE_MEMORY.isdisjoint(row.charges):
-        return "it takes device memory, so one of its meters is one of memory (charges)."
+        return "it takes device memory, so it must name a meter of memory (charges)."
     if works and model.DEVICE_TIME.isdisjoint(row.charges):
-        return "it keeps the device busy, so one of its meters is one of time (charges)."
+        return "it keeps the device busy, so it must name a meter of time (charges)."
     return ""
 
 
@@ -146,7 +147,7 @@ def _parameter(call: CallRow, parameter: Parameter, known: set[str]) -> str:
             return f"the type '{name}' of '{parameter.name}' is not in types/."
     arg = call.row.args.get(parameter.name)
     if not parameter.is_pointer:
-        return f"'{parameter.name}' is no pointer, so it has no direction." if arg else ""
+        return f"'{parameter.name}' is not a pointer, so it must have no direction." if arg else ""
     if arg is None:
         return (
             f"the pointer '{parameter.name}' has no direction: "
@@ -175,7 +176,7 @@ def _length(call: CallRow, parameter: Parameter, arg: model.Arg) -> str:
         for name in sorted(names):
             reads = f"the length '{expression}' of '{parameter.name}' reads '{name}', which is"
             if name not in others:
-                return f"{reads} no parameter."
+                return f"{reads} not a parameter."
             if others[name].is_pointer:
                 return f"{reads} a pointer."
     return ""
@@ -185,7 +186,7 @@ def _arguments(call: CallRow) -> str:
     names = {p.name for p in call.prototype.parameters}
     for name in call.row.args:
         if name not in names:
-            return f"'{name}' has a direction but is no parameter."
+            return f"'{name}' has a direction but is not a parameter."
     return ""
 
 
@@ -195,24 +196,26 @@ def _class(spec: Spec, call: CallRow) -> str:
         return f"its class is one of Mode, not {row.mode!r}."
     if row.mode in _NOT_IMPLEMENTED:
         if not row.reason:
-            return "what is not implemented says why (reason)."
+            return "a call that is not implemented must say why (reason)."
         if row.error not in {e.name for e in spec.errors}:
-            return f"its error '{row.error}' is no CUresult."
-        return "what is not implemented sends nothing." if row.sends else ""
+            return f"its error '{row.error}' is not a CUresult."
+        return "a call that is not implemented must send nothing." if row.sends else ""
     if row.reason or row.explains:
-        return "a reason is for what is not implemented."
+        return "only a call that is not implemented has a reason."
     if row.mode is Mode.LOCAL:
         if row.sends:
             return f"a local call sends nothing, not '{row.sends[0]}'."
-        return "" if row.state else "a local call says which table answers it (state)."
-    return "" if row.sends or row.state else "it is not local, so it says which commands it sends."
+        return "" if row.state else "a local call must say which table answers it (state)."
+    return (
+        "" if row.sends or row.state else "it is not local, so it must say which commands it sends."
+    )
 
 
 def _sends(spec: Spec, call: CallRow) -> str:
     for name in call.row.sends:
         command = spec.commands.get(name)
         if command is None:
-            return f"it sends '{name}', which is no command."
+            return f"it sends '{name}', which is not a command."
         if call.row.mode is Mode.POSTED and command.is_call:
             return f"it is posted, but '{name}' waits for a reply."
     reporting = any(spec.commands[name].row.reports for name in call.row.sends)
@@ -226,7 +229,7 @@ def _alias(spec: Spec, call: CallRow) -> str:
         return ""
     body = spec.calls.get(call.row.alias)
     if body is None or body.row.alias or not body.implemented:
-        return f"its alias '{call.row.alias}' is no implemented call."
+        return f"its alias '{call.row.alias}' is not an implemented call."
     if [p.type for p in body.prototype.parameters] != [p.type for p in call.prototype.parameters]:
         return f"its alias '{call.row.alias}' has other parameters."
     return ""
@@ -272,7 +275,7 @@ def check_lists(spec: Spec) -> None:
     for source, functions in lists.items():
         for name in functions:
             if name not in spec.calls:
-                raise SpecError(f"{source}: '{name}' is no call of this specification.")
+                raise SpecError(f"{source}: '{name}' is not a call of this specification.")
             if name not in declared:
                 raise SpecError(f"{source}: '{name}' has a type that is only named (Opaque).")
     for name in sorted(spec.driver_optional - set(spec.driver)):
@@ -284,4 +287,4 @@ def check_lists(spec: Spec) -> None:
     for names in spec.symbols:
         for twin in names.twins:
             if twin[:-5] not in bases:
-                raise SpecError(f"types/symbols.py: '{twin}' is the twin of no symbol.")
+                raise SpecError(f"types/symbols.py: '{twin}' is not the twin of any symbol.")

@@ -1,4 +1,6 @@
-"""Data modules hold rows: a docstring, imports from cudaspec.model, names bound to literals."""
+"""Checks that data modules hold only rows: a docstring, imports from cudaspec.model, names bound
+to literals.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def check_package() -> None:
 
 
 def check_source(text: str, name: str) -> None:
-    """Raises SpecError when the module `name` with source `text` is more than data."""
+    """Raises SpecError if the module `name` with source `text` contains more than data."""
     tree = ast.parse(text)
     imported: set[str] = set()
     for position, statement in enumerate(tree.body):
@@ -37,7 +39,9 @@ def check_source(text: str, name: str) -> None:
 
 
 def _literal(node: ast.expr, imported: set[str], name: str) -> None:
-    """A literal, or a row of cudaspec.model made of literals."""
+    """Accepts a literal, or a row of cudaspec.model made of literals; raises SpecError
+    otherwise.
+    """
     children: list[ast.expr]
     match node:
         case ast.Constant():

@@ -19,5 +19,5 @@ VALUES: Mapping[str, int] = {e.name: e.value for e in ERRORS}
 
 
 def name(value: int) -> str:
-    """The name of a CUresult, or `CUresult N` for a value that is not one."""
+    """Returns the name of a CUresult, or `CUresult N` for an unknown value."""
     return NAMES.get(value, f"CUresult {value}")

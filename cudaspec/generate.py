@@ -1,4 +1,4 @@
-"""The table of artefacts: file name -> generator.  The only other list is in CMakeLists.txt."""
+"""The table of artefacts: file name -> generator. CMakeLists.txt has the only other such list."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ARTEFACTS: Mapping[str, Callable[[Spec], str]] = {
 
 
 def write(spec: Spec, directory: Path) -> None:
-    """Writes every artefact.  One that has not changed keeps its time: nothing is rebuilt."""
+    """Writes every artefact. An unchanged file keeps its time stamp, so that nothing is rebuilt."""
     for name, generator in ARTEFACTS.items():
         write_file(directory / name, generator(spec))
 

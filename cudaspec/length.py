@@ -1,4 +1,4 @@
-"""Length expressions: `+ *`, names and integers, so that C++ and Python evaluate them alike."""
+"""Length expressions: `+`, `*`, names and integers, which C++ and Python evaluate alike."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX = (1 << 64) - 1
 
 
 def parse(expression: str) -> list[list[int | str]]:
-    """A sum of products of names and integers.  Raises ValueError with a sentence."""
+    """Returns a sum of products of names and integers; raises ValueError with a sentence."""
     terms: list[list[int | str]] = [[]]
     position, want_operand = 0, True
     text = expression.strip()
@@ -36,20 +36,20 @@ def parse(expression: str) -> list[list[int | str]]:
 
 
 def names(expression: str) -> set[str]:
-    """The parameters an expression reads."""
+    """Returns the parameters that an expression uses."""
     return {factor for term in parse(expression) for factor in term if isinstance(factor, str)}
 
 
 def evaluate(expression: str, values: Mapping[str, int]) -> int:
-    """The length in u64.  Raises OverflowError when it, or a product in it, does not fit."""
+    """Returns the length as u64; raises OverflowError if a product or the sum does not fit."""
     total = 0
     for term in parse(expression):
         product = 1
         for factor in term:
             product *= values[factor] if isinstance(factor, str) else factor
             if product > _MAX:
-                raise OverflowError(f"the length '{expression}' passes 64 bits.")
+                raise OverflowError(f"the length '{expression}' needs more than 64 bits.")
         total += product
     if total > _MAX:
-        raise OverflowError(f"the length '{expression}' passes 64 bits.")
+        raise OverflowError(f"the length '{expression}' needs more than 64 bits.")
     return total

@@ -1,4 +1,4 @@
-"""Reads every data module, checks it, and gives the specification as one object.
+"""Reads every data module, checks it, and returns the specification as one object.
 
 spec = cudaspec.load.load()
 spec.commands["rgpuMemAlloc"].reply  # (Field(kind="address", name="dptr", new=False),)
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def modules(package: str) -> list[ModuleType]:
-    """The data modules of `cudaspec.PACKAGE`, by name."""
+    """Returns the data modules of `cudaspec.PACKAGE`, by name."""
     found = importlib.import_module(f"{cudaspec.__name__}.{package}")
     names = sorted(m.name for m in pkgutil.iter_modules(found.__path__))
     return [importlib.import_module(f"{found.__name__}.{name}") for name in names]
 
 
 def parse_field(command: str, text: str) -> Field:
-    """`"new event event"`, `"u64 bytes"` -> Field."""
+    """Parses `"new event event"` or `"u64 bytes"` into a Field."""
     words = text.split()
     new = words[:1] == ["new"]
     if new:
@@ -48,7 +48,7 @@ def parse_field(command: str, text: str) -> Field:
 
 
 def command_rows(areas: Mapping[str, Iterable[model.Command]]) -> dict[str, CommandRow]:
-    """Parses commands by area; raises SpecError for a name or an opcode that is there twice."""
+    """Parses commands by area; raises SpecError for a repeated name or opcode."""
     rows: dict[str, CommandRow] = {}
     opcodes: dict[int, str] = {}
     for area, commands in areas.items():
@@ -66,7 +66,7 @@ def command_rows(areas: Mapping[str, Iterable[model.Command]]) -> dict[str, Comm
 
 
 def call_rows(areas: Mapping[str, Iterable[model.Call]]) -> dict[str, CallRow]:
-    """Parses calls by area; raises SpecError for a symbol that is there twice."""
+    """Parses calls by area; raises SpecError for a repeated symbol."""
     rows: dict[str, CallRow] = {}
     for area, calls in areas.items():
         for call in calls:
@@ -81,11 +81,11 @@ def call_rows(areas: Mapping[str, Iterable[model.Call]]) -> dict[str, CallRow]:
 
 
 def _types() -> tuple[model.Type, ...]:
-    """All types in the order in which C can declare them."""
+    """Returns all types, in an order in which C can declare them."""
     from cudaspec.types import handles, structs
 
     enums = [enum for module in modules("types") for enum in getattr(module, "ENUMS", ())]
-    # Everything but callbacks comes before the structures, callbacks before the structures' fields.
+    # Structures may use every other type, and callbacks may be fields of structures.
     return (*handles.TYPES, *enums, *handles.CALLBACKS, *structs.TYPES)
 
 
@@ -130,7 +130,7 @@ def read() -> Spec:
 
 @functools.lru_cache(maxsize=1)
 def load() -> Spec:
-    """Reads and checks the specification of this package.  Raises SpecError with a sentence."""
+    """Reads and checks the specification of this package; raises SpecError with a sentence."""
     spec = read()
     check.check_package(spec)
     return spec

@@ -1,6 +1,8 @@
-"""opcodes.lock: opcode, name and CRC-32 of the canonical text of every command ever released.
+"""The file opcodes.lock: opcode, name and CRC-32 of the canonical text of every command ever
+released.
 
-Append-only.  A line stays when its command goes: its number is never used again.
+It is append-only. When a command is removed, its line stays, so that its number is never used
+again.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ PATH = Path(__file__).parent / "opcodes.lock"
 
 
 def read(path: Path = PATH) -> dict[int, tuple[str, int]]:
-    """Opcode -> (name, layout hash).  Raises SpecError for a line that is not one."""
+    """Returns opcode -> (name, layout hash); raises SpecError for an invalid line."""
     locked: dict[int, tuple[str, int]] = {}
     if not path.is_file():
         return locked
@@ -29,13 +31,13 @@ def read(path: Path = PATH) -> dict[int, tuple[str, int]]:
             raise SpecError(f"{path.name}:{number}: a line is 'OPCODE NAME CRC-32', not '{line}'.")
         opcode = int(words[0], 16)
         if opcode in locked:
-            raise SpecError(f"{path.name}:{number}: the opcode 0x{opcode:04x} is there twice.")
+            raise SpecError(f"{path.name}:{number}: the opcode 0x{opcode:04x} appears twice.")
         locked[opcode] = (words[1], int(words[2], 16))
     return locked
 
 
 def check(spec: Spec, locked: Mapping[int, tuple[str, int]]) -> None:
-    """Every command is in the lock, unchanged."""
+    """Raises SpecError unless every command is in the lock, unchanged."""
     for opcode, command in spec.opcodes.items():
         if opcode not in locked:
             raise SpecError(
@@ -55,7 +57,7 @@ def check(spec: Spec, locked: Mapping[int, tuple[str, int]]) -> None:
 
 
 def append(spec: Spec, path: Path = PATH) -> list[str]:
-    """Adds the commands that are new; returns the lines it added."""
+    """Appends the new commands; returns the appended lines."""
     locked = read(path)
     lines = [
         f"0x{opcode:04x} {command.name} {command.layout_hash:08x}"

@@ -1,8 +1,9 @@
-"""The form of the specification: what a row may say.  Rows live in `calls/` and `commands/`.
+"""The form of the specification: what a row contains. The rows are in `calls/` and `commands/`.
 
-A **Call** is a function of the CUDA driver API as an application calls it.  A **Command** is what
-travels: one opcode, one request layout, one reply layout.  Several calls may send the same command
-(every copy to the device sends `rgpuCopyHtoD`); a call that is answered in the client sends none.
+A **Call** is a function of the CUDA driver API as an application calls it. A **Command** is what
+the client sends: one opcode, one request layout, one reply layout. Several calls may send the same
+command (every copy to the device sends `rgpuCopyHtoD`). A call that the client answers itself sends
+none.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Mode(enum.Enum):
 
 
 class Meter(enum.Enum):
-    """What a command is charged or gated for."""
+    """The resource for which a command is charged or gated."""
 
     VRAM = "vram"
     POOL = "pool"
@@ -44,19 +45,20 @@ class Meter(enum.Enum):
 
 
 DEVICE_TIME = frozenset({Meter.LAUNCH, Meter.COPY})
-"""The meters of time: a command that names one waits for its lease's turn on the device."""
+"""Meters of device time: a command that names one waits until its lease may use the device."""
 
 DEVICE_MEMORY = frozenset(set(Meter) - DEVICE_TIME)
-"""The meters of memory: a command that names one is charged to its lease before or right after the
-driver is asked (docs/quotas-memory.md)."""
+"""Meters of device memory. A command that names one is charged to its lease, before or directly
+after the driver is asked (docs/quotas-memory.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """A pointer read by the call: one element of its type, or `len` bytes, or `count` elements.
+    """A pointer that the call reads: one element of its type, or `len` bytes, or `count` elements.
 
-    Lengths are expressions over parameter names with `+ *` and integers.
-    text: ended by a zero byte.
+    Lengths are expressions over parameter names with `+ *` and integers. text: terminated by a zero
+    byte.
     """
 
     len: str | None = None
@@ -67,9 +69,9 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """A pointer written by the call; lengths as in `In`.
+    """A pointer that the call writes; lengths as in `In`.
 
-    creates: the kind of handle it returns.
+    creates: the kind of handle that is returned.
     """
 
     len: str | None = None
@@ -81,7 +83,7 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class InOut:
-    """A pointer read and written by the call; lengths as in `In`."""
+    """A pointer that the call reads and writes; lengths as in `In`."""
 
     len: str | None = None
     count: str | None = None
@@ -90,17 +92,19 @@ class InOut:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A pointer that the call takes as a number, not followed: user data, a host address."""
+    """A pointer that the call treats as a number and does not follow: user data, a host address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A pointer to a module image: its length is in its header, or it is a string (PTX)."""
+    """A pointer to a module image. Its length is in its header, or it is a string (PTX)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A pointer whose length is decided elsewhere: by an attribute, a kernel, a count in memory."""
+    """A pointer whose length is given elsewhere: by an attribute, a kernel, or a count in
+    memory.
+    """
 
     nullable: bool = False
 
@@ -113,18 +117,20 @@ class Call:
     """A function of the driver API.
 
     prototype: C declaration, verbatim, with the exported symbol's name.
-    mode: its class.
+    mode: the class.
     args: direction and length of every pointer parameter.
-    sends: names of the commands its client code may send (none for LOCAL and UNSUPPORTED).
-    state: the client table that answers or checks it (Dev Ctx Mod Adr Str Evt Link Table).
-    reports: may return an earlier asynchronous error (`\\notefnerr`).
-    twins: also exported with this suffix, `_ptds` or `_ptsz` (per-thread default stream).
-    alias: an older symbol with the same C signature, answered by the body of this newer one.
-    waits: a LOCAL call that may all the same wait (for the session to open, for deliveries).
-    early: legal before cuInit.
-    explains: UNSUPPORTED, but found by name and with a body in the shim, which says why.
-    reason: for UNSUPPORTED and PLANNED, why, in a few words.
-    error: what an unsupported call returns, by name.
+    sends: names of the commands that its client code may send (none for LOCAL and UNSUPPORTED).
+    state: the client table that answers or checks the call (Dev Ctx Mod Adr Str Evt Link Table).
+    reports: the call may return an earlier asynchronous error (`\\notefnerr`).
+    twins: the call is also exported with this suffix, `_ptds` or `_ptsz` (per-thread default
+        stream).
+    alias: this row is an older symbol with the same C signature; the named newer function
+        implements it.
+    waits: a LOCAL call that may nevertheless wait (for the session to open, for deliveries).
+    early: the call is legal before cuInit.
+    explains: UNSUPPORTED, but found by name; its function in the shim says why it fails.
+    reason: why an UNSUPPORTED or PLANNED call is not implemented, in a few words.
+    error: the name of the error that an unsupported call returns.
     """
 
     prototype: str
@@ -144,20 +150,19 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What travels: one opcode.
+    """A message that the client sends: one opcode.
 
-    request, reply: fields in wire order, each "type name".  Types: u8 u16 u32 i32 u64 i64 f32 f64
+    request, reply: fields in wire order, each "type name". Types: u8 u16 u32 i32 u64 i64 f32 f64
         address bytes, and the handle kinds context stream event module library kernel function
-        pool link image;
-        "new event event" is a handle minted by the client with this command.
-    bulk: the frame carries bulk bytes after the head ("request" or "reply").
-    reports: gets the thread's deferred error as its answer (only calls).
-    destroys: is executed all the same when it gets one.
-    drains: waits for the whole context, so it gets the slots of all threads.
-    charges: meters; a command that allocates or runs device work without one does not generate.
-    reaped: takes effect in order in the tables, carried out by the reaper when its fences are
-        complete.
-    passes_gate: only asks, so it need not stay behind device work that waits for its turn.
+        pool link image; "new event event" is a handle that the client creates with this command.
+    bulk: the frame has bulk bytes after the head ("request" or "reply").
+    reports: the command returns the thread's deferred error if there is one (only calls).
+    destroys: the command is executed even if it returns a deferred error.
+    drains: the command waits for the whole context, so it returns deferred errors of all threads.
+    charges: meters; a command that allocates or runs device work must name one.
+    reaped: the command takes effect in the tables in order; the reaper carries it out when its
+        fences are complete.
+    passes_gate: the command only asks, so it may pass device work that waits for its turn.
     """
 
     opcode: int
@@ -186,7 +191,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Enum:
-    """An enumeration of cuda.h.  `tag`: its C tag where that is not NAME_enum."""
+    """An enumeration of cuda.h. `tag`: its C tag if that is not NAME_enum."""
 
     name: str
     values: Mapping[str, int]
@@ -211,7 +216,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """A pointer to a client's function.  `declaration`: what follows `typedef`."""
+    """A pointer to a function of the client. `declaration`: the text after `typedef`."""
 
     name: str
     declaration: str
@@ -219,7 +224,7 @@ class Callback:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A structure or union.  `fields`: C declarations without the semicolon, in order."""
+    """A structure or union. `fields`: C declarations without semicolons, in order."""
 
     name: str
     tag: str
@@ -229,7 +234,7 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A type that only calls of later releases use: named, not laid out."""
+    """A type that only calls of later releases use: it has a name but no layout."""
 
     name: str
 
@@ -249,7 +254,7 @@ Type = Enum | Handle | Alias | Callback | Struct | Opaque
 class Symbols:
     """The exported symbols of one documented name, oldest first.
 
-    versions: (CUDA version from which cuGetProcAddress answers it, symbol).
+    versions: (first CUDA version for which cuGetProcAddress returns the symbol, symbol).
     twins: the per-thread twins that exist, each a symbol of `versions` with `_ptds` or `_ptsz`.
     """
 

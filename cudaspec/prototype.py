@@ -1,4 +1,4 @@
-"""Reads the C declarations that rows keep verbatim."""
+"""Parses the C declarations that rows contain verbatim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: `type` without the name, as written; arrays have become pointers."""
+    """One parameter. `type`: as written, without the name; arrays have become pointers."""
 
     type: str
     name: str
@@ -30,7 +30,7 @@ class Parameter:
 
     @property
     def pointee(self) -> str:
-        """What it points to, without const; empty for a value."""
+        """The type that a pointer points to, without const; empty for a value."""
         return self.type[:-1].replace("const ", "").strip() if self.is_pointer else ""
 
     @property
@@ -40,7 +40,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """A function of the driver API: its exported symbol and parameters.  All return CUresult."""
+    """A function of the driver API: its exported symbol and its parameters. All return CUresult."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -59,7 +59,9 @@ class Prototype:
 
 
 def parse_prototype(text: str) -> Prototype:
-    """Raises ValueError with a sentence when the text is not a declaration of the driver API."""
+    """Parses a declaration; raises ValueError with a sentence if it is not one of the driver
+    API.
+    """
     match = _PROTOTYPE.fullmatch(text.strip())
     if not match:
         raise ValueError(f"'{text}' is not a declaration 'CUresult cuNAME(...)'.")
@@ -83,12 +85,12 @@ def _parameter(function: str, text: str) -> Parameter:
 
 
 def type_names(text: str) -> set[str]:
-    """The names of types in a C declaration without its own name: `const CUuuid *` -> {CUuuid}."""
+    """Returns the names of types in a C declaration: `const CUuuid *` -> {CUuuid}."""
     return {word for word in re.findall(r"[A-Za-z_]\w*", text) if word not in _WORDS}
 
 
 def field_name(declaration: str) -> str:
-    """The name that `int maxGridSize[3]` or `union { ... } param` declares."""
+    """Returns the name that `int maxGridSize[3]` or `union { ... } param` declares."""
     match = _FIELD_NAME.search(declaration.strip())
     if not match:
         raise ValueError(f"'{declaration}' declares no name.")

@@ -1,4 +1,4 @@
-"""The specification once it is read: its rows, parsed, and all of them as one object."""
+"""The specification after reading: its parsed rows, and all of them as one object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudaspec.prototype import Prototype, type_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Kinds of fields: size in bytes on the wire; 0 = u32 count and that many bytes.
+# Kinds of fields with their size in bytes on the wire; 0: a u32 count and so many bytes.
 SCALARS: Mapping[str, int] = {
     "u8": 1,
     "u16": 2,
@@ -43,12 +43,12 @@ HANDLES = frozenset(
 
 
 class SpecError(Exception):
-    """The specification breaks one of its rules; the message is a sentence that names the row."""
+    """The specification breaks a rule; the message is a sentence that names the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a request or reply.  `new`: a handle minted by the client with this command."""
+    """A field of a request or reply. `new`: a handle that the client creates with this command."""
 
     kind: str
     name: str
@@ -56,7 +56,7 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Bytes on the wire; 0 for `bytes`, which is a u32 count and that many bytes."""
+        """Bytes on the wire; 0 for `bytes`, which is a u32 count and so many bytes."""
         return SCALARS.get(self.kind, 8)
 
     @property
@@ -66,7 +66,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class CommandRow:
-    """A checked command: its row, parsed fields and layout hash."""
+    """A checked command: its row, its parsed fields and its layout hash."""
 
     row: model.Command
     area: str
@@ -83,12 +83,12 @@ class CommandRow:
 
     @property
     def is_call(self) -> bool:
-        """Waits for a reply."""
+        """True if the client waits for a reply."""
         return self.row.mode in (model.Mode.CALL, model.Mode.PARKED)
 
     @property
     def canonical(self) -> str:
-        """The text whose CRC-32 both ends compare."""
+        """The text whose CRC-32 client and server compare."""
         request = ", ".join(f.text for f in self.request)
         reply = ", ".join(f.text for f in self.reply)
         bulk = self.row.bulk or "none"
@@ -101,7 +101,7 @@ class CommandRow:
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """A checked call: its row and parsed prototype."""
+    """A checked call: its row and its parsed prototype."""
 
     row: model.Call
     area: str
@@ -117,13 +117,13 @@ class CallRow:
 
     @property
     def body(self) -> str:
-        """The function that answers it."""
+        """The function that implements the call."""
         return self.row.alias or self.name
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Everything, read and checked."""
+    """The whole specification, read and checked."""
 
     calls: Mapping[str, CallRow]
     commands: Mapping[str, CommandRow]
@@ -142,7 +142,7 @@ class Spec:
 
     @functools.cached_property
     def areas(self) -> tuple[str, ...]:
-        """Areas of the calls, in their order."""
+        """The areas of the calls, in order."""
         return tuple(dict.fromkeys(c.area for c in self.calls.values()))
 
     @functools.cached_property
@@ -153,13 +153,13 @@ class Spec:
 
     @functools.cached_property
     def known_types(self) -> frozenset[str]:
-        """Names that C code can use by value: everything but Opaque."""
+        """Names of types that C code can use by value: all except Opaque."""
         names = {t.name for t in self.types if not isinstance(t, model.Opaque)}
         return frozenset(names | {"CUresult"})
 
     @functools.cached_property
     def declared(self) -> tuple[CallRow, ...]:
-        """Calls whose types are all known, so that `cuda_abi.gen.h` declares them."""
+        """Calls whose types are all known, so that `cuda_abi.gen.h` can declare them."""
         return tuple(
             c
             for c in self.calls.values()

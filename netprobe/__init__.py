@@ -1,7 +1,7 @@
-"""The network probe: measures what lies between a client and a server, and chooses a path.
+"""The network probe: measures the paths between a client and a server, and chooses one.
 
-Pure: estimate.py (statistics), plan.py (what to send next), cost.py (the cost model), choice.py
-(ranking, inertia), candidates.py (which paths there may be).  The bytes are moved by C++
-(native.py) over the same connections that programs use; prober.py measures one path, survey.py all
-of them.
+Pure modules: estimate.py (statistics), plan.py (what to send next), cost.py (the cost model),
+choice.py (ranking, inertia), candidates.py (which paths there may be). C++ moves the bytes
+(native.py) over the same connections that programs use. prober.py measures one path, survey.py all
+paths.
 """

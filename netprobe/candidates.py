@@ -1,5 +1,5 @@
-"""Which paths there may be: what the server offers and this client could use.  Pure but for what it
-is told of this machine.
+"""Which paths there may be: those that the server offers and this client can use. Pure: facts
+about this machine are arguments.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 TRANSPORTS = ("auto", "shm", "unix", "tcp", "tls", "ucx", "grpc")
-# Carried by a process on the client's machine, not by the library that programs load.
+# Carried by a process (agent) on the client's machine, not by the library that programs load.
 TUNNELLED = ("grpc", "grpcs")
 _UNSPECIFIED = re.compile(r"(?P<scheme>\w+):(?:0\.0\.0\.0|\[::\]|\*):(?P<port>\d+)")
 _HOST_PORT = re.compile(
     r"(?:(?P<scheme>[a-z]+):)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)(?::(?P<port>\d+))?"
 )
 _HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(?:%[\w.-]+)?")
-# Each is connected to, or gets an agent: a server that names more of them is not believed.
+# Limits per transport. Each address is connected to, or gets an agent, so a server that names more
+# of them gets the rest ignored.
 MOST_OF_A_KIND = 8
 MOST_TUNNELLED = 2
-_SECRET = "who shows a token or a certificate takes an encrypted path, and one is offered"
+_SECRET = "a client with a token or a certificate uses encrypted paths if any are offered"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What a client knows of itself.
+    """What a client knows about itself.
 
-    schemes: that this release connects to.  same_host: it is on the server's machine.
-    secret: it has a token, which is not to be read on the way, or a certificate, which is shown on
-    encrypted paths alone.  rdma: an active port is here.
+    schemes: that this release connects to. same_host: it runs on the server's machine. secret: it
+    has a token, which others must not read, or a certificate, which it shows only on encrypted
+    paths. rdma: this machine has an active RDMA port.
     """
 
     schemes: tuple[str, ...]
@@ -49,7 +50,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An endpoint that is no candidate, with the reason as a sentence's end."""
+    """An endpoint that is not a candidate. reason: the end of a sentence."""
 
     uri: str
     reason: str
@@ -68,7 +69,7 @@ def normal(uri: str) -> str:
 
 
 def completed(text: str) -> str:
-    """Returns an address with the port that it leaves out; EndpointError if it is none."""
+    """Returns an address with its default port if it names none; raises EndpointError."""
     scheme = scheme_of(text) if is_explicit(text) else ""
     if scheme not in ("", "tcp", "tls", "ucx", *LOCAL):
         parse_endpoint(text.partition(":")[2])
@@ -78,12 +79,12 @@ def completed(text: str) -> str:
 
 
 def is_explicit(text: str) -> bool:
-    """True if a user wrote a scheme: then it is that path and no other."""
+    """Returns True if the text has a scheme: then only that path is meant."""
     return text.partition(":")[0] in ORDER and ":" in text
 
 
 def resolved(endpoint: str, reached_at: str) -> str:
-    """Returns an endpoint with the host by which its server was reached, where it names none."""
+    """Returns an endpoint that names no host with the host by which its server was reached."""
     match = _UNSPECIFIED.fullmatch(endpoint)
     if match is None:
         return endpoint
@@ -92,13 +93,13 @@ def resolved(endpoint: str, reached_at: str) -> str:
 
 
 def candidates(reached_at: str, offered: Sequence[str], here: Here) -> Candidates:
-    """Returns the paths to measure, the most preferred first, and what was left out and why."""
+    """Returns the paths to measure, most preferred first, and those left out with reasons."""
     reached_at = normal(reached_at)
     uris = dict.fromkeys([reached_at, *(resolved(uri, reached_at) for uri in offered)])
     reasons = {uri: _why_not(uri, reached_at, here) for uri in uris if uri != reached_at}
     kept = sorted((uri for uri in uris if not reasons.get(uri)), key=rank_of)
     if here.secret and any(scheme_of(uri) in ENCRYPTED for uri in kept):
-        # Also the address that was named: without a scheme it only says who is meant.
+        # This includes the address that the user named: without a scheme it only names the server.
         reasons |= dict.fromkeys(filter(_is_open, kept), _SECRET)
     reasons |= _too_many(uri for uri in kept if uri != reached_at and not reasons.get(uri))
     return Candidates(
@@ -120,12 +121,12 @@ def _too_many(uris: Iterable[str]) -> dict[str, str]:
 
 
 def _is_open(uri: str) -> bool:
-    """True if others on a network may read what goes there."""
+    """Returns True if others on the network can read what is sent on this path."""
     return scheme_of(uri) not in (*LOCAL, *ENCRYPTED) and not _is_loopback(uri)
 
 
 def is_address(uri: str) -> bool:
-    """True for what can be connected to, and does not end a list of addresses (RGPU_PATHS)."""
+    """Returns True for a complete address that can be connected to and stand in RGPU_PATHS."""
     try:
         endpoint = parse_endpoint(uri)
     except EndpointError:
@@ -139,11 +140,11 @@ def is_address(uri: str) -> bool:
 def _why_not(uri: str, reached_at: str, here: Here) -> str:
     scheme = scheme_of(uri)
     if _UNSPECIFIED.fullmatch(uri):
-        return "it names no address"
+        return "the address has no host"
     if not is_address(uri):
-        return "it is no address"
+        return "it is not a valid address"
     if scheme in TUNNELLED and scheme not in here.schemes:
-        return f"it needs an agent: name it, {uri}"
+        return f"it needs an agent: name it explicitly, {uri}"
     if scheme not in here.schemes:
         return f"this release of the client has no {scheme}:"
     if scheme in LOCAL and not here.same_host:
@@ -151,7 +152,7 @@ def _why_not(uri: str, reached_at: str, here: Here) -> str:
     if _is_loopback(uri) and not here.same_host and not _is_loopback(reached_at):
         return "it is an address of the server's own machine"
     if scheme == "ucx" and not here.rdma:
-        return "no RDMA device is here; by its own address it goes over whatever UCX finds"
+        return "this machine has no active RDMA device; name the address to let UCX choose a way"
     return ""
 
 
@@ -166,7 +167,7 @@ def _is_loopback(uri: str) -> bool:
 
 
 def proxies(environment: Mapping[str, str]) -> list[str]:
-    """Returns the HTTP proxies that are set, without the passwords in them."""
+    """Returns the HTTP proxies in the environment, without their passwords."""
     found = []
     for name in _PROXIES:
         value = environment.get(name) or environment.get(name.upper())

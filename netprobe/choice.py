@@ -1,4 +1,6 @@
-"""Which path to take, and when to change it.  Pure: measurements in, decisions with reasons out."""
+"""Which path to use, and when to change it. Pure: takes measurements, returns decisions with
+reasons.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ if TYPE_CHECKING:
 
     from netprobe.prober import Measurement
 
-# The order of what is not, or not clearly, different.
+# Preference among paths whose costs are not clearly different.
 ORDER = ("shm", "unix", "ucx", "tcp", "tls", "grpc", "grpcs")
 LOCAL = ("shm", "unix")
 ENCRYPTED = ("tls", "grpcs")
-# Paths within this part of the best are not clearly different.
+# Paths whose cost is within this part of the best cost are not clearly different.
 CLOSE = 0.10
 
 
@@ -58,9 +60,7 @@ class Choice:
 
 
 def rank(paths: Sequence[Measurement], workload: Workload = MIXED) -> list[Ranked]:
-    """Returns the paths that work, best first.  Among those that are close to the best the order
-    of preference decides.
-    """
+    """Returns the paths that work, best first. Preference decides among those close to the best."""
     costs = [Ranked(path, cost(path, workload).total) for path in paths if path.works]
     costs.sort(key=lambda one: one.seconds)
     if not costs:
@@ -95,7 +95,7 @@ def _better(best: Ranked, next_one: Ranked, workload: Workload) -> str:
     if next_one.seconds <= best.seconds * (1 + CLOSE):
         return (
             f"{expected}, about as long as over {next_one.uri}, and "
-            f"{scheme_of(best.uri)} is preferred where nothing else decides"
+            f"{scheme_of(best.uri)} is preferred between equals"
             if scheme_of(best.uri) != scheme_of(next_one.uri)
             else f"{expected}, about as long as over {next_one.uri}"
         )
@@ -122,7 +122,7 @@ class Inertia:
 
 @dataclass(slots=True)
 class Chooser:
-    """Remembers how often another path has been better, so that noise moves nobody."""
+    """Counts how often another path was better, so that noise in measurements moves no session."""
 
     current: str
     inertia: Inertia = field(default_factory=Inertia)
@@ -130,7 +130,7 @@ class Chooser:
     wins: int = 0
 
     def observe(self, paths: Sequence[Measurement], workload: Workload) -> Move:
-        """Takes one round of measurements; a move is carried out by `moved`."""
+        """Takes one round of measurements and returns what to do; after a move call `moved`."""
         known: Mapping[str, Measurement] = {path.uri: path for path in paths}
         ranked = rank(paths, workload)
         mine = known.get(self.current)
@@ -151,11 +151,11 @@ class Chooser:
             f"{format_seconds(now)} over {self.current}"
         )
         if self.wins < self.inertia.times:
-            return Move(None, f"{better}; it has been so {self.wins} of {self.inertia.times} times")
+            return Move(None, f"{better}; measured so {self.wins} of {self.inertia.times} times")
         return Move(best.uri, f"{better}, {self.wins} times in a row")
 
     def moved(self, uri: str) -> None:
-        """The session is on `uri` now."""
+        """Notes that the session uses `uri` now."""
         self.current, self.challenger, self.wins = uri, "", 0
 
     def _stay(self, reason: str) -> Move:

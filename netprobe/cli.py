@@ -1,4 +1,4 @@
-"""`netprobe listen`, `netprobe run` and `rgpu probe`."""
+"""The commands `netprobe listen`, `netprobe run` and `rgpu probe`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _DEFAULT = f"127.0.0.1:{DEFAULT_PORT}"
 _LISTEN = "127.0.0.1:7701"
 _LEAST_SECONDS, _MOST_SECONDS = 0.01, 60.0
-# What a responder gives one address in the long run is more by a quarter, docs/netprobe.md.
+# A responder gives one address a quarter more than this in the long run (docs/netprobe.md).
 _BYTES_PER_SECOND = 100e6
 _LEAST_BYTES = 1 << 16
 
@@ -58,9 +58,9 @@ def _measuring_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", choices=tuple(WORKLOADS), default="mixed",
                         help="what the paths are ranked for (default: mixed)")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=0.1, metavar="S",
-                        help="what measuring a path may take (default 0.1)")  # fmt: skip
+                        help="seconds that measuring a path may take (default 0.1)")  # fmt: skip
     parser.add_argument("--bytes", default="64MiB", metavar="SIZE",
-                        help="what it may move each way (default 64MiB)")  # fmt: skip
+                        help="bytes that it may move each way (default 64MiB)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--svg", metavar="FILE", help="draw a picture as well")
     parser.add_argument("--watch", type=float, metavar="S", help="measure again every S seconds")
@@ -69,12 +69,11 @@ def _measuring_options(parser: argparse.ArgumentParser) -> None:
 def _budget(arguments: argparse.Namespace) -> ProbeBudget:
     if not _LEAST_SECONDS <= arguments.seconds <= _MOST_SECONDS:
         raise UsageError(
-            f"{arguments.seconds:g} seconds make no sense: {_LEAST_SECONDS:g} to "
-            f"{_MOST_SECONDS:g} do"
+            f"--seconds is {arguments.seconds:g}; give {_LEAST_SECONDS:g} to {_MOST_SECONDS:g}"
         )
     size = parse_bytes(arguments.bytes)
     if size < _LEAST_BYTES:
-        raise UsageError(f"{arguments.bytes} is too little to measure anything: 64KiB is the least")
+        raise UsageError(f"--bytes is {arguments.bytes}; give at least 64KiB")
     return ProbeBudget(seconds=arguments.seconds, bytes=size)
 
 
@@ -83,13 +82,13 @@ def _configure_probe(parser: argparse.ArgumentParser) -> None:
         "server", nargs="?", help=f"HOST:PORT or a URI (default: RGPU_SERVER, then {_DEFAULT})"
     )
     parser.add_argument(
-        "--server", dest="option", metavar="ADDRESS", help="the same, as other commands have it"
+        "--server", dest="option", metavar="ADDRESS", help="the same, as with other commands"
     )
     _measuring_options(parser)
 
 
 def probe_command(tunnel: Tunnel | None) -> Command:
-    """Returns `rgpu probe`; tunnel: carries the paths that need an agent."""
+    """Returns `rgpu probe`; tunnel: starts agents for the paths that need one."""
 
     def run(arguments: argparse.Namespace) -> int:
         return _probe(arguments, tunnel)
@@ -111,7 +110,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="+",
         metavar="HOST:PORT|URI",
-        help="a server or responder, of which all paths are measured; or several paths to it",
+        help="a server or responder, whose paths are all measured; or several paths to it",
     )
     _measuring_options(parser)
 
@@ -123,7 +122,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except ServerError as error:
         if "listens at" not in str(error):
             raise
-        # The transports know of servers only.
+        # The transports' errors mention servers only.
         raise ServerError(f"{error}; without a server use `netprobe listen` there") from None
 
 
@@ -132,7 +131,7 @@ def _rounds(
 ) -> int:
     workload, budget = WORKLOADS[arguments.workload], _budget(arguments)
     if arguments.watch is not None and not 0.2 <= arguments.watch <= 86400:
-        raise UsageError("--watch measures every 0.2 to 86400 seconds")
+        raise UsageError("--watch must be 0.2 to 86400 seconds")
     for address in addresses:
         check_reach(address)
     rounds, paths = 0, 1
@@ -142,7 +141,7 @@ def _rounds(
         try:
             result = _survey(addresses, workload, budget, tunnel)
         except (ServerError, ProtocolError) as error:
-            # Who watches wants to know when it is back.
+            # --watch goes on, to show when the server is back.
             if not rounds:
                 raise
             print(f"{time.strftime('%X')}  {error}", file=sys.stderr, flush=True)
@@ -157,13 +156,13 @@ def _rounds(
 
 
 def _lasting(budget: ProbeBudget, pause: float, paths: int) -> ProbeBudget:
-    """So few bytes that the server goes on giving them, however often it is asked."""
+    """Returns the budget with so few bytes that the server grants them round after round."""
     each = int(_BYTES_PER_SECOND * pause / (2 * max(paths, 1)))
     return replace(budget, bytes=max(min(budget.bytes, each), _LEAST_BYTES))
 
 
 def _report(arguments: argparse.Namespace, result: Survey, workload: Workload, name: str) -> None:
-    """Shows a survey; name: of the server, to keep it under, "" not to."""
+    """Shows a survey, and caches it under the server's name if `name` is not empty."""
     if name:
         found = result.found
         entry = Entry(result.at, found.offer.server, found.same_host, result.paths)
@@ -191,7 +190,7 @@ def _given(
     budget: ProbeBudget,
     helpers: tuple[Progress, Tunnel | None],
 ) -> Survey:
-    """Exactly the paths that were named, to the server at the first of them that answers."""
+    """Measures exactly the named paths, to the server that answers on the first working one."""
     uris = [normal(address) for address in addresses]
     progress, tunnel = helpers
     found = _first(uris, tunnel)
@@ -201,7 +200,7 @@ def _given(
 
 
 def _first(uris: Sequence[str], tunnel: Tunnel | None) -> Found:
-    """The server at the first path that works; ServerError if none does."""
+    """Returns the server at the first path that works; raises ServerError if none works."""
     for uri in uris[:-1]:
         with contextlib.suppress(ServerError):
             return find(uri, tunnel=tunnel)
@@ -209,7 +208,7 @@ def _first(uris: Sequence[str], tunnel: Tunnel | None) -> Found:
 
 
 class _Progress:
-    """One line on a terminal that says what is measured now."""
+    """One line on a terminal that shows what is being measured."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -229,7 +228,7 @@ def _print(arguments: argparse.Namespace, result: Survey, workload: Workload) ->
     set_proxies = proxies(os.environ)
     if arguments.json:
         plain = survey_plain(result, workload, set_proxies, net_devices())
-        # Who watches reads line by line.
+        # With --watch each round is one line.
         print(as_json(plain) if arguments.watch is None else json.dumps(plain))
         return
     print(path_table(result.paths, workload))
@@ -253,8 +252,8 @@ def _write(path: str, text: str) -> None:
 
 LIMITS = (
     ("places", 64, "probes at a time"),
-    ("places-per-peer", 32, "of them from one address"),
-    ("burst", 256, "probes of one address after a pause; then 20 a second"),
+    ("places-per-peer", 32, "probes at a time from one address"),
+    ("burst", 256, "probes from one address after a pause; then 20 a second"),
     ("bytes-per-second", 512_000_000, "bytes that all probes together may move in the long run"),
     ("idle-ms", 2000, "milliseconds without a byte until a probe is given up"),
     ("time-ms", 15000, "milliseconds that a probe may take in all"),
@@ -279,11 +278,11 @@ def _configure_listen(parser: argparse.ArgumentParser) -> None:
 def _listener(text: str) -> Endpoint:
     endpoint = parse_listener(text)
     if isinstance(endpoint, TlsEndpoint):
-        raise UsageError(f"{text}: a responder alone speaks no TLS, only a server does")
+        raise UsageError(f"{text}: only a server speaks TLS, a responder alone does not")
     if isinstance(endpoint, GrpcEndpoint):
-        raise UsageError(f"{text}: a responder alone speaks no HTTP/2, only a server does")
+        raise UsageError(f"{text}: only a server speaks HTTP/2, a responder alone does not")
     if isinstance(endpoint, UcxEndpoint):
-        raise UsageError(f"{text}: a responder alone speaks no UCX, only a server does")
+        raise UsageError(f"{text}: only a server speaks UCX, a responder alone does not")
     return endpoint
 
 

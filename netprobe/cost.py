@@ -1,11 +1,11 @@
-"""The cost model: how long a program's step takes over a path.  Pure; docs/transports.md has it in
-words.
+"""The cost model: how long a step of a program takes over a path. Pure; docs/transports.md explains
+the formula.
 
     time = syncs x round trip + calls / message rate + bytes up / bandwidth up
          + bytes down / bandwidth down
 
-What a program waits for costs a round trip; what it only issues costs what a small message costs;
-what it copies costs its bytes.  The server's own work is the same on every path and left out.
+A synchronous call costs a round trip. A posted call costs one small message. A copy costs its
+bytes. The server's own work is the same on every path and left out.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from netprobe.prober import Measurement
 
 MIB = 1 << 20
-# Part of the jitter that a wait meets on average: half of the waits are later than the median.
+# The part of the jitter that a wait meets on average: half of the waits take longer than the
+# median.
 _JITTER_PART = 0.5
-# For what could not be measured: a network that nobody would choose.
+# Used for values that could not be measured; so slow that no other path loses to it.
 _LEAST_RATE = 1e6
 _LEAST_MESSAGES = 1e4
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A step of a program, or what it did in a while.
+    """What a program does in one step or in some time.
 
-    calls: commands issued without waiting.  syncs: waits for an answer.
+    calls: commands posted without waiting. syncs: waits for an answer.
     """
 
     name: str
@@ -50,7 +51,7 @@ WORKLOADS = {"call": CALL_BOUND, "bulk": BULK_BOUND, "mixed": MIXED}
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds that a workload takes over a path, by what they are spent on."""
+    """The seconds that a workload takes over a path, by cause."""
 
     waits: float
     calls: float
@@ -63,7 +64,7 @@ class Cost:
 
     @property
     def most(self) -> str:
-        """What most of it is spent on."""
+        """Returns the words for the largest part."""
         parts = {
             "waiting for answers": self.waits,
             "issuing calls": self.calls,
@@ -74,7 +75,7 @@ class Cost:
 
 
 def cost(path: Measurement, workload: Workload) -> Cost:
-    """Returns what the workload costs over a path that works; ValueError if it does not."""
+    """Returns the workload's cost over a path; raises ValueError if the path does not work."""
     if path.round_trip is None or path.error:
         raise ValueError(f"{path.uri} does not work")
     trip = path.round_trip.median + _JITTER_PART * path.round_trip.jitter
@@ -90,9 +91,10 @@ def cost(path: Measurement, workload: Workload) -> Cost:
 
 
 def profile(calls: float, syncs: float, up_bytes: float, down_bytes: float) -> Workload:
-    """Returns the workload of a session's counters, named after what it does most."""
+    """Returns the workload of a session's counters, named after what it mostly does."""
     total = up_bytes + down_bytes
-    # A call is about as much work as the bytes of a small message; 64 KiB a call is a copier.
+    # A call costs about as much as the bytes of a small message. From 64 KiB per call on, copies
+    # dominate.
     if total > 64 * 1024 * max(calls + syncs, 1):
         name = BULK_BOUND.name
     elif total < 256 * max(calls + syncs, 1):

@@ -1,4 +1,4 @@
-"""Pure statistics over measured times: round trips, and bandwidth from trains of bytes."""
+"""Statistics of measured times: round trips, and bandwidth from trains of bytes. Pure."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MIB = 1 << 20
-# Two trains whose rates differ by less than this part say the same.
+# Two rates that differ by less than this part agree.
 AGREEMENT = 0.10
-# What opens slowly or comes out of a full bucket: the begin of a train says little of the rest.
+# The first bytes of a train are not representative: the connection may still be opening, or a full
+# token bucket may let them through.
 SKIP_BYTES = MIB
-# A train of which this much lies behind the begin can be believed, unless it was over so soon that
-# it measured when the system woke whom.
+# A train with this many bytes after its first ones can be trusted, unless it took less than
+# _WAKE_SECONDS: then it measured how fast the system wakes processes.
 _STEADY_BYTES = MIB
 _STEADY_SECONDS = 0.02
 _WAKE_SECONDS = 0.002
-# Shorter trains show how much a connection dares to send at first: two of them agree on that.
+# Shorter trains only show how much a connection sends at first, and two of them would agree.
 STEADY_TRIPS = 3
-# A connection that opens slowly doubles what it sends in each of so many round trips, from 14 KB to
-# more than any path of its length has under way.
+# A connection that opens doubles what it sends in each round trip. After this many it has grown
+# from 14 KB to more than any path of that length can have in flight.
 OPENING_TRIPS = 8
-# One that paces itself sends as much in each of them as in all before, and takes longer.
+# A connection that paces itself sends in each round trip as much as in all before, and takes
+# longer.
 _PACED_TRIPS = 12
-# A begin so much faster than the rest has been paid for by a bucket that was full.
+# First bytes faster than the rest by this factor came out of a full token bucket.
 _SHAPED = 2.0
-# A sender waits that long, and a round trip, before it sends again what nobody acknowledged.
+# A sender waits this long, plus a round trip, before it sends unacknowledged bytes again.
 _TIMEOUT_SECONDS = 0.19
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTrips:
-    """A summary of round trips, in seconds.  jitter: the median of what lies between neighbours."""
+    """A summary of round trips, in seconds. jitter: median difference between successive ones."""
 
     count: int
     minimum: float
@@ -45,7 +47,7 @@ class RoundTrips:
 
 
 def summarise(seconds: Sequence[float]) -> RoundTrips:
-    """Returns the summary; ValueError if there is nothing to sum up."""
+    """Returns the summary; raises ValueError for an empty sequence."""
     if not seconds:
         raise ValueError("no round trip was measured")
     ordered = sorted(seconds)
@@ -61,7 +63,7 @@ def summarise(seconds: Sequence[float]) -> RoundTrips:
 
 
 class Arrival(NamedTuple):
-    """How many bytes of a train had come, and when, in seconds since it was ordered."""
+    """How many bytes of a train had arrived, and when, in seconds since the order was sent."""
 
     bytes: int
     seconds: float
@@ -69,9 +71,9 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """One transfer.  seconds: from the first byte of the order to the last of the answer.
+    """One transfer. seconds: from the first byte of the order to the last byte of the answer.
 
-    down: to here, so that its bytes come a round trip after the order, and not with it.
+    down: the bytes come to this end, so the first one arrives a round trip after the order.
     """
 
     bytes: int
@@ -80,12 +82,12 @@ class Train:
     down: bool = False
 
     def begin(self, round_trip: float) -> float:
-        """When its first byte can have come."""
+        """Returns when the train's first byte can have arrived."""
         return round_trip if self.down else 0.0
 
 
 class Confidence(Enum):
-    """How far to trust an estimate."""
+    """How far an estimate can be trusted."""
 
     LOW = "low"
     FAIR = "fair"
@@ -94,10 +96,10 @@ class Confidence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """Of one direction.
+    """The bandwidth of one direction.
 
-    shaped: bytes came faster at first than later, as out of a token bucket.
-    trains, bytes: what it took.
+    shaped: the first bytes came faster than the rest, as out of a token bucket. trains, bytes: how
+    many were used to measure it.
     """
 
     bytes_per_second: float
@@ -108,17 +110,17 @@ class Bandwidth:
 
 
 def whole_rate(train: Train, round_trip: float) -> float:
-    """Returns the bytes per second of a train, less the round trip that ordering it took."""
+    """Returns a train's bytes per second, without the round trip for ordering it."""
     return train.bytes / max(train.seconds - round_trip, train.seconds * 0.05, 1e-9)
 
 
 def steady_rate(train: Train, round_trip: float) -> float | None:
-    """Returns the bytes per second behind the begin of a train, as its receiver saw them; None if
-    it is too short to have anything behind its begin.
+    """Returns the bytes per second of a train after its first bytes, as the receiver saw them; None
+    if the train is too short for that.
 
-    What came late, since a packet was lost before it or the receiver had to wait for a CPU, came
-    with much else at once: counted from there the rest looks too fast, so the slowest count is
-    right.  It may begin as soon as the connection has had the time to open.
+    Bytes that were late (after a lost packet, or because the receiver waited for a CPU) arrive
+    together with many others. Measured from such a moment the rest looks too fast, so the slowest
+    result counts. The measurement may start as soon as the connection has had time to open.
     """
     skip = max(train.bytes // 4, min(train.bytes // 2, SKIP_BYTES))
     open_at = train.begin(round_trip) + OPENING_TRIPS * round_trip
@@ -135,14 +137,15 @@ def steady_rate(train: Train, round_trip: float) -> float | None:
 
 
 def stretch_rate(train: Train, round_trip: float) -> float | None:
-    """Returns the bytes per second of the fastest stretch of some long round trips; None if there
-    is none, or a bucket may have paid for it.
+    """Returns the bytes per second of the fastest stretch of some long round trips. None if there
+    is no such stretch, or if a token bucket may have paid for it.
 
-    Who fills a short queue loses much at once, and all that follows waits for it, for some round
-    trips.  The path carries what came before, each end counted from where it looks slowest.
+    A sender that fills a short queue loses much at once, and everything after it is delayed for
+    some round trips. The bytes before that show the path's rate. Each stretch ends at an arrival
+    and starts where it looks slowest.
     """
     least, most = STEADY_TRIPS * round_trip, OPENING_TRIPS * round_trip
-    # A shorter train does not tell a bucket.
+    # A shorter train does not show whether there is a token bucket.
     if least < _STEADY_SECONDS or span(train) < most or is_shaped(train, round_trip):
         return None
     rates = []
@@ -155,19 +158,22 @@ def stretch_rate(train: Train, round_trip: float) -> float | None:
 
 
 def train_rate(train: Train, round_trip: float) -> float:
-    """Returns the best guess that one train allows, in bytes per second."""
+    """Returns the best guess from one train, in bytes per second."""
     steady, whole = steady_rate(train, round_trip), whole_rate(train, round_trip)
     if steady is None:
         return whole
-    # No path carries less than what came over it, but for what a bucket had saved up.
+    # A path cannot be slower than what came over it, except for bytes that a token bucket had
+    # saved.
     return steady if is_shaped(train, round_trip) else max(steady, whole)
 
 
 def is_shaped(train: Train, round_trip: float = 0.0) -> bool:
-    """True if the begin came so much faster than the rest that a bucket must have paid for it.
+    """Returns True if the first bytes came so much faster than the rest that a token bucket must
+    have paid for them.
 
-    What a connection that opens sends in its first round trips comes in as many heaps, and looks
-    like that; so does what waited for its receiver, unless counted from when it can have come.
+    Two other causes look alike. A connection that opens sends its first round trips in bursts; and
+    bytes that waited for their receiver arrive at once, unless time is counted from when they can
+    have arrived.
     """
     if span(train) < max(OPENING_TRIPS * round_trip, _WAKE_SECONDS):
         return False
@@ -182,9 +188,9 @@ def is_shaped(train: Train, round_trip: float = 0.0) -> bool:
 
 
 def last_rate(train: Train, round_trip: float) -> float | None:
-    """Returns the bytes per second of the last third of a train: what a connection got that was
-    opening until then.  None if it had opened long before, or that third was over too soon, or came
-    in a heap behind what was lost: a connection that only opens lets no round trip pass.
+    """Returns the bytes per second of the last third of a train, for a connection that was
+    opening until then. None if it had opened long before, if that third was too short, or if it
+    arrived in a burst after a loss: an opening connection lets no round trip pass without bytes.
     """
     pauses = [b.seconds - a.seconds for a, b in itertools.pairwise(train.arrivals)]
     if span(train) >= _PACED_TRIPS * round_trip or max(pauses, default=0.0) >= round_trip:
@@ -202,8 +208,8 @@ def last_rate(train: Train, round_trip: float) -> float | None:
 
 
 def is_late(train: Train, round_trip: float) -> bool:
-    """True if at its own rate all of it could have come while its receiver slept: how fast it was
-    read then says nothing of the path.
+    """Returns True if, at its own rate, the whole train could have arrived while its receiver
+    slept. The time of reading it then says nothing about the path.
     """
     rate = steady_rate(train, round_trip)
     if rate is None:
@@ -213,8 +219,8 @@ def is_late(train: Train, round_trip: float) -> bool:
 
 
 def is_stalled(train: Train, round_trip: float) -> bool:
-    """True if its sender waited to send lost bytes again: so long that all the rest of a short
-    measurement counts for nothing.
+    """Returns True if the sender waited to send lost bytes again. That takes so long that a
+    short measurement is worthless.
     """
     times = [train.begin(round_trip), *(arrival.seconds for arrival in train.arrivals)]
     pauses = [b - a for a, b in itertools.pairwise(times)]
@@ -222,26 +228,28 @@ def is_stalled(train: Train, round_trip: float) -> bool:
 
 
 def agree(first: float, second: float, within: float = AGREEMENT) -> bool:
-    """True if two rates differ by less than a part of the greater one."""
+    """Returns True if two rates differ by less than a part of the greater one."""
     return abs(first - second) <= within * max(first, second)
 
 
 def is_steady(train: Train) -> bool:
-    """True if enough of the train lies behind its begin, in bytes or in time."""
+    """Returns True if enough of the train follows its first bytes, in bytes or in time."""
     if train.bytes >= SKIP_BYTES + _STEADY_BYTES:
         return span(train) >= _WAKE_SECONDS
     return train.bytes >= SKIP_BYTES // 4 and span(train) >= _STEADY_SECONDS
 
 
 def span(train: Train) -> float:
-    """Seconds from the first to the last arrival, so without the round trip."""
+    """Returns the seconds from the first to the last arrival, which do not include the round
+    trip.
+    """
     if len(train.arrivals) < 2:
         return 0.0
     return train.arrivals[-1].seconds - train.arrivals[0].seconds
 
 
 def settled(trains: Sequence[Train], round_trip: float) -> bool:
-    """True if the last two trains say the same and can be believed."""
+    """Returns True if the last two trains agree and can be trusted."""
     if len(trains) < 2 or not is_steady(trains[-1]):
         return False
     if span(trains[-1]) < STEADY_TRIPS * round_trip:
@@ -253,36 +261,38 @@ def settled(trains: Sequence[Train], round_trip: float) -> bool:
 
 
 def bandwidth(trains: Sequence[Train], round_trip: float) -> Bandwidth:
-    """Returns the estimate of all trains of one direction; ValueError if there are none."""
+    """Returns the estimate from all trains of one direction; raises ValueError if there are
+    none.
+    """
     if not trains:
         raise ValueError("no train was sent")
     total = sum(train.bytes for train in trains)
     count = len(trains)
-    # A path that only loses is as slow as it looks.
+    # If every train was stalled by losses, the path is as slow as it looks.
     stalled = [train for train in trains if is_stalled(train, round_trip)]
     trains = [train for train in trains if train not in stalled] or trains
     shaped = any(is_shaped(train, round_trip) for train in trains)
     rates = [train_rate(train, round_trip) for train in trains]
     confidence = Confidence.LOW
     if settled(trains, round_trip):
-        # A bucket that is still emptying makes the earlier train the faster one.
+        # While a token bucket empties, the earlier train is too fast, so only the last one counts.
         rate = rates[-1] if shaped else (rates[-1] + rates[-2]) / 2
         confidence = Confidence.HIGH
     else:
         rate = _unsettled(trains, rates, round_trip)
         if len(rates) > 1 and agree(rates[-1], rates[-2], 0.25):
             confidence = Confidence.FAIR
-            # What is over too soon says too little, but for what a bucket had saved up.
+            # A short train underestimates the rate, except for what a token bucket had saved.
             rate = rate if shaped else max(rate, min(rates[-2:]))
-    # Where all bytes went into the train that waited, the others were only to try.
+    # If all bytes went into the stalled train, the other trains were only small trials.
     rate = max(rate, *(stretch_rate(train, round_trip) or 0.0 for train in stalled), 0.0)
     return Bandwidth(rate, confidence, shaped, count, total)
 
 
 def _unsettled(trains: Sequence[Train], rates: Sequence[float], round_trip: float) -> float:
-    """The rate of trains that do not agree: of the long ones the middle, as each may have met a
-    moment in which the machine was busy; where all are short, of the longest.  A connection that
-    was still opening is judged by how each train ended.
+    """Returns the rate of trains that do not agree: the median of the long ones, since each may
+    have met a moment when the machine was busy; if all are short, the rate of the longest. If a
+    connection was still opening, the end of each train counts.
     """
     longest = max(range(len(trains)), key=lambda i: (trains[i].bytes, i))
     rates = [

@@ -1,4 +1,4 @@
-"""Why a path was not chosen although a column of the table speaks for it.  Pure."""
+"""Explains why a path was not chosen although a column of the table favours it. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from netprobe.cost import Cost, Workload
     from netprobe.prober import Measurement
 
-# Round trips that are closer than this part do not contradict anything.
+# Smaller differences of round trips need no explanation.
 _NOTEWORTHY = 0.05
 
 
 def contradictions(
     paths: Sequence[Measurement], choice: Choice | None, workload: Workload, same_host: bool
 ) -> list[str]:
-    """Returns a sentence for each path that has a lower round trip, or a quicker step, than the one
-    that was chosen.
+    """Returns a sentence for each path whose round trip is lower, or whose step is quicker, than
+    the chosen path's.
     """
     there = {path.uri: path for path in paths if path.works}
     taken = there.get(choice.uri) if choice is not None else None
@@ -54,25 +54,25 @@ def _why_not(path: Measurement, taken: Measurement, workload: Workload, same_hos
 
 
 def _near(path: Measurement, taken: Measurement, its: Cost, mine: Cost, same_host: bool) -> str:
-    """Why a path with a quicker step was passed over."""
+    """Returns why a path with a quicker step was passed over."""
     if same_host and scheme_of(taken.uri) in LOCAL:
         shares = scheme_of(taken.uri) == "shm"
-        way = "shares memory with the server" if shares else "goes past the network"
+        way = "shares memory with the server" if shares else "does not use the network"
         return (
-            "and is not chosen: on one machine such figures say more about what else runs there, "
+            "and is not chosen: on one machine such times depend mostly on what else runs there, "
             f"and {scheme_of(taken.uri)}: {way}"
         )
     if mine.total <= its.total * (1 + CLOSE) and rank_of(taken.uri) < rank_of(path.uri):
         return (
-            f"and is not chosen: the two are within {CLOSE:.0%} of each other, which is how far "
-            f"such measurements are off, and then {scheme_of(taken.uri)} comes before "
+            f"and is not chosen: the two are within {CLOSE:.0%} of each other, which is the error "
+            f"of such measurements, and then {scheme_of(taken.uri)} is preferred to "
             f"{scheme_of(path.uri)}"
         )
     return "and is not chosen: a path that was measured before is kept until another is better"
 
 
 def _dearer(its: Cost, mine: Cost, workload: Workload) -> str:
-    """What of the step takes so much longer over the path that it loses."""
+    """Returns which part of the step makes the path slower than the chosen one."""
     parts = {
         f"to issue its {workload.calls:.0f} calls": its.calls - mine.calls,
         "to copy to the device": its.up - mine.up,

@@ -1,9 +1,8 @@
-"""Whether two processes are on one machine, told without telling anything else.
+"""Finds out whether two processes run on one machine, without revealing anything else.
 
-A server says a random nonce and the SHA-256 of it and the kernel's boot id; only who reads the same
-boot id finds the same sum.  Containers of one machine share the boot id, so that being on one
-machine does not mean to see the same files: a Unix path counts only when the same server answers
-there.
+A server publishes a random nonce and the SHA-256 of the nonce and the kernel's boot id. Only a
+process that reads the same boot id computes the same hash. Containers of one machine share the boot
+id but may not share files, so a Unix path counts only if the same server answers there.
 """
 
 from __future__ import annotations
@@ -24,19 +23,21 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """server: random, one for each server.  host: the machine, for who is on it."""
+    """server: random, one per server. host: the hash by which processes on its machine recognise
+    it.
+    """
 
     server: bytes
     nonce: bytes
     host: bytes
 
     def is_here(self) -> bool:
-        """True if this process is on the machine of the identity."""
+        """Returns True if this process runs on the machine of the identity."""
         return is_this_host(self.nonce, self.host)
 
 
 def read_boot_id() -> str | None:
-    """Returns the kernel's boot id; None where it is hidden."""
+    """Returns the kernel's boot id; None if it is hidden."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip() or None
     except OSError:
@@ -44,14 +45,14 @@ def read_boot_id() -> str | None:
 
 
 def host_sum(nonce: bytes, boot_id: str | None) -> bytes:
-    """Returns what a machine with this boot id says; zeros, which match nothing, without one."""
+    """Returns the hash of nonce and boot id; without boot id zeros, which match nothing."""
     if boot_id is None:
         return bytes(HOST_BYTES)
     return hashlib.sha256(nonce + boot_id.encode()).digest()
 
 
 def is_this_host(nonce: bytes, host: bytes) -> bool:
-    """True if `host` is the sum of this machine."""
+    """Returns True if `host` is this machine's hash for the nonce."""
     boot_id = read_boot_id()
     return boot_id is not None and hmac.compare_digest(host_sum(nonce, boot_id), host)
 
@@ -65,9 +66,10 @@ def make_identity(server: bytes | None = None) -> HostIdentity:
 
 
 def identity_in(folder: Path) -> HostIdentity:
-    """Returns the identity of the server whose state lies in `folder`, made at its first use.
+    """Returns the identity of the server with this state folder; creates it at the first use.
 
-    OSError if it can be neither read nor written.
+    Raises:
+        OSError: it can be neither read nor written.
     """
     path = folder / FILE
     with contextlib.suppress(FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""The measuring end of a probe: the C++ that moves the bytes, called by ctypes."""
+"""The measuring end of a probe: C++ moves the bytes, called by ctypes."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _MIN_PIECE: Final = 4 << 10
 _MAX_PIECE: Final = 256 << 10
 _NS: Final = 1e-9
 LIFE_SECONDS: Final = 20.0
-# What a name service gets beside the time for connecting.
+# Extra time for the name service, besides the time for connecting.
 _NAME_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a responder says about itself.
+    """What a responder says about its server.
 
-    server: the same on every path to it.  host: tells its machine, to who is on it (identity.py).
-    bytes, seconds: what this probe may use.  endpoints: URIs of the server.
+    server: the same on every path to it. host: identifies its machine to processes there
+    (identity.py). bytes, seconds: what this probe may use. endpoints: URIs of the server.
     """
 
     server: bytes = bytes(ID_BYTES)
@@ -72,26 +72,26 @@ def put_offer(offer: Offer) -> bytes:
 
 
 def get_offer(head: bytes) -> Offer:
-    """Returns the offer in a head.
+    """Decodes the offer in a head.
 
     Raises:
-        WireError: it is none.
+        WireError: the head is not a valid offer.
     """
     reader = Reader(head)
     if reader.integer("u32") != MAGIC:
-        raise WireError("an offer begins with the magic number")
+        raise WireError("the offer does not begin with the magic number")
     version, grants = reader.integer("u16"), reader.integer("u16")
     server, nonce, host = (reader.sized(HOST_BYTES) for _ in range(3))
     if (len(server), len(nonce), len(host)) != (ID_BYTES, ID_BYTES, HOST_BYTES):
-        raise WireError("an identity has another length")
+        raise WireError("the offer's identity has a wrong length")
     count_bytes, count_ms = reader.integer("u64"), reader.integer("u32")
     count = reader.integer("u32")
     if count > MAX_ENDPOINTS:
-        raise WireError(f"{count} endpoints are more than {MAX_ENDPOINTS}")
+        raise WireError(f"the offer has {count} endpoints; at most {MAX_ENDPOINTS} are allowed")
     endpoints = tuple(reader.text(MAX_URI_BYTES) for _ in range(count))
     reader.end()
     if not all(uri.isprintable() for uri in endpoints):
-        raise WireError("an endpoint holds characters that cannot be printed")
+        raise WireError("an endpoint contains unprintable characters")
     return Offer(server, nonce, host, count_bytes, count_ms / 1000, endpoints, grants,
                  version)  # fmt: skip
 
@@ -128,7 +128,7 @@ def schemes() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What rgpu_probe_open returned; line: None if nobody answers, `why` says so."""
+    """The result of rgpu_probe_open. line: None if nothing answers; then `why` is the reason."""
 
     line: int | None
     seconds: tuple[float, float]
@@ -154,13 +154,13 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _shown(sentence: bytes) -> str:
-    """What a peer may have said: nothing in it is for a terminal to obey."""
+    """Returns text that a peer may have sent, without characters that control a terminal."""
     text = sentence.decode(errors="replace")
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _is_numeric(uri: str) -> bool:
-    """True if no name service is asked."""
+    """Returns True if opening the URI asks no name service."""
     scheme, _, rest = uri.partition(":")
     if scheme in ("unix", "shm"):
         return True
@@ -173,8 +173,8 @@ def _is_numeric(uri: str) -> bool:
 
 
 def _open_in_time(uri: str, timeout: float, life: float) -> _Opened:
-    """`_open`, but a name service that does not answer, which nothing can interrupt, is left to a
-    thread of its own.  ServerError.
+    """Like `_open`, but bounds the time that a name service takes. Nothing can interrupt such a
+    lookup, so it is left to a thread of its own. Raises ServerError.
     """
     if _is_numeric(uri):
         return _open(uri, timeout, life)
@@ -197,15 +197,15 @@ def _open_in_time(uri: str, timeout: float, life: float) -> _Opened:
             if not found.empty():
                 return found.get()
     raise ServerError(
-        f"{uri} did not answer in time, nor may its name be known: check the address, and that the "
+        f"{uri} did not answer in time, or its name is unknown: check the address, and that the "
         "name service answers"
     )
 
 
 class Line:
-    """One probe's connection.  Every method blocks; the times are taken in C++.
+    """The connection of one probe. Every method blocks; C++ takes the times.
 
-    connect_seconds: until the transport was connected.  open_seconds: until the offer was here.
+    connect_seconds: until the transport was connected. open_seconds: until the offer arrived.
     """
 
     def __init__(
@@ -215,12 +215,14 @@ class Line:
         life_seconds: float = LIFE_SECONDS,
         through: str = "",
     ) -> None:
-        """timeout_seconds: for each step of opening it.  life_seconds: for all that follows, unless
-        `limit` says otherwise.  through: what to connect to, where a process of this machine
+        """Opens the connection.
+
+        timeout_seconds: for each step of opening it. life_seconds: for everything after that,
+        unless `limit` changes it. through: the address to connect to if a process of this machine
         carries the path.
 
         Raises:
-            ServerError: nobody answers a probe there; the sentence says why.
+            ServerError: nothing answers a probe at that address; the sentence says why.
         """
         self.uri = uri
         opened = _open_in_time(through or uri, timeout_seconds, life_seconds)
@@ -232,7 +234,7 @@ class Line:
             self.offer = get_offer(opened.offer)
         except WireError as error:
             self.close()
-            raise ProtocolError(f"{uri} answers a probe in a way that makes no sense: {error}")\
+            raise ProtocolError(f"{uri} sent an invalid answer to a probe: {error}")\
                 from None  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -253,25 +255,25 @@ class Line:
             self._line = None
 
     def limit(self, seconds: float) -> None:
-        """From now on all together may take so long; then the line breaks."""
+        """Bounds the time for everything from now on; after that the connection breaks."""
         _library().rgpu_probe_limit(self._line, _milliseconds(seconds))
 
     @property
     def kind(self) -> str:
-        """What the transport calls itself."""
+        """The transport's own name."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         _library().rgpu_probe_kind(self._line, text, len(text))
         return text.value.decode()
 
     def ping(self, count: int, seconds: float) -> list[float]:
-        """Returns at most `count` round trips of 64 bytes, at least one, in seconds."""
+        """Returns up to `count` round trips of 64 bytes (at least one), in seconds."""
         times = (ctypes.c_uint64 * count)()
         done = _library().rgpu_probe_ping(self._line, count, round(seconds * 1000), times)
         self._check(done)
         return [times[i] * _NS for i in range(done)]
 
     def train(self, size: int, *, down: bool, seconds: float) -> Train:
-        """Moves at most `size` bytes one way and begins no piece after `seconds`."""
+        """Moves at most `size` bytes one way; starts no new piece after `seconds`."""
         piece = min(max(size // 16, _MIN_PIECE), _MAX_PIECE)
         values = (ctypes.c_uint64 * _MAX_VALUES)()
         limit = _milliseconds(seconds)
@@ -283,7 +285,7 @@ class Line:
         return Train(values[1], values[0] * _NS, arrivals, down)
 
     def count(self, messages: int, batch: int) -> float:
-        """Sends messages of 64 bytes, `batch` to a write; returns the seconds until the answer."""
+        """Sends messages of 64 bytes, `batch` per write; returns the seconds until the answer."""
         values = (ctypes.c_uint64 * _MAX_VALUES)()
         self._check(_library().rgpu_probe_count(self._line, messages, batch, values, _MAX_VALUES))
         return float(values[0] * _NS)

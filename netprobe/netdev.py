@@ -1,4 +1,4 @@
-"""Network devices of a machine, read from /sys and nothing else."""
+"""Network devices of a machine, read from /sys."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 SYS = Path("/sys")
 PROC = Path("/proc")
 _ETHERNET, _INFINIBAND, _LOOPBACK, _TUNNELS = 1, 32, 772, (65534, 768, 769, 776, 778)
-# What software makes and carries no traffic of its own to other machines as a rule.
+# Devices made by software, which usually do not carry traffic to other machines themselves.
 SOFTWARE = ("loopback", "bridge", "tunnel", "virtual")
 
 
 @dataclass(frozen=True, slots=True)
 class RdmaPort:
-    """A port as in /sys/class/infiniband.  speed_mbps: 0 if it does not say."""
+    """A port in /sys/class/infiniband. speed_mbps: 0 if unknown."""
 
     device: str
     port: int
@@ -34,7 +34,7 @@ class RdmaPort:
 @dataclass(frozen=True, slots=True)
 class NetDevice:
     """kind: ethernet, loopback, infiniband, wireless, bridge, bond, tunnel or virtual.
-    speed_mbps, numa_node: None if the device does not say.
+    speed_mbps, numa_node: None if unknown.
     """
 
     name: str
@@ -48,7 +48,7 @@ class NetDevice:
 
 
 def net_devices(sys: Path = SYS, proc: Path = PROC) -> list[NetDevice]:
-    """Returns the network devices of this network namespace, by name."""
+    """Returns the network devices of this network namespace, sorted by name."""
     folder = sys / "class" / "net"
     addresses = _addresses(proc)
     ports = rdma_ports(sys)
@@ -63,7 +63,7 @@ def net_devices(sys: Path = SYS, proc: Path = PROC) -> list[NetDevice]:
 
 
 def rdma_ports(sys: Path = SYS) -> list[tuple[RdmaPort, Path | None]]:
-    """Returns all RDMA ports, each with the bus device that it belongs to."""
+    """Returns all RDMA ports, each with its bus device."""
     found: list[tuple[RdmaPort, Path | None]] = []
     folder = sys / "class" / "infiniband"
     for device in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -83,12 +83,12 @@ def rdma_ports(sys: Path = SYS) -> list[tuple[RdmaPort, Path | None]]:
 
 
 def has_rdma(sys: Path = SYS) -> bool:
-    """True if an RDMA port is really there and active."""
+    """Returns True if this machine has an active RDMA port."""
     return any(port.active for port, _ in rdma_ports(sys))
 
 
 def reachable_addresses(devices: Sequence[NetDevice]) -> list[str]:
-    """Returns the addresses at which other machines may find this one, of fast devices first."""
+    """Returns the addresses at which other machines may reach this one, fast devices first."""
     there = [d for d in devices if d.up and d.kind not in SOFTWARE]
     there.sort(key=lambda device: -(device.speed_mbps or 0))
     return [text for device in there for text in device.addresses if _is_public(text)]
@@ -106,7 +106,7 @@ def _device(path: Path) -> NetDevice | None:
     speed = _integer(path / "speed")
     state = _text(path / "operstate")
     flags = int(_text(path / "flags") or "0", 16)
-    # Devices without a carrier of their own say "unknown".
+    # Devices that have no carrier report "unknown".
     up = bool(flags & 1) and state in ("up", "unknown", "")
     usable = speed if speed is not None and 0 < speed < 10_000_000 else None
     return NetDevice(path.name, kind, up, usable, _numa(path), _integer(path / "mtu") or 0)
@@ -144,7 +144,9 @@ def _numa(path: Path) -> int | None:
 
 
 def _addresses(proc: Path) -> Mapping[str, tuple[str, ...]]:
-    """IPv6 as the kernel lists it, IPv4 by asking each interface."""
+    """Returns addresses by interface: IPv6 from the kernel's list, IPv4 by asking each
+    interface.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for _, name in _interfaces():
         address = _ipv4(name)
@@ -179,7 +181,7 @@ def _ipv4(name: str) -> str | None:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # some files of a device that is down refuse to be read
+    except OSError:  # some files of a device that is down cannot be read
         return ""
 
 

@@ -1,4 +1,4 @@
-"""The picture of a survey: for each path its round trip and its bandwidth, and which was chosen."""
+"""Draws a survey: the round trip and bandwidth of each path, and which one was chosen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BAR = 13.0
 _INK, _SOFT, _GRID, _CHOSEN = "#1f2933", "#616e7c", "#e4e7eb", "#e7f3ea"
 _TRIP, _UP, _DOWN, _STEP, _MARK = "#3b6fb6", "#e8862e", "#7e62b3", "#17a2a8", "#3f9b57"
 _COLUMNS = ("round trip", "bandwidth", "expected time of a step")
-# Bars are logarithmic: the least value drawn is this part of the greatest of its column.
+# Bars are logarithmic: the smallest drawn value is 10 ^ -_DECADES of its column's largest.
 _DECADES = 4.0
 
 
@@ -113,7 +113,9 @@ def _bar(
 
 
 def _part(value: float, most: float) -> float:
-    """Where a value lies between the greatest and 10 ^ -_DECADES of it, on a logarithmic scale."""
+    """Returns a value's place between 10 ^ -_DECADES of the largest and the largest,
+    logarithmically.
+    """
     if value <= 0 or most <= 0:
         return 0.0
     return min(max(1 + math.log10(value / most) / _DECADES, 0.02), 1.0)

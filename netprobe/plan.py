@@ -1,4 +1,4 @@
-"""Which train to send next, out of those so far.  Pure."""
+"""Decides which train to send next, from those sent so far. Pure."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 FIRST_BYTES = 64 << 10
 _LEAST_BYTES = 16 << 10
-# A connection that opens by pacing at most doubles what it has under way in a round trip, and a
-# train that is over soon costs two or three of them.  Over so few round trips trains that grow do
-# not get as far as what a fast path of this length, 10 Gbit/s over 13 ms, has under way.
+# A connection that paces itself at most doubles what it has in flight per round trip, and a train
+# that is too short costs two or three round trips. In fewer round trips than this, growing trains
+# do not reach what a fast path of this length (10 Gbit/s over 13 ms) has in flight.
 _FEW_TRIPS = 32
 _LONG_SECONDS = 0.013
-# A path that is too slow for a train of which nothing but the time is known has shown it by then.
+# A train of this size is enough to show that a path is too slow for a train that ends by time.
 _TRIED_BYTES = 4 * FIRST_BYTES
-# The order, what a queue holds back when the sender's time ends, the answer.
+# Round trips for the order, for bytes still queued when the sender's time ends, and for the answer.
 _DRAIN_TRIPS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one direction of a path may cost."""
+    """What measuring one direction of a path may cost."""
 
     seconds: float = 0.04
     bytes: int = 64 * MIB
 
 
 class Order(NamedTuple):
-    """The next train.  seconds: its sender begins no piece after them."""
+    """The next train. seconds: its sender starts no new piece after them."""
 
     bytes: int
     seconds: float
@@ -50,11 +50,11 @@ class Order(NamedTuple):
 def next_train(
     trains: Sequence[Train], round_trip: float, budget: Budget, spent: float
 ) -> Order | None:
-    """Returns what the next train of a direction should be; None: it is enough.
+    """Returns the next train of a direction; None if the trains suffice.
 
     spent: seconds that the trains so far took.
     """
-    # A path that is slower than the last train promised ends at twice its time.
+    # If a path is slower than the last train suggested, the next one ends after twice the time.
     limit = 2 * budget.seconds
     if not trains:
         return Order(min(FIRST_BYTES, budget.bytes), limit)
@@ -64,7 +64,7 @@ def next_train(
     if rest is not None:
         return rest
     size = _size(trains, round_trip, budget, spent)
-    # A shorter train than the last says less than it did.
+    # A train that is shorter than the last one adds nothing.
     enough = size >= max(_LEAST_BYTES, trains[-1].bytes * 3 // 4)
     return Order(size, limit) if enough else None
 
@@ -74,8 +74,8 @@ def _left(trains: Sequence[Train], budget: Budget) -> int:
 
 
 def _rest(trains: Sequence[Train], round_trip: float, budget: Budget, spent: float) -> Order | None:
-    """One train of all that is left, where a connection opens for most of the time that there is;
-    how much it carries is not known, so it ends with its time.
+    """Returns one train of all bytes left, if the connection opens for most of the time left.
+    Its rate is not known yet, so the train ends by time.
     """
     last = trains[-1]
     opens = last.bytes >= _TRIED_BYTES and span(last) < STEADY_TRIPS * round_trip
@@ -90,18 +90,18 @@ def _rest(trains: Sequence[Train], round_trip: float, budget: Budget, spent: flo
 
 
 def _size(trains: Sequence[Train], round_trip: float, budget: Budget, spent: float) -> int:
-    """The bytes of the next train, as far as there are time and bytes left."""
+    """Returns the size of the next train, within the time and bytes left."""
     last, rate = trains[-1], train_rate(trains[-1], round_trip)
     stalled = [train for train in trains if is_stalled(train, round_trip)]
     if stalled == [last]:
-        # Once it is sent again, as if nothing had been lost.
+        # Send it once more, as if nothing had been lost.
         wanted, spent = last.bytes, spent - last.seconds
         rate = max(train_rate(train, round_trip) for train in trains)
     elif span(last) < STEADY_TRIPS * round_trip:
-        # One of twice as many bytes would be over too soon as well.
+        # A train of twice as many bytes would be too short again.
         wanted = last.bytes * 4
     else:
         wanted = last.bytes * 2
-    # On a path of long round trips each train is faster than the last: count on the last rate.
+    # On paths with long round trips each train is faster than the last, so plan with the last rate.
     fits = int((budget.seconds - spent - round_trip) * max(rate, 1.0))
     return min(max(wanted, 4 * FIRST_BYTES), fits, _left(trains, budget))

@@ -1,4 +1,4 @@
-"""Measures one path: what to send next is decided by `plan.py`, the sending is C++."""
+"""Measures one path: plan.py decides what to send next, C++ sends it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WARM_UP = 3
 _MESSAGES = 1024
 _MESSAGE_BYTES = 64
 _GRANTED_PART = 0.5
-# Of the time for all.
+# The part of the total time that pings get.
 _PING_PART = 0.2
-# A measurement that takes so much longer than it should is held up by somebody.
+# A measurement that takes longer than this many times its time, plus seconds, is given up.
 _LIMIT_TIMES, _LIMIT_SECONDS = 3.0, 4.0
 
 
 class AnotherServerError(RgpuError):
-    """A path leads to somebody else."""
+    """A path leads to another server than expected."""
 
     def __init__(self, uri: str, server: bytes) -> None:
         super().__init__(f"{uri} leads to another server")
@@ -40,8 +40,8 @@ class AnotherServerError(RgpuError):
 class ProbeBudget:
     """What measuring one path may cost.
 
-    seconds: in all; a path of long round trips gets at least round_trips of them, since fewer say
-    nothing.  bytes: per direction.
+    seconds: in total. A path with long round trips gets the time of at least `round_trips` of them,
+    because fewer are not enough. bytes: per direction.
     """
 
     seconds: float = 0.1
@@ -53,10 +53,10 @@ class ProbeBudget:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is known of one path.  Times in seconds, rates per second; error: why it is unknown.
+    """What is known about one path. Times in seconds, rates per second; error: why it is unknown.
 
-    connect: until the transport was connected.  handshake: until the server answered.  server: who
-    did; of a path that does not work, who did before (`Entry.after`).
+    connect: until the transport was connected. handshake: until the server answered. server: which
+    server answered; for a path that does not work, which one answered before (`Entry.after`).
     """
 
     uri: str
@@ -84,10 +84,10 @@ def measure(
     through: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> Measurement:
-    """Returns what a path is like; a path that does not work has an `error`.
+    """Measures a path; the result of a path that does not work has an `error`.
 
-    server: the one that must answer there.  through: what to connect to, where a process of this
-    machine carries the path.  progress: is told what is measured next.
+    server: the server that must answer. through: the address to connect to if a process of this
+    machine carries the path. progress: called with what is measured next.
     """
     budget = budget or ProbeBudget()
     say = progress or (lambda _: None)
@@ -97,11 +97,11 @@ def measure(
         with open_path(uri, budget.timeout, server=server, through=through) as opened:
             say("round trip")
             total = max(budget.seconds, budget.round_trips * opened.first)
-            # What the other end gives a probe, of which this is the rest.
+            # Not more than a part of the time that the responder gives a probe.
             total = min(total, opened.granted * _GRANTED_PART)
             opened.limit(_LIMIT_TIMES * total + _LIMIT_SECONDS)
             opened.ping(budget.pings, total * _PING_PART)
-            # Opening the path has taken a part, too: of many round trips most of it.
+            # Opening the path has used a part of the time; with long round trips, most of it.
             left = min(total - opened.elapsed, total * (1 - _PING_PART))
             return opened.measure(max(left, total / 2), budget.bytes, say)
     except RgpuError as error:
@@ -109,7 +109,7 @@ def measure(
 
 
 def failed(uri: str, error: RgpuError, seconds: float = 0.0) -> Measurement:
-    """Returns what is known of a path that does not work."""
+    """Returns the measurement of a path that does not work."""
     server = error.server if isinstance(error, AnotherServerError) else b""
     return Measurement(uri, error=str(error), seconds=seconds, server=server)
 
@@ -122,8 +122,8 @@ def open_path(
     through: str = "",
     life: float = LIFE_SECONDS,
 ) -> OpenPath:
-    """Connects, and takes the first round trips; arguments as of `measure`.  life: in seconds, for
-    all of it.
+    """Connects and takes the first round trips; arguments as for `measure`. life: seconds for the
+    whole probe.
 
     Raises:
         RgpuError: the path does not work, or leads to another server.
@@ -139,7 +139,7 @@ def open_path(
 
 
 class OpenPath:
-    """A path with its probe, until it is closed."""
+    """A path with an open probe."""
 
     def __init__(self, uri: str, line: Line, trips: list[float]) -> None:
         self.uri = uri
@@ -164,25 +164,25 @@ class OpenPath:
 
     @property
     def first(self) -> float:
-        """The best of the round trips so far, in seconds."""
+        """The shortest round trip so far, in seconds."""
         return min(self._trips)
 
     @property
     def granted(self) -> float:
-        """The seconds that the other end gives a probe in all."""
+        """The seconds that the responder gives a probe in total."""
         return self._line.offer.seconds
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began to be opened."""
+        """The seconds since opening began."""
         return time.perf_counter() - self._started
 
     def limit(self, seconds: float) -> None:
-        """From now on everything together may take so long."""
+        """Bounds the time for everything from now on."""
         self._line.limit(seconds)
 
     def ping(self, count: int, seconds: float) -> None:
-        """Measures the round trip; the first ones, which warmed everything up, do not count."""
+        """Measures the round trip; drops the first round trips, which only warmed up the path."""
         self._trips = self._line.ping(count, seconds) or self._trips
 
     def measure(
@@ -192,7 +192,7 @@ class OpenPath:
         line, times = self._line, summarise(self._trips)
         granted = line.offer.bytes // 4
         if granted < FIRST_BYTES:
-            raise RgpuError(f"{self.uri}: its other end gives too few bytes to measure anything")
+            raise RgpuError(f"{self.uri}: the responder grants too few bytes to measure anything")
         say("messages")
         rate = _message_rate(line, times.minimum, seconds * 0.12)
         each = Budget(seconds * 0.44, min(size, granted))
@@ -200,7 +200,7 @@ class OpenPath:
         up = _bandwidth(line, times.minimum, each, down=False)
         say("bandwidth down")
         down = _bandwidth(line, times.minimum, each, down=True)
-        # So few bytes pass a shaped link faster than more would.
+        # The few bytes of the messages pass a shaped link faster than more bytes would.
         rate = min(rate, up.bytes_per_second / _MESSAGE_BYTES)
         return Measurement(
             self.uri, line.kind, "", line.connect_seconds, line.open_seconds, times, up, down,
@@ -220,7 +220,9 @@ def _bandwidth(line: Line, round_trip: float, budget: Budget, *, down: bool) -> 
 
 
 def _message_rate(line: Line, round_trip: float, seconds: float) -> float:
-    """Small messages one way, as a program's launches; doubled while there is time."""
+    """Measures small messages one way, like a program's launches; doubles their number while
+    there is time.
+    """
     messages, best = _MESSAGES, 0.0
     stop = time.perf_counter() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""Measurements as JSON and back, and the cache of them on disk."""
+"""Measurements as JSON, and their cache on disk."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from netprobe.prober import Measurement
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Changes with the form of an entry; entries of another schema are as if they were not there.
+# Changes with the form of an entry; entries with another schema are ignored.
 SCHEMA = 2
 MAX_AGE_SECONDS = 600.0
-# A path that did not work may be back soon, and is the one to fall back on.
+# Shorter for a broken path, because it may work again soon, and may be the one to fall back on.
 MAX_AGE_BROKEN_SECONDS = 60.0
-# Programs fall back on a path that is down without asking who is there.  Links are down for a
-# night; an address that led nowhere for longer than a day may have been given to somebody else.
+# How long the server behind a broken path is remembered. Programs fall back on such a path without
+# asking which server answers. A link may be down for a night; after more than a day its address may
+# belong to another server.
 MAX_UNSEEN_SECONDS = 86400.0
 _MAX_BYTES = 256 << 10
 _MAX_PATHS = 64
@@ -33,7 +34,7 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def to_plain(path: Measurement) -> dict[str, Any]:
-    """Returns a measurement as what JSON can hold."""
+    """Returns a measurement as a JSON object."""
     plain = asdict(path)
     plain["server"] = path.server.hex()
     for name in ("up", "down"):
@@ -43,7 +44,7 @@ def to_plain(path: Measurement) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Measurement:
-    """Returns the measurement again; ValueError, KeyError or TypeError if it is none."""
+    """Returns the measurement of a JSON object; raises ValueError, KeyError or TypeError."""
     trips = plain["round_trip"]
     rate = plain["messages_per_second"]
     return Measurement(
@@ -64,15 +65,15 @@ def from_plain(plain: Mapping[str, Any]) -> Measurement:
 
 
 def _number(value: object) -> float:
-    """A time, a rate or a count; ValueError for what is none of them."""
+    """Returns a time, rate or count; raises ValueError for anything else."""
     if not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
-        raise ValueError(f"{value!r} was never measured")
+        raise ValueError(f"{value!r} is not a measured value")
     return float(value)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable():
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not a printable text")
     return value
 
 
@@ -90,8 +91,9 @@ def _bandwidth(plain: Mapping[str, Any] | None) -> Bandwidth | None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was measured of a server.  at: seconds since 1970.  server: who answered.  seen: when
-    somebody last answered on paths that are down, by URI, where that was before `at`.
+    """The measurements of a server. at: seconds since 1970. server: which server answered.
+
+    seen: for broken paths, by URI, when a server last answered there, if that was before `at`.
     """
 
     at: float
@@ -101,13 +103,13 @@ class Entry:
     seen: Mapping[str, float] = field(default_factory=dict)
 
     def fresh(self, now: float) -> bool:
-        """True if it is not too old; an entry of the future is none."""
+        """Returns True if the entry is recent enough; an entry from the future is not."""
         whole = all(path.works for path in self.paths)
         return 0 <= now - self.at <= (MAX_AGE_SECONDS if whole else MAX_AGE_BROKEN_SECONDS)
 
     def after(self, before: Entry | None) -> Entry:
-        """Returns this with what was known of who answers on paths where nobody does now, unless
-        that is too long ago.
+        """Returns this entry, with the servers that `before` knew behind paths that are broken
+        now, unless that is too long ago.
         """
         known = before.answered(self.at) if before else {}
         paths, seen = [], dict(self.seen)
@@ -120,7 +122,9 @@ class Entry:
         return replace(self, paths=tuple(paths), seen=seen)
 
     def answered(self, now: float) -> dict[str, tuple[bytes, float]]:
-        """Returns who last answered on a path and when, by URI, as far as that still counts."""
+        """Returns, by URI, which server last answered on a path and when, if that is recent
+        enough.
+        """
         times = ((path, self.seen.get(path.uri, self.at)) for path in self.paths if path.server)
         return {
             path.uri: (path.server, at) for path, at in times if 0 <= now - at <= MAX_UNSEEN_SECONDS
@@ -128,17 +132,17 @@ class Entry:
 
 
 class Cache:
-    """One file for each server, for this user.  What cannot be read or written is left out: a
-    measurement can always be made again.
+    """One file per client and server, for this user. A file that cannot be read or written is
+    ignored, since the measurement can be repeated.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        """folder: None keeps nothing."""
+        """folder: where the files lie; None keeps nothing."""
         self._folder = folder
 
     def _path(self, client: str, server: str) -> Path | None:
-        """None: there is no folder, or others may write there: what they say of paths, nobody
-        takes.
+        """Returns a file's path. None if there is no folder, or if other users may write there:
+        what they say about paths is not trusted.
         """
         if self._folder is None or not _is_private(self._folder):
             return None
@@ -146,7 +150,7 @@ class Cache:
         return self._folder / f"{name}.json"
 
     def read(self, client: str, server: str) -> Entry | None:
-        """Returns what is kept of a (client, server); server: the address as the user gave it."""
+        """Returns the entry of a client and server; server: the address as the user gave it."""
         try:
             path = self._path(client, server)
             if path is None:
@@ -163,7 +167,7 @@ class Cache:
             return None
 
     def write(self, client: str, server: str, entry: Entry) -> None:
-        """Keeps an entry, in place of the one before."""
+        """Stores an entry in place of the earlier one."""
         plain = {
             "schema": SCHEMA,
             "at": entry.at,
@@ -191,7 +195,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _content(path: Path) -> str:
-    """OSError, ValueError if it is no regular file or too long."""
+    """Returns a file's text; raises OSError, or ValueError if it is too long or no regular file."""
     with open(os.open(path, _READ), encoding="utf-8") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("not a regular file")
@@ -202,7 +206,7 @@ def _content(path: Path) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """As a whole, also beside others who do the same; OSError."""
+    """Replaces a file atomically, also if other processes do the same; raises OSError."""
     descriptor, name = tempfile.mkstemp(dir=path.parent)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -215,8 +219,8 @@ def _replace(path: Path, text: str) -> None:
 
 
 def user_folder(environment: Mapping[str, str], variable: str, below_home: str) -> Path | None:
-    """Returns where a user's files of a kind lie: XDG's variable, or below HOME, or, without any,
-    a folder of the user's own among the temporary ones.  None: there are not even those.
+    """Returns the folder for a kind of user files: XDG's variable, else below HOME, else a
+    folder of the user's own in the temporary folder. None: there is no temporary folder.
     """
     base = environment.get(variable)
     if base and os.path.isabs(base):
@@ -230,11 +234,13 @@ def user_folder(environment: Mapping[str, str], variable: str, below_home: str) 
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Returns where this user's measurements are kept; None: nowhere."""
+    """Returns the folder for this user's measurements, or None."""
     base = user_folder(environment, "XDG_CACHE_HOME", ".cache")
     return None if base is None else base / "rgpu" / "paths"
 
 
 def client_name(addresses: Sequence[str], boot_id: str | None) -> str:
-    """Returns what tells this client's place in the network from others that share the cache."""
+    """Returns a name that distinguishes this client's place in the network from others sharing
+    the cache.
+    """
     return hashlib.sha256("\n".join([boot_id or "", *sorted(addresses)]).encode()).hexdigest()[:32]

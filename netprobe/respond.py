@@ -1,4 +1,4 @@
-"""Starts `netprobe-responder`, the C++ that answers probes."""
+"""Starts `netprobe-responder`, the C++ program that answers probes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from netprobe.identity import HostIdentity
 
 _BACKLOG = 64
-# It starts with nothing of its parent's environment.
+# Nothing of the parent's own environment reaches the responder.
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
 def responder_command(identity: HostIdentity, endpoints: Sequence[str]) -> list[str]:
-    """Returns the command line, without where its connections come from."""
+    """Returns the command line, without the option that names its descriptors."""
     program = compiled_part("netprobe", "bin/netprobe-responder")
     command = [str(program), "--server", identity.server.hex(), "--nonce", identity.nonce.hex()]
     command += ["--host", identity.host.hex()]
@@ -34,11 +34,9 @@ def responder_command(identity: HostIdentity, endpoints: Sequence[str]) -> list[
 def start_responder(
     command: Sequence[str], option: str, descriptors: Sequence[int], output: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a responder that gets its connections from `descriptors`; OSError if it cannot be
-    started.
+    """Starts a responder that gets its connections from `descriptors`; raises OSError.
 
-    option: "--control-fd" or "--listen-fd".  output: a descriptor for what it says (default: where
-    we say it).
+    option: "--control-fd" or "--listen-fd". output: a descriptor for its output (default: our own).
     """
     options = [word for fd in descriptors for word in (option, str(fd))]
     return subprocess.Popen(
@@ -54,7 +52,7 @@ def start_responder(
 
 
 def listen_on(endpoint: Endpoint) -> socket.socket:
-    """Returns a socket that listens there; ServerError if that cannot be."""
+    """Returns a listening socket; raises ServerError if the address cannot be listened on."""
     try:
         if isinstance(endpoint, UnixEndpoint):
             listener = bind_unix(endpoint.path)
@@ -65,7 +63,7 @@ def listen_on(endpoint: Endpoint) -> socket.socket:
             listener = socket.socket(family, kind, protocol)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                # 0.0.0.0 and [::] with the same port are two addresses, as for a server.
+                # 0.0.0.0 and [::] with one port stay two addresses, as for a server.
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind(address)
         listener.listen(_BACKLOG)

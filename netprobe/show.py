@@ -1,4 +1,4 @@
-"""A survey as a table, as JSON and as sentences."""
+"""Shows a survey as a table, as JSON and as sentences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TITLES = ("path", "handshake>", "min>", "median>", "p99>", "jitter>", "up>", "d
 
 
 def path_table(paths: Sequence[Measurement], workload: Workload) -> str:
-    """Returns a row for each path, with what a step of the workload costs over it."""
+    """Returns a table with a row per path, including the time of a step of the workload."""
     rows = []
     for path in paths:
         if path.round_trip is None:
@@ -47,7 +47,7 @@ def path_table(paths: Sequence[Measurement], workload: Workload) -> str:
 
 
 def bandwidth_words(value: Bandwidth | None) -> str:
-    """Returns "941 Mbit/s", with "~" before what is not sure and "*" behind what is shaped."""
+    """Returns "941 Mbit/s", with "~" in front if uncertain and "*" behind if shaped."""
     if value is None:
         return "-"
     sure = "" if value.confidence.value == "high" else "~"
@@ -55,7 +55,7 @@ def bandwidth_words(value: Bandwidth | None) -> str:
 
 
 def rate_words(bytes_per_second: float) -> str:
-    """Returns a bandwidth in bits, as networks have it."""
+    """Returns a bandwidth in bits per second, as is usual for networks."""
     bits = bytes_per_second * 8
     for name, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if bits >= size:
@@ -64,14 +64,14 @@ def rate_words(bytes_per_second: float) -> str:
 
 
 def message_words(rate: float | None) -> str:
-    """Returns "1.9 M/s"."""
+    """Returns a message rate like "1.9 M/s"."""
     if rate is None:
         return "-"
     return f"{rate / 1e6:.1f} M/s" if rate >= 1e6 else f"{rate / 1e3:.0f} k/s"
 
 
 def notes(survey: Survey, proxies: Sequence[str], workload: Workload) -> list[str]:
-    """Returns sentences about what was found."""
+    """Returns sentences about the result of a survey."""
     lines = []
     found = survey.found
     if found.same_host:
@@ -79,7 +79,7 @@ def notes(survey: Survey, proxies: Sequence[str], workload: Workload) -> list[st
         tried = [path for path in survey.paths if scheme_of(path.uri) in LOCAL]
         offered = [uri for uri in found.offer.endpoints if uri.startswith("unix:")]
         if offered and tried and not any(path.works for path in tried):
-            lines.append(f"Its socket {offered[0]} is not to be seen here: share its folder.")
+            lines.append(f"Its socket {offered[0]} is not visible here: share its folder.")
     lines += [f"{p.uri} does not work: {why_not(p)}." for p in survey.paths if p.error]
     lines += [f"{one.uri} was not measured: {one.reason}." for one in survey.dropped]
     lines += legend(survey.paths)
@@ -96,18 +96,18 @@ def why_not(path: Measurement) -> str:
 
 
 def legend(paths: Sequence[Measurement]) -> list[str]:
-    """Returns what the marks at bandwidths mean, as far as there are any."""
+    """Returns what the marks at bandwidths mean, for the marks that occur."""
     rates = [rate for path in paths for rate in (path.up, path.down) if rate is not None]
     lines = []
     if any(rate.confidence.value != "high" for rate in rates):
-        lines.append("~ is a bandwidth of which two measurements did not agree.")
+        lines.append("~ marks a bandwidth whose last two measurements did not agree.")
     if any(rate.shaped for rate in rates):
-        lines.append("* is a path that lets the first bytes through faster than what follows.")
+        lines.append("* marks a path that lets the first bytes through faster than the rest.")
     return lines
 
 
 def verdict(choice: Choice | None) -> str:
-    """Returns the choice and its reason."""
+    """Returns the sentence with the choice and its reason."""
     if choice is None:
         return "No path works."
     return f"Chosen: {choice.uri}: {choice.reason}."
@@ -119,7 +119,7 @@ def survey_plain(
     proxies: Sequence[str],
     devices: Sequence[NetDevice],
 ) -> dict[str, Any]:
-    """Returns everything as what JSON can hold."""
+    """Returns the survey as a JSON object."""
     choice = survey.choice
     return {
         "server": survey.found.uri,
@@ -136,13 +136,13 @@ def survey_plain(
 
 
 def path_plain(path: Measurement, workload: Workload) -> dict[str, Any]:
-    """Returns a path with the expected seconds of a step."""
+    """Returns a path as a JSON object, with the expected seconds of a step."""
     step = cost(path, workload).total if path.works else None
     return {**to_plain(path), "step_seconds": step}
 
 
 def device_plain(device: NetDevice) -> dict[str, Any]:
-    """Returns a network device as what JSON can hold."""
+    """Returns a network device as a JSON object."""
     plain: dict[str, Any] = {name: getattr(device, name) for name in device.__slots__}
     plain["addresses"] = list(device.addresses)
     plain["rdma_ports"] = [
@@ -152,5 +152,5 @@ def device_plain(device: NetDevice) -> dict[str, Any]:
 
 
 def as_json(plain: Mapping[str, Any]) -> str:
-    """Returns it as text."""
+    """Returns the object as JSON text."""
     return json.dumps(plain, indent=2)

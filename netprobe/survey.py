@@ -1,4 +1,4 @@
-"""Finds the paths to a server and measures them, once."""
+"""Finds the paths to a server and measures each once."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from rgpu_common.errors import RgpuError, ServerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    # Is told which path, and what of it, is measured next.
+    # Called with the path and the part of it that is measured next.
     Progress = Callable[[str, str], None]
-    # Returns what to connect to for a path that a process of this machine carries.
+    # Returns the address to connect to for a path that a process of this machine carries.
     Tunnel = Callable[[str], str]
 
-# What the start of a program may wait for all measurements together.
+# How long the start of a program may wait for all measurements together.
 START_SECONDS = 0.12
 _LEAST_SECONDS = 0.004
 _QUICK_BYTES = 4 << 20
 _QUICK_PINGS = 8
-# Who is slower than planned by more than this is held up, and left alone.
+# A path that is slower than planned by more than this is given up.
 _QUICK_SLACK = 0.25
 _LOCAL_SECONDS = 1.0
-# What a client shows of itself.
+# Variables with which a client identifies itself.
 _WHO = ("RGPU_TOKEN", "RGPU_TOKEN_FILE", "RGPU_TLS_CERT")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the first contact with a server told.
+    """What the first contact with a server showed.
 
-    uri: by which it was made.  handshake: seconds that it took.
+    uri: the address used. handshake: how many seconds it took.
     """
 
     uri: str
@@ -60,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All paths to a server.  choice: None if none works."""
+    """The measurements of all paths to a server. choice: None if no path works."""
 
     found: Found
     paths: tuple[Measurement, ...]
@@ -70,10 +70,10 @@ class Survey:
 
 
 def find(uri: str, timeout: float = 2.0, tunnel: Tunnel | None = None) -> Found:
-    """Asks a server who it is and how else it can be reached.
+    """Asks a server for its identity and its other addresses.
 
     Raises:
-        ServerError: nobody answers a probe there.
+        ServerError: nothing answers a probe at that address.
     """
     with Line(normal(uri), timeout, through=_through(uri, tunnel)) as line:
         offer = line.offer
@@ -81,7 +81,7 @@ def find(uri: str, timeout: float = 2.0, tunnel: Tunnel | None = None) -> Found:
 
 
 def _through(uri: str, tunnel: Tunnel | None) -> str:
-    """What to connect to, "" for the path itself; ServerError if nobody carries it."""
+    """Returns the address to connect to, "" for the path itself; ServerError without a tunnel."""
     if scheme_of(uri) not in TUNNELLED:
         return ""
     if tunnel is None:
@@ -90,7 +90,7 @@ def _through(uri: str, tunnel: Tunnel | None) -> str:
 
 
 def here(same_host: bool, environment: Mapping[str, str], tunnelled: bool = False) -> Here:
-    """Returns what this process knows of itself.  tunnelled: it can start agents."""
+    """Returns what this process knows about itself. tunnelled: it can start agents."""
     direct = tuple(scheme for scheme in schemes() if scheme not in TUNNELLED)
     return Here(
         (*direct, *TUNNELLED) if tunnelled else direct,
@@ -101,14 +101,14 @@ def here(same_host: bool, environment: Mapping[str, str], tunnelled: bool = Fals
 
 
 def paths_of(found: Found, environment: Mapping[str, str], tunnelled: bool = False) -> Candidates:
-    """Returns the paths that may lead to the server that was found."""
+    """Returns the paths that may lead to the server."""
     me = here(found.same_host, environment, tunnelled)
     return candidates(found.uri, found.offer.endpoints, me)
 
 
 def local_path(found: Found, uris: Sequence[str]) -> str | None:
-    """Returns a path of this machine that really leads to the server: the socket is there, and the
-    same server answers.
+    """Returns a local path that really leads to the server: its socket exists, and the same
+    server answers there.
     """
     stop = time.perf_counter() + _LOCAL_SECONDS
     for uri in sorted(uris, key=rank_of):
@@ -130,7 +130,7 @@ def survey(
     progress: Progress | None = None,
     tunnel: Tunnel | None = None,
 ) -> Survey:
-    """Measures every path; ServerError if the server cannot be found at all."""
+    """Measures every path; raises ServerError if the server cannot be found."""
     found = find(uri, tunnel=tunnel)
     there = paths_of(found, os.environ, tunnelled=tunnel is not None)
     paths = measured(there.uris, found.offer.server, budget, progress, tunnel)
@@ -146,7 +146,7 @@ def measured(
     progress: Progress | None = None,
     tunnel: Tunnel | None = None,
 ) -> tuple[Measurement, ...]:
-    """Measures each path, one after the other, since they may share a link."""
+    """Measures the paths one after the other, since they may share a link."""
     results = []
     for uri in uris:
         say = None if progress is None else (lambda what, uri=uri: progress(uri, what))
@@ -169,8 +169,8 @@ def _measured(
 
 
 def chosen(paths: Sequence[Measurement], same_host: bool, workload: Workload) -> Choice | None:
-    """Returns the best path.  On one machine that is the one that shares most with the server:
-    a measurement of microseconds says less than that.
+    """Returns the best path. On the server's machine that is the path that shares most with the
+    server: measurements of microseconds are less reliable than that.
     """
     choice = choose(paths, workload)
     local = [p for p in paths if p.works and scheme_of(p.uri) in LOCAL]
@@ -188,9 +188,9 @@ _LOCAL_REASON = "client and server are on one machine, and what they share is fa
 def quick(
     uris: Sequence[str], server: bytes, seconds: float = START_SECONDS
 ) -> tuple[Measurement, ...]:
-    """Measures for the start of a program: all paths within `seconds`, in classes rather than in
-    percent.  All are opened at once, so that one that does not answer keeps nobody waiting; then
-    each has its part of the time, the nearest first.
+    """Measures all paths within `seconds`, for the start of a program: coarsely. All paths are
+    opened at once, so that one that does not answer delays no other. Then each gets its part of
+    the time, the shortest round trip first.
     """
     stop = time.perf_counter() + seconds
     with ThreadPoolExecutor(max(len(uris), 1)) as pool:
@@ -201,7 +201,7 @@ def quick(
     for i, path in enumerate(works):
         with path:
             if time.perf_counter() > stop + 2 * _QUICK_SLACK:
-                results.append(Measurement(path.uri, error="no time was left to measure it"))
+                results.append(Measurement(path.uri, error="there was no time left to measure it"))
                 continue
             part = max((stop - time.perf_counter()) / (len(works) - i), _LEAST_SECONDS)
             try:
@@ -219,7 +219,7 @@ def _open(uri: str, server: bytes, timeout: float) -> OpenPath | Measurement:
         return failed(uri, error)
     try:
         path.ping(_QUICK_PINGS, timeout / 4)
-        # Until its turn comes.
+        # Must last until its turn comes.
         path.limit(LIFE_SECONDS)
     except RgpuError as error:
         path.close()
@@ -238,7 +238,7 @@ class Memory:
         return self.cache.read(self.client, server)
 
     def write(self, server: str, entry: Entry) -> Entry:
-        """Returns what is kept: the entry with what is still worth to know of the one before."""
+        """Stores the entry, adds what is still valid of the earlier one, and returns the result."""
         kept = entry.after(self.read(server))
         self.cache.write(self.client, server, kept)
         return kept

@@ -1,7 +1,7 @@
 """Allocation, pools, copies and sets.  Data only, sorted by opcode.
 
 Copies and sets are two-dimensional: `height` rows of `width` bytes, `pitch` bytes apart on the device side; a linear one has height 1.
-Bulk bytes are the rows packed without gaps.  The client splits what passes one frame (`MORE` on all frames of one copy but the last).
+Bulk bytes are the rows packed without gaps.  The client splits a copy that does not fit one frame (`MORE` on all its frames but the last).
 """
 
 from cudaspec.model import Command, Meter, Mode
@@ -14,7 +14,7 @@ COMMANDS = [
             reports=True, charges=(Meter.VRAM,)),
     Command(0x0303, "rgpuMemFree", Mode.POSTED, request=("address dptr",), destroys=True, reaped=True),
     Command(0x0304, "rgpuMemGetInfo", Mode.CALL, reply=("u64 free", "u64 total"), reports=True, passes_gate=True),
-    # max_bytes 0: up to the lease's limit.
+    # max_bytes 0: limited only by the lease.
     Command(0x0305, "rgpuPoolCreate", Mode.CALL,
             request=("new pool pool", "i32 device", "u64 max_bytes"), reports=True, charges=(Meter.POOL,)),
     Command(0x0306, "rgpuPoolDestroy", Mode.POSTED, request=("pool pool",), destroys=True, reaped=True),
@@ -25,18 +25,19 @@ COMMANDS = [
             request=("pool pool", "u64 bytes", "stream stream"), reply=("address dptr",),
             reports=True, charges=(Meter.POOL,)),
     Command(0x030B, "rgpuPoolFree", Mode.POSTED, request=("address dptr", "stream stream"), destroys=True),
-    # synchronous: complete for every later command on every stream (a fence for non-blocking streams).
+    # synchronous: the copy is complete for every later command on every stream (a fence for
+    # non-blocking streams).
     Command(0x0401, "rgpuCopyHtoD", Mode.POSTED,
             request=("address dst", "u64 pitch", "u64 width", "u64 height", "stream stream", "u8 synchronous"),
             bulk="request", charges=(Meter.COPY,)),
-    # The worker asks for the bytes with PULL when the stream has come to this command.
+    # The worker asks for the bytes with PULL when the stream has reached this command.
     Command(0x0402, "rgpuCopyHtoDPull", Mode.POSTED,
             request=("address dst", "u64 pitch", "u64 width", "u64 height", "stream stream"), charges=(Meter.COPY,)),
-    # Packed rows in DATA frames, then the reply.
+    # Answered with packed rows in DATA frames, then the reply.
     Command(0x0403, "rgpuCopyDtoH", Mode.PARKED,
             request=("address src", "u64 pitch", "u64 width", "u64 height", "stream stream"),
             bulk="reply", reports=True, charges=(Meter.COPY,)),
-    # Packed rows in DELIVERY frames.
+    # Answered with packed rows in DELIVERY frames.
     Command(0x0404, "rgpuCopyDtoHLater", Mode.DELIVERED,
             request=("address src", "u64 pitch", "u64 width", "u64 height", "stream stream"),
             bulk="reply", charges=(Meter.COPY,)),
@@ -49,7 +50,7 @@ COMMANDS = [
             request=("address dst", "u64 pitch", "u32 element_bytes", "u32 value", "u64 width", "u64 height",
                      "stream stream", "u8 synchronous"),
             charges=(Meter.COPY,)),
-    # The client copies by itself, in device memory that it shares: the reply says that the stream has come to the copy, and the stream
+    # The client copies by itself, in device memory that it shares. The reply says that the stream has reached the copy; the stream
     # waits there for COPY_DONE on the control lane.
     Command(0x0407, "rgpuCopyInDirect", Mode.PARKED,
             request=("address dst", "u64 bytes", "stream stream"), reply=("u64 ticket",), charges=(Meter.COPY,)),

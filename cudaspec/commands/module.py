@@ -1,6 +1,6 @@
 """Images, modules, libraries, functions, the linker, occupancy.  Data only, sorted by opcode.
 
-An image travels first, in pieces (`rgpuImagePut`), and is named by a client-minted id that a load or link consumes.
+The client first sends an image in pieces (`rgpuImagePut`) under an id of its own; a load or link then consumes the image.
 `params` replies are n x {u32 offset, u32 bytes}; `attributes` are n x i32 indexed by CUfunction_attribute (0..15).
 `options` are n x {i32 CUjit_option, u64 value} without the pointers of log buffers.
 """
@@ -34,16 +34,17 @@ COMMANDS = [
             request=("module module", "bytes name"), reply=("address dptr", "u64 size")),
     Command(0x020B, "rgpuLibraryGetGlobal", Mode.CALL,
             request=("library library", "bytes name"), reply=("address dptr", "u64 size"), charges=(Meter.MODULE,)),
-    # Names of all functions of a module (or kernels of a library: the other field is 0), each ended by a zero byte.
+    # Names of all functions of a module, or of all kernels of a library (the other field is 0),
+    # each terminated by a zero byte.
     Command(0x020C, "rgpuFunctionNames", Mode.CALL,
             request=("module module", "library library"), reply=("bytes names",)),
-    # function or kernel: the other is 0.
+    # One of function and kernel is 0.
     Command(0x020D, "rgpuFunctionSetAttribute", Mode.POSTED,
             request=("function function", "kernel kernel", "i32 attribute", "i32 value")),
     # what: 0 cache config, 1 shared memory config.
     Command(0x020E, "rgpuFunctionHint", Mode.POSTED,
             request=("function function", "kernel kernel", "i32 what", "i32 value")),
-    # load: 0 asks cuFuncIsLoaded, 1 is cuFuncLoad.
+    # load: 0 is cuFuncIsLoaded, 1 is cuFuncLoad.
     Command(0x020F, "rgpuFunctionLoad", Mode.CALL,
             request=("function function", "i32 load"), reply=("i32 state",), charges=(Meter.MODULE,)),
     Command(0x0210, "rgpuLinkCreate", Mode.CALL,
@@ -51,7 +52,7 @@ COMMANDS = [
     Command(0x0211, "rgpuLinkAddData", Mode.PARKED,
             request=("link link", "i32 type", "image image", "bytes name", "bytes options"),
             reply=("bytes info_log", "bytes error_log")),
-    # The linked image comes back in DATA frames before the reply.
+    # The linked image is sent in DATA frames before the reply.
     Command(0x0212, "rgpuLinkComplete", Mode.PARKED, request=("link link", "u64 limit"),
             reply=("u64 size", "bytes info_log", "bytes error_log"), bulk="reply"),
     Command(0x0213, "rgpuLinkDestroy", Mode.POSTED, request=("link link",), destroys=True),
@@ -60,7 +61,8 @@ COMMANDS = [
             request=("function function", "kernel kernel", "i32 what", "i32 block_size", "i32 blocks",
                      "u64 dynamic", "u32 flags"),
             reply=("u64 value",)),
-    # table: dynamic shared memory for block sizes 1, 32, 64, ... as u64, or empty when `dynamic` holds for all.
+    # table: dynamic shared memory for block sizes 1, 32, 64, ... as u64; empty if `dynamic` holds
+    # for all block sizes.
     Command(0x0215, "rgpuOccupancyBlockSize", Mode.CALL,
             request=("function function", "kernel kernel", "u64 dynamic", "i32 limit", "u32 flags", "bytes table"),
             reply=("i32 min_grid", "i32 block_size")),

@@ -1,6 +1,6 @@
 """Streams, events, memory operations in streams, launches.  Data only, sorted by opcode.
 
-A stream operand is 1 for the legacy default stream, 2 for the per-thread one of the header's thread, else a minted id.
+A stream operand is 1 for the legacy default stream, 2 for the per-thread stream of the header's thread, else the stream's handle.
 `notify` asks for a COMPLETED notice when the answer is CUDA_ERROR_NOT_READY.
 """
 
@@ -25,7 +25,8 @@ COMMANDS = [
     Command(0x0514, "rgpuEventSynchronize", Mode.PARKED, request=("event event",), reports=True, passes_gate=True),
     Command(0x0515, "rgpuEventElapsedTime", Mode.CALL,
             request=("event start", "event end"), reply=("f32 milliseconds",)),
-    # function or kernel: the other is 0.  flags: 1 cooperative.  attributes: n x {i32 id, 64 value bytes}.
+    # One of function and kernel is 0. flags: 1 cooperative. attributes: n x {i32 id, 64 value
+    # bytes}.
     Command(0x0601, "rgpuLaunch", Mode.POSTED,
             request=("function function", "kernel kernel", "u32 grid_x", "u32 grid_y", "u32 grid_z",
                      "u32 block_x", "u32 block_y", "u32 block_z", "u32 shared_bytes", "stream stream", "u32 flags",

@@ -1,4 +1,6 @@
-"""cuda_abi.gen.h: our own declaration of the public ABI, spelled as in cuda.h, for C and C++."""
+"""Generates cuda_abi.gen.h: our own declaration of the public ABI, spelled as in cuda.h, for C
+and C++.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""abi_check.gen.cc: static_asserts that the specification says what the vendor's cuda.h says.
+"""Generates abi_check.gen.cc: static_asserts that the specification agrees with the vendor's
+cuda.h.
 
-Compiled by a test where a CUDA toolkit is installed; nothing of the product includes cuda.h.
+A test compiles it where a CUDA toolkit is installed. No part of the product includes cuda.h.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def abi_check_cc(spec: Spec) -> str:
 
 
 def _assert(condition: str, grows: bool) -> str:
-    """`grows`: newer headers may differ, because they count or fill what is reserved."""
+    """`grows`: newer headers may differ, because they add values or use reserved fields."""
     return f"static_assert({'CUDA_VERSION > 13000 || ' if grows else ''}{condition});"
 
 
@@ -90,7 +91,7 @@ def _type(declared: model.Type) -> Iterator[str]:
 
 
 def _constants(spec: Spec) -> Iterator[str]:
-    # Pointers are no constant expressions: those are only compiled.
+    # Pointers are not constant expressions, so those constants are only compiled.
     for constant in spec.constants:
         if (
             constant.name != "CUDA_VERSION"

@@ -1,4 +1,6 @@
-"""codec.gen.h: per command the structs of its request and reply, Put, Get and traits."""
+"""Generates codec.gen.h: for each command the structs of its request and reply, Put, Get and
+traits.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def _command(command: CommandRow) -> list[str]:
 
 def _visit(spec: Spec) -> list[str]:
     return [
-        "// Calls `visitor` with the traits of `opcode`; false: this release does not know it.",
+        "// Calls `visitor` with the traits of `opcode`; returns false if it is unknown.",
         "template <typename Visitor>",
         "bool VisitCommand(uint16_t opcode, Visitor&& visitor) {",
         "  switch (static_cast<Opcode>(opcode)) {",

@@ -1,4 +1,4 @@
-"""dispatch.gen.h and .cc: from an opcode to the handler that the executor has written for it."""
+"""Generates dispatch.gen.h and .cc: from an opcode to its handler in the executor."""
 
 from __future__ import annotations
 

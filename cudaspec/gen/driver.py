@@ -1,4 +1,4 @@
-"""driver_table.gen.h and .cc: the driver as function pointers, resolved from a library."""
+"""Generates driver_table.gen.h and .cc: the driver as function pointers, looked up in a library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cudaspec.rows import Spec
 
 _COMMENT = """
-// The driver functions that the executor calls.  Those marked optional may be null: an older driver
+// The driver functions that the executor calls. Those marked optional are null if an older driver
 // lacks them.
 """
 _LOAD = """
@@ -52,7 +52,7 @@ def driver_table_h(spec: Spec) -> str:
             "};",
             "",
             "// Resolves every function from `library`, a handle of dlopen.",
-            "// False: `*missing` is the first one that is not there.",
+            "// On failure `*missing` names the first function that the library lacks.",
             "bool LoadDriverTable(void* library, DriverTable* table, const char** missing);",
             "",
             "}  // namespace rgpu",

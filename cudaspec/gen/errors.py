@@ -1,4 +1,4 @@
-"""errors.gen.h and .cc: names and strings of CUresult."""
+"""Generates errors.gen.h and .cc: names and strings of CUresult."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def errors_h(spec: Spec) -> str:
         [
             "namespace rgpu {",
             "",
-            "// What cuGetErrorName and cuGetErrorString answer; null for a value that is not one.",
+            "// The texts of cuGetErrorName and cuGetErrorString; null for an unknown value.",
             "const char* ErrorName(CUresult result);",
             "const char* ErrorString(CUresult result);",
             "",

@@ -1,7 +1,8 @@
-"""The exported side of a library with the driver's ABI: shim and emulated device have one form.
+"""Generates the exported side of a library with the driver's ABI. Shim and emulated device have the
+same form.
 
-A **Library** says which namespace answers which calls.  `NAME_calls.gen.h` declares the bodies,
-`NAME_exports.gen.cc` defines the symbols, `NAME.map` is the version script.
+A **Library** says which calls the functions of a namespace implement. `NAME_calls.gen.h` declares
+these functions, `NAME_exports.gen.cc` defines the symbols, `NAME.map` is the version script.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ extern const char* const kCallNames[];
 extern const uint32_t kCallCount;
 // May return an earlier asynchronous error.
 bool CallReports(uint32_t index);
-// The commands that it may send; empty for what is answered locally.
+// The commands that the call may send; empty for a local call.
 std::span<const Opcode> CallSends(uint32_t index);
 
-// What cuGetProcAddress answers; null with *status SYMBOL_NOT_FOUND or VERSION_NOT_SUFFICIENT.
+// The result of cuGetProcAddress; null with *status SYMBOL_NOT_FOUND or VERSION_NOT_SUFFICIENT.
 // `version` is 1000 * major + 10 * minor; bit 2 of `flags` asks for the per-thread twin.
 const void* FindProc(const char* name, int version, uint64_t flags, int* status,
                      CallId* call = nullptr);
@@ -33,7 +34,7 @@ const void* FindProc(const char* name, int version, uint64_t flags, int* status,
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One library: `namespace` is its C++ name, `entry` the header with its EntryGuard."""
+    """One library. `namespace`: its C++ namespace. `entry`: the header with its EntryGuard."""
 
     name: str
     namespace: str
@@ -42,32 +43,32 @@ class Library:
 
 
 def shim(spec: Spec) -> Library:
-    """The client's libcuda.so.1."""
+    """Returns the client's libcuda.so.1."""
     implemented = frozenset(c.name for c in spec.calls.values() if c.implemented or c.row.explains)
     return Library("shim", "rgpu::shim", "rgpu_client/shim/entry.h", implemented)
 
 
 def emu(spec: Spec) -> Library:
-    """The emulated device."""
+    """Returns the emulated device."""
     return Library("emu", "rgpu::emu", "rgpu_emu/device/entry.h", spec.emulated)
 
 
 def base_symbol(symbol: str) -> str:
-    """The symbol without the suffix of a per-thread twin."""
+    """Returns the symbol without the suffix of a per-thread twin."""
     return symbol[:-5] if symbol.endswith(_TWINS) else symbol
 
 
 def calls_h(spec: Spec, library: Library) -> str:
-    """Declares the bodies, the numbers of the symbols and the lookup of cuGetProcAddress."""
+    """Declares the functions, the numbers of the symbols and the lookup for cuGetProcAddress."""
     bodies = [c for c in spec.calls.values() if c.name in library.implemented and not c.row.alias]
     return header(
         [
             f"namespace {library.namespace} {{",
             "",
-            "// The bodies, written by hand.",
+            "// The functions behind the exports, written by hand.",
             *(f"{c.prototype.declaration};" for c in bodies),
             "",
-            "// The exported symbols, sorted: the index that EntryGuard gets.",
+            "// The exported symbols, sorted; EntryGuard gets this number.",
             "enum class CallId : uint32_t {",
             *(f"  {name} = {index}," for index, name in enumerate(spec.exported)),
             "};",
@@ -166,6 +167,6 @@ def _call_facts(spec: Spec, library: Library) -> list[str]:
 
 
 def version_script(spec: Spec, library: Library) -> str:
-    """What the linker exports; everything else is local."""
+    """Returns the linker's version script: it exports these names and makes the rest local."""
     names = [*spec.exported, *spec.extra_exports.get(library.name, ())]
     return "{\n  global:\n" + "".join(f"    {name};\n" for name in names) + "  local:\n    *;\n};\n"

@@ -1,4 +1,6 @@
-"""opcodes.gen.h and .cc: the numbers of commands and what the channel must know of each."""
+"""Generates opcodes.gen.h and .cc: the commands' numbers and what the channel must know about
+each.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,12 @@ def opcodes_h(spec: Spec) -> str:
             "  CommandMode mode;",
             "  BulkSide bulk;",
             "  uint32_t layout_hash;  // CRC-32 of the canonical text, compared in the handshake",
-            "  bool reports;          // gets the thread's deferred error as its answer",
-            "  bool destroys;         // is executed all the same when it gets one",
-            "  bool drains;           // gets the slots of all threads of the context",
-            "  bool reaped;           // carried out by the reaper",
+            "  bool reports;          // returns the thread's deferred error if there is one",
+            "  bool destroys;         // is executed even then",
+            "  bool drains;           // returns the deferred errors of all threads",
+            "  bool reaped;           // the reaper carries it out",
             "  bool gated;            // device work: waits for the token",
-            "  bool passes_gate;      // need not stay behind work that waits for it",
+            "  bool passes_gate;      // may pass work that waits for the token",
             "",
             "  constexpr bool is_call() const { return mode >= CommandMode::kCall; }",
             "};",
@@ -69,7 +71,7 @@ def opcodes_h(spec: Spec) -> str:
             "}};",
             "inline constexpr std::span<const OpcodeInfo> kOpcodeTable{kOpcodes};",
             "",
-            "// Null: this release does not know the opcode.",
+            "// Returns null if this release does not know the opcode.",
             "const OpcodeInfo* FindOpcode(uint16_t opcode);",
             "",
             "}  // namespace rgpu",

@@ -1,4 +1,4 @@
-"""NAME_procaddr.gen.cc: the table of cuGetProcAddress."""
+"""Generates NAME_procaddr.gen.cc: the table for cuGetProcAddress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cudaspec.rows import Spec
 
 _ROW = """
-// kNone: this release does not implement that version.
+// kNone: this release does not implement the version.
 constexpr uint32_t kNone = 0xffffffff;
 struct Row {
   const char* name;
@@ -23,7 +23,7 @@ struct Row {
   uint32_t per_thread_index;
 };
 
-// By name, then version.
+// Sorted by name, then version.
 const Row kRows[] = {
 """
 _FIND = """
@@ -55,7 +55,7 @@ const void* FindProc(const char* name, int version, uint64_t flags, int* status,
 
 
 def procaddr_cc(spec: Spec, library: Library) -> str:
-    """Only names of which the library implements something; of these, all versions."""
+    """Returns the table: all versions of each name of which the library implements at least one."""
     index = {symbol: at for at, symbol in enumerate(spec.exported)}
     rows = []
     for names in spec.symbols:

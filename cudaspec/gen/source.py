@@ -1,4 +1,4 @@
-"""Small helpers that every generator uses."""
+"""Small helpers for the generators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ C_TYPES = {
 
 
 def c_type(kind: str) -> str:
-    """The C++ type of a field: handles and addresses are u64."""
+    """Returns the C++ type of a field: handles and addresses are u64."""
     return C_TYPES.get(kind, "uint64_t")
 
 
@@ -32,17 +32,17 @@ def c_bool(value: bool) -> str:
 
 
 def header(body: Iterable[str], includes: Sequence[str] = ()) -> str:
-    """A C++ header."""
+    """Returns the text of a C++ header."""
     return _file(["#pragma once", ""], includes, body)
 
 
 def source(body: Iterable[str], includes: Sequence[str] = ()) -> str:
-    """A C++ source file."""
+    """Returns the text of a C++ source file."""
     return _file([], includes, body)
 
 
 def _file(top: Sequence[str], includes: Sequence[str], body: Iterable[str]) -> str:
-    # An include list may hold blank lines and declarations that need the includes before them.
+    # An include list may contain blank lines, and declarations that need the includes before them.
     lines = [*top, *(f"#include {i}" if i[:1] in ("<", '"') else i for i in includes)]
     if includes:
         lines.append("")
@@ -50,6 +50,6 @@ def _file(top: Sequence[str], includes: Sequence[str], body: Iterable[str]) -> s
 
 
 def wrapped(items: Iterable[str], indent: str = "    ", width: int = 100) -> list[str]:
-    """Items joined by commas, on lines of at most `width` columns."""
+    """Returns the items joined by commas, on lines of at most `width` columns."""
     text = ", ".join(items)
     return textwrap.wrap(text, width - len(indent), initial_indent=indent, subsequent_indent=indent)

@@ -45,7 +45,7 @@ FUNCTIONS = [
     "cuProfilerStart", "cuProfilerStop",
 ]
 
-# Looked up, and null when an older driver lacks them.
+# Null if an older driver lacks them.
 OPTIONAL = [
     "cuCtxCreate_v4", "cuEventElapsedTime_v2", "cuFuncIsLoaded", "cuFuncLoad", "cuFuncGetParamInfo",
     "cuKernelGetParamInfo", "cuFuncGetName", "cuKernelGetName", "cuModuleGetFunctionCount",

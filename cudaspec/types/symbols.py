@@ -5,7 +5,7 @@ Facts of the public headers (CUDA 13.0): a name has one or more symbols, each fr
 
 from cudaspec.model import Symbols
 
-# Names with one symbol, by the version that brought them.
+# Names with one symbol, by the CUDA version that introduced it.
 ONE: dict[int, str] = {
     2000: (
         "cuArrayDestroy cuCtxAttach cuCtxDetach cuDeviceComputeCapability cuDeviceGet cuDeviceGetAttribute "
@@ -149,7 +149,7 @@ ONE: dict[int, str] = {
     ),
 }
 
-# Likewise, with a twin `NAME_ptsz`.
+# The same for names with a twin `NAME_ptsz`.
 ONE_PTSZ: dict[int, str] = {
     2000: "cuEventRecord cuStreamQuery cuStreamSynchronize",
     3000: "cuGraphicsMapResources cuGraphicsUnmapResources",
@@ -177,7 +177,7 @@ ONE_PTSZ: dict[int, str] = {
     13000: "cuMemDiscardAndPrefetchBatchAsync cuMemDiscardBatchAsync cuMemPrefetchBatchAsync",
 }
 
-# Likewise, with a twin `NAME_ptds`.
+# The same for names with a twin `NAME_ptds`.
 ONE_PTDS: dict[int, str] = {
     4000: "cuMemcpy cuMemcpy3DPeer cuMemcpyPeer",
 }
@@ -298,7 +298,7 @@ MANY = [
             ("cuGLMapBufferObjectAsync_v2_ptsz",)),
 ]
 
-# Symbols that are not of the driver API, by library.
+# Exported symbols outside the driver API, by library.
 EXTRA: dict[str, tuple[str, ...]] = {
     "shim": ("rgpu_shim_state", "rgpu_shim_version"),
     "emu": ("rgpu_emu_heap", "rgpu_emu_reason"),

@@ -13,11 +13,11 @@ namespace {
 namespace confine = rgpu::confine;
 
 constexpr rlim_t kMaxDescriptors = 512;
-// Of the memory that a ring lies in, which is the only file it makes.
+// The largest file: the memory that a ring lies in is the only file that the responder creates.
 constexpr rlim_t kMaxRingBytes = 64 << 20;
 
-// It moves bytes between sockets that it already has, or accepts, and makes memory for a ring: no
-// file, no program, no other process, no connection of its own making.
+// The responder moves bytes between sockets that it has or accepts, and creates memory for a ring.
+// It opens no file, starts no program, looks at no process and connects to nothing.
 bool AllowCalls() {
   confine::Filter filter;
   confine::AllowComputing(&filter);

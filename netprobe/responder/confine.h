@@ -4,9 +4,9 @@
 
 namespace netprobe {
 
-// The responder reads what strangers send: it gives up its user, if that is root, all capabilities,
-// and every system call that is not on a short list.  Returns what the machine did not allow, as
-// one line (rgpu::confine::Report; "" = everything).
+// The responder reads what strangers send, so it gives up its user (if root), all capabilities, and
+// all system calls except a short list. Returns what the machine did not allow, as one line
+// (rgpu::confine::Report; "" = nothing).
 std::string Confine();
 
 }  // namespace netprobe

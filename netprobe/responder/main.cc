@@ -1,10 +1,10 @@
 // netprobe-responder: answers probes on connections that it is given or accepts.
 //
-//   netprobe-responder --control-fd N ...    a daemon passes it connections, and closes N to end
-//                                            it; the daemon is told "isolation REPORT" first
-//   netprobe-responder --listen-fd N ...     `netprobe listen`; until a signal
+//   netprobe-responder --control-fd N ...    for a daemon: first sends it "isolation REPORT", then
+//                                            gets connections over N until the daemon closes N
+//   netprobe-responder --listen-fd N ...     for `netprobe listen`; runs until a signal
 //
-// Both: --server HEX --nonce HEX --host HEX (who this is) and --endpoint URI (any number).
+// Both: --server HEX --nonce HEX --host HEX (its identity) and --endpoint URI (any number).
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -127,12 +127,12 @@ void Accept(int listener, Responder* responder) {
   if (socket.valid()) {
     responder->Take(std::move(socket), PeerName(address), {});
   } else if (errno == EMFILE || errno == ENFILE) {
-    poll(nullptr, 0, kPauseMs);  // what is open now ends soon
+    poll(nullptr, 0, kPauseMs);  // wait: open connections end soon
   }
 }
 
-// One connection from the daemon: the peer's name, the head that was read, and the descriptor.
-// False: the daemon has gone.
+// Takes one connection from the daemon: the peer's name, the head that was read, and the
+// descriptor. Returns false if the daemon has gone.
 bool TakePassed(int control_fd, Responder* responder) {
   std::array<uint8_t, kMaxMessageBytes> message;
   std::vector<UniqueFd> fds;
@@ -149,7 +149,7 @@ bool TakePassed(int control_fd, Responder* responder) {
   return true;
 }
 
-// Until the daemon has gone and the last probe is over.
+// Runs until the daemon has gone and the last probe is over.
 int Run(const Options& options) {
   Responder responder(options.offer, options.bounds);
   std::vector<pollfd> waits = {{responder.ended_fd(), POLLIN, 0}, {options.control_fd, POLLIN, 0}};
@@ -167,8 +167,8 @@ int Run(const Options& options) {
   }
 }
 
-// A daemon judges the report itself.  `netprobe listen` starts this process without one: then only
-// a missing user of its own is accepted, since whoever starts it need not be able to change users.
+// A daemon judges the report itself. `netprobe listen` has no daemon: then only a missing user of
+// its own is accepted, since the user who starts it may not be able to change users.
 bool SayIsolation(const Options& options, const std::string& report) {
   if (options.control_fd >= 0) {
     return rgpu::base::SendMessage(options.control_fd, ("isolation\t" + report).data(),
@@ -179,7 +179,7 @@ bool SayIsolation(const Options& options, const std::string& report) {
   const bool enough = report.starts_with(own_user) && report.find("; ") == std::string::npos;
   std::fprintf(stderr, "netprobe: %s (%s)\n",
                enough ? "the responder runs as root, without capabilities"
-                      : "this system does not let the responder give up its rights",
+                      : "this system does not let the responder give up its privileges",
                report.c_str());
   return enough;
 }

@@ -19,7 +19,7 @@ using rgpu::base::UniqueFd;
 
 namespace {
 
-// More peers than these at a time are not told apart from strangers by anybody.
+// How many peers have accounts; beyond it the one that has been quiet longest is forgotten.
 constexpr size_t kMaxPeers = 4096;
 constexpr uint64_t kForgetNs = 120'000'000'000;
 constexpr int kSweepMs = 250;
@@ -47,7 +47,8 @@ void PeerBook::Refill(Account* account, double times, uint64_t now_ns) const {
       std::min(times * bounds_.burst_bytes, account->bytes + seconds * bounds_.bytes_per_second);
 }
 
-// Who has been quiet for long has a full account anyway; the quietest goes if nobody has.
+// Forgets peers that were quiet for long, whose accounts are full again anyway; if there are none,
+// the one quiet for longest.
 void PeerBook::Forget(uint64_t now_ns) {
   std::erase_if(peers_, [&](const auto& one) { return now_ns - one.second.at_ns > kForgetNs; });
   if (peers_.size() < kMaxPeers) return;
@@ -137,7 +138,8 @@ void Responder::Take(UniqueFd socket, const std::string& name, std::vector<uint8
   guests_.push_back(std::move(guest));
 }
 
-// A place is free, or one is made so.
+// Makes sure that a place is free for `peer`, if necessary by ending another probe. First one whose
+// PROBE has not arrived yet.
 bool Responder::MakeRoom(const std::string& peer) {
   const auto count = [&](const std::string& one) {
     return static_cast<size_t>(
@@ -149,7 +151,8 @@ bool Responder::MakeRoom(const std::string& peer) {
   auto leaves = std::ranges::find_if(
       guests_, [](const auto& guest) { return guest->head.empty() && !guest->session->opened(); });
   if (leaves == guests_.end()) {
-    // The longest there of the peer with the most, if it has more than it leaves the newcomer.
+    // Otherwise the oldest probe of the peer with the most, if that peer still has no fewer than
+    // `peer` afterwards.
     leaves = std::ranges::max_element(guests_, {},
                                       [&](const auto& guest) { return count(guest->peer); });
     if (count((*leaves)->peer) <= same + 1) return false;

@@ -1,4 +1,4 @@
-// Many probes at a time, bounded: a thread for each, places, time and bytes for each peer.
+// Serves many probes at a time: a thread for each, and limits of places, time and bytes per peer.
 #pragma once
 
 #include <condition_variable>
@@ -18,34 +18,34 @@ namespace netprobe {
 struct Bounds {
   uint32_t places = 64;
   uint32_t places_per_peer = 32;
-  // Per peer: how many probes at once after a pause, and in the long run.
+  // Per peer: how many probes at once after a pause, and per second in the long run.
   double burst_probes = 256;
   double probes_per_second = 20;
   double burst_bytes = 2e9;
   double bytes_per_second = 128e6;
-  // All peers together: this many times what one peer may move.
+  // All peers together may move this many times what one peer may move.
   double peers = 4;
   rgpu::probe::Limits each = {};
 
-  // `rate`: bytes per second of all peers together.  A burst is 16 seconds of it.
+  // `rate`: bytes per second of all peers together. A burst may use 16 seconds' worth.
   void SetRate(double rate) {
     bytes_per_second = rate / peers;
     burst_bytes = 16 * bytes_per_second;
   }
 };
 
-// Counts the probes and bytes of each peer, and the bytes of all peers together, so that neither
-// one peer nor many use up the network of the server.  The caller says what time it is.
+// Accounts for the probes and bytes of each peer, and the bytes of all peers together. So neither
+// one peer nor many can use up the server's network. The caller passes the time.
 class PeerBook {
  public:
   explicit PeerBook(const Bounds& bounds)
       : bounds_(bounds), all_({0, bounds.peers * bounds.burst_bytes, 0}) {}
-  // False: this peer has opened too many probes.
+  // Returns false if this peer has opened too many probes.
   bool Open(const std::string& peer, uint64_t now_ns);
-  // Takes `bytes` from what the peer, and all peers together, may move.  False: there is too little
-  // left, and nothing is taken.
+  // Takes `bytes` from what the peer, and all peers together, may move. If too little is left,
+  // takes nothing and returns false.
   bool Charge(const std::string& peer, uint64_t bytes, uint64_t now_ns);
-  // Gives back bytes that were charged and not moved.
+  // Returns bytes that were charged but not moved.
   void GiveBack(const std::string& peer, uint64_t bytes, uint64_t now_ns);
   size_t size() const { return peers_.size(); }
 
@@ -56,7 +56,7 @@ class PeerBook {
     uint64_t at_ns = 0;
   };
   Account& Find(const std::string& peer, uint64_t now_ns);
-  // Adds what has become free since the account was looked at last; `times`: of how many peers.
+  // Adds what has become free since the account was last used; `times`: for how many peers.
   void Refill(Account* account, double times, uint64_t now_ns) const;
   void Forget(uint64_t now_ns);
 
@@ -72,14 +72,14 @@ class Responder {
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
 
-  // Serves a connected stream socket, or turns it away.  `head`: the PROBE that somebody has read
-  // from it; empty: it is still to come.
+  // Serves a connected stream socket, or refuses it. `head`: the PROBE that another process has
+  // read from it; empty if the PROBE is still to come.
   void Take(rgpu::base::UniqueFd socket, const std::string& peer, std::vector<uint8_t> head);
-  // Ends probes that are over time and clears away those that are done.  Returns in how many
-  // milliseconds to call it again, -1: when there is a new probe.
+  // Ends probes that are over time and removes those that are done. Returns after how many
+  // milliseconds to call it again; -1: not before there is a new probe.
   int Sweep();
   size_t active() const { return guests_.size(); }
-  // Readable when a probe has ended.
+  // Becomes readable when a probe has ended.
   int ended_fd() const { return ended_.get(); }
 
  private:
@@ -89,7 +89,7 @@ class Responder {
 
   const rgpu::probe::Offer offer_;
   const Bounds bounds_;
-  std::mutex mutex_;  // of book_
+  std::mutex mutex_;  // guards book_
   PeerBook book_;
   std::list<std::unique_ptr<Guest>> guests_;
   rgpu::base::UniqueFd ended_;

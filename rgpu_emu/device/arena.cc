@@ -12,7 +12,7 @@ namespace rgpu::emu {
 namespace {
 
 constexpr uint64_t kLargestWindows = uint64_t{64} << 30;
-// Every gap costs two mappings of the 65,530 that Linux gives a process by default.
+// Every gap costs two mappings; by default Linux gives a process 65,530.
 constexpr uint64_t kMostGaps = 16384;
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -27,7 +27,7 @@ bool Arena::Open(const Settings& settings, std::string* why) {
   capacity_ = settings.memory_bytes;
   const uint64_t windows = RoundUp(std::min(bytes_ / 4, kLargestWindows), kPageBytes);
   windows_base_ = base_ + bytes_ - windows;
-  // One page more than the band: kernels clamp what points outside onto it.
+  // One page more than the band: kernels redirect accesses outside the band to that page.
   void* at = mmap(Pointer(base_), bytes_ + kPageBytes, PROT_NONE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (at != Pointer(base_)) {
@@ -44,11 +44,11 @@ bool Arena::Open(const Settings& settings, std::string* why) {
   return true;
 }
 
-// A file in memory, so that the heap can be shared with a client on the same host.
+// Creates the heap as a file in memory, so that a client on the same host can share it.
 bool Arena::MapHeap(std::string* why) {
   const uint64_t heap = windows_base_ - base_;
   memfd_ = memfd_create("rgpu-emu-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  // Sealed: a client that shares it could else cut it off under the feet of running kernels.
+  // Sealed, because a client that shares the file could otherwise truncate it while kernels run.
   if (memfd_ < 0 || ftruncate(memfd_, static_cast<off_t>(heap)) != 0 ||
       fcntl(memfd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     *why = std::string("cannot create the device memory (") + std::strerror(errno) +
@@ -61,12 +61,12 @@ bool Arena::MapHeap(std::string* why) {
     *why = std::string("cannot map the device memory (") + std::strerror(errno) + ")";
     return false;
   }
-  // fork: a child must neither keep nor reach the parent's device memory.
+  // After fork a child must not keep or reach the parent's device memory.
   madvise(Pointer(base_), bytes_ + kPageBytes, MADV_DONTFORK);
   return true;
 }
 
-// First range at or after the cursor that is large enough, else the first at all.
+// Returns the first range at or after the cursor that is large enough, or else the first at all.
 uint64_t Arena::TakeRange(uint64_t bytes) {
   const std::lock_guard lock(range_mutex_);
   auto fits = [&](auto from, auto to) {
@@ -88,8 +88,7 @@ uint64_t Arena::TakeRange(uint64_t bytes) {
 void Arena::GiveRange(uint64_t base, uint64_t bytes) {
   const std::lock_guard lock(range_mutex_);
   auto next = free_.lower_bound(base);
-  // The range at the cursor must not grow backwards over what was just freed: it would be reused at
-  // once.
+  // A freed range is not joined with the one at the cursor, because it would be reused at once.
   const bool touches_cursor = next != free_.end() && next->first == cursor_;
   if (next != free_.end() && base + bytes == next->first && !touches_cursor) {
     bytes += next->second;
@@ -157,7 +156,7 @@ void Arena::DropPages(uint64_t base, uint64_t bytes) const {
   const auto offset = static_cast<off_t>(base - base_);
   const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   if (fallocate(memfd_, punch, offset, static_cast<off_t>(bytes)) != 0) {
-    // A later owner must not read what an earlier one wrote.
+    // The next owner must not read what the previous one wrote.
     std::memset(Pointer(base), 0, bytes);
     madvise(Pointer(base), bytes, MADV_REMOVE);
   }

@@ -1,12 +1,13 @@
-// Device memory: one band of addresses, reserved without access, in which allocations become
-// readable and writable.
+// Device memory: one band of addresses, reserved without access. Allocations in it become readable
+// and writable.
 //
 //   band base                         windows                    band end
 //   | guard | allocations with gaps ...  | shared/local windows    | guard page |
 //
-// Every allocation has its own pages, ends at a page border (so the first byte past its last
-// 512-byte granule faults) and is followed by a gap, until there are so many that the kernel's
-// limit of mappings per process nears.  Freed addresses come back only when the search has gone
+// Every allocation has pages of its own and ends at a page border, so that the first byte after its
+// last 512-byte granule faults. A gap follows it, unless there are so many gaps that the process
+// nears the kernel's limit of mappings. Freed addresses are reused only after the search for free
+// ranges has passed through the whole band.
 // round the whole band.
 #pragma once
 
@@ -32,16 +33,16 @@ enum class MemoryKind { kDevice, kPool, kModule, kHost };
 
 struct Allocation {
   uint64_t base = 0;
-  uint64_t bytes = 0;     // as asked for
-  uint64_t map_base = 0;  // pages
+  uint64_t bytes = 0;     // as requested
+  uint64_t map_base = 0;  // the pages, including what precedes `base`
   uint64_t map_bytes = 0;
-  uint64_t gap_bytes = 0;  // inaccessible pages behind it
+  uint64_t gap_bytes = 0;  // inaccessible pages after the allocation
   MemoryKind kind = MemoryKind::kDevice;
-  uint64_t context = 0;  // handle of the owner
+  uint64_t context = 0;  // handle of the owning context
   std::shared_ptr<Pool>
       pool;                 // for kPool: keeps a destroyed pool until its last allocation is freed
   uint64_t id = 0;          // CU_POINTER_ATTRIBUTE_BUFFER_ID
-  uint32_t host_flags = 0;  // cuMemHostAlloc, for kHost
+  uint32_t host_flags = 0;  // for kHost: the flags of cuMemHostAlloc
   std::atomic<bool> sync_memops{false};
 
   bool Holds(uint64_t address, uint64_t count) const {
@@ -53,23 +54,25 @@ using AllocationRef = std::shared_ptr<Allocation>;
 
 class Arena {
  public:
-  // Reserves the band.  False: `*why` is a sentence.
+  // Reserves the band. On failure `*why` is a sentence.
   bool Open(const Settings& settings, std::string* why);
 
-  // New, zeroed memory; null: not enough.  kHost does not count as device memory.
+  // Returns new, zeroed memory; null if there is not enough. kHost does not count as device memory.
   AllocationRef Allocate(uint64_t bytes, MemoryKind kind, uint64_t context);
-  // Takes the range out of the table: nothing finds it any more.  Its pages stay until Release.
+  // Takes the range out of the table, so that Find no longer returns it. Its pages stay until
+  // Release.
   bool Hide(const AllocationRef& allocation);
-  // Puts a hidden range back (memory that a pool hands out again).
+  // Puts a hidden range back (memory that a pool reuses).
   void Show(const AllocationRef& allocation);
-  // Gives the pages back.  The range must be hidden.
+  // Frees the pages. The range must be hidden.
   void Release(const AllocationRef& allocation);
 
-  // Counts memory that has no addresses (the threads' local memory).  False: not enough.
+  // Counts memory that has no addresses (the threads' local memory). Returns false if not enough is
+  // left.
   bool Charge(uint64_t bytes);
   void Uncharge(uint64_t bytes) { used_ -= bytes; }
 
-  // The allocation that holds `address`, or null.
+  // Returns the allocation that contains `address`, or null.
   AllocationRef Find(uint64_t address) const;
   std::vector<AllocationRef> Owned(uint64_t context) const;
 
@@ -79,8 +82,8 @@ class Arena {
   uint64_t windows_base() const { return windows_base_; }
   uint64_t windows_bytes() const { return bytes_ - (windows_base_ - base_); }
   uint64_t capacity() const { return capacity_; }
-  // The heap as a file, [base, windows_base); the arena's own.  It holds allocations and nothing
-  // else: windows, frames and code are private memory.
+  // Returns the file with the heap, [base, windows_base); the arena owns the descriptor. The file
+  // holds only allocations: windows, frames and code are private memory.
   int heap_fd() const { return memfd_; }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
 

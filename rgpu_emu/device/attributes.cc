@@ -11,9 +11,9 @@ struct Row {
   int value;
 };
 
-// Attributes that are not 0.  One is 1 only where a test shows the behaviour behind it; textures,
-// surfaces, managed memory, virtual memory management, sharing between processes and clusters are
-// 0: they are not there.
+// Attributes that are not 0. A value is 1 only if a test shows the behaviour. Textures, surfaces,
+// managed memory, virtual memory management, sharing between processes and clusters are 0, because
+// the device lacks them.
 constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kMaxThreadsPerBlock},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, kMaxBlockX},

@@ -1,4 +1,4 @@
-// What the device says about itself.
+// The attributes that the device reports.
 #pragma once
 
 #include "gen/cuda_abi.gen.h"
@@ -8,7 +8,7 @@ namespace rgpu::emu {
 inline constexpr char kDeviceName[] = "rgpu emulated device";
 inline constexpr char kPciBusId[] = "0000:E0:00.0";
 
-// False: no such attribute.
+// Returns false if there is no such attribute.
 bool DeviceAttribute(CUdevice_attribute attribute, int* value);
 
 }  // namespace rgpu::emu

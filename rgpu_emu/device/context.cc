@@ -53,8 +53,8 @@ void Context::Fail(CUresult result) {
   if (cancelled()) return;
   int first = CUDA_SUCCESS;
   if (!failed_.compare_exchange_strong(first, result)) result = static_cast<CUresult>(first);
-  // Nobody hears of the error before the device is idle: a host that shares it can then give it to
-  // another process.
+  // The error becomes visible only when the device is idle: a host that shares the device may then
+  // give it to another process.
   Device& device = TheDevice();
   const bool all = result != CUDA_ERROR_ASSERT;
   device.runner->StopAll(all ? nullptr : this, result);
@@ -72,7 +72,7 @@ std::shared_ptr<Stream> Context::NewStream(StreamKind kind, int priority) {
 }
 
 void Context::Forget(const Stream* stream) {
-  std::shared_ptr<Stream> last;  // freed after the lock
+  std::shared_ptr<Stream> last;  // destroyed after the lock is released
   const std::lock_guard lock(streams_mutex_);
   const auto it = std::find_if(streams_.begin(), streams_.end(),
                                [&](const auto& s) { return s.get() == stream; });
@@ -107,7 +107,7 @@ void Context::DropPerThread(std::thread::id thread) {
 }
 
 bool Context::ReserveLocal(uint64_t per_thread, bool exactly) {
-  // What every thread has anyway belongs to the context.
+  // The default stack of every thread is part of the context.
   const uint64_t resident = static_cast<uint64_t>(SmCount()) * kThreadsPerSm;
   const uint64_t want = per_thread <= kDefaultStack ? 0 : per_thread * resident;
   Arena& arena = TheDevice().arena;
@@ -150,7 +150,7 @@ void Context::Drain() {
   const Fences pending = Pending();
   if (DoneWithin(pending, kDrainTime)) return;
   cancelled_.store(true, std::memory_order_release);
-  // Again and again: a kernel may have been about to start.
+  // Repeatedly, because a kernel may have been about to start.
   const auto end = std::chrono::steady_clock::now() + kCancelTime;
   do {
     device.runner->Cancel(this, CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -168,7 +168,7 @@ void Context::Destroy() {
   device.streams.RemoveIf([this](const Stream& stream) { return stream.context().get() == this; });
   const Fences left = Pending();
   for (const AllocationRef& allocation : device.arena.Owned(handle)) {
-    // What a stuck host function may still touch stays mapped.
+    // Memory that a stuck host function may still use stays mapped.
     if (!device.arena.Hide(allocation)) continue;
     const auto pool = allocation->pool;
     if (pool != nullptr) {

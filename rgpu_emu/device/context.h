@@ -1,4 +1,4 @@
-// Contexts: what a thread works in.  Owns streams, modules and memory, and keeps the sticky error.
+// Contexts. A context owns streams, modules and memory, and keeps the sticky error.
 #pragma once
 
 #include <array>
@@ -18,20 +18,20 @@ namespace rgpu::emu {
 class Context : public std::enable_shared_from_this<Context> {
  public:
   Context(uint64_t handle, bool primary, unsigned flags);
-  // Second half of the constructor: needs shared_from_this.
+  // Second part of the constructor; it needs shared_from_this.
   void Open();
 
   // The sticky error, or CUDA_SUCCESS.
   CUresult Status() const;
-  // Keeps the first error, and stops what runs: from then on no command of the context begins.  All
-  // errors but CUDA_ERROR_ASSERT end the whole device for this process, with every grid on it.
-  // Status tells of the error when the grids have stopped.
+  // Keeps the first error and stops what runs, so that no later command of the context begins.
+  // Every error except CUDA_ERROR_ASSERT ends the whole device for this process, with every grid on
+  // it. Status returns the error only when the grids have stopped.
   void Fail(CUresult result);
-  // The error before Status tells of it.
+  // The error, already before Status returns it.
   const std::atomic<int>& failed() const { return failed_; }
 
-  // Keeps an error of asynchronous work that does not end the context; the next wait of the host
-  // returns it, once.
+  // Keeps an error of asynchronous work that does not end the context. The host's next wait returns
+  // it once.
   void Defer(CUresult result) { deferred_.store(result); }
   CUresult TakeDeferred() { return static_cast<CUresult>(deferred_.exchange(CUDA_SUCCESS)); }
 
@@ -39,27 +39,28 @@ class Context : public std::enable_shared_from_this<Context> {
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
   std::shared_ptr<Stream> NewStream(StreamKind kind, int priority);
-  // Takes the stream out of snapshots once its last command is done.
+  // Removes the stream from the list when its last command is done.
   void Forget(const Stream* stream);
   const std::shared_ptr<Stream>& legacy() const { return legacy_; }
   // The calling thread's per-thread default stream.
   std::shared_ptr<Stream> PerThread();
   void DropPerThread(std::thread::id thread);
 
-  // Local memory for every thread that can be resident, as on a GPU: `per_thread` bytes each, never
-  // less than before (unless `exactly`).  False: not enough device memory.
+  // Reserves `per_thread` bytes of local memory for every thread that can be resident, as a GPU
+  // does. The reservation never shrinks, unless `exactly` is set. Returns false if not enough
+  // device memory is left.
   bool ReserveLocal(uint64_t per_thread, bool exactly = false);
 
-  // Everything that is pending in all streams now.
+  // Returns fences for all work that is pending in any stream now.
   Fences Pending();
   // The same for blocking streams only; `order()` must be held.
   void PendingBlocking(Fences* out);
-  // Commands of the legacy and of blocking streams are issued under this lock: their order is one
-  // order.
+  // Held while a command is issued to the legacy stream or a blocking stream, so that those
+  // commands have one total order.
   std::mutex& order() { return order_; }
 
-  // Ends everything: waits a second for pending work, then cancels it, and frees what the context
-  // owns.
+  // Ends the context: waits one second for pending work, cancels the rest, and frees what the
+  // context owns.
   void Destroy();
 
   const uint64_t handle;
@@ -86,17 +87,17 @@ class Context : public std::enable_shared_from_this<Context> {
   uint64_t local_charged_ = 0;
 };
 
-// The context that is current on this thread.  CUDA_ERROR_INVALID_CONTEXT without one,
-// CUDA_ERROR_CONTEXT_IS_DESTROYED, or its sticky error.
+// Returns the context that is current on this thread. CUDA_ERROR_INVALID_CONTEXT: there is none.
+// CUDA_ERROR_CONTEXT_IS_DESTROYED, or the context's sticky error.
 CUresult CurrentContext(std::shared_ptr<Context>* context);
-// The same without the sticky error.
+// The same, but ignores the sticky error.
 CUresult AnyCurrentContext(std::shared_ptr<Context>* context);
 
-// A stream operand (0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a handle), and the status of its
-// context.
+// Finds the stream of an operand (0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a handle). Returns
+// the status of its context.
 CUresult FindStream(CUstream operand, std::shared_ptr<Stream>* stream);
 
-// Waits and returns the context's status afterwards.
+// Waits for the fences and returns the context's status afterwards.
 CUresult WaitIn(Context& context, const Fences& fences);
 
 }  // namespace rgpu::emu

@@ -1,4 +1,4 @@
-// cuCtx* and cuDevicePrimaryCtx* (the context stack of a thread is in current.cc).
+// Calls cuCtx* and cuDevicePrimaryCtx*; the context stack of a thread is in current.cc.
 #include "rgpu_emu/device/device.h"
 
 namespace rgpu::emu {
@@ -30,7 +30,7 @@ CUresult FindContext(CUcontext ctx, std::shared_ptr<Context>* context) {
   return *context == nullptr ? CUDA_ERROR_INVALID_CONTEXT : (*context)->Status();
 }
 
-// Only the value that the device can have is accepted for each limit.
+// Sets a limit to the nearest value that the device supports.
 CUresult ApplyLimit(Context* context, CUlimit limit, size_t value) {
   switch (limit) {
     case CU_LIMIT_STACK_SIZE:
@@ -43,7 +43,7 @@ CUresult ApplyLimit(Context* context, CUlimit limit, size_t value) {
       context->limits[limit] = value;
       return CUDA_SUCCESS;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-      // As on a GPU, once kernels use it.
+      // As on a GPU, the limit cannot go below what kernels use already.
       return TheDevice().services->SetHeapBytes(value) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
@@ -91,7 +91,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-// The references stay: the next use of the context finds a fresh one.
+// References stay valid: the next use of the context finds a new one under the same handle.
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
   PrimaryContext& primary = TheDevice().primary;
@@ -155,7 +155,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   Device& device = TheDevice();
   const auto context = device.contexts.Find(Raw(ctx));
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  // A primary context is released, not destroyed.
+  // A primary context can only be released.
   if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;
   if (device.contexts.Remove(Raw(ctx)) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   CUcontext current = nullptr;
@@ -270,7 +270,7 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   return found;
 }
 
-// Banks have one size on this device; the setting is a hint everywhere.
+// Shared memory banks have one size on this device, and the setting is only a hint.
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
   if (pConfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;

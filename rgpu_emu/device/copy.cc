@@ -14,11 +14,12 @@
 namespace rgpu::emu {
 namespace {
 
-// Pageable sources up to this size are captured at the call; for larger ones the call waits.
+// The call copies pageable sources up to this size at once. For larger ones it waits.
 constexpr uint64_t kStageBytes = uint64_t{4} << 20;
-// Async copies up to this size are done on the calling thread if the stream is idle.
+// Asynchronous copies up to this size run on the calling thread if the stream is idle.
 constexpr uint64_t kAtOnceBytes = uint64_t{1} << 20;
-// Rows to the device from this size on go past the cache: smaller ones are likely used from there.
+// Rows of at least this size are written to the device past the cache. Smaller rows are likely to
+// be used from the cache.
 constexpr uint64_t kStreamBytes = uint64_t{128} << 10;
 
 bool IsHost(PointerKind kind) {
@@ -28,14 +29,14 @@ bool IsHost(PointerKind kind) {
 bool Satisfies(PointerKind actual, PointerKind required) {
   if (actual == PointerKind::kInvalid) return false;
   if (required == PointerKind::kInvalid) return true;
-  // Unified addresses: a pinned pointer is good wherever a device pointer is asked for; a host
-  // pointer may be any.
+  // With unified addresses a pinned pointer is valid where a device pointer is required, and any
+  // pointer where a host pointer is required.
   if (required == PointerKind::kDevice) return actual != PointerKind::kPageable;
   return true;
 }
 
-// Copies past the cache: what is written is not fetched first, which more than halves the time
-// where the destination is in memory, as that of a large copy is.
+// Copies past the cache: the destination's lines are not read first. That more than halves the time
+// if the destination is not in the cache, as with large copies.
 void StreamRow(uint8_t* dst, const uint8_t* src, size_t bytes) {
 #if defined(__SSE2__)
   constexpr size_t kLine = 64;
@@ -61,7 +62,7 @@ void MoveRows(void* argument) {
   const auto* src = reinterpret_cast<const uint8_t*>(plan.src);
   const bool upload = IsHost(plan.src_kind) && plan.dst_kind == PointerKind::kDevice;
   const auto move = [&](uint8_t* to, const uint8_t* from) {
-    // The host's memory and the device's do not overlap.
+    // Host memory and device memory never overlap.
     if (upload && plan.width >= kStreamBytes) return StreamRow(to, from, plan.width);
     std::memmove(to, from, plan.width);
   };
@@ -70,7 +71,7 @@ void MoveRows(void* argument) {
   }
 }
 
-// A fault in a copy that nobody waits for is the context's.
+// A fault in an asynchronous copy becomes an error of the context.
 CUresult MoveLater(const CopyPlan& plan) {
   return MoveBytes(plan) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
@@ -147,7 +148,8 @@ CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind require
   return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Device to device the host does not wait; else the bytes are there when the call returns.
+// A copy within the device returns before it is done; any other copy is complete when the call
+// returns.
 CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
   if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
   const bool on_device =
@@ -164,7 +166,7 @@ CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& st
 
 CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
   if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
-  // What is written into pageable memory is there when the call returns; host to host is
+  // Copies into pageable memory are complete when the call returns; copies from host to host are
   // synchronous.
   const bool waits = plan.dst_kind == PointerKind::kPageable ||
                      (IsHost(plan.dst_kind) && IsHost(plan.src_kind)) || WaitsFor(plan.dst) ||
@@ -174,7 +176,8 @@ CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& s
     uint64_t bytes = 0;
     const bool fits =
         !__builtin_mul_overflow(plan.width, plan.height, &bytes) && bytes <= kStageBytes;
-    // Both are legal: to stage and return, or to wait until the stream has come to the copy.
+    // CUDA allows both: to stage the bytes and return, or to wait until the stream reaches the
+    // copy.
     return fits && !HostileChance(3) ? Captured(plan, stream) : SynchronousCopy(plan, stream);
   }
   // A short copy costs less than waking the stream's thread, and its bytes are still in the cache.

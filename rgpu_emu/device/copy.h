@@ -10,9 +10,9 @@
 namespace rgpu::emu {
 
 enum class PointerKind {
-  kInvalid,  // in the band, but no allocation
+  kInvalid,  // in the band, but in no allocation
   kDevice,
-  kPinned,  // host memory that the device may read later
+  kPinned,  // page-locked: the device may read it after the call returns
   kPageable,
 };
 
@@ -27,20 +27,23 @@ struct CopyPlan {
   PointerKind src_kind = PointerKind::kDevice;
 };
 
-// From the first byte to the last of `height` rows; false: it passes the end of the address space.
+// Sets `*bytes` to the distance from the first byte to the last of `height` rows. Returns false if
+// it passes the end of the address space.
 bool SpanOf(uint64_t pitch, uint64_t width, uint64_t height, uint64_t* bytes);
 
-// What [address, address + bytes) is.  kInvalid also when it passes the end of its allocation.
+// Returns the kind of [address, address + bytes): kInvalid also if it passes the end of its
+// allocation.
 PointerKind KindOf(uint64_t address, uint64_t bytes);
 
-// True when a copy or set that touches this memory has to wait (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
+// Returns true if copies and sets that use this memory must wait
+// (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
 bool WaitsFor(uint64_t address);
 
-// Moves the bytes.  CUDA_ERROR_ILLEGAL_ADDRESS when memory of the band was given back meanwhile,
-// CUDA_ERROR_INVALID_VALUE when the host's side cannot be read or written.
+// Moves the bytes. CUDA_ERROR_ILLEGAL_ADDRESS: memory of the band was freed meanwhile.
+// CUDA_ERROR_INVALID_VALUE: the host's side cannot be read or written.
 CUresult MoveBytes(const CopyPlan& plan);
 
-// `required_*`: what the call demands of a side (kInvalid: anything that exists).
+// `required_*`: what the call requires of each side (kInvalid: anything that exists).
 CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind required_src);
 CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream);
 CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream);

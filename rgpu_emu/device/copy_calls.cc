@@ -1,4 +1,4 @@
-// cuMemcpy*: which side is what, then copy.cc.
+// Calls cuMemcpy*: find the kind of each side, then use copy.cc.
 #include "rgpu_emu/device/copy.h"
 #include "rgpu_emu/device/device.h"
 
@@ -44,7 +44,7 @@ struct Side2D {
   uint64_t y;
 };
 
-// The address of the first byte, and what the pointer must be.
+// Sets the address of the first byte, and the kind that the pointer must have.
 CUresult Resolve(const Side2D& side, uint64_t width, uint64_t* address, PointerKind* required) {
   switch (side.type) {
     case CU_MEMORYTYPE_HOST:
@@ -72,7 +72,7 @@ CUresult Resolve(const Side2D& side, uint64_t width, uint64_t* address, PointerK
       __builtin_add_overflow(side.x, width, &row_end)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Pitch 0: a single row, or rows that lie one behind the other.
+  // Pitch 0 means a single row, or rows without gaps.
   return side.pitch != 0 && side.pitch < row_end ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 

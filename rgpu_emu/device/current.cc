@@ -1,5 +1,5 @@
-// What is current on a thread: the context stack, per-thread default streams, the state of an
-// entry.
+// State of a thread: its context stack, its per-thread default streams, and the state of the
+// running entry point.
 #include <pthread.h>
 
 #include <vector>
@@ -20,7 +20,7 @@ struct ThreadLocal {
   bool in_host_function = false;
 
   ~ThreadLocal() {
-    // A forked child may have inherited locks that nobody will open.
+    // A forked child may have inherited locks that no thread will release.
     if (forked.load(std::memory_order_relaxed)) return;
     for (const auto& weak : streamed) {
       if (const auto context = weak.lock()) context->DropPerThread(std::this_thread::get_id());
@@ -33,8 +33,8 @@ ThreadLocal& Local() {
   return local;
 }
 
-// The primary context that was reset and retained again keeps its handle: a thread that had it
-// current has the new one.
+// A primary context that was reset, or released and retained again, keeps its handle. So a thread
+// on which it was current now uses the new one.
 std::shared_ptr<Context> Renewed(const std::shared_ptr<Context>& context) {
   if (!context->primary) return nullptr;
   PrimaryContext& primary = TheDevice().primary;
@@ -58,7 +58,7 @@ EntryGuard::EntryGuard(uint32_t, uint32_t flags) {
       status_ = CUDA_ERROR_NOT_PERMITTED;
     }
   }
-  // A thread that is cancelled in here would leave locks behind.
+  // A thread cancelled inside the call would leave locks held.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
 }
 

@@ -1,5 +1,5 @@
-// The one emulated device of a process: made by cuInit, never destroyed, so that a process may end
-// while kernels run.
+// The one emulated device of a process. cuInit creates it. It is never destroyed, so that a process
+// may end while kernels run.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ inline constexpr int kComputeMinor = 0;
 inline constexpr int kLeastPriority = 0;
 inline constexpr int kGreatestPriority = -5;
 
-// Reference-counted; the Context object is made anew after the last release, under the same handle.
+// Reference-counted. After the last release the next retain creates a new Context object under the
+// same handle.
 struct PrimaryContext {
   std::mutex mutex;
   std::shared_ptr<Context> context;
@@ -47,7 +48,7 @@ struct Device {
   std::unique_ptr<CompilerClient> compiler;
   std::unique_ptr<GridRunner> runner;
   PrimaryContext primary;
-  // A sticky error that ended the device for this process, or CUDA_SUCCESS.
+  // The sticky error that ended the device for this process, or CUDA_SUCCESS.
   std::atomic<int> lost{CUDA_SUCCESS};
 
   HandleTable<Context> contexts;

@@ -1,4 +1,4 @@
-// cuDevice* but contexts and pools.
+// Calls cuDevice*, except those about contexts and pools.
 #include <unistd.h>
 
 #include <strings.h>
@@ -26,8 +26,8 @@ CUresult CopyText(const char* text, char* out, int len) {
   return CUDA_SUCCESS;
 }
 
-// FNV-1a of HOST/ORDINAL: the same on every start, another one for another device.  The server's
-// devices.py says the same.
+// FNV-1a hash of HOST/ORDINAL: the same at every start, and different for each device. The server's
+// devices.py computes the same hash.
 uint64_t PlaceHash() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -115,7 +115,7 @@ CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
   return bad == CUDA_SUCCESS ? CopyText(kPciBusId, pciBusId, len) : bad;
 }
 
-// [domain]:[bus]:[device].[function], the domain may be left out.
+// Format [domain]:[bus]:[device].[function]; the domain may be missing.
 CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   if (dev == nullptr || pciBusId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool ours =
@@ -141,7 +141,7 @@ CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities,
   return CUDA_SUCCESS;
 }
 
-// There is one device, and a device is no peer of itself.
+// There is only one device, and a device is not its own peer.
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
   if (const CUresult bad = Check(dev, canAccessPeer); bad != CUDA_SUCCESS) return bad;
   if (peerDev != 0) return CUDA_ERROR_INVALID_DEVICE;

@@ -1,5 +1,5 @@
-// What every exported function of the emulated device does before its body.  Generated exports
-// look like this (the same form as the shim's):
+// What every exported function of the emulated device does before its body. A generated export has
+// the same form as the shim's:
 //
 //   CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 //     rgpu::emu::EntryGuard entry(kIndex, rgpu::emu::kMayWait | rgpu::emu::kNeedsInit);
@@ -16,7 +16,7 @@ namespace rgpu::emu {
 
 enum EntryFlags : uint32_t {
   kMayWait = 1,
-  // CUDA_ERROR_NOT_INITIALIZED before cuInit.
+  // The call returns CUDA_ERROR_NOT_INITIALIZED before cuInit.
   kNeedsInit = 2,
   // A `_ptds` or `_ptsz` twin: stream 0 means the per-thread default stream in this call.
   kPerThreadStream = 4,
@@ -39,18 +39,18 @@ class EntryGuard {
   int cancel_state_ = 0;
 };
 
-// The answer of functions without a body.
+// The result of functions that the device does not implement.
 inline CUresult Unsupported(uint32_t, CUresult answer) { return answer; }
 
-// After fork a child has no threads of the parent: every call but the table look-ups answers
-// NOT_INITIALIZED.
+// A forked child has none of the parent's threads, so every call except table look-ups returns
+// NOT_INITIALIZED there.
 void WatchFork();
 bool Forked();
 
 // True inside a `_ptds`/`_ptsz` twin: stream 0 is the per-thread default stream.
 bool PerThreadDefault();
 
-// True on a thread that is running a host function: CUDA calls from it are not permitted.
+// Marks the calling thread as running a host function, in which CUDA calls are not permitted.
 void SetInHostFunction(bool in);
 
 }  // namespace rgpu::emu

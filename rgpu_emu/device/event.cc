@@ -36,7 +36,7 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   return CUDA_SUCCESS;
 }
 
-// A wait that was issued before holds the record, not the event.
+// A wait that was issued earlier keeps the record alive, not the event.
 CUresult cuEventDestroy_v2(CUevent hEvent) {
   const auto event = TheDevice().events.Remove(Raw(hEvent));
   return event == nullptr ? CUDA_ERROR_INVALID_HANDLE : event->owner()->Status();
@@ -51,7 +51,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (stream->context().get() != event->context()) return CUDA_ERROR_INVALID_HANDLE;
   auto record = std::make_shared<EventRecord>();
   if (stream->NothingBefore() && stream->context()->Status() == CUDA_SUCCESS) {
-    // Complete at once: no place to wait for, and no thread to wake.
+    // The event is complete at once: there is nothing to wait for and no thread to wake.
     record->time_ns.store(NowNs(), std::memory_order_release);
     event->Replace(std::move(record));
     return CUDA_SUCCESS;

@@ -1,5 +1,5 @@
-// Events: a record is a place in a stream; waits are bound to the record in force when they are
-// issued.
+// Events. A record is a place in a stream. A wait is bound to the record that was current when the
+// wait was issued.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace rgpu::emu {
 
 struct EventRecord {
   Fences places;
-  std::atomic<int64_t> time_ns{0};  // written before the places are done
+  std::atomic<int64_t> time_ns{0};  // set before the places are done
 };
 
 class Event {

@@ -12,7 +12,8 @@ namespace {
 constexpr uint16_t kKindPtx = 1;
 constexpr uint64_t kFlagLz4 = 0x2000;
 constexpr uint64_t kFlagZstd = 0x8000;
-// Unpacked text is kept, and only the image is charged to a lease, in whole pages.
+// Unpacked text stays in memory, but the lease is charged only for the image, in whole pages. So
+// the ratio between the two is limited.
 constexpr uint64_t kLargestText = uint64_t{64} << 20;
 constexpr uint64_t kLargestRatio = 16;
 constexpr uint64_t kPageBytes = 4096;
@@ -36,15 +37,15 @@ struct Entry {
 
 Outcome Bad(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
 
-// Header of an entry: u16 kind, u16, u32 header bytes, u64 payload bytes with padding, u32 stored
-// bytes, ..., u32 target at 28, u64 flags at 40, u64 plain bytes at 56.
+// Reads the header of an entry: u16 kind, u16, u32 header bytes, u64 payload bytes with padding,
+// u32 stored bytes, ..., u32 target at 28, u64 flags at 40, u64 plain bytes at 56.
 Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   const std::span<const uint8_t> rest = fatbin.subspan(*at);
   if (rest.size() < kEntryHeader) return Bad("a fatbin ends in the middle of an entry");
   const auto header = Read<uint32_t>(rest, 4);
   const auto padded = Read<uint64_t>(rest, 8);
   if (header < kEntryHeader || header > rest.size() || padded > rest.size() - header) {
-    return Bad("a fatbin entry passes the end");
+    return Bad("a fatbin entry reaches past the end");
   }
   entry->kind = Read<uint16_t>(rest, 0);
   entry->target = Read<uint32_t>(rest, 28);
@@ -52,14 +53,13 @@ Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   entry->plain_bytes = Read<uint64_t>(rest, 56);
   const auto stored = Read<uint32_t>(rest, 16);
   const bool packed = (entry->flags & (kFlagLz4 | kFlagZstd)) != 0;
-  if (packed && stored > padded) return Bad("a compressed fatbin entry passes its place");
+  if (packed && stored > padded) return Bad("a compressed fatbin entry reaches into the next one");
   entry->payload = rest.subspan(header, packed ? stored : padded);
   *at += header + padded;
   return {};
 }
 
-// NVIDIA's loader passes over PTX for targets later than its device, and takes the newest of the
-// others.
+// NVIDIA's loader skips PTX for targets later than its device, and takes the newest of the rest.
 bool Better(const Entry& entry, const Entry& best) {
   if (entry.target > kOwnTarget) return false;
   return best.kind != kKindPtx || entry.target > best.target;
@@ -115,7 +115,7 @@ Outcome ReadFatbin(std::span<const uint8_t> fatbin, std::vector<std::string>* pt
   size_t at = Read<uint16_t>(fatbin, 6);
   if (at < 16 || at > fatbin.size()) return Bad("a fatbin with a bad header");
   Entry best;
-  uint32_t oldest = 0;  // target of PTX
+  uint32_t oldest = 0;  // oldest target of any PTX
   while (at < fatbin.size()) {
     Entry entry;
     Outcome outcome = NextEntry(fatbin, &at, &entry);

@@ -1,4 +1,4 @@
-// Fat binaries: several images of one program; the emulated device takes a PTX one.
+// Fat binaries: several images of one program. The emulated device uses a PTX image.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace rgpu::emu {
 
 inline constexpr uint32_t kFatbinMagic = 0xBA55ED50;
 
-// Length of the fatbin at `at` as its header says.
+// Returns the length of the fatbin at `at`, from its header.
 uint64_t FatbinBytes(const uint8_t* at);
 
-// Appends the PTX of the entry that fits best: the newest target up to the device's own.
-// CUDA_ERROR_NO_BINARY_FOR_GPU when all are for later targets, and with an empty message when
+// Appends the PTX of the entry that fits best: the newest target that is not later than the
+// device's. CUDA_ERROR_NO_BINARY_FOR_GPU: all PTX is for later targets or, with an empty message,
 // there is no PTX.
 Outcome ReadFatbin(std::span<const uint8_t> fatbin, std::vector<std::string>* ptx);
 

@@ -13,7 +13,7 @@ constexpr int kBinaryVersion = kComputeMajor * 10 + kComputeMinor;
 
 int RoundUp(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
-// What stays of the opt-in maximum (or of the default one) beside static shared memory.
+// Returns what is left of a maximum for dynamic shared memory, beside static shared memory.
 int DynamicRoom(const EntryInfo& entry, int maximum) {
   return std::max(0, maximum - static_cast<int>(entry.static_shared_bytes));
 }
@@ -118,7 +118,7 @@ int BlocksPerSm(const EntryInfo& entry, int block_size, uint64_t dynamic_shared)
   const int registers =
       RoundUp(std::max(1, static_cast<int>(entry.registers)) * kWarpSize, kRegisterGranule) * warps;
   // The register count is an estimate of at most kRegistersPerSm / kMaxThreadsPerBlock, so a block
-  // is never refused for it.
+  // is never refused because of it.
   return std::min(blocks, std::max(1, kRegistersPerSm / registers));
 }
 

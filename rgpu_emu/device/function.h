@@ -1,4 +1,4 @@
-// Attributes and parameters of functions, and how many blocks fit.
+// Attributes and parameters of functions, and how many of their blocks fit on the device.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace rgpu::emu {
 
-// The device's limits that launches and occupancy are checked against (CC 8.0).
+// Limits of the device, against which launches and occupancy are checked (CC 8.0).
 inline constexpr int kMaxThreadsPerBlock = 1024;
 inline constexpr int kMaxBlockX = 1024;
 inline constexpr int kMaxBlockY = 1024;
@@ -24,7 +24,7 @@ inline constexpr int kThreadsPerSm = 2048;
 inline constexpr int kBlocksPerSm = 32;
 inline constexpr int kMaxParamBytes = 4096;
 
-// Multiprocessors that the device reports: as many as blocks run side by side.
+// The number of multiprocessors that the device reports: as many as blocks run at the same time.
 int SmCount();
 int SmCountFor(unsigned threads);
 
@@ -35,9 +35,9 @@ CUresult SetAttribute(const EntryInfo& entry, FunctionState* state, CUfunction_a
                       int value);
 
 int MaxThreads(const EntryInfo& entry);
-// Largest dynamic shared memory that a launch may ask for.
+// The largest dynamic shared memory that a launch may request.
 uint64_t MaxDynamicShared(const EntryInfo& entry, const FunctionState& state);
-// Blocks of this shape that fit on one multiprocessor.
+// How many blocks of this shape fit on one multiprocessor.
 int BlocksPerSm(const EntryInfo& entry, int block_size, uint64_t dynamic_shared);
 
 }  // namespace rgpu::emu

@@ -1,4 +1,4 @@
-// cuFunc* and cuOccupancy*.
+// Calls cuFunc* and cuOccupancy*.
 #include <algorithm>
 
 #include "rgpu_emu/device/device.h"
@@ -92,7 +92,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction 
                                                                    dynamicSMemSize, 0);
 }
 
-// The block size with the most resident threads; of equals, the largest block.
+// Finds the block size with the most resident threads; among equals, the largest block.
 CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize,
                                                    CUfunction func,
                                                    CUoccupancyB2DSize blockSizeToDynamicSMemSize,

@@ -1,5 +1,5 @@
-// Handles: numbers that are looked up, never followed.  A handle that was never made or is gone
-// finds nothing.
+// Handles: numbers that are looked up and never dereferenced. An unknown or stale handle is not
+// found.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ enum class HandleKind : uint64_t {
   kLink
 };
 
-// Values are not reused in a process and are never 0, 1 or 2 (special stream handles).
+// Values are never reused in a process, and are never 0, 1 or 2 (special stream handles).
 inline uint64_t NewHandle(HandleKind kind) {
   static std::atomic<uint64_t> next{1};
   return static_cast<uint64_t>(kind) << 40 | next.fetch_add(1, std::memory_order_relaxed) << 4;
@@ -75,7 +75,7 @@ class HandleTable {
     }
     for (const auto& object : all) visit(object);
   }
-  // Takes out every object for which `leaves(object)` holds.
+  // Removes and returns every object for which `leaves(object)` is true.
   template <class F>
   std::vector<std::shared_ptr<T>> RemoveIf(F leaves) {
     std::vector<std::shared_ptr<T>> out;

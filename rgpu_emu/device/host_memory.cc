@@ -47,7 +47,8 @@ bool RegisteredMemory::Find(uint64_t address, Range* range) const {
 }
 
 RegisteredMemory& Registered() {
-  static auto* registered = new RegisteredMemory;  // never destroyed: streams may outlive main
+  // Never destroyed, because streams may outlive main.
+  static auto* registered = new RegisteredMemory;
   return *registered;
 }
 
@@ -62,7 +63,7 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   const AllocationRef allocation =
       device.arena.Allocate(bytesize, MemoryKind::kHost, context->handle);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  // Every address of the band can be reached from the device.
+  // The device can reach every address of the band.
   allocation->host_flags = Flags | CU_MEMHOSTALLOC_DEVICEMAP;
   *pp = reinterpret_cast<void*>(allocation->base);
   return CUDA_SUCCESS;
@@ -88,7 +89,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
-  // Registered memory lies outside the band: kernels cannot reach it.
+  // Registered memory lies outside the band, where kernels cannot reach it.
   if (HostAllocation(p) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *pdptr = reinterpret_cast<uint64_t>(p);
   return CUDA_SUCCESS;
@@ -124,7 +125,7 @@ CUresult cuMemHostUnregister(void* p) {
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // Copies that are under way still use it; afterwards the program may give it back.
+  // Pending copies still use the memory; after this call the program may free it.
   WaitAll(context->Pending());
   return Registered().Remove(reinterpret_cast<uint64_t>(p));
 }

@@ -1,5 +1,5 @@
-// Page-locked host memory: allocated in the band (so kernels reach it), or registered where it
-// lies.
+// Page-locked host memory: either allocated in the band, so that kernels can use it, or registered
+// where it lies.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace rgpu::emu {
 
 class RegisteredMemory {
  public:
-  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED on overlap.
+  // Returns CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED if ranges overlap.
   CUresult Add(uint64_t base, uint64_t bytes, uint32_t flags);
-  // CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED unless `base` is the start of a range.
+  // Returns CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED unless `base` is the start of a range.
   CUresult Remove(uint64_t base);
 
   struct Range {

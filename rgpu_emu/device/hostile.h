@@ -1,4 +1,5 @@
-// Hostile timing: delays and blocks wherever NVIDIA's driver may.  Off, every function is a branch.
+// Hostile timing: delays and blocks wherever NVIDIA's driver may. When off, every function costs
+// one branch.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +10,13 @@ namespace rgpu::emu {
 void StartHostile(bool on, uint64_t seed);
 bool Hostile();
 
-// Sleeps for a while, sometimes.
+// Sometimes sleeps for a while.
 void HostilePause();
 
-// True in about one of `n` calls, in hostile timing only.
+// Returns true for about one of `n` calls, but only in hostile timing.
 bool HostileChance(uint32_t n);
 
-// Commands that a stream holds before the caller blocks.
+// How many commands a stream holds before Push blocks.
 size_t QueueLimit();
 
 }  // namespace rgpu::emu

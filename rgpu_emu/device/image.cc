@@ -72,7 +72,7 @@ uint32_t TighterBound(uint32_t a, uint32_t b) {
 Outcome ReadImage(const void* image, ImageText* text) {
   if (image == nullptr) return {CUDA_ERROR_INVALID_VALUE, "the image is null"};
   const auto* at = static_cast<const uint8_t*>(image);
-  // Text may be shorter than a magic number, none of which holds a zero byte.
+  // Text may be shorter than a magic number, and no magic number contains a zero byte.
   if (strnlen(static_cast<const char*>(image), 4) == 4) {
     const auto magic = Read<uint32_t>(at);
     if (magic == kElfMagic) return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};

@@ -13,7 +13,7 @@ JitOptions::JitOptions(unsigned count, CUjit_option* options, void** values) {
     return;
   }
   for (unsigned i = 0; i < count; ++i) {
-    // Values are stored in the pointer itself.
+    // The option's value is stored in the pointer itself.
     const auto number = static_cast<uint32_t>(reinterpret_cast<uint64_t>(values[i]));
     switch (options[i]) {
       case CU_JIT_MAX_REGISTERS:
@@ -37,8 +37,7 @@ JitOptions::JitOptions(unsigned count, CUjit_option* options, void** values) {
         error_.size = &values[i];
         break;
       default:
-        break;  // optimisation levels, targets, debug information: this device has one way to
-                // compile
+        break;  // optimisation, targets, debug information: this device compiles in one way
     }
   }
   for (Log* log : {&info_, &error_}) {

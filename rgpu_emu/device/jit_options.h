@@ -8,20 +8,20 @@
 
 namespace rgpu::emu {
 
-// Remembers where the program wants logs and times; the arrays stay the program's.
+// Remembers where the program wants logs and times; the program owns the arrays.
 class JitOptions {
  public:
   JitOptions() = default;
   JitOptions(unsigned count, CUjit_option* options, void** values);
 
-  // CUDA_ERROR_INVALID_VALUE when arrays are missing.
+  // CUDA_ERROR_INVALID_VALUE if an array is missing.
   CUresult status() const { return status_; }
-  // CU_JIT_MAX_REGISTERS; 0: no bound.
+  // The value of CU_JIT_MAX_REGISTERS; 0: no limit.
   uint32_t max_registers() const { return max_registers_; }
-  // Both append to what was written before and set the size option to the bytes written.
+  // Both append to the log, and set the log's size option to the bytes written so far.
   void Info(std::string_view text);
   void Error(std::string_view text);
-  // Milliseconds since the options were made.
+  // Stores the milliseconds since this object was created.
   void Time();
 
  private:
@@ -29,7 +29,7 @@ class JitOptions {
     char* buffer = nullptr;
     size_t capacity = 0;
     size_t used = 0;
-    void** size = nullptr;  // where the option's value is written back
+    void** size = nullptr;  // where the number of bytes is stored
     void Append(std::string_view text);
   };
   CUresult status_ = CUDA_SUCCESS;

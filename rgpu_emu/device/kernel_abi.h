@@ -1,6 +1,6 @@
-// The contract between compiled kernels (rgpu_emu/lower emits them) and the launch runtime
-// (rgpu_emu/device/exec runs them).  C layout, fixed offsets: the compiler writes these offsets
-// into IR. Change it only together with rgpu_emu/lower/abi.py and kKernelAbi.
+// The contract between compiled kernels (emitted by rgpu_emu/lower) and the launch runtime
+// (rgpu_emu/device/exec). C layout with fixed offsets, which the compiler writes into IR. Change it
+// only together with rgpu_emu/lower/abi.py and kKernelAbi.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ inline constexpr uint32_t kKernelAbi = 2;
 
 struct BlockInfo;
 
-// What a suspended thread asks of the scheduler.  Warp operations wait until every live thread of
-// `mask` in the warp has come to the same operation (bar: until enough threads have come).
+// What a suspended thread asks of the scheduler. A warp operation waits until every live thread of
+// `mask` in the warp has reached the same operation; a barrier waits until enough threads have.
 enum ThreadOp : uint32_t {
   kOpRunning = 0,
   kOpBarSync = 1,     // a: barrier id, b: thread count (0 = whole block)
@@ -41,12 +41,12 @@ enum ThreadOp : uint32_t {
   kOpReduxXor = 23,
   kOpWarpSync = 24,
   // a: number of the instruction, place: where the thread is; result: mask of the threads with the
-  // same ones.  Answered when nobody else in the warp can run, to the lowest place first.
+  // same number and place. Answered when no other thread of the warp can run, lowest place first.
   kOpActiveMask = 25,
   kOpYield = 26,  // back-edge of a spinning loop, nanosleep (value: ns)
 };
 
-// One per thread of the block, written by the kernel before it suspends.  64 bytes.
+// One per thread of the block. The kernel writes it before it suspends. 64 bytes.
 struct ThreadState {
   uint32_t op;      // 0
   uint32_t mask;    // 4: membermask of warp operations
@@ -59,7 +59,7 @@ struct ThreadState {
 };
 static_assert(sizeof(ThreadState) == 64);
 
-// Functions that kernels may call.  None returns to the kernel unless it says so.
+// Functions that kernels may call. Only those marked "returns" return to the kernel.
 struct KernelRuntime {
   void (*trap)(BlockInfo*, uint32_t result);  // 0: ends the launch with this CUresult
   // 8: __assertfail(message, file, line, function, charSize): arena addresses; ends with
@@ -93,15 +93,15 @@ struct LaunchInfo {
 };
 static_assert(sizeof(LaunchInfo) == 96);
 
-// A function pointer, as kernels and module data see it: kFunctionToken | ordinal.  The ordinal is
-// its place in the LOADED reply; KernelRuntime::function_address checks tag and ordinal and answers
-// LaunchInfo::functions[ordinal]. rgpu_fn_<ordinal> has the fixed signature
-//   void(BlockInfo*, uint32_t tid_x, uint32_t tid_y, uint32_t tid_z, uint64_t local_stack, uint8_t*
-//   arguments, uint64_t signature)
-// and is called by kernels only; it traps when `signature` is not its own.
+// A function pointer in kernels and module data: kFunctionToken | ordinal. The ordinal is the
+// function's place in the LOADED reply. KernelRuntime::function_address checks the token and
+// returns LaunchInfo::functions[ordinal]. rgpu_fn_<ordinal> has the fixed signature
+//   void(BlockInfo*, uint32_t tid_x, uint32_t tid_y, uint32_t tid_z, uint64_t local_stack,
+//        uint8_t* arguments, uint64_t signature)
+// and is called by kernels only. It traps if `signature` is not its own.
 inline constexpr uint64_t kFunctionToken = 0x7267'0000'0000'0000;
 
-// One per block being run.
+// One per running block.
 struct BlockInfo {
   const LaunchInfo* launch;  // 0
   uint64_t
@@ -119,13 +119,14 @@ struct BlockInfo {
 static_assert(sizeof(BlockInfo) == 64);
 
 // Symbols of an object, by kind (LOWER reply):
-//   kKernelLoop       void rgpu_block(BlockInfo*)                       runs all threads of the
-//   block itself kKernelCoroutine  void* rgpu_thread(BlockInfo*, uint32_t tid, void* frame)   runs
-//   to the first suspend point;
-//                     the handle's first word is the resume function, or null when the thread has
-//                     ended; uint64_t rgpu_frame_bytes: size of one frame (16-byte aligned)
-// kKernelFlagBarOnly: every suspend point is a whole-block bar.sync 0 (a plain resume loop is
-// enough).
+//   kKernelLoop:      void rgpu_block(BlockInfo*)
+//                     runs all threads of the block itself.
+//   kKernelCoroutine: void* rgpu_thread(BlockInfo*, uint32_t tid, void* frame)
+//                     runs one thread to its first suspend point and returns a handle. The handle's
+//                     first word is the resume function, or null when the thread has ended.
+//                     uint64_t rgpu_frame_bytes: size of one frame (16-byte aligned).
+// kKernelFlagBarOnly: every suspend point is a whole-block bar.sync 0, so that a plain resume loop
+// is enough.
 enum KernelKind : uint32_t { kKernelLoop = 0, kKernelCoroutine = 1 };
 enum KernelFlags : uint32_t { kKernelFlagBarOnly = 1 };
 

@@ -33,7 +33,7 @@ CUresult PackExtra(const EntryInfo& entry, void** extra, std::vector<uint8_t>* p
   return CUDA_SUCCESS;
 }
 
-// Everything that a launch needs while it waits and runs.
+// Everything that a launch needs until it has run.
 struct PendingLaunch {
   std::shared_ptr<Module> module;
   std::shared_ptr<const Kernel> kernel;
@@ -49,14 +49,15 @@ CUresult RunLaunch(const PendingLaunch& pending) {
     base::Log(base::Level::kError, "kernel %s: %s", pending.launch.name, fault.message.c_str());
   }
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    // No memory for local or shared windows: the launch is lost, the context goes on.
+    // There is no memory for local or shared windows: the launch fails, but the context continues.
     pending.module->owner()->Defer(result);
     return CUDA_SUCCESS;
   }
   return result;
 }
 
-// Whether a block can ever run, and all of a cooperative grid at the same time.
+// Checks that a block fits into the device's memory, and for a cooperative grid that all blocks fit
+// at once.
 CUresult CheckMemory(const Kernel& kernel, const LaunchShape& shape) {
   const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
   const uint64_t shared = uint64_t{kernel.static_shared_bytes()} + shape.dynamic_shared;
@@ -100,12 +101,12 @@ CUresult CheckShape(const Function& function, const LaunchShape& shape) {
     blocks *= shape.grid[i];
   }
   const EntryInfo& entry = function.info();
-  // The kernel's own bound (.maxntid) is an invalid value, too; only a lack of registers is
-  // LAUNCH_OUT_OF_RESOURCES, and every block has enough of those here (see BlocksPerSm).
+  // The kernel's own limit (.maxntid) gives INVALID_VALUE too. LAUNCH_OUT_OF_RESOURCES is only for
+  // too few registers, and every block has enough here (see BlocksPerSm).
   if (threads > static_cast<uint64_t>(MaxThreads(entry))) return CUDA_ERROR_INVALID_VALUE;
   if (shape.dynamic_shared > MaxDynamicShared(entry, *function.state))
     return CUDA_ERROR_INVALID_VALUE;
-  // Every block of a cooperative grid has to run at the same time as all others.
+  // All blocks of a cooperative grid must run at the same time.
   if (shape.cooperative && blocks > TheDevice().runner->threads())
     return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   return CUDA_SUCCESS;
@@ -118,8 +119,8 @@ CUresult PushLaunch(const std::shared_ptr<Function>& function,
   const Outcome lowered = function->module()->code()->Lower(function->entry, &pending->kernel);
   if (!lowered.ok()) return lowered.result;
   if (const CUresult fits = CheckMemory(*pending->kernel, shape); fits != CUDA_SUCCESS) return fits;
-  // As a driver does, the first launch that needs more local memory than the default stack provides
-  // it for every thread that can be resident, and it stays.
+  // As with a real driver, the first launch that needs more local memory than the default stack
+  // reserves it for every thread that can be resident. The reservation stays.
   if (!stream->context()->ReserveLocal(pending->kernel->local_bytes()))
     return CUDA_ERROR_OUT_OF_MEMORY;
   pending->module = function->module();

@@ -1,4 +1,4 @@
-// Launches.
+// Launches: packing of parameters, checks, and the command that runs a grid in a stream.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct LaunchShape {
 CUresult PackParams(const EntryInfo& entry, void** kernel_params, void** extra,
                     std::vector<uint8_t>* params);
 
-// Checks everything that a program learns at the call: dimensions, threads, shared memory,
-// residency.
+// Checks what the call itself must report: dimensions, threads, shared memory, and whether all
+// blocks of a cooperative grid can run at the same time.
 CUresult CheckShape(const Function& function, const LaunchShape& shape);
 
-// Compiles on first use and appends to the stream.
+// Compiles the kernel at its first use and appends the launch to the stream.
 CUresult PushLaunch(const std::shared_ptr<Function>& function,
                     const std::shared_ptr<Stream>& stream, const LaunchShape& shape,
                     std::vector<uint8_t> params);

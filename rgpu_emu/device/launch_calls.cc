@@ -1,4 +1,4 @@
-// cuLaunch* and the oldest launch calls, which keep shape and parameters in the function.
+// Calls cuLaunch*, and the oldest launch calls, which keep shape and parameters in the function.
 #include <cstring>
 
 #include "rgpu_emu/device/device.h"
@@ -8,7 +8,7 @@
 namespace rgpu::emu {
 namespace {
 
-// The stream, and the function in the stream's context.
+// Finds the stream, and the function in the stream's context.
 CUresult FindBoth(CUfunction f, CUstream operand, std::shared_ptr<Function>* function,
                   std::shared_ptr<Stream>* stream) {
   if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -35,7 +35,7 @@ bool IsOne(const CUlaunchAttributeValue& value) {
   return value.clusterDim.x == 1 && value.clusterDim.y == 1 && value.clusterDim.z == 1;
 }
 
-// Hints are accepted; what would change the result is carried out or refused.
+// Accepts hints. An attribute that would change the result is applied or refused.
 CUresult ApplyAttribute(const CUlaunchAttribute& attribute, LaunchShape* shape) {
   switch (attribute.id) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
@@ -48,7 +48,8 @@ CUresult ApplyAttribute(const CUlaunchAttribute& attribute, LaunchShape* shape) 
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
     case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:  // overlap is allowed, not promised
+    // Overlap is allowed, but not promised.
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:

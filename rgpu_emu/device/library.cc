@@ -11,7 +11,7 @@ Outcome Library::ModuleIn(const std::shared_ptr<Context>& context,
     *module = it->second;
     return {};
   }
-  // What belongs to contexts that are gone is only remembered.
+  // Drop modules of contexts that no longer exist.
   std::erase_if(modules_, [](const auto& entry) { return entry.second->owner()->dying(); });
   Outcome outcome = MakeModule(context, code_, handle, module);
   if (outcome.ok()) modules_[context.get()] = *module;

@@ -1,4 +1,4 @@
-// cuLibrary* and the kernels in them.
+// Calls cuLibrary* and cuKernel*.
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/function.h"
 #include "rgpu_emu/device/load.h"
@@ -19,7 +19,7 @@ CUresult FindKernel(CUkernel handle, std::shared_ptr<LibraryKernel>* kernel,
   return *library == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-// The library's module in the current context.
+// Finds the library's module in the current context.
 CUresult ModuleHere(CUlibrary handle, std::shared_ptr<Module>* module) {
   std::shared_ptr<Library> library;
   if (const CUresult bad = FindLibrary(handle, &library); bad != CUDA_SUCCESS) return bad;
@@ -88,7 +88,7 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, C
   std::shared_ptr<Library> object;
   if (const CUresult bad = FindLibrary(lib, &object); bad != CUDA_SUCCESS) return bad;
   const size_t count = object->code()->info().entries.size();
-  CUresult refused = CUDA_SUCCESS;  // as cuModuleEnumerateFunctions
+  CUresult refused = CUDA_SUCCESS;  // as in cuModuleEnumerateFunctions
   for (size_t i = 0; i < numKernels; ++i) {
     kernels[i] = i < count ? As<CUkernel>(object->KernelOf(i)->handle) : nullptr;
     if (i < count && refused == CUDA_SUCCESS) refused = object->code()->Refused(i);

@@ -1,4 +1,4 @@
-// Memory that the program has freed and that work issued before may still touch: its pages go when
+// Memory that the program has freed but that earlier work may still use: its pages are freed when
 // that work is done.
 #pragma once
 
@@ -14,11 +14,11 @@ class Limbo {
  public:
   explicit Limbo(Arena* arena) : arena_(arena) {}
 
-  // `allocation` is hidden already.
+  // Frees `allocation`, which is hidden already, when `after` is done.
   void Retire(AllocationRef allocation, Fences after);
-  // Releases what may go.
+  // Frees the entries whose work is done.
   void Reap();
-  // Waits for the oldest; false: there is none.
+  // Waits for the oldest entry and frees it. Returns false if there is none.
   bool WaitOldest();
 
  private:

@@ -1,5 +1,5 @@
-// cuLink*: PTX texts in, a container of them out; symbols between them are resolved when it is
-// loaded.
+// Calls cuLink*. The linker collects PTX texts into a container; symbols between them are resolved
+// when the container is loaded.
 #include <cstring>
 
 #include "rgpu_emu/device/device.h"
@@ -22,7 +22,7 @@ class LinkState {
       linked_.max_registers = TighterBound(linked_.max_registers, own->max_registers());
       return CUDA_SUCCESS;
     }
-    // A log of its own comes first; the link's log has it as well.
+    // The input's own log gets the message first, then the link's log.
     own->Error(outcome.message);
     return Report(outcome, &options_);
   }
@@ -61,7 +61,7 @@ class LinkState {
   }
 
   std::mutex mutex_;
-  JitOptions options_;  // writes into the program's buffers, which live until cuLinkDestroy
+  JitOptions options_;  // writes into the program's buffers, which must live until cuLinkDestroy
   ImageText linked_;
   std::vector<uint8_t> image_;
 };

@@ -15,7 +15,8 @@ CUresult Report(const Outcome& outcome, JitOptions* options) {
   options->Error(outcome.message);
   base::Log(base::Level::kInfo, "%s", outcome.message.c_str());
   if (outcome.result == CUDA_ERROR_NO_BINARY_FOR_GPU) {
-    // Most programs ask for no log: said once per process, or nobody would find the setting.
+    // Most programs ask for no log. So print the sentence once per process: it names the setting
+    // that helps.
     static std::atomic<bool> said{false};
     if (!said.exchange(true)) base::Log(base::Level::kError, "%s", outcome.message.c_str());
   }

@@ -1,4 +1,4 @@
-// Loading with logs: what cuModuleLoad*, cuLibraryLoad* and cuLink* have in common.
+// Loading with logs: the common part of cuModuleLoad*, cuLibraryLoad* and cuLink*.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace rgpu::emu {
 
-// Compiles an image; failures go to the error log, and (once per sentence) to stderr when the
+// Compiles an image. A failure is written to the error log, and once per sentence to stderr if the
 // program asked for no log.
 CUresult LoadCode(const void* image, JitOptions* options, std::shared_ptr<ModuleCode>* code);
 
-// Writes the outcome where the program reads it.
+// Writes the outcome to the program's log buffers and options.
 CUresult Report(const Outcome& outcome, JitOptions* options);
 
-// The bytes of a file; false: cannot be read.
+// Reads a whole file. Returns false if the file cannot be read.
 bool ReadFile(const char* path, std::vector<uint8_t>* bytes);
 
 }  // namespace rgpu::emu

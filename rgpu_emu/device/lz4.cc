@@ -9,7 +9,8 @@ namespace {
 constexpr size_t kMinMatch = 4;
 constexpr uint8_t kLongLength = 15;
 
-// A length that did not fit its nibble goes on in bytes until one is not 255.
+// A length that does not fit its nibble continues in further bytes, up to the first that is not
+// 255.
 bool ReadLength(std::span<const uint8_t> in, size_t* at, size_t* length) {
   if (*length != kLongLength) return true;
   for (;;) {
@@ -41,7 +42,7 @@ bool Lz4Decode(std::span<const uint8_t> in, std::span<uint8_t> out) {
     if (!ReadLength(in, &at, &match)) return false;
     match += kMinMatch;
     if (offset == 0 || offset > done || match > out.size() - done) return false;
-    // Byte by byte: a match may overlap what it writes.
+    // Copied byte by byte, because a match may overlap its own output.
     for (size_t i = 0; i < match; ++i, ++done) out[done] = out[done - offset];
   }
   return done == out.size();

@@ -6,7 +6,7 @@
 
 namespace rgpu::emu {
 
-// Fills all of `out`; false: the input is malformed or does not give exactly so many bytes.
+// Fills all of `out`. Returns false if the input is malformed or gives another number of bytes.
 bool Lz4Decode(std::span<const uint8_t> in, std::span<uint8_t> out);
 
 }  // namespace rgpu::emu

@@ -1,4 +1,4 @@
-// Waiting for and writing values in stream order.
+// Calls that wait for values and write values in stream order.
 #include <time.h>
 
 #include "rgpu_emu/device/copy.h"
@@ -7,8 +7,8 @@
 namespace rgpu::emu {
 namespace {
 
-constexpr unsigned kWaitFlags =
-    CU_STREAM_WAIT_VALUE_NOR;  // the condition; FLUSH is refused: attribute 98 is 0
+// The condition; FLUSH is refused, because attribute 98 is 0.
+constexpr unsigned kWaitFlags = CU_STREAM_WAIT_VALUE_NOR;
 constexpr long kPollNs = 50000;
 constexpr int kSpins = 200;
 
@@ -51,7 +51,7 @@ CUresult Guarded(Word* word) {
   return RunGuarded(&Access, word, &fault) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-// Ends early when the context fails or is destroyed: nothing of it runs any more.
+// Also ends when the context fails or is destroyed, because then nothing of it runs any more.
 CUresult WaitUntil(const Context& context, Word word, unsigned flags) {
   const uint64_t want = word.value;
   for (int round = 0;; ++round) {

@@ -1,4 +1,4 @@
-// cuMemAlloc, cuMemFree and what asks about memory.
+// Calls cuMemAlloc, cuMemFree and queries about memory.
 #include "rgpu_emu/device/memory.h"
 
 #include "rgpu_emu/device/device.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kPitchAlignment = 512;
 
-// Before memory is refused, everything that is free but not given back yet is given back.
+// Allocates. Before it refuses, it frees everything that is unused but not given back yet.
 AllocationRef AllocateHard(uint64_t bytes, uint64_t context) {
   Device& device = TheDevice();
   device.limbo.Reap();

@@ -1,4 +1,4 @@
-// What a pointer means, and freeing.
+// Freeing of device and host memory.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace rgpu::emu {
 
-// Takes `allocation` away from the program; its pages go when the pending work of `context` and of
-// its owner is done.
+// Makes `allocation` unknown to the program. Its pages are freed when the pending work of `context`
+// and of the allocation's owner is done.
 CUresult FreeAllocation(Context& context, const AllocationRef& allocation);
 
 }  // namespace rgpu::emu

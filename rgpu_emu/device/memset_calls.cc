@@ -1,4 +1,4 @@
-// cuMemset*.
+// Calls cuMemset*.
 #include <cstring>
 
 #include "rgpu_emu/device/copy.h"
@@ -38,8 +38,7 @@ CUresult Fill(SetPlan plan) {
   return RunGuarded(&FillRows, &plan, &fault) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-// Sets return before they are done, except on page-locked memory when the call is the synchronous
-// one.
+// A set returns before it is done, except if the call is synchronous and the memory is page-locked.
 CUresult Set(const SetPlan& plan, CUstream operand, bool synchronous) {
   std::shared_ptr<Stream> stream;
   const CUresult found = FindStream(operand, &stream);

@@ -54,7 +54,8 @@ CUresult ModuleCode::Refused(size_t entry) const {
 Outcome ModuleCode::Lower(size_t entry, std::shared_ptr<const Kernel>* kernel) {
   if (Refused(entry) != CUDA_SUCCESS) return loaded_.entries[entry].refusal;
   if ((*kernel = Known(entry)) != nullptr) return {};
-  // Launches of other kernels do not wait for this one.
+  // Only this lock is held while the compiler works, so that launches of compiled kernels do not
+  // wait.
   const std::lock_guard one_at_a_time(lowering_);
   if ((*kernel = Known(entry)) != nullptr) return {};
   KernelCode code;
@@ -91,8 +92,7 @@ Outcome Module::PlaceGlobals() {
     total += std::max<uint64_t>(global.bytes, 1);
   }
   Arena& arena = TheDevice().arena;
-  // Whole pages: then the block begins at a page, and every alignment asked for holds (up to that
-  // of a page).
+  // Whole pages: the block then starts at a page, so that every alignment up to a page holds.
   total = (total + kPageBytes - 1) / kPageBytes * kPageBytes;
   memory_ = arena.Allocate(total, MemoryKind::kModule, context_->handle);
   if (memory_ == nullptr) {

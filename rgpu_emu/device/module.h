@@ -19,35 +19,36 @@
 
 namespace rgpu::emu {
 
-// What the compiler said about an image, and the kernels lowered so far.  Shared by a library and
-// its modules.
+// The compiler's information about an image, and the kernels lowered so far. A library and its
+// modules share one object.
 class ModuleCode {
  public:
-  // Parses and checks; nothing is lowered yet.
+  // Parses and checks the image; lowers nothing yet.
   static Outcome Load(const ImageText& text, std::shared_ptr<ModuleCode>* code);
 
   const LoadedModule& info() const { return loaded_; }
-  // -1: none.
+  // Return the index, or -1 if there is none.
   int FindEntry(std::string_view name) const;
   int FindGlobal(std::string_view name) const;
 
-  // What this entry uses that the device lacks, if so; noted for `LastReason`.
+  // Returns an error if this kernel uses something that the device lacks, and notes it for
+  // `rgpu_emu_reason`.
   CUresult Refused(size_t entry) const;
-  // Compiles on the first call for this entry; the caller waits.
+  // Returns the compiled kernel. The first call for an entry compiles it while the caller waits.
   Outcome Lower(size_t entry, std::shared_ptr<const Kernel>* kernel);
   bool Lowered(size_t entry) { return Known(entry) != nullptr; }
 
  private:
-  // Null: not lowered yet.
+  // Returns null if the kernel is not lowered yet.
   std::shared_ptr<const Kernel> Known(size_t entry);
 
   LoadedModule loaded_;
   std::mutex lowering_;  // held while the compiler works
-  std::mutex mutex_;     // never
+  std::mutex mutex_;     // never held while the compiler works
   std::vector<std::shared_ptr<const Kernel>> kernels_;
 };
 
-// Attributes that a program can set; a library's kernel and its functions share them.
+// Attributes that a program can set. A library's kernel shares them with its functions.
 struct FunctionState {
   std::atomic<int> max_dynamic_shared{-1};  // -1: not set
   std::atomic<int> carveout{-1};
@@ -72,7 +73,7 @@ class Function {
   const EntryInfo& info() const;
   const Context* context() const;
 
-  // State of the oldest launch calls (cuFuncSetBlockShape and the like).
+  // The state for the oldest launch calls (cuFuncSetBlockShape and the like).
   struct Legacy {
     std::mutex mutex;
     std::array<uint32_t, 3> block{1, 1, 1};
@@ -96,14 +97,14 @@ class Module : public std::enable_shared_from_this<Module> {
         context_(std::move(context)),
         code_(std::move(code)) {}
 
-  // Places the globals and their initial values.
+  // Allocates the globals and writes their initial values.
   Outcome PlaceGlobals();
   std::shared_ptr<Function> FunctionOf(size_t entry, std::shared_ptr<FunctionState> state);
-  // Takes functions and globals away; memory goes when the pending work is done.
+  // Removes the functions and globals; the memory is freed when pending work is done.
   void Unload();
 
   const uint64_t handle;
-  const uint64_t library;  // handle, 0: loaded by itself
+  const uint64_t library;  // handle of the owning library; 0: loaded by itself
   const Context* context() const { return context_.get(); }
   const std::shared_ptr<Context>& owner() const { return context_; }
   const std::shared_ptr<ModuleCode>& code() const { return code_; }
@@ -139,7 +140,7 @@ class Library : public std::enable_shared_from_this<Library> {
   Library(uint64_t library_handle, std::shared_ptr<ModuleCode> code)
       : handle(library_handle), code_(std::move(code)) {}
 
-  // The library's module in this context, loaded on first use.
+  // Returns the library's module in this context; loads it at the first use.
   Outcome ModuleIn(const std::shared_ptr<Context>& context, std::shared_ptr<Module>* module);
   std::shared_ptr<LibraryKernel> KernelOf(size_t entry);
   void Unload();
@@ -154,13 +155,13 @@ class Library : public std::enable_shared_from_this<Library> {
   std::map<size_t, std::shared_ptr<LibraryKernel>> kernels_;
 };
 
-// A CUfunction, or a CUkernel used as one: then its function in the current context.
+// Finds a CUfunction. A CUkernel is accepted too: it gives its function in the current context.
 CUresult FindFunction(CUfunction handle, std::shared_ptr<Function>* function);
 // The same in a given context (null: the current one).
 CUresult FindFunctionIn(std::shared_ptr<Context> context, CUfunction handle,
                         std::shared_ptr<Function>* function);
 
-// Makes a module and puts it into the tables.
+// Creates a module and adds it to the device's table.
 Outcome MakeModule(const std::shared_ptr<Context>& context, std::shared_ptr<ModuleCode> code,
                    uint64_t library, std::shared_ptr<Module>* module);
 

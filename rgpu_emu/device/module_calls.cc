@@ -1,4 +1,4 @@
-// cuModule*.
+// Calls cuModule*.
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/hostile.h"
 #include "rgpu_emu/device/load.h"
@@ -46,8 +46,8 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<uint8_t> bytes;
   if (!ReadFile(fname, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
-  // An image has no length of its own: a zero byte ends text, and bounds a damaged header's
-  // reading.
+  // An image has no explicit length. The zero bytes end a text, and limit how far a damaged header
+  // is read.
   bytes.resize(bytes.size() + 64);
   return emu::cuModuleLoadData(module, bytes.data());
 }
@@ -97,7 +97,8 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
   CUresult refused = CUDA_SUCCESS;
   for (size_t i = 0; i < numFunctions; ++i) {
     functions[i] = i < count ? As<CUfunction>(module->FunctionOf(i, nullptr)->handle) : nullptr;
-    // A refused one has a handle that tells its name, and the call says that it is among them.
+    // A refused function gets a handle too, from which its name can be read; the call returns the
+    // error.
     if (i < count && refused == CUDA_SUCCESS) refused = module->code()->Refused(i);
   }
   return refused;

@@ -1,4 +1,4 @@
-// cuPointer*.
+// Calls cuPointer*.
 #include <cstring>
 
 #include "rgpu_emu/device/device.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kNoDevice = -2;  // CU_DEVICE_INVALID
 
-// What is known about an address; `known` is false for ordinary host memory.
+// Facts about an address; `known` is false for ordinary host memory.
 struct Facts {
   bool known = false;
   bool host = false;
@@ -62,7 +62,7 @@ CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return facts.reachable ? Give<uint64_t>(data, address) : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      // The host reaches all of the arena.  Hostile timing says no, as discrete devices do.
+      // The host can reach the whole arena. Hostile timing denies it, as discrete devices do.
       return facts.host || !Hostile() ? Give<uint64_t>(data, address) : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
@@ -135,7 +135,8 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   return facts.known ? Answer(data, attribute, facts, ptr) : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Unknown memory is no error here: every answer is zero, the device ordinal CU_DEVICE_INVALID.
+// Unknown memory is not an error here: every answer is zero, and the device ordinal
+// CU_DEVICE_INVALID.
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
   if (numAttributes == 0 || attributes == nullptr || data == nullptr)
@@ -167,7 +168,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (facts.allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
   unsigned on = 0;
   std::memcpy(&on, value, sizeof(on));
-  // Copies that are under way were issued without the promise.
+  // Pending copies were issued before the promise, so wait for them.
   if (on != 0) WaitAll(context->Pending());
   facts.allocation->sync_memops.store(on != 0);
   return CUDA_SUCCESS;

@@ -12,15 +12,14 @@ uint64_t Charged(const AllocationRef& allocation) {
   return (allocation->bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
 }
 
-// A block serves requests of at least half its pages, so that a large one is not lost to a small
-// request.
+// A block serves only requests of at least half its pages, so that small requests do not use up
+// large blocks.
 bool Fits(const AllocationRef& block, uint64_t bytes) {
   const uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   return block->map_bytes >= pages && block->map_bytes / 2 <= pages;
 }
 
-// The same pages under a new allocation, so that its size, its id and its end are those of the new
-// request.
+// Returns a new allocation on the same pages, with the size, the id and the end of the new request.
 AllocationRef Reuse(const AllocationRef& block, uint64_t bytes, uint64_t context) {
   static std::atomic<uint64_t> next_id{uint64_t{1} << 48};
   auto fresh = std::make_shared<Allocation>();
@@ -38,7 +37,8 @@ AllocationRef Reuse(const AllocationRef& block, uint64_t bytes, uint64_t context
 
 }  // namespace
 
-// Freed blocks whose free has been carried out become free for everybody.
+// Moves freed blocks to the cache once their free has been carried out: then any stream may use
+// them.
 void Pool::Settle() {
   for (auto it = freed_.begin(); it != freed_.end();) {
     if (!AllDone(it->after)) {
@@ -68,7 +68,7 @@ AllocationRef Pool::Take(uint64_t bytes, const Stream* stream) {
   return nullptr;
 }
 
-// A block that another stream is still to free: the allocating stream then follows that free.
+// Takes a block that another stream will free. The allocating stream must then wait for that free.
 AllocationRef Pool::TakeWaiting(uint64_t bytes, Fences* after) {
   if (reuse_[2] == 0) return nullptr;
   for (auto it = freed_.begin(); it != freed_.end(); ++it) {
@@ -154,7 +154,7 @@ void Pool::Free(const AllocationRef& allocation, const std::shared_ptr<Stream>& 
   freed_.push_back({allocation, stream, std::move(after)});
 }
 
-// Takes cached blocks, the largest first, until `keep` bytes are reserved.
+// Removes cached blocks, largest first, until at most `keep` bytes are reserved.
 std::vector<AllocationRef> Pool::Cut(uint64_t keep) {
   std::vector<AllocationRef> out;
   Settle();

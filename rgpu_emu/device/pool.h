@@ -1,8 +1,8 @@
 // Memory pools: allocation and free in stream order.
 //
-// A freed block stays with its pool: at once for the stream that freed it, for everybody when the
-// free has been carried out.  A wait by the host gives back what is cached above the release
-// threshold.
+// A freed block stays in its pool. The stream that freed it may reuse it at once, other streams
+// when the free has been carried out. When the host waits, cached blocks above the release
+// threshold are freed.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace rgpu::emu {
 
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // max_bytes 0: up to the device's memory.
+  // max_bytes 0: limited only by the device's memory.
   Pool(uint64_t pool_handle, uint64_t max_bytes) : handle(pool_handle), max_bytes_(max_bytes) {}
 
   CUresult Allocate(uint64_t bytes, const std::shared_ptr<Stream>& stream, uint64_t* address);
-  // `allocation` is hidden already; it is free for everybody when `after` is done.  `stream` (may
-  // be null) gets it at once.
+  // Takes back `allocation`, which is hidden already. Any stream may reuse it when `after` is done,
+  // and `stream` (may be null) at once.
   void Free(const AllocationRef& allocation, const std::shared_ptr<Stream>& stream, Fences after);
 
-  // Gives back cached blocks until at most `keep` bytes are reserved.
+  // Frees cached blocks until at most `keep` bytes are reserved.
   void TrimTo(uint64_t keep);
   void TrimToThreshold();
-  // What is freed from now on goes back at once.
+  // From now on freed blocks are given back at once, because the pool was destroyed.
   void Retire();
 
   CUresult Set(CUmemPool_attribute attribute, const void* value);
@@ -63,7 +63,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   bool retired_ = false;
 };
 
-// Every pool: to its threshold, to `keep`.
+// For every pool: trims it to its threshold, or to `keep`.
 void TrimPoolsAfterSync();
 void TrimPools(uint64_t keep);
 

@@ -1,4 +1,4 @@
-// cuMemPool*, cuMemAllocAsync, cuMemFreeAsync and the pools of a device.
+// Calls cuMemPool*, cuMemAllocAsync, cuMemFreeAsync and those about the pools of a device.
 #include <utility>
 
 #include "rgpu_emu/device/device.h"
@@ -10,7 +10,7 @@ bool IsOurs(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == 0;
 }
 
-// Only pinned memory of the device itself has pools here.
+// Accepts only pinned memory of the device itself; there are no other pools.
 CUresult CheckLocation(const CUmemLocation* location, CUmemAllocationType type) {
   if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;
@@ -30,8 +30,8 @@ CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream 
   uint64_t address = 0;
   CUresult result = pool->Allocate(bytes, stream, &address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    // What other pools only keep, and what is freed but not gone, is given back before memory is
-    // refused.
+    // Before refusing: free what other pools only cache, and what was freed but is not given back
+    // yet.
     TrimPools(0);
     result = pool->Allocate(bytes, stream, &address);
   }
@@ -63,7 +63,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   {
     const std::lock_guard lock(device.current_pool_mutex);
     if (device.current_pool == object) device.current_pool = device.default_pool;
-    // Allocations know their pool: it lives until the last is freed.
+    // Allocations refer to their pool, so it lives until the last one is freed.
   }
   object->Retire();
   return CUDA_SUCCESS;
@@ -88,7 +88,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
                                                : object->Get(attr, value);
 }
 
-// The owning device always has access; there is no other.
+// The owning device always has access, and there is no other device.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
   if (FindPool(pool) == nullptr || (map == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// Names: entry points and errors.
+// Calls that look up names: entry points and errors.
 #include "gen/emu_calls.gen.h"
 #include "gen/errors.gen.h"
 #include "rgpu_emu/device/device.h"

@@ -14,7 +14,8 @@ constexpr size_t kMostSaid = 256;
 
 thread_local std::string t_reason;
 
-// False for what was said before; a program may ask for a refused kernel again and again.
+// Returns false for a sentence that was logged before, since a program may ask for a refused kernel
+// again and again.
 bool SayNow(const std::string& sentence) {
   static std::mutex mutex;
   static auto* said = new std::set<std::string>;  // leaked: threads may outlive static objects
@@ -33,8 +34,8 @@ void NoteReason(const std::string& sentence) {
 
 extern "C" __attribute__((visibility("default"))) size_t rgpu_emu_reason(char* text, size_t bytes);
 
-// Takes the sentence about this thread's last failed call about a kernel; the bytes written, 0 if
-// there is none.
+// Takes the sentence about this thread's last failed call about a kernel. Returns the bytes
+// written; 0: there is none.
 size_t rgpu_emu_reason(char* text, size_t bytes) {
   std::string& reason = rgpu::emu::t_reason;
   const size_t count = std::min(bytes, reason.size());

@@ -13,8 +13,8 @@ uint64_t WholePages(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageByt
 
 Windows::Windows(const Arena& arena) { free_[arena.windows_base()] = arena.windows_bytes(); }
 
-// A range is a guard page and the window; the next range begins with its own guard page, and the
-// band ends in one.
+// A range is a guard page and a window. The guard page of the next range follows it; at the end of
+// the band there is one more.
 uint64_t Windows::ReserveWindow(uint64_t bytes) {
   if (bytes == 0 || bytes > uint64_t{1} << 46) return 0;
   const uint64_t want = WholePages(bytes) + kPageBytes;
@@ -69,7 +69,7 @@ uint64_t Services::DeviceMalloc(uint64_t bytes) {
   if (bytes == 0 || bytes > heap_limit_.load() || heap_used_ + pages > heap_limit_.load()) return 0;
   AllocationRef allocation = arena_->Allocate(bytes, MemoryKind::kDevice, 0);
   if (allocation == nullptr) return 0;
-  // Host calls do not see the kernels' heap.
+  // Host calls must not see the heap of kernels.
   arena_->Hide(allocation);
   heap_used_ += pages;
   const uint64_t base = allocation->base;

@@ -1,4 +1,4 @@
-// What the block runner asks of the device: windows for shared and local memory, the kernels' heap,
+// What block runners ask of the device: windows for shared and local memory, the heap of kernels,
 // printf.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace rgpu::emu {
 
-// Private memory in the end part of the band: no other process ever sees it.
+// Windows are private memory at the end of the band, which is never shared with another process.
 class Windows : public WindowProvider {
  public:
   explicit Windows(const Arena& arena);
@@ -29,10 +29,12 @@ class Services : public DeviceServices {
   uint64_t DeviceMalloc(uint64_t bytes) override;
   void DeviceFree(uint64_t address) override;
   void Print(std::string_view text) override;
-  // Of the process: contexts share it.  False: kernels hold more.
+  // Sets the heap limit of the process, which all contexts share. Returns false if kernels use
+  // more.
   bool SetHeapBytes(uint64_t bytes);
   uint64_t heap_bytes() const { return heap_limit_.load(); }
-  // Of the arena, without the kernels' heap: that is set aside by its limit.
+  // The used bytes of the arena, without the heap of kernels, whose limit is accounted for
+  // separately.
   uint64_t UsedBesideHeap();
 
  private:

@@ -1,4 +1,4 @@
-// What the environment says, read once at cuInit (the table is in rgpu_emu/DESIGN.md).
+// Settings from the environment, read once by cuInit (the table is in rgpu_emu/DESIGN.md).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Settings {
   uint64_t hostile_seed = 1;
 };
 
-// False: a variable is malformed and `*why` is a sentence that names it.
+// Returns false if a variable is malformed; `*why` is then a sentence that names it.
 bool ReadSettings(Settings* out, std::string* why);
 
 }  // namespace rgpu::emu

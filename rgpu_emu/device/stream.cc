@@ -14,7 +14,8 @@
 namespace rgpu::emu {
 namespace {
 
-// A stream without work for so long gives up its thread: a session may have thousands of streams.
+// A stream without work for this long gives up its thread, because a session may have thousands of
+// streams.
 constexpr auto kIdleTime = std::chrono::milliseconds(200);
 
 std::atomic<uint64_t> next_stream_id{16};
@@ -45,8 +46,8 @@ Stream::Stream(std::shared_ptr<Context> context, StreamKind stream_kind, int str
       priority(stream_priority),
       context_(std::move(context)) {}
 
-// A legacy command follows all blocking streams, a blocking stream's command follows the legacy
-// stream.
+// A command of the legacy stream follows all blocking streams. A command of a blocking stream
+// follows the legacy stream.
 void Stream::Gather(Fences* after) {
   if (kind == StreamKind::kLegacy) {
     context_->PendingBlocking(after);
@@ -95,7 +96,7 @@ CUresult Stream::PushAndWait(std::function<CUresult()> run) {
   }
   CUresult own = CUDA_SUCCESS;
   Fence place;
-  // The caller waits, so `own` outlives the command.
+  // The caller waits below, so `own` outlives the command.
   Command command;
   command.run = [&own, body = std::move(run)] {
     own = body();
@@ -142,13 +143,13 @@ void Stream::Close() {
 
 bool Stream::StartThread() {
   auto* self = new std::shared_ptr<Stream>(shared_from_this());
-  // Signals are the program's: its threads take them.
+  // Signals belong to the program, whose own threads must receive them.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  // Kernels run on this stack: a guard that no frame of ours can step over.
+  // Kernels run on this stack, so its guard is larger than any frame of compiled code.
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setguardsize(&attributes, size_t{1} << 20);
@@ -178,24 +179,24 @@ void Stream::Main() {
     Command command;
     {
       std::unique_lock lock(mutex_);
-      // The clock is asked only where there is nothing to do.
+      // Reads the clock only if there is nothing to do.
       const auto ready = [&] { return !queue_.empty() || closed_; };
       if (!ready()) work_.wait_for(lock, kIdleTime, ready);
       if (queue_.empty()) {
         if (closed_) break;
-        started_ = false;  // the next command starts another thread
+        started_ = false;  // the next command starts a new thread
         return;
       }
       command = std::move(queue_.front());
     }
     RunOne(&command);
-    // What the command owns goes before it counts as done.
+    // Release what the command owns before the command counts as done.
     command = Command();
     HostilePause();
     const std::lock_guard lock(mutex_);
     queue_.pop_front();
     const uint64_t completed = completed_.fetch_add(1, std::memory_order_acq_rel) + 1;
-    // Nobody is woken for a command that it does not wait for: that would cost each of them time.
+    // Wakes threads only if one waits for this command, because each wakeup costs time.
     const bool awaited = !waited_for_.empty() && *waited_for_.begin() <= completed;
     if (awaited || pushing_ > 0) done_.notify_all();
   }

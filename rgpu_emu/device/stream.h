@@ -1,5 +1,5 @@
-// Streams: ordered queues of commands, each run by a thread of its own.  The thread starts with a
-// command and ends when the stream has been without work for a while.
+// Streams: queues of commands in order, each with a thread of its own. The thread starts with a
+// command, and ends when the stream has had no work for a while.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ namespace rgpu::emu {
 class Context;
 class Stream;
 
-// A place in a stream: done when everything up to it is.  It stays valid after the stream was
-// destroyed.
+// A place in a stream. It is done when everything before it is done, and it stays valid after the
+// stream was destroyed.
 struct Fence {
   std::shared_ptr<Stream> stream;
   uint64_t seq = 0;
@@ -38,7 +38,7 @@ struct Command {
   std::function<CUresult()> run;
   Fences
       after;  // waited for before it runs; the stream adds what the legacy stream's rules ask for
-  bool always = false;  // runs in a failed context as well: what gives something back
+  bool always = false;  // also runs in a failed context, because it gives something back
 };
 
 enum class StreamKind { kLegacy, kBlocking, kNonBlocking };
@@ -47,16 +47,18 @@ class Stream : public std::enable_shared_from_this<Stream> {
  public:
   Stream(std::shared_ptr<Context> context, StreamKind kind, int priority);
 
-  // Appends; blocks while the queue is full.  `place` (may be null) gets the command's fence.
+  // Appends a command; blocks while the queue is full. `place` (may be null) gets the command's
+  // fence.
   CUresult Push(Command command, Fence* place = nullptr);
-  // Nothing is pending that a command pushed now would have to follow.  Never so in hostile timing.
+  // Returns true if no pending command would have to precede one pushed now. Always false in
+  // hostile timing.
   bool NothingBefore();
-  // Runs at once on the calling thread when nothing that it would have to follow is pending, else
-  // appends and waits.  Returns the command's own result.
+  // Runs `run` at once on the calling thread if no pending command must precede it. Otherwise
+  // appends it and waits. Returns the result of `run`.
   CUresult PushAndWait(std::function<CUresult()> run);
 
-  // What a wait for this stream waits for: its last command, and for the legacy stream those of all
-  // blocking ones.
+  // Returns the fences that a wait for this stream waits for: its last command, and for the legacy
+  // stream also the last command of each blocking stream.
   Fences Snapshot();
   Fence Tail() { return {shared_from_this(), issued_.load(std::memory_order_acquire)}; }
   bool Idle() const {
@@ -65,7 +67,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool Completed(uint64_t seq) const { return completed_.load(std::memory_order_acquire) >= seq; }
   void WaitFor(uint64_t seq);
 
-  // No more commands; the thread ends after the last one.
+  // Accepts no more commands; the thread ends after the last one.
   void Close();
 
   const uint64_t handle;
@@ -91,7 +93,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   uint32_t pushing_ = 0;  // that wait for room in the queue
   std::atomic<uint64_t> issued_{0};
   std::atomic<uint64_t> completed_{0};
-  bool started_ = false;  // it has a thread
+  bool started_ = false;  // the stream has a thread
   bool closed_ = false;
 };
 

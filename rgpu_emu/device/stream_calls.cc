@@ -1,4 +1,4 @@
-// cuStream* but memory operations, and cuLaunchHostFunc.
+// Calls cuStream*, except memory operations, and cuLaunchHostFunc.
 #include <algorithm>
 
 #include "rgpu_emu/device/device.h"
@@ -46,7 +46,7 @@ CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
 }
 
 CUresult cuStreamDestroy_v2(CUstream hStream) {
-  // The default streams are not the program's to destroy.
+  // The program must not destroy the default streams.
   if (Raw(hStream) <= Raw(CU_STREAM_PER_THREAD)) return CUDA_ERROR_INVALID_HANDLE;
   const auto stream = TheDevice().streams.Remove(Raw(hStream));
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -171,7 +171,7 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
   });
 }
 
-// Both are hints: there is no second-level cache and a wait always blocks.
+// Both attributes are hints: the device has no second-level cache, and waits always block.
 CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
                               const CUstreamAttrValue* value) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,4 @@
-// What the handlers that free memory share.
+// Functions that the handlers of plain and pooled memory share.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,13 @@ namespace rgpu::exec {
 
 class Executor;
 
-// The plain allocation at `base`, which is in no table any more, goes when the work before it is
-// complete, in `context`, where it is freed, and in its own.
+// Frees the plain allocation at `base`, which the caller has taken out of the table of ranges. The
+// driver frees the memory when the work issued so far in `context` (where the free was called) and
+// in the allocation's own context is complete.
 void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
                const Range& range);
-// An allocation of the pool has been freed.  The last one takes a destroyed pool with it.
+// Counts one allocation of `pool` as freed. When the last allocation of a destroyed pool is freed,
+// the pool itself is destroyed.
 void LeavePool(Executor& executor, const std::shared_ptr<Pool>& pool);
 
 }  // namespace rgpu::exec

@@ -1,4 +1,4 @@
-// What a worker is told about its one session.
+// What the daemon tells a worker about its one session (ASSIGN).
 #pragma once
 
 #include <array>
@@ -27,14 +27,14 @@ enum class Message : uint32_t {
   kResumed = 20,
 };
 
-// What became of the ring in shared memory that a client may wish, as OPENED says it.
+// Whether the session uses the ring in shared memory that a client may ask for (in OPENED).
 enum class Ring : uint8_t {
   kNotWished = 0,
   kUsed = 1,
-  // The session goes on over the socket, since
-  kNotLocal = 2,  // its commands do not come over a Unix socket;
-  kNotMade = 3,   // this system gave no memory for it;
-  kDeclined = 4,  // the client could not take it.
+  // kNotLocal to kDeclined: the session stays on the socket, because
+  kNotLocal = 2,  // the command lane is not a Unix socket;
+  kNotMade = 3,   // this system gave no memory for the ring;
+  kDeclined = 4,  // the client refused the ring.
 };
 
 struct Assignment {
@@ -44,21 +44,21 @@ struct Assignment {
   uint64_t memory_limit_bytes = 0;
   uint32_t stream_credits = 512;
   uint64_t stream_credit_bytes = 16U << 20;
-  int32_t device = 0;         // ordinal of the library
-  bool whole_device = false;  // development mode: no lease, all of the device's memory
+  int32_t device = 0;         // device ordinal within the library
+  bool whole_device = false;  // development mode: no lease; the limit is the whole device's memory
   std::string tenant;
   std::vector<std::string> environment;  // K=V
-  std::vector<uint8_t> hello;            // the head as received
-  // How long the session may be without a connection; 0: not at all.
+  std::vector<uint8_t> hello;            // the HELLO frame's head, as received
+  // How long a lane of the session may have no connection; 0: the session cannot be resumed.
   uint32_t resume_grace_ms = 0;
-  bool compression = false;  // may be granted
+  bool compression = false;  // the server allows compression if the client asks for it
   base::UniqueFd signal;     // the lease's eventfd, for the token loop; invalid in development mode
 };
 
-// False: the message does not decode.
+// Returns false if the message does not decode.
 bool ReadAssignment(wire::Reader& reader, Assignment* assignment);
 
-// Sends one message of `type` with what `put` appends.
+// Sends one message of `type`; `put(writer)` appends its body.
 template <typename F>
 bool Say(int socket, Message type, F&& put) {
   std::vector<uint8_t> bytes;

@@ -8,10 +8,10 @@ namespace rgpu::exec {
 
 namespace {
 
-// Mostly stacks, which count whole and are touched a little: 2,048 of streams with 2 MiB each at
-// the worst.  Beyond it a stream gets CUDA_ERROR_OUT_OF_MEMORY.
+// Mostly thread stacks, which count in full although little of them is touched: at worst 2,048
+// streams with 2 MiB each. Beyond this a new stream gets CUDA_ERROR_OUT_OF_MEMORY.
 constexpr uint64_t kOverheadBytes = uint64_t{4} << 30;
-// NVIDIA's driver maps what it likes, pinned memory of the program among it.
+// NVIDIA's driver maps as much as it likes, including the program's pinned memory.
 constexpr uint64_t kDriverOverheadBytes = uint64_t{32} << 30;
 
 }  // namespace

@@ -1,18 +1,19 @@
-// The hard limit on a worker's own memory: what holds when a charge has a defect.
+// The hard limit on a worker's own memory (RLIMIT_DATA). It holds even if the accounting of leases
+// has a defect.
 #pragma once
 
 #include <cstdint>
 
 namespace rgpu::exec {
 
-// Bytes of private memory that a worker may map: what its lease grants and what a worker needs
-// besides (docs/quotas-memory.md).  Device memory of the emulated device is shared memory and does
-// not count: the device bounds it by itself.  Addresses that are only reserved do not count either,
-// so that the bands of addresses of a device stay possible.
+// Returns how many bytes of private memory a worker may map: the lease's memory plus what a worker
+// needs itself (docs/quotas-memory.md). RLIMIT_DATA counts neither shared memory nor addresses that
+// are only reserved. So it does not count the emulated device's memory, which that device limits
+// itself, nor the address bands of a device.
 uint64_t CeilingBytes(uint64_t lease_bytes, bool emulated);
 
-// Sets it, for good.  Beyond it allocations fail.  False: the system refuses, or this is a build
-// with sanitizers, which map more than any limit.
+// Sets the limit; it cannot be raised again. Allocations beyond it fail. Returns false if the
+// system refuses the limit, or if this is a build with sanitizers, which map more than any limit.
 bool SetCeiling(uint64_t bytes);
 
 }  // namespace rgpu::exec

@@ -1,14 +1,15 @@
-// Which context and stream a command means.
+// Finds the context and stream that a command names.
 #include "rgpu_server/executor/executor.h"
 
 namespace rgpu::exec {
 
 namespace {
 
-// Thread numbers that are remembered, with those that got no stream.
+// How many thread numbers are remembered, including those that got no stream.
 constexpr size_t kMaxNamedThreads = 4096;
 
-// Id of the context that is current on this thread of the worker; ids are never used again.
+// Id of the context that is current on this thread of the worker, so that cuCtxSetCurrent is called
+// only when it changes. Ids are never used again.
 thread_local uint32_t t_current = 0;
 
 }  // namespace
@@ -25,7 +26,7 @@ void Executor::EverythingInAll(bool quiet, std::vector<std::shared_ptr<Point>>* 
   contexts_.ForEach([&](const std::shared_ptr<Context>& context) {
     if (MakeCurrent(*context) == CUDA_SUCCESS) EverythingIn(*context, quiet, points);
   });
-  // What is being run goes on in its own.
+  // The running command continues in its own context.
   std::shared_ptr<Context> own;
   if (contexts_.Share(before, &own) == CUDA_SUCCESS) MakeCurrent(*own);
 }
@@ -74,7 +75,7 @@ CUresult Executor::FindCredited(const Command& command, uint64_t operand, Target
   }
   Stream& stream = *target->stream;
   if (!stream.failed) {
-    // Commands that fail are marked here: they never come to Issued.
+    // Failed commands never reach Issued, which sets markers; so this sets one for them.
     if (stream.credited - stream.marked_credited >= kMarkCommands) {
       const CUresult result = Mark(stream, false);
       if (result != CUDA_SUCCESS) return result;
@@ -98,9 +99,9 @@ bool Executor::has_streams() const {
   return found;
 }
 
-// The worker's threads are not the client's, so the driver's own per-thread stream is of no use.
-// One that the session has no room for is kept as a failed one: its commands fail, and give their
-// credits back.
+// The driver's own per-thread streams belong to the worker's threads, not to the client's, so each
+// client thread gets a stream of its own. If the session has no room for one, a failed stream is
+// kept: its commands fail and return their credits.
 CUresult Executor::PerThreadStream(Context& context, uint32_t thread,
                                    std::shared_ptr<Stream>* stream) {
   const auto found = context.per_thread.find(thread);
@@ -159,7 +160,7 @@ void Executor::DropThread(uint32_t thread) {
     --per_thread_streams_;
     if (!stream->unmarked_load.empty()) MarkNow(*stream);
     DropStream(*stream);
-    // The driver lets its work finish; nothing is waited for.
+    // cuStreamDestroy lets the stream's work finish and does not wait for it.
     driver_->cuStreamDestroy_v2(stream->handle);
   });
 }

@@ -1,4 +1,4 @@
-// A worker of the daemon's pool: READY, ASSIGN, a session, the end.
+// A worker of the daemon's pool: READY, ASSIGN, one session, the end.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 192U << 10;
 
-// One message; its type is read off.  False: the daemon is gone or says nothing that can be read.
+// One message from the daemon. Receive returns false if the daemon is gone or sent no valid
+// message.
 struct Incoming {
   std::vector<uint8_t> bytes = std::vector<uint8_t>(kMaxMessageBytes);
   std::vector<base::UniqueFd> fds;
@@ -37,7 +38,7 @@ lease::Page* MapPage(int grants_fd, int usage_fd) {
   return page != nullptr && lease::IsPage(page) ? page : nullptr;
 }
 
-// A new connection for a lane, with what the client said on it.
+// Handles RESUME: a new connection for a lane, and the head of the client's RESUME.
 void OnResume(int socket, Session& session, Incoming& message) {
   wire::Reader body = message.body();
   wire::ByteView head;
@@ -57,10 +58,10 @@ void OnResume(int socket, Session& session, Incoming& message) {
   });
 }
 
-// False: no more messages come.
+// Handles one message. Returns false if no more messages will come.
 bool OnMessage(int socket, Session& session) {
   Incoming message;
-  // A daemon that restarts does not end the sessions that run.
+  // When the daemon restarts, running sessions go on.
   if (!message.Receive(socket)) return false;
   wire::Reader body = message.body();
   switch (message.type()) {
@@ -90,7 +91,7 @@ bool OnMessage(int socket, Session& session) {
   }
 }
 
-// A socket closed with messages unread takes our own last words with it.
+// Closing a socket that has unread messages would discard our own last messages, so read them.
 void ReadRest(int socket) {
   Incoming message;
   base::SetNonBlocking(socket, true);
@@ -98,14 +99,15 @@ void ReadRest(int socket) {
   }
 }
 
-// The session that an ASSIGN describes; null: it describes none.
+// Creates the session that an ASSIGN describes; null if the message describes none.
 Session* MakeSession(const Driver& driver, Incoming& message) {
   Assignment assignment;
   wire::Reader body = message.body();
   if (message.type() != Message::kAssign || message.fds.size() < 4 ||
       !ReadAssignment(body, &assignment)) {
     base::Log(base::Level::kError,
-              "the daemon's first message is no ASSIGN that this worker knows");
+              "the daemon's first message is not an ASSIGN that this worker can read; install the "
+              "same rgpu release for both");
     return nullptr;
   }
   auto lane = transport::Adopt(message.fds[0].release());
@@ -140,11 +142,11 @@ int RunForDaemon(const Options& options, const Driver& driver, const std::string
   const int socket = options.control_fd;
   Say(socket, Message::kReady, [&](wire::Writer& w) { w.Put(wire::Bytes(report)); });
   Incoming message;
-  if (!message.Receive(socket)) return 0;  // the daemon has no use for us any more
+  if (!message.Receive(socket)) return 0;  // the daemon no longer needs this worker
   Session* made = MakeSession(driver, message);
   if (made == nullptr) return 2;
   message.fds.clear();
-  Session& session = *made;  // its threads outlive this function: it is never destroyed
+  Session& session = *made;  // never destroyed: its threads outlive this function
   Refusal refusal;
   if (!session.Open(&refusal)) Refused(socket, refusal);
   Say(socket, Message::kOpened, [&](wire::Writer& w) {

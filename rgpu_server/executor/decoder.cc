@@ -12,9 +12,9 @@ namespace rgpu::exec {
 
 namespace {
 
-// A client that stops in the middle of a frame for this long is gone.
+// A client that pauses in the middle of a frame for this long is considered gone.
 constexpr int kFrameTimeoutMs = 60'000;
-// Nothing is missed for it: the gate wakes the connection.
+// Only a safety net: the gate wakes the connection when held work may go.
 constexpr int kHeldLookMs = 100;
 constexpr int kRestMs = 1;
 
@@ -41,7 +41,8 @@ transport::ReadState Decoder::Read(Scratch& scratch, wire::FrameHeader* header,
   if (state != transport::ReadState::kTimeout) return state;
   if (!more_follow_) Idle(scratch);
   if (rest_) {
-    // Alone on the device one marks when nothing more comes: most programs soon wait, which marks.
+    // With the device to itself, a session marks its work only when no command follows within
+    // kRestMs: most programs soon make a waiting call, which sets a marker anyway.
     state = reader_.Next(header, head, kRestMs, wakeable);
     if (state != transport::ReadState::kTimeout) return state;
     rest_ = false;
@@ -55,7 +56,8 @@ bool Decoder::Step(Scratch& scratch) {
   bool go_on = true;
   if (!held_.empty() && TryHeld(scratch, &go_on)) return go_on;
   if (held_.full()) {
-    // The client waits, as it would for a full launch queue.  Its death shows on the control lane.
+    // The client waits, as it would for a full launch queue. If the client dies, the control lane
+    // shows it.
     Idle(scratch);
     reader_.connection()->Wait(transport::kWoken, kHeldLookMs);
     return true;
@@ -66,7 +68,7 @@ bool Decoder::Step(Scratch& scratch) {
     case transport::ReadState::kFrame:
       return Handle(scratch, header, head);
     case transport::ReadState::kMalformed:
-      Malformed({}, "the client sent bytes that are no frame; update rgpu on the older side");
+      Malformed({}, "the client sent bytes that are not a frame; update rgpu on the older side");
       return false;
     case transport::ReadState::kClosed:
       End("the client closed the command lane");
@@ -86,13 +88,14 @@ bool Decoder::Handle(Scratch& scratch, const wire::FrameHeader& header, wire::By
                   static_cast<unsigned>(header.kind), unsigned{header.opcode});
   } else if (header.seq != last_seq_ + 1) {
     std::snprintf(sentence, sizeof sentence,
-                  "the client's command %llu came where %llu was due; the connection lost commands",
+                  "command %llu of the client arrived where %llu was expected; the connection lost "
+                  "commands",
                   static_cast<unsigned long long>(header.seq),
                   static_cast<unsigned long long>(last_seq_ + 1));
   } else if (wants_reply != info->is_call() || header.thread == 0 ||
              (header.bulk_bytes != 0 && info->bulk != BulkSide::kRequest)) {
     std::snprintf(sentence, sizeof sentence,
-                  "the client sent %s with a header that does not fit it", info->name);
+                  "the client sent %s with a header that does not match it", info->name);
   } else {
     last_seq_ = header.seq;
     more_follow_ = (header.flags & wire::kMore) != 0;
@@ -113,7 +116,7 @@ bool Decoder::Execute(Scratch& scratch, const OpcodeInfo& info, Command& command
 }
 
 bool Decoder::MustHold(const OpcodeInfo& info, const Command& command) {
-  if (command.in_place) return false;  // done already
+  if (command.in_place) return false;  // its work is done already
   if (!held_.empty()) return !held_.MayPass(info, command);
   Gate& gate = executor_.gate();
   if (!info.gated || gate.AdmitsAll() || (!gate.on() && !gate.suspended())) return false;
@@ -137,7 +140,7 @@ bool Decoder::TryHeld(Scratch& scratch, bool* go_on) {
     LoadBeforeLaunch(executor_, command);
     if (!executor_.gate().Admits(executor_.Predict(command))) return false;
   }
-  const Held::Entry entry = held_.Take();  // holds what the command points to
+  const Held::Entry entry = held_.Take();  // owns what `command` points to
   if (held_.empty()) {
     std::lock_guard lock(executor_.mutex());
     executor_.gate().SetHolding(false);
@@ -155,7 +158,7 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
     scratch.bulk.resize(bytes);
     piece.data = scratch.bulk.data();
   }
-  // Memory of the device may go meanwhile, with its context.
+  // The context, and so the device memory, may go while bytes are received into it.
   reader_.set_guarded(command->in_place);
   const transport::BulkState state = reader_.ReadBulk(piece.data, bytes, kFrameTimeoutMs);
   if (state == transport::BulkState::kTimeout || state == transport::BulkState::kClosed) {
@@ -167,13 +170,15 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
   return true;
 }
 
-// Where the bulk of a copy to the device is received; nowhere: the handler refuses the copy.
+// Finds where to receive the bulk of a copy to the device. If there is no place, the handler
+// refuses the copy.
 void Decoder::FindPlace(Command* command, Piece* piece) {
   std::lock_guard lock(executor_.mutex());
   std::shared_ptr<Context> context;
   if (executor_.sticky() != CUDA_SUCCESS) return;
   if (executor_.Enter(*command, &context) != CUDA_SUCCESS) return;
-  // A ring is no help against memory that goes while it is written.
+  // A ring cannot catch a fault on memory that goes while it is written, so it does not receive in
+  // place.
   if (held_.empty() && reader_.connection()->checks_memory()) {
     piece->data = PlaceOfArrival(executor_, *command);
   }
@@ -203,7 +208,7 @@ CUresult Decoder::Deferred(const OpcodeInfo& info, const Command& command) {
                      : executor_.deferred().Take(command.header.context, command.header.thread);
 }
 
-// Whether there is a thread for the call, should it wait.
+// Returns true if a thread is available for the call in case it waits.
 bool Decoder::MayRun(const OpcodeInfo& info) const {
   return info.mode != CommandMode::kParked || executor_.role().MayWait();
 }
@@ -217,7 +222,7 @@ CUresult Decoder::TooManyCalls() {
 }
 
 bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command) {
-  // Another thread may read the next frame while this call waits.
+  // Another thread may read the next frame into the reader's buffer while this call waits.
   scratch.head.assign(command.head.data, command.head.data + command.head.size);
   command.head = wire::Bytes(scratch.head.data(), scratch.head.size());
   acked_seq_ = std::max(acked_seq_, command.header.seq);
@@ -232,7 +237,8 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
     executor_.role().EnterCall();
     std::unique_lock lock(executor_.mutex());
     const CUresult deferred = Deferred(info, command);
-    // A call that would create or copy is not executed; one that destroys or waits for all is.
+    // After a deferred error, a call that creates or copies is not executed. One that destroys or
+    // waits for everything is.
     const bool execute = deferred == CUDA_SUCCESS || info.destroys || info.drains;
     if (execute) status = MayRun(info) ? Dispatch(executor_, command, &writer) : TooManyCalls();
     if (deferred != CUDA_SUCCESS && status != kMalformed) status = deferred;
@@ -256,7 +262,8 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
   return held && !over_;
 }
 
-// `behind`: how many frames of deliveries; more would only make the client wait.
+// `behind`: how many delivery frames must precede the reply. A larger number would make the client
+// wait for nothing.
 void Decoder::Reply(Scratch& scratch, const Command& command, CUresult status, uint64_t behind) {
   wire::FrameHeader header;
   header.kind = wire::Kind::kReply;

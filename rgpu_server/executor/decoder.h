@@ -1,4 +1,4 @@
-// The command lane: frames in, replies out.
+// Reads frames from the command lane, runs them and sends the replies.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@ namespace rgpu::exec {
 
 class Decoder {
  public:
-  // `ended`: called once with the reason when the lane ends or breaks the rules.
+  // `ended` is called once, with the reason, when the lane ends or the client breaks the protocol.
   Decoder(Executor& executor, transport::FrameReader& reader,
           std::function<void(const std::string&)> ended)
       : executor_(executor), reader_(reader), ended_(std::move(ended)) {}
   void Start();
 
  private:
-  // What one thread keeps from frame to frame.
+  // Buffers that one thread uses again for each frame.
   struct Scratch {
     std::vector<uint8_t> head;
     std::vector<uint8_t> bulk;
@@ -32,17 +32,18 @@ class Decoder {
   };
 
   void ThreadMain();
-  // False: the role is gone or the lane has ended.
+  // Handles one frame or one held command. Returns false if this thread has lost the role or the
+  // lane has ended.
   bool Step(Scratch& scratch);
   bool Handle(Scratch& scratch, const wire::FrameHeader& header, wire::ByteView head);
   bool Execute(Scratch& scratch, const OpcodeInfo& info, Command& command);
-  // Whether the command has to stay behind what is held back, or is device work whose turn it is
-  // not.
+  // Returns true if the command must be held back: it has to stay after held commands, or it is
+  // device work that the gate does not admit now.
   bool MustHold(const OpcodeInfo& info, const Command& command);
   void Hold(Scratch& scratch, const OpcodeInfo& info, const Command& command);
-  // Executes the oldest command that is held back, if it may go.  False: it may not.
+  // Executes the oldest held command if the gate admits it; returns false if not.
   bool TryHeld(Scratch& scratch, bool* go_on);
-  // What is to be read next, or kWoken: what is held back may go.
+  // Reads the next frame. kWoken means that the gate may admit held commands now.
   transport::ReadState Read(Scratch& scratch, wire::FrameHeader* header, wire::ByteView* head);
   bool MayRun(const OpcodeInfo& info) const;
   CUresult TooManyCalls();
@@ -50,10 +51,10 @@ class Decoder {
   void HandlePosted(const OpcodeInfo& info, Command& command);
   bool ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* command);
   void FindPlace(Command* command, Piece* piece);
-  // The thread's deferred error, if the call reports it.
+  // Returns the thread's deferred error if the call reports deferred errors.
   CUresult Deferred(const OpcodeInfo& info, const Command& command);
   void Reply(Scratch& scratch, const Command& command, CUresult status, uint64_t behind);
-  // Before the thread sleeps: what the client may be waiting for goes out.
+  // Called before the thread sleeps: sends what the client may wait for (notices, an ACK).
   void Idle(Scratch& scratch);
   void Malformed(const wire::FrameHeader& header, const std::string& sentence);
   void End(const std::string& reason);
@@ -63,8 +64,9 @@ class Decoder {
   std::function<void(const std::string&)> ended_;
   uint64_t last_seq_ = 0;
   uint64_t acked_seq_ = 0;
-  bool more_follow_ = false;  // in the middle of a copy: an ACK would only wake the client
-  bool rest_ = false;         // work is on the device that no marker stands behind
+  // The last frame was a piece of a copy that goes on: an ACK now would only wake the client.
+  bool more_follow_ = false;
+  bool rest_ = false;  // work that no marker follows is on the device
   Held held_;
   std::atomic<bool> over_{false};
 };

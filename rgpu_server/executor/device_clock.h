@@ -1,5 +1,5 @@
-// When work began and was complete, for those who learn of it late: the driver's clock counts on
-// from a point whose time is known because somebody waited for it.
+// Tells when device work began and ended, although threads learn of it late. The driver's clock
+// gives the time between two events; one event's time is known because a thread waited for it.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +14,16 @@ class DeviceClock {
  public:
   explicit DeviceClock(const Driver& driver) : driver_(driver) {}
 
-  // When `point`, which is complete, was so, in ns of the host's monotonic clock: never later than
-  // it was found to be.  Who waits wakes late, now more and now less, so that the earliest of what
-  // has been found holds.
+  // Returns when `point`, which is complete, completed: in ns of the host's monotonic clock, and
+  // never later than when a thread noticed it. A waiting thread wakes late by a varying time, so
+  // the earliest time found for the driver's clock is kept.
   uint64_t DoneNs(const std::shared_ptr<Point>& point) {
     if (point->flags != kTimedEvent) return point->done_ns;
     float ms = 0;
     uint64_t at = point->done_ns;
     if (known_ != nullptr && Elapsed(*known_, *point, &ms)) {
-      // The two clocks do not run alike.  What is too late is put right by the next who waits, what
-      // is too early never.
+      // The two clocks drift apart. A time that is too late is corrected by the next point that a
+      // thread waits for; a time that is too early would stay wrong. Hence the drift is added.
       at = std::min(at, known_ns_ + Nanoseconds(ms * (1 + kDrift)));
       if (ms < kFarMs && (!point->awaited || at < point->done_ns)) return at;
     }
@@ -31,19 +31,20 @@ class DeviceClock {
     known_ns_ = at;
     return at;
   }
-  // When work between two points began, of which the second was complete at `done_ns`: not before
-  // `issued_ns`, which it is where the driver does not know.
+  // Returns when the work between `before` and `behind` began on the device. `behind` completed at
+  // `done_ns`. The result is never before `issued_ns`, and is `issued_ns` if the driver cannot
+  // tell.
   uint64_t BeganNs(const Point& before, const Point& behind, uint64_t done_ns,
                    uint64_t issued_ns) const {
     float ms = 0;
     if (behind.flags != kTimedEvent || !Elapsed(before, behind, &ms)) return issued_ns;
     return std::max(done_ns - std::min(Nanoseconds(ms), done_ns), issued_ns);
   }
-  // The context of the known point may go.
+  // Called before the context of the known point goes.
   void Forget() { known_.reset(); }
 
  private:
-  static constexpr float kFarMs = 500;  // beyond, a float of milliseconds is too coarse
+  static constexpr float kFarMs = 500;  // for longer times a float of milliseconds is too coarse
   static constexpr float kDrift = 1e-4F;
 
   static uint64_t Nanoseconds(float ms) {

@@ -21,14 +21,14 @@ struct Override {
   int32_t value;
 };
 
-// By number, as the driver's header counts them; a reason per group.  1 only where a test over the
+// By attribute number as in cuda.h, with a reason per group. A value is 1 only if a test over the
 // wire proves the behaviour.
 constexpr Override kOverrides[] = {
-    // A remote device cannot read host memory, at whatever address.
+    // A remote device cannot read host memory.
     {19, 0},
     {91, 0},
     {113, 0},
-    // Managed and pageable memory would need write tracking on both machines.
+    // Managed and pageable memory would require write tracking on both machines.
     {83, 0},
     {86, 0},
     {88, 0},
@@ -36,9 +36,9 @@ constexpr Override kOverrides[] = {
     {100, 0},
     {101, 0},
     {147, 0},
-    // Several devices in one launch; there is one per session.
+    // Launches on several devices: a session has one device.
     {96, 0},
-    // Handles, file descriptors and pools that another process or the host would share.
+    // Handles, file descriptors and pools shared with another process or the host.
     {103, 0},
     {104, 0},
     {105, 0},
@@ -74,10 +74,11 @@ constexpr Override kOverrides[] = {
     {127, 0},
     {136, 0},
     {137, 0},
-    // The node's set-up is not the program's business: exclusive mode would stop a second process.
+    // Settings of the node that must not concern the program: exclusive mode would stop its second
+    // process.
     {20, 0},
     {133, 0},
-    // Node numbers of another host mislead pinning.
+    // NUMA node numbers of another host would mislead a program that pins threads.
     {130, 0},
     {131, -1},
     {134, -1},
@@ -89,14 +90,16 @@ constexpr int kPciBus = 33;
 constexpr int kPciDevice = 34;
 constexpr int kPciDomain = 50;
 constexpr int kUnifiedAddressing = 41;
-constexpr int kHostRegister = 99;  // a hint for transfers: the client registers on its own side
+// Only a hint for transfers: the client registers the memory on its own side.
+constexpr int kHostRegister = 99;
 
 struct Pci {
   int domain;
   int bus;
 };
 
-// Unique per server and device: the real ids of two servers' first devices are the same.
+// Derives an id that is unique per server and device. The real ids would collide: the first devices
+// of two servers often have the same.
 Pci SyntheticPci(const std::array<uint8_t, 16>& uuid) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
@@ -146,8 +149,8 @@ CUresult ReadDevice(const Driver& driver, CUdevice device, uint64_t limit_bytes,
   info->pci_bus_id = bus_id;
   ReadAttributes(driver, device, pci, info);
   info->default_pool = kDefaultPool;
-  // The driver tells priorities only in a context, and a context takes long to make; these hold for
-  // every device since compute capability 7.0.
+  // The driver returns stream priorities only within a context, which takes long to create. These
+  // values hold for every device since compute capability 7.0.
   info->least_priority = 0;
   info->greatest_priority = -5;
   return CUDA_SUCCESS;

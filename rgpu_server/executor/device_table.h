@@ -1,5 +1,5 @@
-// What the client's local table of the device says: the device's own values, except where they
-// would promise what does not hold through the wire.
+// Fills the table of device attributes that the client answers from without asking: the device's
+// own values, except those that would promise what does not work over the wire.
 #pragma once
 
 #include "rgpu_common/native/wire/welcome.h"
@@ -7,7 +7,7 @@
 
 namespace rgpu::exec {
 
-// `limit_bytes`: the lease's memory, which is all that the program sees.
+// `limit_bytes`: the lease's memory, which the program sees as the device's total memory.
 CUresult ReadDevice(const Driver& driver, CUdevice device, uint64_t limit_bytes,
                     wire::DeviceInfo* info);
 

@@ -8,9 +8,9 @@ namespace rgpu::exec {
 
 namespace {
 
-// How often a call looks whether its stream can still get there.
+// How often a waiting call checks whether its stream can still reach the copy.
 constexpr std::chrono::microseconds kLook{50'000};
-// A wait so short is not worth another thread for the decoder.
+// Up to this time a call waits without giving up the decoder's role.
 constexpr std::chrono::microseconds kShort{200};
 
 }  // namespace
@@ -45,7 +45,7 @@ CUresult Directs::AwaitStream(const std::shared_ptr<Direct>& direct, const Conte
   for (bool first = true; !executor_.Unlocked([&] { return WaitAWhile(*direct, first); });
        first = false) {
     if (first) executor_.role().Yield();
-    // A device that has failed, and a context that is gone, do not get there.
+    // A stream whose device failed or whose context is gone never reaches the copy.
     CUresult gone = executor_.sticky();
     if (gone == CUDA_SUCCESS && context.dead) gone = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (gone == CUDA_SUCCESS) continue;

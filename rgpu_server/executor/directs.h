@@ -1,6 +1,6 @@
-// Copies that the client makes by itself, in memory that it shares with the device.  The stream
-// stands still at its place for the copy until the client says that it is done; so what was issued
-// before is complete, and what comes behind, frees included, waits.
+// Direct copies: the client itself copies, in memory that it shares with the device (ADR 0012). A
+// host function holds the stream at the copy's place until the client says COPY_DONE. So work
+// issued before the copy is complete when the client copies, and later work, frees included, waits.
 #pragma once
 
 #include <condition_variable>
@@ -20,35 +20,37 @@ struct Context;
 struct Direct {
   Executor* executor = nullptr;
   uint64_t ticket = 0;
-  uint64_t ns = 0;  // predicted, and charged
+  uint64_t ns = 0;  // predicted; charged to the lease
   Stall stall;
-  bool reached = false;  // the stream is there
-  bool done = false;     // the client is
+  bool reached = false;  // the stream's host function runs (or nothing precedes it)
+  bool done = false;     // the client has finished the copy
 };
 
 class Directs {
  public:
   explicit Directs(Executor& executor) : executor_(executor) {}
 
-  // The client has the device's memory.
+  // Called if the client has the device's memory mapped.
   void Allow() { allowed_ = true; }
   bool allowed() const { return allowed_; }
 
-  // `reached`: nothing is before it, so the client need not wait for the stream's thread.
+  // `reached`: nothing precedes the copy in the context, so the client need not wait until the
+  // stream's thread runs the host function.
   std::shared_ptr<Direct> Add(uint64_t ns, bool reached);
-  // In the stream's thread: tells that it is there, waits for the client.
+  // The host function: runs in the stream's thread, announces that the stream is there, and waits
+  // for COPY_DONE.
   void Hold(Direct& direct);
-  // Waits, without the executor's lock, until the stream is there.  On an error the stream does not
-  // wait any more.
+  // Waits, without the executor's lock, until the stream is at the copy. After an error the stream
+  // no longer waits for the client.
   CUresult AwaitStream(const std::shared_ptr<Direct>& direct, const Context& context);
-  // COPY_DONE.  False: nobody waits for it.
+  // Handles COPY_DONE. Returns false if no copy waits for this ticket.
   bool Done(uint64_t ticket);
 
  private:
   bool WaitAWhile(Direct& direct, bool first);
 
   Executor& executor_;
-  bool allowed_ = false;  // before the session is served
+  bool allowed_ = false;  // set before the session serves commands
   std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<uint64_t, std::shared_ptr<Direct>> directs_;

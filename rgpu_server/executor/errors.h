@@ -1,5 +1,5 @@
-// Errors of posted commands, kept until the thread that caused them makes a call that may report
-// them.
+// Errors of posted commands. Each is kept until the thread that caused it makes a call that may
+// report errors.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ class DeferredErrors {
  public:
   // Keeps the first error of (context, thread).
   void Keep(uint32_t context, uint32_t thread, CUresult error);
-  // Takes the thread's error, else one of a thread that is gone.  CUDA_SUCCESS: none.
+  // Takes the thread's error, or else one of a thread that has ended. CUDA_SUCCESS: there is none.
   CUresult Take(uint32_t context, uint32_t thread);
-  // Takes the errors of all threads and returns the oldest.
+  // Takes the errors of all threads in the context and returns the oldest.
   CUresult TakeAll(uint32_t context);
-  // Its error waits for any thread of the context now.
+  // The thread has ended: any thread of the context may report its error from now on.
   void ThreadGone(uint32_t thread);
   void DropContext(uint32_t context);
   bool empty() const { return slots_.empty(); }
@@ -28,7 +28,8 @@ class DeferredErrors {
     CUresult error;
     uint64_t order;
   };
-  std::map<std::pair<uint32_t, uint32_t>, Slot> slots_;  // thread 0: of threads that are gone
+  // Thread 0: errors of threads that have ended.
+  std::map<std::pair<uint32_t, uint32_t>, Slot> slots_;
   uint64_t order_ = 0;
 };
 

@@ -14,15 +14,15 @@ namespace rgpu::exec {
 
 namespace {
 
-// The emulated device has pages of its own for every allocation.  NVIDIA's driver cuts small
-// allocations from pieces of 2 MiB.
+// The unit of device memory in which allocations are charged. The emulated device gives every
+// allocation its own pages. NVIDIA's driver takes small allocations from pieces of 2 MiB.
 constexpr uint64_t kEmulatedGranule = 4096;
 constexpr uint64_t kDeviceGranule = 2U << 20;
 
-// What a client asks for may be any number.
+// Bounds a prediction, because the client may ask for any number of bytes.
 constexpr uint64_t kMostPredictedBytes = 64U << 20;
 
-// The bytes of a copy or set, at most `most`.
+// Returns the bytes of a copy or set, at most `most`.
 template <typename Request>
 uint64_t BytesOf(const Command& command, uint64_t most) {
   Request request;
@@ -63,7 +63,7 @@ uint64_t Executor::PredictCopy(const Command& command, uint64_t most) const {
       return copies_.out->Predict(BytesOf<rgpuCopyOutDirect_Request>(command, kMostPredictedBytes));
     case Opcode::rgpuCopyHtoDPull:
       return copies_.in->Predict(BytesOf<rgpuCopyHtoDPull_Request>(command, most));
-    case Opcode::rgpuCopyDtoH:  // asks again for each piece
+    case Opcode::rgpuCopyDtoH:  // asks the gate again for each piece
       return copies_.out->Predict(BytesOf<rgpuCopyDtoH_Request>(command, wire::kPieceBytes));
     case Opcode::rgpuCopyDtoHLater:
       return copies_.out->Predict(BytesOf<rgpuCopyDtoHLater_Request>(command, most));
@@ -77,11 +77,12 @@ uint64_t Executor::PredictCopy(const Command& command, uint64_t most) const {
 }
 
 uint64_t Executor::Predict(const Command& command) const {
-  // A client may ask for any number of bytes; more than it can have are refused.
+  // The client may ask for any number of bytes; a copy of more than the lease holds is refused
+  // later.
   if (static_cast<Opcode>(command.header.opcode) != Opcode::rgpuLaunch) {
     return PredictCopy(command, std::max(ledger_.limit(), kMostPredictedBytes));
   }
-  uint64_t ids[2] = {};  // function, kernel: the first fields
+  uint64_t ids[2] = {};  // function and kernel: the first two fields
   if (command.head.size >= sizeof ids) std::memcpy(ids, command.head.data, sizeof ids);
   Function* function = nullptr;
   const CUresult found =
@@ -175,15 +176,17 @@ CUresult Executor::ChargeNow(uint64_t bytes) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Another process of the lease may have freed memory and told this one.  Its posted free is on the
-// way to its worker, which takes less than the grace, or there and behind work on the device.
+// Another process of the lease may have freed memory and then told this process. Its free is either
+// under way to its worker, which takes less than kGraceNs, or it has arrived and waits for work on
+// the device.
 bool Executor::ChargeAfterOthers(uint64_t bytes) {
-  constexpr uint64_t kGraceNs = 35'000'000;  // on a busy machine, too
+  constexpr uint64_t kGraceNs = 35'000'000;  // also enough on a busy machine
   constexpr uint64_t kMostNs = 100'000'000;
   const struct timespec pause = {0, 250'000};
   const uint64_t started = base::NowNs();
   for (;;) {
-    // Looked at first: what was freed between the two is charged, then.
+    // OthersFree is read before TryCharge: a free that completes in between makes the charge
+    // succeed.
     const bool freeing = ledger_.OthersFree();
     if (ledger_.TryCharge(bytes)) return true;
     const uint64_t waited = base::NowNs() - started;
@@ -192,8 +195,8 @@ bool Executor::ChargeAfterOthers(uint64_t bytes) {
   }
 }
 
-// What was freed in streams is the device's again when they get there.  Not waited for without an
-// end: a stream may wait for something that this client does next.
+// Memory freed in a stream returns to its pool when the stream gets there. The wait is bounded,
+// because a stream may wait for something that this client does next.
 void Executor::WaitForPoolFrees() {
   constexpr uint64_t kMostNs = 100'000'000;
   const struct timespec pause = {0, 250'000};

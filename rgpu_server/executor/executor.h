@@ -1,9 +1,10 @@
-// The executor: everything a session has on the device, and the rules by which commands reach it.
+// The executor: everything that a session has on the device, and the rules by which commands reach
+// the device.
 //
-// One lock guards all of it.  A handler runs with the lock held and lets go of it (`Unlocked`)
-// around whatever may wait: the driver where it may block, another thread, the network.  Handlers
-// of posted commands run one after the other, in order; handlers of calls may overlap with them
-// while unlocked.
+// One lock guards all of it. A handler runs with the lock held and releases it (`Unlocked`) around
+// whatever may wait: driver calls that may block, other threads, the network. Handlers of posted
+// commands run one after the other, in order. Handlers of calls may overlap with them while they
+// have released the lock.
 #pragma once
 
 #include <algorithm>
@@ -35,32 +36,33 @@
 
 namespace rgpu::exec {
 
-// Images that are on their way, in all; one image may take all of it.
+// All images that the client is sending, together; one image may use the whole limit.
 inline constexpr uint64_t kMaxImageBytes = 256U << 20;
 inline constexpr size_t kMaxImages = 64;
 
-// The pool that cuDeviceGetDefaultMemPool answers with: not an id that a client mints.
+// The id that cuDeviceGetDefaultMemPool returns; clients cannot use it for their own pools.
 inline constexpr uint64_t kDefaultPool = 1ULL << 63;
-// Pools that the client has destroyed and that still have allocations are found behind this.
+// Ids from here on are for pools that the client has destroyed and that still have allocations.
 inline constexpr uint64_t kDestroyedPools = 1ULL << 62;
 
-// Where a command goes.
+// The context and stream that a command goes to.
 struct Target {
   std::shared_ptr<Context> context;
   std::shared_ptr<Stream> stream;
 };
 
-// What a piece of work needs until it is complete.
+// What a piece of work holds until it completes, and how its device time is predicted.
 struct Work {
-  uint64_t bytes = 0;  // staged
+  uint64_t bytes = 0;  // bytes of staging memory
   std::shared_ptr<const void> keep;
-  const std::shared_ptr<Estimate>* kind = nullptr;  // of device work, and how much of it
-  uint64_t units = 0;
+  const std::shared_ptr<Estimate>* kind = nullptr;  // null: not device work
+  uint64_t units = 0;                               // of `kind`: launches or bytes
 };
 
-// What is known of how long copies and sets take, in ns per byte.
+// Estimated duration of copies and sets, in ns per byte.
 struct CopyEstimates {
-  // What a copy of 4 bytes takes is its start, and says nothing about one of 4 MiB.
+  // Smaller copies count as this many bytes: start-up dominates their time, so a copy of 4 bytes
+  // says nothing about one of 4 MiB.
   static constexpr uint64_t kLeastBytes = 64U << 10;
   static constexpr double kTrust = 16;
   static std::shared_ptr<Estimate> Guess(double ns_per_byte) {
@@ -90,7 +92,7 @@ class Executor {
   Role& role() { return role_; }
   CUdevice device() const { return device_; }
 
-  // Runs `function` without the lock.
+  // Runs `function` with the executor's lock released.
   template <typename F>
   auto Unlocked(F&& function) {
     mutex_.unlock();
@@ -99,116 +101,124 @@ class Executor {
     return result;
   }
 
-  // --- errors (errors of the session, executor.cc)
+  // --- errors (executor.cc)
   DeferredErrors& deferred() { return deferred_; }
   CUresult sticky() const { return sticky_.load(std::memory_order_relaxed); }
-  // The session is spent: every call answers `error` from now on.  Tells the client once.
+  // Makes `error` the result of every later call of the session, and tells the client once.
   void SetSticky(CUresult error, uint32_t context, const std::string& sentence);
-  // For results of our own driver calls between commands.
+  // Makes the session sticky if `result` of a driver call between commands is a sticky error.
   void Check(CUresult result, uint32_t context);
-  // The client prints the sentence: why a call fails.  Each kind is told once in a session.
+  // Sends the client a sentence to print that says why a call fails. Each kind is sent once per
+  // session.
   enum class Told : uint32_t { kThreads = 1, kCalls = 2 };
   void Tell(Told kind, const std::string& sentence);
 
   // --- contexts and streams (contexts.cc, streams.cc)
-  // Makes the command's context current on this thread.  CUDA_ERROR_INVALID_CONTEXT: there is none.
+  // Makes the command's context current on this thread. Returns CUDA_ERROR_INVALID_CONTEXT if there
+  // is no such context.
   CUresult Enter(const Command& command, std::shared_ptr<Context>* context);
   CUresult MakeCurrent(const Context& context);
   CUresult Find(const Command& command, uint64_t operand, Target* target);
-  // As Find, for a posted launch or copy: it took a credit, whatever becomes of it.
+  // Like Find, for a posted launch or copy. The command took a credit; the credit is counted even
+  // if the command fails.
   CUresult FindCredited(const Command& command, uint64_t operand, Target* target);
-  // Puts work into a stream: `call(CUstream)` is the driver call, which does not wait.
+  // Puts work into a stream. `call(CUstream)` is the driver call, which must not block.
   template <typename F>
   CUresult Issue(Stream& stream, Work work, F&& call) {
     if (const CUresult result = Prepare(stream); result != CUDA_SUCCESS) return result;
     return Issued(stream, std::move(work), call(stream.handle));
   }
-  // In `call`: a host function of ours in which the stream waits for the client.  `place` is for
-  // the Gate::ClientWait in it, and written before it runs.
+  // Launches a host function of ours in which the stream waits for the client; used within the
+  // `call` of Issue. `place` receives the stall that the function passes to Gate::ClientWait,
+  // before the function can run.
   CUresult LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place);
   // Makes the stream wait for `point`.
   CUresult WaitFor(Stream& stream, const Point& point, unsigned int flags);
-  // Everything issued to `stream` so far as a point; null: it is known to be complete.
-  // `quiet`: the caller waits itself, the poller need not be woken.
+  // Returns a point that completes when everything issued to `stream` so far is complete; null if
+  // that is known already. `quiet`: the caller waits itself, so the poller need not wake.
   CUresult EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point);
-  // The same for all streams of a context that are not known to be complete.
+  // The same for all streams of a context; streams known to be complete add no point.
   CUresult EverythingIn(Context& context, bool quiet, std::vector<std::shared_ptr<Point>>* points);
   // The same for all contexts.
   void EverythingInAll(bool quiet, std::vector<std::shared_ptr<Point>>* points);
-  // Records a fresh event in `stream`; the caller's own, not a marker.
+  // Records an event for the caller in `stream`. It is not a marker: it returns no credits.
   CUresult Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point);
-  // Takes the stream out of its context; its work goes on.
+  // Takes the stream out of its context; work that was issued still completes.
   void DropStream(Stream& stream);
-  // Destroys the per-thread streams of a client thread that ended.
+  // Destroys the per-thread streams of a client thread that has ended.
   void DropThread(uint32_t thread);
-  // Forgets the context and all that lies in it.  Returns the bytes to release when the driver has
-  // destroyed it.
+  // Forgets the context and every object in it. Returns the bytes that the caller releases when the
+  // driver has destroyed the context.
   uint64_t DropContext(const std::shared_ptr<Context>& context);
 
   // --- waiting (waiters.cc)
-  // Waits, without the lock, in a thread that gives up the decoder if it takes long.
+  // Waits without the lock. A long wait gives up the decoder's role first.
   CUresult Wait(const std::shared_ptr<Point>& point, uint32_t context);
   CUresult WaitAll(const std::vector<std::shared_ptr<Point>>& points, uint32_t context);
-  // Stands for a stream, in the driver's thread, until these deliveries are in the outbox: host
-  // bytes that are read or written behind them must find them landed.
+  // Called from a host function, so in the driver's thread: holds the stream until these deliveries
+  // are in the outbox. A later copy that reads or writes the same host memory must find the bytes
+  // there.
   void AwaitInStream(Frontier* frontier);
-  // CUDA_ERROR_NOT_READY, or what the work ended with.
+  // Returns CUDA_ERROR_NOT_READY, or the result of the completed work.
   CUresult Query(Point& point);
-  // Returns the credits of commands that put nothing into the stream, or with those before them.
+  // Returns the credits of commands that put nothing into the stream; if earlier work is still
+  // outstanding, its marker returns them.
   void ReturnCreditsOf(Stream& stream);
-  // Finds out what is complete, lets go of what it kept, collects credit notices.
+  // Finds completed markers of the stream, releases what they kept, and queues credit notices.
   void Advance(Stream& stream);
-  // Lets go of what complete work kept, and leaves the rest of Advance to whoever comes by.
+  // Releases what completed markers kept; the rest is left to the next Advance.
   void Reclaim(Stream& stream);
 
-  // What comes behind a place that is complete: a number for the outbox.
+  // Returns how many delivery frames must precede a message that reports a completed point.
   uint64_t Behind(Frontier* frontier) const;
-  // The reply comes behind what is in `frontier`, and need not wait for other bulk in the outbox.
+  // Sets that number for the reply of `command`, so that the reply may overtake other bulk frames.
   void ComesBehind(const Command& command, Frontier* frontier) const;
-  // From now on streams wait for each other in ways that frontiers do not tell.
+  // Called when streams order each other through values in memory, which frontiers do not show.
   void OrderIsHidden() { order_is_hidden_ = true; }
 
-  // --- notices, which wait for the next write
-  // For one that comes behind this many frames of deliveries, and not behind other bulk.
+  // --- notices (kept until the next write)
+  // Returns the buffer for a notice that must follow at least `behind` delivery frames.
   transport::FrameBuffer& notices(uint64_t behind) {
     notices_behind_ = std::max(notices_behind_, behind);
     return notices_;
   }
-  // Leaves them to the next write.
+  // Queues the notices in the outbox; the next write sends them.
   void HandOverNotices();
-  // Writes them if nobody else is about to.  Lets go of the lock.
+  // Sends the notices. Releases the lock meanwhile.
   void FlushNotices();
-  // Frames of deliveries that are in the outbox or about to be.
+  // How many delivery frames are in the outbox or are about to be.
   uint64_t deliveries_sent() const { return deliveries_sent_.load(std::memory_order_acquire); }
-  // The number of the next one.
+  // Counts one more delivery frame and returns its number.
   uint64_t CountDelivery() { return deliveries_sent_.fetch_add(1, std::memory_order_acq_rel) + 1; }
   std::condition_variable& changed() { return changed_; }
 
   // --- memory
-  // Charges; if the lease is full, first waits for frees that are on their way.  May let go of the
-  // lock.  CUDA_ERROR_OUT_OF_MEMORY: refused, and counted as such.
+  // Charges the lease. If the lease is full, first waits for frees under way. May release the lock.
+  // CUDA_ERROR_OUT_OF_MEMORY: refused, and counted as a refusal.
   CUresult Charge(uint64_t bytes);
-  // The same without waiting for the device: what is complete is taken back.
+  // The same without waiting for the device; pools give back what they do not use.
   CUresult ChargeNow(uint64_t bytes);
-  // The client is told once that its lease has no room, or that the driver has none for bytes that
-  // the lease has.
+  // Tell the client, once per session, that its lease has no room, or that the device has none
+  // although the lease has.
   void LeaseIsFull(uint64_t bytes) { shortage_.LeaseIsFull(ledger_, bytes, outbox_); }
   void DeviceIsFull(uint64_t bytes) { shortage_.DeviceIsFull(ledger_, bytes, outbox_); }
   void NameLease(const std::string& name) { shortage_.Name(name); }
-  // Makes the charges of pools what the driver says; the first lets them give back what they can,
-  // after a short wait for what is being freed to them.
+  // Sets the charges of all pools to what the driver reports. ReconcilePools first waits briefly
+  // for pending frees and trims the pools.
   void ReconcilePools();
   void ReconcilePool(Pool& pool);
-  // As the driver does when its user synchronises, which the worker does not: pools give back what
-  // they hold above their threshold.  `all`: nothing is left that could be freed.
+  // Trims pools to their release threshold after the client synchronised, as the driver would (the
+  // worker itself never synchronises). `all`: no free is pending any more in any pool.
   void TrimAfterWait(bool all);
   Granules& granules() { return granules_; }
-  // Of the heap that all contexts of the emulated device share: it does not go with any of them.
+  // The charge for the device-side heap, which all contexts of the emulated device share. It stays
+  // when a context goes.
   uint64_t& heap_charged() { return heap_charged_; }
-  // Whether the client wishes to know how long loads take (COMPILED).
+  // Whether the client asked for COMPILED notices (how long loads take).
   bool& tells_compiled() { return tells_compiled_; }
-  // What is done to the device's memory while it lives is not mistaken for a module's: a Measure
-  // waits for all Changes, and Changes wait for it.  Both may let go of the lock.
+  // A Measure compares the device's free memory before and after a load. No other thread may
+  // allocate or free meanwhile, so each allocation or free holds a Change, and the two exclude each
+  // other. Both constructors may release the lock.
   class Change {
    public:
     explicit Change(Executor& executor);
@@ -247,16 +257,16 @@ class Executor {
   Pulls& pulls() { return pulls_; }
   Directs& directs() { return directs_; }
   Gate& gate() { return gate_; }
-  // Whether the client has any besides the legacy stream.
+  // Whether the client has any stream besides the legacy stream.
   bool has_streams() const;
   CopyEstimates& copies() { return copies_; }
-  // How long a command that is about to be dispatched will keep the device, roughly.
+  // Predicts the device time of a command that is about to be dispatched, in ns.
   uint64_t Predict(const Command& command) const;
-  // Marks what `stream` has not marked yet.
+  // Records a marker for what `stream` has not marked yet.
   void MarkNow(Stream& stream) { Mark(stream, !gate_.alone()); }
   uint64_t& image_bytes() { return image_bytes_; }
 
-  // Threads that the device can run at once: what local memory is provided for.
+  // How many threads the device can run at once; local memory is provided for all of them.
   uint64_t resident_threads();
 
  private:
@@ -286,7 +296,7 @@ class Executor {
   transport::Outbox& outbox_;
   const CUdevice device_;
   std::mutex mutex_;
-  std::condition_variable changed_;  // a delivery was sent, a reaped thing is gone
+  std::condition_variable changed_;  // a delivery was sent, or the reaper finished an item
   Role role_;
   Shortage shortage_;
   DeferredErrors deferred_;
@@ -296,8 +306,8 @@ class Executor {
   bool order_is_hidden_ = false;
   std::atomic<uint64_t> deliveries_sent_{0};
 
-  size_t named_threads_ = 0;       // of all contexts, in their maps of per-thread streams
-  size_t per_thread_streams_ = 0;  // those that got one
+  size_t named_threads_ = 0;       // in all contexts' maps of per-thread streams
+  size_t per_thread_streams_ = 0;  // per-thread streams that the driver has created
   uint32_t told_ = 0;
   Table<Context> contexts_{64};
   Table<Stream> streams_{kMaxStreams};

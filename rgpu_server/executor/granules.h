@@ -1,5 +1,6 @@
-// Which pieces of the device plain allocations lie in: the device gives memory in granules, and
-// small allocations share one.  What is charged is every granule that any of them touches.
+// Which granules of device memory plain allocations touch. The device gives out memory in granules,
+// and small allocations share one. A lease is charged for every granule that one of its allocations
+// touches.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ class Granules {
   explicit Granules(uint64_t bytes) : bytes_(bytes) {}
   uint64_t bytes() const { return bytes_; }
 
-  // Allocations do not overlap, so only the first and the last granule can be shared.
-  // What the allocation at `base` takes from the device beyond what others take already.
+  // Returns how many bytes of granules the allocation at `base` adds to those already charged.
+  // Allocations do not overlap, so only its first and last granule can be shared.
   uint64_t Add(uint64_t base, uint64_t bytes) {
     const auto [first, last] = Edges(base, bytes);
     uint64_t taken = Between(first, last);
@@ -21,7 +22,7 @@ class Granules {
     if (last != first && ++edges_[last] == 1) ++taken;
     return taken * bytes_;
   }
-  // What goes back to the device when it is gone.
+  // Returns the bytes of granules that no allocation touches once this one is gone.
   uint64_t Remove(uint64_t base, uint64_t bytes) {
     const auto [first, last] = Edges(base, bytes);
     uint64_t given = Between(first, last) + Drop(first);

@@ -5,7 +5,8 @@
 
 namespace rgpu::exec {
 
-// The event that a command is about, 0: none.  It is the first field of all of these.
+// Returns the event that a command concerns; 0: none. The event is the first field of these
+// requests.
 uint64_t Held::EventOf(const OpcodeInfo& info, wire::ByteView head) {
   switch (info.opcode) {
     case Opcode::rgpuEventCreate:

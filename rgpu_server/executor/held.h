@@ -1,4 +1,4 @@
-// Commands that wait for the gate: copies of their frames, in order, bounded.
+// Commands that the gate holds back: copies of their frames, in order, up to a limit.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@ class Held {
     const OpcodeInfo* info = nullptr;
     wire::FrameHeader header;
     std::vector<uint8_t> head;
-    std::vector<uint8_t> own_bulk;  // if it is not in staging memory
+    std::vector<uint8_t> own_bulk;  // the bulk, if it is not in staging memory
     wire::ByteView bulk;
     std::shared_ptr<const void> keep;
   };
 
   bool empty() const { return entries_.empty(); }
-  // No more is read from the client until some of these have gone.
+  // While the queue is full, the decoder reads nothing more from the client.
   bool full() const { return entries_.size() >= kMostEntries || bytes_ >= kMostBytes; }
-  // `bulk` is taken over if the command's bulk lies in it.
+  // Takes over the buffer `bulk` if the command's bulk lies in it.
   void Add(const OpcodeInfo& info, const Command& command, std::vector<uint8_t>* bulk);
-  // Whether a command that comes now need not stay behind these: it asks for nothing that they
-  // change.
+  // Returns true if a new command may run before the held ones: its class passes the gate, and no
+  // held command concerns the same event.
   bool MayPass(const OpcodeInfo& info, const Command& command) const;
 
   const OpcodeInfo& front_info() const { return *entries_.front().info; }
-  // Points into the entry.
+  // The result points into the held entry.
   Command front() const;
   Entry Take();
 
@@ -45,7 +45,8 @@ class Held {
 
   std::deque<Entry> entries_;
   uint64_t bytes_ = 0;
-  std::unordered_map<uint64_t, uint32_t> events_;  // that these create, record or destroy
+  // Events that held commands create, record or destroy, with the number of such commands.
+  std::unordered_map<uint64_t, uint32_t> events_;
 };
 
 }  // namespace rgpu::exec

@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kOptionBytes = 4 + 8;
 constexpr size_t kMaxOptions = 64;
 
-// Options whose value is a number; the others point to client memory or into it.
+// Options whose value is a number. The values of the others are addresses in the client's memory.
 bool IsNumber(int32_t option) {
   switch (option) {
     case CU_JIT_MAX_REGISTERS:
@@ -73,7 +73,8 @@ CUresult JitOptions::Read(wire::ByteView options, uint32_t info_log_bytes,
   return CUDA_SUCCESS;
 }
 
-// The driver puts the filled size in place of the buffer's; text ends at its zero byte.
+// The driver replaces the buffer's size by the number of bytes written. The text ends at its zero
+// byte.
 wire::ByteView JitOptions::Log(const std::vector<char>& log, size_t size_index) const {
   if (log.empty()) return {};
   const size_t filled = std::min(reinterpret_cast<size_t>(values_[size_index]), log.size());

@@ -10,9 +10,9 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr uint32_t kLeastBytes = 64U << 10;  // below, the copy lies in the core's cache anyway
-constexpr size_t kMostStreams = 16;          // that are looked at for one piece
-constexpr uint64_t kCreditBytes = 1U << 20;  // returned with one notice
+constexpr uint32_t kLeastBytes = 64U << 10;  // smaller copies stay in the core's cache anyway
+constexpr size_t kMostStreams = 16;          // how many streams are checked for one piece at most
+constexpr uint64_t kCreditBytes = 1U << 20;  // credits are returned after this many bytes
 
 bool IsIdle(Executor& executor, Context& context) {
   if (context.deliveries > 0 || context.streams.size() > kMostStreams) return false;
@@ -33,7 +33,7 @@ bool HostReaches(const Driver& driver, uint64_t address) {
 
 uint8_t* PlaceOfArrival(Executor& executor, const Command& command) {
   const uint32_t bytes = command.header.bulk_bytes;
-  // Under a slice the token would be held while the client sends.
+  // While leases compete for the device, the token would be held as long as the client sends.
   if (bytes < kLeastBytes || !executor.gate().alone()) return nullptr;
   rgpuCopyHtoD_Request request;
   wire::Reader fields(command.head.data, command.head.size);

@@ -1,5 +1,5 @@
-// Copies without staging: device memory that the host can read and write, as it can that of the
-// emulated device (not in hostile timing) and of no discrete one.
+// Copies without staging memory, for device memory that the host can read and write. The emulated
+// device's memory is such memory (unless it runs in hostile-timing mode); a discrete GPU's is not.
 #pragma once
 
 #include "rgpu_server/executor/command.h"
@@ -11,15 +11,16 @@ namespace rgpu::exec {
 struct Driver;
 class Executor;
 
-// The driver says so itself: the host pointer of the memory is its address.
+// Returns true if the driver reports the memory's host pointer to be equal to its device address.
 bool HostReaches(const Driver& driver, uint64_t address);
 
-// Where the bulk of a copy to the device may be received at once, since nothing in its context is
-// on its way that it would have to wait for, and nobody else wants the device.  Null: in staging
-// memory.  The executor's lock is held.
+// Returns where the bulk of a copy to the device may be received directly. That is allowed if the
+// copy has nothing in its context to wait for and no other lease wants the device. Null: receive
+// into staging memory. The executor's lock is held.
 uint8_t* PlaceOfArrival(Executor& executor, const Command& command);
 
-// The bytes have arrived there: `stream` has done a copy.  The executor's lock is held.
+// Called when the bytes have arrived there: charges `stream` for a copy. The executor's lock is
+// held.
 void CountArrival(Executor& executor, const Command& command, Stream& stream);
 
 }  // namespace rgpu::exec

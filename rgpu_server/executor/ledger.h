@@ -1,4 +1,4 @@
-// What this session is charged for in its lease's page.  Thread-safe.
+// The memory that this session is charged for in its lease's page. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -12,14 +12,14 @@ class Ledger {
  public:
   Ledger(lease::Page* page, uint32_t slot) : page_(page), slot_(slot) {}
 
-  // False: over the limit; nothing was charged.
+  // Returns false if the lease's limit would be exceeded; nothing is charged then.
   bool TryCharge(uint64_t bytes) { return bytes == 0 || lease::TryCharge(page_, slot_, bytes); }
-  // The same; a refusal is counted: it is the program's.
+  // The same, but counts a refusal in the program's statistics.
   bool Charge(uint64_t bytes) { return bytes == 0 || lease::Charge(page_, slot_, bytes); }
-  // What the device holds already is counted, also above the limit: nothing new is given until it
-  // is below again.
+  // Charges for memory that the device has given already, even above the limit. The lease then gets
+  // nothing new until it is below the limit again.
   void Count(uint64_t bytes) { lease::Count(page_, slot_, bytes); }
-  // Moves what is charged for something that the device holds from `before` to `after`.
+  // Changes the charge for something that the device holds from `before` to `after`.
   void Correct(uint64_t before, uint64_t after) {
     if (after > before) Count(after - before);
     if (after < before) Release(before - after);
@@ -27,11 +27,11 @@ class Ledger {
   void Release(uint64_t bytes) {
     if (bytes != 0) lease::Release(page_, slot_, bytes);
   }
-  // `bytes` of what is charged are on their way to be free (or no longer); with the executor's lock
-  // held.
+  // Adds to (subtracts from) the bytes that are charged but will be free soon. The executor's lock
+  // is held.
   void AddFreeing(uint64_t bytes) { lease::SetFreeing(page_, slot_, freeing_ += bytes); }
   void SubFreeing(uint64_t bytes) { lease::SetFreeing(page_, slot_, freeing_ -= bytes); }
-  // In other processes of the lease.
+  // Whether other processes of the lease hold memory, and whether they are freeing some.
   bool OthersHold() const { return used() > own(); }
   bool OthersFree() const { return lease::FreeingByOthers(page_, slot_) != 0; }
   uint64_t limit() const { return page_->memory_limit_bytes.load(std::memory_order_relaxed); }
@@ -41,7 +41,7 @@ class Ledger {
   uint64_t used() const { return lease::UsedBytes(page_); }
   bool active() const { return page_->state.load(std::memory_order_relaxed) == 1; }
 
-  // Says in the page whether the driver loads or compiles code, for as many callers as there are.
+  // Shows in the page that the driver loads or compiles code. Calls nest.
   void BeginCompiling() {
     if (compiling_++ == 0) lease::SetCompiling(page_, slot_, true);
   }
@@ -58,7 +58,7 @@ class Ledger {
 
  private:
   lease::Slot& slot() { return page_->slots[slot_]; }
-  // The worker is the only writer of its slot.
+  // Only this worker writes its slot.
   static void Add(std::atomic<uint64_t>* counter, uint64_t value) {
     counter->fetch_add(value, std::memory_order_relaxed);
   }
@@ -66,7 +66,7 @@ class Ledger {
   lease::Page* page_;
   uint32_t slot_;
   uint64_t freeing_ = 0;
-  uint32_t compiling_ = 0;  // with the executor's lock held
+  uint32_t compiling_ = 0;  // nesting depth; guarded by the executor's lock
 };
 
 }  // namespace rgpu::exec

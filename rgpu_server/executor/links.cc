@@ -12,7 +12,7 @@ namespace rgpu::exec {
 
 namespace {
 
-// A connection that has just come takes a few dozen bytes at once.
+// The socket buffer of a new connection has room for an answer of a few dozen bytes.
 constexpr int kAnswerMs = 100;
 
 bool Answer(transport::Connection& link, wire::Handshake opcode, int32_t status,
@@ -49,7 +49,7 @@ Links::Links(const Assignment& assignment)
     : session_(assignment.session), secret_(assignment.secret) {
   if (assignment.resume_grace_ms == 0 || !Wishes(assignment, wire::WishKey::kResumable)) return;
   grace_ms_ = assignment.resume_grace_ms;
-  // What goes through a ring is never compressed.
+  // Bytes that go through a ring are never compressed.
   compresses_ = assignment.compression && Wishes(assignment, wire::WishKey::kCompression) &&
                 !Wishes(assignment, wire::WishKey::kShm) &&
                 transport::zip::LoadZstd(nullptr) != nullptr;
@@ -115,7 +115,8 @@ std::optional<Links::Report> Links::Resume(const wire::Resume& resume,
       return std::nullopt;
     case transport::AttachState::kMismatch:
       RefuseResume(*link, CUDA_ERROR_EXTERNAL_DEVICE,
-                   "the client says that it received what was never sent; use the same release");
+                   "the client confirms bytes that the server never sent; install the same rgpu "
+                   "release on both");
       return std::nullopt;
     case transport::AttachState::kGone:
       RefuseResume(*link, CUDA_ERROR_EXTERNAL_DEVICE, "the session has ended");

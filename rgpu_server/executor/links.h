@@ -1,4 +1,5 @@
-// The lanes of a session that survive a cut: wrapping them, and giving them new connections.
+// The lanes of a session that can be resumed: wraps them, and gives them new connections after a
+// cut.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@ namespace rgpu::exec {
 
 class Links final : public transport::LaneWatcher {
  public:
-  // What a lane's new connection was, for the daemon.
+  // What happened when a lane got a new connection; reported to the daemon.
   struct Report {
     wire::LaneName lane = wire::LaneName::kCommand;
     uint32_t epoch = 0;
@@ -24,23 +25,26 @@ class Links final : public transport::LaneWatcher {
     uint64_t resent_bytes = 0;
   };
 
-  // Resumable if the client wishes it and the server grants it; compressed if both as well.
+  // The session is resumable if the client asks for it and the server grants it. The same holds for
+  // compression.
   explicit Links(const Assignment& assignment);
 
-  // How long a lane may be without a connection; 0: the session is not resumable.
+  // How long a lane may have no connection; 0: the session is not resumable.
   uint32_t grace_ms() const { return grace_ms_; }
-  // The links of the command lane may compress.
+  // Whether connections of the command lane may compress.
   bool compresses() const { return compresses_; }
   const transport::zip::Savings& savings() const { return savings_; }
-  // A resumable session's lane around its first connection; else the connection itself.
+  // Returns a lane around its first connection if the session is resumable, else the connection.
   std::unique_ptr<transport::Connection> Wrap(wire::LaneName name,
                                               std::unique_ptr<transport::Connection> link);
-  // From here on the lane's bytes are records, if it is one.  False: the client spoke too early.
+  // From here on the lane's bytes travel as records, if the session is resumable. Returns false if
+  // the client has sent bytes too early.
   bool StartRecords(wire::LaneName name, const transport::FrameReader* reader);
-  // Called, without locks, when a lane has a connection again.
+  // `back` is called, without locks, whenever a lane has a connection again.
   void OnBack(std::function<void()> back) { back_ = std::move(back); }
 
-  // A lane has no connection: nothing new goes to the device.  Callable by any thread.
+  // Returns true if a lane has no connection: nothing new may go to the device. Any thread may call
+  // it.
   bool suspended() const {
     for (const auto& lane : lanes_) {
       const transport::Lane* const here = lane.load(std::memory_order_acquire);
@@ -48,16 +52,16 @@ class Links final : public transport::LaneWatcher {
     }
     return false;
   }
-  // Why a lane was given up: a sentence, or empty.
+  // Returns the sentence why a lane was given up, or an empty string.
   std::string Reason() const;
 
-  // A new connection with a RESUME, for a lane that is there.  It is answered in any case.
+  // Gives an existing lane the new connection of a RESUME. Always answers the client.
   std::optional<Report> Resume(const wire::Resume& resume,
                                std::unique_ptr<transport::Connection> link);
   transport::Lane* lane(wire::LaneName name) const {
     return lanes_[static_cast<size_t>(name)].load();
   }
-  // Whether a RESUME is this session's.
+  // Checks that a RESUME names this session and knows its secret.
   bool Knows(const wire::Resume& resume) const;
 
   void OnCut() override;
@@ -69,12 +73,13 @@ class Links final : public transport::LaneWatcher {
   uint32_t grace_ms_ = 0;
   bool compresses_ = false;
   transport::zip::Savings savings_;
-  transport::zip::CompressedConnection* first_ = nullptr;  // the command lane's, until it starts
+  // The command lane's first connection, until compression starts.
+  transport::zip::CompressedConnection* first_ = nullptr;
   std::atomic<transport::Lane*> lanes_[wire::kLanes] = {};
   std::function<void()> back_;
 };
 
-// Answers a RESUME that is not granted.  status: CUresult, or wire::kTryAgain.
+// Answers a RESUME that is refused. status: a CUresult, or wire::kTryAgain.
 void RefuseResume(transport::Connection& link, int32_t status, const std::string& sentence);
 
 }  // namespace rgpu::exec

@@ -1,4 +1,4 @@
-// How long a piece of device work takes, as far as one knows before it has run.
+// Predicts how long device work takes, and learns from measurements.
 #pragma once
 
 #include <algorithm>
@@ -9,23 +9,23 @@
 
 namespace rgpu::exec {
 
-// Device time per unit of one kind of work (a kernel: per launch; copies and sets: per byte),
-// corrected by what was measured.
+// Device time per unit of one kind of work (kernels: per launch; copies and sets: per byte),
+// corrected by measurements.
 struct Estimate {
   explicit Estimate(double first_guess_ns) : ns_per_unit(first_guess_ns) {}
-  // `least`: fewer units take as long as so many.  `trust`: the first guess is right within this
-  // factor, whatever the first measurement says.
+  // `least`: fewer units are predicted to take as long as this many. `trust`: the first measurement
+  // may change the first guess by at most this factor.
   Estimate(double first_guess_ns, uint64_t least, double trust)
       : ns_per_unit(first_guess_ns), least_units(least), most_first_factor(trust) {}
 
-  // What so many units count as.
+  // The number of units that `units` count as.
   uint64_t Counted(uint64_t units) const { return std::max(units, least_units); }
   uint64_t Predict(uint64_t units) const {
     return static_cast<uint64_t>(ns_per_unit * static_cast<double>(Counted(units)));
   }
-  // What is predicted now took `factor` times as long.  The first measurement counts alone; later
-  // ones move the estimate by a bounded part, because a marker that is seen late makes the one
-  // behind it look short.
+  // Corrects the estimate after work took `factor` times the time predicted now. The first
+  // measurement replaces the guess. Later ones move the estimate by a bounded part, because a
+  // marker that is noticed late makes the next one look short.
   void Correct(double factor) {
     if (measured) {
       ns_per_unit *= 0.5 + 0.5 * std::clamp(factor, 0.25, 4.0);
@@ -42,10 +42,10 @@ struct Estimate {
   bool measured = false;
 };
 
-// Device work of one or several commands, predicted.
+// The predicted device work of one or more commands.
 class Load {
  public:
-  // One more command, of `units`.  Returns its part, in ns.
+  // Adds one command of `units`. Returns its predicted time in ns.
   uint64_t Add(const std::shared_ptr<Estimate>& kind, uint64_t units) {
     const uint64_t ns = std::max<uint64_t>(kind->Predict(units), 1);
     ns_ += ns;
@@ -62,8 +62,9 @@ class Load {
       other_ns_ += part.kind->Predict(part.units);
     }
   }
-  // It took `ns`.  Compared with what would be predicted now: loads that were predicted by the same
-  // wrong estimate and are measured one after the other must not each correct it in full.
+  // Learns that this work took `ns`. The factor compares with a prediction made now, not with the
+  // stored one. Otherwise several loads predicted by the same wrong estimate would each correct it
+  // in full.
   void Measured(uint64_t ns) const {
     uint64_t predicted = other_ns_;
     for (const Part& part : parts_) {
@@ -89,7 +90,7 @@ class Load {
     uint64_t units = 0;
   };
 
-  // False: there is no room for one more kind.
+  // Returns false if there is no room for one more kind.
   bool Remember(const std::shared_ptr<Estimate>& kind, uint64_t units) {
     for (Part& part : parts_) {
       if (part.kind == nullptr) part.kind = kind;
@@ -101,7 +102,7 @@ class Load {
   }
 
   uint64_t ns_ = 0;
-  uint64_t other_ns_ = 0;  // of kinds that are not corrected by the measurement
+  uint64_t other_ns_ = 0;  // of kinds that did not fit into parts_ and so are not corrected
   uint32_t pieces_ = 0;
   std::array<Part, 4> parts_;
 };

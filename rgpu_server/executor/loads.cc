@@ -14,9 +14,9 @@ constexpr uint32_t kMaxParams = 4096;
 constexpr int kAttributes = 16;
 constexpr uint64_t kGranule = 4096;
 
-// What the device has free, and what pools hold of it: they may give that back at any time.
-// `pools_first`: in the order in which a change between the two looks makes what was taken too
-// much, never too little.
+// Bytes that the device has free, and bytes that pools hold, which they may give back at any time.
+// `pools_first` gives the order of the two readings: a change between them may make the measured
+// use of a load too large, but never too small.
 struct Held {
   uint64_t free = 0;
   uint64_t pools = 0;
@@ -40,7 +40,8 @@ Held Look(Executor& executor, bool pools_first) {
   return held;
 }
 
-// Runs `load`, alone with the device's memory in this process.  `taken`: what it took of that.
+// Runs `load` while no other thread of this process allocates or frees device memory. Sets `*taken`
+// to what the load took.
 CUresult LoadMeasured(Executor& executor, const std::function<CUresult()>& load, uint64_t* taken) {
   const Executor::Measure measure(executor);
   const Held before = Look(executor, true);
@@ -92,7 +93,7 @@ CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
       executor.ReconcilePools();
       continue;
     }
-    // The code is somewhere: in device memory or, on the emulated device, in the host's.
+    // The code lies in device memory or, with the emulated device, in host memory.
     uint64_t exact =
         executor.driver().emulated ? image_bytes + taken : std::max(image_bytes, taken);
     RoundUp(exact, kGranule, &exact);
@@ -106,7 +107,7 @@ CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
       return 0;
     });
     ledger.Release(bound);
-    bound = exact;  // it is known now, and charged first if frees make room for it
+    bound = exact;  // now known; charged first in the second round
   }
   ledger.CountRefused();
   executor.LeaseIsFull(bound);
@@ -147,7 +148,7 @@ CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts)
     const CUresult result =
         kernel ? driver->cuKernelGetParamInfo(function->kernel, i, &offset, &bytes)
                : driver->cuFuncGetParamInfo(function->function, i, &offset, &bytes);
-    if (result == CUDA_ERROR_INVALID_VALUE) break;  // past the last one
+    if (result == CUDA_ERROR_INVALID_VALUE) break;  // after the last parameter
     if (result != CUDA_SUCCESS) return result;
     facts->params.push_back(static_cast<uint32_t>(offset));
     facts->params.push_back(static_cast<uint32_t>(bytes));

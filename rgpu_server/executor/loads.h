@@ -1,4 +1,4 @@
-// What the handlers of modules, libraries and functions share.
+// Functions that the handlers of modules, libraries and functions share.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,19 @@
 
 namespace rgpu::exec {
 
-inline constexpr uint64_t kDefaultStackBytes = 1024;  // per thread, part of every context
+// per thread; included in what every context takes
+inline constexpr uint64_t kDefaultStackBytes = 1024;
 
-// What a load is charged: in all, and for what it takes from the device's memory.
+// What a load is charged: in total, and the part that lies in device memory.
 struct Charged {
   uint64_t bytes = 0;
   uint64_t placed_bytes = 0;
 };
 
-// Says as long as it lives that the driver loads code for this session, and perhaps compiles it;
-// then tells the client, if it wishes to know, how long that took.  Made and destroyed with the
-// lock held.  name: of a kernel; empty: of modules.
+// While an object of this class lives, the lease page shows that the driver loads (and perhaps
+// compiles) code for this session. Its destructor tells the client how long that took, if the
+// client asked. Create and destroy it with the executor's lock held. name: the kernel's; empty for
+// modules.
 class Compiling {
  public:
   Compiling(Executor& executor, std::string_view name);
@@ -35,35 +37,36 @@ class Compiling {
   const uint64_t start_ns_;
 };
 
-// Runs `load`, which may take long, and charges the lease for what it took from the device: the
-// image first, what was measured afterwards.  If the lease refuses that, `undo` is run and, once
-// what is being freed is gone, all of it tried again, charged before.
+// Runs `load`, which may take long, and charges the lease: for the image before the load, and for
+// what the load took from the device afterwards. If the lease refuses the latter, runs `undo`, and
+// tries once more, charging the measured amount first.
 CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
                      const std::function<CUresult()>& load, const std::function<void()>& undo,
                      Charged* charged);
 
-// A library's data is placed in every context that uses it: charges for it before the first use.
+// Charges for a library's data before its first use in a context: the driver places the data once
+// in every context that uses the library.
 CUresult PlaceLibrary(Executor& executor, const Context& context, Code& library);
 
-// A C string of wire bytes.  False: it has a zero byte inside.
+// Converts wire bytes to a C string. Returns false if they contain a zero byte.
 bool ToName(wire::ByteView bytes, std::string* name);
-// As much of a name as is kept for reports.
+// Returns the part of a name that is kept for reports.
 std::string ShortName(const std::string& name);
 
-// Parameter layout (n x {u32 offset, u32 bytes}) and attributes (i32 each) of a function or kernel.
-// `storage` holds the bytes of both; also fills in what the launch path needs to know.
+// Reads the parameter layout (n x {u32 offset, u32 bytes}) and attributes (i32 each) of a function
+// or kernel. Also sets the function's local_bytes, which launches need.
 struct FunctionFacts {
   std::vector<uint32_t> params;
   std::vector<int32_t> attributes;
 };
 CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts);
 
-// A kernel's first launch: has the driver load the code, which may mean to compile it.  Lets go of
-// the lock meanwhile, and of the wish for the token.  Does nothing for other commands, for code
-// that was loaded before, and for what the launch will refuse.
+// Before a kernel's first launch: makes the driver load the code, which may compile it. Releases
+// the executor's lock and does not ask for the token meanwhile. Does nothing for other commands,
+// for code that is loaded already, or for a launch that will be refused anyway.
 void LoadBeforeLaunch(Executor& executor, const Command& command);
 
-// function or kernel: the other id is 0.
+// One of `function` and `kernel` is an id, the other is 0.
 CUresult FindFunction(Executor& executor, uint64_t function, uint64_t kernel, Function** found);
 
 }  // namespace rgpu::exec

@@ -9,13 +9,13 @@ namespace rgpu::exec {
 namespace {
 
 constexpr uint64_t kMostSlots = 64;
-// Of what is left, so that others that come later get some, too.
+// A copy takes at most this part of what is left, so that later copies get staging memory too.
 constexpr uint64_t kPart = 4;
 
-// Slots that the pieces of one copy use in turn.
+// The slots that the pieces of one copy use in turn.
 class Turns : public std::enable_shared_from_this<Turns> {
  public:
-  // CUDA_ERROR_OUT_OF_MEMORY: not even one is to be had.
+  // Returns CUDA_ERROR_OUT_OF_MEMORY if not even one slot is available.
   CUresult Reserve(Staging& staging) {
     const uint64_t wanted = staging.Left() / kPart / wire::kPieceBytes;
     for (uint64_t i = 0; i < std::clamp<uint64_t>(wanted, 1, kMostSlots); ++i) {
@@ -28,7 +28,7 @@ class Turns : public std::enable_shared_from_this<Turns> {
     return CUDA_SUCCESS;
   }
 
-  // Waits for a free slot; it is free again when nobody holds the piece.
+  // Waits for a free slot. The slot is free again when the piece is released.
   Piece Next(uint32_t bytes) {
     std::unique_lock lock(mutex_);
     returned_.wait(lock, [this] { return !free_.empty(); });
@@ -82,7 +82,7 @@ class LongCopy : public std::enable_shared_from_this<LongCopy> {
   const Rows rows_;
   const uint64_t total_;
   uint64_t ns_ = 0;    // predicted
-  Frontier frontier_;  // deliveries that the stream comes behind
+  Frontier frontier_;  // deliveries that precede the copy in its stream
   Stall stall_;
   Stream own_;
   std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
@@ -90,11 +90,11 @@ class LongCopy : public std::enable_shared_from_this<LongCopy> {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool reached_ = false;  // the stream is there
+  bool reached_ = false;  // the stream's host function runs
   bool over_ = false;
 };
 
-// With the executor's lock.
+// The executor's lock is held.
 CUresult LongCopy::Start(const Target& target, const std::shared_ptr<Estimate>& kind,
                          std::function<CUresult(LongCopy&)> move) {
   const auto copy = shared_from_this();
@@ -104,7 +104,8 @@ CUresult LongCopy::Start(const Target& target, const std::shared_ptr<Estimate>& 
   CUresult result = turns_->Reserve(*context_->staging);
   own_.context = context_.get();
   if (result == CUDA_SUCCESS) {
-    // Not one that the default stream orders with others: those may stand still for this copy.
+    // A blocking stream would be ordered with the legacy stream, which may be waiting for this
+    // copy.
     result = driver->cuStreamCreate(&own_.handle, CU_STREAM_NON_BLOCKING);
   }
   if (result != CUDA_SUCCESS) return result;
@@ -112,7 +113,7 @@ CUresult LongCopy::Start(const Target& target, const std::shared_ptr<Estimate>& 
     driver->cuStreamDestroy_v2(own_.handle);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  // Counted as staged, so that a marker gives the credit back.
+  // Counts as staged bytes, so that a marker returns the credit.
   result = executor_.Issue(*target.stream, {total_, nullptr}, [&](CUstream) {
     frontier_ = target.stream->frontier;
     auto own = std::make_unique<std::shared_ptr<LongCopy>>(copy);
@@ -159,18 +160,18 @@ void LongCopy::Run() {
     const bool alive = Enter() == CUDA_SUCCESS;
     if (alive && result != CUDA_SUCCESS) {
       executor_.Check(result, context_->id);
-      executor_.SetSticky(result, context_->id,
-                          "a long copy could not go on; start the program again");
+      executor_.SetSticky(result, context_->id, "a long copy failed; start the program again");
     }
     if (alive) executor_.driver()->cuStreamDestroy_v2(own_.handle);
-    // The stream's thread may be the last to hold this, and must not call the driver.
+    // The stream's thread may hold the last reference, and must not call the driver. So release
+    // these members here.
     turns_.reset();
     move_ = nullptr;
   }
   Release();
 }
 
-// With the executor's lock.
+// The executor's lock is held.
 CUresult LongCopy::Enter() {
   return context_->dead ? CUDA_ERROR_CONTEXT_IS_DESTROYED : executor_.MakeCurrent(*context_);
 }
@@ -208,7 +209,7 @@ CUresult LongCopy::MoveIn(const wire::FrameHeader& header) {
   return result;
 }
 
-// As many pieces as there are slots.
+// Fetches as many pieces as there are slots.
 CUresult LongCopy::PullPart(const wire::FrameHeader& header, uint64_t* offset) {
   auto pull = std::make_shared<Pull>();
   pull->seq = header.seq;

@@ -1,7 +1,7 @@
-// Posted copies of more bytes than should lie in staging memory at once.  Their stream stands still
-// at their place, in a host function, while a thread moves the pieces on a stream of its own,
-// through a few slots in turn.  So what is issued ahead is bounded, too: the driver never blocks in
-// a command with the executor's lock.
+// Posted copies of more bytes than may lie in staging memory at once. A host function holds the
+// stream at the copy's place while a thread moves the pieces on a stream of its own, through a few
+// slots in turn. So the number of issued driver calls is bounded too, and the driver never blocks
+// in one while the executor's lock is held.
 #pragma once
 
 #include "rgpu_server/executor/command.h"
@@ -10,14 +10,14 @@
 
 namespace rgpu::exec {
 
-// Whether so many bytes are too many for now.
+// Whether a copy of so many bytes is too long for the staging memory left now.
 bool IsLong(Staging& staging, uint64_t bytes);
 
-// Bytes of `rows` go into chunks of the delivery.
+// The thread appends the bytes of `rows` to the chunks of `delivery`.
 CUresult StartLongOut(Executor& executor, const Target& target, const Rows& rows,
                       const std::shared_ptr<Delivery>& delivery);
 
-// The client is asked for the bytes, in parts.
+// The thread asks the client for the bytes, in parts.
 CUresult StartLongIn(Executor& executor, const Command& command, const Target& target,
                      const Rows& rows);
 

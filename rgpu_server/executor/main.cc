@@ -24,7 +24,7 @@ constexpr char kUsage[] =
     "usage: rgpu-worker (--control-fd N | --serve-fd N [--control-lane-fd N] | --listen URI)\n"
     "                   --library PATH [--memory BYTES] [--no-sandbox]\n";
 
-// False: `name` takes no value, or the value is none.
+// Returns false if `name` is unknown, or the value is missing or invalid.
 bool SetOption(Options* options, const char* name, const char* value) {
   if (value == nullptr) return false;
   if (std::strcmp(name, "--library") == 0) {
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
-  // The terminal's interrupt is for the daemon, which ends its workers in order.
+  // An interrupt from the terminal is for the daemon, which then ends its workers in order.
   std::signal(SIGINT, SIG_IGN);
   rgpu::exec::CloseOtherDescriptors(
       {options.control_fd, options.serve_fd, options.control_lane_fd});
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   rgpu::exec::CapturePrinted();
-  // While files can be read.
+  // These read files, which the sandbox forbids later.
   rgpu::base::UsableCpus();
   rgpu::transport::zip::LoadZstd(nullptr);
   if (options.control_fd < 0) return rgpu::exec::RunForDevelopment(options, driver);

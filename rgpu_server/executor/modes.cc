@@ -20,7 +20,8 @@ void WatchUntilEnd(Session& session, int also_fd, const std::function<bool()>& o
 
 void Leave(Session& session) {
   session.Finish();
-  // Not exit(): kernels may be running, threads may be in the driver.  The system frees everything.
+  // Not exit(): kernels may be running and threads may be in the driver. The system frees
+  // everything.
   _exit(0);
 }
 

@@ -1,4 +1,4 @@
-// What the client's handles stand for.
+// The objects behind the client's handles.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,14 @@ struct Code {
   CUmodule module = nullptr;
   CUlibrary library = nullptr;
   uint64_t charged_bytes = 0;
-  uint64_t placed_bytes = 0;  // what the data of a library takes in each context
-  std::set<uint32_t> placed;  // a library: contexts that have it
-  bool owned = true;          // false: a library's module, which goes with the library
+  uint64_t placed_bytes = 0;  // what a library's data takes in each context
+  std::set<uint32_t> placed;  // of a library: ids of the contexts that have its data
+  bool owned = true;          // false: the module belongs to a library and goes with it
 };
 
-// Of a kernel that was never measured.  More than most take, so that few of them go to the device
-// before one is: a queue of kernels that turn out to be long could not be taken back.
+// The prediction for a kernel that was never measured. It is longer than most kernels take, so that
+// few unmeasured kernels go to the device at once: if they turn out to be long, they cannot be
+// taken back.
 inline constexpr double kFirstKernelNs = 2'500'000;
 
 // A function or a kernel.
@@ -42,12 +43,12 @@ struct Function {
   std::shared_ptr<Code> code;
   CUfunction function = nullptr;
   CUkernel kernel = nullptr;
-  std::string name;          // for reports, and cut where it is very long
+  std::string name;          // for reports; very long names are cut
   uint64_t local_bytes = 0;  // per thread
-  // What the driver answered when it was to load the code.  None: it has not been asked, or a
-  // launch has failed with its answer since.
+  // What the driver answered when it was asked to load the code. None: it was not asked yet, or a
+  // launch has reported that answer since and the next launch asks again.
   std::optional<CUresult> loaded;
-  // Before it has run: long enough that it is measured by itself.
+  // Starts high enough that the first run is measured by itself.
   std::shared_ptr<Estimate> estimate = std::make_shared<Estimate>(kFirstKernelNs);
 
   CUfunction launchable() const {
@@ -55,32 +56,35 @@ struct Function {
   }
 };
 
-// The device's, whatever context it was made in.
+// A memory pool. It belongs to the device, not to the context in which it was created.
 struct Pool {
   CUmemoryPool handle = nullptr;
   uint64_t id = 0;
   uint64_t charged_bytes = 0;
-  uint64_t allocations = 0;  // in the table of ranges
-  bool destroyed = false;    // by the client: goes with its last allocation
-  bool freed = false;        // memory was freed to it in a stream, and may be waited for
-  bool gone = false;         // the driver has destroyed it
+  uint64_t allocations = 0;  // of this pool in the table of ranges
+  // By the client. The driver destroys the pool after its last allocation is freed.
+  bool destroyed = false;
+  // Memory was freed to the pool in a stream; perhaps that free is still pending.
+  bool freed = false;
+  bool gone = false;  // the driver has destroyed it
 };
 
-// An image on its way.  One byte longer than told and zeroed, so that text has an end.
+// An image that the client is sending. One zero byte follows the announced bytes, so that text is
+// terminated.
 struct Image {
   std::vector<uint8_t> bytes;
   uint64_t total = 0;
   uint64_t received = 0;
 };
 
-// Device memory that the session may name.
+// Device memory that the session's commands may name.
 struct Range {
   enum class Kind : uint8_t { kPlain, kPool, kGlobal };
   uint64_t bytes = 0;
   Kind kind = Kind::kPlain;
   uint32_t context = 0;
   std::shared_ptr<Pool> pool = nullptr;
-  const Code* code = nullptr;  // of a global; compared, never followed
+  const Code* code = nullptr;  // for a global; compared, never dereferenced
 };
 
 // Ordered by base; ranges do not overlap.
@@ -99,7 +103,7 @@ class Ranges {
     g_handles -= std::erase_if(
         ranges_, [&](const auto& entry) { return predicate(entry.first, entry.second); });
   }
-  // One more would be one too many.
+  // True if the session has as many handles and ranges as it may have.
   static bool full() { return g_handles >= kMaxHandles; }
 
  private:

@@ -1,4 +1,4 @@
-// Places in streams that can be waited for, and the driver events behind them.
+// Points in streams that can be waited for, and the driver events behind them.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,28 @@
 namespace rgpu::exec {
 
 struct Delivery;
-// Deliveries that a place comes behind: it is complete only when these are in the outbox, and what
-// says so comes behind them there.
+// The deliveries that precede a point in stream order. The point counts as complete only when these
+// are in the outbox, and a message that reports it follows them there.
 struct Frontier {
-  std::vector<std::shared_ptr<Delivery>> pending;  // perhaps not in the outbox yet
-  uint64_t sent = 0;  // the last frame of those that are; frames of deliveries count from 1
+  std::vector<std::shared_ptr<Delivery>> pending;  // not known to be in the outbox
+  // Number of the last frame of those in the outbox; delivery frames count from 1.
+  uint64_t sent = 0;
 
-  // Lets go of what is in the outbox.  True: all of it is.
+  // Removes deliveries that are in the outbox. Returns true if none is pending.
   bool Settle();
-  // Comes behind all that `other` comes behind.
+  // Adds all deliveries that `other` has.
   void Merge(const Frontier& other);
 };
 
-// Events of one context that are used again and again: a fresh one per record, so that a wait is
-// bound to what was recorded when it was decoded (waits are snapshots).
+// Driver events of one context, for reuse. Every record takes an event that is not in use, so that
+// a wait is bound to what was recorded when it was decoded (waits are snapshots).
 class EventPool {
  public:
   explicit EventPool(const Driver& driver) : driver_(driver) {}
-  // The context is current.  `flags`: CUevent_flags.
+  // The context must be current. `flags`: CUevent_flags.
   CUresult Take(unsigned int flags, CUevent* event);
   void Give(unsigned int flags, CUevent event);
-  // The context is gone, and its events with it.
+  // Called when the context is gone, and its events with it.
   void Abandon();
 
  private:
@@ -45,7 +46,7 @@ class EventPool {
   std::unordered_map<unsigned int, std::vector<CUevent>> free_;
 };
 
-// Shared by everybody who waits for it; the event goes back to its pool with the last of them.
+// Shared by all that wait for it. The event returns to its pool when the last of them lets go.
 struct Point {
   Point(std::shared_ptr<EventPool> owner, unsigned int event_flags)
       : pool(std::move(owner)), flags(event_flags) {}
@@ -65,14 +66,14 @@ struct Point {
   std::shared_ptr<EventPool> pool;
   unsigned int flags;
   CUevent event = nullptr;  // null: complete from the start
-  bool done = false;        // the event is known to be complete; guarded by the executor's lock
-  uint64_t done_ns = 0;     // when that was learnt
-  bool awaited = false;     // by somebody who waited for it: at once
+  bool done = false;        // known to be complete; guarded by the executor's lock
+  uint64_t done_ns = 0;     // when that became known
+  bool awaited = false;     // a thread waited for the event, so done_ns is nearly exact
   Frontier frontier;
   Stalls behind;
 };
 
-// What our own events are made with: no timing, and a waiter that sleeps instead of spinning.
+// Flags of our own events: no timing, and waiting threads sleep instead of spinning.
 inline constexpr unsigned int kInternalEvent = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;
 inline constexpr unsigned int kTimedEvent = CU_EVENT_BLOCKING_SYNC;
 

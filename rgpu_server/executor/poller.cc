@@ -12,16 +12,17 @@ namespace {
 
 using std::chrono::microseconds;
 
-// While somebody waits for a notice or bytes.
+// Pause between two polls while a thread waits for a notice or bytes: first, and at most.
 constexpr microseconds kShortest{20};
 constexpr microseconds kUrgent{200};
-// While only credits and staging memory are to come back.
+// The same while only credits and staging memory are outstanding.
 constexpr microseconds kCalm{250};
 constexpr microseconds kLongest{2000};
-// The session is spent: nobody waits for anything.
+// After a sticky error no thread waits for completions.
 constexpr microseconds kSpent{100'000};
 constexpr int kQuietTicks = 5;
-// Deliveries wait in their slots while the client is slow to read.
+// While the outbox holds more than this, because the client reads slowly, deliveries stay in their
+// slots.
 constexpr size_t kOutboxRoom = 1U << 20;
 
 }  // namespace
@@ -142,7 +143,7 @@ bool Poller::TickWatches() {
     wire::Writer writer = notices.Begin(header);
     writer.Put(watched.object);
     writer.Put(watched.version);
-    writer.Put(uint64_t{0});  // no time: the client asks for rgpuEventElapsedTime
+    writer.Put(uint64_t{0});  // no time: the client asks with rgpuEventElapsedTime
     notices.End();
     progress = true;
     return true;
@@ -181,7 +182,7 @@ bool Poller::SendDeliveries(Stream& stream, std::unique_lock<std::mutex>& lock) 
   return progress;
 }
 
-// Returns the frame's number.
+// Returns the number of the delivery frame.
 uint64_t Poller::Send(const Delivery& delivery, const Delivery::Chunk& chunk, bool last) {
   const uint64_t number = executor_.CountDelivery();
   wire::FrameHeader header;

@@ -1,5 +1,5 @@
-// Watches what completes without anybody waiting for it: markers (credits, staging), deliveries to
-// the host, events that the client asked a notice for, fences of the reaper.
+// Watches what completes although no thread waits for it: markers (credits, staging memory),
+// deliveries to the host, events that the client wants a notice for, fences of the reaper.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@ namespace rgpu::exec {
 
 class Executor;
 
-// An event or stream that the client asked a COMPLETED notice for.
+// An event or stream for which the client asked for a COMPLETED notice.
 struct Watched {
   uint64_t object = 0;
   uint64_t version = 0;
@@ -28,27 +28,27 @@ class Poller {
   explicit Poller(Executor& executor) : executor_(executor) {}
   void Start();
 
-  // All with the executor's lock held.
-  // Something of `stream` is outstanding.  `quiet`: somebody waits for it, so it is not urgent
-  // here.
+  // All of these: with the executor's lock held.
+  // Puts a stream with outstanding work on the list. `quiet`: another thread waits for the work, so
+  // the poller need not wake for it.
   void Add(const std::shared_ptr<Stream>& stream, bool quiet);
-  // A COMPLETED notice for the object's version once `point` is complete; replaces the object's
-  // last.
+  // Sends a COMPLETED notice for the object's version once `point` is complete. Replaces the
+  // object's earlier request.
   void Watch(const Watched& watched);
-  // Something that somebody waits for is under way: look often.
+  // Polls often for a while, because a thread waits for something.
   void Hurry();
-  // Finds out what is complete in all streams that have something outstanding.
+  // Finds completed work in all streams on the list.
   void AdvanceAll();
-  // All that have something outstanding, and perhaps others.
+  // All streams with outstanding work, and perhaps others.
   const std::vector<std::shared_ptr<Stream>>& streams() const { return streams_; }
-  // The context is gone.
+  // Called when the context is gone.
   void Remove(const Context& context);
 
  private:
   void Run();
   bool Tick(std::unique_lock<std::mutex>& lock);
   bool TickWatches();
-  // Sends what is ready of the stream's deliveries.  Lets go of the lock while it writes.
+  // Sends the stream's deliveries that are ready. Releases the lock while it writes.
   bool SendDeliveries(Stream& stream, std::unique_lock<std::mutex>& lock);
   uint64_t Send(const Delivery& delivery, const Delivery::Chunk& chunk, bool last);
 

@@ -13,11 +13,11 @@ namespace rgpu::exec {
 namespace {
 
 constexpr size_t kChunkBytes = 16U << 10;
-// A client that does not read loses output, nothing else.
+// If the client does not read, output beyond this is dropped.
 constexpr size_t kMostQueued = 4U << 20;
 constexpr size_t kReasonBytes = 1800;
 constexpr size_t kMostReasons = 256;
-constexpr uint32_t kOutput = 0;  // levels of a LOG notice: what kernels print, and what rgpu says
+constexpr uint32_t kOutput = 0;  // levels of a LOG notice: output of kernels, and sentences of rgpu
 constexpr uint32_t kSentence = 1;
 
 int g_read_end = -1;

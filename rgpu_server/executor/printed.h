@@ -1,5 +1,5 @@
-// What kernels print comes out of the device library on this process's stdout; it belongs to the
-// client.
+// Output of kernels (printf): the device library writes it to this process's stdout, from where it
+// is forwarded to the client.
 #pragma once
 
 #include "rgpu_common/native/transport/outbox.h"
@@ -7,14 +7,14 @@
 
 namespace rgpu::exec {
 
-// Makes stdout a pipe of our own.  False: the system has no descriptor left.
+// Replaces stdout by a pipe of our own. Returns false if no descriptor is left.
 bool CapturePrinted();
-// Sends what has been printed so far as LOG notices.  From any thread.
+// Sends what kernels have printed so far as LOG notices. Any thread may call it.
 void ForwardPrinted(transport::Outbox& outbox);
-// Sends why this thread's last call about a kernel failed, if the device library can say, as a LOG
-// notice; each sentence once.
+// Sends, as a LOG notice, why this thread's last call about a kernel failed, if the device library
+// can say. Each sentence is sent once.
 void ForwardReason(const Driver& driver, transport::Outbox& outbox);
-// The end to poll for reading; -1 before CapturePrinted.
+// The pipe's read end; -1 before CapturePrinted.
 int PrintedFd();
 
 }  // namespace rgpu::exec

@@ -45,7 +45,7 @@ void Pulls::Fetch(Pull* pull) {
   pulls_.erase(pull->id);
 }
 
-// One PULL_DATA answers one PULL: the same offset and length, once.
+// One PULL_DATA answers one PULL, with the same offset and length, and only once.
 bool Pulls::OnData(transport::FrameReader& reader, uint64_t id, uint64_t offset, uint32_t bytes) {
   std::shared_ptr<Pull> pull;
   size_t index = 0;
@@ -60,7 +60,7 @@ bool Pulls::OnData(transport::FrameReader& reader, uint64_t id, uint64_t offset,
     if (pull->pieces[index].size != bytes || pull->received[index]) return false;
     pull->received[index] = true;
   }
-  // Only this thread, the control lane's, writes into pieces.
+  // No lock needed: only this thread, the control lane's, writes into pieces.
   if (reader.ReadBulk(pull->pieces[index].data, bytes, -1) != transport::BulkState::kDone) {
     return false;
   }

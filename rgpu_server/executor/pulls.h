@@ -1,4 +1,5 @@
-// Host bytes that the worker asks the client for when a stream has come to the copy.
+// Host bytes for a copy that the worker requests from the client when the stream has reached the
+// copy.
 #pragma once
 
 #include <condition_variable>
@@ -23,13 +24,13 @@ struct Pull {
   uint32_t thread = 0;
   uint32_t context = 0;
   std::vector<Piece> pieces;
-  uint64_t from = 0;              // where in the copy the pieces begin
-  std::vector<uint64_t> offsets;  // of the pieces in the copy
-  std::vector<bool> received;     // by piece
+  uint64_t from = 0;              // offset in the copy where the pieces begin
+  std::vector<uint64_t> offsets;  // of each piece, in the copy
+  std::vector<bool> received;     // for each piece
   uint64_t missing_bytes = 0;
   bool asked = false;
-  Frontier frontier;  // deliveries that the stream comes behind
-  Stall stall;        // where the stream waits for them
+  Frontier frontier;  // deliveries that precede the copy in its stream
+  Stall stall;        // where the stream waits for the bytes
 };
 
 class Pulls {
@@ -37,11 +38,13 @@ class Pulls {
   explicit Pulls(Executor& executor) : executor_(executor) {}
 
   std::shared_ptr<Pull> Add(const std::shared_ptr<Pull>& pull);
-  // Blocks the calling thread of the driver, which stands for the stream, until the bytes are here.
+  // Runs in a host function: asks the client for the bytes and blocks the stream until they are
+  // here.
   void Fetch(Pull* pull);
-  // A PULL_DATA frame of the control lane: reads its bulk into place.  False: nobody asked for it.
+  // Handles a PULL_DATA frame of the control lane: reads its bulk into its piece. Returns false if
+  // the worker did not ask for it.
   bool OnData(transport::FrameReader& reader, uint64_t id, uint64_t offset, uint32_t bytes);
-  // Lets go of every stream that waits for bytes.
+  // Ends every wait for bytes, because the session ends.
   void BreakAll();
 
  private:

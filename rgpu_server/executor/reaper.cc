@@ -13,7 +13,7 @@ void Reaper::Start() {
 void Reaper::Add(const std::shared_ptr<Context>& context, std::function<void()> destroy,
                  std::function<void()> release, uint64_t frees) {
   std::vector<std::shared_ptr<Point>> fences;
-  // A failed record means that the session is spent or that there is nothing to wait for.
+  // If recording fails, the session is sticky or nothing is outstanding.
   if (executor_.MakeCurrent(*context) == CUDA_SUCCESS) {
     executor_.EverythingIn(*context, false, &fences);
   }
@@ -26,7 +26,7 @@ void Reaper::AddBehind(std::vector<std::shared_ptr<Point>> fences,
   executor_.ledger().AddFreeing(frees);
   std::erase_if(fences,
                 [this](const auto& fence) { return executor_.Query(*fence) == CUDA_SUCCESS; });
-  // While a load is measured, nothing is given back.
+  // While a load is measured, nothing may be freed.
   const bool at_once = fences.empty() && pending_.empty() && !executor_.measuring();
   Item item{++added_, context, std::move(fences), std::move(destroy), std::move(release), frees};
   if (at_once) {
@@ -66,7 +66,7 @@ void Reaper::WaitAll() {
   lock.release();
 }
 
-// Gone in any case: destroyed, or with its context.
+// The object is gone in any case: destroyed now, or with its context.
 void Reaper::Finish(const Item& item) {
   if (item.release) item.release();
   executor_.ledger().SubFreeing(item.frees);

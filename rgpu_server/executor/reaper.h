@@ -1,6 +1,6 @@
-// Carries out what was destroyed: at once where the device is idle, else on a thread of its own
-// once the work that came before is complete, so that the driver has nothing to wait for and the
-// decoder never waits for it.
+// Destroys objects for the client: at once if the device is idle, else on a thread of its own when
+// earlier work is complete. So the driver has nothing to wait for in the destroying call, and the
+// decoder never waits.
 #pragma once
 
 #include <condition_variable>
@@ -22,19 +22,19 @@ class Reaper {
   explicit Reaper(Executor& executor) : executor_(executor) {}
   void Start();
 
-  // All with the executor's lock held.
-  // `destroy` is run without the lock, in `context`, when everything issued so far in the context
-  // is complete; then `release` with the lock.  `frees`: the bytes that this gives back to the
-  // lease, about; other processes that need memory wait for them.
+  // All of these: with the executor's lock held.
+  // Runs `destroy` without the lock, in `context`, when everything issued so far in the context is
+  // complete; then runs `release` with the lock. `frees`: about how many bytes the lease gets back.
+  // Other processes of the lease that need memory wait for them.
   void Add(const std::shared_ptr<Context>& context, std::function<void()> destroy,
            std::function<void()> release, uint64_t frees = 0);
-  // The same behind `fences` only.  `context` may be null: any will do, or none.
+  // The same after `fences` only. `context` may be null: then any current context will do.
   void AddBehind(std::vector<std::shared_ptr<Point>> fences,
                  const std::shared_ptr<Context>& context, std::function<void()> destroy,
                  std::function<void()> release, uint64_t frees = 0);
-  // Moves on what has become possible.
+  // Makes the items ready whose fences are complete.
   void Settle();
-  // Waits, without the lock, until everything added before is gone.
+  // Waits, without the lock, until everything added before is destroyed.
   void WaitAll();
 
  private:
@@ -56,7 +56,7 @@ class Reaper {
   std::deque<Item> waiting_;
   std::deque<Item> ready_;
   uint64_t added_ = 0;
-  std::set<uint64_t> pending_;  // numbers of what was added and is not gone
+  std::set<uint64_t> pending_;  // numbers of items not yet destroyed
 };
 
 }  // namespace rgpu::exec

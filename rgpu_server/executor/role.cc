@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kStackBytes = 1U << 20;
 constexpr uint64_t kStuckNs = 1'000'000;
-// The watcher looks the less often the longer it has found nothing, since each look takes a
-// processor from somebody; after so many without a call it sleeps until the next one.
+// Each check of the watcher uses processor time, so its interval grows while it finds nothing.
+// After kQuietTicks checks without a call it sleeps until the next call.
 constexpr std::chrono::milliseconds kTick{1};
 constexpr std::chrono::milliseconds kLongestTick{8};
 constexpr int kQuietTicks = 16;
@@ -108,7 +108,7 @@ bool Role::Held() const {
 void Role::Yield() {
   if (!Held()) return;
   std::lock_guard lock(mutex_);
-  // Without a successor the role stays: better slow than deaf.
+  // Without a successor this thread keeps the role: a slow decoder is better than none.
   if (!HaveSuccessor() || !LeaveCall()) return;
   free_ = true;
   free_changed_.notify_one();

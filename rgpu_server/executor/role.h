@@ -1,6 +1,7 @@
-// Who decodes.  One thread at a time has the decoder's role; it gives it up before it waits, and it
-// is taken from a thread that is stuck in a call for some milliseconds.  What that thread then
-// still has to do is sound beside the next one: its caller waits, so nothing stands behind it.
+// Which thread decodes. One thread at a time has the decoder's role. It gives the role up before it
+// waits, and loses the role if it is stuck in a call for a millisecond. It may then finish its call
+// beside the next decoder: the client waits for that call's reply, so no later command of that
+// caller exists.
 #pragma once
 
 #include <atomic>
@@ -13,33 +14,33 @@ namespace rgpu::exec {
 
 class Role {
  public:
-  // Calls of a session that wait at the same time, each in a thread of its own.  One more is
-  // refused: the thread that reads commands must not wait.
+  // How many calls of a session may wait at the same time, each in a thread of its own. One more is
+  // refused, because the thread that reads commands must not wait.
   static constexpr int kMaxWaiting = 1024;
 
-  // `thread_main` is what a decoder thread runs; called for a new thread when no idle one is there.
+  // `thread_main` is what a decoder thread runs. A new thread is started when none is idle.
   void Start(std::function<void()> thread_main);
 
-  // Waits for the role.  False: this thread is one too many and ends.
+  // Waits for the role. Returns false if enough threads are idle: the caller then ends.
   bool Acquire();
 
-  // Whether a call may begin that waits.
+  // Whether a call that may wait may begin.
   bool MayWait() const { return threads_.load(std::memory_order_relaxed) <= kMaxWaiting; }
 
-  // Around a call's handler: between them the role may be given up or taken away.
+  // Brackets a call's handler. In between the role may be given up or taken away.
   void EnterCall();
-  // False: another thread decodes now; this one finishes its reply and goes back to Acquire.
+  // Returns false if another thread decodes now. The caller then sends its reply and calls Acquire.
   bool LeaveCall();
-  // Within a call: whether this thread still has the role.
+  // Within a call: returns true if this thread still has the role.
   bool Held() const;
-  // Within a call: gives the role up, because what follows may wait.
+  // Within a call: gives up the role, because what follows may wait.
   void Yield();
 
  private:
   static constexpr int kIdleThreads = 4;
   static constexpr int kMaxDecoders = kMaxWaiting + 16;
 
-  // Makes sure that a thread waits in Acquire; mutex held.
+  // Makes sure that a thread waits in Acquire; the mutex is held.
   bool HaveSuccessor();
   void Watch();
 
@@ -50,18 +51,18 @@ class Role {
   int idle_ = 0;
   std::atomic<int> threads_{0};  // changed with the mutex
 
-  // When the role's holder entered its call, in ns; 0: it is in none.  Whoever sets it back to 0
-  // from the value that a call began with decides about the role: exactly one of LeaveCall, Yield,
-  // Watch.
+  // When the role's holder entered its call, in ns; 0: it is in no call. LeaveCall, Yield and Watch
+  // each try to set it back to 0 from the value that the call began with. Exactly one of them
+  // succeeds, and that one decides who has the role.
   std::atomic<uint64_t> call_since_{0};
   std::atomic<bool> watcher_asleep_{true};
   std::condition_variable watcher_wakes_;
 };
 
-// Starts a detached thread with a small stack.  False: the system allows no more.
+// Starts a detached thread with a small stack. Returns false if the system allows no more threads.
 bool StartThread(const char* name, std::function<void()> function);
-// The same for a thread without which the session cannot go on: the process ends if the system
-// allows none, and the client hears that its server is gone.
+// The same for a thread that the session needs: the process ends if the system refuses it, and the
+// client is told that its server is gone.
 void NeedThread(const char* name, std::function<void()> function);
 
 }  // namespace rgpu::exec

@@ -1,4 +1,4 @@
-// Rows of device memory in portions of at most a piece.
+// Divides rows of device memory into portions that fit one piece of staging memory.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 
 namespace rgpu::exec {
 
-// `height` rows of `width` bytes, `pitch` apart, packed without gaps on the other side.
+// `height` rows of `width` bytes, `pitch` apart. On the host side they lie packed, without gaps.
 struct Rows {
   uint64_t address = 0;
   uint64_t pitch = 0;
   uint64_t width = 0;
   uint64_t height = 0;
 
-  // False: more than can be counted.
+  // Returns false if the product overflows.
   bool Total(uint64_t* bytes) const { return !__builtin_mul_overflow(width, height, bytes); }
 };
 
@@ -23,13 +23,13 @@ struct Portion {
   uint64_t address = 0;
   uint64_t offset = 0;  // into the packed bytes
   uint64_t width = 0;
-  uint64_t height = 0;  // more than 1 only if a whole row fits
+  uint64_t height = 0;  // more than 1 only if whole rows fit
 
   uint32_t bytes() const { return static_cast<uint32_t>(width * height); }
 };
 
-// The portion that starts at packed byte `offset` (a place where one ended) of rows that are not
-// empty.
+// Returns the portion that starts at packed byte `offset`, which is 0 or where a portion ended. The
+// rows must not be empty.
 inline Portion PortionAt(const Rows& rows, uint64_t offset) {
   const uint64_t row = offset / rows.width;
   const uint64_t column = offset % rows.width;

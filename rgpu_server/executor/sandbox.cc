@@ -14,24 +14,26 @@ namespace rgpu::exec {
 namespace {
 
 constexpr rlim_t kMaxFiles = 256;
-constexpr rlim_t kMaxDriverFiles = 4096;  // NVIDIA's driver holds dozens per context
-constexpr rlim_t kMaxThreads = 4096;      // above what a session may start (docs/quotas-memory.md)
+constexpr rlim_t kMaxDriverFiles = 4096;  // NVIDIA's driver holds dozens of files per context
+constexpr rlim_t kMaxThreads = 4096;      // more than a session may start (docs/quotas-memory.md)
 
-// Address space is not limited: the band alone is larger than any sensible limit.
+// Address space is not limited, because the reserved band alone is larger than any useful limit.
 void SetLimits(bool needs_driver_files, confine::Report* report) {
   confine::Limit(RLIMIT_CORE, 0, "core dumps", report);
   confine::Limit(RLIMIT_NOFILE, needs_driver_files ? kMaxDriverFiles : kMaxFiles, "open files",
                  report);
 }
 
-// An own user, and an own network, IPC and mount namespace: no network but what is open already.
+// Gives the process its own user, and its own network, IPC and mount namespaces. It keeps only the
+// connections that are open.
 void LeaveUserAndNamespaces(bool keep_files, confine::Report* report) {
   const int wanted = CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | (keep_files ? 0 : CLONE_NEWNS);
   const bool left = unshare(wanted) == 0;
-  // Before there is a user namespace: inside one nobody can become another user of the machine.
-  // Threads are counted per user, so that limit bounds one worker only where the user is its own.
+  // Changes the user before a user namespace exists: within one, a process cannot become another
+  // user of the machine. Threads are counted per user, so that limit bounds one worker only if the
+  // worker has a user of its own.
   if (confine::DropUser(report)) confine::Limit(RLIMIT_NPROC, kMaxThreads, "threads", report);
-  // A process without privileges may have the others inside a user namespace of its own.
+  // An unprivileged process may get the other namespaces inside a user namespace of its own.
   if (left || unshare(CLONE_NEWUSER | wanted) == 0) return;
   report->Refused(confine::kNetworkNamespace, "unshare", errno);
 }

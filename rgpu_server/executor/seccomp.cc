@@ -1,5 +1,6 @@
-// The system calls that a worker is refused.  A list of what is refused, not of what is allowed:
-// the device library decides what it needs, and NVIDIA's changes that from release to release.
+// The system calls that a worker is refused. The list names refused calls, not allowed ones,
+// because the device library decides which calls it needs, and NVIDIA's changes from release to
+// release.
 #include <sys/syscall.h>
 
 #include "rgpu_common/native/confine/filter.h"
@@ -9,7 +10,7 @@ namespace rgpu::exec {
 
 namespace {
 
-// No worker has a use for these, whatever it drives.
+// Refused to every worker, whatever its device library.
 constexpr int kRefused[] = {
     // Other processes and their memory.
     SYS_ptrace,
@@ -89,7 +90,7 @@ constexpr int kRefused[] = {
 #endif
 };
 
-// And these without NVIDIA's driver, and without UCX.
+// Refused in addition to workers without NVIDIA's driver.
 constexpr int kRefusedWithoutDriver[] = {
     SYS_socketpair,
     SYS_setuid,
@@ -113,10 +114,11 @@ constexpr int kRefusedWithoutDriver[] = {
     SYS_mkdirat,
     SYS_truncate,
     SYS_fchownat,
-    // The page of a lease is a file of the daemon's user that this user may not open to write.
+    // The lease page is a file of the daemon's user, which the worker's user may not open for
+    // writing; chmod would allow it.
     SYS_fchmod,
     SYS_fchmodat,
-    452,  // fchmodat2, which the headers of an older system do not know
+    452,  // fchmodat2, unknown to the headers of older systems
     SYS_ioprio_set,
 #if defined(__x86_64__)
     SYS_open,
@@ -135,8 +137,8 @@ constexpr int kRefusedWithoutDriver[] = {
 #endif
 };
 
-// And these without NVIDIA's driver only about the process itself, which their first argument says:
-// the workers of a daemon that is not root are all of one user.
+// Allowed only for the calling process itself (named by the first argument) to workers without
+// NVIDIA's driver. If the daemon is not root, all its workers run as one user.
 constexpr int kOnlyForItself[] = {
     SYS_sched_setaffinity,
     SYS_sched_setscheduler,
@@ -144,10 +146,10 @@ constexpr int kOnlyForItself[] = {
     SYS_sched_setattr,
 };
 
-// A worker is given its connections.  NVIDIA's driver asks for MPS by connecting to its control
-// daemon, and goes on without MPS when it cannot (nvidia-cuda-mps-control(1)).  It starts
-// nvidia-modprobe where device files are missing; the daemon's own look at the device has done so
-// already, and with no_new_privs that program would have no privileges.
+// A worker receives its connections from the daemon. NVIDIA's driver looks for MPS by connecting to
+// its control daemon, and goes on without MPS if it cannot (nvidia-cuda-mps-control(1)). The driver
+// starts nvidia-modprobe if device files are missing. The daemon's own use of the device has done
+// that already, and with no_new_privs the program would have no privileges anyway.
 constexpr int kRefusedToWorkers[] = {
     SYS_connect, SYS_accept, SYS_accept4, SYS_bind, SYS_listen,
 };
@@ -162,7 +164,7 @@ void Refuse(confine::Filter* filter, const int (&calls)[kCount]) {
 bool InstallSeccomp(Calls profile) {
   confine::Filter filter;
   Refuse(&filter, kRefused);
-  filter.OnlyItself(SYS_tgkill);  // abort
+  filter.OnlyItself(SYS_tgkill);  // abort() needs it
   filter.NoOwners();
   if (profile == Calls::kUcx) return filter.InstallElseAllow();
   Refuse(&filter, kRefusedToWorkers);
@@ -180,8 +182,8 @@ bool InstallSeccomp(Calls profile) {
   return filter.InstallElseAllow();
 }
 
-// It has its keys in memory, is given its listening sockets, and gives the daemon one end of a pair
-// of sockets for each client: it opens nothing, and connects to nobody.
+// The gateway has its keys in memory and receives its listening sockets. It gives the daemon one
+// end of a socket pair for each client. So it opens no files and connects to nothing.
 bool AllowGatewayCalls() {
   confine::Filter filter;
   confine::AllowComputing(&filter);

@@ -27,7 +27,7 @@ lease::Page* OwnPage() {
   return static_cast<lease::Page*>(page);
 }
 
-// The first frame of a connection, if it is a handshake of `opcode`.
+// Reads the first frame of a connection. Returns false unless it is a handshake of `opcode`.
 bool ReadHandshake(transport::Connection* connection, wire::Handshake opcode,
                    std::vector<uint8_t>* head) {
   transport::FrameReader reader(connection, 64U << 10);
@@ -96,7 +96,7 @@ Session* OpenSession(const Options& options, const Driver& driver,
   return nullptr;
 }
 
-// A second connection to the listening address: the control lane, if it knows the secret.
+// Accepts a second connection to the listening address as the control lane, if it knows the secret.
 void AcceptControl(int listener, Session& session) {
   auto connection = transport::Adopt(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   std::vector<uint8_t> head;
@@ -125,7 +125,7 @@ int RunForDevelopment(const Options& options, const Driver& driver) {
   }
   auto lane = transport::Adopt(lane_fd);
   if (lane == nullptr) {
-    base::Log(base::Level::kError, "there is no client on the descriptor given");
+    base::Log(base::Level::kError, "the descriptor given is not a connected socket");
     return 2;
   }
   Session* session = OpenSession(options, driver, std::move(lane));

@@ -17,7 +17,7 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr int kFinishMs = 100;  // a client that reads gets its last words in this time
+constexpr int kFinishMs = 100;  // time to send the last messages to a client that reads
 constexpr uint64_t kSmallestBand = 64U << 20;
 
 wire::FrameHeader HandshakeHeader(wire::Handshake opcode) {
@@ -27,7 +27,7 @@ wire::FrameHeader HandshakeHeader(wire::Handshake opcode) {
   return header;
 }
 
-// Maps the band without access.  False: something of this process lies there.
+// Maps the band without access. Returns false if part of it is in use in this process.
 bool Reserve(const wire::Band& band) {
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   if (band.size < kSmallestBand || band.base < page || band.base % page != 0 ||
@@ -39,7 +39,7 @@ bool Reserve(const wire::Band& band) {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (got == MAP_FAILED) return false;
   if (got == wanted) return true;
-  munmap(got, band.size);  // a kernel older than MAP_FIXED_NOREPLACE
+  munmap(got, band.size);  // the kernel does not know MAP_FIXED_NOREPLACE
   return false;
 }
 
@@ -66,7 +66,7 @@ void SendRefused(transport::Outbox& outbox, const Refusal& refusal) {
   outbox.Drain(kFinishMs);
 }
 
-// A client that wishes a ring gets a connection that can become one.
+// If the client asks for a ring, returns a connection that can become one.
 std::unique_ptr<transport::Connection> Session::Prepare(
     std::unique_ptr<transport::Connection> lane) {
   wire::Hello hello;
@@ -99,8 +99,8 @@ bool Session::ReserveBands(const wire::Hello& hello, Refusal* refusal) {
     welcome_.pinned = band;
     break;
   }
-  // NVIDIA's driver gives the addresses it likes: until allocations lie in reserved ranges, the
-  // client is told that there is no band.
+  // NVIDIA's driver chooses addresses itself. Until allocations lie in reserved ranges, the client
+  // is told that there is no band.
   if (!driver_.emulated || hello.device_bands.empty()) return true;
   for (const wire::Band& band : hello.device_bands) {
     if (!Reserve(band)) continue;
@@ -200,7 +200,7 @@ bool Session::MayAttach(const wire::Attach& attach) const {
 }
 
 void Session::Attach(std::unique_ptr<transport::Connection> control) {
-  if (control_ != nullptr) return;  // one per session; the second connection closes
+  if (control_ != nullptr) return;  // one per session; the destructor closes the second connection
   control_ = links_.Wrap(wire::LaneName::kControl, std::move(control));
   links_.StartRecords(wire::LaneName::kControl, nullptr);
   transport::FrameBuffer frame;
@@ -223,7 +223,7 @@ void Session::ReadControl() {
       case transport::ReadState::kClosed:
         return EndLost("the client's process is gone");
       case transport::ReadState::kMalformed:
-        return EndWith(CUDA_ERROR_EXTERNAL_DEVICE, "the client sent bytes that are no frame");
+        return EndWith(CUDA_ERROR_EXTERNAL_DEVICE, "the client sent bytes that are not a frame");
       default:
         break;
     }
@@ -240,8 +240,8 @@ bool Session::OnControl(transport::FrameReader& reader, const wire::FrameHeader&
       case wire::Control::kBye:
         End("the client said goodbye");
         return false;
-      case wire::Control::kCancel:        // nothing that waits can be taken back yet
-      case wire::Control::kCallbackDone:  // no host functions yet
+      case wire::Control::kCancel:        // no waiting command can be cancelled yet
+      case wire::Control::kCallbackDone:  // there are no host functions yet
         fields.Get(&id);
         if (fields.done()) return true;
         break;
@@ -261,7 +261,8 @@ bool Session::OnControl(transport::FrameReader& reader, const wire::FrameHeader&
     }
   }
   EndWith(CUDA_ERROR_EXTERNAL_DEVICE,
-          "the client sent a message on the control lane that does not fit; update rgpu");
+          "the client sent an invalid or unexpected message on the control lane; install the same "
+          "rgpu release on both");
   return false;
 }
 
@@ -272,11 +273,11 @@ void Session::End(const std::string& reason) {
     reason_ = reason.empty() ? "the session ended" : reason;
   }
   const uint64_t one = 1;
-  // Cannot fail: the counter is far from full.
+  // The write cannot fail: the counter is far from its maximum.
   if (write(ended_.get(), &one, sizeof one) < 0) std::abort();
 }
 
-// A lane has ended.
+// Ends the session because a lane has ended.
 void Session::EndLost(const std::string& reason) {
   const std::string better = links_.Reason();
   End(better.empty() ? reason : better);
@@ -285,11 +286,13 @@ void Session::EndLost(const std::string& reason) {
 std::optional<Links::Report> Session::Resume(const wire::Resume& resume,
                                              std::unique_ptr<transport::Connection> link) {
   if (!links_.Knows(resume) || resume.link != 0) {
-    RefuseResume(*link, CUDA_ERROR_DEVICE_UNAVAILABLE, "this is not the session's secret");
+    RefuseResume(*link, CUDA_ERROR_DEVICE_UNAVAILABLE,
+                 "the RESUME names another session or has a wrong secret");
     return std::nullopt;
   }
   if (links_.lane(resume.lane) == nullptr) {
-    // The connection with ATTACH was cut before it came here: the lane begins with this one.
+    // The connection with ATTACH was cut before it reached the worker. The client must attach
+    // again.
     RefuseResume(*link, wire::kTryAgain, "the control lane is not attached yet");
     return std::nullopt;
   }
@@ -310,7 +313,7 @@ void Session::Finish() {
   outbox_.Flush();
   outbox_.Drain(kFinishMs);
   lane_->Shutdown();
-  // Said in good order, so that the client does not look for another connection.
+  // An orderly shutdown, so that the client does not try to reconnect.
   if (control_ != nullptr) control_->Shutdown();
   transport::zip::LogSavings(links_.savings());
 }

@@ -1,4 +1,4 @@
-// The one session of a worker: from HELLO to the end of the process.
+// The one session of a worker, from HELLO to the end of the process.
 #pragma once
 
 #include <atomic>
@@ -28,30 +28,30 @@ struct Refusal {
 
 class Session {
  public:
-  // `page` outlives the session.
+  // `page` must outlive the session.
   Session(const Driver& driver, Assignment assignment, lease::Page* page,
           std::unique_ptr<transport::Connection> lane);
 
-  // Answers HELLO with WELCOME, or with REFUSED: then false.  Nothing is read from the lane.
+  // Answers HELLO with WELCOME, or with REFUSED and returns false. Does not read commands.
   bool Open(Refusal* refusal);
-  // Reads commands from now on, on threads of its own.
+  // Starts the threads that read and execute commands.
   void Serve();
   // Takes the control lane and answers ATTACHED.
   void Attach(std::unique_ptr<transport::Connection> control);
-  // Gives a lane a new connection, or refuses it.
+  // Gives a lane a new connection, or refuses the RESUME.
   std::optional<Links::Report> Resume(const wire::Resume& resume,
                                       std::unique_ptr<transport::Connection> link);
-  // Checks what an ATTACH says (development mode; else the daemon has done so).
+  // Checks the secret in an ATTACH. Development mode only; otherwise the daemon has checked it.
   bool MayAttach(const wire::Attach& attach) const;
 
-  // Ends the session, from any thread; the first reason stays.
+  // Ends the session. Any thread may call it; the first reason is kept.
   void End(const std::string& reason);
-  // Tells the client that the session is spent, then ends it.
+  // Tells the client that every later call fails with `status`, then ends the session.
   void EndWith(CUresult status, const std::string& sentence);
   // Readable once the session has ended.
   int ended_fd() const { return ended_.get(); }
   std::string reason();
-  // What the client may still read goes out; bounded.
+  // Sends what is queued for the client, within a time limit.
   void Finish();
 
   const wire::Band& band() const { return welcome_.band; }
@@ -76,7 +76,7 @@ class Session {
   Assignment assignment_;
   lease::Page* page_;
   Links links_;
-  transport::ShmConnection* shared_ = nullptr;  // in lane_, if the client wishes a ring
+  transport::ShmConnection* shared_ = nullptr;  // inside lane_, if the client asked for a ring
   Ring ring_ = Ring::kNotWished;
   std::unique_ptr<transport::Connection> lane_;
   std::unique_ptr<transport::Connection> control_;
@@ -91,7 +91,7 @@ class Session {
   std::string reason_;
 };
 
-// Tells the client on `lane` that there is no session, and why.
+// Tells the client on `lane` why it gets no session.
 void SendRefused(transport::Outbox& outbox, const Refusal& refusal);
 
 }  // namespace rgpu::exec

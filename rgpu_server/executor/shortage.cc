@@ -9,10 +9,10 @@ namespace rgpu::exec {
 
 namespace {
 
-// Level of a LOG notice that is a reason, for stderr.
+// Level of a LOG notice that explains an error; the client prints it to stderr.
 constexpr uint32_t kReason = 1;
 
-// In the largest binary unit, with two decimals where they say something.
+// Formats bytes in the largest binary unit that fits, with two decimals unless the number is whole.
 std::string Size(uint64_t bytes) {
   constexpr std::array<const char*, 4> kNames = {"TiB", "GiB", "MiB", "KiB"};
   uint64_t unit = 1ULL << 40;
@@ -49,7 +49,7 @@ std::string Shortage::LeaseName() const {
   return lease_.empty() ? "the lease of this container" : "lease " + lease_;
 }
 
-// It goes with the next frame, which is the answer to the allocation or comes before that.
+// Queued for the next frame, which is the reply to the allocation or an earlier one.
 void Shortage::Say(const std::string& sentence, transport::Outbox& outbox) {
   said_ = true;
   wire::FrameHeader header;

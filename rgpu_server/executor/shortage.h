@@ -1,4 +1,4 @@
-// The sentence that the client's stderr gets when an allocation is refused: once per session.
+// The sentence for the client's stderr when an allocation is refused; sent once per session.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace rgpu::exec {
 
 class Shortage {
  public:
-  // lease: its name, empty where the client named none.
+  // lease: its name, empty if the client named none.
   void Name(const std::string& lease) { lease_ = lease; }
   // The lease has no room for `asked` bytes.
   void LeaseIsFull(const Ledger& ledger, uint64_t asked, transport::Outbox& outbox);
-  // The lease has room, and the device itself does not.
+  // The lease has room, but the device has not.
   void DeviceIsFull(const Ledger& ledger, uint64_t asked, transport::Outbox& outbox);
 
  private:

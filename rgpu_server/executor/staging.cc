@@ -61,7 +61,7 @@ CUresult Staging::TakeSlot(uint32_t bytes, std::shared_ptr<uint8_t>* slot) {
 void Staging::Return(Slots& slots, uint8_t* slot) {
   {
     std::lock_guard lock(mutex_);
-    if (abandoned_) {  // went with its context
+    if (abandoned_) {  // the slot's memory is freed with its context
       total_bytes_ -= slots.bytes;
       return;
     }

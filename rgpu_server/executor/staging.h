@@ -1,5 +1,5 @@
-// Pinned host memory that bytes pass through between the connection and the device.  One per
-// context.
+// Pinned host memory through which bytes pass between the connection and the device. Each context
+// has its own.
 #pragma once
 
 #include <array>
@@ -14,30 +14,30 @@
 
 namespace rgpu::exec {
 
-inline constexpr uint32_t kSmallBytes = 64U << 10;  // up to here pieces share a slot
-// Of all contexts of the session: host memory that no lease is charged for.  A client that wants
-// more gets 2.
+inline constexpr uint32_t kSmallBytes = 64U << 10;  // pieces up to this size share a slot
+// The limit for all contexts of the session, because no lease is charged for this host memory.
+// Beyond it a copy fails with CUDA_ERROR_OUT_OF_MEMORY.
 inline constexpr uint64_t kMaxStagingBytes = 256U << 20;
 
-// A part of a slot.  `keep` returns the slot when nobody holds any part of it.
+// A part of a slot. The slot is returned when the last `keep` of its parts is released.
 struct Piece {
   uint8_t* data = nullptr;
   uint32_t size = 0;
   std::shared_ptr<const void> keep;
 };
 
-// Slots come in two sizes: that of the pieces copies are cut into, and the largest bulk of a frame.
-// The one that came back last goes out first, because it is still in the cache.
+// Slots have two sizes: the piece size that copies are divided into, and the largest bulk of a
+// frame. The slot returned last is used first, because it is still in the cache.
 class Staging : public std::enable_shared_from_this<Staging> {
  public:
   explicit Staging(const Driver& driver) : driver_(driver) {}
 
-  // The context is current; bytes <= wire::kMaxBulkBytes.  CUDA_ERROR_OUT_OF_MEMORY above the
-  // limit.
+  // The context must be current, and bytes <= wire::kMaxBulkBytes. CUDA_ERROR_OUT_OF_MEMORY: above
+  // the limit.
   CUresult Take(uint32_t bytes, Piece* piece);
-  // What pieces can still be taken of.
+  // Returns how many bytes of pieces can still be taken.
   uint64_t Left();
-  // Gives back what is not in use; the context is current and about to be destroyed.
+  // Frees the slots that are not in use; the context is current and about to be destroyed.
   void Abandon();
 
  private:
@@ -45,7 +45,7 @@ class Staging : public std::enable_shared_from_this<Staging> {
     const uint32_t bytes;
     std::vector<uint8_t*> free;
   };
-  // Free slots of one size beyond this are given back to the system.
+  // Free slots of one size beyond this are freed.
   static constexpr uint64_t kKeptBytes = 16U << 20;
 
   CUresult TakeSlot(uint32_t bytes, std::shared_ptr<uint8_t>* slot);
@@ -57,7 +57,7 @@ class Staging : public std::enable_shared_from_this<Staging> {
   // A worker process serves one session.
   static inline std::atomic<uint64_t> total_bytes_{0};
   std::array<Slots, 2> sizes_{{{wire::kPieceBytes, {}}, {wire::kMaxBulkBytes, {}}}};
-  std::shared_ptr<uint8_t> shared_;  // small pieces are cut from it
+  std::shared_ptr<uint8_t> shared_;  // small pieces are cut from this slot
   uint32_t shared_used_ = 0;
 };
 

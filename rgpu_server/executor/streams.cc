@@ -1,4 +1,4 @@
-// Work goes into streams here: fences before it, markers behind it.
+// Puts work into streams: fences before the work, markers after it.
 #include <algorithm>
 #include <utility>
 
@@ -28,16 +28,16 @@ CUresult Executor::Prepare(Stream& stream) {
     const CUresult result = MarkBefore(stream, context.behind_blocking);
     if (result != CUDA_SUCCESS) return result;
   }
-  // In the legacy stream it would be a barrier.
+  // In the legacy stream this event would be a barrier for all blocking streams.
   if (gate_.wants_begin() && !stream.legacy) {
     return Record(stream, kTimedEvent, &stream.before_unmarked);
   }
   return CUDA_SUCCESS;
 }
 
-// An event in the legacy stream is a barrier for all blocking streams, unless it stands directly
-// behind the client's own command there.  So the last command is marked before the next one goes to
-// another stream; afterwards nothing in the legacy stream ever lacks a marker.
+// An event in the legacy stream is a barrier for all blocking streams, unless it directly follows
+// the client's own command there. So the last command of the legacy stream is marked before the
+// next command goes to another stream. Afterwards no work of the legacy stream ever lacks a marker.
 CUresult Executor::LeaveLast(Stream& next) {
   Context& context = *next.context;
   Stream* last = context.last;
@@ -58,8 +58,8 @@ CUresult Executor::LeaveLast(Stream& next) {
   return CUDA_SUCCESS;
 }
 
-// A synchronous copy is complete for every later command, also on streams the device does not order
-// behind it.
+// A synchronous copy is complete for every later command. Streams that the device does not order
+// after the copy are made to wait for it here.
 CUresult Executor::ApplyFences(Stream& stream) {
   Context& context = *stream.context;
   for (const Fence& fence : context.fences) {
@@ -74,8 +74,9 @@ CUresult Executor::ApplyFences(Stream& stream) {
   return CUDA_SUCCESS;
 }
 
-// The legacy stream and the blocking streams wait for each other, so they also come behind each
-// other's deliveries; the legacy stream, for short, behind all that are in the outbox.
+// The legacy stream and the blocking streams wait for each other, so deliveries of the one also
+// precede later work of the other. For the legacy stream, simply all deliveries in the outbox
+// count.
 void Executor::Inherit(Stream& stream) {
   Context& context = *stream.context;
   if (stream.legacy) {
@@ -90,8 +91,8 @@ void Executor::Inherit(Stream& stream) {
   }
 }
 
-// The legacy stream's work and that of blocking streams wait for each other: from what is in the
-// driver's queue on, not from what was refused.
+// Passes stalls on between the legacy stream and blocking streams, which wait for each other.
+// Called only after the driver has accepted the work: refused work orders nothing.
 void Executor::ComeBehind(Stream& stream) {
   if (!stream.blocking) return;
   Context& context = *stream.context;
@@ -99,11 +100,11 @@ void Executor::ComeBehind(Stream& stream) {
   (stream.legacy ? context.behind_legacy : context.behind_blocking).Merge(stream.behind);
 }
 
-// Before the stream comes behind places that it did not come behind: what was issued to it until
-// now may be running, and is told from what comes later by a marker.
+// Called before the stream starts to wait for the stalls `next`. If some are new, marks what was
+// issued so far: that work may be running, and must be distinguishable from later work.
 CUresult Executor::MarkBefore(Stream& stream, const Stalls& next) {
   if (stream.behind.Covers(next)) return CUDA_SUCCESS;
-  if (stream.legacy) {  // with it all blocking streams do
+  if (stream.legacy) {  // all blocking streams then wait too
     gate_.MarkRest();
     return MakeCurrent(*stream.context);
   }
@@ -125,12 +126,12 @@ CUresult Executor::WaitFor(Stream& stream, const Point& point, unsigned int flag
 }
 
 CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place) {
-  if (stream.legacy) {  // blocking streams come behind it with their next work
+  if (stream.legacy) {  // later work of blocking streams waits for it
     gate_.MarkRest();
     if (const CUresult result = MakeCurrent(*stream.context); result != CUDA_SUCCESS) return result;
   }
   *place = {stream.stalls, stream.stalls->last + 1};
-  const Stall stall = *place;  // who has the argument may be through with it
+  const Stall stall = *place;  // `place` may be gone when the call returns
   const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
   if (result != CUDA_SUCCESS) return result;
   stream.stalls->last = stall.number;
@@ -151,8 +152,8 @@ CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
       (stream.unmarked_keep.empty() || stream.unmarked_keep.back() != work.keep)) {
     stream.unmarked_keep.push_back(std::move(work.keep));
   }
-  // What takes long, and what nobody knows how long it takes, is measured by itself; but a queue
-  // that does not move must not fill up with markers.
+  // Long work, and work of unknown duration, gets its own marker so that it is measured alone. The
+  // number of markers is limited for a queue that does not progress.
   const Load& load = stream.unmarked_load;
   if ((load.ns() >= kMarkNs || !load.known()) && stream.outstanding.size() < kMostOwnMarkers) {
     return Mark(stream, !gate_.alone());
@@ -177,7 +178,8 @@ CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Po
 
 CUresult Executor::Mark(Stream& stream, bool quiet) {
   std::shared_ptr<Point> point;
-  // Work that is metered is timed, so that it does not matter when somebody looks.
+  // Metered work gets a timed event, so that the measurement does not depend on when a thread
+  // looks.
   const unsigned int flags = stream.unmarked_load.empty() ? kInternalEvent : kTimedEvent;
   if (const CUresult result = Record(stream, flags, &point); result != CUDA_SUCCESS) {
     return result;
@@ -252,7 +254,7 @@ void Executor::Advance(Stream& stream) {
   uint64_t credited = stream.returned;
   while (!stream.outstanding.empty()) {
     const CUresult result = Query(*stream.outstanding.front().point);
-    // The client may never ask: the device is to be given back all the same.
+    // Check makes the error known even if the client never asks, so that the device is given back.
     if (result != CUDA_ERROR_NOT_READY) Check(result, stream.context->id);
     if (result != CUDA_SUCCESS) break;
     const Marker marker = std::move(stream.outstanding.front());

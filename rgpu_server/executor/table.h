@@ -1,5 +1,5 @@
-// Objects by the ids that the client minted, one table per kind, so an id of another kind is not
-// found.
+// Objects by the ids that the client created. Each kind has its own table, so an id of another kind
+// is not found.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace rgpu::exec {
 
-// Of all kinds together, with allocations, per session: host memory of the worker that no lease is
-// charged for, below 1 KiB each.
+// The limit for all kinds together, allocations included, per session. A handle takes up to 1 KiB
+// of the worker's host memory, which no lease is charged for.
 inline constexpr size_t kMaxHandles = 256U << 10;
-// How many there are.  A worker process serves one session; guarded by the executor's lock.
+// How many handles exist. A worker process serves one session; guarded by the executor's lock.
 inline size_t g_handles = 0;
 inline constexpr uint64_t kFirstHandle = 3;  // 0 is null, 1 and 2 are the default streams
 
@@ -22,8 +22,8 @@ class Table {
  public:
   explicit Table(size_t limit = kMaxHandles) : limit_(limit) {}
 
-  // Whether `id` may be given to a new object: CUDA_ERROR_INVALID_HANDLE if it is reserved or in
-  // use, CUDA_ERROR_OUT_OF_MEMORY if the session has too many.
+  // Checks that `id` may be given to a new object. CUDA_ERROR_INVALID_HANDLE: it is reserved or in
+  // use. CUDA_ERROR_OUT_OF_MEMORY: the session has too many handles.
   CUresult CanAdd(uint64_t id) const {
     if (id < kFirstHandle || objects_.contains(id)) return CUDA_ERROR_INVALID_HANDLE;
     const bool room = objects_.size() < limit_ && g_handles < kMaxHandles;
@@ -34,8 +34,8 @@ class Table {
     objects_[id] = std::move(object);
     g_handles += objects_.size() - before;
   }
-  // The creation failed and its error is kept: commands that name it are nothing.  False: there are
-  // too many, and nothing is kept.
+  // Records that the creation of `id` failed (its error is kept elsewhere), so that commands naming
+  // it are skipped. Returns false if there are too many handles; then nothing is recorded.
   bool AddFailed(uint64_t id) {
     if (!CanFail()) return false;
     Add(id, nullptr);

@@ -1,5 +1,4 @@
-// Parked waits: a call that waits does so in its own thread, for what was issued when it was
-// decoded.
+// Waiting calls. A call waits in its own thread, for what was issued when the call was decoded.
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_server/executor/executor.h"
 
@@ -7,7 +6,7 @@ namespace rgpu::exec {
 
 namespace {
 
-// A short wait is not worth another thread.
+// For a shorter wait it does not pay to start another decoder.
 constexpr uint64_t kSpinNs = 20'000;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// WELCOME, and the agreement on a ring in shared memory if the client wishes one.
+// Sends WELCOME, and sets up a ring in shared memory if the client asks for one.
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/wire/shm.h"
 #include "rgpu_server/executor/session.h"
@@ -12,8 +12,8 @@ constexpr int kAnswerMs = 10'000;
 
 }  // namespace
 
-// The device's memory as a file, if the client may have it: it lies where the client's own
-// addresses say, and holds what this session allocated and nothing else.
+// Returns the file of the device's memory, if the client may map it: the memory must lie in the
+// client's own band, and it holds only this session's allocations.
 std::vector<int> Session::SharedMemory() const {
   uint64_t base = 0;
   uint64_t bytes = 0;
@@ -32,7 +32,8 @@ bool Session::SayWelcome() {
       memory = SharedMemory();
     } else {
       ring_ = Ring::kNotMade;
-      base::Log(base::Level::kInfo, "no ring: %s", base::ErrnoText(error).c_str());
+      base::Log(base::Level::kInfo, "the session gets no ring in shared memory: %s",
+                base::ErrnoText(error).c_str());
     }
     const uint64_t value =
         !ring ? static_cast<uint64_t>(error) << wire::kRingErrnoShift
@@ -59,7 +60,7 @@ bool Session::SayWelcome() {
   return said && links_.StartRecords(wire::LaneName::kCommand, &reader_);
 }
 
-// The client has the rings now, or says why not.
+// Waits for the client's answer: it uses the rings, or says why not.
 bool Session::AwaitAnswer() {
   wire::FrameHeader header;
   wire::ByteView head;
@@ -77,7 +78,7 @@ bool Session::AwaitAnswer() {
     ring_ = Ring::kDeclined;
     return true;
   }
-  // What follows on the socket would be lost.
+  // Bytes that follow on the socket would be lost.
   if (reader_.has_buffered()) return false;
   shared_->Switch();
   ring_ = Ring::kUsed;

@@ -28,16 +28,23 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    new = verbs.add_parser("new", help="make a token and print it, this once")
-    new.add_argument("tenant", metavar="TENANT", help="who it is that shows it")
+    new = verbs.add_parser("new", help="make a token and print it; it is not shown again")
+    new.add_argument("tenant", metavar="TENANT", help="the tenant that the token stands for")
     new.add_argument(
-        "--file", type=Path, metavar="FILE", help="write it there, mode 0600, not on the screen"
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help="write it to FILE (mode 0600), do not print it",
     )
-    new.add_argument("--expires", metavar="30d", help="its life: 90m, 12h, 30d (default: no end)")
-    listing = verbs.add_parser("list", help="the tokens' ids and tenants")
+    new.add_argument(
+        "--expires",
+        metavar="30d",
+        help="how long the token is valid: 90m, 12h, 30d (default: no end)",
+    )
+    listing = verbs.add_parser("list", help="list the tokens' ids and tenants")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    revoke = verbs.add_parser("revoke", help="make a token worthless, at once")
-    revoke.add_argument("id", metavar="ID", nargs="?", help="the id that `list` shows")
+    revoke = verbs.add_parser("revoke", help="make a token invalid at once")
+    revoke.add_argument("id", metavar="ID", nargs="?", help="the token's id, as `list` shows it")
     revoke.add_argument("--tenant", metavar="NAME", help="all tokens of a tenant")
     for verb in (new, listing, revoke):
         verb.add_argument(
@@ -48,7 +55,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
             "~/.config/rgpu/tokens.toml, which a server of this user reads unasked if other "
             "machines can reach it)",
         )
-        verb.add_argument("--config", type=Path, metavar="FILE", help="or its configuration file")
+        verb.add_argument(
+            "--config",
+            type=Path,
+            metavar="FILE",
+            help="the server's configuration file, which names the tokens file",
+        )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -99,11 +111,11 @@ def _next_steps(path: Path, arguments: argparse.Namespace) -> str:
 
 
 def _write_secret(path: Path, token: str) -> None:
-    """Never over something that is there."""
+    """Writes the token to a new file; an existing file is never overwritten."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise RgpuError(f"{path} cannot be made: {error.strerror}") from None
+        raise RgpuError(f"{path} cannot be created: {error.strerror}") from None
     with os.fdopen(fd, "w", encoding="ascii") as file:
         file.write(token + "\n")
 
@@ -111,7 +123,7 @@ def _write_secret(path: Path, token: str) -> None:
 def _life(text: str) -> float:
     match = _LIFE.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is not a life of a token: write 90m, 12h or 30d")
+        raise UsageError(f"{text!r} is not a duration: write 90m, 12h or 30d")
     return float(int(match[1]) * _SECONDS[match[2]])
 
 

@@ -1,4 +1,4 @@
-"""Lets in whom the rules let in: tokens are looked up, failures counted, noted and bounded."""
+"""The identity gate: decides which callers are admitted, and counts, logs and limits refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """Asked for each session and each call of the API.  Without tokens, a token means nothing."""
+    """Asked for each session and each API call. Without a tokens file, tokens are ignored."""
 
     def __init__(
         self,
@@ -35,20 +35,21 @@ class Gate:
         self._clock = clock or MonotonicClock()
         self._wall_clock = wall_clock
         self._failures = Failures()
-        # For the metrics: by proof, by what was asked for, and those not even answered.
+        # For the metrics: admissions by proof, refusals by kind of request, and refusals that got
+        # no answer.
         self.admitted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.unanswered = 0
 
     def admit(self, caller: Caller, token: str) -> Identity | Refusal:
-        """Returns who it is, or why not; ask `answers` before a refusal is answered."""
+        """Returns the caller's identity, or a refusal. Call `answers` before sending a refusal."""
         found = identify(self._rules, self._evidence(caller, token))
         if isinstance(found, Identity):
             self.admitted[found.proof.value] += 1
         return found
 
     def answers(self, caller: Caller, what: str, refusal: Refusal) -> bool:
-        """Counts and notes a refusal; False: its peer has had too many, say nothing.
+        """Counts and logs a refusal. Returns False if its peer has had too many: then send nothing.
 
         what: "session", "lane", "api", "metrics" or "handshake".
         """
@@ -71,7 +72,7 @@ class Gate:
         if token and self._tokens is not None:
             row = self._tokens.row_of(token, self._wall_clock())
         return Evidence(
-            # What a proxy of HTTP brings may come from anywhere.
+            # A connection through an HTTP proxy on this machine may come from any machine.
             local=caller.peer == LOCAL and caller.transport != "grpc",
             uid=caller.uid,
             own=caller.uid is not None and is_own_uid(caller.uid),

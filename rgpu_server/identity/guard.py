@@ -1,4 +1,4 @@
-"""Who calls the control-plane API: asked before each call, kept for its time."""
+"""Identifies the caller of each call of the control-plane API, before the call runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The caller of the API's call that runs now."""
+    """The caller of the API call that is running."""
 
     caller: Caller
     identity: Identity
@@ -41,12 +41,12 @@ _known: ContextVar[Known] = ContextVar("known")
 
 
 def known() -> Known:
-    """Returns who makes the call that runs now; LookupError outside of one."""
+    """Returns the caller of the running call; raises LookupError outside of one."""
     return _known.get()
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """callers: who is behind the front door's tunnels to the API."""
+    """Interceptor of the API's server. callers: the callers behind the front door's tunnels."""
 
     def __init__(self, gate: Gate, callers: Places) -> None:
         self._gate = gate
@@ -57,7 +57,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wraps the method that is called (grpc.aio.ServerInterceptor)."""
+        """Wraps the called method (grpc.aio.ServerInterceptor)."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -98,13 +98,13 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def _abort(self, caller: Caller, refusal: Refusal, context: Context) -> NoReturn:
         sentence = refusal.sentence
         if not self._gate.answers(caller, "api", refusal):
-            sentence = "too many calls from here that were not let in"
+            sentence = "too many refused calls from this address; try again later"
         await context.abort(_STATUS[refusal.code], sentence)
         raise AssertionError("abort does not return")
 
 
 def bearer(metadata: Any) -> str:
-    """Returns the token of a call's metadata, "" for none."""
+    """Returns the token in a call's metadata, or ""."""
     for key, value in metadata or ():
         if key == "authorization" and isinstance(value, str) and value.lower().startswith(_BEARER):
             return value[len(_BEARER) :].strip()

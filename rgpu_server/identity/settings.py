@@ -1,4 +1,4 @@
-"""`[identity]` of the configuration file."""
+"""The `[identity]` and `[tls]` tables of the configuration file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _REQUIRE = tuple(require.value for require in Require)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """tokens: the tokens file, "" for none.  users: uid -> tenant.  certificate: which name of a
-    client's certificate is its tenant, "cn" or "uri"; uri_prefix is taken off the latter.
+    """tokens: path of the tokens file, or "". users: uid -> tenant. certificate: which name in a
+    client's certificate is its tenant, "cn" or "uri"; uri_prefix is removed from a "uri" name.
     """
 
     require: Require = Require.AUTO
@@ -33,7 +33,7 @@ class Identity:
     uri_prefix: str = "rgpu://tenant/"
 
     def rules(self, certificates: bool, insecure: bool) -> IdentityRules:
-        """What the decisions need.  certificates: clients' certificates are asked for."""
+        """Returns the rules for decisions. certificates: clients are asked for certificates."""
         return IdentityRules(
             require=self.require,
             configured=bool(self.tokens or certificates or self.users or self.operators),
@@ -45,7 +45,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files in PEM.  client_ca: who signs clients' certificates, "" to ask for none."""
+    """Paths of PEM files. client_ca: the authority of clients' certificates; "" asks for none."""
 
     certificate: str = ""
     key: str = ""
@@ -53,15 +53,17 @@ class Tls:
     require_client_cert: bool = False
 
     def check(self) -> None:
-        """ConfigError if gRPC could not use them: it does not say so, or why."""
+        """Raises ConfigError if the certificate and key cannot be used, because gRPC would not say
+        why.
+        """
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            # Nobody is there to be asked for a password.
+            # The server runs unattended: nobody can type a password.
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"tls.certificate {self.certificate!r} and tls.key {self.key!r} cannot be used "
-                f"({_why(error)}): they are a certificate in PEM and its key, without a password"
+                f"({_why(error)}): give a certificate in PEM and its key without a password"
             ) from None
 
     def files(self) -> list[str]:
@@ -69,11 +71,11 @@ class Tls:
         return [path for path in (self.certificate, self.key, self.client_ca) if path]
 
     def age(self) -> tuple[int, ...]:
-        """When the files were last written; OSError."""
+        """Returns when the files were last written; raises OSError."""
         return tuple(os.stat(path).st_mtime_ns for path in self.files())
 
     def words(self) -> list[str]:
-        """The options of a gateway's command line."""
+        """Returns the options for a gateway's command line."""
         files = {"certificate": self.certificate, "key": self.key, "client-ca": self.client_ca}
         words = [word for name, file in files.items() if file for word in (f"--{name}", file)]
         return [*words, "--require-client-certificate"] if self.require_client_cert else words
@@ -86,7 +88,7 @@ def _why(error: Exception) -> str:
 
 
 def tls_of(table: Table) -> Tls:
-    """Reads `[tls]`.  ConfigError with the key."""
+    """Reads `[tls]`; raises ConfigError with the key."""
     tls = Tls(
         certificate=_absolute(table.text("certificate", "")),
         key=_absolute(table.text("key", "")),
@@ -95,12 +97,14 @@ def tls_of(table: Table) -> Tls:
     )
     table.done()
     if tls.require_client_cert and not tls.client_ca:
-        raise table.refuse("require_client_cert", "name who signs them: tls.client_ca")
+        raise table.refuse(
+            "require_client_cert", "also set tls.client_ca, the authority that signs them"
+        )
     return tls
 
 
 def identity_of(table: Table, tokens: str | None) -> Identity:
-    """Reads the table; `tokens` is the command line's.  ConfigError with the key."""
+    """Reads `[identity]`; `tokens` is the command line's value. Raises ConfigError with the key."""
     low = Identity()
     written = table.text("tokens", low.tokens)
     identity = Identity(
@@ -143,7 +147,9 @@ def _users(table: Table) -> dict[int, str]:
         try:
             uid = int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
         except KeyError:
-            raise table.refuse(name, "this machine has no such user; name it or its uid") from None
+            raise table.refuse(
+                name, "this machine has no such user; give a user name or a uid"
+            ) from None
         users[uid] = tenant
     return users
 

@@ -1,4 +1,4 @@
-"""`rgpu tls init`: certificates for a try-out, made by the `openssl` program."""
+"""`rgpu tls init`: creates certificates for trying out TLS, with the `openssl` program."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _MAX_DAYS = 3650
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A folder with ca.pem and ca.key, which sign what is made in it."""
+    """A folder with ca.pem and ca.key, which sign the other certificates in it."""
 
     folder: Path
     days: int = 365
 
     def make(self, name: str = "rgpu try-out") -> None:
-        """Makes the authority itself; RgpuError if it cannot."""
+        """Creates ca.pem and ca.key; raises RgpuError if `openssl` fails."""
         self._openssl(
             "ca",
             f"/CN={name}",
@@ -41,7 +41,7 @@ class Authority:
         )
 
     def server(self, hosts: list[str], file: str = "server") -> None:
-        """Makes FILE.pem and FILE.key for a server that is reached by these names."""
+        """Creates FILE.pem and FILE.key for a server that clients reach by these names."""
         names = ",".join(f"{'IP' if _ADDRESS.fullmatch(h) else 'DNS'}:{h}" for h in hosts)
         self._openssl(
             file,
@@ -52,7 +52,7 @@ class Authority:
         )
 
     def client(self, tenant: str, file: str = "", uri_prefix: str = "rgpu://tenant/") -> None:
-        """Makes FILE.pem and FILE.key (TENANT's) for the clients of a tenant."""
+        """Creates FILE.pem and FILE.key (default: TENANT.pem and .key) for a tenant's clients."""
         check_tenant(tenant)
         names = [f"subjectAltName=URI:{uri_prefix}{tenant}"] if _NAME.fullmatch(tenant) else []
         self._openssl(
@@ -62,11 +62,9 @@ class Authority:
     def _openssl(self, file: str, subject: str, *extensions: str, signed: bool = False) -> None:
         program = shutil.which("openssl")
         if program is None:
-            raise MissingPartError(
-                "certificates are made by the program `openssl`, which is not installed"
-            )
+            raise MissingPartError("certificates are created by the program `openssl`: install it")
         authority = ["-CA", "ca.pem", "-CAkey", "ca.key"] if signed else []
-        # What is there already stays if this fails.
+        # Written under other names first, so that existing files stay if `openssl` fails.
         made = {kind: self.folder / f".{file}.{kind}.new" for kind in ("key", "pem")}
         # -config: the machine's own configuration would add extensions.
         words = [
@@ -108,25 +106,34 @@ def _escape(text: str) -> str:
 def _configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     init = verbs.add_parser(
-        "init", help="make an authority, a server's certificate and tenants' for a try-out"
+        "init", help="create an authority and certificates for a server and tenants, to try out TLS"
     )
-    init.add_argument("folder", type=Path, metavar="FOLDER", help="where; made if it is not there")
+    init.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="where to write; created if missing"
+    )
     init.add_argument(
         "--host",
         action="append",
         metavar="NAME",
-        help="name or address by which clients reach the server; may be repeated, also later, for "
-        "a new certificate of the server (default: this machine's name, localhost, 127.0.0.1 and "
-        "::1)",
+        help="name or address by which clients reach the server; may be repeated, also in a later "
+        "run, for a new certificate of the server (default: this machine's name, localhost, "
+        "127.0.0.1 and ::1)",
     )
     init.add_argument(
         "--tenant",
         action="append",
         default=[],
         metavar="NAME",
-        help="make NAME.pem and NAME.key for its clients; may be repeated, also later",
+        help="create NAME.pem and NAME.key for the tenant's clients; may be repeated, also in a "
+        "later run",
     )
-    init.add_argument("--days", type=int, default=365, metavar="N", help="their life (default 365)")
+    init.add_argument(
+        "--days",
+        type=int,
+        default=365,
+        metavar="N",
+        help="how long certificates are valid (default 365)",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -136,7 +143,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise RgpuError(f"{folder} cannot be made: {error.strerror}") from None
+        raise RgpuError(f"{folder} cannot be created: {error.strerror}") from None
     authority = Authority(folder, arguments.days)
     renewed = bool(arguments.host) and (folder / "server.pem").exists()
     if not (folder / "ca.pem").exists():
@@ -154,12 +161,12 @@ def _run(arguments: argparse.Namespace) -> int:
 def _check(hosts: list[str], tenants: list[str], days: int) -> None:
     for host in hosts:
         if not _HOST.fullmatch(host):
-            raise UsageError(f"{host!r} is not the name of a host")
+            raise UsageError(f"{host!r} is not a host name or address")
     for tenant in tenants:
         if not _NAME.fullmatch(tenant) or tenant in ("ca", "server", ".", ".."):
             raise UsageError(f"{tenant!r} cannot be the name of a file; use letters and digits")
     if not 1 <= days <= _MAX_DAYS:
-        raise UsageError(f"certificates live 1 to {_MAX_DAYS} days here")
+        raise UsageError(f"--days must be 1 to {_MAX_DAYS}")
 
 
 def _explain(folder: Path, tenants: list[str]) -> None:
@@ -177,4 +184,4 @@ def _explain(folder: Path, tenants: list[str]) -> None:
         print(f"         export {names}   # tenant {tenant}")
 
 
-tls = Command("tls", "make certificates for a try-out of tls:", _configure, _run)
+tls = Command("tls", "create certificates to try out tls:", _configure, _run)

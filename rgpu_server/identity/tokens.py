@@ -1,4 +1,4 @@
-"""The tokens file: whose which token is.  It holds hashes, so that reading it opens nothing."""
+"""The tokens file: which token belongs to which tenant. It holds only hashes of the tokens."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _SECRET_BYTES = 32
 _ID = re.compile(r"[0-9a-f]{12}")
 _TOKEN = re.compile(r"rgpu_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# Compared where there is no such token, so that the answer takes as long.
+# Compared if there is no such token, so that the answer takes equally long.
 _NOBODY = bytes(32)
 _HEAD = """\
 # The tokens of this server: written by `rgpu token`, read again when it changes.
-# It holds hashes; a token that is lost is revoked and made anew.
+# It holds hashes; if a token is lost, revoke it and make a new one.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token as the file knows it.  made, expires: seconds since 1970; None: never.
+    """A row of the tokens file. made, expires: seconds since 1970; None: never.
 
-    digest: SHA-256 of the whole token, whose secret has 256 random bits: no salt is needed.
+    digest: SHA-256 of the whole token. Its secret has 256 random bits, so no salt is needed.
     """
 
     id: str
@@ -62,7 +62,7 @@ def default_tokens_file() -> Path:
 
 
 def make_token(tenant: str, now: float, expires: float | None = None) -> tuple[str, TokenRow]:
-    """Returns a new token, which is nowhere else, and its row; UsageError for a bad tenant."""
+    """Returns a new token and its row. The token is stored nowhere; UsageError: bad tenant name."""
     check_tenant(tenant)
     number = secrets.token_hex(6)
     token = f"rgpu_{number}_{secrets.token_urlsafe(_SECRET_BYTES)}"
@@ -70,7 +70,7 @@ def make_token(tenant: str, now: float, expires: float | None = None) -> tuple[s
 
 
 def check_tenant(tenant: str) -> None:
-    """UsageError if no tenant can be called that."""
+    """Raises UsageError if `tenant` cannot be a tenant's name."""
     size = len(tenant.encode(errors="replace"))
     if not 0 < size <= MAX_TENANT_BYTES or not tenant.isprintable() or tenant == "*":
         raise UsageError(
@@ -82,12 +82,12 @@ def read_tokens(path: Path) -> list[TokenRow]:
     """Returns the rows of a tokens file.
 
     Raises:
-        ConfigError: it cannot be read, others may write to it, or it is none.
+        ConfigError: the file cannot be read, others may write to it, or it is not a tokens file.
     """
     root = read_toml(path)
     with contextlib.suppress(OSError):
         if os.stat(path).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ConfigError(f"{path}: others may write to it: chmod 600 {path}")
+            raise ConfigError(f"{path}: other users may write to it; run chmod 600 {path}")
     rows = []
     for table in root.rows("token"):
         row = TokenRow(
@@ -110,7 +110,7 @@ def read_tokens(path: Path) -> list[TokenRow]:
 
 
 def write_tokens(path: Path, rows: Sequence[TokenRow]) -> None:
-    """Replaces the file at once, mode 0600; RgpuError if that cannot be done."""
+    """Replaces the file atomically with mode 0600; raises RgpuError if that fails."""
     text = _HEAD + "".join(_as_toml(row) for row in rows)
     try:
         replace_file(path, text.encode())
@@ -119,7 +119,7 @@ def write_tokens(path: Path, rows: Sequence[TokenRow]) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Writes a file so that it is there as a whole or not at all."""
+    """Replaces a file atomically: readers see the old content or all of the new one."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -136,8 +136,8 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 @contextlib.contextmanager
 def changing(path: Path) -> Iterator[list[TokenRow]]:
-    """The rows, to be changed in place; nobody else changes them meanwhile.  A file that is not
-    there is made, and so is its folder.
+    """Yields the rows, which the caller changes in place, and writes them back; a lock keeps other
+    writers out. Creates the file and its folder if they are missing.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def changing(path: Path) -> Iterator[list[TokenRow]]:
 
 
 class Tokens:
-    """The server's view of the file, as it is now.  What cannot be read lets nobody in."""
+    """The server's view of the tokens file. While the file is invalid, no token is valid."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -162,7 +162,7 @@ class Tokens:
         self._version = self._stamp()
 
     def row_of(self, token: str, now: float) -> TokenRow | None:
-        """Returns whose token it is; None: nobody's any more.  now: seconds since 1970."""
+        """Returns the row of a valid token, or None. now: seconds since 1970."""
         self._read_again()
         match = _TOKEN.fullmatch(token)
         row = self._rows.get(match[1]) if match is not None else None
@@ -180,9 +180,9 @@ class Tokens:
             self._rows = _by_id(read_tokens(self._path))
         except ConfigError as error:
             self._rows = {}
-            log.error("no token is valid until this is mended: %s", error)
+            log.error("no token is valid until this is corrected: %s", error)
         else:
-            log.info("%s is read again: %d tokens", self._path, len(self._rows))
+            log.info("%s was read again: %d tokens", self._path, len(self._rows))
 
     def _stamp(self) -> tuple[int, ...]:
         try:

@@ -1,3 +1,3 @@
-"""What the server says to clients: the front door, the opening of sessions, the control-plane
+"""What clients of the server talk to: the front door, the opening of sessions, the control-plane
 API.
 """

@@ -1,5 +1,5 @@
-"""The control-plane API: protobuf in, events to the node, protobuf out.  No decision is made
-here.
+"""The control-plane API: turns protobuf requests into events for the node, and answers into
+protobuf. It makes no decisions.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         return lease_pb2.ListLeasesResponse(leases=[lease_message(view) for view in views])
 
     async def _may_touch(self, lease_id: str, context: Context) -> None:
-        """Another tenant's lease is answered as one that is not there."""
+        """Answers for another tenant's lease as if there were no such lease."""
         lease = self._observer.conductor.node.leases.get(lease_id)
         if lease is not None and not known().identity.sees(lease.key.tenant):
             sentence = f"there is no lease {lease_id!r}; it may have expired: grant a new one"
@@ -249,7 +249,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the API shows."""
+    """What the API's services read from."""
 
     observer: Observer
     recorder: Recorder
@@ -264,7 +264,8 @@ async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", 1 << 20),
-            # Places are few: who begins no call, or none any more, makes room and connects again.
+            # Places for connections are few: a client that starts no call, or starts no more, is
+            # disconnected and can connect again.
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
         ],
@@ -300,9 +301,9 @@ async def _check_name(name: str, text: str, context: Context) -> None:
 
 
 async def _check_sight(tenant: str, context: Context) -> None:
-    """A tenant asks for nobody else's."""
+    """Refuses if the caller asks for another tenant that it may not see."""
     if tenant and not known().identity.sees(tenant):
-        sentence = f"what is of tenant {tenant!r} is shown to it and to operators"
+        sentence = f"only tenant {tenant!r} and operators may see what belongs to this tenant"
         await _abort(Refusal(Code.NOT_ALLOWED, sentence), context)
 
 

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as far as the connection itself says."""
+"""Who is at the other end of a connection, as far as the connection itself tells."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """transport: "unix", "tcp", or what a gateway says.  peer: an IP address, or "local" for this
-    machine.  uid: of a process that came over a Unix socket of the server's.  tenant: whom a
-    gateway vouches for, "" for nobody; authenticated: it vouches for the connection.
+    """transport: "unix", "tcp", or what a gateway names. peer: an IP address, or "local" for this
+    machine. uid: of a process that connected over the server's Unix socket. tenant: the tenant that
+    a gateway vouches for, or ""; authenticated: the gateway vouches for the connection.
     """
 
     transport: str
@@ -33,12 +33,12 @@ class Caller:
 
     @property
     def origin(self) -> str:
-        """Returns what counts as one where places are few: a user, or a network."""
+        """Returns the user or network that counts as one origin where places are limited."""
         return network_of(self.peer) if self.uid is None else f"user {self.uid}"
 
 
 def caller_of(connection: socket.socket, address: object) -> Caller:
-    """Returns who came over one of the server's own sockets; `address` is accept's."""
+    """Returns the caller on one of the server's own sockets; `address` is the result of accept."""
     if connection.family == socket.AF_UNIX:
         return Caller("unix", LOCAL, uid=peer_uid(connection))
     host = "unknown"
@@ -48,10 +48,10 @@ def caller_of(connection: socket.socket, address: object) -> Caller:
 
 
 def carried_by(preface: Preface) -> Caller:
-    """Returns for whom a gateway speaks."""
+    """Returns the caller that a gateway names in its PREFACE."""
     host = preface.peer.rpartition(":")[0].strip("[]") or preface.peer or "unknown"
-    # What comes over HTTP/2 from this machine may be a proxy's, for a client from anywhere, and of
-    # ucx: only the first words come from the peer's address.
+    # HTTP/2 connections from this machine may come from a proxy, whose client may be anywhere. For
+    # ucx: only the first message shows the peer's address. So neither counts as local.
     return Caller(
         preface.transport,
         host if preface.transport in ("grpc", "ucx") else _name(host),
@@ -61,7 +61,7 @@ def carried_by(preface: Preface) -> Caller:
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """Returns the user at the other end of a Unix socket, as it was at connect; -1: unknown."""
+    """Returns the uid of the peer when it connected to the Unix socket; -1: unknown."""
     try:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError:
@@ -70,12 +70,12 @@ def peer_uid(connection: socket.socket) -> int:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """True if the process at the other end of a Unix socket may do whatever this one may."""
+    """Returns True if the peer of a Unix socket may do whatever this process may."""
     return is_own_uid(peer_uid(connection))
 
 
 def is_own_uid(uid: int) -> bool:
-    """True for this process's user and root."""
+    """Returns True for this process's user and root."""
     return uid in (0, os.geteuid())
 
 

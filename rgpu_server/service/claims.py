@@ -1,4 +1,4 @@
-"""The connections of claims: each holds the lease of a run for as long as it is open."""
+"""The connections of claims. A claim holds the lease of a run for as long as it is open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.session")
 
 _REMIND_SECONDS = 25.0
-# A client whose machine is gone is noticed within about a minute.
+# Notices within about a minute that a client's machine is gone.
 _KEEP_ALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
@@ -37,7 +37,9 @@ _KEEP_ALIVE = (
 
 
 class ClaimDesk:
-    """Holds the connections.  `feed` hands events to the node, `turn_away` refuses and closes."""
+    """Holds the claims' connections. `feed` passes events to the node; `turn_away` refuses a client
+    and closes its connection.
+    """
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class ClaimDesk:
         self._reminders: dict[int, asyncio.TimerHandle] = {}
 
     def take(self, connection: socket.socket, request: ClaimRequested) -> None:
-        """Takes over a connection whose HELLO wishes a claim."""
+        """Takes over a connection whose HELLO claims a lease."""
         claim = request.claim
         self._connections[claim] = connection
         if connection.family != socket.AF_UNIX:
@@ -60,7 +62,7 @@ class ClaimDesk:
         self._feed(request)
 
     def granted(self, claim: int, lease: Lease, device: Device) -> None:
-        """Tells a claim which lease it has."""
+        """Tells the client which lease its claim got."""
         self._quiet(claim)
         claimed = Claimed(
             release=release(),
@@ -77,8 +79,8 @@ class ClaimDesk:
         self._say(claim, encode_claimed(claimed))
 
     def tell_place(self, action: do.TellPlace) -> None:
-        """Tells a claim where it is in line, and again every so often: a proxy between the two ends
-        the streams on which nothing is said.
+        """Tells a waiting client its place in line, and repeats that regularly, because a proxy may
+        close streams on which nothing is sent.
         """
         self._quiet(action.claim)
         place = Place(action.place, action.waiting, action.sentence)
@@ -93,14 +95,16 @@ class ClaimDesk:
             reminder.cancel()
 
     def refuse(self, claim: int, refusal: Refusal) -> None:
-        """Answers a claim with REFUSED and closes."""
+        """Answers a claim with REFUSED and closes its connection."""
         connection = self._drop(claim)
         if connection is not None:
             log.info("claim %d refused: %s", claim, refusal.sentence)
             self._turn_away(connection, refusal)
 
     def close(self) -> None:
-        """Drops all connections; what was claimed is adopted or ends with its sessions."""
+        """Closes all connections. A claimed lease is adopted by the next daemon, or ends with its
+        sessions.
+        """
         for claim in list(self._connections):
             connection = self._drop(claim)
             if connection is not None:
@@ -114,12 +118,12 @@ class ClaimDesk:
             sent = connection.send(frame, socket.MSG_DONTWAIT)
         except OSError:
             sent = 0
-        if sent != len(frame):  # it does not read, or is not there any more
+        if sent != len(frame):  # the client does not read, or has gone
             self._gone(claim)
         return claim in self._connections
 
     def _stirs(self, claim: int) -> None:
-        """A client that holds a lease has nothing to say: whatever comes is its end."""
+        """Handles a readable connection: a client with a claim sends nothing, so it has left."""
         connection = self._connections.get(claim)
         if connection is None:
             return
@@ -146,7 +150,7 @@ class ClaimDesk:
 
 
 def claim_doers(node: Node, desk: ClaimDesk) -> dict[type[Any], Callable[[Any], None]]:
-    """Returns one row per action type that is about a claim: what carries it out."""
+    """Returns, for each action about a claim, the function that carries it out."""
 
     def grant(action: do.GrantClaim) -> None:
         lease = node.leases.get(action.lease)
@@ -162,7 +166,7 @@ def claim_doers(node: Node, desk: ClaimDesk) -> dict[type[Any], Callable[[Any], 
 
 
 def claim_of(hello: Hello) -> tuple[bool, bool, float]:
-    """Returns whether a HELLO claims a lease, for its run alone, and how long it waits (s)."""
+    """Returns (whether a HELLO claims a lease, whether for its run alone, seconds it waits)."""
     said = {wish.key: wish.value for wish in hello.wishes}
     flags = said.get(WishKey.CLAIM, 0)
     wait = said.get(WishKey.WAIT, 0) / 1000

@@ -1,4 +1,4 @@
-"""Who makes room when all places are taken."""
+"""Chooses which connection is closed when all places are taken."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ T = TypeVar("T", bound="Hashable")
 
 
 class Crowds(Generic[T]):
-    """Guests by their origin.  Who makes room is found at once, however many there are: those who
-    mean harm have it looked for as often as they come.
+    """Guests, grouped by origin. Every operation takes constant time, because an attacker can cause
+    one with each connection.
     """
 
     def __init__(self) -> None:
         self._origins: dict[T, str] = {}
-        # The longest there first.
+        # Guests of an origin, the longest present first.
         self._crowds: dict[str, dict[T, None]] = {}
-        # Origins by the size of their crowds, and the largest size.
+        # Origins by the number of their guests, and the largest such number.
         self._sizes: dict[int, dict[str, None]] = {}
         self._largest = 0
 
     def come(self, guest: T, origin: str) -> None:
-        """A guest is there, or there again."""
+        """Adds a guest, or moves a present one to the end."""
         self.go(guest)
         self._origins[guest] = origin
         crowd = self._crowds.setdefault(origin, {})
@@ -33,7 +33,7 @@ class Crowds(Generic[T]):
         self._largest = max(self._largest, len(crowd))
 
     def go(self, guest: T) -> None:
-        """A guest leaves, if it is there."""
+        """Removes a guest if it is present."""
         origin = self._origins.pop(guest, None)
         if origin is None:
             return
@@ -46,15 +46,16 @@ class Crowds(Generic[T]):
             self._largest -= 1
 
     def of_largest(self, newcomer: str) -> T | None:
-        """Returns the longest there of the origin with the most guests, None: there is no guest.
+        """Returns the longest present guest of the origin with the most guests; None without
+        guests.
 
-        newcomer: the origin of whoever wants a place, who is one of its crowd.  So no origin keeps
-        others out, however fast it comes.
+        newcomer: the origin of the guest that wants a place. If that origin is among the largest,
+        one of its own guests goes. So no origin can keep others out, however fast it connects.
         """
         if not self._largest:
             return None
         own = self._crowds.get(newcomer, {})
-        # Of equal ones the first that became so large.
+        # Of equally large origins, the one that became so large first.
         first = next(iter(self._sizes[self._largest]))
         return next(iter(own if len(own) == self._largest else self._crowds[first]))
 
@@ -69,7 +70,7 @@ class Crowds(Generic[T]):
 
 
 def of_largest_crowd(guests: Iterable[tuple[T, str]], newcomer: str) -> T | None:
-    """As `Crowds.of_largest`; guests: each with its origin, the longest there first."""
+    """The same as `Crowds.of_largest`. guests: with their origins, the longest present first."""
     crowds: Crowds[T] = Crowds()
     for guest, origin in guests:
         crowds.come(guest, origin)

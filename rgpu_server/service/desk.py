@@ -1,4 +1,4 @@
-"""The desk at which sessions are opened: HELLO and ATTACH in, a worker or a refusal out."""
+"""Opens sessions: takes HELLO, ATTACH and RESUME, and gives each client a worker or a refusal."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rgpu.session")
 
-# Refused clients that are waited for until they have read why; more are closed at once.
+# So many refused clients are given time to read why; beyond it connections close at once.
 MAX_LEAVING = 64
-# What the client may have done about it is nothing: the server's fault, not the lease's.
 _ENDED = "the session has ended, or its secret is wrong; start the program again"
+# Refusals that are the server's fault, not the lease's: the client can do nothing about them.
 _SERVER_FAULTS = (Code.NO_WORKER,)
 
 
 @dataclass(slots=True)
 class Visitor:
-    """A client that said HELLO, until its session is over.
+    """A client that sent HELLO, until its session is over.
 
-    connection: its command lane, here only until the worker has taken it over.  shares_memory: its
-    commands go through a ring in memory that client and worker share; a wish until it is open.
+    connection: its command lane; None once the worker has taken it over.
+    shares_memory: the client and its worker share memory for commands; a wish until it is open.
     """
 
     session: int
@@ -71,14 +71,14 @@ class Visitor:
 
     @property
     def transport(self) -> str:
-        """What its commands go over: that of the connection, or shared memory beside it."""
+        """The transport of its commands: that of the connection, or shared memory beside it."""
         return "shm" if self.shares_memory else self.caller.transport
 
 
 class Desk:
-    """Holds the visitors.  `gate` knows who may come in, `feed` hands events to the node,
-    `pass_control` a lane to a worker and `pass_resume` a new connection for one, with the RESUME
-    that came on it.
+    """Holds the visitors. `gate` decides who is admitted. `feed` passes events to the node,
+    `pass_control` a control lane to a worker, `pass_resume` a new connection with its RESUME to a
+    worker.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Desk:
         self._visitors: dict[int, Visitor] = {}
         self._leaving = 0
         self.claims = ClaimDesk(feed, self._refuse_claim)
-        # Connections that wanted to go on with a session that is not there, or not theirs.
+        # Connections refused because their RESUME names an unknown session or has a wrong secret.
         self.resumes_refused = 0
 
     def adopt(
@@ -114,17 +114,15 @@ class Desk:
         self._numbers = itertools.count(max(session + 1, next(self._numbers)))
 
     def get(self, session: int) -> Visitor | None:
-        """Returns who opened a session, or None."""
+        """Returns the visitor of a session, or None."""
         return self._visitors.get(session)
 
     def hello(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
-        """Takes over a connection that said HELLO; everything else follows from the node's
-        answer.
-        """
+        """Takes over a connection that sent HELLO: refuses it, or asks the node for a session."""
         try:
             hello = decode_hello(head)
         except WireError as error:
-            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the greeting makes no sense: {error}")
+            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the HELLO does not decode: {error}")
             return
         if hello.major != WIRE_MAJOR:
             self.turn_away(connection, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, _version_sentence(hello))
@@ -139,7 +137,7 @@ class Desk:
             return
         tenant, proved = found
         if hello.token:
-            # The worker, where the tenant's code runs, has no use for it.
+            # The worker runs the tenant's code and does not need the token.
             hello = replace(hello, token="")
             head = put_hello(hello)
         try:
@@ -153,12 +151,12 @@ class Desk:
         self._take(visitor, connection, wish, proved)
 
     def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish, proved: bool) -> None:
-        """Asks the node for a session or, where the HELLO claims one, for a lease.
+        """Asks the node for a session or, if the HELLO claims one, for a lease.
 
-        proved: the tenant is not only what the client says.
+        proved: a credential proves the tenant.
         """
         session, hello, tenant, peer = visitor.session, visitor.hello, visitor.tenant, visitor.peer
-        # A container is told by where it connects from as well as by what it says.
+        # The client chooses its container name, so the address it connects from is part of the key.
         container = f"{peer}/{hello.container}" if hello.container else peer
         key, origin = hello.lease_key, visitor.caller.origin
         claims, own, wait = claim_of(hello)
@@ -172,13 +170,13 @@ class Desk:
             self._watch(visitor)
 
     def attach(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
-        """Takes over a connection that said ATTACH: a session's control lane, if the secret is
+        """Takes over a connection that sent ATTACH: a session's control lane, if the secret is
         right.
         """
         try:
             attach = decode_attach(head)
         except WireError as error:
-            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the ATTACH makes no sense: {error}")
+            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the ATTACH does not decode: {error}")
             return
         visitor = self._visitors.get(attach.session)
         expected = visitor.secret if visitor is not None else bytes(SECRET_BYTES)
@@ -199,13 +197,13 @@ class Desk:
             )
 
     def resume(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
-        """Takes over a connection that said RESUME: a new one for a lane of a session that lives,
-        if the secret is right.  Its worker answers.
+        """Takes over a connection that sent RESUME: a new one for a lane of a living session, if
+        the secret is right. The session's worker answers.
         """
         try:
             resume = decode_resume(head)
         except WireError as error:
-            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the RESUME makes no sense: {error}")
+            self.turn_away(connection, CUDA_ERROR_UNKNOWN, f"the RESUME does not decode: {error}")
             return
         visitor = self._visitors.get(resume.session)
         expected = visitor.secret if visitor is not None else bytes(SECRET_BYTES)
@@ -227,16 +225,16 @@ class Desk:
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, _ENDED)
 
     def hand_over(self, visitor: Visitor) -> None:
-        """The worker answers from now on; our copy is kept until `opened` in case it dies
-        before.
+        """Notes that the worker answers the client from now on. Our copy of the connection is kept
+        until `opened`, in case the worker dies before.
         """
         self._unwatch(visitor)
         visitor.handed_over = True
 
     def opened(self, session: int, shares_memory: bool | None = None) -> None:
-        """The worker has welcomed or refused its client: our copy of the connection is closed.
+        """Closes our copy of the connection: the worker has welcomed or refused its client.
 
-        shares_memory: what came of a wish to share memory; None: nothing is said of that.
+        shares_memory: whether client and worker share memory; None: the worker did not say.
         """
         visitor = self._visitors.get(session)
         if visitor is not None and shares_memory is not None:
@@ -257,12 +255,12 @@ class Desk:
             self.turn_away(visitor.connection, cuda_result(refusal.code), refusal.sentence)
 
     def forget(self, session: int) -> Visitor | None:
-        """The session is over; returns who it was."""
+        """Forgets a session that is over and returns its visitor."""
         self.opened(session)
         return self._visitors.pop(session, None)
 
     def close(self) -> None:
-        """Drops our copies of all connections; sessions with a worker go on."""
+        """Closes our copies of all connections; sessions with a worker go on."""
         for session in list(self._visitors):
             self.forget(session)
         self.claims.close()
@@ -287,7 +285,7 @@ class Desk:
             connection.close()
 
     def turn_away(self, connection: socket.socket, status: int, sentence: str) -> None:
-        """Answers REFUSED and closes; a flood of strangers gets less time to read it."""
+        """Answers REFUSED and closes. With many such clients at once, each has less time for it."""
         patient = self._leaving < MAX_LEAVING
         self._spawn(self._say_and_close(connection, encode_refused(status, sentence), patient))
 
@@ -299,7 +297,7 @@ class Desk:
             self._leaving -= 1
 
     def _watch(self, visitor: Visitor) -> None:
-        """While nobody reads the connection: notices when its client goes."""
+        """Notices when the client goes, while nothing else reads its connection."""
         assert visitor.connection is not None
         visitor.watched = True
         loop = asyncio.get_running_loop()
@@ -326,12 +324,12 @@ class Desk:
 
 
 def cuda_result(code: Code) -> int:
-    """Returns the CUresult that a refusal has on the wire."""
+    """Returns the CUresult that is sent for a refusal."""
     return CUDA_ERROR_UNKNOWN if code in _SERVER_FAULTS else CUDA_ERROR_DEVICE_UNAVAILABLE
 
 
 def _wish(hello: Hello) -> Wish:
-    """ValueError with a sentence: a wish has a value that is none."""
+    """Returns the HELLO's wish; raises ValueError with a sentence for an invalid value."""
     said = {wish.key: wish.value for wish in hello.wishes}
     memory_ppm = said.get(WishKey.MEMORY_PPM, 0)
     if memory_ppm > PPM:

@@ -1,4 +1,4 @@
-"""One port for everything: the first bytes say whether it is the control-plane API or a session."""
+"""Accepts all connections. The first bytes show whether it is an API call or a session."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIRST_WORDS = (Handshake.HELLO, Handshake.ATTACH, Handshake.RESUME, Handshake.P
 
 @dataclass(slots=True)
 class DoorCounters:
-    """For the metrics: what came and what was turned away."""
+    """Counts of connections, for the metrics: accepted, refused, dropped and late ones."""
 
     connections: int = 0
     refused: int = 0
@@ -55,7 +55,7 @@ class DoorCounters:
 
 @dataclass(slots=True)
 class _Guest:
-    """Somebody who has not said what it wants.  origin: "" as long as no gateway has said it."""
+    """A connection that has not sent its first frame. origin: "" until a gateway has named it."""
 
     task: asyncio.Task[None]
     origin: str
@@ -63,14 +63,14 @@ class _Guest:
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """The first frame of a session's lane."""
+    """The first frame of a connection that is not the API's."""
 
     opcode: Handshake
     head: bytes = field(repr=False)
 
 
 class FrontDoor:
-    """Accepts connections on all endpoints and sorts them."""
+    """Accepts connections on all endpoints and passes each to the part that serves it."""
 
     def __init__(self, desk: Desk, probes: Probes, api_path: str, limits: Limits) -> None:
         self._desk = desk
@@ -81,14 +81,14 @@ class FrontDoor:
         self._paths: list[tuple[str, int]] = []
         self._acceptors: list[asyncio.Task[None]] = []
         self._guests: set[asyncio.Task[None]] = set()
-        # The longest there first.
+        # The longest present first.
         self._greeting: dict[int, _Guest] = {}
         self.callers = Places(limits.control_connections)
         self.counters = DoorCounters()
 
     def listen(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-        """Binds all endpoints and returns them with their real ports; ServerError names the one
-        that fails.
+        """Binds all endpoints and returns them with their real ports. Raises ServerError naming the
+        endpoint that fails.
         """
         return [self._bind(endpoint) for endpoint in endpoints]
 
@@ -100,11 +100,11 @@ class FrontDoor:
         return UnixEndpoint(path)
 
     def start(self) -> None:
-        """Begins to accept."""
+        """Starts to accept connections."""
         self._acceptors = [asyncio.ensure_future(self._accept(s)) for s in self._listeners]
 
     async def stop(self) -> None:
-        """Stops accepting and drops who has not been sorted yet; sessions are not touched."""
+        """Stops accepting and drops connections that wait for their first frame; sessions go on."""
         tasks = [*self._acceptors, *self._guests]
         for task in tasks:
             task.cancel()
@@ -140,21 +140,23 @@ class FrontDoor:
         while True:
             for _ in range(_ACCEPTS_PER_TURN):
                 await self._accept_one(listener)
-            # Accepting does not wait as long as somebody comes: those who came before would.
+            # sock_accept does not yield while connections are waiting, so give earlier ones a turn.
             await asyncio.sleep(0)
 
     async def _accept_one(self, listener: socket.socket) -> None:
         try:
             connection, address = await asyncio.get_running_loop().sock_accept(listener)
         except OSError as error:
-            # Out of descriptors, or the peer has gone already: the door stays open.
+            # No descriptors are left, or the peer has gone: go on accepting.
             log.warning("accept: %s", error)
             await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
             return
         self._take(connection, caller_of(connection, address))
 
     def enter_inside(self, connection: socket.socket) -> None:
-        """Takes a client that a gateway brings: the first frame says for whom it speaks."""
+        """Takes a client from a gateway; the first frame (PREFACE) says for whom the gateway
+        speaks.
+        """
         self._take(connection, None)
 
     def _take(self, connection: socket.socket, caller: Caller | None) -> None:
@@ -168,7 +170,9 @@ class FrontDoor:
         task.add_done_callback(self._guests.discard)
 
     def _make_room_for(self, origin: str) -> None:
-        """A client says its first word at once: who has said nothing for longest has to go."""
+        """Drops a connection if there are too many: a client sends its first frame at once, so the
+        one that has been silent longest goes.
+        """
         if len(self._greeting) < self._limits.handshakes:
             return
         there = ((number, guest.origin) for number, guest in self._greeting.items())
@@ -185,7 +189,7 @@ class FrontDoor:
             known, first = await asyncio.wait_for(
                 self._meet(number, connection, caller), self._limits.handshake_seconds
             )
-        except asyncio.TimeoutError:  # before OSError: from Python 3.11 on it is one
+        except asyncio.TimeoutError:  # first: from Python 3.11 on a TimeoutError is an OSError
             self.counters.late += 1
             connection.close()
             return
@@ -201,7 +205,7 @@ class FrontDoor:
         finally:
             self._greeting.pop(number, None)
         self.counters.by_transport[known.transport] += 1
-        # From here on the connection belongs to somebody else.
+        # From here on another part owns the connection.
         if first is None:
             await self._serve_api(connection, known)
         elif first.opcode is Handshake.HELLO:
@@ -216,7 +220,7 @@ class FrontDoor:
     async def _meet(
         self, number: int, connection: socket.socket, caller: Caller | None
     ) -> tuple[Caller, _First | None]:
-        """Reads who it is, where a gateway says it (None), and the first frame; errors as
+        """Returns the caller (read from the PREFACE if None) and the first frame. Raises like
         `_first`.
         """
         if caller is None:
@@ -231,7 +235,7 @@ class FrontDoor:
         self._desk.turn_away(connection, CUDA_ERROR_UNKNOWN, sentence)
 
     async def _serve_api(self, connection: socket.socket, caller: Caller) -> None:
-        # The end of the tunnel has a name that nobody guesses: by it the API knows the caller.
+        # The tunnel's end has an unguessable name, by which the API finds the caller.
         name = f"rgpu-{secrets.token_hex(16)}"
         address = f"unix-abstract:{name}"
         task = asyncio.current_task()
@@ -261,28 +265,28 @@ class FrontDoor:
         guest.cancel()
 
     def _check_known(self, address: str, guest: asyncio.Task[None]) -> None:
-        """A client of the API makes a call at once, and one that may make it."""
+        """Drops an API connection on which no call was admitted in time."""
         if not self.callers.knows(address):
             self.counters.late += 1
             guest.cancel()
 
 
 async def _preface(connection: socket.socket) -> Caller:
-    """Reads for whom a gateway speaks; errors as `_first`."""
+    """Reads the PREFACE of a gateway; raises like `_first`."""
     header = parse_header(await receive_exactly(connection, HEADER_BYTES))
     if (header.kind, header.opcode) != (Kind.HANDSHAKE, Handshake.PREFACE):
-        raise WireError("a gateway begins with PREFACE")
+        raise WireError("a gateway must begin with PREFACE")
     if header.bulk_bytes or header.payload_bytes > _PREFACE_BYTES:
-        raise WireError("a PREFACE is not that long")
+        raise WireError("the PREFACE is too long")
     return carried_by(decode_preface(await receive_exactly(connection, header.payload_bytes)))
 
 
 async def _first(connection: socket.socket) -> _First | None:
-    """Reads the first frame; None: it is the API's.
+    """Reads the first frame; None: the connection is for the API.
 
     Raises:
-        WireError: it is nothing that a client begins with.
-        EOFError, OSError: the client went away.
+        WireError: the bytes are not a frame that a client may begin with.
+        EOFError, OSError: the client closed the connection.
     """
     first = await receive_exactly(connection, len(_HTTP2))
     if first == _HTTP2:
@@ -290,15 +294,15 @@ async def _first(connection: socket.socket) -> _First | None:
     rest = await receive_exactly(connection, HEADER_BYTES - len(first))
     header = parse_header(first + rest)
     if header.kind is not Kind.HANDSHAKE or header.bulk_bytes:
-        raise WireError("the first frame is no handshake")
+        raise WireError("the first frame is not a handshake")
     if header.opcode not in _FIRST_WORDS:
-        raise WireError(f"a client does not begin with handshake message {header.opcode}")
+        raise WireError(f"a client must not begin with handshake message {header.opcode}")
     head = await receive_exactly(connection, header.payload_bytes)
     return _First(Handshake(header.opcode), head)
 
 
 def bind_tcp(endpoint: TcpEndpoint) -> socket.socket:
-    """Returns a bound socket that does not listen yet; OSError."""
+    """Returns a socket that is bound but does not listen yet; raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -1,4 +1,4 @@
-"""What the node holds as messages of the control-plane API, and wishes as they come from it."""
+"""Converts the node's state into messages of the control-plane API, and requests into wishes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _WORDS = {number: policy for policy, number in _POLICIES.items()}
 
 
 def wish_of(request: lease_pb2.GrantLeaseRequest) -> Wish:
-    """Returns what a grant asks for; a policy of a later release is the server's default."""
+    """Returns the wish in a grant request; an unknown policy becomes the server's default."""
     quota = request.quota
     return Wish(
         request.device if request.HasField("device") else None,
@@ -58,7 +58,7 @@ def wish_of(request: lease_pb2.GrantLeaseRequest) -> Wish:
 
 
 def change_of(request: lease_pb2.ResizeLeaseRequest) -> Change:
-    """Returns the sizes that a resize names."""
+    """Returns the changes that a resize request names."""
 
     def named(field: str) -> int | None:
         return getattr(request, field) if request.HasField(field) else None  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def change_of(request: lease_pb2.ResizeLeaseRequest) -> Change:
 
 
 def node_message(node: Node, now: float) -> node_pb2.Node:
-    """Returns the server as a whole."""
+    """Returns the server's state as a message."""
     left = None
     if node.standing.drain is not None and node.standing.drain.ends_at is not None:
         left = max(node.standing.drain.ends_at - now, 0.0)
@@ -88,7 +88,7 @@ def node_message(node: Node, now: float) -> node_pb2.Node:
 
 
 def tenant_messages(node: Node) -> list[node_pb2.TenantQuota]:
-    """Returns a row for each tenant that has a quota or a lease, and each model."""
+    """Returns a row for each model and each tenant that has a quota or a lease."""
     quotas, holdings = node.leases.quotas, node.leases.holdings()
     named = {name for name in node.tenants if name != EVERYBODY}
     rows = []
@@ -113,7 +113,7 @@ def tenant_messages(node: Node) -> list[node_pb2.TenantQuota]:
 
 
 def amount_message(amount: Amount) -> node_pb2.Amount:
-    """Returns a share and a size."""
+    """Returns the amount as a message."""
     return node_pb2.Amount(share_ppm=amount.share_ppm, memory_bytes=amount.memory_bytes)
 
 
@@ -223,7 +223,7 @@ def lease_usage_message(view: LeaseView) -> session_pb2.LeaseUsage:
 
 
 def usage_message(counters: Counters) -> session_pb2.Usage:
-    """Returns the view as a message."""
+    """Returns the counters as a message."""
     return session_pb2.Usage(
         memory_used_bytes=counters.used_bytes,
         memory_peak_bytes=counters.peak_bytes,

@@ -1,4 +1,4 @@
-"""The part of the control-plane API that shows what leases do."""
+"""The part of the control-plane API that shows what leases do over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SINCE_SECONDS = 600.0
 MAX_SINCE_SECONDS = 366 * 86400.0
-# An answer has at most this many values, to stay within one message.
+# The most values in one answer, so that it fits one message.
 _MAX_VALUES = 60_000
 
 
@@ -29,7 +29,7 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
     def __init__(self, observer: Observer, recorder: Recorder) -> None:
         self._observer = observer
         self._recorder = recorder
-        # One reading of the record at a time, also when those who asked do not wait for it.
+        # Reads the record for one request at a time, even if earlier callers have gone.
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "record")
 
@@ -69,7 +69,7 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
 
         most = max(_MAX_VALUES // span.steps, 1)
         async with self._one:
-            # Elsewhere, for it may take a while; what it reads does not change.
+            # In a thread, because it may take a while; the copies do not change meanwhile.
             ring = self._recorder.ring
             seconds, names = tuple(ring.seconds), dict(ring.series)
             work = partial(lines_of, seconds, names, span, sees=sees, by_lease=by_lease, most=most)

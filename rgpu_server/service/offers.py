@@ -1,4 +1,4 @@
-"""What a server says of the ways to it: endpoints, who it is, network devices."""
+"""What a server tells clients about its network: endpoints, identity, network devices."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 UNSPECIFIED = ("0.0.0.0", "::", "*")
 _LOCAL_SCHEMES = ("unix", "shm")
-# Of a server that listens everywhere, beside the address that the client used.
+# How many addresses are named, besides the client's own choice, if the server listens on all.
 _MAX_ADDRESSES = 8
 
 
 def offered(bound: Iterable[Endpoint], gateways: Sequence[str] = ()) -> tuple[str, ...]:
-    """Returns the URIs by which a server can be reached that listens on `bound`.
+    """Returns the URIs by which clients can reach a server that listens on `bound`.
 
-    gateways: URIs of transports that another process serves.
+    gateways: URIs of transports that a gateway process serves.
     """
     known = schemes()
     found: list[str] = []
@@ -67,7 +67,7 @@ def _spread(host: str, port: int) -> list[str]:
 
 
 class NetworkService(network_pb2_grpc.NetworkServiceServicer):
-    """endpoints: as `offered` returns them."""
+    """endpoints: the result of `offered`."""
 
     def __init__(self, identity: HostIdentity, endpoints: Sequence[str]) -> None:
         self._identity = identity

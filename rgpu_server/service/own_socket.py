@@ -1,8 +1,8 @@
-"""The Unix socket that every server opens, so that programs of its machine get shared memory
-without being told where it is: a server says it to whoever asks at its port.
+"""The Unix socket that every server opens by itself. The server names it to clients at its port, so
+that programs on its machine get shared memory without configuration.
 
-Everybody on the machine may connect, as everybody may connect to 127.0.0.1; here the kernel says
-who it is.
+Every user of the machine may connect, as to 127.0.0.1; but on a Unix socket the kernel tells the
+user.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _BACKLOG = 512
 
 
 def own_socket_path(port: int) -> Path:
-    """Returns where the socket of this user's server with that port lies.  Nobody else can put
-    anything there, or, in /tmp, replace what lies there.
+    """Returns the path of the socket for this user's server on that port. No other user can create
+    or replace a file at that path (in /tmp: replace, because of the sticky bit).
     """
     if os.geteuid() == 0 and os.access("/run", os.W_OK):
         return Path(f"/run/rgpu-{port}.sock")
@@ -41,11 +41,11 @@ def own_socket_path(port: int) -> Path:
 
 
 def open_own_socket(path: Path, lock: Path) -> socket.socket | None:
-    """Returns a socket that listens at `path`; None, with a line in the log, if that cannot be:
-    the server goes on without it.  A living server keeps its socket.
+    """Returns a socket that listens at `path`; None, with a line in the log, if it cannot be
+    opened: the server then goes on without it. The socket of a living server is not taken.
 
-    lock: a folder of this user's.  Servers that start at the same time come one after the other,
-    since one that has bound its socket and does not listen yet looks like a dead one.
+    lock: a folder of this user's. Servers that start at the same time take turns, since a socket
+    that is bound but does not listen yet looks like a dead server's.
     """
     try:
         with _alone(lock):
@@ -60,8 +60,8 @@ def open_own_socket(path: Path, lock: Path) -> socket.socket | None:
                 raise
     except OSError as error:
         log.warning(
-            "programs of this machine get no shared memory unasked: %s cannot be opened (%s); "
-            "--listen unix:/PATH names another place, --no-socket does without",
+            "programs on this machine get no shared memory by default: %s cannot be opened (%s); "
+            "name another path with --listen unix:/PATH, or say --no-socket",
             path,
             error.strerror or error,
         )
@@ -70,7 +70,7 @@ def open_own_socket(path: Path, lock: Path) -> socket.socket | None:
 
 
 def _sweep(path: Path) -> None:
-    """Removes the sockets that servers of this user left which were killed."""
+    """Removes the sockets that this user's killed servers left."""
     before_port = path.stem.rpartition("-")[0]
     for left in path.parent.glob(f"{before_port}-*.sock"):
         with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def _sweep(path: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Holds the lock of `folder`; BlockingIOError if another server holds it for too long."""
+    """Holds the lock of `folder`; raises BlockingIOError if another server holds it too long."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for _ in range(_TRIES):
@@ -90,7 +90,7 @@ def _alone(folder: Path) -> Iterator[None]:
                 break
             time.sleep(_TRY_SECONDS)
         else:
-            raise BlockingIOError(0, "another server is starting and does not come to an end")
+            raise BlockingIOError(0, "another server has been starting for too long")
         yield
     finally:
         os.close(descriptor)

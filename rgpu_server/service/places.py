@@ -1,4 +1,4 @@
-"""The API's connections: who is at the other end of each, and who makes room for whom."""
+"""The API's connections: who is at the other end of each, and which one goes for a new one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from rgpu_server.service.callers import Caller
 
-# Beyond the limit, for the server's own user: whoever else has taken all places can be revoked.
+# Places beyond the limit for the server's own user, so that it can always revoke leases.
 _OWN_PLACES = 8
 
 
 @dataclass(slots=True)
 class _Guest:
-    """leave: ends the connection.  known: whose call of it has been let in, "": nobody's yet."""
+    """A connection. leave: closes it. known: whose call on it was admitted, or ""."""
 
     caller: Caller
     leave: Callable[[], object]
@@ -28,18 +28,19 @@ class _Guest:
 
 
 class Places:
-    """Places for `count` connections, under the address from which the API sees each come."""
+    """Places for `count` API connections, keyed by the address that the API sees."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        # The longest there first.
+        # The longest present first.
         self._guests: dict[str, _Guest] = {}
 
     def take(self, address: str, caller: Caller, leave: Callable[[], object]) -> bool:
-        """False: nobody makes room.
+        """Gives a connection a place; returns False if there is none.
 
-        Somebody does who is not known, since who has business here says so at once: of the origin
-        that has the most of those.  Or else somebody who has more than half of all places.
+        If all places are taken, a connection without an admitted call is closed: one of the origin
+        that has the most of those. Legitimate clients make a call at once. If all have made one, a
+        connection of a tenant that holds more than half of all places is closed.
         """
         own = caller.uid is not None and is_own_uid(caller.uid)
         if len(self._guests) >= self._count + _OWN_PLACES * own:
@@ -61,21 +62,21 @@ class Places:
         return next(address for address, guest in self._guests.items() if guest.known == who)
 
     def free(self, address: str) -> None:
-        """Its connection has ended; it may have made room already."""
+        """Frees the place of a connection that has ended; it may have been freed already."""
         self._guests.pop(address, None)
 
     def caller(self, address: str) -> Caller | None:
-        """Returns who is behind a connection, None: there is none of this address."""
+        """Returns the caller behind a connection, or None."""
         guest = self._guests.get(address)
         return None if guest is None else guest.caller
 
     def admitted(self, address: str, tenant: str | None) -> None:
-        """A call was let in, of this tenant or of one that has no name: its connection stays."""
+        """Notes that a call of this tenant (None: unnamed) was admitted; the connection stays."""
         guest = self._guests.get(address)
         if guest is not None:
             guest.known = f"tenant {tenant}" if tenant is not None else guest.caller.origin
 
     def knows(self, address: str) -> bool:
-        """True if a call of this connection has been let in."""
+        """Returns True if a call of this connection has been admitted."""
         guest = self._guests.get(address)
         return guest is not None and guest.known != ""

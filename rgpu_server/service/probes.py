@@ -1,5 +1,5 @@
-"""Hands probes to the responder, a process of its own, so that neither the daemon nor a session
-waits for a measurement.
+"""Passes probes to the responder. It is a process of its own, so that neither the daemon nor a
+session waits for a measurement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rgpu.probe")
 
-# A responder that nobody has asked for so long is let go; the next probe starts another.
+# A responder without probes for this long is ended; the next probe starts another.
 IDLE_SECONDS = 60.0
 MAX_HEAD_BYTES = 64
 _LOG_BYTES = 16 << 10
@@ -37,20 +37,18 @@ _MOST_WAITING = 64
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A responder process; it ends by itself when its control socket is closed and its last probe
-    is over.
-    """
+    """A responder process. It ends when its control socket is closed and its last probe is over."""
 
     process: subprocess.Popen[bytes]
     pidfd: int
     control: socket.socket
     log: LogPipe
-    # What it is given as soon as its isolation is known to be enough; None: it is given at once.
+    # Probes that wait until the responder's isolation is judged; None: it has been judged.
     waiting: list[tuple[bytes, socket.socket]] | None = field(default_factory=list)
 
 
 class Probes:
-    """endpoints: what probes are told of the server; set before the first one comes."""
+    """endpoints: what clients of probes are told about the server; set before the first probe."""
 
     def __init__(self, identity: HostIdentity, options: ProbeOptions, isolation: Isolation) -> None:
         self.identity = identity
@@ -63,8 +61,8 @@ class Probes:
         self._idle: asyncio.TimerHandle | None = None
 
     def take(self, connection: socket.socket, head: bytes, peer: str) -> str:
-        """Passes a connection on, with the head of its PROBE, and closes ours; or returns why
-        not, and the connection is the caller's to close.
+        """Passes a connection on with the head of its PROBE, and closes our copy. Otherwise returns
+        a sentence why not; the caller then closes the connection.
         """
         if not self._options.answer:
             return (
@@ -72,7 +70,7 @@ class Probes:
                 "its operator named"
             )
         if len(head) > MAX_HEAD_BYTES:
-            return "a PROBE is not that long"
+            return "the PROBE is too long"
         try:
             running = self._current = self._current or self._start()
         except (OSError, RgpuError) as error:
@@ -103,7 +101,7 @@ class Probes:
         return True
 
     def _heard(self, running: _Running) -> None:
-        """The responder has said how it is isolated, its only word."""
+        """Handles the responder's only message: how it is isolated."""
         loop = asyncio.get_running_loop()
         try:
             report = read_report(running.control.recv(_REPORT_BYTES))
@@ -112,7 +110,7 @@ class Probes:
         except OSError:
             report = None
         loop.remove_reader(running.control.fileno())
-        why = "it says nothing" if report is None else self._check(report)
+        why = "it sent no report" if report is None else self._check(report)
         if why:
             log.error("the probe responder is not used: %s", why)
             running.process.kill()
@@ -126,11 +124,11 @@ class Probes:
         return self._isolation.check(Process.RESPONDER, report)
 
     def close(self) -> None:
-        """The daemon ends: lets responders end, and waits for none of them."""
+        """Called when the daemon ends: lets responders end by themselves."""
         self._let_go()
         for running in list(self._all):
             self._forget(running)
-            running.process.returncode = 0  # init inherits it; it is not ours to wait for
+            running.process.returncode = 0  # init inherits the process and waits for it
 
     def _let_go(self) -> None:
         if self._idle is not None:
@@ -141,7 +139,9 @@ class Probes:
             self._current = None
 
     def _stop_talking(self, running: _Running) -> None:
-        """It ends with its last probe; those that it was not given yet end now."""
+        """Closes the control socket: the responder ends after its last probe; waiting probes end
+        now.
+        """
         if running.control.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(running.control.fileno())
             running.control.close()
@@ -187,14 +187,14 @@ class Probes:
 
 
 def read_report(message: bytes) -> str | None:
-    """Returns what a responder says is missing; None if that is not what it says."""
+    """Returns the missing isolation that a responder reports; None if the message is invalid."""
     word, tab, report = message.decode(errors="replace").partition("\t")
     return report if word == "isolation" and tab else None
 
 
 def responder_report() -> str:
-    """Starts a responder, and returns what isolation it did not get; "" too if it does not start,
-    which the log says when it is needed.
+    """Starts a responder and returns the isolation that it lacks. Returns "" also if it does not
+    start; the log says why when a probe needs it.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:

@@ -1,4 +1,4 @@
-"""Non-blocking sockets on the event loop: exact reads, polite refusals, tunnels."""
+"""Non-blocking sockets on the event loop: exact reads, refusals that arrive, tunnels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TUNNEL_BYTES = 64 << 10
 
 
 async def receive_exactly(connection: socket.socket, count: int) -> bytes:
-    """Returns `count` bytes; EOFError if the peer closes before."""
+    """Returns `count` bytes; raises EOFError if the peer closes earlier."""
     loop = asyncio.get_running_loop()
     data = bytearray()
     while len(data) < count:
@@ -24,10 +24,11 @@ async def receive_exactly(connection: socket.socket, count: int) -> bytes:
 
 
 async def say_and_close(connection: socket.socket, frame: bytes, patient: bool = True) -> None:
-    """Sends the last frame and closes in such a way that the peer can still read it.
+    """Sends a last frame and closes so that the peer can still read the frame.
 
-    A close with unread bytes would reset the connection, and the frame could be lost with it.
-    Without patience the frame goes if there is room for it and nothing is waited for.
+    Closing a socket with unread bytes would reset the connection, and the frame could be lost. So
+    this reads and drops what the peer sends, for a bounded time. With patient=False the frame is
+    sent if there is room, and nothing is waited for.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -54,7 +55,7 @@ async def _drain(connection: socket.socket) -> None:
 
 
 async def tunnel(client: socket.socket, inner: socket.socket, first: bytes) -> None:
-    """Carries bytes both ways until an end has closed, beginning with `first` inwards."""
+    """Carries bytes both ways until one end closes. `first` goes to `inner` before the rest."""
     loop = asyncio.get_running_loop()
     try:
         await loop.sock_sendall(inner, first)
@@ -63,7 +64,8 @@ async def tunnel(client: socket.socket, inner: socket.socket, first: bytes) -> N
             asyncio.ensure_future(_carry(inner, client)),
         ]
         try:
-            # HTTP/2 is over when either end is; the other gets time to say its last words.
+            # HTTP/2 is over when either end closes; the other direction gets time for its last
+            # bytes.
             _, left = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             if left:
                 await asyncio.wait(left, timeout=_LINGER_SECONDS)
@@ -83,7 +85,8 @@ async def _carry(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := await loop.sock_recv(source, _TUNNEL_BYTES):
             await loop.sock_sendall(target, data)
-            # Neither of them waits as long as there are bytes and room: the others would.
+            # The calls above do not yield while there are bytes and room, so give other tasks a
+            # turn.
             await asyncio.sleep(0)
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)

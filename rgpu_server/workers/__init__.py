@@ -1,1 +1,1 @@
-"""Worker processes: started warm, given one session each, watched until they end."""
+"""Worker processes: started in advance, given one session each, watched until they end."""

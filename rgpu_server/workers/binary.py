@@ -1,4 +1,4 @@
-"""Where the worker and the libraries that it drives are found."""
+"""Finds the worker and gateway programs and the driver libraries."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def emulated_library() -> Path:
 
 
 def cuda_library() -> Path:
-    """Returns NVIDIA's libcuda.so.1, never our own shim.
+    """Returns NVIDIA's libcuda.so.1, never rgpu's own shim.
 
-    RGPU_LIBCUDA names it where it lies at an unusual place.
+    RGPU_LIBCUDA names the file if it is in an unusual place.
 
     Raises:
-        DeviceError: there is none; the sentence says where it was looked for.
+        DeviceError: there is no such library; the sentence says where it was searched.
     """
     named = os.environ.get("RGPU_LIBCUDA")
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *_SEARCHED]

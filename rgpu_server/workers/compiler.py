@@ -1,6 +1,6 @@
-"""PTX compiler processes of the emulated device: one per tenant, started before they are needed.
+"""PTX compiler processes of the emulated device: one per tenant, started before it is needed.
 
-A compiler is given connected sockets, one per session; nobody else can reach it.
+A compiler gets connected sockets, one per session; no other process can reach it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rgpu.compiler")
 
-# Compilers of tenants that have no session now; more than these are ended, oldest first.
+# How many compilers of tenants without sessions are kept; beyond it the oldest are ended.
 MAX_IDLE = 4
 _LOG_BYTES = 64 << 10
 _START_SECONDS = 60
@@ -48,14 +48,14 @@ class _Compiler:
     log: LogPipe
     started: float
     sessions: int = 0
-    # Whose it is, and what that tenant owed when it was given the compiler.
+    # The tenant, and the tenant's compile-time debt when it got the compiler.
     tenant: str = ""
     debt: float = 0.0
 
 
 class Compilers:
-    """Hands out connections to the compiler of a tenant; `cache` is a folder for compiled objects,
-    None for none.
+    """Gives sessions a connection to their tenant's compiler. `cache`: the folder for compiled
+    objects, or None.
     """
 
     def __init__(self, cache: Path | None, limits: CompilerLimits) -> None:
@@ -68,13 +68,13 @@ class Compilers:
         self._closed = False
 
     def check_with(self, check: Callable[[str], str]) -> None:
-        """From now on asks about each compiler's report, which has the form of a worker's; the
-        answer is why that compiler may not be used, "" if it may.
+        """Sets the function that judges each compiler's isolation report (in the form of a
+        worker's). It returns why that compiler may not be used, or "".
         """
         self._check = check
 
     def start(self) -> None:
-        """Starts the spare compiler; WorkerError if it cannot be started."""
+        """Starts the spare compiler; raises WorkerError if that fails."""
         if self._spare is None and not self._closed:
             self._spare = self._spawn()
 
@@ -82,18 +82,18 @@ class Compilers:
         """Returns a socket that is connected to the tenant's compiler; the caller closes it.
 
         Raises:
-            WorkerError: no compiler could be started or spoken to.
+            WorkerError: no compiler could be started, or the compiler does not answer.
         """
         compiler = self._tenants.pop(tenant, None)
         first = compiler is None
         if compiler is None:
             self.start()
             compiler, self._spare = self._spare, None
-            # The next spare is started when this session has been served.
+            # Later, so that the next spare's start does not slow down this session.
             asyncio.get_running_loop().call_later(0.5, self._restart_spare)
         if compiler is None:
             raise WorkerError("the server is stopping")
-        self._tenants[tenant] = compiler  # last: most recently used
+        self._tenants[tenant] = compiler  # last = most recently used
         if first:
             compiler.tenant = tenant
             compiler.debt = self._debts.take(tenant, time.monotonic())
@@ -113,7 +113,7 @@ class Compilers:
         return ours
 
     def release(self, tenant: str) -> None:
-        """A session of the tenant is over; compilers that nobody uses are ended beyond a few."""
+        """Notes that a session of the tenant is over; ends unused compilers beyond MAX_IDLE."""
         compiler = self._tenants.get(tenant)
         if compiler is not None and compiler.sessions > 0:
             compiler.sessions -= 1
@@ -122,7 +122,7 @@ class Compilers:
             self._hang_up(self._tenants.pop(name))
 
     def close(self) -> None:
-        """Lets all compilers end: each does so when its last session has gone."""
+        """Lets all compilers end: each ends after its last session."""
         self._closed = True
         spare = [self._spare] if self._spare is not None else []
         for compiler in [*self._tenants.values(), *spare]:
@@ -130,7 +130,7 @@ class Compilers:
             asyncio.get_running_loop().remove_reader(compiler.pidfd)
             os.close(compiler.pidfd)
             compiler.log.close()
-            compiler.process.returncode = 0  # init inherits it; it is not ours to wait for
+            compiler.process.returncode = 0  # init inherits the process and waits for it
         self._spare = None
         self._tenants.clear()
 
@@ -185,7 +185,7 @@ class Compilers:
         return command
 
     def _heard(self, compiler: _Compiler) -> None:
-        """The compiler says one thing, when it is ready: what isolation it could not have."""
+        """Handles a compiler's only message: READY, with the isolation that it lacks."""
         try:
             data = compiler.accept.recv(MAX_MESSAGE_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -198,10 +198,10 @@ class Compilers:
         try:
             message = decode_from_worker(data)
         except WireError as error:
-            log.warning("a PTX compiler said what it does not say: %s", error)
+            log.warning("a PTX compiler sent an invalid message: %s", error)
             compiler.process.kill()
             return
-        why = self._check(message.report) if isinstance(message, Ready) else "it is no compiler"
+        why = self._check(message.report) if isinstance(message, Ready) else "it did not say READY"
         if why:
             log.error("a PTX compiler is not used: %s", why)
             compiler.process.kill()
@@ -212,7 +212,7 @@ class Compilers:
             compiler.accept.close()
 
     def _open_folder(self, tenant: str, compiler: _Compiler) -> int:
-        """The folder of the tenant's compiled kernels, given to the compiler's user; -1: none."""
+        """Opens the tenant's folder of compiled kernels for the compiler's user; -1: none."""
         if self._cache is None:
             return -1
         try:
@@ -243,7 +243,7 @@ class Compilers:
 
 
 def first_report() -> str:
-    """Returns the report of a compiler that serves nobody; WorkerError if it cannot be started."""
+    """Returns the isolation report of a compiler started only for that; raises WorkerError."""
     command = [sys.executable, "-m", "rgpu_emu.compiler", "--report"]
     try:
         done = subprocess.run(
@@ -264,7 +264,7 @@ def _environment() -> dict[str, str]:
 
 
 def namespace(tenant: str) -> str:
-    """Returns the name of a tenant's part of the object cache: safe in a path, not guessed
-    alike.
+    """Returns the name of a tenant's part of the object cache: safe in a path, and not guessable
+    from another tenant's.
     """
     return hashlib.sha256(tenant.encode()).hexdigest()[:32]

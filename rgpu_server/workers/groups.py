@@ -1,8 +1,8 @@
-"""Memory cgroups of workers: a ceiling over all memory that a worker touches, shared memory too.
+"""Memory cgroups of workers: a ceiling for all memory that a worker uses, shared memory included.
 
 Only a folder that was delegated to this server is used: one that the operator names, or one that
-systemd marks as delegated (`Delegate=memory` with `DelegateSubgroup=`).  Where there is none the
-worker's own limit of private memory is what holds (rgpu_server/executor/ceiling.h).
+systemd marks as delegated (`Delegate=memory` with `DelegateSubgroup=`). Without such a folder, only
+the worker's own limit of private memory holds (rgpu_server/executor/ceiling.h).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from rgpu_common.units import format_bytes
 
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "rgpu-worker-"
-# Version 1 says "none" by a number of this size.
+# Cgroup version 1 shows "no limit" as a number at least this large.
 _NO_LIMIT = 1 << 62
-# What a worker holds besides the memory of its lease: docs/quotas-memory.md has the sum.
+# What a worker uses besides its lease's memory; docs/quotas-memory.md has the sum.
 OVERHEAD_BYTES = 1 << 30
 THREAD_BYTES = 8 << 20
-# NVIDIA's driver keeps pinned memory of the program and code of its own in the process.
+# NVIDIA's driver keeps the program's pinned memory, and its own code, in the process.
 DRIVER_OVERHEAD_BYTES = 32 << 30
 
 
 def ceiling_bytes(lease_bytes: int, *, emulated: bool) -> int:
-    """Returns the most memory that a worker of such a lease may touch."""
+    """Returns the most memory that a worker with such a lease may use."""
     if not emulated:
         return lease_bytes + DRIVER_OVERHEAD_BYTES
     return lease_bytes + OVERHEAD_BYTES + THREAD_BYTES * len(os.sched_getaffinity(0))
@@ -40,10 +40,11 @@ class MemoryGroup:
     folder: Path
 
     def limit(self, limit_bytes: int) -> None:
-        """Sets the ceiling, or raises it: the lease's count bounds what a worker holds already.
+        """Sets the ceiling, or raises it. It is never lowered, because the lease's own accounting
+        already limits the worker.
 
         Raises:
-            OSError: the system refuses.
+            OSError: the system refuses the limit.
         """
         v2 = (self.folder / "memory.max").exists()
         file = self.folder / ("memory.max" if v2 else "memory.limit_in_bytes")
@@ -52,12 +53,12 @@ class MemoryGroup:
             return
         _write(file, limit_bytes)
         if v2:
-            # Nothing of it is written to the node's swap instead.
+            # Otherwise the worker's memory would go to the node's swap instead.
             with contextlib.suppress(OSError):
                 _write(self.folder / "memory.swap.max", 0)
 
     def killed(self) -> bool:
-        """Whether the system has ended the worker at its ceiling."""
+        """Returns whether the system has killed the worker at its ceiling."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError):
                 for line in (self.folder / name).read_text().splitlines():
@@ -67,19 +68,19 @@ class MemoryGroup:
         return False
 
     def remove(self) -> None:
-        """Removes it; its worker has ended."""
+        """Removes the cgroup; its worker has ended."""
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
 
 class MemoryGroups:
-    """Makes cgroups in a folder that is ours."""
+    """Creates cgroups in a delegated folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def add(self, pid: int) -> MemoryGroup | None:
-        """Puts a worker that has just started into a cgroup of its own; None if that fails."""
+        """Puts a worker that has just started into its own cgroup; returns None if that fails."""
         group = MemoryGroup(self.folder / f"{_PREFIX}{pid}")
         try:
             group.folder.mkdir(exist_ok=True)
@@ -90,23 +91,24 @@ class MemoryGroups:
         return group
 
     def of(self, pid: int) -> MemoryGroup | None:
-        """The cgroup that an earlier daemon made for this worker; None if there is none."""
+        """Returns the cgroup that an earlier daemon made for this worker, or None."""
         group = MemoryGroup(self.folder / f"{_PREFIX}{pid}")
         return group if group.folder.is_dir() else None
 
     def sweep(self) -> None:
-        """Removes what workers left behind that ended without a daemon."""
+        """Removes the cgroups of workers that ended while no daemon ran."""
         for folder in self.folder.glob(f"{_PREFIX}*"):
             MemoryGroup(folder).remove()
 
 
 def open_groups(setting: str, own: str | None = None) -> MemoryGroups | None:
-    """Returns where cgroups may be made; None: nowhere.
+    """Returns where cgroups may be created, or None.
 
-    setting: `workers.cgroup`: "auto", "off", or a folder.  own: /proc/self/cgroup, for tests.
+    setting: `workers.cgroup`: "auto", "off", or a folder. own: text of /proc/self/cgroup, for
+    tests.
 
     Raises:
-        DeviceError: the folder that was named cannot be used.
+        DeviceError: the folder in `setting` cannot be used.
     """
     if setting == "off":
         return None
@@ -128,7 +130,7 @@ def open_groups(setting: str, own: str | None = None) -> MemoryGroups | None:
 
 
 def describe(groups: MemoryGroups | None, *, emulated: bool) -> str:
-    """Returns what ceiling workers have, for the log."""
+    """Returns a sentence for the log: which ceiling workers have."""
     if groups is not None:
         return f"memory ceiling by cgroups in {groups.folder}"
     overhead = "4GiB" if emulated else format_bytes(DRIVER_OVERHEAD_BYTES)
@@ -139,7 +141,7 @@ def describe(groups: MemoryGroups | None, *, emulated: bool) -> str:
 
 
 def _delegated(own: str | None) -> Path | None:
-    """The folder above our own cgroup, if systemd delegated it and nothing else runs in it."""
+    """Returns the folder above our own cgroup if systemd has delegated it to us."""
     with contextlib.suppress(OSError, StopIteration):
         text = Path("/proc/self/cgroup").read_text() if own is None else own
         line = next(line for line in text.splitlines() if line.startswith("0::/"))
@@ -150,19 +152,19 @@ def _delegated(own: str | None) -> Path | None:
 
 
 def _enable(folder: Path) -> None:
-    """Lets groups in `folder` have limits of memory; OSError if they cannot."""
+    """Enables memory limits for cgroups in `folder`; raises OSError if that fails."""
     control = folder / "cgroup.subtree_control"
     if control.exists():
         if "memory" not in control.read_text().split():
             _write(control, "+memory")
     elif not (folder / "memory.limit_in_bytes").exists():
-        raise OSError("it is no cgroup with a limit of memory")
+        raise OSError("it is not a cgroup with a memory limit")
     if not os.access(folder, os.W_OK):
-        raise PermissionError("it may not be written to")
+        raise PermissionError("this server may not write to it")
 
 
 def _write(path: Path, value: int | str) -> None:
-    """One write, as the kernel wants it; the file is there."""
+    """Writes with a single write call, as the kernel requires; the file must exist."""
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
     try:
         os.write(fd, str(value).encode())

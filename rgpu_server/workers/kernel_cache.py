@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept: on a disk, in a folder of this server's own."""
+"""The folder where compiled kernels are kept, on a disk."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from pathlib import Path
 
 log = logging.getLogger("rgpu.compiler")
 
-# Servers on a port that nobody knows yet have names that begin so: nobody finds them again.
+# Name prefix for servers whose port was chosen by the system: no later server uses their folder.
 _PASSING = "any-"
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
 def kernel_cache(named: str, state: Path, *, own: bool) -> Path | None:
-    """The folder, made; None, with a line in the log, if there is none to be had.
+    """Creates and returns the folder; None, with a line in the log, if that fails.
 
     Args:
-        named: the operator's, "" for the default.
+        named: the operator's setting, "" for the default.
         state: the server's state folder.
-        own: the state folder was chosen by the server, and so is known by its name alone.
+        own: the server chose the state folder, so that its name alone identifies it.
     """
     folder = Path(named) if named else _default(state, own)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         log.warning(
-            "compiled kernels are not kept: %s cannot be made (%s); name a folder on a disk with "
-            "emulated.cache", folder, error.strerror,
+            "compiled kernels are not kept: %s cannot be created (%s); name a folder on a disk "
+            "with emulated.cache", folder, error.strerror,
         )  # fmt: skip
         return None
     if not named and own:
         _sweep(folder.parent, state)
     if in_memory(folder):
         log.warning(
-            "compiled kernels take memory: %s is in a file system in memory; name a folder on a "
+            "compiled kernels use memory: %s is on a file system in memory; name a folder on a "
             "disk with emulated.cache", folder,
         )  # fmt: skip
     return folder
 
 
 def forget_passing(cache: Path | None) -> None:
-    """Removes the folder of a server that nobody finds again."""
+    """Removes the folder of a server whose port was chosen by the system."""
     if cache is not None and cache.name.startswith(_PASSING):
         shutil.rmtree(cache, ignore_errors=True)
 
 
 def in_memory(folder: Path) -> bool:
-    """True if what is written there takes memory."""
+    """Returns True if the folder lies on a file system in memory."""
     device = os.stat(folder).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as mounts:
@@ -72,7 +72,7 @@ def _default(state: Path, own: bool) -> Path:
 
 
 def _sweep(base: Path, state: Path) -> None:
-    """Removes what killed servers left that nobody finds again."""
+    """Removes the folders that killed servers with a system-chosen port left."""
     for left in base.glob(f"{_PASSING}*"):
         if not (state.parent / left.name).exists():
             shutil.rmtree(left, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a child process prints, line by line into the daemon's log, and not more than a bound."""
+"""Copies what a child process prints, line by line, into the daemon's log, up to a limit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LAST_READS = 64
 class LogPipe:
     """A pipe whose write end becomes a child's stdout and stderr.
 
-    It is always read to the end, so that a chatty child never blocks; past the bound its lines are
-    dropped.
+    The pipe is always read to its end, so that the child never blocks. Beyond the limit its lines
+    are dropped.
     """
 
     def __init__(self, name: str, max_bytes: int, read_fd: int = -1) -> None:
-        """A new pipe, or the read end of one that an earlier daemon made."""
+        """Creates a pipe, or takes the read end (read_fd) of one that an earlier daemon made."""
         self._name = name
         self._left = max_bytes
         self._line = b""
@@ -30,17 +30,17 @@ class LogPipe:
         self._loop.add_reader(self.read_fd, self._readable)
 
     def close_write_end(self) -> None:
-        """The child has its copy; ours would keep the pipe open."""
+        """Closes our copy of the write end: it would keep the pipe open after the child's end."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
             self.write_fd = -1
 
     def close(self) -> None:
-        """Logs what is left and closes."""
+        """Logs what is left in the pipe and closes it."""
         self.close_write_end()
         if self.read_fd < 0:
             return
-        # Bounded: somebody may still hold the other end and write.
+        # A limited number of reads: another process may still hold the write end and write.
         for _ in range(_LAST_READS):
             if self.read_fd < 0 or not self._readable():
                 break

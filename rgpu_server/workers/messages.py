@@ -1,4 +1,4 @@
-"""What daemon and worker say to each other (DESIGN.md beside this file)."""
+"""The messages between daemon and worker (DESIGN.md beside this file)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TEXT_BYTES = 8 << 10
 
 
 class MessageType(IntEnum):
-    """The u32 in front of every message."""
+    """The u32 that begins every message."""
 
     ASSIGN = 1
     ATTACH = 2
@@ -31,10 +31,10 @@ class MessageType(IntEnum):
 
 
 class Ring(IntEnum):
-    """What became of the ring in shared memory that a client may wish.
+    """Whether the session uses the ring in shared memory that a client may ask for.
 
-    NOT_LOCAL: its commands do not come over a Unix socket.  NOT_MADE: the system gave no memory.
-    DECLINED: the client could not take it.  With these the session goes on over the socket.
+    NOT_LOCAL: the command lane is not a Unix socket. NOT_MADE: the system gave no memory. DECLINED:
+    the client refused the ring. In these cases the session stays on the socket.
     """
 
     NOT_WISHED = 0
@@ -49,7 +49,7 @@ SHM_FALLBACKS = (Ring.NOT_LOCAL, Ring.NOT_MADE, Ring.DECLINED)
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """What a worker needs for its one session.  Sizes in bytes."""
+    """What a worker needs to know about its one session. Sizes in bytes."""
 
     session: int
     secret: bytes = field(repr=False)
@@ -67,14 +67,14 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker waits for a session; `report` says what isolation the machine did not allow."""
+    """The worker waits for a session. report: the isolation that the machine did not allow."""
 
     report: str
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The client has been welcomed."""
+    """The worker has sent WELCOME to the client."""
 
     band_base: int
     band_bytes: int
@@ -83,7 +83,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The client has been refused."""
+    """The worker has sent REFUSED to the client."""
 
     status: int
     sentence: str
@@ -91,15 +91,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Last words."""
+    """The session is over; the worker's last message."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A lane (0 command, 1 control) has a new connection.  moved: in place of one that worked.
-    resent_bytes: what had to be sent again.
+    """A lane (0 command, 1 control) has a new connection. moved: the old connection still worked.
+    resent_bytes: how many bytes were sent again.
     """
 
     lane: int
@@ -112,7 +112,7 @@ FromWorker = Ready | Opened | Refused | Ended | Resumed
 
 
 def encode_assign(m: Assign) -> bytes:
-    """Returns an ASSIGN; its descriptors travel beside it."""
+    """Returns an ASSIGN; its descriptors are sent beside it."""
     w = Writer()
     w.put("u32", MessageType.ASSIGN)
     w.put("u64", m.session)
@@ -131,14 +131,14 @@ def encode_assign(m: Assign) -> bytes:
 
 
 def encode_attach() -> bytes:
-    """Returns an ATTACH; the control connection travels beside it."""
+    """Returns an ATTACH; the control connection is sent beside it."""
     w = Writer()
     w.put("u32", MessageType.ATTACH)
     return w.take()
 
 
 def encode_resume(head: bytes) -> bytes:
-    """Returns a RESUME with the head that the client sent; the connection travels beside it."""
+    """Returns a RESUME with the client's head; the connection is sent beside it."""
     w = Writer()
     w.put("u32", MessageType.RESUME)
     w.put_bytes(head)
@@ -155,10 +155,10 @@ def encode_end(status: int, sentence: str) -> bytes:
 
 
 def decode_from_worker(data: bytes) -> FromWorker:
-    """Reads a worker's message.
+    """Decodes a worker's message.
 
     Raises:
-        WireError: it is none; the worker is then not to be trusted any further.
+        WireError: the message is invalid; the worker must then not be trusted any further.
     """
     r = Reader(data)
     kind = r.integer("u32")
@@ -174,7 +174,7 @@ def decode_from_worker(data: bytes) -> FromWorker:
     elif kind == MessageType.RESUMED:
         message = Resumed(r.integer("u8"), r.integer("u32"), r.integer("u8") != 0, r.integer("u64"))
     else:
-        raise WireError(f"a worker does not send messages of type {kind}")
+        raise WireError(f"a worker sent a message of unknown type {kind}")
     r.end()
     return message
 
@@ -184,10 +184,10 @@ def _ring(r: Reader) -> Ring:
     try:
         return Ring(number)
     except ValueError:
-        raise WireError(f"a ring does not become {number}") from None
+        raise WireError(f"a worker sent an unknown ring state {number}") from None
 
 
 def _text(r: Reader) -> str:
-    """A sentence for the log: whatever bytes it has, it is printable afterwards."""
+    """Returns a sentence for the log, with unprintable characters replaced."""
     text = r.sized(MAX_TEXT_BYTES).decode(errors="replace")
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,7 +1,7 @@
-"""Lease pages: shared memory in which stand a lease's limit, which its workers can only read, and
-what they use.
+"""Lease pages: shared memory with a lease's limits, which its workers can only read, and with the
+workers' usage.
 
-The layout and its rules are `rgpu_common/native/lease/page.h`; Python calls its C functions.
+The layout and its rules are in `rgpu_common/native/lease/page.h`; Python calls its C functions.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SLOT_WORDS = 9
-# Whatever a worker writes, sums of counters fit where they go: files and messages of 64 bits.
+# Caps a worker's counters, so that sums fit 64 bits in files and messages.
 _MAX_COUNT = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What one or several sessions hold and did; sums stay below 2^63."""
+    """What one or more sessions hold and did; each sum stays below 2^63."""
 
     used_bytes: int = 0
     peak_bytes: int = 0
@@ -39,7 +39,7 @@ class Counters:
     held_back_ns: int = 0
 
     def numbers(self) -> tuple[int, ...]:
-        """All of them, in order."""
+        """Returns all counters, in the order of the fields."""
         return (
             self.used_bytes,
             self.peak_bytes,
@@ -99,13 +99,13 @@ def close_all(fds: Sequence[int]) -> None:
 
 
 def _sizes() -> tuple[int, int]:
-    """Of the two files of a page."""
+    """Returns the sizes of a page's two files: grants, usage."""
     grants = int(_native().rgpu_lease_grant_bytes())
     return grants, int(_native().rgpu_lease_page_bytes()) - grants
 
 
 def map_page(grants_fd: int, usage_fd: int, write_grants: bool = True) -> int:
-    """Where a page lies now, for the C functions.  OSError: it cannot be mapped so."""
+    """Maps a page and returns its address for the C functions; raises OSError if that fails."""
     address = _native().rgpu_lease_map(grants_fd, usage_fd, write_grants)
     if not address:
         error = ctypes.get_errno()
@@ -116,11 +116,11 @@ def map_page(grants_fd: int, usage_fd: int, write_grants: bool = True) -> int:
 class LeasePage:
     """One page, mapped here and passed to workers by its descriptors.
 
-    grants_fd, usage_fd: its two files.  Workers get the first one through `opened_to_read`, and so
-    cannot write what is granted: its mode lets nobody open it to write, not even its owner, who
-    would have to change that first.
+    grants_fd, usage_fd: its two files. Workers get the first through `opened_to_read`, so that they
+    cannot write what is granted. Its mode lets no user open it for writing; even the owner would
+    have to change the mode first.
     signal_fd: the lease's eventfd, by which workers tell the token loop to look at the page.
-    address: where the page lies, for the C functions.
+    address: where the page is mapped, for the C functions.
     ended: the counters of the sessions that have ended.
     """
 
@@ -144,23 +144,24 @@ class LeasePage:
 
     @classmethod
     def existing(cls, fds: Sequence[int], ended: Counters) -> LeasePage:
-        """A page that another process made; takes over its `descriptors`.  `ended`: the counters of
-        its sessions that have ended.
+        """Takes over a page that another process made, by its `descriptors`.
+
+        ended: the counters of its sessions that have ended.
 
         Raises:
-            WorkerError: it is none.
-            OSError: it cannot be mapped; the descriptors are closed either way.
+            WorkerError: the files are not a lease page.
+            OSError: the page cannot be mapped. In both cases the descriptors are closed.
         """
         page = cls.__new__(cls)
         if len(fds) != 3 or any(
             os.fstat(fd).st_size != size for fd, size in zip(fds, _sizes(), strict=False)
         ):
             close_all(fds)
-            raise WorkerError("what was handed over is no lease page")
+            raise WorkerError("the descriptors handed over are not a lease page")
         page._attach(fds, ended)
         if not _native().rgpu_lease_page_valid(page.address):
             page.close()
-            raise WorkerError("what was handed over is no lease page")
+            raise WorkerError("the descriptors handed over are not a lease page")
         return page
 
     def _attach(self, fds: Sequence[int], ended: Counters) -> None:
@@ -174,32 +175,32 @@ class LeasePage:
 
     @property
     def descriptors(self) -> list[int]:
-        """For the daemon and the token loop, who write everything."""
+        """The descriptors for the daemon and the token loop, which write the whole page."""
         return [self.grants_fd, self.usage_fd, self.signal_fd]
 
     def opened_to_read(self) -> int:
-        """A new descriptor of what is granted, for a worker: it maps that only to read.  OSError
-        without /proc.
+        """Returns a new read-only descriptor of the grants, for a worker.
+
+        Raises:
+            OSError: /proc is not mounted.
         """
         return os.open(f"/proc/self/fd/{self.grants_fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def update(self, quota: Quota, state: PageState) -> None:
-        """Writes limits and state; workers see them with their next charge."""
+        """Writes limits and state; workers see them when they charge the next time."""
         native = _native()
         native.rgpu_lease_set_limit(self.address, quota.memory_bytes)
         native.rgpu_lease_set_shares(self.address, quota.share_request_ppm, quota.share_limit_ppm)
         native.rgpu_lease_set_state(self.address, state.value)
 
     def take(self, slot: int, session: int) -> None:
-        """Marks a slot; WorkerError if it is not the lowest free one, as the book of leases
-        says.
-        """
+        """Marks a slot as taken; WorkerError if it is not the lowest free slot of the page."""
         claimed = int(_native().rgpu_lease_claim_slot(self.address, session))
         if claimed != slot:
-            raise WorkerError(f"the lease page has slot {claimed} free and not {slot}")
+            raise WorkerError(f"the lowest free slot of the lease page is {claimed}, not {slot}")
 
     def clear(self, slot: int) -> None:
-        """The worker of this slot is gone: keeps its counters, and frees what it held."""
+        """Frees what the worker of this slot held, and keeps its counters; the worker is gone."""
         gone = self.read(slot)
         peak = max(self.ended.peak_bytes, gone.peak_bytes)
         self.ended += Counters(
@@ -221,7 +222,7 @@ class LeasePage:
         return Counters(*(min(count, _MAX_COUNT) for count in counters))
 
     def compiling(self, slot: int) -> bool:
-        """True if the driver loads or compiles code for the session in `slot`, as that says."""
+        """Returns True if the worker in `slot` says that its driver loads or compiles code."""
         return bool(_native().rgpu_lease_compiling(self.address, slot))
 
     def total(self, live: list[int]) -> Counters:
@@ -234,7 +235,7 @@ class LeasePage:
             running += self.read(slot)
         peak = max(running.peak_bytes, self.ended.peak_bytes)
         total = running + self.ended
-        # Not the sum of what was read above: one session may have taken what another gave back.
+        # Read anew: in the sum above, bytes that moved between two sessions could count twice.
         used = min(int(_native().rgpu_lease_used(self.address)), _MAX_COUNT)
         return replace(total, peak_bytes=peak, used_bytes=used)
 

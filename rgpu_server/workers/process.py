@@ -1,4 +1,4 @@
-"""One worker process, seen from the daemon: start, talk, watch."""
+"""One worker process, as the daemon handles it: starting, sending messages, watching."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rgpu.server")
 
-# A worker starts with nothing of the daemon's environment.
+# Nothing of the daemon's own environment reaches a worker.
 CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
 _REPORT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How to start a worker: its program, the driver library, whether to sandbox, log bytes, where
-    it gets a memory cgroup of its own (None: nowhere).
+    """How to start a worker.
+
+    log_bytes: how much of its output is logged. groups: where it gets a memory cgroup, or None.
     """
 
     program: Sequence[str]
@@ -50,7 +51,7 @@ class WorkerOptions:
 
 
 class WorkerWatcher(Protocol):
-    """Hears about a worker, from the event loop."""
+    """Gets a worker's messages and its end; called from the event loop."""
 
     def worker_said(self, worker: int, message: FromWorker) -> None: ...
 
@@ -59,8 +60,9 @@ class WorkerWatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """By what a running worker is known: its process, our end of its control socket, the read end
-    of its log (-1: none).
+    """The descriptors that identify a running worker.
+
+    control_fd: our end of its control socket. log_fd: the read end of its log (-1: none).
     """
 
     pid: int
@@ -70,7 +72,7 @@ class Handles:
 
 
 class WorkerProcess:
-    """A running worker.  Everything it holds here is closed when it has exited."""
+    """A running worker. Its descriptors in this process are closed when it has exited."""
 
     def __init__(self, number: int, options: WorkerOptions, watcher: WorkerWatcher) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -99,7 +101,7 @@ class WorkerProcess:
         watcher: WorkerWatcher,
         groups: MemoryGroups | None = None,
     ) -> WorkerProcess:
-        """A worker that an earlier daemon started; takes over the descriptors."""
+        """Takes over a worker that an earlier daemon started, by its descriptors."""
         worker = cls.__new__(cls)
         worker._process = None
         worker._group = None if groups is None else groups.of(handles.pid)
@@ -114,7 +116,7 @@ class WorkerProcess:
         self, number: int, watcher: WorkerWatcher, pid: int, pidfd: int, control: socket.socket
     ) -> None:
         self.number, self.pid = number, pid
-        # The lease that it serves, "" before it does.
+        # The lease that the worker serves, or "".
         self.lease = ""
         self._watcher = watcher
         self._loop = asyncio.get_running_loop()
@@ -126,13 +128,13 @@ class WorkerProcess:
         self._loop.add_reader(pidfd, self._exited)
 
     def handles(self) -> Handles | None:
-        """What another process needs to know the worker by; None if it cannot be spoken to."""
+        """Returns what the next daemon needs to adopt the worker; None without control socket."""
         if self._control is None:
             return None
         return Handles(self.pid, self._pidfd, self._control.fileno(), self._log.read_fd)
 
     def send(self, message: bytes, fds: Sequence[int] = ()) -> bool:
-        """Sends one message; False if the worker cannot take it, which means that it is ending."""
+        """Sends one message; returns False if the worker cannot take it because it is ending."""
         if self._control is None:
             return False
         try:
@@ -142,51 +144,49 @@ class WorkerProcess:
         return True
 
     def serves(self, lease: str, lease_bytes: int) -> None:
-        """The worker is about to serve this lease, or its lease has been resized."""
+        """Sets the worker's memory ceiling for its lease; called again when that is resized."""
         self.lease = lease
         if self._group is None:
             return
         try:
             self._group.limit(ceiling_bytes(lease_bytes, emulated=self._emulated))
         except OSError as error:
-            log.warning("worker %d has no ceiling of memory: %s", self.number, error)
+            log.warning("worker %d has no memory ceiling: %s", self.number, error)
 
     def close(self) -> None:
-        """Closes the control socket: a worker without a session ends, one with a session serves
-        on.
-        """
+        """Closes the control socket: a worker without a session ends, a serving one goes on."""
         if self._control is not None:
             self._loop.remove_reader(self._control.fileno())
             self._control.close()
             self._control = None
 
     def kill(self) -> None:
-        """Ends the process by force."""
+        """Kills the process."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def distrust(self, why: str) -> None:
-        """Ends a process that says what it must not."""
+        """Kills a process that sent an invalid message."""
         self._last_words = f"it broke the control protocol: {why}"
         self.kill()
 
     def refuse(self, why: str) -> None:
-        """Ends a process that must not be used."""
+        """Kills a process that must not be used."""
         self._last_words = why
         self.kill()
 
     def abandon(self) -> None:
-        """Stops watching: the daemon leaves and the worker serves its session to the end."""
+        """Stops watching: the daemon ends, and the worker serves its session to the end."""
         self.close()
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._log.close()
-        # It is no longer ours to wait for: init inherits it when the daemon has gone.
+        # init inherits the process and waits for it when the daemon has gone.
         if self._process is not None:
             self._process.returncode = 0
 
     def _readable(self) -> bool:
-        """Handles one message; False if there is none."""
+        """Handles one message; returns False if there is none."""
         if self._control is None:
             return False
         try:
@@ -210,23 +210,23 @@ class WorkerProcess:
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
-        while self._readable():  # what it said before it went
+        while self._readable():  # messages that the worker sent before it exited
             pass
         self.close()
-        # Who is not our child has an exit status only for init.
+        # An adopted worker is not our child, so only init gets its exit status.
         status = self._process.wait() if self._process is not None else 0
         os.close(self._pidfd)
         self._log.close()
         if self._group is not None:
             if self._group.killed():
-                self._last_words = "it held more memory than its ceiling allows"
+                self._last_words = "it used more memory than its ceiling allows"
             self._group.remove()
         self._watcher.worker_exited(self.number, _reason(status, self._last_words))
 
 
 def first_report(options: WorkerOptions) -> str:
-    """Starts a worker, and returns what isolation it did not get; "" too if it does not start,
-    which the pool's workers then say better.
+    """Starts a worker and returns the isolation that it lacks. Returns "" also if it does not
+    start; the pool's workers then report the reason.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:

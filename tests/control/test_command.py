@@ -134,7 +134,7 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
         (("run", "--", "/etc/passwd"), 126, "'/etc/passwd' is not executable"),
         (("run", "--", "/no/such"), 127, "there is no file '/no/such'"),
         (("run", "--memory", "3.5", "--", "true"), 2, "'3.5' is not a whole number of bytes"),
-        (("probe", "--seconds", "0"), 2, "0 seconds make no sense"),
+        (("probe", "--seconds", "0"), 2, "--seconds is 0"),
         (("probe", "--server", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
         (("probe", "--server", "a:1", "b:1"), 2, "name the server once"),
         (("serve", "--metrics", "127.0.0.1"), 2, "'127.0.0.1' is not HOST:PORT"),

@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_made_is_said_and_does_without(
 def test_a_file_system_in_memory_is_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert kernel_cache("/dev/shm", STATE, own=True) == Path("/dev/shm")
-    assert "/dev/shm is in a file system in memory" in caplog.text
+    assert "/dev/shm is on a file system in memory" in caplog.text
 
 
 def test_what_nobody_finds_again_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_a_second_server_does_not_take_the_sockets_of_the_first(
     assert first is not None
     with first:
         assert open_own_socket(path, tmp_path) is None
-        assert "programs of this machine get no shared memory unasked" in caplog.text
+        assert "programs on this machine get no shared memory by default" in caplog.text
         assert answers(str(path))
         other = open_own_socket(tmp_path / "rgpu-2.sock", tmp_path)
         assert other is not None
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_to_is_gone_without(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert open_own_socket(tmp_path / "none" / "rgpu-1.sock", tmp_path) is None
-    assert "--no-socket does without" in caplog.text
+    assert "or say --no-socket" in caplog.text
     assert os.listdir(tmp_path) == []
 
 

@@ -107,7 +107,7 @@ def test_what_cannot_be_read_lets_nobody_in(
     good = path.read_text()
     path.write_text("[[token]]\nid = 3\n")
     assert tokens.row_of(token, NOW) is None
-    assert "no token is valid until this is mended" in caplog.text
+    assert "no token is valid until this is corrected" in caplog.text
     path.write_text(good)
     assert tokens.row_of(token, NOW) == row
     path.unlink()

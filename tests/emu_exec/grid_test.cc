@@ -97,7 +97,7 @@ TEST(grid, deadlocks_end) {
   const auto kernel = LoadKernel("stuck");
   OnEveryDevice([&](TestDevice& device) {
     CHECK_EQ(Code(device.Run(*kernel, 2, 64, uint64_t{0})), Code(CUDA_ERROR_LAUNCH_TIMEOUT));
-    CHECK(device.fault().message.find("never comes") != std::string::npos);
+    CHECK(device.fault().message.find("never arrives") != std::string::npos);
   });
 }
 

@@ -69,7 +69,7 @@ def test_rdma_only_where_there_is_some() -> None:
 def test_a_token_does_not_go_in_the_clear() -> None:
     found = candidates("tls:n:2", ("tcp:n:1", "tls:n:2"), Here(ALL, secret=True))
     assert found.uris == ("tls:n:2",)
-    assert "takes an encrypted path" in found.dropped[0].reason
+    assert "uses encrypted paths" in found.dropped[0].reason
 
 
 def test_a_token_does_not_go_to_the_named_address_in_the_clear() -> None:
@@ -95,7 +95,7 @@ def test_a_token_does_not_go_to_the_named_address_in_the_clear() -> None:
 def test_what_is_no_address_is_no_path(uri: str) -> None:
     found = candidates("node:1", (uri,), Here(ALL, same_host=True))
     assert found.uris == ("tcp:node:1",)
-    assert [one.reason for one in found.dropped] == ["it is no address"]
+    assert [one.reason for one in found.dropped] == ["it is not a valid address"]
 
 
 def test_so_many_paths_and_no_more() -> None:

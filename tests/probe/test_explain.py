@@ -36,7 +36,7 @@ def test_a_quicker_step_that_is_too_close_to_decide() -> None:
     (sentence,) = explained(paths, CALL_BOUND)
     assert sentence.startswith("grpc:a:1 has the quicker call-bound step (")
     assert "within 10% of each other" in sentence
-    assert sentence.endswith("and then tcp comes before grpc")
+    assert sentence.endswith("and then tcp is preferred to grpc")
 
 
 def test_what_is_shared_on_one_machine_is_taken_whatever_was_measured() -> None:

@@ -13,7 +13,7 @@ from cudaspec.model import Call, Command, In, InOut, Meter, Mode, Out, Value
 MEM_FREE = Command(0x0303, "rgpuMemFree", Mode.POSTED, request=("address dptr",))
 PING = Command(0x0109, "rgpuPing", Mode.CALL, request=("u64 echo",), reply=("u64 echo",))
 
-METER = "it allocates, copies or launches, so it names the meter that pays for it (charges)."
+METER = "it allocates, copies or launches, so it must name the meter that pays (charges)."
 
 
 def _local(prototype: str, **fields: object) -> Call:
@@ -27,11 +27,11 @@ CALL_CASES = {
     ),
     "direction of a value": (
         _local("CUresult cuX(int value)", args={"value": In()}),
-        "cuX: 'value' is no pointer, so it has no direction.",
+        "cuX: 'value' is not a pointer, so it must have no direction.",
     ),
     "direction of nothing": (
         _local("CUresult cuX(int value)", args={"valu": In()}),
-        "cuX: 'valu' has a direction but is no parameter.",
+        "cuX: 'valu' has a direction but is not a parameter.",
     ),
     "unknown type": (
         _local("CUresult cuX(CUbogus value)"),
@@ -51,7 +51,7 @@ CALL_CASES = {
     ),
     "length over nothing": (
         _local("CUresult cuX(void *data, size_t n)", args={"data": Out(len="m * 4")}),
-        "cuX: the length 'm * 4' of 'data' reads 'm', which is no parameter.",
+        "cuX: the length 'm * 4' of 'data' reads 'm', which is not a parameter.",
     ),
     "length over a pointer": (
         _local("CUresult cuX(void *data, size_t *n)", args={"data": Out(len="n"), "n": InOut()}),
@@ -59,7 +59,7 @@ CALL_CASES = {
     ),
     "sends no command": (
         Call("CUresult cuX(int value)", Mode.CALL, sends=("rgpuNothing",)),
-        "cuX: it sends 'rgpuNothing', which is no command.",
+        "cuX: it sends 'rgpuNothing', which is not a command.",
     ),
     "posted, but waits": (
         Call("CUresult cuX(int value)", Mode.POSTED, sends=("rgpuPing",)),
@@ -75,11 +75,11 @@ CALL_CASES = {
     ),
     "local without state": (
         Call("CUresult cuX(int value)", Mode.LOCAL),
-        "cuX: a local call says which table answers it (state).",
+        "cuX: a local call must say which table answers it (state).",
     ),
     "call that sends nothing": (
         Call("CUresult cuX(int value)", Mode.CALL),
-        "cuX: it is not local, so it says which commands it sends.",
+        "cuX: it is not local, so it must say which commands it sends.",
     ),
     "no class": (
         Call("CUresult cuX(int value)", "call"),  # type: ignore[arg-type]
@@ -87,15 +87,15 @@ CALL_CASES = {
     ),
     "planned without reason": (
         Call("CUresult cuX(int value)", Mode.PLANNED),
-        "cuX: what is not implemented says why (reason).",
+        "cuX: a call that is not implemented must say why (reason).",
     ),
     "unsupported with an unknown error": (
         Call("CUresult cuX(int value)", Mode.UNSUPPORTED, reason="no", error="CUDA_ERROR_NO"),
-        "cuX: its error 'CUDA_ERROR_NO' is no CUresult.",
+        "cuX: its error 'CUDA_ERROR_NO' is not a CUresult.",
     ),
     "alias of nothing": (
         _local("CUresult cuX(int value)", alias="cuY"),
-        "cuX: its alias 'cuY' is no implemented call.",
+        "cuX: its alias 'cuY' is not an implemented call.",
     ),
     "not a declaration": (
         _local("cudaError_t cuX(int value)"),
@@ -126,11 +126,11 @@ COMMAND_CASES = {
     ),
     "drains without waiting": (
         Command(1, "rgpuX", Mode.CALL, drains=True),
-        "rgpuX: what drains the slots of all threads waits for them, so its class is PARKED.",
+        "rgpuX: a command that drains all threads waits for them, so its class is PARKED.",
     ),
     "local command": (
         Command(1, "rgpuX", Mode.LOCAL),
-        "rgpuX: a command travels, so its class is not LOCAL.",
+        "rgpuX: a command is sent, so its class cannot be LOCAL.",
     ),
     "allocates without a meter": (
         Command(1, "rgpuMemAllocMore", Mode.CALL, reply=("address dptr",)),
@@ -146,11 +146,11 @@ COMMAND_CASES = {
     ),
     "pays for memory with time": (
         Command(1, "rgpuMemAllocMore", Mode.CALL, charges=(Meter.LAUNCH,)),
-        "rgpuMemAllocMore: it takes device memory, so one of its meters is one of memory (charges).",
+        "rgpuMemAllocMore: it takes device memory, so it must name a meter of memory (charges).",
     ),
     "pays for time with memory": (
         Command(1, "rgpuGraphLaunch", Mode.POSTED, charges=(Meter.GRAPH_MEMORY,)),
-        "rgpuGraphLaunch: it keeps the device busy, so one of its meters is one of time (charges).",
+        "rgpuGraphLaunch: it keeps the device busy, so it must name a meter of time (charges).",
     ),
     "field of an unknown type": (
         Command(1, "rgpuX", Mode.CALL, request=("u128 wide",)),
@@ -166,15 +166,15 @@ COMMAND_CASES = {
     ),
     "handle minted by the worker": (
         Command(1, "rgpuX", Mode.CALL, reply=("new event event",)),
-        "rgpuX: a handle is minted by the client, so a reply cannot hold a 'new' one.",
+        "rgpuX: the client creates handles, so a reply cannot have a 'new' one.",
     ),
     "field twice": (
         Command(1, "rgpuX", Mode.CALL, request=("u64 a", "u64 a")),
-        "rgpuX: the field 'a' is there twice.",
+        "rgpuX: the field 'a' appears twice.",
     ),
     "field that C++ cannot name": (
         Command(1, "rgpuX", Mode.CALL, request=("u64 delete",)),
-        "rgpuX: the field 'delete' is a word of C++; give it another name.",
+        "rgpuX: the field 'delete' is a keyword of C++; give it another name.",
     ),
     "name": (
         Command(1, "cuX", Mode.CALL),

@@ -159,7 +159,7 @@ def test_garbage_is_refused(server: Server, head: bytes) -> None:
     connection.sendall(encode_frame(Kind.HANDSHAKE, Handshake.RESUME, head))
     status, sentence = refusal(frame(connection))
     assert status == 999
-    assert "RESUME makes no sense" in sentence
+    assert "RESUME does not decode" in sentence
     connection.close()
 
 

@@ -255,7 +255,7 @@ def test_a_ticket_that_is_none_ends_the_session(again: bool) -> None:
         if again:
             done(client, ticket)
         done(client, ticket if again else ticket + 1)
-        assert "does not fit" in client.sticky()
+        assert "invalid or unexpected message" in client.sticky()
         client.ended()
 
 

@@ -242,7 +242,7 @@ def test_a_wild_session_gives_the_token_back() -> None:
         client.call("rgpuMemGetInfo")
         assert page.demand()["active"] == 1
         client.send(b"garbage" * 100)
-        assert "bytes that are no frame" in client.sticky()
+        assert "bytes that are not a frame" in client.sticky()
         client.ended()
 
 

@@ -11,10 +11,10 @@
 namespace rgpu::emu {
 namespace {
 
-constexpr uint64_t kPage = 65536;  // growth step, a multiple of every page size
+constexpr uint64_t kPage = 65536;  // allocations grow in these steps; a multiple of every page size
 constexpr uint64_t kFrameAlign = 16;
 constexpr uint64_t kStatesBytes = sizeof(ThreadState) * kMaxBlockThreads + sizeof(BlockScheduler);
-// Codes of LeaveGuarded beside CUresults.
+// Codes of LeaveGuarded that are not CUresults.
 constexpr int kDeadlock = -1;
 constexpr int kBadWarpOp = -2;
 
@@ -28,7 +28,8 @@ struct Sentence {
 
 constexpr Sentence kSentences[] = {
     {kDeadlock, CUDA_ERROR_LAUNCH_TIMEOUT,
-     "every thread of the block waits at a barrier or warp operation for one that never comes"},
+     "every thread of the block waits at a barrier or warp operation for a thread that never "
+     "arrives"},
     {kBadWarpOp, CUDA_ERROR_LAUNCH_FAILED,
      "a warp operation's membermask lacks the thread that runs it, or a barrier number is above "
      "15"},
@@ -52,8 +53,7 @@ uint64_t FramesBytes(const Kernel& kernel, uint64_t threads) {
 
 BlockMemory BlockMemory::NeededFor(const Kernel& kernel, uint64_t threads, uint64_t shared_bytes) {
   BlockMemory need;
-  // A window even for kernels without shared memory: a stray access must meet its guard page,
-  // nothing else.
+  // Kernels without shared memory get a window too, so that a stray access hits its guard page.
   need.shared = AlignUp(std::max<uint64_t>(shared_bytes, 1), kPage);
   need.local = AlignUp(kernel.local_bytes() * threads, kPage);
   if (kernel.kind() == kKernelCoroutine) {
@@ -145,7 +145,7 @@ uint32_t BlockRunner::NextHostile() {
 void BlockRunner::RunBlocks(Grid* grid, const std::atomic<bool>* leave) {
   grid_ = grid;
   leave_ = leave;
-  // Once per visit, not per block: a program may wait for a thousand grids in the queue.
+  // Once per grid and not per block, because a program may wait for a thousand queued grids.
   if (const uint32_t hostile = NextHostile(); (hostile & 0xf00) == 0x100) {
     const struct timespec delay = {0, static_cast<long>(hostile & 0xff) * 200};
     nanosleep(&delay, nullptr);
@@ -200,7 +200,7 @@ void BlockRunner::Report(const Fault& fault) {
   } else {
     const RunnerOptions& options = grid_->options();
     const bool memory = fault.signal == SIGSEGV || fault.signal == SIGBUS;
-    // One page more: accesses outside the band are sent to the guard page at its end.
+    // One page more, because accesses outside the band are redirected to the guard page at its end.
     const bool in_band =
         fault.address - (options.band_base - kPage) <= options.band_bytes + 2 * kPage;
     char text[64];

@@ -1,4 +1,4 @@
-// The memory that one running block needs, and the running of blocks in it.
+// The memory that one running block needs, and the code that runs blocks in it.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace rgpu::emu {
 
-// Frames are the registers of a block's threads: 64 KiB for each of 1,024 threads is far above what
-// programs need.  A launch that needs more is refused.
+// Frames hold the registers of a block's threads. 64 KiB for each of 1,024 threads is far more than
+// programs need; a launch that needs more is refused.
 inline constexpr uint64_t kMaxFramesBytes = 64U << 20;
 uint64_t FramesBytes(const Kernel& kernel, uint64_t threads);
 
-// Bytes of memory that a runner holds, or that the blocks of a grid need.
+// Bytes of memory that a runner holds, or that a block of a grid needs.
 struct BlockMemory {
   uint64_t shared = 0;
   uint64_t local = 0;
-  uint64_t frames = 0;  // with the states of the threads
+  uint64_t frames = 0;  // including the states of the threads
 
   static BlockMemory NeededFor(const Kernel& kernel, uint64_t threads, uint64_t shared_bytes);
   uint64_t total() const { return shared + local + frames; }
-  // What it takes to have this as well as `held`.
+  // Returns how many bytes are missing if `held` is there already.
   uint64_t Beyond(const BlockMemory& held) const;
 };
 
-// Used by one thread at a time; kept for the next one.
+// Runs blocks for one thread at a time; kept for the next thread.
 class BlockRunner {
  public:
   BlockRunner(const RunnerOptions& options, uint32_t smid);
@@ -35,15 +35,15 @@ class BlockRunner {
   BlockRunner(const BlockRunner&) = delete;
   BlockRunner& operator=(const BlockRunner&) = delete;
 
-  // Makes room for blocks of this grid; false: there is no memory.
+  // Makes room for blocks of this grid. Returns false if there is not enough memory.
   bool Prepare(const Grid& grid);
   BlockMemory held() const;
-  // Gives back all that it holds.
+  // Frees all memory that the runner holds.
   void Release();
-  // What the pool of runners has counted for this one (runners.h).
+  // The bytes that the set of runners has counted for this runner (runners.h).
   uint64_t counted_bytes = 0;
-  // Runs blocks of the prepared grid until none is left, it has failed, or `*leave` was set (null:
-  // never). A block that faults fails the grid.
+  // Runs blocks of the prepared grid until none is left, the grid has failed, or `*leave` is set
+  // (null: never). A block that faults fails the grid.
   void RunBlocks(Grid* grid, const std::atomic<bool>* leave);
 
  private:
@@ -54,8 +54,8 @@ class BlockRunner {
   bool Grow(Window* window, uint64_t bytes);
   bool GrowFrames(uint64_t bytes);
   void ReleaseWindow(Window* window);
-  void Loop();                  // guarded: owns nothing
-  void RunOne(uint64_t index);  // guarded
+  void Loop();                  // runs guarded: owns nothing
+  void RunOne(uint64_t index);  // runs guarded
   void Report(const Fault& fault);
   uint32_t NextHostile();
 
@@ -69,7 +69,7 @@ class BlockRunner {
   BlockInfo block_{};
   Grid* grid_ = nullptr;
   const std::atomic<bool>* leave_ = nullptr;
-  uint64_t hostile_;  // state of the generator for hostile timing
+  uint64_t hostile_;  // state of the random generator for hostile timing
 };
 
 }  // namespace rgpu::emu

@@ -17,15 +17,15 @@ namespace {
 
 using ResumeFunction = void (*)(void*);
 
-// First word of a coroutine's frame: where it goes on, null when it has ended.
+// The first word of a coroutine's frame is where it resumes; null when it has ended.
 inline ResumeFunction ResumePoint(void* handle) { return *static_cast<ResumeFunction*>(handle); }
 
 inline bool Stopped(const BlockInfo* block) {
   return __atomic_load_n(block->launch->stop, __ATOMIC_RELAXED) != 0;
 }
 
-// Timers may be late by 50 us, so that others wake together with them: more than nanosleep allows
-// where it is asked for less.
+// By default Linux lets timers be 50 us late, so that wakeups coincide. For shorter sleeps that is
+// more than nanosleep in a kernel may be late.
 void SleepExactly() {
   thread_local bool exact = false;
   if (exact) return;
@@ -33,9 +33,9 @@ void SleepExactly() {
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 }
 
-// Nobody in the block does anything but wait for other blocks or the host: let them.
+// Called when all threads of the block only wait for other blocks or the host: lets those run.
 void Idle(uint64_t ns) {
-  constexpr uint64_t kMostNs = 1'000'000;  // the most that nanosleep takes
+  constexpr uint64_t kMostNs = 1'000'000;  // the most that nanosleep in a kernel accepts
   if (ns == 0) {
     sched_yield();
     return;
@@ -120,8 +120,8 @@ BlockEnd BlockScheduler::Loop() {
   return BlockEnd::kDone;
 }
 
-// One warp as far as it comes, because its frames are in the cache then; not for ever, because it
-// may wait for another warp in a loop of warp operations.
+// Runs one warp as far as it gets, because its frames are then in the cache. The number of rounds
+// is limited, because a loop of warp operations may wait for another warp.
 void BlockScheduler::RunWarp(uint32_t w) {
   constexpr uint32_t kRounds = 256;
   Warp& warp = warp_[w];
@@ -163,7 +163,7 @@ void BlockScheduler::Suspended(uint32_t w, uint32_t lane) {
   }
 }
 
-// Who has ended counts as arrived where a barrier waits for the whole block.
+// At a barrier for the whole block, threads that have ended count as arrived.
 void BlockScheduler::Ended(uint32_t w, uint32_t lane) {
   warp_[w].live &= ~(1u << lane);
   --live_;
@@ -216,8 +216,8 @@ void BlockScheduler::Release(uint32_t id) {
   }
 }
 
-// Answers the threads at the lowest place.  Those at other places wait: the answered ones may catch
-// up with them, as they would join them on a GPU.
+// Answers the threads at the lowest place. Threads at other places wait, because the answered ones
+// may reach them and join them, as on a GPU.
 void BlockScheduler::AnswerActiveMask(Warp* warp, ThreadState* lanes) {
   const auto compare = [&](uint32_t a, uint32_t b) {
     const auto order = std::lexicographical_compare_three_way(
@@ -241,8 +241,8 @@ void BlockScheduler::AnswerActiveMask(Warp* warp, ThreadState* lanes) {
   warp->at_activemask &= ~together;
 }
 
-// Completes the warp operations that every live thread of their mask has come to; activemask only
-// when nothing else in the warp can go on.
+// Completes each warp operation that every live thread of its mask has reached. Answers activemask
+// only if nothing else in the warp can run.
 bool BlockScheduler::ResolveWarp(uint32_t w) {
   Warp& warp = warp_[w];
   ThreadState* lanes = &block_->threads[w * kWarpSize];
@@ -265,8 +265,8 @@ bool BlockScheduler::ResolveWarp(uint32_t w) {
   return warp.ready != 0;
 }
 
-// At the end of a pass the threads that spin may look again, and activemask, which waited for them,
-// is answered.
+// At the end of a pass, spinning threads may run again, and activemask is answered, which waited
+// for them.
 bool BlockScheduler::WakeYielded() {
   bool any = false;
   for (uint32_t w = 0; w < warps_; ++w) {

@@ -14,9 +14,8 @@ inline constexpr uint32_t kMaxBarriers = 16;
 enum class BlockEnd {
   kDone,
   kStopped,    // LaunchInfo::stop was set
-  kDeadlock,   // every thread waits for one that will not come
-  kBadWarpOp,  // a thread named a membermask without itself, or an operation or barrier that does
-               // not exist
+  kDeadlock,   // every thread waits for another one that will not arrive
+  kBadWarpOp,  // a thread names a membermask without itself, or an unknown operation or barrier
 };
 
 struct ThreadFrames {
@@ -24,10 +23,10 @@ struct ThreadFrames {
   uint64_t stride;
 };
 
-// Runs inside RunGuarded: owns nothing.  One lies in each runner thread's memory and is used again.
+// Runs inside RunGuarded, so it owns nothing. Each block runner has one and reuses it.
 class BlockScheduler {
  public:
-  // `hostile`: 0, or a number that decides in which order warps and threads go.
+  // `hostile`: 0, or a number that selects the order in which warps and threads run.
   BlockEnd Run(BlockInfo* block, const Kernel& kernel, ThreadFrames frames, uint32_t hostile);
 
  private:
@@ -40,7 +39,7 @@ class BlockScheduler {
     uint32_t yielded;
   };
   struct Barrier {
-    uint32_t arrived;   // threads that came and, where they wait, have not left
+    uint32_t arrived;   // threads that have arrived (and, if they wait, have not left)
     uint32_t expected;  // 0: all live threads
     uint32_t popc;
     bool all;
@@ -69,8 +68,8 @@ class BlockScheduler {
   uint32_t first_warp_ = 0;
   bool reverse_ = false;
   bool bad_ = false;
-  bool progress_ = false;  // in this pass somebody did more than spin
-  uint64_t sleep_ns_ = 0;  // shortest time that a spinning thread wants to sleep
+  bool progress_ = false;  // in this pass a thread did more than spin
+  uint64_t sleep_ns_ = 0;  // the shortest sleep that a spinning thread asked for
   void* handles_[kMaxBlockThreads];
   Warp warp_[kMaxBlockThreads / kWarpSize];
   Barrier barriers_[kMaxBarriers];

@@ -1,5 +1,5 @@
-// What kernels may call.  All of it runs inside RunGuarded: read device memory first, then take
-// locks.
+// Functions that kernels may call. All run inside RunGuarded, so they must read device memory
+// before they take locks.
 #include <time.h>
 
 #include <cstdio>

@@ -38,7 +38,7 @@ bool WaitFor(int fd, short events, Clock::time_point deadline) {
     struct pollfd entry = {fd, events, 0};
     const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(left, 60'000)));
     if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return true;  // the transfer will tell
+    if (ready < 0 && errno != EINTR) return true;  // the transfer will report the error
   }
 }
 
@@ -83,8 +83,8 @@ std::vector<std::string> SplitAtBlanks(const std::string& command) {
   return words;
 }
 
-// The child has the socket as fd 3 and nothing else of ours; it ends when the socket closes.  A
-// process group of its own, so that Ctrl-C in a terminal reaches only the program.
+// The child gets the socket as fd 3 and no other descriptor; it ends when the socket closes. It has
+// a process group of its own, so that Ctrl-C in a terminal reaches only the program.
 int SpawnCompiler(const std::vector<std::string>& words, int socket, pid_t* pid) {
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
@@ -195,7 +195,7 @@ Outcome CompilerClient::Start() {
   return {};
 }
 
-// One request and its reply, whose type is the next number.
+// Sends one request and receives its reply, whose type is the request's plus one.
 Outcome CompilerClient::Ask(uint32_t type, std::span<const uint8_t> body,
                             std::vector<uint8_t>* reply) {
   if (Outcome connected = EnsureConnected(); !connected.ok()) return connected;
@@ -218,7 +218,7 @@ Outcome CompilerClient::Ask(uint32_t type, std::span<const uint8_t> body,
     reader.Get(&zero);
     reader.Get(&bytes);
     if (answer_type != type + 1 || bytes > kMaxReply)
-      return Lost("The PTX compiler answered with garbage.");
+      return Lost("The PTX compiler sent an invalid reply.");
     reply->resize(bytes);
     io = ReceiveAll(fd_, reply->data(), bytes, deadline);
   }
@@ -253,7 +253,7 @@ Outcome CompilerClient::Lower(LoadedModule* module, std::string_view entry, Kern
     if (Outcome outcome = LoadAgain(module); !outcome.ok()) return outcome;
   }
   Outcome outcome = LowerNow(*module, entry, code);
-  // The entry is there: the compiler has forgotten the module for others of its tenant.
+  // The compiler has dropped the module to make room for other modules of its tenant.
   if (outcome.result != CUDA_ERROR_NOT_FOUND) return outcome;
   outcome = LoadAgain(module);
   return outcome.ok() ? LowerNow(*module, entry, code) : outcome;

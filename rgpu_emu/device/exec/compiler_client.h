@@ -15,17 +15,18 @@
 namespace rgpu::emu {
 
 struct CompilerOptions {
-  int fd = -1;  // a connected stream socket (owned from now on), or -1: start `command`
-  std::string command = "python3 -m rgpu_emu.compiler";  // split at blanks; gets "--fd 3" appended
-  // Per request: longer than the compiler itself lets a request wait and run (600 s).
+  int fd = -1;  // a connected stream socket, which the client then owns; -1: start `command`
+  std::string command = "python3 -m rgpu_emu.compiler";  // split at blanks; "--fd 3" is appended
+  // For each request. Longer than the compiler lets a request wait and run (600 s).
   int deadline_seconds = 660;
 };
 
-// RGPU_EMU_COMPILER_FD, RGPU_EMU_COMPILER.
+// Reads RGPU_EMU_COMPILER_FD and RGPU_EMU_COMPILER.
 CompilerOptions CompilerOptionsFromEnvironment();
 
-// Thread-safe; requests go one after the other.  A compiler that dies fails the request with
-// CUDA_ERROR_JIT_COMPILER_NOT_FOUND; one that we started is started again by the next request.
+// Thread-safe; sends one request at a time. If the compiler dies, the request fails with
+// CUDA_ERROR_JIT_COMPILER_NOT_FOUND. A compiler that this client started is started again by the
+// next request.
 class CompilerClient {
  public:
   explicit CompilerClient(CompilerOptions options);
@@ -33,13 +34,13 @@ class CompilerClient {
   CompilerClient(const CompilerClient&) = delete;
   CompilerClient& operator=(const CompilerClient&) = delete;
 
-  // Several texts are linked.  On failure the message is the compiler's log.
+  // Several texts are linked together. On failure the message is the compiler's log.
   Outcome Load(std::span<const std::string_view> ptx, LoadedModule* module);
   Outcome Lower(LoadedModule* module, std::string_view entry, KernelCode* code);
   Outcome Link(std::span<const std::string_view> ptx, std::string* log);
 
  private:
-  // With the mutex.
+  // All of these: the mutex is held.
   Outcome LoadAgain(LoadedModule* module);
   Outcome LowerNow(const LoadedModule& module, std::string_view entry, KernelCode* code);
   Outcome Ask(uint32_t type, std::span<const uint8_t> body, std::vector<uint8_t>* reply);
@@ -52,7 +53,7 @@ class CompilerClient {
   std::mutex mutex_;
   int fd_ = -1;
   pid_t pid_ = -1;
-  uint64_t generation_ = 0;  // counts connections; a module of an older one is loaded again
+  uint64_t generation_ = 0;  // counts connections; a module of an older connection is loaded again
 };
 
 }  // namespace rgpu::emu

@@ -18,7 +18,7 @@ Outcome Garbage(const char* what) {
 
 std::string Text(wire::ByteView bytes) { return std::string(bytes.text()); }
 
-// Result and log, which stand first in every reply.  False: there is nothing behind them to read.
+// Reads the result and the log, which begin every reply. Returns false if nothing more may be read.
 bool Begin(wire::Reader* reader, Outcome* outcome) {
   int32_t result = 0;
   wire::ByteView log;

@@ -1,4 +1,4 @@
-// Decoding of what the compiler answers.  The compiler handles hostile PTX, so its bytes are
+// Decodes the compiler's replies. The compiler handles hostile PTX, so its replies are treated as
 // hostile too.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Loads the compiler's object file.  It came over a socket: every offset, size, index and name is
-// checked.
+// Loads the compiler's object file. The file came over a socket, so every offset, size, index and
+// name is checked.
 #include <elf.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ constexpr uint64_t kMaxImage = uint64_t{256} << 20;
 
 uint64_t AlignUp(uint64_t value, uint64_t align) { return (value + align - 1) & ~(align - 1); }
 
-// The parts of the mapping, by protection, in this order.
+// The parts of the mapping in order; each has its own protection.
 enum Part : size_t { kCode, kConstant, kData, kParts };
 
 struct Section {
@@ -48,8 +48,8 @@ struct Section {
 
 struct Symbol {
   std::string_view name;
-  uint64_t value = 0;   // address, of an external function that of its stub
-  uint64_t target = 0;  // what the GOT slot holds
+  uint64_t value = 0;   // address; for an external function that of its stub
+  uint64_t target = 0;  // the content of its GOT slot
   uint16_t section = 0;
   bool external = false;
 };
@@ -106,7 +106,7 @@ class ElfLoader {
   std::vector<Section> sections_;
   std::vector<Symbol> symbols_;
   std::vector<Elf64_Sym> raw_symbols_;
-  size_t symbol_table_ = 0;  // its section, 0: none
+  size_t symbol_table_ = 0;  // index of its section; 0: none
   size_t externals_ = 0;
   uint64_t stubs_ = 0;  // offsets in the mapping
   uint64_t got_ = 0;

@@ -55,8 +55,8 @@ RelocResult PatchPage(const RelocSite& site, uint64_t target) {
   return Patch(site, 0x60ffffe0, low | high);
 }
 
-// The low 12 bits of an address in the 12-bit immediate of a load, store or add, scaled by 1 <<
-// scale.
+// Stores the low 12 bits of an address into the 12-bit immediate of a load, store or add, divided
+// by 1 << scale.
 RelocResult PatchLow12(const RelocSite& site, uint64_t target, unsigned scale) {
   const auto low = static_cast<uint32_t>(target & 4095);
   if ((low & ((1u << scale) - 1)) != 0) return RelocResult::kOverflow;

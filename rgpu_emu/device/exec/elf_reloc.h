@@ -1,4 +1,4 @@
-// Relocations of the two machines that we run on, as pure functions over one place.
+// Relocations for x86-64 and aarch64, as pure functions on one place.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@ namespace rgpu::emu {
 
 struct RelocSite {
   uint8_t* where;     // the bytes to change
-  size_t room;        // bytes from there to the end of the section
+  size_t room;        // bytes from `where` to the end of the section
   uint64_t place;     // P: the address that `where` will have
-  uint64_t symbol;    // S: of an external function, its stub
+  uint64_t symbol;    // S: for an external function, the address of its stub
   int64_t addend;     // A
   uint64_t got_slot;  // G: address of the slot that holds the symbol's address
   uint64_t got_base;

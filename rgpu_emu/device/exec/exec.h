@@ -1,4 +1,5 @@
-// The launch runtime of the emulated device: compiler connection, code loading, running of grids.
+// The launch runtime of the emulated device: connection to the compiler, code loading, running
+// grids.
 #pragma once
 
 #include "rgpu_emu/device/exec/compiler_client.h"

@@ -21,17 +21,18 @@ struct Guard {
 
 struct ThreadGuard {
   Guard* active;
-  int chaining;  // depth of handlers that were there before ours
+  int chaining;  // nesting depth of earlier handlers that we call
 };
 
-// Initial-exec would need room in the static TLS block; every thread touches this before it can
-// fault.
+// Not initial-exec, which would need room in the static TLS block. Every thread uses this variable
+// before it can fault, so it is allocated by then.
 thread_local ThreadGuard t_guard;
 
 struct sigaction g_previous[NSIG];
 std::mutex g_install_mutex;
 
-// The faulting instruction runs again and ends the process; a signal that was sent is sent again.
+// Restores the default action: a faulting instruction runs again and ends the process; a signal
+// that was sent is sent again.
 void EndByDefault(int signal, bool sent) {
   struct sigaction action{};
   action.sa_handler = SIG_DFL;
@@ -39,7 +40,7 @@ void EndByDefault(int signal, bool sent) {
   if (sent) raise(signal);
 }
 
-// A fault that is not a kernel's: the handler that was there before ours gets it.
+// Passes a fault outside kernels to the handler that was installed before ours.
 void Chain(int signal, siginfo_t* info, void* context) {
   const struct sigaction& previous = g_previous[signal];
   const bool has_function = (previous.sa_flags & SA_SIGINFO) != 0 ||
@@ -66,8 +67,8 @@ bool IsOurs(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == Handle;
 }
 
-// SA_NODEFER: leaving by siglongjmp needs no signal mask to be restored, so entering needs no
-// system call.
+// SA_NODEFER: siglongjmp then need not restore the signal mask, so that RunGuarded needs no system
+// call.
 void Install(int signal) {
   struct sigaction current{};
   sigaction(signal, nullptr, &current);
@@ -80,7 +81,7 @@ void Install(int signal) {
   sigaction(signal, &ours, nullptr);
 }
 
-// A kernel that recurses too deep faults on the guard page of the stack, so handlers need a stack
+// A kernel that recurses too deeply faults on the stack's guard page, so the handlers need a stack
 // of their own.
 class AlternateStack {
  public:
@@ -132,7 +133,7 @@ bool RunGuarded(void (*function)(void*), void* argument, Fault* fault) {
     return true;
   }
   t_guard.active = nullptr;
-  fesetround(FE_TONEAREST);  // the kernel may have been about to set it back itself
+  fesetround(FE_TONEAREST);  // the kernel may have been interrupted with another rounding mode
   *fault = guard.fault;
   return false;
 }

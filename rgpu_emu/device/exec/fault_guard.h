@@ -7,20 +7,21 @@
 namespace rgpu::emu {
 
 struct Fault {
-  int signal = 0;  // 0: ended by FaultGuard::Leave
+  int signal = 0;  // 0: LeaveGuarded ended the code
   uint64_t address = 0;
-  int code = 0;  // given to Leave
+  int code = 0;  // the code given to LeaveGuarded
 };
 
-// Installs the handlers, again where a library has put its own before them since; cheap when they
-// are there. Faults outside guarded code go to the handlers that were there.
+// Installs the handlers, or installs them again if a library has replaced them. Cheap if they are
+// installed. Faults outside guarded code go to the handlers that were installed before ours.
 void InstallFaultHandlers();
 
-// Runs function(argument) and returns true, or false when it faulted or called LeaveGuarded. Frames
-// between are dropped without destructors: guarded code owns nothing.  Does not nest.
+// Runs function(argument). Returns true, or false if it faulted or called LeaveGuarded. In the
+// latter cases stack frames are dropped without running destructors, so guarded code must own
+// nothing. Calls do not nest.
 bool RunGuarded(void (*function)(void*), void* argument, Fault* fault);
 
-// From inside guarded code: ends RunGuarded with `code`.
+// Called by guarded code: makes RunGuarded return false with `code`.
 [[noreturn]] void LeaveGuarded(int code);
 
 // True while the calling thread is inside RunGuarded.

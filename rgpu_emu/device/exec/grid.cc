@@ -22,12 +22,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A kernel that was told to stop does so at the end of its loop's turn.
+// How long StopAll waits. A kernel notices the stop word at the end of a loop iteration.
 constexpr auto kStopTime = std::chrono::seconds(10);
-constexpr size_t kStackGuardBytes = 1 << 20;  // a frame of compiled code may be large
+// A frame of compiled code may be large and must not step over the guard.
+constexpr size_t kStackGuardBytes = 1 << 20;
 
-// Starts a thread that gets none of the application's signals.  False: the system has no thread
-// left.
+// Starts a thread that receives none of the application's signals. Returns false if the system has
+// no thread left.
 bool StartThread(void* (*function)(void*), void* argument, pthread_t* thread) {
   sigset_t all;
   sigset_t before;
@@ -112,7 +113,7 @@ class GridRunner::Impl {
   const pid_t pid_ = getpid();
   std::mutex mutex_;
   std::condition_variable work_;   // pool threads
-  std::condition_variable ended_;  // callers whose grid still has pool threads in it, StopAll
+  std::condition_variable ended_;  // callers whose grid still has pool threads, and StopAll
   std::condition_variable watch_;
   std::list<Grid*> active_;
   std::atomic<bool> contended_{false};  // several grids want pool threads
@@ -120,7 +121,7 @@ class GridRunner::Impl {
   std::vector<pthread_t> threads_;
   pthread_t watchdog_{};
   bool pool_started_ = false;
-  std::atomic<unsigned> settled_{0};  // pool threads that have begun
+  std::atomic<unsigned> settled_{0};  // pool threads that have started
   bool watchdog_started_ = false;
   bool watchdog_idle_ = false;
   bool stopping_ = false;
@@ -174,7 +175,7 @@ CUresult GridRunner::Impl::Enter(Grid* grid) {
     if (watchdog_idle_) watch_.notify_all();
   }
   if (!wake) return CUDA_SUCCESS;
-  // Grids side by side have their callers wherever there is room.
+  // If several grids run, their callers may use any processor.
   if (alone) processors_.MakeRoom();
   if (grid->blocks() == 2) {
     work_.notify_one();
@@ -188,7 +189,7 @@ void GridRunner::Impl::RunHere(Grid* grid) {
   bool waited = false;
   std::unique_ptr<BlockRunner> runner = runners_.Await(grid, &waited);
   if (waited) {
-    // Pool threads were refused memory meanwhile.
+    // Pool threads may have been refused memory meanwhile.
     const std::lock_guard lock(mutex_);
     if (starved_ != 0) work_.notify_all();
   }
@@ -213,7 +214,7 @@ void GridRunner::Impl::Leave(Grid* grid) {
   if (starved_ != 0) work_.notify_all();
 }
 
-// Threads start with the first grid that has use for them: a worker that idles has none.
+// Threads start with the first grid that needs them, so that an idle worker has none.
 void GridRunner::Impl::StartThreads(bool pool) {
   if (!watchdog_started_ && options_.timeout_seconds > 0) {
     const auto run = [](void* self) -> void* {
@@ -228,7 +229,7 @@ void GridRunner::Impl::StartThreads(bool pool) {
     static_cast<Impl*>(self)->Work();
     return nullptr;
   };
-  // The calling thread of a grid is one of the threads that run it.
+  // The thread that calls RunGrid also runs blocks.
   for (unsigned i = 1; i < options_.threads; ++i) {
     pthread_t thread;
     if (!StartThread(run, this, &thread)) return;
@@ -236,7 +237,7 @@ void GridRunner::Impl::StartThreads(bool pool) {
   }
 }
 
-// The next grid with blocks left, in turn.
+// Returns the next grid with blocks left, in turn.
 Grid* GridRunner::Impl::Pick() {
   for (auto at = active_.begin(); at != active_.end(); ++at) {
     Grid* grid = *at;
@@ -263,14 +264,14 @@ void GridRunner::Impl::Work() {
     lock.lock();
     if (--grid->workers == 0) ended_.notify_all();
     if (room) continue;
-    // Without memory for another block the grid's own thread runs it alone.
+    // There is no memory for another block now; the grid's own thread runs on without this one.
     ++starved_;
     work_.wait(lock);
     --starved_;
   }
 }
 
-// Sleeps until the earliest time at which a grid may have run too long.
+// Sleeps until the earliest time at which a grid may have exceeded its time.
 void GridRunner::Impl::Watch() {
   const auto timeout = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(options_.timeout_seconds));
@@ -279,7 +280,7 @@ void GridRunner::Impl::Watch() {
     const auto now = Clock::now();
     auto next = Clock::time_point::max();
     for (Grid* grid : active_) {
-      // One that waits for memory begins now at the earliest.
+      // A grid that waits for memory starts now at the earliest.
       const auto started = std::min(grid->started(), now);
       if (started + timeout > now) {
         next = std::min(next, started + timeout);
@@ -301,7 +302,7 @@ void GridRunner::Impl::Watch() {
   }
 }
 
-// With the lock.
+// The lock is held.
 void GridRunner::Impl::Stop(const void* owner, CUresult result, const char* why) {
   if (owner == nullptr) cancelled_ = result;
   for (Grid* grid : active_) {
@@ -335,7 +336,7 @@ void GridRunner::Impl::StopAll(const void* owner, CUresult result) {
 GridRunner::GridRunner(const RunnerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 GridRunner::~GridRunner() {
   if (impl_->forked())
-    impl_.release();  // a forked child has none of the threads that it would wait for
+    impl_.release();  // a forked child has none of the threads that the destructor waits for
 }
 CUresult GridRunner::RunGrid(const Launch& launch, FaultInfo* fault) {
   return impl_->Run(launch, fault);

@@ -6,7 +6,7 @@
 namespace rgpu::emu {
 namespace {
 
-constexpr size_t kParamPadding = 64;  // loads of up to 16 bytes at the end stay inside
+constexpr size_t kParamPadding = 64;  // keeps loads of up to 16 bytes at the end inside the buffer
 
 }  // namespace
 
@@ -19,7 +19,7 @@ Grid::Grid(const Launch& launch, const RunnerOptions& options, PrintfFifo* print
   if (launch.param_bytes != 0) std::memcpy(params_.data(), launch.params, launch.param_bytes);
   threads_per_block_ = launch.block[0] * launch.block[1] * launch.block[2];
   blocks_ = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
-  // Blocks go out in order, so that one that waits for an earlier one never waits for ever.
+  // Blocks are handed out in order, so that a block that waits for an earlier one always gets on.
   const uint64_t threads = std::max(1u, options.threads);
   if (launch.kernel->kind() == kKernelLoop)
     chunk_ = std::clamp<uint64_t>(blocks_ / (threads * 16), 1, 32);

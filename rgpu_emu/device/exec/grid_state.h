@@ -1,4 +1,4 @@
-// One running grid, as the runner's threads and the callbacks of kernels see it.
+// One running grid, as used by the runner's threads and by callbacks of kernels.
 #pragma once
 
 #include <atomic>
@@ -19,15 +19,15 @@ class Grid {
   Grid(const Grid&) = delete;
   Grid& operator=(const Grid&) = delete;
 
-  // The grid of a block that is running: kernels hand BlockInfo to every callback.
+  // Returns the grid of a running block; kernels pass BlockInfo to every callback.
   static Grid* Of(const BlockInfo* block) {
     return reinterpret_cast<const Head*>(block->launch)->grid;
   }
 
-  // The first failure is the grid's; every thread that runs a block of it is asked to stop.
+  // Keeps the first failure and asks every thread that runs a block of the grid to stop.
   void Fail(FaultInfo fault);
   bool stopped() const { return stop_.load(std::memory_order_relaxed) != 0; }
-  // Blocks [begin, end) for the caller to run; false when none is left.
+  // Gives the caller the blocks [begin, end). Returns false if none is left.
   bool Take(uint64_t* begin, uint64_t* end);
   bool exhausted() const { return next_.load(std::memory_order_relaxed) >= blocks_; }
   FaultInfo TakeFault();
@@ -40,15 +40,15 @@ class Grid {
   uint64_t blocks() const { return blocks_; }
   uint32_t threads_per_block() const { return threads_per_block_; }
   uint32_t shared_bytes() const { return kernel().static_shared_bytes() + launch_.dynamic_shared; }
-  // When it began to run; waiting for memory does not count.
+  // When the grid began to run; the time waiting for memory does not count.
   std::chrono::steady_clock::time_point started() const { return started_.load(); }
   void Pause() { started_ = std::chrono::steady_clock::time_point::max(); }
   void Resume() { started_ = std::chrono::steady_clock::now(); }
 
-  unsigned workers = 0;  // pool threads in it; guarded by the runner's mutex
+  unsigned workers = 0;  // pool threads that run blocks of the grid; guarded by the runner's mutex
 
  private:
-  // LaunchInfo stands first: Of() goes from it to the grid.
+  // LaunchInfo comes first, so that Of() can find the grid from it.
   struct Head {
     LaunchInfo info;
     Grid* grid;
@@ -69,7 +69,7 @@ class Grid {
   FaultInfo fault_;
 };
 
-// The functions that kernels call, one table for all grids.
+// Returns the functions that kernels may call; one table for all grids.
 const KernelRuntime* Callbacks();
 
 }  // namespace rgpu::emu

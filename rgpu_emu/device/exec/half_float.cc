@@ -5,8 +5,8 @@
 namespace rgpu::emu {
 namespace {
 
-// Rounds a double to a 16-bit format with `kMantissa` stored bits and an exponent of 15 - kMantissa
-// bits.
+// Rounds a double to a 16-bit format with `kMantissa` stored mantissa bits and 15 - kMantissa
+// exponent bits.
 template <int kMantissa>
 uint16_t Narrow(double value) {
   constexpr int kExponentBits = 15 - kMantissa;
@@ -23,7 +23,7 @@ uint16_t Narrow(double value) {
   }
   const int scaled = exponent - 1023 + kBias;
   if (exponent == 0 || scaled < -kMantissa)
-    return static_cast<uint16_t>(sign);  // below half of the smallest
+    return static_cast<uint16_t>(sign);  // below half of the smallest number
   const uint64_t significand = fraction | (uint64_t{1} << 52);
   const int drop = 52 - kMantissa + (scaled < 1 ? 1 - scaled : 0);
   uint64_t result = (significand >> drop);

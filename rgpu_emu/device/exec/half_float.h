@@ -1,4 +1,4 @@
-// Conversions to and from the 16-bit floating-point formats, rounding to nearest even, as bits.
+// Conversions to and from the 16-bit floating-point formats as bits, rounding to nearest even.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 namespace rgpu::emu {
 namespace {
 
-// Local windows of 1024 threads must stay allocatable, frames too.
+// The limits keep local windows and frames for 1024 threads allocatable.
 constexpr uint32_t kMaxLocalBytes = 512 << 10;
 constexpr uint32_t kMaxSharedBytes = 1 << 20;
 constexpr uint64_t kMaxFrameBytes = 1 << 20;

@@ -1,4 +1,4 @@
-// A kernel ready to run: code loaded from the compiler's object file.
+// A kernel that is ready to run: the code loaded from the compiler's object file.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace rgpu::emu {
 
-// One mapping with the sections of a relocatable ELF64 file for this machine; code is never
+// One mapping with the sections of a relocatable ELF64 file for this machine. Code is never
 // writable.
 class LoadedObject {
  public:
-  // The bytes are untrusted: whatever does not fit gives CUDA_ERROR_INVALID_IMAGE and a sentence.
+  // The bytes are untrusted: an invalid file gives CUDA_ERROR_INVALID_IMAGE and a sentence.
   static Outcome Load(std::span<const uint8_t> elf, std::unique_ptr<LoadedObject>* object);
   ~LoadedObject();
   LoadedObject(const LoadedObject&) = delete;
   LoadedObject& operator=(const LoadedObject&) = delete;
 
-  // Address of a global symbol defined with at least `bytes` bytes behind it in its section; null:
-  // none.
+  // Returns the address of a global symbol whose section has at least `bytes` bytes from there on;
+  // null if there is none.
   void* Symbol(const std::string& name, size_t bytes = 1) const;
   bool IsCode(const void* address) const;
 

@@ -1,4 +1,4 @@
-// What the compiler process says about a module, and how requests of this folder end.
+// What the compiler process reports about a module, and the results of functions in this folder.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace rgpu::emu {
 
-// A CUresult and, when it is not CUDA_SUCCESS, one sentence for the log.
+// A CUresult and, if it is not CUDA_SUCCESS, one sentence for the log.
 struct Outcome {
   CUresult result = CUDA_SUCCESS;
   std::string message;
@@ -33,16 +33,16 @@ struct EntryInfo {
   uint32_t target = 0;       // 80 = sm_80
   uint32_t registers = 0;
   uint32_t const_bytes = 0;
-  // Not CUDA_SUCCESS: it uses what this device lacks, as the message says; others of its module
-  // run.
+  // Not CUDA_SUCCESS: the kernel uses something that this device lacks, which the message names.
+  // Other kernels of its module run.
   Outcome refusal;
 };
 
 enum class GlobalSpace : uint32_t { kGlobal = 1, kConst = 2 };
 enum class GlobalRelocKind : uint32_t { kGlobalAddress = 1, kFunctionToken = 2 };
 
-// At `offset` of the global's initial bytes stands the 8-byte address of global `ordinal` (+
-// addend), or kFunctionToken | ordinal (kernel_abi.h).
+// At `offset` of the global's initial bytes goes the 8-byte address of global `ordinal` plus
+// addend, or kFunctionToken | ordinal (kernel_abi.h).
 struct GlobalReloc {
   uint64_t offset;
   GlobalRelocKind kind;
@@ -50,8 +50,9 @@ struct GlobalReloc {
   int64_t addend;
 };
 
-// Its ordinal is its place in LoadedModule::globals.  Checked: initial.size() <= bytes, align is a
-// power of two <= 65536, relocations lie inside and name existing ordinals.
+// A module global; its ordinal is its index in LoadedModule::globals. The decoder has checked:
+// initial.size() <= bytes, align is a power of two <= 65536, relocations lie inside and name
+// existing ordinals.
 struct GlobalInfo {
   std::string name;
   GlobalSpace space = GlobalSpace::kGlobal;
@@ -69,13 +70,13 @@ struct LoadedModule {
   std::string log;
   std::vector<EntryInfo> entries;
   std::vector<GlobalInfo> globals;
-  std::vector<std::string> functions;  // address-taken, by ordinal
-  // Kept so that a compiler that was started again can be told about the module.
+  std::vector<std::string> functions;  // device functions whose address is taken, by ordinal
+  // Kept so that the module can be loaded again into a restarted compiler.
   std::vector<std::string> sources;
   uint64_t generation = 0;
 };
 
-// Reply to LOWER, as it came; MakeKernel (kernel.h) turns it into code.
+// The reply to LOWER, as received; Kernel::Make turns it into code.
 struct KernelCode {
   uint32_t kind = 0;   // KernelKind
   uint32_t flags = 0;  // KernelFlags

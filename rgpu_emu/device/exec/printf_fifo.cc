@@ -3,7 +3,7 @@
 namespace rgpu::emu {
 namespace {
 
-// With its place in the queue: many short records take more than their bytes.
+// Includes the record's place in the queue, because many short records use more than their bytes.
 uint64_t Taken(std::string_view record) { return sizeof(std::string) + record.size(); }
 
 }  // namespace

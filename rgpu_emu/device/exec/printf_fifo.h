@@ -1,4 +1,4 @@
-// The bounded buffer between kernels' printf and the device's Print.
+// The bounded buffer between printf in kernels and the device's Print.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ class PrintfFifo {
  public:
   explicit PrintfFifo(uint64_t capacity) : capacity_(capacity) {}
 
-  // When it is full the oldest records give way, as on a device.
+  // Adds a record. If the buffer is full, drops the oldest records, as a GPU does.
   void Push(std::string_view record);
-  // Hands everything to `sink`, oldest first; null drops it.
+  // Passes all records to `sink`, oldest first; null drops them.
   void Flush(DeviceServices* sink);
   void SetCapacity(uint64_t capacity);
 
  private:
   std::mutex mutex_;
-  std::mutex flush_mutex_;  // keeps the order when two grids end at once
+  std::mutex flush_mutex_;  // keeps the order when two grids end at the same time
   uint64_t capacity_;
   uint64_t used_ = 0;
   std::deque<std::string> records_;

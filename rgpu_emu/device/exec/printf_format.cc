@@ -36,8 +36,8 @@ class Formatter {
     std::memcpy(out_ + used_, text, bytes);
     used_ += bytes;
   }
-  // What snprintf says it would have written, cut at the room left (it ends with a zero of its
-  // own).
+  // Counts what snprintf wrote. `bytes` is what it wanted to write; the text was cut at the room
+  // left, which includes a zero byte.
   void Printed(int bytes) {
     if (bytes > 0 && room_ > used_)
       used_ += std::min(static_cast<size_t>(bytes), room_ - used_ - 1);
@@ -77,8 +77,7 @@ class Formatter {
   int precision_ = -1;
 };
 
-// %[flags][width][.precision][size]type; what is none of these is printed as it stands, as on the
-// device.
+// Handles %[flags][width][.precision][size]type. Anything else is printed unchanged, as on a GPU.
 const char* Formatter::Conversion(const char* start) {
   const char* at = start + 1;
   if (*at == '%') {

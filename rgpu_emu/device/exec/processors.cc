@@ -2,10 +2,10 @@
 
 namespace rgpu::emu {
 
-// The last processors are the pool's: interrupts and what else is on a machine prefer the first.
+// The pool gets the last processors, because interrupts and other programs prefer the first.
 Processors::Processors(unsigned threads) {
   CPU_ZERO(&pool_);
-  // Machines of more processors than the set holds refuse.
+  // The call fails on machines with more processors than the set holds.
   if (sched_getaffinity(0, sizeof rest_, &rest_) != 0) return;
   if (threads < 2 || threads > static_cast<unsigned>(CPU_COUNT(&rest_))) return;
   for (int cpu = CPU_SETSIZE - 1, left = static_cast<int>(threads) - 1; left > 0; --cpu) {
@@ -27,7 +27,7 @@ void Processors::Settle(unsigned index) const {
   }
   if (cpu < 0) return;
   CPU_SET(cpu, &own);
-  // A processor that has been taken from the process meanwhile is refused: then anywhere will do.
+  // If the processor was taken from the process meanwhile, the thread stays unpinned.
   if (sched_setaffinity(0, sizeof own, &own) != 0) return;
 }
 

@@ -1,8 +1,9 @@
-// Which processor each thread of a runner's pool runs on, so that a grid has them all at once.
+// Which processor each thread of a runner's pool uses, so that a grid gets all processors at once.
 //
-// The system puts a thread that wakes beside the one that woke it if no other processor looks idle,
-// and in a virtual machine one that sleeps does not: both threads of a grid then shared one of two
-// processors for 10 ms and more, and a grid after a pause took twice as long as in a steady stream.
+// If no other processor looks idle, the system puts a waking thread beside the thread that woke it.
+// In a virtual machine a sleeping processor does not look idle. Two threads of a grid then shared
+// one of two processors for 10 ms and more, and a grid after a pause took twice as long as in a
+// steady stream.
 #pragma once
 
 #include <sched.h>
@@ -11,14 +12,14 @@ namespace rgpu::emu {
 
 class Processors {
  public:
-  // Of `threads` that run a grid all but the calling one are the pool's.  With more of them than
-  // processors the system places them.
+  // `threads` threads run a grid: the calling one and the pool's. If there are more threads than
+  // processors, the system places them.
   explicit Processors(unsigned threads);
 
-  // By thread `index` (from 0) of the pool, once: it stays on a processor of its own.
+  // Called once by thread `index` (from 0) of the pool: pins it to a processor of its own.
   void Settle(unsigned index) const;
-  // By the thread that brings a grid: leaves the pool's processors to the pool.  It stays free to
-  // go anywhere afterwards.
+  // Called by the thread that brings a grid: moves it off the pool's processors. Afterwards the
+  // thread may run on any processor again.
   void MakeRoom() const;
 
  private:

@@ -5,9 +5,9 @@
 namespace rgpu::emu {
 namespace {
 
-// What a session has without a charge: docs/quotas-memory.md names both figures.  The first part is
-// enough for the largest block and for hundreds of small ones side by side; the second lets every
-// thread of the pool run blocks of 1,024 threads with 4 KiB of frame each.
+// The memory that a session has without a charge (docs/quotas-memory.md). The first part suffices
+// for the largest block, or for hundreds of small ones together. The second lets every thread of
+// the pool run blocks of 1,024 threads with 4 KiB of frame each.
 constexpr uint64_t kBaseBytes = 128U << 20;
 constexpr uint64_t kBytesPerThread = 4U << 20;
 
@@ -28,7 +28,7 @@ void Runners::Count(BlockRunner* runner, uint64_t bytes) {
   runner->counted_bytes = bytes;
 }
 
-// Takes memory from runners that nobody uses.
+// Frees memory of idle runners.
 bool Runners::MakeRoom(uint64_t more) {
   while (held_ + more > limit_ && !idle_.empty()) {
     Count(idle_.back().get(), 0);
@@ -37,7 +37,7 @@ bool Runners::MakeRoom(uint64_t more) {
   return held_ + more <= limit_;
 }
 
-// With the lock.  Null: there is no room now.
+// The lock is held. Null: there is no room now.
 std::unique_ptr<BlockRunner> Runners::Take(const BlockMemory& need) {
   std::unique_ptr<BlockRunner> runner;
   uint64_t more = 0;
@@ -45,7 +45,7 @@ std::unique_ptr<BlockRunner> Runners::Take(const BlockMemory& need) {
     runner = std::move(idle_.back());
     idle_.pop_back();
     more = need.Beyond(runner->held());
-    if (more == 0) {  // as it is with most launches
+    if (more == 0) {  // the usual case
       ++busy_;
       return runner;
     }
@@ -91,17 +91,17 @@ std::unique_ptr<BlockRunner> Runners::Try(const Grid& grid) {
   return waiting_.empty() ? Take(NeedOf(grid)) : nullptr;
 }
 
-// Keeps as many as can be busy at once.
+// Keeps as many idle runners as can be busy at once.
 void Runners::Return(std::unique_ptr<BlockRunner> runner) {
   const std::lock_guard lock(mutex_);
   --busy_;
-  const uint64_t held = runner->held().total();  // less than was counted where memory was refused
+  const uint64_t held = runner->held().total();  // less than counted if memory was refused
   const bool keep = idle_.size() < options_.threads && held_ <= limit_;
   Count(runner.get(), keep ? held : 0);
   if (keep) {
     idle_.push_back(std::move(runner));
   } else {
-    runner.reset();  // others may take the room only when the memory is gone
+    runner.reset();  // first free the memory, then let others use the room
   }
   if (!waiting_.empty()) freed_.notify_all();
 }

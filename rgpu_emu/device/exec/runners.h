@@ -1,8 +1,8 @@
 // The block runners of a device, and the memory that they may hold together.
 //
-// A block of a running grid needs windows for shared and local memory and frames for its threads.
-// All grids of the process share one limit of such memory, as the blocks on a GPU share its
-// multiprocessors: a grid that does not fit waits until others have ended.
+// A running block needs windows for shared and local memory, and frames for its threads. All grids
+// of the process share one limit of such memory, as the blocks on a GPU share its multiprocessors.
+// A grid that does not fit waits until others have ended.
 #pragma once
 
 #include <condition_variable>
@@ -20,20 +20,21 @@ class Runners {
  public:
   explicit Runners(const RunnerOptions& options);
 
-  // A runner for blocks of `grid`, for the grid's own thread.  Waits while others hold the memory;
-  // grids get it in the order in which they came.  The waiting time is not the grid's running time.
-  // `*waited`: whether it had to wait.  Null: the grid was stopped, other threads have taken all of
-  // its blocks meanwhile, or it does not fit although nothing else runs.
+  // Returns a runner for blocks of `grid`, for the grid's own thread. Waits while others hold the
+  // memory; grids get memory in order of arrival. The wait does not count as the grid's running
+  // time. Sets `*waited` if it had to wait. Null: the grid was stopped, other threads have taken
+  // all its blocks meanwhile, or it does not fit although nothing else runs.
   std::unique_ptr<BlockRunner> Await(Grid* grid, bool* waited);
-  // The same for a thread that has other things to do.  Null: there is no room now.
+  // The same without waiting, for pool threads. Null: there is no room now.
   std::unique_ptr<BlockRunner> Try(const Grid& grid);
   void Return(std::unique_ptr<BlockRunner> runner);
-  // Grids that wait may have been stopped.
+  // Wakes waiting grids, because some may have been stopped.
   void Wake();
 
-  // For all blocks that run at the same time, without their charged local memory.
+  // Bytes for all blocks that run at the same time, without local memory that contexts are charged
+  // for.
   uint64_t base_bytes() const { return base_bytes_; }
-  // Local memory that a context was charged for may be held beside the rest.
+  // Adds (takes away) local memory that a context is charged for.
   void AddRoom(uint64_t bytes);
   void TakeRoom(uint64_t bytes);
   uint64_t held() const;
@@ -48,11 +49,11 @@ class Runners {
   std::condition_variable freed_;
   const uint64_t base_bytes_;
   uint64_t limit_;
-  uint64_t held_ = 0;  // by idle and busy runners
+  uint64_t held_ = 0;  // by idle and busy runners together
   uint32_t busy_ = 0;
   uint32_t made_ = 0;
   std::vector<std::unique_ptr<BlockRunner>> idle_;
-  std::list<const Grid*> waiting_;  // in the order in which they came
+  std::list<const Grid*> waiting_;  // in order of arrival
 };
 
 }  // namespace rgpu::emu

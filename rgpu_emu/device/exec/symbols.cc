@@ -14,7 +14,7 @@ namespace {
 __extension__ typedef __int128 Int128;
 __extension__ typedef unsigned __int128 Uint128;
 
-// Both machines pass a 16-bit float in the low bits of a vector register, where a float would be.
+// Both machines pass a 16-bit float in the low bits of the vector register for a float.
 float InRegister(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)); }
 uint16_t FromRegister(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value)); }
 

@@ -1,4 +1,4 @@
-// The only functions outside its own object that compiled code may call.
+// The only functions outside its own object file that compiled code may call.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace rgpu::emu {
 
-// Address of an allowed runtime function; 0 when the name is not allowed.
+// Returns the address of an allowed runtime function; 0 if the name is not allowed.
 uint64_t RuntimeSymbol(std::string_view name);
 
 }  // namespace rgpu::emu

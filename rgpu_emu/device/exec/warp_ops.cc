@@ -16,7 +16,7 @@ void SetAll(uint32_t group, ThreadState* lanes, uint64_t result) {
   ForLanes(group, [&](uint32_t lane) { lanes[lane].result = result; });
 }
 
-// A lane that reads one outside the group (undefined in PTX) gets its own value.
+// A lane that reads a lane outside the group (undefined in PTX) gets its own value.
 void Shuffle(uint32_t op, uint32_t group, ThreadState* lanes) {
   ForLanes(group, [&](uint32_t lane) {
     const ShuffleSource source = FindShuffleSource(op, lane, lanes[lane].a, lanes[lane].b);

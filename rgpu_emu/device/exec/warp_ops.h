@@ -1,4 +1,4 @@
-// Warp operations as pure functions over the threads that came to one.
+// Warp operations, as pure functions of the threads that take part.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ namespace rgpu::emu {
 inline bool IsBarrierOp(uint32_t op) { return op >= kOpBarSync && op <= kOpBarRedOr; }
 inline bool IsWarpOp(uint32_t op) { return op >= kOpShflIdx && op <= kOpWarpSync; }
 
-// Writes the result of every lane of `group`, whose threads (`lanes[0..31]`) all wait at the
+// Sets the result for each lane of `group`. All its threads (in `lanes[0..31]`) wait at the
 // operation `op`.
 void ResolveWarpOp(uint32_t op, uint32_t group, ThreadState* lanes);
 
-// Lane that `lane` reads in a shuffle and whether it lies in range, as the PTX manual computes
-// them.
+// The lane that `lane` reads in a shuffle, and whether that lane is in range, as the PTX manual
+// defines them.
 struct ShuffleSource {
   uint32_t lane;
   bool in_range;

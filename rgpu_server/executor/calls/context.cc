@@ -1,4 +1,4 @@
-// Contexts, limits, client threads.
+// Handlers: contexts, their limits, and client threads that end.
 #include <algorithm>
 
 #include "gen/dispatch.gen.h"
@@ -10,7 +10,7 @@ namespace rgpu::exec {
 
 namespace {
 
-// What a context takes at most on NVIDIA's driver; the emulated device's take nothing.
+// The most that a context takes on NVIDIA's driver; the emulated device's contexts take nothing.
 constexpr uint64_t kContextBytes = 512U << 20;
 
 enum Hint : int32_t { kCacheConfig = 0, kSharedMemConfig = 1, kResetPersistingL2 = 2, kFlags = 3 };
@@ -24,16 +24,17 @@ std::shared_ptr<Stream> LegacyStream(Context* context) {
   return stream;
 }
 
-// What the whole device has in use; in the context that is current.
+// Returns how many bytes of the whole device are in use; a context must be current.
 uint64_t DeviceUse(const Driver& driver) {
   size_t free = 0;
   size_t total = 0;
   return driver->cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? total - free : UINT64_MAX;
 }
 
-// Makes the driver's context and charges for what it takes from the device: the most first, then
-// what it is, as well as can be told.  There is no counter before the first context of a process;
-// what others use of a shared device is then in the figure, which the bound cuts.
+// Creates the driver's context and charges for the device memory that it takes. Charges the bound
+// first, then lowers the charge to what was measured. Before the first context of a process there
+// is no counter, so `before` is 0: the measurement then includes other users of the device, and the
+// bound caps it.
 template <typename Create>
 CUresult MakeCharged(Executor& executor, Context& context, Create create) {
   const Driver& driver = executor.driver();
@@ -56,7 +57,7 @@ CUresult MakeCharged(Executor& executor, Context& context, Create create) {
 // `create` makes the driver's context.
 template <typename Create>
 CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create) {
-  if (id > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;  // it travels as u32 in every header
+  if (id > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;  // headers carry the id as u32
   if (const CUresult result = executor.contexts().CanAdd(id); result != CUDA_SUCCESS) return result;
   auto context = std::make_shared<Context>(executor.driver(), static_cast<uint32_t>(id));
   context->device = executor.device();
@@ -69,8 +70,9 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
   return executor.MakeCurrent(*context);
 }
 
-// Where the charge for a limit stands; null: it takes no device memory, or what it takes is
-// measured.  The stack is for all threads that can be resident, in one with what kernels need.
+// Returns the variable that holds the charge for a limit. Null: the limit takes no device memory,
+// or LoadCharged measures what it takes. The stack limit applies to all threads that can be
+// resident, and shares one charge with the kernels' local memory.
 uint64_t* ChargeOf(Executor& executor, Context& context, int32_t limit) {
   switch (limit) {
     case CU_LIMIT_STACK_SIZE:
@@ -84,7 +86,7 @@ uint64_t* ChargeOf(Executor& executor, Context& context, int32_t limit) {
   }
 }
 
-// Device memory that a limit makes the driver set aside.
+// Sets `*bytes` to the device memory that the driver sets aside for a limit.
 CUresult LimitBytes(Executor& executor, int32_t limit, uint64_t value, uint64_t* bytes) {
   *bytes = value;
   if (limit != CU_LIMIT_STACK_SIZE) return CUDA_SUCCESS;
@@ -103,7 +105,7 @@ CUresult SetLimit(Executor& executor, CUlimit limit, uint64_t value) {
   });
 }
 
-// A limit whose charge is known before.
+// Sets a limit whose charge is known beforehand.
 CUresult SetCharged(Executor& executor, const std::shared_ptr<Context>& context, CUlimit limit,
                     uint64_t value, uint64_t* charged) {
   uint64_t bytes = 0;
@@ -115,14 +117,14 @@ CUresult SetCharged(Executor& executor, const std::shared_ptr<Context>& context,
   result = SetLimit(executor, limit, value);
   if (context->dead) return CUDA_ERROR_INVALID_CONTEXT;
   if (result != CUDA_SUCCESS) {
-    // Another thread may have set it meanwhile.
+    // Another thread may have lowered the charge meanwhile.
     const uint64_t back = std::min(more, *charged);
     executor.ledger().Release(back);
     *charged -= back;
     return result;
   }
-  // The driver may have set another value than was asked for.  Only of the emulated device is it
-  // known that it gives local memory back at once.
+  // The driver may have set another value than the requested one. Only the emulated device is known
+  // to give local memory back at once.
   size_t actual = 0;
   if (executor.driver()->cuCtxGetLimit(&actual, limit) == CUDA_SUCCESS) value = actual;
   if (LimitBytes(executor, limit, value, &bytes) != CUDA_SUCCESS) return CUDA_SUCCESS;
@@ -139,7 +141,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuPrimaryRetain_Request
   if (request.device != 0) return CUDA_ERROR_INVALID_DEVICE;
   const Driver& driver = executor.driver();
   return AddContext(executor, request.ctx, true, [&](CUcontext* handle) {
-    // Flags steer how the client's threads wait, not the worker's.
+    // Flags say how the client's threads wait; they do not concern the worker's threads.
     return driver->cuDevicePrimaryCtxRetain(handle, executor.device());
   });
 }
@@ -150,7 +152,8 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextCreate_Request
   const Driver& driver = executor.driver();
   return AddContext(executor, request.ctx, false, [&](CUcontext* handle) {
     const CUresult created = driver->cuCtxCreate_v2(handle, 0, executor.device());
-    // It was pushed as well; which one is current here is decided per command.
+    // cuCtxCreate also makes the context current on this thread. Each command makes its own context
+    // current, so undo that.
     CUcontext pushed = nullptr;
     if (created == CUDA_SUCCESS) driver->cuCtxPopCurrent_v2(&pushed);
     return created;
@@ -159,12 +162,12 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextCreate_Request
 
 namespace {
 
-// What was made in a context and lies in the device, or in the driver: it does not go by itself.
+// What was created in a context but does not go with it: it lies in the device or in the driver.
 struct Leftovers {
-  // From pools, which live on.
+  // Allocations from pools; a pool outlives its contexts.
   std::vector<std::pair<CUdeviceptr, std::shared_ptr<Pool>>> pooled;
   std::vector<CUlibrary> libraries;
-  std::vector<std::shared_ptr<Link>> links;  // with the logs that the driver writes into
+  std::vector<std::shared_ptr<Link>> links;  // they own the logs that the driver writes into
 };
 
 Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& context) {
@@ -196,12 +199,13 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
   std::vector<std::shared_ptr<Point>> points;
   executor.EverythingIn(*context, true, &points);
-  // Its bytes still reach the client; an error of its work is reported, and it is destroyed anyway.
+  // The context's deliveries still reach the client. An error of its work is reported, but the
+  // context is destroyed anyway.
   const CUresult state = executor.WaitAll(points, context->id);
   executor.reaper().WaitAll();
   std::shared_ptr<Context> taken;
   if (executor.contexts().Take(request.ctx, &taken) != CUDA_SUCCESS) {
-    return CUDA_ERROR_INVALID_CONTEXT;  // another thread was faster
+    return CUDA_ERROR_INVALID_CONTEXT;  // another thread has destroyed the context meanwhile
   }
   const Leftovers left = TakeLeftovers(executor, context);
   const uint64_t charged = executor.DropContext(context);
@@ -209,7 +213,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   const Executor::Change change(executor);
   const CUresult result = executor.Unlocked([&] {
     executor.role().Yield();
-    // Bytes on their way to the client lie in the context's staging memory.
+    // Bytes that are being sent to the client lie in the context's staging memory.
     executor.outbox().Drain(-1);
     for (const auto& link : left.links) driver->cuLinkDestroy(link->state);
     for (const CUlibrary library : left.libraries) driver->cuLibraryUnload(library);
@@ -257,7 +261,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuContextSetLim
   if (uint64_t* charged = ChargeOf(executor, *context, limit); charged != nullptr) {
     return SetCharged(executor, context, limit, request.value, charged);
   }
-  // Those of launches by the device take memory that only the driver knows.
+  // The remaining limits concern launches by the device. Only the driver knows what memory they
+  // take, so it is measured.
   const Driver& driver = executor.driver();
   size_t before = 0;
   const CUresult known = driver->cuCtxGetLimit(&before, limit);
@@ -297,8 +302,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuContextHint_R
       return driver->cuCtxSetCacheConfig(static_cast<CUfunc_cache>(request.value));
     case kSharedMemConfig:
     case kFlags:
-      return CUDA_SUCCESS;  // the first is without effect on every supported device; see above for
-                            // flags
+      return CUDA_SUCCESS;  // both have no effect here: see rgpuPrimaryRetain for flags
     case kResetPersistingL2:
       return driver->cuCtxResetPersistingL2Cache();
     default:

@@ -1,5 +1,5 @@
-// Copies from the host and within the device, and sets.  All are asynchronous here: the decoder
-// never waits in a synchronous copy of the driver's, a fence stands for its promise.
+// Handlers: copies from the host and within the device, and sets. All are issued asynchronously, so
+// that the decoder never waits in the driver; a fence gives a synchronous copy its promised order.
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/copies.h"
 #include "rgpu_server/executor/executor.h"
@@ -63,14 +63,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Requ
     CountArrival(executor, command, *target.stream);
     return CUDA_SUCCESS;
   }
-  if (command.keep == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // no staging memory was to be had
+  if (command.keep == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // staging memory was full
   executor.ledger().CountCopy(total);
   result = executor.Issue(
       *target.stream, {total, command.keep, &executor.copies().in, total}, [&](CUstream stream) {
         const Portion all{request.dst, 0, request.width, request.height};
         return CopyIn(executor.driver(), all, request.pitch, command.bulk.data, stream);
       });
-  // The next piece comes into the same memory if the device has taken this one already.
+  // If the device has taken this piece already, the next piece gets the same staging memory.
   if (total > kSmallBytes) executor.Reclaim(*target.stream);
   if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
   return result;
@@ -165,7 +165,7 @@ void FetchPull(void* pull) {
   wanted->executor->pulls().Fetch(wanted);
 }
 
-// `*asks`: the client will be asked for the bytes.
+// Sets `*asks` if the client will be asked for the bytes.
 CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPull_Request& request,
                 bool* asks) {
   Target target;

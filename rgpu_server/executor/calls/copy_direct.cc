@@ -1,4 +1,4 @@
-// Copies that the client makes by itself; see directs.h.
+// Handlers: direct copies, which the client makes itself (directs.h).
 #include <algorithm>
 
 #include "gen/dispatch.gen.h"

@@ -1,4 +1,5 @@
-// Copies to the host: parked ones answer with DATA frames, posted ones with DELIVERY frames later.
+// Handlers: copies to the host. A parked copy answers with DATA frames, a posted one with DELIVERY
+// frames later.
 #include <algorithm>
 #include <deque>
 
@@ -12,13 +13,16 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr size_t kInFlight = 6;  // portions between the device and the connection
-// So many are on their way even if the device is done with the first: it works while that is sent.
+constexpr size_t kInFlight = 6;  // portions that are between the device and the connection at most
+// At least this many are under way even when the device has finished the first, so that the device
+// works while the first is sent.
 constexpr size_t kLeastInFlight = 2;
-constexpr uint64_t kInPlaceBytes = 1U << 20;  // below, waking the stream costs more than it saves
-constexpr uint32_t kInlineBytes = 64U << 10;  // these go out in one write with the reply
+// Below this, waking the stream's thread costs more than it saves.
+constexpr uint64_t kInPlaceBytes = 1U << 20;
+// Portions up to this size are sent in one write with the reply.
+constexpr uint32_t kInlineBytes = 64U << 10;
 
-// One portion on its way.
+// One portion on its way from the device to the connection.
 struct Portioned {
   Portion portion;
   Piece piece;
@@ -52,7 +56,7 @@ wire::FrameHeader DataHeader(const Command& command) {
   return header;
 }
 
-// Sends one portion; the lock is let go of while the connection has no room.
+// Sends one portion. Releases the lock while the connection has no room.
 bool SendData(Executor& executor, const Command& command, const Portioned& part, bool only) {
   wire::FrameHeader header = DataHeader(command);
   header.watermark = executor.deliveries_sent();
@@ -67,13 +71,13 @@ bool SendData(Executor& executor, const Command& command, const Portioned& part,
   });
 }
 
-// A copy that reads the memory where it lies.
+// A copy that is sent from where it lies in device memory.
 struct InPlace {
   Executor* executor = nullptr;
   wire::FrameHeader header;
   const uint8_t* from = nullptr;
   uint64_t bytes = 0;
-  Frontier frontier;  // deliveries that the stream comes behind
+  Frontier frontier;  // deliveries that precede the copy in its stream
   Stall stall;
   bool sent = false;
 };
@@ -82,13 +86,14 @@ bool GoesInPlace(const Driver& driver, const Rows& rows, uint64_t total) {
   return rows.height == 1 && total >= kInPlaceBytes && HostReaches(driver, rows.address);
 }
 
-// Stands for the stream: what comes behind the copy waits until the bytes are with the connection.
+// Host function that holds the stream: later work of the stream waits until the connection has the
+// bytes.
 void SendInPlace(void* argument) {
   const std::unique_ptr<std::shared_ptr<InPlace>> own(
       static_cast<std::shared_ptr<InPlace>*>(argument));
   InPlace& copy = **own;
   copy.executor->AwaitInStream(&copy.frontier);
-  // Small frames go in between, where they may.
+  // Where frames may be reordered, small pieces let other frames go in between.
   const uint64_t most =
       copy.executor->outbox().free_order() ? wire::kPieceBytes : wire::kMaxBulkBytes;
   for (uint64_t offset = 0; offset < copy.bytes;) {
@@ -114,8 +119,9 @@ CUresult CopyInPlace(Executor& executor, const Command& command, const Target& t
   copy->from = reinterpret_cast<const uint8_t*>(rows.address);
   copy->bytes = rows.width;
   CUresult result = executor.Issue(*target.stream, {}, [&](CUstream) {
-    // Its own hold: if the context dies, nobody waits for the function.  A device that has failed
-    // does not call it; then the session is over.
+    // The function has its own reference to the copy: if the context dies, no thread waits for the
+    // function any more. A device that has failed never calls the function; then the session is
+    // over anyway.
     copy->frontier = target.stream->frontier;
     auto own = std::make_unique<std::shared_ptr<InPlace>>(copy);
     const CUresult issued =
@@ -129,7 +135,7 @@ CUresult CopyInPlace(Executor& executor, const Command& command, const Target& t
   if (result != CUDA_SUCCESS) return result;
   if (point != nullptr) executor.ComesBehind(command, &point->frontier);
   if (!target.context->dead) executor.Advance(*target.stream);
-  return copy->sent ? CUDA_SUCCESS : CUDA_ERROR_EXTERNAL_DEVICE;  // the client reads no more
+  return copy->sent ? CUDA_SUCCESS : CUDA_ERROR_EXTERNAL_DEVICE;  // the client no longer reads
 }
 
 CUresult CopyStaged(Executor& executor, const Command& command, const Target& target,
@@ -139,7 +145,7 @@ CUresult CopyStaged(Executor& executor, const Command& command, const Target& ta
   while (started < total || !parts.empty()) {
     while (started < total && parts.size() < kInFlight) {
       if (parts.size() >= kLeastInFlight && IsDone(executor, parts.front())) break;
-      // The command passed the gate for its first piece.
+      // The first piece was admitted with the command itself.
       if (started > 0) {
         const uint64_t next_ns = executor.copies().out->Predict(wire::kPieceBytes);
         if (const CUresult gone = executor.gate().Await(next_ns); gone != CUDA_SUCCESS) return gone;
@@ -157,7 +163,7 @@ CUresult CopyStaged(Executor& executor, const Command& command, const Target& ta
       executor.ComesBehind(command, &parts.front().point->frontier);
     }
     if (!SendData(executor, command, parts.front(), parts.front().piece.size == total)) {
-      return CUDA_ERROR_EXTERNAL_DEVICE;  // the client reads no more
+      return CUDA_ERROR_EXTERNAL_DEVICE;  // the client no longer reads
     }
     parts.pop_front();
   }
@@ -235,13 +241,13 @@ CUresult Deliver(Executor& executor, const Command& command,
     FailDelivery(executor, command, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
-  // Deliveries of one stream go out in order, so the last one stands for those before it.
+  // Deliveries of one stream are sent in order, so the last one stands for the earlier ones.
   stream.frontier.Settle();
   std::erase_if(stream.frontier.pending,
                 [&](const auto& other) { return other->stream == &stream; });
   stream.frontier.pending.push_back(delivery);
   stream.deliveries.push_back(std::move(delivery));
-  ++stream.issued;  // so that the next point in the stream comes behind the delivery
+  ++stream.issued;  // so that the next point in the stream includes the delivery
   ++target.context->deliveries;
   executor.poller().Add(target.stream, false);
   executor.poller().Hurry();

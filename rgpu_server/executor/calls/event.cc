@@ -1,4 +1,4 @@
-// Events.  Behind a client's event stands a fresh driver event per record.
+// Handlers: events. Each record of a client's event uses another driver event.
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/executor.h"
 
@@ -13,7 +13,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventCreate_R
   if (result == CUDA_ERROR_INVALID_HANDLE) return result;
   constexpr unsigned int kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
   if (result == CUDA_SUCCESS && (request.flags & ~kKnown) != 0) {
-    result = CUDA_ERROR_NOT_SUPPORTED;  // interprocess events need a driver event of their own
+    result = CUDA_ERROR_NOT_SUPPORTED;  // an interprocess event must stay one driver event
   }
   if (result != CUDA_SUCCESS) {
     executor.events().AddFailed(request.event);
@@ -21,13 +21,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventCreate_R
   }
   auto event = std::make_shared<Event>();
   event->context = context->id;
-  // A worker's thread that waits sleeps, whatever the client's thread does.
+  // Waiting threads of the worker sleep, however the client's thread waits.
   event->flags = (request.flags & CU_EVENT_DISABLE_TIMING) | CU_EVENT_BLOCKING_SYNC;
   executor.events().Add(request.event, std::move(event));
   return CUDA_SUCCESS;
 }
 
-// The driver event goes back to its pool when nobody waits for it any more.
+// The driver event returns to its pool when no thread waits for it any more.
 CUresult Run(Executor& executor, const Command&, const rgpuEventDestroy_Request& request,
              rgpuEventDestroy_Reply*) {
   std::shared_ptr<Event> event;
@@ -43,7 +43,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_R
   result = executor.events().Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
   if (event->context != target.context->id) return CUDA_ERROR_INVALID_HANDLE;
-  if (request.flags != 0) return CUDA_ERROR_NOT_SUPPORTED;  // external records are for captures
+  // External records are for stream capture only.
+  if (request.flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Point> point;
   result = executor.Issue(*target.stream, {}, [&](CUstream) {
     return executor.Record(*target.stream, event->flags, &point);

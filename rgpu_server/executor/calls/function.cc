@@ -1,4 +1,4 @@
-// Functions, kernels, occupancy.
+// Handlers: functions, kernels, occupancy.
 #include <cstring>
 
 #include "gen/dispatch.gen.h"
@@ -12,7 +12,8 @@ namespace {
 enum Hint : int32_t { kCacheConfig = 0, kSharedMemConfig = 1 };
 enum Occupancy : int32_t { kBlocksPerProcessor = 0, kAvailableShared = 1 };
 
-// Adds a function or kernel that the driver gave, and answers with its facts.
+// Adds a function or kernel that the driver returned, and puts its parameters and attributes into
+// the reply.
 template <typename Reply>
 CUresult AddFunction(Executor& executor, Table<Function>& table, uint64_t id,
                      std::shared_ptr<Function> function, Reply* reply) {
@@ -109,7 +110,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionHint_
     result = FindFunction(executor, request.function, request.kernel, &function);
   }
   if (result != CUDA_SUCCESS) return result;
-  if (request.what == kSharedMemConfig) return CUDA_SUCCESS;  // without effect on supported devices
+  if (request.what == kSharedMemConfig) return CUDA_SUCCESS;  // no effect on supported devices
   if (request.what != kCacheConfig) return CUDA_ERROR_INVALID_VALUE;
   const auto config = static_cast<CUfunc_cache>(request.value);
   const Driver& driver = executor.driver();
@@ -139,7 +140,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
   const Compiling compiling(executor, function->name);
   result = LoadCharged(
       executor, 0, [&] { return driver->cuFuncLoad(function->function); }, [] {}, &charged);
-  // It stays loaded until its module goes, and so does the charge.
+  // The code stays loaded until its module goes, so the charge belongs to the module.
   if (result == CUDA_SUCCESS) {
     function->code->charged_bytes += charged.bytes;
     function->loaded = CUDA_SUCCESS;
@@ -174,8 +175,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuOccupancy_Req
 
 namespace {
 
-// The client's callback, evaluated there for block sizes 1, 32, 64, ...; set around the driver's
-// call.
+// What the client's callback returned for block sizes 1, 32, 64, ...; the client evaluated it. Set
+// only around the driver's call.
 thread_local wire::ByteView t_dynamic;
 
 size_t DynamicForBlock(int block_size) {

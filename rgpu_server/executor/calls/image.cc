@@ -1,5 +1,5 @@
-// Images on their way: assembled here, checked against their own headers, consumed by a load or
-// link.
+// Handlers: images that the client sends. They are assembled here, checked against their own
+// headers, and used up by a load or link.
 #include <algorithm>
 #include <cstring>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
 constexpr uint32_t kElfMagic = 0x464c457f;
-constexpr uint32_t kWrapperMagic = 0x466243b1;  // what follows is an address
-constexpr uint32_t kLinkedMagic = 0x55504752;   // "RGPU": what the emulated device's linker gives
+constexpr uint32_t kWrapperMagic = 0x466243b1;  // an address follows in this format
+constexpr uint32_t kLinkedMagic = 0x55504752;   // "RGPU": output of the emulated device's linker
 
 template <typename T>
 T Load(const std::vector<uint8_t>& bytes, size_t offset) {
@@ -23,7 +23,8 @@ T Load(const std::vector<uint8_t>& bytes, size_t offset) {
   return value;
 }
 
-// The driver takes an image's length from its header: it must not read past what came.
+// The driver takes an image's length from its header, so the header must not claim more than was
+// sent.
 bool HeaderFits(const std::vector<uint8_t>& bytes, uint64_t total) {
   if (total < 4) return true;
   const auto magic = Load<uint32_t>(bytes, 0);
@@ -42,7 +43,7 @@ bool HeaderFits(const std::vector<uint8_t>& bytes, uint64_t total) {
   }
   if (magic == kLinkedMagic) return total >= 20 && Load<uint64_t>(bytes, 8) == total;
   if (magic == kWrapperMagic) return false;
-  return true;  // text; the byte behind it is zero
+  return true;  // text; a zero byte follows it
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuImagePut_Requ
     executor.images().Add(request.image, std::move(made));
   }
   if (image == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  // Pieces come in order, so what has come is always a whole beginning.
+  // Pieces must arrive in order, without gaps.
   if (request.total != image->total || request.offset != image->received ||
       command.bulk.size > image->total - image->received) {
     return CUDA_ERROR_INVALID_VALUE;

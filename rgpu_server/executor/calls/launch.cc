@@ -1,4 +1,4 @@
-// Launches.
+// Handlers: launches.
 #include <array>
 #include <cstring>
 #include <vector>
@@ -16,7 +16,7 @@ constexpr uint32_t kCooperative = 1;
 constexpr size_t kAttributeBytes = 4 + 64;
 constexpr size_t kMaxAttributes = 16;
 
-// Attributes whose value is plain data; the others hold handles, host addresses or outputs.
+// Attributes whose value is plain data. The others hold handles, host addresses or outputs.
 bool IsPlain(int32_t id) {
   switch (id) {
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
@@ -67,14 +67,14 @@ CUresult LoadCode(const Driver& driver, const Function& function) {
   return driver->cuFuncLoad(code);
 }
 
-// The kernel of a launch that is to be issued now, loaded.
+// Finds the kernel of a launch that is to be issued now, and makes sure that its code is loaded.
 CUresult FindLoaded(Executor& executor, const Command& command, const rgpuLaunch_Request& request,
                     Function** function) {
   CUresult result = FindFunction(executor, request.function, request.kernel, function);
   if (result != CUDA_SUCCESS || (*function)->loaded == CUDA_SUCCESS) return result;
   if (!(*function)->loaded) {
     LoadBeforeLaunch(executor, command);
-    // Meanwhile the turn may have passed, and the kernel may have gone.
+    // The lock was released: the gate may have closed, and the kernel may have gone.
     result = executor.gate().Await(executor.Predict(command));
     if (result == CUDA_SUCCESS) {
       result = FindFunction(executor, request.function, request.kernel, function);
@@ -86,8 +86,8 @@ CUresult FindLoaded(Executor& executor, const Command& command, const rgpuLaunch
   return loaded;
 }
 
-// The driver provides stack and spills for all threads that can be resident, and keeps them.  A
-// posted command does not wait for frees: the program gets its error, as it does natively.
+// The driver provides stack and spill memory for all threads that can be resident, and keeps it. A
+// posted command does not wait for frees: the program gets the error, as it does natively.
 CUresult ChargeLaunch(Executor& executor, Context& context, const Function& function) {
   if (function.function == nullptr) {
     const CUresult result = PlaceLibrary(executor, context, *function.code);
@@ -142,7 +142,8 @@ void LoadBeforeLaunch(Executor& executor, const Command& command) {
   rgpuLaunch_Request request;
   wire::Reader fields(command.head.data, command.head.size);
   if (!Get(fields, &request)) return;
-  std::shared_ptr<Function> function;  // may be destroyed meanwhile
+  // Shared, because the client may destroy the kernel meanwhile.
+  std::shared_ptr<Function> function;
   const CUresult found = request.function != 0
                              ? executor.functions().Share(request.function, &function)
                              : executor.kernels().Share(request.kernel, &function);
@@ -154,7 +155,8 @@ void LoadBeforeLaunch(Executor& executor, const Command& command) {
       PlaceLibrary(executor, *target.context, *function->code) != CUDA_SUCCESS) {
     return;
   }
-  CUresult result = CUDA_ERROR_NOT_SUPPORTED;  // a driver older than 12.4: the launch loads
+  // With a driver older than 12.4 the launch itself loads the code.
+  CUresult result = CUDA_ERROR_NOT_SUPPORTED;
   if (driver->cuFuncLoad != nullptr) {
     Gate& gate = executor.gate();
     const bool holding = gate.holding();
@@ -168,14 +170,14 @@ void LoadBeforeLaunch(Executor& executor, const Command& command) {
 
 CUresult Run(Executor& executor, const Command& command, const rgpuLaunch_Request& request,
              rgpuLaunch_Reply*) {
-  // Before the stream is looked up: this may let go of the lock.
+  // FindLoaded may release the lock, so the stream is looked up afterwards.
   Function* function = nullptr;
   const CUresult found = FindLoaded(executor, command, request, &function);
   Target target;
   CUresult result = executor.FindCredited(command, request.stream, &target);
   if (result == CUDA_SUCCESS) result = found;
   if (result != CUDA_SUCCESS) return result;
-  // A kernel takes the context of its stream, a function has its own.
+  // A kernel runs in its stream's context; a function belongs to one context.
   if (function->function != nullptr && function->context != target.context->id) {
     return CUDA_ERROR_INVALID_HANDLE;
   }

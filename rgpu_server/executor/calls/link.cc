@@ -1,4 +1,4 @@
-// The linker.
+// Handlers: the linker.
 #include <algorithm>
 
 #include "gen/dispatch.gen.h"
@@ -53,7 +53,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkAddData_R
   if (result != CUDA_SUCCESS) return result == kDropped ? CUDA_ERROR_OUT_OF_MEMORY : result;
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
-  // Text is passed with its closing zero byte, as the driver wants it.
+  // PTX is passed with its terminating zero byte, as the driver requires.
   const auto type = static_cast<CUjitInputType>(request.type);
   const bool text = type == CU_JIT_INPUT_PTX;
   const bool closed = image->total > 0 && image->bytes[image->total - 1] == 0;
@@ -94,7 +94,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
   executor.image_bytes() += size;
   link->held_bytes += size;
   if (size > request.limit) return CUDA_ERROR_OUT_OF_MEMORY;
-  // The bytes are the driver's until the link is destroyed: they are copied out.
+  // The bytes belong to the driver until the link is destroyed, so they are copied.
   auto image = std::make_shared<std::vector<uint8_t>>(static_cast<uint8_t*>(linked),
                                                       static_cast<uint8_t*>(linked) + size);
   return executor.Unlocked([&] {

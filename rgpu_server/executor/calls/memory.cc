@@ -1,4 +1,5 @@
-// Device memory: charged before the driver is asked, released when the driver has let go of it.
+// Handlers: plain device memory. It is charged before the driver is asked, and released after the
+// driver has freed it.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -12,10 +13,11 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr uint64_t kWidestPitch = 1024;  // no device pitches rows to a larger multiple
+constexpr uint64_t kWidestPitch = 1024;  // no device rounds rows up to a larger multiple
 
-// Charges the most that an allocation of `bytes` can take, runs `allocate(CUdeviceptr*)`, which
-// tells what it took, and tries once more when what is being freed is gone.
+// Allocates device memory of at most `bytes` and charges for it. `allocate(CUdeviceptr*, uint64_t*
+// taken)` reports the real size. If the device is full, waits for pending frees and tries once
+// more.
 template <typename Allocate>
 CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t bytes,
                          CUdeviceptr* dptr, Allocate allocate) {
@@ -90,7 +92,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemAllocPitch
 
 namespace {
 
-// The driver waits for the work of both contexts, and keeps the memory until then.
+// Frees once the work of both contexts is complete: the driver would wait for it, and keep the
+// memory until then.
 void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
           const Range& range, std::function<void()> release, uint64_t frees) {
   std::vector<std::shared_ptr<Point>> fences;
@@ -138,7 +141,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Reque
   return CUDA_SUCCESS;
 }
 
-// The lease's view: other processes of the lease use it too.
+// The program sees the lease's memory, which other processes of the lease use too.
 CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Request&,
              rgpuMemGetInfo_Reply* reply) {
   std::shared_ptr<Context> context;
@@ -149,7 +152,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Re
   result = executor.driver()->cuMemGetInfo_v2(&free, &total);
   if (result != CUDA_SUCCESS) return result;
   executor.pools().ForEach([&](const auto& pool) { executor.ReconcilePool(*pool); });
-  // One look at the limit: it may be changed at any time.  A lease above its limit has none free.
+  // The limit may change at any time, so it is read once. A lease above its limit has nothing free.
   reply->total = std::min<uint64_t>(executor.ledger().limit(), total);
   const uint64_t used = std::min(executor.ledger().used(), reply->total);
   reply->free = std::min<uint64_t>(reply->total - used, free);

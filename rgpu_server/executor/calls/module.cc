@@ -1,4 +1,4 @@
-// Modules and libraries: load, unload, what is in them.
+// Handlers: modules and libraries (load, unload, contents).
 #include <algorithm>
 #include <cstring>
 
@@ -10,9 +10,9 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr size_t kMaxNamesBytes = 60U << 10;  // they travel in the head of one reply
+constexpr size_t kMaxNamesBytes = 60U << 10;  // the names travel in the head of one reply
 
-// A log travels in the reply's head; the handler's own memory is gone by then.
+// Keeps a log until the reply is sent: the handler's own memory is gone by then.
 wire::ByteView KeepLog(wire::ByteView log) {
   thread_local std::string kept[2];
   thread_local int turn = 0;
@@ -21,7 +21,7 @@ wire::ByteView KeepLog(wire::ByteView log) {
   return wire::Bytes(place);
 }
 
-// Runs `load(JitOptions&, image)` for a load that other threads do not wait for.
+// Runs `load(JitOptions&, image)`, charges the lease for it and puts the logs into the reply.
 template <typename Request, typename Reply, typename Load, typename Undo>
 CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Code* code, Load load,
                    Undo undo) {
@@ -42,7 +42,7 @@ CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Cod
   return result;
 }
 
-// Forgets the functions of `code`, takes its charge with it.
+// Forgets the functions and globals of `code`, and destroys it with its charge.
 void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function<void()> destroy) {
   const auto of_code = [&](const Function& function) { return function.code == code; };
   executor.functions().EraseIf(of_code);
@@ -53,7 +53,7 @@ void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function
       [&executor, code] { executor.ledger().Release(code->charged_bytes); }, code->charged_bytes);
 }
 
-// A module that is a library's, and the functions of its kernels, go with the library.
+// A module obtained from a library goes with the library, and so do its globals.
 void UnloadModulesOf(Executor& executor, const Code& library) {
   executor.modules().EraseIf([&](const Code& module) {
     if (module.owned || module.library != library.library) return false;
@@ -113,7 +113,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLibraryLoad_R
             driver->cuLibraryLoadData(&code->library, image, options.ids(), options.values(),
                                       options.count(), nullptr, nullptr, 0);
         if (loaded != CUDA_SUCCESS) return loaded;
-        // Its data is placed when it is first used: now, while it is measured.
+        // The driver places a library's data at its first use. Use it now, while memory is
+        // measured.
         CUmodule module = nullptr;
         const CUresult placed = driver->cuLibraryGetModule(&module, code->library);
         if (placed != CUDA_SUCCESS) driver->cuLibraryUnload(code->library);
@@ -195,7 +196,7 @@ CUresult Run(Executor& executor, const Command& command,
 
 namespace {
 
-// The names of all functions of a module, or kernels of a library, each ended by a zero byte.
+// Appends the names of all functions of a module, or kernels of a library, each with a zero byte.
 template <class Function, class Owner, class Count, class List, class Name>
 CUresult Names(const Executor& executor, Owner owner, Count get_count, List list, Name get_name,
                std::string* names) {
@@ -205,8 +206,8 @@ CUresult Names(const Executor& executor, Owner owner, Count get_count, List list
   if (result != CUDA_SUCCESS) return result;
   std::vector<Function> functions(count);
   const CUresult listed = list(functions.data(), count, owner);
-  // The emulated device lists the kernels that it refuses, and says that they are among them; the
-  // client hears of each when it asks for it.
+  // The emulated device also lists kernels that it refuses to run, and returns an error for them.
+  // The list is complete nevertheless; the client gets the error when it asks for such a kernel.
   const bool whole = std::ranges::find(functions, nullptr) == functions.end();
   if (listed != CUDA_SUCCESS && !(executor.driver().emulated && whole)) result = listed;
   for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {

@@ -1,5 +1,5 @@
-// Memory pools.  A pool's charge is what it holds from the device: an upper bound before the driver
-// is asked, reconciled with the driver's own counter afterwards.
+// Handlers: memory pools. A pool is charged for what it holds from the device: an upper bound
+// before the driver is asked, and the driver's own counter afterwards.
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/allocations.h"
 #include "rgpu_server/executor/executor.h"
@@ -9,9 +9,10 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr uint64_t kPoolGranule = 2U << 20;  // of what a pool takes from the device
+constexpr uint64_t kPoolGranule = 2U << 20;  // unit in which a pool takes device memory
 
-// Its own cap is the program's, if it asked for one: the lease's may change at any time.
+// A pool's own maximum is what the program asked for. The lease's limit is not used, because it may
+// change at any time.
 CUresult MakePool(Executor& executor, uint64_t id, uint64_t max_bytes,
                   std::shared_ptr<Pool>* made) {
   CUmemPoolProps props{};
@@ -26,7 +27,7 @@ CUresult MakePool(Executor& executor, uint64_t id, uint64_t max_bytes,
   return result;
 }
 
-// The default pool is one of ours, made when it is first used.
+// The default pool of the client is one of our pools, created at first use.
 CUresult FindPool(Executor& executor, uint64_t id, std::shared_ptr<Pool>* pool) {
   const CUresult result = executor.pools().Share(id, pool);
   if (result == CUDA_SUCCESS && (*pool)->destroyed) return CUDA_ERROR_INVALID_HANDLE;
@@ -48,16 +49,16 @@ CUresult PoolCounter(Executor& executor, const Pool& pool, CUmemPool_attribute a
 CUresult TakeFrom(Executor& executor, const Target& target, Pool& pool, uint64_t bytes,
                   CUdeviceptr* dptr) {
   const Driver& driver = executor.driver();
-  // Stream-ordered: it does not wait for the device, so the lock stays.
+  // The call is stream-ordered and does not wait for the device, so the lock stays held.
   const Executor::Change change(executor);
-  if (target.context->dead) return CUDA_ERROR_INVALID_CONTEXT;  // while this waited
+  if (target.context->dead) return CUDA_ERROR_INVALID_CONTEXT;  // Change may have waited
   return executor.Issue(*target.stream, {}, [&](CUstream stream) {
     return driver->cuMemAllocFromPoolAsync(dptr, bytes, pool.handle, stream);
   });
 }
 
-// An allocation from what the pool holds already.  Only the driver knows whether that will do; if
-// the pool grew past the limit, the allocation is undone.
+// Allocates from what the pool holds already. Only the driver knows whether that is enough: if the
+// pool grew past the limit, the allocation is undone.
 CUresult Reuse(Executor& executor, const Target& target, const std::shared_ptr<Pool>& pool,
                uint64_t bytes, CUdeviceptr* dptr) {
   Ledger& ledger = executor.ledger();
@@ -77,10 +78,10 @@ CUresult Reuse(Executor& executor, const Target& target, const std::shared_ptr<P
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// An allocation that the pool may have to grow for, by no more than `growth`.
+// Allocates; the pool may grow by at most `growth` bytes.
 CUresult Grow(Executor& executor, const Target& target, Pool& pool, uint64_t bytes, uint64_t growth,
               CUdeviceptr* dptr) {
-  pool.charged_bytes += growth;  // charged by the caller
+  pool.charged_bytes += growth;  // the caller has charged them
   const CUresult result = TakeFrom(executor, target, pool, bytes, dptr);
   executor.ReconcilePool(pool);
   return result;
@@ -98,7 +99,7 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
     result = Reuse(executor, target, pool, bytes, dptr);
   }
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
-  // The lease or the device is full: once more when what is being freed is gone.
+  // The lease or the device is full: try once more after pending frees.
   executor.reaper().WaitAll();
   executor.ReconcilePools();
   if (const CUresult charged = executor.Charge(growth); charged != CUDA_SUCCESS) return charged;
@@ -107,7 +108,7 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
   return result;
 }
 
-// Any context's streams may have freed to it.
+// Streams of any context may have freed to the pool, so wait for all of them.
 void DestroyPool(Executor& executor, const std::shared_ptr<Pool>& pool) {
   const Driver& driver = executor.driver();
   std::vector<std::shared_ptr<Point>> fences;
@@ -151,7 +152,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuPoolDestroy_Request& 
     DestroyPool(executor, pool);
     return CUDA_SUCCESS;
   }
-  // As with the driver: its allocations stay until they are freed, and are charged.
+  // As with the driver, its allocations stay valid and charged until they are freed.
   static uint64_t last_id = kDestroyedPools;
   pool->destroyed = true;
   pool->id = ++last_id;
@@ -189,7 +190,7 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Pool> pool;
   result = FindPool(executor, request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
-  // Policies are int, thresholds and counters cuuint64_t: eight bytes, little-endian, serve both.
+  // Policies are int, thresholds and counters cuuint64_t; eight little-endian bytes serve both.
   cuuint64_t value = request.value;
   return executor.driver()->cuMemPoolSetAttribute(
       pool->handle, static_cast<CUmemPool_attribute>(request.attribute), &value);

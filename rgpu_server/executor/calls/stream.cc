@@ -1,4 +1,4 @@
-// Streams and values that streams wait for.
+// Handlers: streams, and values in memory that streams wait for.
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/executor.h"
 
@@ -17,7 +17,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_
   if (result != CUDA_SUCCESS) return result;
   result = executor.streams().CanAdd(request.stream);
   if (result == CUDA_ERROR_INVALID_HANDLE) return result;
-  // Those that failed give credits back, up to a number that no program reaches.
+  // A failed stream is kept so that its commands return their credits. The number of failed streams
+  // is limited.
   if (!executor.streams().CanFail() || executor.streams().size() >= kMaxStreams + kMaxFailed) {
     return result;
   }
@@ -44,7 +45,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamDestroy
   std::shared_ptr<Stream> stream;
   executor.streams().Take(request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
-  // Its staging, credits and deliveries still come: the poller keeps the stream until they have.
+  // Staging memory, credits and deliveries of the stream are still outstanding: the poller keeps
+  // the stream until they are settled.
   std::shared_ptr<Point> rest;
   executor.EverythingIn(*stream, false, &rest);
   executor.DropStream(*stream);
@@ -65,7 +67,8 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Point> point;
   result = executor.EverythingIn(*target.stream, true, &point);
   if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
-  // The legacy stream stands for others, too.
+  // A wait for the legacy stream also covers other streams, so its reply stays behind all
+  // deliveries.
   if (!target.stream->legacy) {
     executor.ComesBehind(command, point ? &point->frontier : &target.stream->frontier);
   }

@@ -93,7 +93,7 @@ struct op_rgpuCopyHtoD {
   static constexpr bool kDestroys = false, kDrains = false, kReaped = false;
 };
 
-// Calls `visitor` with the traits of `opcode`; false: this release does not know it.
+// Calls `visitor` with the traits of `opcode`; returns false if it is unknown.
 template <typename Visitor>
 bool VisitCommand(uint16_t opcode, Visitor&& visitor) {
   switch (static_cast<Opcode>(opcode)) {

@@ -5,7 +5,7 @@
 
 namespace rgpu {
 
-// The driver functions that the executor calls.  Those marked optional may be null: an older driver
+// The driver functions that the executor calls. Those marked optional are null if an older driver
 // lacks them.
 struct DriverTable {
   decltype(&::cuMemAlloc_v2) cuMemAlloc_v2 = nullptr;
@@ -13,7 +13,7 @@ struct DriverTable {
 };
 
 // Resolves every function from `library`, a handle of dlopen.
-// False: `*missing` is the first one that is not there.
+// On failure `*missing` names the first function that the library lacks.
 bool LoadDriverTable(void* library, DriverTable* table, const char** missing);
 
 }  // namespace rgpu

@@ -9,13 +9,13 @@
 
 namespace rgpu::shim {
 
-// The bodies, written by hand.
+// The functions behind the exports, written by hand.
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize);
 CUresult cuMemFree_v2(CUdeviceptr dptr);
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, CUstream hStream);
 CUresult cuDriverGetVersion(int *version);
 
-// The exported symbols, sorted: the index that EntryGuard gets.
+// The exported symbols, sorted; EntryGuard gets this number.
 enum class CallId : uint32_t {
   cuArrayDestroy = 0,
   cuDriverGetVersion = 1,
@@ -30,10 +30,10 @@ extern const char* const kCallNames[];
 extern const uint32_t kCallCount;
 // May return an earlier asynchronous error.
 bool CallReports(uint32_t index);
-// The commands that it may send; empty for what is answered locally.
+// The commands that the call may send; empty for a local call.
 std::span<const Opcode> CallSends(uint32_t index);
 
-// What cuGetProcAddress answers; null with *status SYMBOL_NOT_FOUND or VERSION_NOT_SUFFICIENT.
+// The result of cuGetProcAddress; null with *status SYMBOL_NOT_FOUND or VERSION_NOT_SUFFICIENT.
 // `version` is 1000 * major + 10 * minor; bit 2 of `flags` asks for the per-thread twin.
 const void* FindProc(const char* name, int version, uint64_t flags, int* status,
                      CallId* call = nullptr);

@@ -10,7 +10,7 @@ extern "C" CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dst, const void *src, 
 namespace rgpu::shim {
 namespace {
 
-// kNone: this release does not implement that version.
+// kNone: this release does not implement the version.
 constexpr uint32_t kNone = 0xffffffff;
 struct Row {
   const char* name;
@@ -21,7 +21,7 @@ struct Row {
   uint32_t per_thread_index;
 };
 
-// By name, then version.
+// Sorted by name, then version.
 const Row kRows[] = {
     {"cuDriverGetVersion", 2020, reinterpret_cast<const void*>(&::cuDriverGetVersion), 1, nullptr, kNone},
     {"cuMemAlloc", 2000, nullptr, kNone, nullptr, kNone},
