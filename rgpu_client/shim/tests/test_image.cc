@@ -1,4 +1,4 @@
-// Lengths of images, also where the memory ends too early.
+// Tests of the lengths of images, also of images that mapped memory cuts short.
 #include <elf.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ using rgpu::shim::MeasureImage;
 
 constexpr size_t kPage = 4096;
 
-// Bytes that end exactly where the next page cannot be read.
+// Bytes that end at the end of a page, with an unreadable page after them.
 class AtPageEnd {
  public:
   explicit AtPageEnd(const std::string& bytes) {
