@@ -72,7 +72,7 @@ TEST(PtxTextEndsAtItsZero) {
 TEST(TextWithoutAnEndIsNoImage) {
   const AtPageEnd text(std::string(100, 'x'));
   CHECK(!MeasureImage(text.data()));
-  const AtPageEnd two("ab");  // shorter than a magic number
+  const AtPageEnd two("ab");  // shorter than the first bytes that tell the kinds apart
   CHECK(!MeasureImage(two.data()));
   const AtPageEnd ended(std::string("ab\0", 3));
   const auto image = MeasureImage(ended.data());

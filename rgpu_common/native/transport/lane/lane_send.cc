@@ -43,7 +43,8 @@ IoResult Lane::TrySend(const iovec* parts, int count) {
   return result;
 }
 
-// The functions below need the send lock, except TakeBack, Lend, Flush and OnSendFailure.
+// The functions below need the send lock. Lend, TakeBack and Flush take it themselves. unacked,
+// has_room and OnSendFailure do without it.
 IoResult Lane::SendSome(const iovec* parts, int count) {
   if (!up()) return Verdict();
   window_.Release(std::min(acked_.load(), resend_));
