@@ -1,6 +1,6 @@
-"""The light client: unmodified CUDA programs on a machine without a GPU.
+"""The client: runs unmodified CUDA programs on a machine without a GPU.
 
-`rgpu run -- PROGRAM` needs nothing of this.  In Python, before the first CUDA import:
+`rgpu run -- PROGRAM` needs no import of this package. In Python, before the first CUDA import:
 
     import rgpu_client
     rgpu_client.connect("gpu-node:7700", memory="2GiB")

@@ -1,4 +1,4 @@
-"""What `rgpu_client.connect()` returns: which device this process has, and how it gets there."""
+"""The result of `rgpu_client.connect()`: the device of this process, and the path to it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class Connection:
     """A lease on a device of a server, for this process and its children.
 
-    device, device_number: its name, and its number on the server.  memory_bytes: the limit of the
-    lease.  share, limit: guaranteed part of the device's time and its cap, 0 to 1.  path: the
-    address that sessions go to.  lease: its key.  release: the server's.
+    device, device_number: the device's name, and its number on the server. memory_bytes: the memory
+    limit of the lease. share, limit: the guaranteed part of the device's time and the cap, 0 to 1.
+    path: the address to which sessions connect. lease: the key of the lease. release: the release
+    of the server.
     """
 
     device: str
@@ -56,7 +57,7 @@ class Connection:
 
 
 def connection_of(held: Held) -> Connection:
-    """Returns what a claim came to."""
+    """Returns the connection that a granted claim gives."""
     claimed = held.claimed
     return Connection(
         device=claimed.device_name,

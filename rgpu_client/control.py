@@ -1,4 +1,4 @@
-"""The control-plane API from the client's side, with errors as sentences."""
+"""The client of the control-plane API. Errors are sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-# gRPC would print its own lines about a server that is not there.
+# Otherwise gRPC would print lines of its own about a server that cannot be reached.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
@@ -43,10 +43,10 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """An explicit lease as asked for; 0, "" and None leave it to the server.
+    """A request for an explicit lease. For a field that is 0, "" or None, the server decides.
 
-    memory_ppm: millionths of the device's memory, where memory_bytes is 0.
-    behind_line: do not take the room that claims in line wait for, which an operator may.
+    memory_ppm: the memory in millionths of the device's memory; used if memory_bytes is 0.
+    behind_line: leave alone the room that claims in line wait for; an operator may take it.
     """
 
     tenant: str = ""
@@ -65,7 +65,10 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResizeRequest:
-    """New sizes of a lease; None leaves one as it is.  kill: end sessions that hold too much."""
+    """New sizes of a lease. A size that is None stays unchanged.
+
+    kill: ends sessions, the largest first, if the lease uses more memory than its new limit.
+    """
 
     memory_bytes: int | None = None
     memory_ppm: int | None = None
@@ -110,7 +113,7 @@ class ControlClient:
         self._channel.close()
 
     def devices(self) -> device_pb2.ListDevicesResponse:
-        """Returns what the server offers."""
+        """Returns the server's devices."""
         answer: device_pb2.ListDevicesResponse = self._call(
             self._devices.ListDevices, device_pb2.ListDevicesRequest()
         )
@@ -133,7 +136,7 @@ class ControlClient:
         return answer
 
     def usage(self, lease_id: str = "") -> list[session_pb2.LeaseUsage]:
-        """Returns what leases hold and did."""
+        """Returns the usage of one lease, or of all."""
         request = session_pb2.GetUsageRequest(lease_id=lease_id)
         return list(self._call(self._sessions.GetUsage, request).leases)
 
@@ -159,12 +162,12 @@ class ControlClient:
         return answer.lease
 
     def keep_alive(self, lease_id: str) -> float:
-        """Keeps a lease alive and returns the seconds that it has now."""
+        """Keeps a lease alive and returns the seconds until it expires."""
         request = lease_pb2.KeepAliveLeaseRequest(lease_id=lease_id)
         return float(self._call(self._leases.KeepAliveLease, request).remaining_seconds)
 
     def resize(self, lease_id: str, request: ResizeRequest) -> lease_pb2.ResizeLeaseResponse:
-        """Changes sizes of a lease; the answer has it as it is then."""
+        """Changes sizes of a lease. The answer contains the changed lease."""
         message = lease_pb2.ResizeLeaseRequest(
             lease_id=lease_id,
             memory_bytes=request.memory_bytes,
@@ -186,34 +189,37 @@ class ControlClient:
         return answer.lease
 
     def resume(self, lease_id: str) -> lease_pb2.Lease:
-        """Lets a paused lease go on."""
+        """Allows the device work of a paused lease again."""
         request = lease_pb2.ResumeLeaseRequest(lease_id=lease_id)
         answer: lease_pb2.ResumeLeaseResponse = self._call(self._leases.ResumeLease, request)
         return answer.lease
 
     def node(self) -> node_pb2.Node:
-        """Returns the server as a whole."""
+        """Returns the state of the server as a whole."""
         answer: node_pb2.GetNodeResponse = self._call(self._node.GetNode, node_pb2.GetNodeRequest())
         return answer.node
 
     def drain(self, end_after_seconds: float | None = None) -> node_pb2.Node:
-        """Lets the server take nothing new; after a while, if one is given, all leases end."""
+        """Makes the server accept no new leases and sessions.
+
+        After `end_after_seconds`, if given, all leases end.
+        """
         request = node_pb2.DrainNodeRequest(end_after_seconds=end_after_seconds)
         answer: node_pb2.DrainNodeResponse = self._call(self._node.DrainNode, request)
         return answer.node
 
     def undrain(self) -> node_pb2.Node:
-        """Lets the server take new leases and sessions again."""
+        """Makes the server accept new leases and sessions again."""
         request = node_pb2.UndrainNodeRequest()
         answer: node_pb2.UndrainNodeResponse = self._call(self._node.UndrainNode, request)
         return answer.node
 
     def tenants(self) -> list[node_pb2.TenantQuota]:
-        """Returns what each tenant owns and holds."""
+        """Returns the quotas that each tenant owns and holds."""
         return list(self._call(self._node.ListTenants, node_pb2.ListTenantsRequest()).quotas)
 
     def now(self) -> observe_pb2.GetNowResponse:
-        """Returns what devices and leases do at this moment."""
+        """Returns the activity of devices and leases at this moment."""
         answer: observe_pb2.GetNowResponse = self._call(
             self._observe.GetNow, observe_pb2.GetNowRequest()
         )
@@ -222,7 +228,7 @@ class ControlClient:
     def record(
         self, since_seconds: float, tenant: str = "", by_lease: bool = False, max_steps: int = 0
     ) -> observe_pb2.GetRecordResponse:
-        """Returns the server's record of the last since_seconds, per tenant or per lease."""
+        """Returns the server's record of the last since_seconds, for each tenant or each lease."""
         request = observe_pb2.GetRecordRequest(
             since_seconds=since_seconds, tenant=tenant, by_lease=by_lease, max_steps=max_steps
         )
@@ -245,7 +251,7 @@ class ControlClient:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"the server at {self._server} did not answer within {self._timeout:g} s"
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return f"the server at {self._server} is of another release: {details}"
+            return f"the server at {self._server} has another release: {details}"
         if code is not grpc.StatusCode.UNAVAILABLE or details.startswith("the server"):
             return details or f"the server at {self._server} answered {code.name}"
         fault = _fault(self._server)
@@ -258,15 +264,15 @@ class ControlClient:
                 f"other: check the address, RGPU_TLS_CA, RGPU_TLS_CERT and RGPU_TLS_KEY ({reason})"
             )
         return (
-            f"no rgpu server answers at {self._server}: start one with `rgpu serve`, or say where "
-            "it "
-            "is with --server or RGPU_SERVER"
+            f"no rgpu server answers at {self._server}: start one with `rgpu serve`, or name its "
+            "address with --server or RGPU_SERVER"
         )
 
 
 def _fault(server: Endpoint) -> str:
-    """Why the server's address leads nowhere, as programs are told; "" where that is not known:
-    gRPC says of most faults only that nobody is available.
+    """Returns the sentence that a program would get for this address; "" if the cause is unknown.
+
+    gRPC itself reports most faults only as "unavailable".
     """
     if isinstance(server, GrpcEndpoint):
         from rgpu_client.session.trust import look

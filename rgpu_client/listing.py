@@ -1,4 +1,4 @@
-"""`rgpu devices` and `rgpu ps`: what a server offers, and who uses it."""
+"""`rgpu devices` and `rgpu ps`: lists a server's devices, leases and sessions."""
 
 from __future__ import annotations
 
@@ -116,15 +116,15 @@ def _waiting_row(claim: WaitingClaim) -> tuple[str, ...]:
 
 
 def drained_words(answer: ListDevicesResponse) -> list[str]:
-    """Returns a line that says so where the server takes nothing new, else none."""
+    """Returns lines that say that the server is drained; no lines if it is not."""
     if not answer.draining:
         return []
-    ends = "goes on"
+    ends = "continue"
     if answer.HasField("end_after_seconds"):
-        ends = f"ends in {format_seconds(answer.end_after_seconds)}"
+        ends = f"end in {format_seconds(answer.end_after_seconds)}"
     return [
-        "this server is drained: it takes no new lease and no new session, and what runs "
-        f"{ends} (`rgpu undrain` takes it back)",
+        "this server is drained: it takes no new lease and no new session, and running ones "
+        f"{ends} (`rgpu undrain` ends the drain)",
         "",
     ]
 
@@ -162,14 +162,14 @@ def _session_row(session: Session) -> tuple[str, ...]:
 
 
 def _state(session: Session) -> str:
-    """The session's state in one word: opening, open, compiling, ending."""
+    """Returns the session's state in one word: opening, open, compiling, ending."""
     from rgpu_common.v1.session_pb2 import SESSION_STATE_OPEN, SessionState
 
     if session.compiling and session.state == SESSION_STATE_OPEN:
         return "compiling"
     try:
         return SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower()
-    except ValueError:  # of a later release
+    except ValueError:  # a later release added this state
         return "-"
 
 

@@ -1,4 +1,4 @@
-"""What the driver library counted (RGPU_TRACE), read and shown."""
+"""Reads and prints the counters of the driver library (RGPU_TRACE)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from rgpu_common.errors import ProtocolError
 from rgpu_common.tables import table
 from rgpu_common.units import counted, format_bytes, format_seconds
 
-# Of functions that were not found: a program that looks up every name that it knows needs none.
+# The most missing functions that are named. A program that looked up more was listing functions,
+# and does not need any one of them.
 _NAMED = 24
 _NAME_CELLS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
-    """One function: how often it was called, bytes moved, nanoseconds inside, and how often it
-    answered CUDA_ERROR_NOT_SUPPORTED.
+    """The counters of one function.
+
+    calls: how often it was called. bytes: bytes that it moved. ns: time inside it. refused: how
+    often it returned CUDA_ERROR_NOT_SUPPORTED.
     """
 
     name: str
@@ -38,8 +41,9 @@ class TracedCall:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel that the device's driver loaded, and perhaps compiled: how often, and how long that
-    took.  No name: modules, without their kernels.
+    """A kernel that the device's driver loaded, and perhaps compiled.
+
+    name: "" for modules, without their kernels. times: how often. ns: the time that it took.
     """
 
     name: str
@@ -52,10 +56,10 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All functions of some processes.
+    """The counters of one or more processes.
 
-    notes: totals by name, such as commands and writes.  missing: functions that were asked for by
-    name (cuGetProcAddress) and are not there, with how often.
+    notes: totals by name, such as commands and writes. missing: functions that a process asked for
+    by name (cuGetProcAddress) and that rgpu lacks, with the number of requests.
     """
 
     calls: tuple[TracedCall, ...]
@@ -69,7 +73,7 @@ def parse_trace(text: str) -> Trace:
     """Reads `name<TAB>calls<TAB>bytes<TAB>ns` lines and `#name<TAB>count...` notes.
 
     Raises:
-        ProtocolError: a line is neither.
+        ProtocolError: a line has neither form.
     """
     calls, notes = [], {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -82,14 +86,14 @@ def parse_trace(text: str) -> Trace:
                 name, count, size, ns = words
                 calls.append(TracedCall(name, int(count), int(size), int(ns)))
         except ValueError:
-            raise ProtocolError(f"line {number} of the trace makes no sense: {line!r}") from None
+            raise ProtocolError(f"line {number} of the trace is malformed: {line!r}") from None
     return Trace(tuple(calls), notes)
 
 
 def format_trace(trace: Trace, width: int = 100, all_names: bool = False) -> str:
-    """Returns the table, longest time first, then what is not supported and what was compiled.
+    """Returns the table of calls, longest time first, and then kernels and unsupported functions.
 
-    width: of what is no table.  all_names: also of a program that looks up very many functions.
+    width: the width of wrapped text. all_names: names all missing functions, however many.
     """
     total_ns = sum(call.ns for call in trace.calls)
     rows = [
@@ -134,7 +138,7 @@ def _compiled(trace: Trace) -> list[str]:
 
 
 def _unsupported(trace: Trace, width: int, all_names: bool) -> list[str]:
-    """What the program called or asked for and rgpu does not have."""
+    """Returns the lines about functions that the program called or asked for and rgpu lacks."""
     lines = []
     refused = sorted((c for c in trace.calls if c.refused), key=lambda c: (-c.refused, c.name))
     if refused:
@@ -148,10 +152,10 @@ def _unsupported(trace: Trace, width: int, all_names: bool) -> list[str]:
         text = ", ".join(names)
         if len(names) > _NAMED and not all_names:
             text = (
-                f"{len(names)} functions, as of a program that looks up all that it knows; -v "
-                "names them"
+                f"{len(names)} functions; the program seems to look up every function that it "
+                "knows; -v names them"
             )
-        lines.append("\nasked for by name (cuGetProcAddress) and not there:")
+        lines.append("\nasked for by name (cuGetProcAddress) and missing:")
         lines.append(fill(text, width, initial_indent="  ", subsequent_indent="  "))
     return lines
 

@@ -1,4 +1,4 @@
-"""The counters of traced processes: files that the driver library maps (shim/trace_page.h)."""
+"""Reads the counters of traced processes: files that the shim maps (shim/trace_page.h)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _HEAD = struct.Struct("<8s4I16Q")
 _HEAD_BYTES = 256
 _ROW = struct.Struct("<96s4Q")
 _NOTES = ("commands", "writes")
-# Of each of the three tables in a page.
+# The most rows of each of the three tables in a page.
 _MOST_ROWS = 1 << 16
 
 Row = tuple[str, int, int, int, int]
 
 
 def read_traces(folder: Path) -> Trace:
-    """Returns what all processes counted that kept a page in `folder`, added up.
+    """Returns the sums of the counters in all pages in `folder`.
 
     Raises:
-        ProtocolError: a file there is no page of this release.
+        ProtocolError: a file there is not a page of this release.
     """
     processes = [_read(path) for path in sorted(folder.glob("*.trace"))]
     used = [trace for trace in processes if trace.calls or trace.missing]
@@ -44,7 +44,7 @@ def _read(path: Path) -> Trace:
     magic, calls, missing, compiled, _pid, *totals = _HEAD.unpack_from(data)
     rows = (calls, missing, compiled)
     if magic != _MAGIC or max(rows) > _MOST_ROWS:
-        raise ProtocolError(f"{path.name} is no page of counters of this release")
+        raise ProtocolError(f"{path.name} is not a page of counters of this release")
     if len(data) < _HEAD_BYTES + sum(rows) * _ROW.size:
         raise ProtocolError(f"{path.name} ends before its last counter")
     first = _HEAD_BYTES
@@ -61,8 +61,9 @@ def _read(path: Path) -> Trace:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """What a page holds; ProtocolError if the program left something else there, which could keep
-    its reader waiting or fill its memory.
+    """Returns the bytes of a page. ProtocolError: the file is not a regular file, or too large.
+
+    The program may have put another file there, which could block its reader or fill its memory.
     """
     most = _HEAD_BYTES + 3 * _MOST_ROWS * _ROW.size
     try:
@@ -72,13 +73,13 @@ def _bytes_of(path: Path) -> bytes:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_size > most:
         os.close(descriptor)
-        raise ProtocolError(f"{path.name} is no page of counters")
+        raise ProtocolError(f"{path.name} is not a page of counters")
     with open(descriptor, "rb") as file:
         return file.read(most)
 
 
 def _rows(data: bytes, first: int, count: int) -> Iterator[Row]:
-    """The rows that are in use, in their order."""
+    """Yields the rows that are in use, in order."""
     for name, calls, size, ns, refused in _ROW.iter_unpack(data[first : first + count * _ROW.size]):
         if calls:
             text = name.partition(b"\0")[0].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What client and server share: the control-plane API, the Python view of the wire, configuration,
+"""Code that client and server share: the control-plane API, the wire in Python, configuration,
 errors, units, clock.
 """
 

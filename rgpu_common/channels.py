@@ -37,7 +37,11 @@ def open_channel(server: Endpoint, environment: Mapping[str, str]) -> grpc.Chann
 
 
 def tls_credentials(environment: Mapping[str, str]) -> grpc.ChannelCredentials:
-    """Returns whom the environment trusts and what it shows; errors as `open_channel`."""
+    """Returns the authorities that the environment trusts, and its certificate and key.
+
+    Raises:
+        UsageError: as `open_channel`.
+    """
     certificate = environment.get("RGPU_TLS_CERT", "")
     key = environment.get("RGPU_TLS_KEY", "") or certificate
     return grpc.ssl_channel_credentials(

@@ -1,4 +1,4 @@
-"""Where time comes from.  Only shells read a clock; state machines are told the time."""
+"""Clocks. State machines never read a clock: the code around them tells them the time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that never go back, from an arbitrary start."""
+    """Gives the time in seconds, from an arbitrary start. The time never goes back."""
 
     def now(self) -> float: ...
 
 
 class MonotonicClock:
-    """The clock of the machine."""
+    """The machine's monotonic clock."""
 
     def now(self) -> float:
         return time.monotonic()

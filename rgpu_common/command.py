@@ -1,6 +1,6 @@
-"""The `rgpu` command.  Its sub-commands are found by entry point, so the rooms stay apart.
+"""The `rgpu` command. It finds its sub-commands by entry point, so this package imports none.
 
-An entry point of the group `rgpu.commands` is named like the sub-command and loads a `Command`.
+An entry point of the group `rgpu.commands` has the sub-command's name and loads a `Command`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Command:
     """A sub-command.
 
     summary: one line for the list of commands.
-    configure: adds the arguments.
-    run: does the work and returns the exit code; RgpuError ends it with a sentence.
+    configure: adds the arguments to a parser.
+    run: does the work and returns the exit code. The message of an RgpuError goes to stderr.
     """
 
     name: str
@@ -49,14 +49,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `rgpu`; returns its exit code.  Errors are sentences on stderr, never tracebacks."""
+    """Runs `rgpu` and returns its exit code. Errors are sentences on stderr, never tracebacks."""
     return _guarded("rgpu", _dispatch, argv)
 
 
 def run_alone(
     name: str, about: str, commands: Mapping[str, Command], argv: Sequence[str] | None = None
 ) -> int:
-    """Runs a program of its own that has these commands; returns its exit code."""
+    """Runs the program `name` with these commands and returns its exit code."""
 
     def dispatch(arguments: list[str]) -> int:
         parser = _Parser(prog=name, description=about, allow_abbrev=False)
@@ -71,10 +71,13 @@ def run_alone(
 
 
 def _open_standard() -> None:
-    """Who has closed one of them wants to hear nothing; no connection may get its number."""
+    """Opens /dev/null in place of each standard stream that is closed.
+
+    Otherwise a later connection could get the stream's descriptor, and printed text would go to it.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The lowest number that is free is the one that was closed.
+            # open() returns the lowest free descriptor, which is the closed stream's.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
@@ -83,14 +86,14 @@ def _guarded(name: str, dispatch: Callable[[list[str]], int], argv: Sequence[str
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = dispatch(arguments)
-        sys.stdout.flush()  # here what goes wrong is said, at the interpreter's end it is not
+        sys.stdout.flush()  # a failure here is reported; at the interpreter's end it would not be
         return code
     except RgpuError as error:
         return _complain(name, error, error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone; nothing can be said to it any more.
+        # The reader of the output has ended, so nothing more can be printed.
         _mute()
         return FAILED
     except OSError as error:
@@ -101,7 +104,7 @@ def _guarded(name: str, dispatch: Callable[[list[str]], int], argv: Sequence[str
 
 
 def _mute() -> None:
-    """What is still buffered for the output goes nowhere."""
+    """Sends stdout to /dev/null, so that flushing the buffered rest does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -130,7 +133,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
-    """`rgpu help`, `rgpu help TOPIC` and `rgpu help COMMAND`."""
+    """Carries out `rgpu help`, `rgpu help TOPIC` and `rgpu help COMMAND`."""
     if not topics or list(topics) == ["help"]:
         _print_help(found)
     elif len(topics) > 1:

@@ -1,7 +1,7 @@
 """Configuration files in TOML, read through a checked schema.
 
-A room reads its keys with the typed methods of `Table` and then calls `done()`; whatever is left
-over is an error that names the key, the file and the closest key that exists.
+A caller reads its keys with the typed methods of `Table` and then calls `done()`. A key that is
+left over is an error, which names the key, the file and the most similar known key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_toml(path: Path) -> Table:
 
 
 class Table:
-    """One table of a file.  Every method takes a key at most once and raises ConfigError."""
+    """One table of a file. A method may read a key only once. A bad value raises ConfigError."""
 
     def __init__(self, data: dict[str, Any], source: str, path: str = "") -> None:
         self._data = dict(data)
@@ -48,49 +48,49 @@ class Table:
         self._known: list[str] = []
 
     def text(self, key: str, default: str) -> str:
-        """A string."""
+        """Reads a string."""
         value = self._take(key, default)
         if isinstance(value, str):
             return value
         raise self._bad(key, value, "a string")
 
     def texts(self, key: str, default: list[str]) -> list[str]:
-        """A list of strings."""
+        """Reads a list of strings."""
         value = self._take(key, default)
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return list(value)
         raise self._bad(key, value, "a list of strings")
 
     def flag(self, key: str, default: bool) -> bool:
-        """true or false."""
+        """Reads true or false."""
         value = self._take(key, default)
         if isinstance(value, bool):
             return value
         raise self._bad(key, value, "true or false")
 
     def integer(self, key: str, default: int, low: int, high: int) -> int:
-        """A whole number from `low` to `high`."""
+        """Reads a whole number from `low` to `high`."""
         value = self._take(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return value
         raise self._bad(key, value, f"a whole number from {low} to {high}")
 
     def optional_integer(self, key: str, low: int, high: int) -> int | None:
-        """As `integer`, None if the key is absent."""
+        """Like `integer`, but returns None if the key is absent."""
         if key in self._data:
             return self.integer(key, low, low, high)
         self._known.append(key)
         return None
 
     def seconds(self, key: str, default: float, low: float, high: float) -> float:
-        """A duration in seconds from `low` to `high`."""
+        """Reads a duration in seconds from `low` to `high`."""
         value = self._take(key, default)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
             return float(value)
         raise self._bad(key, value, f"a number of seconds from {low:g} to {high:g}")
 
     def size(self, key: str, default: str | int, whole_bytes: int | None = None) -> int:
-        """A number of bytes, or text such as "2GiB", or "25%" where `whole_bytes` is known."""
+        """Reads a number of bytes, or text such as "2GiB"; with `whole_bytes` also "25%"."""
         value = self._take(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
@@ -99,7 +99,7 @@ class Table:
         return self._quantity(key, lambda: parse_bytes(value, whole_bytes))
 
     def size_text(self, key: str, default: str) -> str:
-        """As `size` where the whole is not known yet: returns the text, such as "2GiB" or "25%"."""
+        """Like `size`, but returns the text ("2GiB", "25%"), because the whole is not known yet."""
         value = self._take(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return str(value)
@@ -109,21 +109,24 @@ class Table:
         return value
 
     def optional_size(self, key: str) -> int | None:
-        """As `size`, None if the key is absent."""
+        """Like `size`, but returns None if the key is absent."""
         if key in self._data:
             return self.size(key, 0)
         self._known.append(key)
         return None
 
     def share(self, key: str, default: float) -> int:
-        """A part of a device (0.4, "40%" or "40vcore"), returned in millionths."""
+        """Reads a part of a device (0.4, "40%" or "40vcore") and returns it in millionths."""
         value = self._take(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise self._bad(key, value, 'a fraction such as 0.4, or "40%"')
         return self._quantity(key, lambda: parse_share(plain(value)))
 
     def optional_total_share(self, key: str) -> int | None:
-        """A number of devices (2.5, "250%" or "250vcore") in millionths; None if it is absent."""
+        """Reads a number of devices (2.5, "250%" or "250vcore") and returns it in millionths.
+
+        Returns None if the key is absent.
+        """
         if key not in self._data:
             self._known.append(key)
             return None
@@ -133,7 +136,7 @@ class Table:
         return self._quantity(key, lambda: parse_total_share(plain(value)))
 
     def integers(self, key: str) -> list[int]:
-        """A list of whole numbers from 0 on; empty if the key is absent."""
+        """Reads a list of whole numbers from 0 on. Returns an empty list if the key is absent."""
         value = self._take(key, [])
         good = isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
         if good:
@@ -141,44 +144,44 @@ class Table:
         raise self._bad(key, value, "a list of whole numbers")
 
     def optional_texts(self, key: str) -> list[str] | None:
-        """As `texts`, None if the key is absent."""
+        """Like `texts`, but returns None if the key is absent."""
         if key in self._data:
             return self.texts(key, [])
         self._known.append(key)
         return None
 
     def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
-        """One of `choices`."""
+        """Reads a string that must be one of `choices`."""
         value = self._take(key, default)
         if value in choices:
             return str(value)
         raise self._bad(key, value, "one of " + ", ".join(choices))
 
     def has(self, key: str) -> bool:
-        """True if the key is there."""
+        """Returns whether the key exists."""
         self._known.append(key)
         return key in self._data
 
     def is_table(self, key: str) -> bool:
-        """True if the key is there and is a table."""
+        """Returns whether the key exists and its value is a table."""
         return isinstance(self._data.get(key), dict)
 
     def table(self, key: str) -> Table:
-        """A table; an empty one if the key is absent."""
+        """Reads a table. Returns an empty table if the key is absent."""
         value = self._take(key, {})
         if not isinstance(value, dict):
             raise self._bad(key, value, f"a table [{self._name(key)}]")
         return Table(value, self._source, self._name(key))
 
     def rows(self, key: str) -> list[Table]:
-        """A list of tables [[key]]; empty if the key is absent."""
+        """Reads a list of tables [[key]]. Returns an empty list if the key is absent."""
         value = self._take(key, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self._bad(key, value, f"a list of tables [[{self._name(key)}]]")
         return [Table(item, self._source, self._name(key)) for item in value]
 
     def instant(self, key: str) -> float | None:
-        """A date with time and zone, in seconds since 1970; None if the key is absent."""
+        """Reads a date with time and zone and returns seconds since 1970; None if it is absent."""
         value = self._take(key, None)
         if value is None:
             return None
@@ -187,20 +190,20 @@ class Table:
         raise self._bad(key, value, "a time such as 2030-01-31T12:00:00Z")
 
     def names(self) -> list[str]:
-        """All keys that are left."""
+        """Returns the keys that have not been read yet."""
         return list(self._data)
 
     def tables(self) -> Iterator[tuple[str, Table]]:
-        """All keys of this table, each a table of its own."""
+        """Reads every remaining key as a table."""
         for key in list(self._data):
             yield key, self.table(key)
 
     def refuse(self, key: str, reason: str) -> ConfigError:
-        """Returns the error for a value that was read and makes no sense."""
+        """Returns the error for a value that was read and is not acceptable."""
         return ConfigError(f"{self._source}: {self._name(key)}: {reason}")
 
     def done(self) -> None:
-        """Raises ConfigError if keys are left that nobody asked for."""
+        """Raises ConfigError if a key has not been read, because it is then unknown."""
         for key in self._data:
             close = difflib.get_close_matches(key, self._known, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {sorted(self._known)}"

@@ -1,4 +1,4 @@
-"""Gives up rights of this process, by the C functions of librgpu_native.so."""
+"""Gives up rights of this process. The work is done by librgpu_native.so."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _REPORT_BYTES: Final = 4096
 
 
 def confine_tunnel() -> str:
-    """Leaves the gateway of `grpc:` a user that is not root, no capabilities, and of all system
-    calls only those on a list.
+    """Takes rights from the gateway of `grpc:`: the user root, all capabilities, and all system
+    calls that are not on a list. Call it while the process has only one thread.
 
-    Returns what the machine did not allow ("" = nothing).  To be called while there is one thread.
+    Returns the measures that the machine did not allow, "" for none.
 
     Raises:
         MissingPartError: the library is not installed.

@@ -16,7 +16,7 @@ ACCEPTED = (
     "HOST:PORT, tcp:HOST:PORT, [IPV6]:PORT, tls:HOST:PORT, ucx:HOST:PORT, grpc:HOST:PORT, "
     "grpcs:HOST:PORT, unix:/PATH or shm:/PATH"
 )
-# What a Unix socket address holds (sun_path), less its final zero.
+# The size of a Unix socket address (sun_path), without its final zero.
 MAX_UNIX_PATH_BYTES = 107
 _ANOTHER = "name another address with --listen"
 _REMEDIES = {
@@ -30,7 +30,7 @@ _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\[\]:/\s]+))(?::([0-
 
 @dataclass(frozen=True, slots=True)
 class TcpEndpoint:
-    """A TCP port; port 0 asks the system for a free one and is only good for listening."""
+    """A TCP port. Port 0 is only for listening: the system then chooses a free port."""
 
     host: str
     port: int
@@ -40,7 +40,7 @@ class TcpEndpoint:
 
     @property
     def loopback(self) -> bool:
-        """True if only this machine can reach it; names other than localhost are not resolved."""
+        """True if only this machine can reach it. Names other than localhost are not resolved."""
         if self.host == "localhost":
             return True
         try:
@@ -55,8 +55,8 @@ class TcpEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class UnixEndpoint:
-    """A Unix stream socket in the file system; `shared`: over it a session agrees on memory that
-    both ends share (`shm:`).
+    """A Unix stream socket in the file system. With `shared`, a session uses memory that both ends
+    share (`shm:`), which is passed over this socket.
     """
 
     path: str
@@ -76,7 +76,7 @@ class UnixEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class TlsEndpoint(TcpEndpoint):
-    """A TCP port at which TLS 1.3 is spoken."""
+    """A TCP port whose server speaks TLS 1.3."""
 
     def __str__(self) -> str:
         return f"tls:{TcpEndpoint.__str__(self)}"
@@ -89,19 +89,19 @@ class TlsEndpoint(TcpEndpoint):
 
 @dataclass(frozen=True, slots=True)
 class UcxEndpoint(TcpEndpoint):
-    """An address at which UCX establishes connections; they carry sessions only."""
+    """An address for UCX connections. They carry sessions, but not the control-plane API."""
 
     def __str__(self) -> str:
         return f"ucx:{TcpEndpoint.__str__(self)}"
 
     @property
     def loopback(self) -> bool:
-        """False: for its connections UCX opens ports on all interfaces that it may use."""
+        """False: UCX opens ports on all interfaces that it may use."""
         return False
 
     @property
     def grpc_target(self) -> str:
-        """Raises EndpointError: there is none."""
+        """Raises EndpointError, because UCX does not carry gRPC."""
         raise EndpointError(
             f"{self} carries sessions, not the API: use another address of the server here"
         )
@@ -109,7 +109,7 @@ class UcxEndpoint(TcpEndpoint):
 
 @dataclass(frozen=True, slots=True)
 class GrpcEndpoint(TcpEndpoint):
-    """An HTTP/2 port that carries tunnels and the API; secure: over TLS."""
+    """An HTTP/2 port that carries tunnels and the control-plane API. With `secure`, over TLS."""
 
     secure: bool = False
 
@@ -118,7 +118,7 @@ class GrpcEndpoint(TcpEndpoint):
 
     @property
     def loopback(self) -> bool:
-        """False: a proxy on this machine brings clients from anywhere."""
+        """False: a proxy on this machine may bring clients from anywhere."""
         return False
 
     @property
@@ -131,26 +131,27 @@ Endpoint = TcpEndpoint | UnixEndpoint | TlsEndpoint | UcxEndpoint | GrpcEndpoint
 
 
 def speaks_tls(endpoint: Endpoint) -> bool:
-    """True if everything there is inside TLS."""
+    """Returns whether every connection to this endpoint uses TLS."""
     return isinstance(endpoint, TlsEndpoint) or (
         isinstance(endpoint, GrpcEndpoint) and endpoint.secure
     )
 
 
 def cannot_listen(endpoint: Endpoint, error: OSError) -> ServerError:
-    """Returns the error for an address at which a socket cannot listen, with what to do."""
+    """Returns the error for an address at which a socket cannot listen, with the remedy."""
     remedy = _REMEDIES.get(error.errno or 0, _ANOTHER)
     return ServerError(f"cannot listen on {endpoint}: {error.strerror or error}; {remedy}")
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Returns the endpoint that `text` names; a port that is left out is 7700, of `grpc:` 80 and
-    of `grpcs:` 443.
+    """Returns the endpoint that `text` names. The default port is 7700; for `grpc:` it is 80, for
+    `grpcs:` 443.
 
     Raises:
-        EndpointError: with the text and what is accepted.
+        EndpointError: `text` is not an address. The message lists the accepted forms.
     """
-    if not text.isprintable():  # nor is what was no UTF-8 in the environment or on a command line
+    # Bytes of the environment or a command line that are not UTF-8 are not printable, either.
+    if not text.isprintable():
         raise EndpointError(
             f"{text!r} is not an address: it holds characters that cannot be printed; write "
             f"{ACCEPTED}"
@@ -179,10 +180,11 @@ def _host_port(text: str, rest: str, default: int) -> tuple[str, int]:
 
 
 def parse_listener(text: str) -> Endpoint:
-    """As `parse_endpoint`, for a server.
+    """Like `parse_endpoint`, for an address at which a server listens.
 
     Raises:
-        EndpointError: also for `shm:`, which clients choose over a Unix socket.
+        EndpointError: also for `shm:`, because a server listens on `unix:` and clients choose
+            `shm:`.
     """
     endpoint = parse_endpoint(text)
     if isinstance(endpoint, UnixEndpoint) and endpoint.shared:

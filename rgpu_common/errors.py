@@ -1,4 +1,4 @@
-"""The whole error tree.  Every message is a sentence that a user can act on."""
+"""All error classes. Every message is a sentence that names the remedy."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ NOT_STARTED = 125
 
 
 class RgpuError(Exception):
-    """Anything that rgpu refuses or fails to do; its text goes to the user as it is.
+    """rgpu refuses or fails to do something. The message is shown to the user unchanged.
 
-    exit_code: with which a command ends.
+    exit_code: the exit code of a command that ends with this error.
     """
 
     exit_code = 1
 
 
 class UsageError(RgpuError):
-    """The command line or an argument makes no sense."""
+    """The command line or an argument is not valid."""
 
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    """A configuration file or a value in it is not accepted."""
+    """A configuration file, or a value in it, is not valid."""
 
 
 class UnitError(UsageError):
-    """A quantity is not written in a form that is accepted."""
+    """A quantity is not written in an accepted form."""
 
 
 class EndpointError(UsageError):
-    """An address is not written in a form that is accepted."""
+    """An address is not written in an accepted form."""
 
 
 class MissingPartError(RgpuError):
@@ -39,7 +39,7 @@ class MissingPartError(RgpuError):
 
 
 class ServerError(RgpuError):
-    """The server cannot be reached or refused a request."""
+    """The server cannot be reached, or has refused a request."""
 
 
 class NoSessionError(ServerError):
@@ -61,12 +61,12 @@ class NoProgramError(ProgramError):
 
 
 class ProtocolError(RgpuError):
-    """A peer sent something that the protocol does not allow."""
+    """A peer has sent bytes that the protocol does not allow."""
 
 
 class DeviceError(RgpuError):
-    """A device cannot be served."""
+    """The server cannot offer a device."""
 
 
 class WorkerError(RgpuError):
-    """A worker process could not be started or spoken to."""
+    """A worker process could not be started, or does not answer."""

@@ -1,4 +1,4 @@
-"""`rgpu help TOPIC`: pages of the documentation that come with the package, as plain text."""
+"""`rgpu help TOPIC`: shows pages of the documentation, which the package contains, as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rgpu_common.errors import MissingPartError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Topic -> what it is about.  CMakeLists.txt installs a file of this name for each.
+# Topic -> summary. CMakeLists.txt installs a file with the topic's name for each topic.
 TOPICS = {
     "client": "the client's commands and variables",
     "compatibility": "which programs run, which do not, and what to set",
@@ -34,7 +34,7 @@ def help_page(topic: str, width: int) -> str:
     """Returns a topic's page for a terminal of `width` columns.
 
     Raises:
-        MissingPartError: the package was installed without it.
+        MissingPartError: the installed package does not contain the page.
     """
     page = files("rgpu_common") / _FOLDER / f"{topic}.md"
     try:
@@ -47,7 +47,7 @@ def help_page(topic: str, width: int) -> str:
 
 
 def plain_text(markdown: str, width: int) -> str:
-    """Returns Markdown as text: paragraphs are wrapped, and a table's row is a paragraph each."""
+    """Returns Markdown as text. Paragraphs are wrapped; each row of a table becomes a paragraph."""
     lines: list[str] = []
     for block in _blocks(markdown):
         lines += [*_rendered(block, max(width, 40)), ""]
@@ -55,7 +55,7 @@ def plain_text(markdown: str, width: int) -> str:
 
 
 def _blocks(markdown: str) -> Iterator[list[str]]:
-    """Lines that belong together: of a paragraph, a list's item, a table or a piece of code."""
+    """Yields the lines of each paragraph, list item, table or piece of code."""
     block: list[str] = []
     code = False
     for line in _IMAGE.sub("", markdown).splitlines():
@@ -100,7 +100,7 @@ def _rendered(block: list[str], width: int) -> list[str]:
 
 
 def _table(block: list[str], width: int) -> list[str]:
-    """A row as its first cell, and the others beneath it, each behind its column's title."""
+    """Renders each row as its first cell, and below it the other cells, with columns' titles."""
     rows = [[_words(cell) for cell in _CELLS.split(line.strip())[1:-1]] for line in block]
     rows = [row for line, row in zip(block, rows, strict=True) if not _RULE.fullmatch(line)]
     titles, *body = rows
@@ -118,5 +118,5 @@ def _table(block: list[str], width: int) -> list[str]:
 
 
 def _words(text: str) -> str:
-    """Text without links' addresses and without marks for bold."""
+    """Removes the addresses of links and the marks for bold text."""
     return _LINK.sub(r"\1", text).replace("**", "").replace("\\|", "|").strip()

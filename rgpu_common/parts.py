@@ -1,4 +1,4 @@
-"""Where the compiled parts lie.  Each is shipped by its package, so the installed one is found."""
+"""Finds the compiled parts. Each lies in its package, so the installed package is searched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def compiled_part(package: str, relative: str) -> Path:
     """Returns the path of a compiled part of an installed package.
 
     Raises:
-        MissingPartError: the package has none, as in a source tree that was not installed.
+        MissingPartError: the package lacks the part, as a source tree that is not installed does.
     """
     spec = find_spec(package)
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
@@ -26,5 +26,5 @@ def compiled_part(package: str, relative: str) -> Path:
 
 
 def native_library() -> Path:
-    """Returns the path of the C functions that Python calls (librgpu_native.so)."""
+    """Returns the path of librgpu_native.so, whose C functions Python calls."""
     return compiled_part("rgpu_common", "lib/librgpu_native.so")

@@ -1,4 +1,4 @@
-"""Hearing that a socket can be read, also where uvloop says it once and then no more."""
+"""Reports that a socket can be read, also after an error, which uvloop reports only once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 class Readiness:
-    """From `start` to `stop`: calls `readable` whenever there is something to read, or an end.
+    """Between `start` and `stop`, calls `readable` whenever the socket has bytes, or has ended.
 
-    `readable` need not read everything.  Stop before the descriptor is closed.
+    `readable` need not read everything. Call `stop` before the descriptor is closed.
 
-    libuv ends the poll of a socket that is in error, and uvloop has called its reader once by then:
-    what the peer said before it reset the connection is read, and that it is gone is never heard.
+    libuv stops polling a socket that is in error, after uvloop has called its reader once. The
+    reader would then get the bytes that the peer sent before it reset the connection, but would
+    never learn of the reset.
     """
 
     def __init__(self, fd: int, readable: Callable[[], object]) -> None:
@@ -24,7 +25,7 @@ class Readiness:
         self._fd = fd
         self._readable = readable
         self._active = False
-        # Errors and ends are told unasked.
+        # poll() always reports errors and hang-ups, even with an empty set of events.
         self._ends = select.poll()
         self._ends.register(fd, 0)
 
@@ -34,13 +35,13 @@ class Readiness:
         return self._active
 
     def start(self) -> None:
-        """Begins, if it has not."""
+        """Starts the calls. Does nothing if they have been started already."""
         if not self._active:
             self._active = True
             self._loop.add_reader(self._fd, self._stirs)
 
     def stop(self) -> None:
-        """Ends, if it has begun."""
+        """Stops the calls. Does nothing if they have not been started."""
         if self._active:
             self._active = False
             self._loop.remove_reader(self._fd)
@@ -48,7 +49,7 @@ class Readiness:
     def _stirs(self) -> None:
         self._readable()
         if self._active and self._ends.poll(0):
-            # Not at once: uvloop still has to forget what it has just called.
+            # Not at once: uvloop first has to finish the call that it is making now.
             self._loop.call_soon(self._again)
 
     def _again(self) -> None:

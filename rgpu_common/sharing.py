@@ -1,6 +1,4 @@
-"""How a device's time is shared: the words that client, wire, configuration and server have in
-common.
-"""
+"""The terms for sharing a device's time, which client, wire, configuration and server all use."""
 
 from __future__ import annotations
 
@@ -13,10 +11,10 @@ MAX_WEIGHT = 1000
 
 
 class SharePolicy(IntEnum):
-    """What request and limit are to each other.  The value travels in a HELLO.
+    """How the request and the limit of a share are related. The value travels in a HELLO.
 
-    NONE: both as asked for.  FIXED: the limit is the request.  BURST: the limit is the whole
-    device.  BEST_EFFORT: the request is 0.
+    NONE: both are as the client asks. FIXED: the limit equals the request. BURST: the limit is the
+    whole device. BEST_EFFORT: the request is 0.
     """
 
     NONE = 0
@@ -31,7 +29,7 @@ class SharePolicy(IntEnum):
 
     @property
     def dictates_limit(self) -> bool:
-        """True if the limit follows from the policy."""
+        """True if the policy determines the limit."""
         return self in (SharePolicy.FIXED, SharePolicy.BURST)
 
 
@@ -39,7 +37,7 @@ POLICIES = tuple(policy.word for policy in SharePolicy)
 
 
 def parse_policy(text: str) -> SharePolicy:
-    """Returns the policy of this name; UnitError if there is none."""
+    """Returns the policy with this name. UnitError: there is none."""
     if text not in POLICIES:
         raise UnitError(f"{text!r} is not a policy: write {', '.join(POLICIES)}")
     return SharePolicy(POLICIES.index(text))

@@ -1,4 +1,4 @@
-"""Writes SVG: just the shapes that a chart needs."""
+"""Writes SVG pictures, with only the shapes that a chart needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Point = tuple[float, float]
 
 
 class Svg:
-    """A picture of width x height pixels that grows by one shape at a time, the last on top."""
+    """A picture of width x height pixels. Each added shape lies on top of the earlier ones."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
         self._size = (width, height)
@@ -20,7 +20,7 @@ class Svg:
         self._rules: dict[str, str] = {}
 
     def rule(self, name: str, css: str) -> None:
-        """A style that shapes refer to as `kind`."""
+        """Adds a style. A shape uses it by passing `kind=name`."""
         self._rules[name] = css
 
     def rectangle(self, x: float, y: float, width: float, height: float, **style: str) -> None:
@@ -39,7 +39,7 @@ class Svg:
         self._parts.append(f"<text{_attributes({'x': x, 'y': y, **style})}>{_text(words)}</text>")
 
     def render(self) -> str:
-        """The document."""
+        """Returns the SVG document."""
         width, height = self._size
         rules = "".join(f".{name}{{{css}}}" for name, css in self._rules.items())
         head = (
@@ -54,7 +54,7 @@ class Svg:
 
 
 def _attributes(attributes: dict[str, str | float]) -> str:
-    """`kind` becomes class, and other names get hyphens."""
+    """Writes attributes. `kind` becomes `class`; underscores in other names become hyphens."""
     text = ""
     for name, value in attributes.items():
         plain = _text_number(value)
@@ -75,5 +75,5 @@ def _number(value: float) -> str:
 
 
 def _text(words: str) -> str:
-    """XML has no control characters, not even escaped ones."""
+    """Escapes text. Control characters become "?", because XML allows none, not even escaped."""
     return escape("".join(c if c.isprintable() else "?" for c in words))

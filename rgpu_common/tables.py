@@ -1,4 +1,4 @@
-"""Plain tables for terminals."""
+"""Prints tables for terminals, and messages as JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns lines with aligned columns; a title that ends in ">" aligns its column to the
-    right.
-    """
+    """Returns lines with aligned columns. A title ending in ">" aligns its column to the right."""
     right = [title.endswith(">") for title in titles]
     cells = [[title.removesuffix(">") for title in titles], *[list(row) for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(titles))]
@@ -39,7 +37,7 @@ def message_json(message: Any) -> str:
 
 
 def _plain(message: Any) -> dict[str, Any]:
-    """Every field by its name, also those that are 0, and numbers as numbers; absent is null."""
+    """Returns every field by name, also fields that are 0. Numbers stay numbers; absent is null."""
     plain: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

@@ -10,10 +10,10 @@ from rgpu_common.errors import UnitError
 
 PPM = 1_000_000
 MAX_BYTES = 1 << 62
-# A number of devices that no sum over a server passes.
+# The largest accepted number of devices, above any sum over a server.
 MAX_DEVICES = 100_000
 
-# Blanks, and no other white space: so does the driver library (rgpu_client/shim/units.cc).
+# Only blanks count as white space, as in the shim (rgpu_client/shim/units.cc).
 _NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?|\.[0-9]+) *([A-Za-z-]*|%) *", re.ASCII)
 # One unit of GPUManager's vcuda-memory.
 VMEM_BYTES = 256 << 20
@@ -45,13 +45,15 @@ _ACCEPTED_SHARES = (
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A size as asked for: bytes, or millionths of a device that is not known yet; both 0: none."""
+    """A memory size that a user asked for, in bytes or in millionths (ppm) of the device's memory,
+    whose size is not known yet. Both 0: none was asked for.
+    """
 
     bytes: int = 0
     ppm: int = 0
 
     def of(self, whole_bytes: int) -> int:
-        """Returns the bytes that it means on a device of this size."""
+        """Returns the size in bytes on a device with `whole_bytes` of memory."""
         return self.bytes or self.ppm * whole_bytes // PPM
 
 
@@ -119,9 +121,7 @@ def parse_share(text: str) -> int:
 
 
 def parse_total_share(text: str) -> int:
-    """As `parse_share` for a sum over several devices, so that it may be above 1: 2.5, 250%,
-    250vcore.
-    """
+    """Like `parse_share`, but for several devices: 2.5, 250%, 250vcore. May exceed 1."""
     match = _NUMBER.fullmatch(text)
     unit = match[2].lower() if match is not None else "?"
     if match is None or unit not in ("", "%", *_CORES) or Decimal(match[1]) > MAX_DEVICES * 100:
@@ -130,12 +130,12 @@ def parse_total_share(text: str) -> int:
 
 
 def plain(value: str | float) -> str:
-    """Returns a number as its digits, never as 1e-05; text as it is."""
+    """Returns a number in decimal digits, never as 1e-05. Text is returned unchanged."""
     return value if isinstance(value, str) else format(Decimal(str(value)), "f")
 
 
 def _cores(text: str, number: Decimal) -> int:
-    """GPUManager: 1 to 100 is a part of one card, a multiple of 100 that many whole cards."""
+    """Converts GPUManager's vcuda-core: 1 to 100 is a part of one card, 200 is two whole cards."""
     if 1 <= number <= 100 and number % 1 == 0:
         return int(number) * (PPM // 100)
     if number > 100 and number % 100 == 0:

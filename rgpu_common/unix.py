@@ -1,4 +1,4 @@
-"""Unix sockets in the file system: binding a path that a dead process may have left behind."""
+"""Unix sockets in the file system: binds a path at which a dead process may have left a socket."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _ANSWER_SECONDS = 1.0
 
 
 def bind_unix(path: str) -> socket.socket:
-    """Returns a stream socket that is bound to `path` and does not listen yet.  A socket at which
-    nobody listens any more is replaced, a living one is not.
+    """Returns a stream socket that is bound to `path` and does not listen yet. A socket at `path`
+    is replaced if no process listens at it.
 
     Raises:
-        OSError: it cannot be bound.
+        OSError: the path cannot be bound.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(os.stat(path).st_mode):
-                raise FileExistsError(errno.EEXIST, "something else than a socket lies there")
+                raise FileExistsError(errno.EEXIST, "the path exists and is not a socket")
             if not answers(path):
                 os.unlink(path)
         listener.bind(path)
@@ -33,7 +33,7 @@ def bind_unix(path: str) -> socket.socket:
 
 
 def answers(path: str) -> bool:
-    """True if somebody listens at a Unix socket, or that cannot be told."""
+    """Returns whether a process listens at a Unix socket. True also if that cannot be found out."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(_ANSWER_SECONDS)
         try:

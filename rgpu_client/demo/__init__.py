@@ -1,3 +1,3 @@
-"""`rgpu demo`: a server with an emulated device, and two unmodified programs in two leases at
-once.
+"""`rgpu demo`: a server with an emulated device, and two unmodified programs that run at the same
+time in two leases.
 """

@@ -1,4 +1,4 @@
-"""The demo itself: starts, watches, sums up."""
+"""Runs the demo: starts the server and the programs, watches them, and prints a summary."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ MIB = 1 << 20
 DEADLINE_SECONDS = 300.0
 _READY = re.compile(r"rgpu: serving .* on (127\.0\.0\.1:[0-9]+)")
 _NEEDS = {"numba_cuda": "numba-cuda", "numpy": "numpy", "llvmlite": "llvmlite"}
-# The demo is its own and only tenant, on loopback: it also runs where a container or a kernel does
-# not isolate a server's processes from each other.  What is missing stands in the server's log.
+# The demo is the server's only tenant, on loopback. It therefore also runs if the container or the
+# kernel cannot isolate the server's processes from each other. The server's log lists the missing
+# measures.
 _WEAK = "--allow-weak-isolation=network-namespace,landlock,own-user"
 _NEXT = """
 what next, each in a terminal of its own (`rgpu help client` says more):
@@ -46,7 +47,7 @@ _RGPU = "import sys; from rgpu_common.command import main; sys.exit(main())"
 
 @dataclass(slots=True)
 class Part:
-    """One program in one lease.  steps: what it reported so far."""
+    """One program in one lease. steps: the results that it has reported so far."""
 
     title: str
     program: str
@@ -62,10 +63,10 @@ class Part:
 
 
 def run_demo(verbose: bool = False) -> bool:
-    """Runs the demo and prints what happens; True if everything was as it should be.
+    """Runs the demo and prints its progress. Returns whether all results were as expected.
 
     Raises:
-        MissingPartError: something that the demo needs is not installed.
+        MissingPartError: a package that the demo needs is not installed.
         ServerError: the server did not start.
     """
     _check_needs()
@@ -127,7 +128,7 @@ def _server(log_path: Path) -> Iterator[Endpoint]:
 
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "its log is empty"
 
 
 def _run_parts(parts: list[Part], client: ControlClient, endpoint: Endpoint) -> None:
@@ -205,7 +206,9 @@ def _take_step(part: Part, line: str) -> str:
 
 
 def _as_expected(part: Part, usage: session_pb2.LeaseUsage) -> bool:
-    """The numbers are right, the limit held, and only who asked for too much was refused."""
+    """Returns whether the numbers are right, the memory limit held, and only the program that asks
+    for too much was refused memory.
+    """
     held = usage.usage.memory_peak_bytes <= usage.memory_limit_bytes
     refused = usage.usage.refused_allocations > 0
     return part.right and held and refused == (part.title == "overfill")
@@ -231,4 +234,4 @@ def _summary(parts: list[Part], usages: dict[str, session_pb2.LeaseUsage]) -> No
     print("\n" + table(titles, rows))
     for part in parts:
         if part.errors and not part.right:
-            print(f"\n[{part.title}] said on stderr:\n{part.errors}")
+            print(f"\n[{part.title}] printed on stderr:\n{part.errors}")

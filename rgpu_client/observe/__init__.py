@@ -1,1 +1,1 @@
-"""What an operator looks at: `rgpu top` and `rgpu quota report`."""
+"""The operator's views of a server: `rgpu top` and `rgpu quota report`."""

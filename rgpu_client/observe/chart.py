@@ -1,4 +1,4 @@
-"""The picture of `rgpu quota report`: for each device who had it, then a panel for each tenant."""
+"""Draws the picture of `rgpu quota report`: each device's use, and a panel for each tenant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rgpu_common.svg import Point
 
 WIDTH = 980
-# Panels of one device; tenants with less device time are drawn as one.
+# The most panels of one device. The tenants with the least device time share the last panel.
 MOST_LINES = 8
 _LEFT, _RIGHT = 64.0, 196.0
 _TOP, _BOTTOM = 92.0, 22.0
@@ -33,7 +33,7 @@ _MOST_TICKS = 9
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Where a panel lies, and how it maps a step and a share to pixels."""
+    """The place of a panel, and its mapping from a step and a share to pixels."""
 
     usage: Usage
     top: float
@@ -56,7 +56,11 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the picture is of.  by_lease: else by tenant.  tenant: of this one alone; "": of all."""
+    """The content of the picture.
+
+    by_lease: one line for each lease, and else one for each tenant. tenant: only this tenant; "":
+    all tenants.
+    """
 
     server: str
     by_lease: bool = False
@@ -70,7 +74,7 @@ class Shown:
 
 
 def draw(usage: Usage, shown: Shown, names: dict[int, str]) -> str:
-    """Returns the picture as SVG.  names: of devices, by ordinal."""
+    """Returns the picture as SVG. names: the devices' names by ordinal."""
     devices = usage.devices
     lines = {device: fewer(usage.on(device), MOST_LINES) for device in devices}
     panels = sum(len(some) for some in lines.values())
@@ -129,7 +133,7 @@ _LIMIT = {"stroke": "#b91c1c", "stroke_width": "1.2", "stroke_dasharray": "1.5 3
 def _device(
     picture: Svg, usage: Usage, lines: list[Line], device: tuple[int, str], top: float
 ) -> float:
-    """Draws a device from `top` on; returns where the next one begins."""
+    """Draws a device from `top` on. Returns the place where the next device begins."""
     ordinal, name = device
     picture.text(_LEFT, top + 18, f"Device {ordinal}: {name}", kind="head")
     plot = Plot(usage, top + _DEVICE_TITLE, _STACK)
@@ -175,13 +179,13 @@ def _time_axis(picture: Svg, plot: Plot) -> None:
 
 
 def _stack(picture: Svg, plot: Plot, lines: list[Line], colours: list[str]) -> None:
-    """Areas on top of each other: their sum is how busy the device was."""
+    """Draws the lines as areas on top of each other. Their sum shows how busy the device was."""
     base = [0.0] * plot.usage.steps
     for i, (line, colour) in enumerate(zip(lines, colours, strict=True)):
         above = [b + share for b, share in zip(base, line.share, strict=True)]
         shape = [*_curve(plot, above), *reversed(_curve(plot, base))]
         picture.polygon(shape, fill=colour, fill_opacity="0.85")
-        # Shades of one tenant's leases would flow into each other.
+        # A white border, because the leases of one tenant have similar colours.
         picture.polyline(_curve(plot, above), stroke="#ffffff", stroke_width="1")
         y = plot.top + 12 + 20 * (len(lines) - 1 - i)  # the uppermost area first
         x = _LEFT + plot.width + 18
@@ -220,14 +224,14 @@ def _panel(picture: Svg, plot: Plot, line: Line, colour: str) -> None:
 
 
 def _range(line: Line, values: tuple[float, ...]) -> str:
-    """One value, or the least and the most, where there was a lease."""
+    """Returns the value, or the smallest and the largest, over the steps with a lease."""
     there = [v for v, p in zip(values, line.present, strict=True) if p]
     low, high = f"{min(there) * 100:.0f}", f"{max(there) * 100:.0f}"
     return f"{high} %" if low == high else f"{low} to {high} %"
 
 
 def _runs(present: tuple[bool, ...]) -> list[tuple[int, int]]:
-    """Where there was a lease, as (first, behind the last)."""
+    """Returns the runs of steps with a lease, as (first, last + 1)."""
     runs, begin = [], None
     for i, there in enumerate((*present, False)):
         if there and begin is None:
@@ -241,7 +245,7 @@ def _runs(present: tuple[bool, ...]) -> list[tuple[int, int]]:
 def _curve(
     plot: Plot, values: tuple[float, ...] | list[float], begin: int = 0, end: int | None = None
 ) -> list[Point]:
-    """Through the middle of each step, from edge to edge."""
+    """Returns points in the middle of each step, and one at each edge of the run."""
     end = len(values) if end is None else end
     middle = [(plot.x(i + 0.5), plot.y(values[i])) for i in range(begin, end)]
     return [(plot.x(begin), middle[0][1]), *middle, (plot.x(end), middle[-1][1])]
@@ -268,7 +272,7 @@ def _duration(seconds: float) -> str:
 
 
 def _shortened(name: str, most: int = 22) -> str:
-    """Names often differ at their end: what is left out is in the middle."""
+    """Shortens a name in its middle, because names often differ at their end."""
     if len(name) <= most:
         return name
     end = (most - 1) // 2

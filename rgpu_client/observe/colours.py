@@ -1,4 +1,4 @@
-"""Colours of the lines in a picture: a hue for each tenant, shades of it for its leases."""
+"""The colours of a picture's lines: each tenant has a hue, and its leases have shades of it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 COLOURS = (
     "#3b6fb6", "#e8862e", "#3f9b57", "#cf4b4b", "#7e62b3", "#17a2a8", "#b8860b", "#8a6d5c",
 )  # fmt: skip
-# Of all that are drawn as one.
+# The colour of the line that is the sum of several tenants.
 _OTHERS = "#9aa5b1"
-# From the darkest to the lightest shade: how much black or white is in it.
+# The part of black (below 0) or white (above 0) in the darkest and in the lightest shade.
 _DARKEST, _LIGHTEST = -0.35, 0.5
 
 
 def colours_of(lines: Sequence[Line]) -> list[str]:
-    """Returns a colour for each line.  Where all are of one tenant each has a hue of its own."""
+    """Returns a colour for each line. If all lines have the same tenant, each has its own hue."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, line in enumerate(lines):
         places[line.tenant].append(place)
@@ -35,7 +35,7 @@ def colours_of(lines: Sequence[Line]) -> list[str]:
 
 
 def _shade(colour: str, index: int, count: int) -> str:
-    """The shade of that index among `count`; one alone is the colour itself."""
+    """Returns shade number `index` of `count`. A single shade is the colour itself."""
     if count == 1:
         return colour
     part = _DARKEST + (_LIGHTEST - _DARKEST) * index / (count - 1)

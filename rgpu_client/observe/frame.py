@@ -1,4 +1,4 @@
-"""What `rgpu top` shows: a message of the server in, lines of a given size out.  Pure."""
+"""The screen of `rgpu top`. Pure code: a message of the server goes in, lines of text come out."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ if TYPE_CHECKING:
 
     from rgpu_common.v1.observe_pb2 import DeviceNow, GetNowResponse, LeaseNow
 
-# Of a terminal that has room between its columns.
+# From this width on, a terminal has two blanks between columns, and more columns.
 _WIDE = 96
 _UNITS = ((1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"))
-# Below it only what matters most is shown.
+# Below this width, less is shown for each device.
 _NARROW = 60
-# A lease that waits for less of the time than this does not miss its share.
+# A lease that waits for less than this part of the time is not short of its share.
 _WAITS_PPM = 20_000
 _BELOW = 0.95
-# A lease that uses less of the device than this waits for its compiler, if that has work for it.
+# If a lease uses less of the device than this and compiles code, it is shown as compiling.
 _IDLE_PPM = 20_000
 _MIN_BAR = 12
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How it is shown.  server: what is asked; sort: one of SORTS; notice: a sentence instead of
-    help, such as why there is no answer.
+    """How the screen is drawn.
+
+    server: the server's address. sort: one of SORTS. notice: a sentence in place of the help line,
+    such as the reason for a missing answer.
     """
 
     width: int
@@ -43,7 +45,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """cells: what it takes; 0: the bar, which takes what is left.  from_width: of the terminal."""
+    """A column of the table.
+
+    cells: its width; 0: the bar, which takes the rest. from_width: the terminal's least width for
+    which it is shown.
+    """
 
     title: str
     cells: int
@@ -72,7 +78,7 @@ def frame(now: GetNowResponse | None, view: View) -> list[str]:
 
 
 def report(now: GetNowResponse, view: View) -> list[str]:
-    """The same once, as long as it is, without what belongs to a screen."""
+    """Returns the same content once: all leases, and without the help line of a screen."""
     lines = [_head(now, view), *[_device(device, view) for device in now.devices], ""]
     lines += _table(now, view, len(now.leases) + 2)
     return [cut(line, view.width) for line in lines]
@@ -136,7 +142,7 @@ def _table(now: GetNowResponse, view: View, room: int) -> list[str]:
 
 
 def _fitting(room: int, gap: int, width: int) -> tuple[list[Column], int]:
-    """The columns that a terminal of this width has room for, and the cells of the bar."""
+    """Returns the columns that fit a terminal of this width, and the width of the bar."""
     columns = [column for column in _COLUMNS if width >= column.from_width]
 
     def left() -> int:
@@ -162,7 +168,7 @@ def _titles(columns: Sequence[Column], names: tuple[int, int], bar: int, view: V
 
 
 def _names(leases: Sequence[LeaseNow], view: View) -> tuple[int, int]:
-    """Cells for tenant and key: what they need, within a part of the screen."""
+    """Returns the widths of the columns for tenant and key, limited to a part of the screen."""
     tenants = max(6, *(len(lease.tenant) for lease in leases))
     keys = max(5, *(len(lease.key) for lease in leases))
     return min(tenants, max(view.width // 10, 6)), min(keys, max(view.width // 7, 5))
@@ -190,7 +196,9 @@ def _share_bar(lease: LeaseNow, ink: Ink, width: int) -> str:
 
 
 def _style(lease: LeaseNow) -> str:
-    """Red: it waits and has less than it is guaranteed.  Yellow: it is held at its limit."""
+    """Returns red if the lease waits and has less than its guaranteed share, yellow if it is held
+    at its limit, and else green.
+    """
     short = lease.share_1s_ppm < _BELOW * lease.share_request_ppm
     if short and lease.waiting_ppm > _WAITS_PPM:
         return "red"
@@ -227,7 +235,7 @@ def _percent(ppm: int) -> str:
 
 
 def _bytes(count: float) -> str:
-    """In at most four cells: 512M, 1.5G, 12K."""
+    """Formats a number of bytes in at most four cells: 512M, 1.5G, 12K."""
     for size, name in _UNITS:
         if count * 1024 >= size * 1000:  # 1014M is 1G
             value = count / size
@@ -261,5 +269,5 @@ _COLUMNS = (
     Column("LAUNCH/S", 8, lambda x, _i, _w: _rate(x.launches_per_second)),
     Column("COPY/S", 6, lambda x, _i, _w: _bytes(x.copied_bytes_per_second), from_width=128),
 )
-# What is left out, in this order, where a terminal is too narrow for all of them.
+# The columns that are left out on a narrow terminal, in this order.
 _FIRST_TO_GO = ("COPY/S", "CAPPED", "10 S", "LAUNCH/S", "WAIT", "MEMORY", "GRANTED", "NOW")

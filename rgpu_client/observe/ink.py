@@ -1,4 +1,4 @@
-"""Text with colours for terminals, and bars; plain where colours or Unicode are not wanted."""
+"""Coloured text and bars for terminals, also without colours and without Unicode."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 _RESET = "\033[0m"
 _ESCAPES = re.compile(r"\033\[[0-9;]*m")
 _PIECES = re.compile(r"(\033\[[0-9;]*m)")
-# Parts of a cell, from an eighth to all of it.
+# Characters that fill a part of a cell, from an eighth to the whole cell.
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """colour: escape codes may be written.  fine: the terminal shows Unicode."""
+    """The abilities of a terminal. colour: it accepts escape codes. fine: it shows Unicode."""
 
     colour: bool = True
     fine: bool = True
 
     def paint(self, text: str, *styles: str) -> str:
-        """The text in these styles."""
+        """Returns the text in these styles."""
         if not self.colour or not text or not styles:
             return text
         return f"\033[{';'.join(_CODES[style] for style in styles)}m{text}{_RESET}"
 
     def bar(self, width: int, ppm: int, style: str, ticks: tuple[int | None, int | None]) -> str:
-        """A bar over the whole device, width cells long, filled up to ppm.
+        """Returns a bar of `width` cells that stands for the whole device and is filled up to ppm.
 
-        ticks: where the guaranteed share and the limit stand, in millionths; None: not shown.
+        ticks: the guaranteed share and the limit in millionths; each is marked unless it is None.
         """
         cells = self._fill(width, ppm)
         marks: dict[int, str] = {}
@@ -64,17 +64,17 @@ class Ink:
 
 
 def _cell(ppm: int, width: int) -> int:
-    """The cell in which a share ends."""
+    """Returns the cell in which a share ends."""
     return min(max(-(-ppm * width // PPM) - 1, 0), width - 1)
 
 
 def visible(text: str) -> int:
-    """How many cells a text takes."""
+    """Returns how many cells a text takes on the screen."""
     return len(_ESCAPES.sub("", text))
 
 
 def clip(text: str, width: int, fine: bool = True) -> str:
-    """Plain text in at most width cells; one that is too long says so."""
+    """Cuts plain text to at most width cells. A mark at the end shows that it was cut."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     if len(printable) <= width:
         return printable
@@ -82,7 +82,7 @@ def clip(text: str, width: int, fine: bool = True) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """A text, perhaps with colours, in at most width cells."""
+    """Cuts text, which may have colours, to at most width cells."""
     if visible(text) <= width:
         return text
     parts, left = [], width
@@ -95,6 +95,6 @@ def cut(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """A text, perhaps with colours, in exactly width cells, if it is not longer."""
+    """Fills text, which may have colours, with blanks to width cells. Longer text is unchanged."""
     room = " " * max(width - visible(text), 0)
     return room + text if right else text + room

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SINCE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SCALE = 2.0
-# More would only show how the slices fall into the seconds.
+# The most steps in a picture. More steps would only show how slices fall into seconds.
 _DRAWN_STEPS = 240
 
 
@@ -32,7 +32,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     report = verbs.add_parser("report", help="each tenant's share over time")
     report.add_argument("--since", default="10m", metavar="TIME", help="90s, 10m, 2h, 1d")
     report.add_argument("--tenant", default="", metavar="NAME", help="only this tenant")
-    report.add_argument("--by-lease", action="store_true", help="each lease for itself")
+    report.add_argument("--by-lease", action="store_true", help="a line for each lease")
     report.add_argument("--out", type=Path, metavar="FILE", help="a picture: .svg or .png")
     report.add_argument("--json", action="store_true", help="print JSON instead of a table")
     report.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)

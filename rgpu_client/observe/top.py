@@ -1,4 +1,4 @@
-"""`rgpu top`: who uses the devices now."""
+"""`rgpu top`: shows the present use of the devices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rgpu_common.v1.observe_pb2 import GetNowResponse
 
 _PERIOD_SECONDS = 1.0
-# The alternate screen without a cursor, and back.
+# Escape codes: to the alternate screen without a cursor, and back.
 _ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 _HOME, _WHOLE_LINE, _ALL = "\033[H", "\033[2K", "\033[2J"
 _QUIT = b"qQ\x03\x04"
@@ -47,7 +47,7 @@ def _top(arguments: argparse.Namespace) -> int:
 
     server = configured_server(arguments.server, os.environ)
     with ControlClient(server) as client:
-        now = client.now()  # whatever is wrong is said before the screen changes
+        now = client.now()  # an error is printed before the screen changes
         if arguments.json:
             print(message_json(now))
             return OK
@@ -62,14 +62,14 @@ def _top(arguments: argparse.Namespace) -> int:
 
 
 def _ink() -> Ink:
-    """Colours on a terminal that has them and where they are not refused (no-color.org)."""
+    """Returns the terminal's abilities. NO_COLOR (no-color.org) turns colours off."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
     fine = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     return Ink(sys.stdout.isatty() and not plain, fine)
 
 
 class _Screen:
-    """Asks once a second, draws, and listens to keys in between."""
+    """Asks the server once a second, draws the screen, and reads keys in between."""
 
     def __init__(self, client: ControlClient, view: View) -> None:
         self._client = client
@@ -77,7 +77,7 @@ class _Screen:
         self._now: GetNowResponse | None = None
 
     def run(self, now: GetNowResponse) -> None:
-        """Returns when somebody quits."""
+        """Runs until the user quits."""
         self._now = now
         with _raw_terminal() as resized:
             due = time.monotonic() + _PERIOD_SECONDS
@@ -89,7 +89,7 @@ class _Screen:
                 self._draw()
 
     def _waits(self, due: float, resized: int) -> bool:
-        """Until it is due, a key or another size; False: quit."""
+        """Waits until `due`, for a key or for a change of the screen's size. False: quit."""
         left = max(due - time.monotonic(), 0.0)
         ready, _, _ = select.select([sys.stdin.fileno(), resized], [], [], left)
         if resized in ready:
@@ -110,26 +110,27 @@ class _Screen:
             self._now = self._client.now()
             notice = ""
         except ServerError as error:
-            notice = str(error)  # it may come back, and its sessions go on meanwhile
+            notice = str(error)  # go on: the server may come back
         self._view = replace(self._view, notice=notice)
 
     def _draw(self) -> None:
-        # The terminal's own word: COLUMNS in the environment stays as it was when it is resized.
+        # Ask the terminal itself: COLUMNS in the environment does not follow a change of its size.
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
         resized = (columns, rows) != (self._view.width, self._view.height)
         self._view = replace(self._view, width=max(columns, 1), height=max(rows, 1))
-        # Each line is wiped before it is written: behind one that fills the screen's width the
-        # cursor still stands on its last character.
+        # Clear each line before it is written, not after: after a line that fills the screen's
+        # width, the cursor still stands on its last character.
         lines = [f"{_WHOLE_LINE}{line}" for line in frame(self._now, self._view)]
-        clear = _ALL if resized else ""  # the terminal may have wrapped what stood there
+        clear = _ALL if resized else ""  # the terminal may have wrapped the old lines
         sys.stdout.write(f"{_HOME}{clear}" + "\r\n".join(lines))
         sys.stdout.flush()
 
 
 @contextmanager
 def _raw_terminal() -> Iterator[int]:
-    """Keys as they are pressed, a screen of our own, and back again, however it ends; yields a
-    descriptor that can be read when the terminal's size has changed.
+    """Delivers keys as they are pressed, and switches to the alternate screen; undoes both at the
+    end, also after an error. Yields a descriptor that becomes readable when the terminal's size has
+    changed.
     """
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
@@ -160,4 +161,4 @@ def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-top = Command("top", "watch who uses the devices, second by second", _configure, _top)
+top = Command("top", "watch the use of the devices, second by second", _configure, _top)

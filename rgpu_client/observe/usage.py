@@ -1,4 +1,4 @@
-"""The server's record as numbers to draw and to print."""
+"""Turns the server's record into numbers to draw and to print."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ OTHERS = "others"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A tenant or lease on a device; shares are fractions, one per step.  No two lines of a device
-    have one name.  tenant: "" for the sum of several.
+    """A tenant or a lease on a device. The name is unique on the device.
 
-    present: there was a lease.  waiting, throttled: of several leases, the mean.
+    Each tuple has one value for each step; shares are fractions. present: whether there was a lease
+    in the step. waiting, throttled: the mean over several leases. tenant: "" for the sum of several
+    tenants.
     """
 
     name: str
@@ -36,14 +37,14 @@ class Line:
     tenant: str = ""
 
     def mean(self, values: tuple[float, ...]) -> float:
-        """Over the time in which there was a lease."""
+        """Returns the mean over the steps in which there was a lease."""
         there = [v for v, p in zip(values, self.present, strict=True) if p]
         return sum(there) / len(there) if there else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Lines over the same steps.  start: in seconds since 1970; step: in seconds."""
+    """Lines over the same steps. start: seconds since 1970. step: length of a step in seconds."""
 
     start: float
     step: float
@@ -55,12 +56,12 @@ class Usage:
         return sorted({line.device for line in self.lines})
 
     def on(self, device: int) -> list[Line]:
-        """The lines of a device, by name."""
+        """Returns the lines of a device, sorted by name."""
         return [line for line in self.lines if line.device == device]
 
 
 def usage_of(answer: GetRecordResponse) -> Usage:
-    """Returns what the server told, from the first step on in which there was a lease."""
+    """Returns the server's record from the first step with a lease on."""
     there = [series for series in answer.series if any(series.leases)]
     began = min((_first(series) for series in there), default=0)
     lines = (_line(series, _name(series, there), began) for series in there)
@@ -70,7 +71,7 @@ def usage_of(answer: GetRecordResponse) -> Usage:
 
 
 def fewer(lines: list[Line], most: int) -> list[Line]:
-    """The lines with most device time, at most that many: the last is the sum of the others."""
+    """Returns at most `most` lines: those with the most device time, and the sum of the others."""
     if len(lines) <= most:
         return lines
     by_use = sorted(lines, key=lambda line: -sum(line.share))
@@ -84,7 +85,9 @@ def _first(series: UsageSeries) -> int:
 
 
 def _name(series: UsageSeries, others: Sequence[UsageSeries]) -> str:
-    """The tenant, or a lease's tenant and key; its id too where another lease had the same key."""
+    """Returns the tenant's name, or a lease's tenant and key. The lease's id is added if another
+    lease had the same key.
+    """
     if not series.lease_id:
         return series.tenant
     whose = (series.device, series.tenant, series.key)

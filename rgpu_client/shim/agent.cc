@@ -51,14 +51,14 @@ void Agent::Run(void* agent) {
   for (;;) {
     const ssize_t got = recv(self->socket_, message.data(), message.size(), 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return;  // the agent has ended: the session goes on without
+    if (got <= 0) return;  // the agent has ended; the session runs without an agent
     const std::string answer = self->Answer({message.data(), static_cast<size_t>(got)});
     if (answer.empty()) continue;
     if (send(self->socket_, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) return;
   }
 }
 
-// Empty: a message of a later release, which is not for this one.
+// The answer to one message. Empty for an unknown message: a later release may have added it.
 std::string Agent::Answer(std::string_view message) {
   if (message == "STATS?") return session_->Stats();
   if (!message.starts_with(kMove)) return {};

@@ -1,7 +1,7 @@
 // The channel to `rgpu run`, which watches the paths and may ask the session to take another one.
 //
 // RGPU_AGENT names a Unix socket (SOCK_SEQPACKET) of text messages:
-//   agent -> shim  MOVE URI      go over to this path
+//   agent -> shim  MOVE URI      move the session to this path
 //   shim -> agent  MOVED URI | STAYED URI REASON
 //   agent -> shim  STATS?
 //   shim -> agent  STATS calls=N bulk_bytes=N syncs=N path=URI
@@ -16,9 +16,10 @@ class Session;
 
 class Agent {
  public:
-  // Connects and starts a thread that answers.  False: the session goes on without.
+  // Connects to the agent and starts a thread that answers its messages. False: the session runs
+  // without an agent.
   bool Start(Session* session, const std::string& path);
-  // In a forked child.
+  // Called in a forked child: closes the child's copy of the socket and sends nothing.
   void Abandon();
 
  private:

@@ -11,7 +11,8 @@ constexpr uint64_t kGiB = 1ULL << 30;
 constexpr uint64_t kPage = 4096;
 constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
-// Between the heap of programs at fixed places and the region where the kernel puts mappings.
+// These addresses lie above the heap of a program linked at a fixed address, and below the region
+// where the kernel places mappings.
 constexpr std::array<uint64_t, 6> kDeviceBases = {0x200000000000, 0x300000000000, 0x100000000000,
                                                   0x400000000000, 0x080000000000, 0x500000000000};
 constexpr std::array<uint64_t, 4> kPinnedBases = {0x280000000000, 0x380000000000, 0x180000000000,
@@ -23,11 +24,12 @@ bool Reserve(uint64_t base, uint64_t bytes) {
   void* const got = mmap(want, bytes, PROT_NONE, kReserve | MAP_FIXED_NOREPLACE, -1, 0);
   if (got == MAP_FAILED) return false;
   if (got == want) return true;
-  munmap(got, bytes);  // a kernel that takes the place for a hint
+  munmap(got, bytes);  // an old kernel treats MAP_FIXED_NOREPLACE as a hint
   return false;
 }
 
-// With RLIMIT_AS or a small address space the large sizes fail: then smaller ones are offered.
+// Tries the sizes from the largest on. The large ones fail under RLIMIT_AS or in a small address
+// space.
 template <size_t N>
 std::vector<wire::Band> ReserveSome(const std::array<uint64_t, N>& bases,
                                     std::initializer_list<uint64_t> sizes) {
@@ -97,7 +99,7 @@ void PinnedMemory::Free(void* address, uint64_t bytes) {
   free_[base] = size;
 }
 
-// Granules stay claimed: several allocations may share one, and the driver gives them again.
+// A granule is never given back: several allocations may share it, and the driver uses it again.
 void ClaimedAddresses::Add(uint64_t base, uint64_t bytes) {
   constexpr uint64_t kGranule = 2U << 20;
   if (bytes == 0 || base + bytes < base) return;

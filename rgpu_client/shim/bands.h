@@ -1,5 +1,5 @@
-// Address bands: ranges that both ends set aside at the same place, so that a number is a host
-// address or a device address, never both.
+// Address bands: address ranges that the client and the worker reserve at the same place. Every
+// number is therefore a host address or a device address, never both.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace rgpu::shim {
 
-// Reserves, without access, what it can of some well-known places.  Returns what it got, best
-// first.
+// Reserve candidate bands at fixed places, as mappings without access. Return those that the kernel
+// granted, the preferred one first.
 std::vector<wire::Band> ReserveDeviceBands();
 std::vector<wire::Band> ReservePinnedBands();
 void GiveBack(const wire::Band& band);
 
-// Pinned host memory: pages of the pinned band, given to the program.
+// Allocator for pinned host memory. Its pages lie in the pinned band.
 class PinnedMemory {
  public:
   void Init(const wire::Band& band);
-  // Zeroed, page-aligned memory; null: the band is full, or the system refuses.
+  // Returns zeroed, page-aligned memory. Null: the band is full, or mmap fails.
   void* Allocate(uint64_t bytes);
-  // `bytes` as given to Allocate.
+  // `bytes` is the size that was passed to Allocate.
   void Free(void* address, uint64_t bytes);
 
  private:
@@ -32,16 +32,17 @@ class PinnedMemory {
   std::map<uint64_t, uint64_t> free_;  // base -> bytes, no two adjacent
 };
 
-// Without a band the driver on the other side chooses addresses as it likes.  What it chose is set
-// aside here too, without access, so that no host memory gets the same number afterwards.  Where
-// host memory was first, a copy that names no direction takes the number for the device's.
+// Used when the server has no device band, so that the server's driver chooses device addresses
+// freely. Each address that the driver chose is reserved in the client too, without access, so that
+// no later host allocation gets the same number. If host memory already lies there, cuMemcpy, which
+// is told no direction, treats the number as a device address.
 class ClaimedAddresses {
  public:
   void Add(uint64_t base, uint64_t bytes);
 
  private:
   std::mutex mutex_;
-  std::set<uint64_t> claimed_;  // granules
+  std::set<uint64_t> claimed_;  // indices of the granules that are reserved
 };
 
 }  // namespace rgpu::shim

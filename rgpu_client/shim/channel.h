@@ -1,13 +1,15 @@
 // The channel: the one ordered command stream of the session.
 //
-// Sending.  Every thread appends frames to one buffer under `append_mutex_`, which fixes their
-// order and sequence numbers; writing takes `wire_mutex_` first and then swaps the buffer out, so a
-// thread that appends never waits for another one's write.  Lock order: wire, append, receive.
+// Sending. Every thread appends its frames to one buffer under `append_mutex_`, which fixes their
+// order and their sequence numbers. A writer takes `wire_mutex_` first and then swaps the buffer
+// out, so that a thread that appends never waits for another thread's write. Lock order: wire,
+// append, receive.
 //
-// Receiving.  The thread that waits reads for itself; when several wait, one of them (the leader)
-// reads for all and hands the role over when its own answer has come.  A pump reads when nobody
-// waits but the worker may speak unasked.  Handlers of frames never take the sending locks, so a
-// sender that finds the connection full may read while it holds them.
+// Receiving. A thread that waits for an answer reads the connection itself. When several threads
+// wait, one of them (the leader) reads for all, and passes the role on when its own answer has
+// arrived. The pump reads while no thread waits but the worker may send deliveries or pulls. Frame
+// handlers never take the sending locks, so a sender that finds the connection full may read while
+// it holds them.
 #pragma once
 
 #include <atomic>
@@ -29,47 +31,48 @@
 
 namespace rgpu::shim {
 
-// What the channel does with notices that concern more than itself.  Called by whichever thread
-// reads, without locks.
+// Receives the notices that concern more than the channel. The thread that reads calls it, and
+// holds no lock.
 class NoticeHandler {
  public:
   virtual void OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) = 0;
   virtual void OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
                            uint64_t time_ns) = 0;
   virtual void OnLog(uint32_t level, std::string_view text) = 0;
-  // The driver compiled or loaded a kernel; no name: a module.
+  // The driver spent `ns` compiling or loading a kernel. An empty name means a module.
   virtual void OnCompiled(uint64_t, std::string_view) {}
   virtual void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) = 0;
-  // Said once: why every later call fails.
+  // Called once per session, with the reason why every later call fails.
   virtual void OnSticky(CUresult status, std::string_view sentence) = 0;
 
  protected:
   ~NoticeHandler() = default;
 };
 
-// Who issues a command: what every frame's header carries.
+// The thread and the context that issue a command. Every frame header carries both.
 struct Issuer {
   ThreadState* thread = nullptr;
   uint32_t context = 0;
 };
 
-// Bulk of a posted command, and what it counts for.
+// The bulk bytes of a posted command, and how the command is accounted.
 struct PostOptions {
   const void* bulk = nullptr;
   size_t bulk_bytes = 0;
-  bool lent = false;  // the bulk stays as it is until TakeBack
+  bool lent = false;  // the caller leaves the bulk unchanged until it calls TakeBack
   bool more = false;
-  Context* work = nullptr;  // work on the device: marks the context and `stream` as busy
+  Context* work = nullptr;  // set for device work: this context and `stream` become busy
   Stream* stream = nullptr;
   bool counted = false;  // a launch, copy or set: takes a credit of `stream`
   uint64_t credit_bytes = 0;
-  uint64_t* seq = nullptr;  // out
+  uint64_t* seq = nullptr;  // if set, receives the command's sequence number
 };
 
-// A caller of Call that wants the reply's bulk.
+// Receives the bulk bytes of a reply.
 class ReplySink {
  public:
-  // Must take exactly `bytes` of bulk from the reader.  False: out of bounds, the session ends.
+  // Must read exactly `bytes` of bulk from the reader. False: the bytes are out of bounds, and the
+  // session ends.
   virtual bool OnData(uint64_t offset, uint32_t bytes, transport::FrameReader& reader) = 0;
 
  protected:
@@ -80,19 +83,20 @@ class Channel {
  public:
   Channel(std::unique_ptr<transport::Connection> connection,
           std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler);
-  ~Channel() = delete;  // threads may be in it until the process ends
+  ~Channel() = delete;  // threads may use the channel until the process ends
 
   void SetLimits(const Credits::Limits& limits) { limits_ = limits; }
   void SetMissing(const std::vector<uint16_t>& opcodes);
-  // The server does not know the opcode, or knows it with another layout.
+  // True if the server does not know the opcode, or knows it with another layout.
   bool Lacks(Opcode opcode) const {
     const auto number = static_cast<size_t>(opcode);
     return number < missing_.size() && missing_[number];
   }
 
-  // Posts a command.  Returns the session's sticky error, or CUDA_ERROR_NOT_SUPPORTED for an opcode
-  // that the server lacks, or CUDA_ERROR_INVALID_VALUE when bulk could not be read (zeros were
-  // sent) or the request is too long for a frame (nothing was sent).
+  // Posts a command. Returns the session's sticky error if there is one, and
+  // CUDA_ERROR_NOT_SUPPORTED for an opcode that the server lacks. Returns CUDA_ERROR_INVALID_VALUE
+  // if the bulk cannot be read (zeros are sent in its place), or if the request is too long for a
+  // frame (nothing is sent).
   template <typename Op>
   CUresult Post(const Issuer& issuer, const typename Op::Request& request,
                 const PostOptions& options = {}) {
@@ -117,8 +121,8 @@ class Channel {
     return good ? status : CUDA_ERROR_INVALID_VALUE;
   }
 
-  // Sends a command and waits for its reply.  The reply's byte fields stay valid until the thread's
-  // next call.  On failure `reply` is filled if the reply had one.
+  // Sends a command and waits for its reply. The byte fields of `*reply` stay valid until the
+  // thread's next call. A command that failed fills `*reply` as well if its reply has a body.
   template <typename Op>
   CUresult Call(const Issuer& issuer, const typename Op::Request& request,
                 typename Op::Reply* reply, ReplySink* sink = nullptr) {
@@ -148,8 +152,8 @@ class Channel {
     return status;
   }
 
-  // A posted command whose bytes come later (rgpuCopyDtoHLater) or are asked for
-  // (rgpuCopyHtoDPull).
+  // Posts a command whose bytes the worker delivers later (rgpuCopyDtoHLater), or asks for when the
+  // stream reaches the command (rgpuCopyHtoDPull; `pulled` is then true).
   template <typename Op>
   CUresult PostDelivered(const Issuer& issuer, const typename Op::Request& request,
                          const PostOptions& options, const HostRegion& region, bool pulled) {
@@ -167,22 +171,23 @@ class Channel {
   }
 
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_acquire)); }
-  // From now on every call answers `status`.  The first one wins.
+  // Makes every later call return `status`. Only the first sticky error takes effect.
   void SetSticky(CUresult status, std::string_view sentence);
 
-  // Memory of which commands with `lent` bulk were posted is its owner's again.
+  // Ends the loan of memory that was posted as `lent` bulk: afterwards its owner may change it.
   void TakeBack(const void* memory, size_t bytes) { connection_->TakeBack(memory, bytes); }
 
-  // Sends what is buffered.
+  // Sends the buffered frames.
   void Flush();
-  // Reads what is there without blocking, if nobody else reads.
+  // Handles the frames that have arrived, without blocking. Does nothing while another thread
+  // reads.
   void Poll();
   // Waits until no delivery or pull that touches [address, address + bytes) is outstanding.
   CUresult WaitForDeliveries(uint64_t address, uint64_t bytes);
-  // One is outstanding there now.
+  // True if a delivery or pull that touches [address, address + bytes) is outstanding.
   bool ExpectsIn(uint64_t address, uint64_t bytes);
   bool expects_deliveries() const { return expected_count_.load() != 0; }
-  // The last posted command of any thread: what a wait for everything covers.
+  // The last command that any thread posted. A wait for all work covers commands up to this one.
   uint64_t last_posted() const { return last_posted_.load(std::memory_order_acquire); }
 
   // Numbers for the trace and the benchmarks.
@@ -191,11 +196,11 @@ class Channel {
   uint64_t bulk_bytes() const { return bulk_bytes_.load(); }
   uint64_t syncs() const { return syncs_.load(); }
 
-  // At process exit: sends what is buffered if nobody holds the locks, within `timeout_ms`.  That
-  // the connection ends is no longer worth a word.
+  // At process exit: sends the buffered frames within `timeout_ms`, unless another thread holds the
+  // locks. From then on a lost connection is not reported.
   void FlushAtExit(int timeout_ms);
   void Shutdown() { connection_->Shutdown(); }
-  // In a forked child.
+  // In a forked child: gives the connection up without sending anything.
   void Abandon() { connection_->Abandon(); }
 
  private:
@@ -217,11 +222,11 @@ class Channel {
     std::vector<uint8_t>* head = nullptr;
     std::condition_variable wake;
   };
-  // Bytes that the worker will send, or ask for, for a command of the past.
+  // Bytes that the worker will still deliver, or ask for, for a command that was posted earlier.
   struct Expected {
     HostRegion region;
-    bool pulled = false;        // asked for, not sent
-    uint64_t pulled_bytes = 0;  // of it, given so far
+    bool pulled = false;        // the worker asks for the bytes (a pull)
+    uint64_t pulled_bytes = 0;  // bytes of the pull sent so far
   };
 
   // channel_send.cc
@@ -255,7 +260,8 @@ class Channel {
   bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
   void Finish(uint64_t seq, uint64_t pulled, bool last);
   void Acknowledge(uint64_t seq);
-  // The reply is here, and all bytes that it says are complete.  With receive_mutex_.
+  // True if the reply has arrived, and every delivery that the reply covers has landed. With
+  // receive_mutex_.
   bool IsAnswered(const Waiter& waiter) const { return waiter.done && landed_ >= waiter.watermark; }
   void HandOver();
   void WaitForLanding(std::unique_lock<std::mutex>& lock);
@@ -271,7 +277,7 @@ class Channel {
   std::atomic<int> sticky_{0};
   std::atomic<bool> leaving_{false};
 
-  std::mutex turn_mutex_;  // held while wire_mutex_ is waited for: whoever asks first is next
+  std::mutex turn_mutex_;  // held while waiting for wire_mutex_, so that writers take turns
   std::mutex wire_mutex_;
   transport::FrameBuffer sending_;  // wire_mutex_
 
@@ -280,24 +286,24 @@ class Channel {
   std::atomic<uint64_t> seq_{0};                // written with append_mutex_
   std::atomic<uint64_t> last_posted_{0};        // written with append_mutex_
   std::atomic<uint64_t> acknowledged_{0};       // written by readers
-  std::atomic<uint64_t> buffered_since_ns_{0};  // first frame in buffer_, 0: empty
-  std::atomic<bool> buffer_full_{false};        // a batch: the flusher need not wait for its age
+  std::atomic<uint64_t> buffered_since_ns_{0};  // when buffer_ got its first frame; 0: empty
+  std::atomic<bool> buffer_full_{false};        // a whole batch: the flusher sends at once
   uint64_t last_append_ns_ = 0;                 // append_mutex_
   std::atomic<uint64_t> commands_sent_{0};
   std::atomic<uint64_t> writes_{0};
   std::atomic<uint64_t> bulk_bytes_{0};  // both ways
-  std::atomic<uint64_t> syncs_{0};       // calls, which wait for an answer
+  std::atomic<uint64_t> syncs_{0};       // commands that waited for a reply
 
   std::mutex receive_mutex_;
-  bool leading_ = false;          // a thread is in reader_
-  std::vector<Waiter*> waiters_;  // calls without an answer
+  bool leading_ = false;          // a thread uses reader_
+  std::vector<Waiter*> waiters_;  // calls that wait for their reply
   uint32_t watchers_ = 0;         // threads that wait for a notice, on progress_
   std::condition_variable progress_;
   std::map<uint64_t, Expected> expected_;  // by sequence number
   std::atomic<uint64_t> expected_count_{0};
-  uint64_t landed_ = 0;  // delivery frames that are in place
+  uint64_t landed_ = 0;  // delivery frames whose bytes are in the program's memory
   bool lost_ = false;
-  bool landing_ = false;  // the thread in reader_ puts bytes into memory of the program
+  bool landing_ = false;  // the leader is copying bytes into memory of the program
   std::condition_variable landing_over_;
 };
 

@@ -1,4 +1,4 @@
-// The receiving half of the channel: who reads, and what each frame does.
+// The receiving half of the channel: which thread reads, and what each kind of frame does.
 #include <algorithm>
 #include <optional>
 
@@ -30,11 +30,12 @@ void Channel::ReadUntil(std::condition_variable& wake, Done done) {
       const ReadState state = reader_->Next(&header, &head, -1);
       if (state == ReadState::kFrame) Handle(header, head);
       if (state == ReadState::kClosed) Lost(LostSentence("the server ended the connection"));
-      if (state == ReadState::kMalformed) Lost("the server sent what is no frame");
+      if (state == ReadState::kMalformed) Lost("the server sent bytes that are not a frame");
       lock.lock();
     }
     lock.unlock();
-    // Frames that came together with the answer: nobody else would see them until more arrive.
+    // Handle the frames that arrived together with the answer. They lie in the reader's memory, so
+    // no other thread would notice them before more bytes arrive.
     ReadBuffered();
     lock.lock();
     leading_ = false;
@@ -43,7 +44,7 @@ void Channel::ReadUntil(std::condition_variable& wake, Done done) {
   }
 }
 
-// Handles whole frames that are in memory already.
+// Handles the whole frames that the reader has already read into memory.
 bool Channel::ReadBuffered() {
   FrameHeader header;
   ByteView head;
@@ -55,7 +56,8 @@ bool Channel::ReadBuffered() {
   return true;
 }
 
-// The leader leaves: someone else who waits must read.  With receive_mutex_.
+// Called when the leader stops reading: wakes one waiting thread, which becomes the leader. With
+// receive_mutex_.
 void Channel::HandOver() {
   for (Waiter* waiter : waiters_) {
     if (IsAnswered(*waiter)) continue;
@@ -76,7 +78,7 @@ bool Channel::ReadWithoutBlocking() {
   ReadState state;
   while ((state = reader_->Next(&header, &head, 0)) == ReadState::kFrame) Handle(header, head);
   if (state == ReadState::kClosed) Lost(LostSentence("the server ended the connection"));
-  if (state == ReadState::kMalformed) Lost("the server sent what is no frame");
+  if (state == ReadState::kMalformed) Lost("the server sent bytes that are not a frame");
   const std::lock_guard lock(receive_mutex_);
   leading_ = false;
   HandOver();
@@ -85,11 +87,11 @@ bool Channel::ReadWithoutBlocking() {
 
 void Channel::Poll() { ReadWithoutBlocking(); }
 
-// While it lives, the thread that reads puts bytes into memory of the program, or into a sink on
-// the stack of a thread that waits.
+// Exists while the leader copies bytes into memory of the program, or into a sink on the stack of a
+// waiting thread.
 class Channel::Landing {
  public:
-  // With receive_mutex_, in which the place was found.
+  // The caller holds receive_mutex_, under which it found the target memory.
   explicit Landing(Channel* channel) : channel_(channel) { channel_->landing_ = true; }
   ~Landing() {
     const std::lock_guard lock(channel_->receive_mutex_);
@@ -103,8 +105,9 @@ class Channel::Landing {
   Channel* const channel_;
 };
 
-// A thread whose write failed may say that the connection is lost while another one lands bytes.
-// Who gives memory back because of that waits until it is done; it is soon, the connection is shut.
+// A thread whose write failed may declare the connection lost while the leader still copies bytes.
+// A thread that would then free the target memory waits here until the copy has ended. The wait is
+// short, because the connection is shut down.
 void Channel::WaitForLanding(std::unique_lock<std::mutex>& lock) {
   landing_over_.wait(lock, [&] { return !lost_ || !landing_; });
 }
@@ -126,7 +129,7 @@ CUresult Channel::WaitForCredit(const PostOptions& options) {
     const std::lock_guard lock(receive_mutex_);
     ++watchers_;
   }
-  // A session with a fatal error may never give credits back.
+  // After a sticky error the worker may never return credits, so the error ends the wait as well.
   ReadUntil(progress_,
             [&] { return credits.Has(options.credit_bytes, limits_) || sticky_.load() != 0; });
   const std::lock_guard lock(receive_mutex_);
@@ -165,7 +168,7 @@ CUresult Channel::WaitForDeliveries(uint64_t address, uint64_t bytes) {
   return status;
 }
 
-// Why the connection is gone: it may know more than that it is.
+// The connection's own reason for its end if it has one, else `plain`.
 std::string Channel::LostSentence(const char* plain) const {
   std::string reason = connection_->LostReason();
   return reason.empty() ? plain : reason;
@@ -190,7 +193,8 @@ void Channel::Handle(const FrameHeader& header, ByteView head) {
     default:
       understood = false;
   }
-  // Bytes that were cut off within a frame make no sense either.
+  // A handler also fails when the connection ends within a frame; LostSentence then gives the
+  // reason.
   if (!understood) Lost(LostSentence("the server sent a frame that makes no sense here"));
 }
 
@@ -203,7 +207,7 @@ void Channel::HandleReply(const FrameHeader& header, ByteView head) {
     waiter->status = header.status;
     waiter->watermark = header.watermark;
     waiter->done = true;
-    // A leader that finds its own answer needs no wake-up, and has nobody waiting on its condition.
+    // If the waiter is the leader itself, this wakes no thread: none waits on its condition.
     waiter->wake.notify_one();
     return;
   }
@@ -244,7 +248,7 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
     const std::lock_guard lock(receive_mutex_);
     const auto it = expected_.find(header.seq);
     if (it == expected_.end()) return false;
-    // To a copy that is asked for only: that it has failed.
+    // For a pull, the only valid delivery is an empty last one: it says that the copy failed.
     if (it->second.pulled && (header.bulk_bytes > 0 || header.flags != wire::kLast)) return false;
     region = it->second.region;
     landing.emplace(this);
@@ -260,7 +264,8 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   return true;
 }
 
-// One frame of a delivery (pulled: 0), or `pulled` bytes of an answer to a pull, are in place.
+// Counts one delivery frame that has landed (`pulled` is 0), or `pulled` bytes sent in answer to a
+// pull. Removes the expectation when the transfer is complete.
 void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
   const std::lock_guard lock(receive_mutex_);
   const auto it = expected_.find(seq);
@@ -269,7 +274,7 @@ void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
   if (pulled == 0) {
     ++landed_;
     for (Waiter* waiter : waiters_) {
-      // Its reply came first and waits for these bytes.
+      // This waiter's reply arrived before the deliveries that it covers.
       if (waiter->done && waiter->watermark == landed_) waiter->wake.notify_one();
     }
   }
@@ -338,11 +343,11 @@ bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
       return true;
     }
     default:
-      return true;  // a notice of a later minor version
+      return true;  // a later minor version added this notice
   }
 }
 
-// CREDIT and COMPLETED: somebody may be waiting for them.
+// Handles CREDIT and COMPLETED, and wakes the threads that wait for progress.
 bool Channel::HandleProgress(const FrameHeader& header, wire::Reader& reader) {
   uint64_t object = 0;
   uint64_t count = 0;
@@ -372,9 +377,9 @@ void Channel::SetSticky(CUresult status, std::string_view sentence) {
   }
 }
 
-// The connection is of no use any more: everybody who waits gets the sticky error.
+// Shuts the connection down for good, and wakes every waiting thread with the sticky error.
 void Channel::Lost(std::string_view sentence) {
-  // Who has said goodbye need not hear that the server has gone.
+  // A process that is ending sets the error without a message: the loss no longer matters to it.
   int none = 0;
   if (leaving_) sticky_.compare_exchange_strong(none, CUDA_ERROR_EXTERNAL_DEVICE);
   SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, sentence);

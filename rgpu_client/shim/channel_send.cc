@@ -16,7 +16,7 @@ namespace rgpu::shim {
 Channel::Channel(std::unique_ptr<transport::Connection> connection,
                  std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler)
     : connection_(std::move(connection)), reader_(std::move(reader)), handler_(handler) {
-  reader_->set_guarded(true);  // copies land where the application says
+  reader_->set_guarded(true);  // bulk lands at addresses of the application, which may be bad
   buffer_.reserve(4 * kBatchBytes);
   sending_.reserve(4 * kBatchBytes);
 }
@@ -46,8 +46,8 @@ wire::Writer Channel::Begin(const Issuer& issuer, Opcode opcode, uint8_t flags) 
   return buffer_.Begin(header);
 }
 
-// False: the head is too long for a frame (names have any length), and the command never was: its
-// number goes to the next one.
+// False: the head is too long for a frame (a name may have any length). The command is then removed
+// from the buffer, and the next command gets its sequence number.
 bool Channel::Fits() {
   if (buffer_.fits()) return true;
   buffer_.Cancel();
@@ -55,14 +55,15 @@ bool Channel::Fits() {
   return false;
 }
 
-// False: the bulk cannot be read, and zeros go in its place.
+// Ends the frame. False: the bulk cannot be read, and zeros are sent in its place.
 bool Channel::End(const PostOptions& options) {
   bulk_bytes_.fetch_add(options.bulk_bytes, std::memory_order_relaxed);
   if (options.bulk_bytes == 0) {
     buffer_.End();
     return true;
   }
-  // The application's pointer: by way of the kernel a bad one is an error and no death.
+  // GuardedCopy lets the kernel read the application's pointer: a bad pointer gives an error, not a
+  // crash.
   std::array<uint8_t, kDirectBulkBytes> bulk;
   const bool good = base::GuardedCopy(bulk.data(), options.bulk, options.bulk_bytes);
   if (!good) std::memset(bulk.data(), 0, options.bulk_bytes);
@@ -84,7 +85,7 @@ void Channel::EndCall(const Issuer& issuer, Waiter& waiter, bool reports) {
   }
 }
 
-// Books a posted command that has just been begun.
+// Records a posted command that Begin has just started: credit, busy stream and context, thread.
 void Channel::Account(const Issuer& issuer, const PostOptions& options) {
   const uint64_t seq = seq_.load(std::memory_order_relaxed);
   issuer.thread->posted_seq = seq;
@@ -101,7 +102,8 @@ void Channel::Expect(const HostRegion& region, bool pulled) {
   expected_count_.fetch_add(1);
 }
 
-// Sends at once when nothing is on its way or the batch is full; else leaves it to the flusher.
+// Sends the buffer at once if the channel is idle or four batches have collected. Otherwise the
+// flusher sends it.
 CUresult Channel::AfterAppend(std::unique_lock<std::mutex>& append) {
   const uint64_t now = base::NowNs();
   const bool first = buffer_.frames() == 1;
@@ -118,7 +120,7 @@ CUresult Channel::AfterAppend(std::unique_lock<std::mutex>& append) {
   return CUDA_SUCCESS;
 }
 
-// Sends buffered frames and the bulk behind them straight from the caller's memory.
+// Sends the buffered frames, and after them the bulk straight from the caller's memory.
 CUresult Channel::SendDirect(std::unique_lock<std::mutex>& append, const PostOptions& options) {
   buffer_.End(static_cast<uint32_t>(options.bulk_bytes));
   bulk_bytes_.fetch_add(options.bulk_bytes, std::memory_order_relaxed);
@@ -156,7 +158,7 @@ void Channel::WriteBuffer(int idle_timeout_ms) {
   Write(&part, 1, idle_timeout_ms);
 }
 
-// Lets a sender that the peer is too slow for read meanwhile.
+// Lets a sender that waits for a full connection read frames meanwhile, so that both ends progress.
 class LeadHook final : public transport::ReadHook {
  public:
   explicit LeadHook(Channel* channel) : channel_(channel) {}
@@ -176,9 +178,9 @@ CUresult Channel::Write(iovec* parts, int count, int idle_timeout_ms) {
     case transport::SendState::kFault:
       return CUDA_ERROR_INVALID_VALUE;
     case transport::SendState::kTimeout:
-      return CUDA_SUCCESS;  // only the exit sets a limit: the program ends well, and so does it
+      return CUDA_SUCCESS;  // only FlushAtExit sets a limit, and an exit is not a failure
     default:
-      ReadWithoutBlocking();  // the worker may have said why before it went
+      ReadWithoutBlocking();  // the worker may have sent the reason before it ended
       Lost(LostSentence("the server closed the connection"));
       return sticky();
   }

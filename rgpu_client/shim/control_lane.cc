@@ -41,7 +41,7 @@ bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
   if (const uint64_t grace_ms = welcome.Granted(wire::WishKey::kResumable); grace_ms != 0) {
     transport::LaneOptions options;
     options.grace_ms = static_cast<int>(std::min<uint64_t>(grace_ms, INT32_MAX));
-    options.discard = true;  // nobody reads: the worker says ATTACHED and nothing more
+    options.discard = true;  // no thread reads this lane: the worker sends only ATTACHED on it
     auto lane = std::make_unique<transport::Lane>(std::move(connection_), options);
     lane->StartRecords();
     lane_ = lane.get();
@@ -79,7 +79,7 @@ bool ControlLane::SendCopyDone(uint64_t ticket) {
   return Send(frame, nullptr, 0, 0);
 }
 
-// Sends the frame and the bytes of `bulk` behind it, straight from where they lie.
+// Sends the frame, and after it the bytes of `bulk` straight from the program's memory.
 bool ControlLane::Send(transport::FrameBuffer& frame, const HostRegion* bulk, uint64_t offset,
                        uint64_t bytes) {
   std::vector<iovec> parts = {frame.part()};
@@ -91,7 +91,8 @@ bool ControlLane::Send(transport::FrameBuffer& frame, const HostRegion* bulk, ui
     const auto count = static_cast<int>(std::min<size_t>(kRowsPerSend, parts.size() - first));
     const transport::SendState state =
         transport::SendAll(*connection_, parts.data() + first, count, nullptr, kSendTimeoutMs);
-    // Bytes that cannot be read arrive as zeros: the program broke its promise to keep them.
+    // Bytes that cannot be read arrive as zeros: the program freed memory before the copy had
+    // ended.
     if (state != transport::SendState::kSent && state != transport::SendState::kFault) return false;
   }
   return true;

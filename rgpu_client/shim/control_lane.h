@@ -17,19 +17,19 @@ namespace rgpu::shim {
 
 class ControlLane {
  public:
-  // Connects and says which session it belongs to, without waiting for the answer.
-  // A server that grants a grace makes it a lane that survives cuts.
+  // Connects and sends ATTACH with the session's id, without waiting for the answer. If the server
+  // granted resume_grace, the connection becomes a lane that survives cuts.
   bool Attach(const std::string& uri, const wire::Welcome& welcome);
-  // That lane, or null.
+  // The lane that survives cuts, or null.
   transport::Lane* lane() const { return lane_; }
 
-  // `bytes` of `source` from `offset` on, as the answer to pull `pull`.
+  // Answers pull `pull` with `bytes` packed bytes of `source` from `offset` on.
   bool SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source);
-  // The bytes of a direct copy are in place.
+  // Tells the worker that the bytes of a direct copy have been copied.
   bool SendCopyDone(uint64_t ticket);
-  // The session ends in good order.  Waits at most `timeout_ms` for the connection to take it.
+  // Tells the worker that the session ends in good order. Waits at most `timeout_ms` to send it.
   void Bye(int timeout_ms);
-  // In a forked child.
+  // In a forked child: gives the connection up without sending anything.
   void Abandon();
 
  private:
@@ -37,7 +37,7 @@ class ControlLane {
 
   std::mutex mutex_;
   std::unique_ptr<transport::Connection> connection_;
-  transport::Lane* lane_ = nullptr;  // connection_, if it is one
+  transport::Lane* lane_ = nullptr;  // connection_ as a lane, if it survives cuts
 };
 
 }  // namespace rgpu::shim

@@ -9,13 +9,13 @@ namespace rgpu::shim {
 bool DirectMemory::Map(const base::UniqueFd& fd, const wire::Band& band) {
   struct stat file{};
   const int seals = fcntl(fd.get(), F_GET_SEALS);
-  // Memory that the server could take away would end this process at the next copy.
+  // Without this seal the server could shrink the file, and the next copy would die of SIGBUS.
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd.get(), &file) != 0) return false;
   const auto bytes = static_cast<uint64_t>(file.st_size);
   if (file.st_size <= 0 || bytes > band.size) return false;
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
   if (at == MAP_FAILED) return false;
-  // A forked child has a device of its own.
+  // A forked child opens its own session, with device memory of its own.
   madvise(at, bytes, MADV_DONTFORK);
   madvise(at, bytes, MADV_DONTDUMP);
   at_ = static_cast<uint8_t*>(at);

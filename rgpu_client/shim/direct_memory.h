@@ -1,6 +1,6 @@
-// The device's memory of this session, mapped here, so that large copies are one memcpy.  It lies
-// where nothing else of the program points to, not at the addresses of the device: a program that
-// follows a device pointer by mistake dies of it, as it would with any device.
+// The memory of the emulated device, mapped into this process, so that a large copy is one memcpy.
+// The mapping does not lie at the device's addresses: a program that dereferences a device pointer
+// by mistake must crash, as it would with a real device.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace rgpu::shim {
 
 class DirectMemory {
  public:
-  // Maps what the server sent with the rings.  False: it is no memory of that band, or the system
-  // refuses; then copies go through the ring.
+  // Maps the memory file that the server sent with the rings. False: the file does not fit the
+  // band, or mmap fails; copies then go through the ring.
   bool Map(const base::UniqueFd& fd, const wire::Band& band);
-  // Where [address, address + bytes) of the device is here; null: nowhere.
+  // The place in this process of the device's [address, address + bytes). Null: it is not mapped.
   uint8_t* At(uint64_t address, uint64_t bytes) const;
   bool mapped() const { return at_ != nullptr; }
 
  private:
-  uint8_t* at_ = nullptr;  // never unmapped: threads may be copying until the process ends
+  uint8_t* at_ = nullptr;  // never unmapped: threads may copy until the process ends
   uint64_t base_ = 0;
   uint64_t bytes_ = 0;
 };

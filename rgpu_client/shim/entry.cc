@@ -16,7 +16,7 @@ EntryGuard::EntryGuard(uint32_t index, uint32_t flags) : index_(index), flags_(f
   } else if (phase == Phase::kNew && (flags & kNeedsInit) != 0) {
     status_ = CUDA_ERROR_NOT_INITIALIZED;
   }
-  // A cancelled thread must not take the reader's role or a lock with it.
+  // A thread that is cancelled inside must not leave a lock held, or the reader's role taken.
   if ((flags & kMayWait) != 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
   if ((flags & kPerThreadStream) != 0) ThisThread().per_thread_stream = true;
   if (TraceOn()) {

@@ -1,4 +1,4 @@
-// What every exported function does before and after its body.  Generated exports look like this:
+// The guard that every exported function holds around its body. Generated exports look like this:
 //
 //   CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 //     rgpu::shim::EntryGuard entry(kIndex, rgpu::shim::kMayWait | rgpu::shim::kNeedsInit);
@@ -6,7 +6,7 @@
 //     return entry.Leave(rgpu::shim::cuMemAlloc_v2(dptr, bytesize));
 //   }
 //
-// kIndex is the function's CallId: its place in kCallNames, which is what the trace prints.
+// kIndex is the function's CallId: its place in kCallNames, from which the trace takes its names.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@
 namespace rgpu::shim {
 
 enum EntryFlags : uint32_t {
-  // The body may take a lock or wait (every class but pure table look-ups): cancellation is off in
-  // it.
+  // The body may take a lock or wait (all but pure table look-ups), so thread cancellation is
+  // disabled in it.
   kMayWait = 1,
-  // CUDA_ERROR_NOT_INITIALIZED before cuInit.  Everything but cuInit, cuDriverGetVersion,
+  // The function returns CUDA_ERROR_NOT_INITIALIZED before cuInit. Set for all but cuInit,
+  // cuDriverGetVersion,
   // cuGetProcAddress*, cuGetErrorName, cuGetErrorString, cuGetExportTable.
   kNeedsInit = 2,
-  // A `_ptds` or `_ptsz` twin: stream 0 means the per-thread default stream in this call.
+  // A `_ptds` or `_ptsz` variant: in this call, stream 0 means the per-thread default stream.
   kPerThreadStream = 4,
 };
 
@@ -50,7 +51,8 @@ class EntryGuard {
   uint64_t start_ns_ = 0;
 };
 
-// The two answers of functions without a body: counted for the trace, and noted.
+// Called by functions that have no body: counts the call for the trace, notes it for `refusals.h`,
+// and returns `answer`.
 CUresult Unsupported(uint32_t index, CUresult answer);
 
 }  // namespace rgpu::shim

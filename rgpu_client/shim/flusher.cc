@@ -17,14 +17,15 @@ constexpr uint64_t kQuietNs = 1'000'000;
 
 std::atomic<Channel*> g_channel{nullptr};
 std::atomic<bool> g_started{false};
-// 1: the thread looks by itself; 0: it sleeps and must be woken.
+// 1: the flusher looks at the buffer on its own; 0: it sleeps, and Arm must wake it.
 std::atomic<uint32_t> g_awake{0};
 
 }  // namespace
 
 bool Flusher::Arm(Channel* channel) {
   g_channel.store(channel, std::memory_order_relaxed);
-  // In one order with the thread's last look before it sleeps: a mere load could miss its going.
+  // An exchange, not a load: it is ordered with the flusher's last look before it sleeps, and a
+  // load could still see 1 when the flusher has gone to sleep.
   if (g_awake.exchange(1) != 0) return true;
   if (g_started.exchange(true)) {
     g_awake.notify_one();
@@ -42,7 +43,7 @@ void Flusher::Forget() {
   g_awake = 0;
 }
 
-// True if something was or is buffered.
+// Flushes the buffer if it is old enough or full. True if there was anything in it.
 bool Flusher::FlushOld(Channel* channel) {
   const uint64_t since = channel->buffered_since_ns_.load(std::memory_order_relaxed);
   if (since == 0) return false;
@@ -61,7 +62,8 @@ void Flusher::Run() {
     if (FlushOld(g_channel.load())) last_busy = now;
     if (now - last_busy < kQuietNs) continue;
     g_awake.store(0);
-    // A command buffered between the last look and the store has not woken anybody.
+    // Look once more: a command buffered between the last look and the store has not woken the
+    // flusher.
     if (FlushOld(g_channel.load()) && g_awake.exchange(1) == 0) continue;
     g_awake.wait(0);
     last_busy = base::NowNs();

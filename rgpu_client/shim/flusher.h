@@ -1,5 +1,6 @@
-// The flusher: a thread that sends what has been buffered for 50 microseconds.  While commands come
-// it looks by itself, so the issuing thread pays for waking it only once per burst.
+// The flusher: a thread that sends commands that have been buffered for 50 microseconds. While
+// commands keep coming, the flusher looks at the buffer on its own, so a thread that issues
+// commands wakes it only once per burst.
 #pragma once
 
 namespace rgpu::shim {
@@ -8,9 +9,10 @@ class Channel;
 
 class Flusher {
  public:
-  // Something is buffered in `channel`.  False: there is no thread to send it.
+  // Tells the flusher that `channel` has buffered commands. False: the thread cannot be started,
+  // and the caller must flush.
   static bool Arm(Channel* channel);
-  // In a forked child: the thread is gone.
+  // In a forked child, where the thread does not exist.
   static void Forget();
 
  private:

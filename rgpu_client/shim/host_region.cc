@@ -6,7 +6,7 @@
 namespace rgpu::shim {
 namespace {
 
-// Calls visit(address, bytes) for each run of memory, while it returns true.
+// Calls visit(address, bytes) for each contiguous run of memory, until visit returns false.
 template <typename Visit>
 void ForEachPiece(const HostRegion& region, uint64_t offset, uint64_t bytes, Visit visit) {
   if (region.contiguous()) {
@@ -26,7 +26,8 @@ void ForEachPiece(const HostRegion& region, uint64_t offset, uint64_t bytes, Vis
 
 transport::BulkState Land(const HostRegion& region, uint64_t offset, uint64_t bytes,
                           transport::FrameReader& reader) {
-  // The application chose the address.  A guard per row would cost more than the rows, if narrow.
+  // The application chose the address, so writes to it are guarded. Narrow rows are not: a guard
+  // for each row would cost more than the copy.
   constexpr uint64_t kGuardedBytes = 4096;
   reader.set_guarded(region.contiguous() || region.width >= kGuardedBytes);
   auto answer = transport::BulkState::kDone;

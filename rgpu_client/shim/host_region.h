@@ -1,4 +1,4 @@
-// Rows of host memory: where the packed bytes of a copy come from or go to.
+// Rows of host memory: the source or the target of a copy whose bytes travel packed.
 #pragma once
 
 #include <sys/uio.h>
@@ -10,7 +10,8 @@
 
 namespace rgpu::shim {
 
-// `height` rows of `width` bytes, `pitch` bytes apart.  Only these bytes are ever touched.
+// `height` rows of `width` bytes; the rows begin `pitch` bytes apart. Bytes between rows are never
+// touched.
 struct HostRegion {
   uint8_t* base = nullptr;
   uint64_t width = 0;
@@ -19,7 +20,7 @@ struct HostRegion {
 
   uint64_t bytes() const { return width * height; }
   bool contiguous() const { return height <= 1 || pitch == width; }
-  // Bytes from the first to behind the last that is touched.
+  // The distance from the first byte to the end of the last row.
   uint64_t span() const { return height == 0 ? 0 : (height - 1) * pitch + width; }
   bool Meets(uint64_t address, uint64_t count) const {
     const auto begin = reinterpret_cast<uint64_t>(base);
@@ -27,15 +28,16 @@ struct HostRegion {
   }
 };
 
-// Moves `bytes` of the reader's frame to the packed offset in the region.  kFault: some of it
-// cannot be written; the bytes are gone, the stream is in step.  The caller has checked the bounds.
+// Copies `bytes` of bulk from the reader's frame to the packed offset in the region. kFault: some
+// of the memory cannot be written; its bytes are dropped, and the reader stands at the next frame.
+// The caller has checked the bounds.
 transport::BulkState Land(const HostRegion& region, uint64_t offset, uint64_t bytes,
                           transport::FrameReader& reader);
 
 // The pieces of memory that hold `bytes` packed bytes from `offset` on.
 std::vector<iovec> Pieces(const HostRegion& region, uint64_t offset, uint64_t bytes);
 
-// Packs `bytes` from `offset` on into `to`.
+// Copies `bytes` packed bytes of the region, from `offset` on, to `to`.
 void Pack(const HostRegion& region, uint64_t offset, uint64_t bytes, uint8_t* to);
 
 }  // namespace rgpu::shim

@@ -16,7 +16,7 @@
 namespace rgpu::shim {
 namespace {
 
-// The first bytes of each kind, as they lie in memory.
+// The first bytes of each kind of image, in memory order.
 constexpr std::string_view kWrapperMagic = "\xb1\x43\x62\x46";
 constexpr std::string_view kFatbinMagic = "\x50\xed\x55\xba";
 constexpr std::string_view kElfMagic =
@@ -24,10 +24,10 @@ constexpr std::string_view kElfMagic =
     "ELF";
 constexpr std::string_view kLinkedMagic = "RGPUIMG1";
 constexpr uint64_t kPage = 4096;
-// Headers of one image: far more sections than any compiler makes.
+// The most section or program headers that are read: far more than any compiler makes.
 constexpr uint64_t kMaxHeaders = 1U << 16;
 
-// One byte, without a fault if it is not there.
+// True if the byte at `address` can be read. Never faults.
 bool CanRead(const uint8_t* address) {
   uint8_t byte = 0;
   iovec to = {&byte, 1};
@@ -35,7 +35,7 @@ bool CanRead(const uint8_t* address) {
   const ssize_t got = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
   if (got == 1) return true;
   if (errno != ENOSYS && errno != EPERM) return false;
-  // Forbidden here: a pipe's write end reads memory as carefully.
+  // process_vm_readv is forbidden here. Writing to a pipe also makes the kernel check the memory.
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return true;
   const bool readable = write(ends[1], address, 1) == 1;
@@ -44,7 +44,7 @@ bool CanRead(const uint8_t* address) {
   return readable;
 }
 
-// Reads a header field by field from memory that may end anywhere.
+// Copies a header from memory that may end anywhere. False: it is not readable as a whole.
 template <typename T>
 bool Load(const uint8_t* at, T* value) {
   if (ReadableBytes(at, sizeof(T)) < sizeof(T)) return false;
@@ -59,7 +59,7 @@ std::optional<Image> Checked(const uint8_t* data, uint64_t bytes) {
   return Image{data, bytes};
 }
 
-// magic u32, version u16, header bytes u16, payload bytes u64.
+// The length of a fatbin, from its header.
 std::optional<Image> MeasureFatbin(const uint8_t* data) {
   struct {
     uint32_t magic;
@@ -72,7 +72,7 @@ std::optional<Image> MeasureFatbin(const uint8_t* data) {
   return Checked(data, header.header_bytes + header.payload_bytes);
 }
 
-// The end of the last thing that a header of the file points to.
+// The length of an ELF file: the end of the last section, segment or header table.
 std::optional<Image> MeasureElf(const uint8_t* data) {
   Elf64_Ehdr header;
   if (!Load(data, &header) || header.e_ident[EI_CLASS] != ELFCLASS64) return std::nullopt;
@@ -100,7 +100,7 @@ std::optional<Image> MeasureElf(const uint8_t* data) {
   return Checked(data, end);
 }
 
-// PTX ends with a zero byte, which goes along.
+// The length of PTX text, including the zero byte that ends it.
 std::optional<Image> MeasureText(const uint8_t* data) {
   uint64_t bytes = 0;
   while (bytes < kMaxImageBytes) {
@@ -116,8 +116,8 @@ std::optional<Image> MeasureText(const uint8_t* data) {
   return std::nullopt;
 }
 
-// True if `data` begins with `magic`.  Reads no byte behind the first that differs: a short text
-// may end where something else begins.
+// True if `data` begins with `magic`. Reads no byte after the first that differs: a short text may
+// end at the end of mapped memory.
 bool BeginsWith(const uint8_t* data, std::string_view magic) {
   for (size_t i = 0; i < magic.size(); ++i) {
     if (!CanRead(data + i) || data[i] != static_cast<uint8_t>(magic[i])) return false;
@@ -173,7 +173,7 @@ int ReadImageFile(const char* path, std::vector<uint8_t>* bytes) {
     if (got <= 0) return got < 0 ? errno : EIO;
     done += static_cast<size_t>(got);
   }
-  bytes->push_back(0);  // the end of PTX text; other images have their length inside
+  bytes->push_back(0);  // ends PTX text; other images hold their length in their headers
   return 0;
 }
 

@@ -1,5 +1,5 @@
-// Images arrive as a pointer without a length.  It is in their headers, and nothing here reads past
-// the memory that is mapped.
+// Finds the length of an image, which a program passes as a pointer without a length. The length
+// stands in the image's headers. No function here reads past mapped memory.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace rgpu::shim {
 
-// What the server takes at most.
+// The largest image that the server accepts.
 inline constexpr uint64_t kMaxImageBytes = 256U << 20;
 
 struct Image {
@@ -17,15 +17,16 @@ struct Image {
   uint64_t bytes = 0;
 };
 
-// The bytes behind `image`: a fatbin wrapper's fatbin, a bare fatbin, an ELF file, a linked image
-// of the emulated device, or PTX text with its final zero.  Nothing: it is none of these, or its
-// headers do not fit the memory there.
+// The bytes of `image`: the fatbin in a fatbin wrapper, a bare fatbin, an ELF file, a linked image
+// of the emulated device, or PTX text with its final zero. Nullopt: the image is none of these, or
+// the length in its headers exceeds the mapped memory.
 std::optional<Image> MeasureImage(const void* image);
 
-// A whole file of this machine.  0, or an errno.
+// Reads a whole file of this machine and appends a zero byte. Returns 0 or an errno.
 int ReadImageFile(const char* path, std::vector<uint8_t>* bytes);
 
-// How many of `bytes` from `address` on can be read, up to the first page that cannot.
+// How many of the `bytes` from `address` on are readable: all, or those before the first unreadable
+// page.
 uint64_t ReadableBytes(const void* address, uint64_t bytes);
 
 }  // namespace rgpu::shim

@@ -56,7 +56,7 @@ CUresult JitOptions::ReadOne(CUjit_option option, void** value) {
     case CU_JIT_GLOBAL_SYMBOL_ADDRESSES:
     case CU_JIT_REFERENCED_KERNEL_NAMES:
     case CU_JIT_REFERENCED_VARIABLE_NAMES:
-      return CUDA_ERROR_NOT_SUPPORTED;  // arrays of pointers, which mean nothing elsewhere
+      return CUDA_ERROR_NOT_SUPPORTED;  // arrays of pointers, which have no meaning in the worker
     default:
       break;
   }

@@ -1,4 +1,5 @@
-// Options of the compiler and linker: what travels, and what is written back to the program.
+// Options of the compiler and the linker: encodes those that travel, and writes results back to the
+// program.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +13,22 @@ namespace rgpu::shim {
 
 class JitOptions {
  public:
-  // CUDA_ERROR_INVALID_VALUE: arrays are missing, or an option is unknown.
+  // Reads the program's options. CUDA_ERROR_INVALID_VALUE: an array is missing, or an option is
+  // unknown.
   CUresult Read(unsigned count, CUjit_option* options, void** values);
 
   wire::ByteView encoded() const { return wire::Bytes(encoded_.data(), encoded_.size()); }
-  // What the server may send of each log: a frame holds both.
+  // The most bytes that the server may send of each log. One frame must hold both logs.
   static constexpr uint32_t kMaxLogBytes = 24U << 10;
   uint32_t info_bytes() const { return std::min(info_bytes_, kMaxLogBytes); }
-  // At least enough for SayWhy.
+  // At least kReasonBytes, so that SayWhy has a text also for a program without a log buffer.
   uint32_t error_bytes() const { return std::clamp(error_bytes_, kReasonBytes, kMaxLogBytes); }
 
-  // Copies the logs into the program's buffers and their lengths, and the time taken, into the
-  // option values, which are both input and output.
+  // Copies the logs into the program's buffers. Writes the lengths and the time taken into the
+  // option values, which CUDA defines as both input and output.
   void WriteBack(wire::ByteView info_log, wire::ByteView error_log, uint64_t ns) const;
-  // A program that gave no buffer for the error log would never learn why its image was refused:
-  // the log goes to stderr then.
+  // Prints the error log to stderr if the program gave no buffer for it. Otherwise the program
+  // would never learn why its image was refused.
   void SayWhy(wire::ByteView error_log) const;
 
  private:

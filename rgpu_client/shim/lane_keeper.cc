@@ -15,13 +15,16 @@
 namespace rgpu::shim {
 namespace {
 
-// Between two rounds of attempts: at first soon, since a proxy that starts anew is back at once.
+// The pause between two rounds of attempts doubles from the first to the longest. The first is
+// short, because a restarted proxy is back at once.
 constexpr int kFirstPauseMs = 20;
 constexpr int kLongestPauseMs = 1000;
-// A path that swallows everything must not use up the grace of the others.
+// The limit of one attempt, so that a path that swallows all packets leaves grace for the other
+// paths.
 constexpr int kAttemptMs = 2000;
 
-// A ring is agreed on with HELLO only: a lane that comes back to shared memory takes its socket.
+// A shared-memory ring is set up only with HELLO, so a lane that resumes on a shm: path uses the
+// path's Unix socket.
 std::string OnSocket(const std::string& uri) {
   return uri.starts_with("shm:") ? "unix:" + uri.substr(4) : uri;
 }
@@ -43,7 +46,7 @@ bool SendResume(transport::Connection& link, const wire::Resume& resume, int tim
   return transport::SendAll(link, &part, 1, nullptr, timeout_ms) == transport::SendState::kSent;
 }
 
-// Exactly so many bytes: what follows them is the lane's.
+// Receives exactly `bytes` bytes. Reading more would take bytes that belong to the lane.
 bool ReceiveExactly(transport::Connection& link, uint8_t* to, size_t bytes, int timeout_ms) {
   const base::Deadline deadline(timeout_ms);
   while (bytes > 0) {
@@ -122,7 +125,7 @@ void LaneKeeper::Reconnect() {
 LaneKeeper::Outcome LaneKeeper::TryAll(std::string* why) {
   for (const std::string& uri : paths_->InOrder()) {
     const std::lock_guard lock(mutex_);
-    // A move may have given it another connection meanwhile.
+    // A move may have given the lane another connection meanwhile.
     if (!lane_->cut()) return Outcome::kAttached;
     const int left_ms = lane_->grace_left_ms();
     if (left_ms <= 0) break;
@@ -158,7 +161,9 @@ LaneKeeper::Outcome LaneKeeper::TryOne(const std::string& uri, int timeout_ms, s
                 name_ == wire::LaneName::kCommand ? "command" : "control", uri.c_str(), epoch_);
       return Outcome::kAttached;
     case transport::AttachState::kMismatch:
-      *why = "the server says that it received what was never sent; use the same release";
+      *why =
+          "the server says that it received bytes that this client never sent; install the same "
+          "release on both sides";
       return Outcome::kOver;
     default:
       return Outcome::kFailed;

@@ -1,5 +1,5 @@
-// Keeps the lanes of a session connected: a thread for each that finds another connection when the
-// one there is has been cut.
+// Keeps the lanes of a session connected. Each lane has a thread that opens another connection when
+// the lane's connection has been cut.
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@
 
 namespace rgpu::shim {
 
-// The ways to the server.  Shared by the session's lanes.
+// The paths to the server. The session's lanes share them.
 class Paths {
  public:
-  // `current` is the one that the session was opened on.
+  // `current` is the path on which the session was opened.
   void Set(const std::string& current, const std::vector<std::string>& others);
-  // All of them, in the order in which to try.
+  // All paths in the order in which to try them: the current one first.
   std::vector<std::string> InOrder() const;
   std::string current() const;
-  // A lane goes this way now.
+  // Makes `uri` the current path, because a lane has connected over it.
   void Took(const std::string& uri);
 
  private:
@@ -35,15 +35,17 @@ class Paths {
 
 class LaneKeeper {
  public:
-  // `lane`, `paths` and `savings` live for ever.  savings null: the lane's links do not compress.
+  // `lane`, `paths` and `savings` are never deleted. If `savings` is null, the lane's connections
+  // do not compress.
   LaneKeeper(transport::Lane* lane, wire::LaneName name, const wire::Welcome& welcome, Paths* paths,
              transport::zip::Savings* savings = nullptr);
-  // From now on a cut is mended, or else the lane fails when its grace is over.
+  // Starts the thread. After a cut it reconnects the lane, or fails the lane when its grace is
+  // over.
   bool Start();
-  // The process ends: a cut is not mended any more.
+  // Called when the process ends: later cuts are not repaired.
   void Stop() { stopped_ = true; }
-  // Goes over to another path while the one there is still works.  False: it goes on as it was,
-  // and `*why` says why.
+  // Moves the lane to another path while its connection still works. False: the lane stays on its
+  // connection, and `*why` says why.
   bool Move(const std::string& uri, std::string* why);
 
  private:
@@ -51,7 +53,7 @@ class LaneKeeper {
   static void Run(void* keeper);
   void Reconnect();
   Outcome TryAll(std::string* why);
-  // Connects, says RESUME and hears the answer.
+  // Connects, sends RESUME and reads the answer.
   Outcome TryOne(const std::string& uri, int timeout_ms, std::string* why);
   Outcome HearAnswer(transport::Connection& link, uint64_t* received, std::string* why);
 
@@ -62,7 +64,7 @@ class LaneKeeper {
   Paths* const paths_;
   transport::zip::Savings* const savings_;
   std::atomic<bool> stopped_{false};
-  std::mutex mutex_;    // one new connection at a time
+  std::mutex mutex_;    // allows one new connection at a time
   uint32_t epoch_ = 0;  // mutex_
 };
 

@@ -7,7 +7,7 @@
 namespace rgpu::shim {
 namespace {
 
-// The `extra` form: pairs of key and value, ended by CU_LAUNCH_PARAM_END.
+// Reads `extra`: pairs of key and value, ended by CU_LAUNCH_PARAM_END.
 CUresult PackExtra(const Function& function, void** extra, PackedParams* packed) {
   void* const end = reinterpret_cast<void*>(0x00);      // CU_LAUNCH_PARAM_END
   void* const pointer = reinterpret_cast<void*>(0x01);  // CU_LAUNCH_PARAM_BUFFER_POINTER
@@ -29,11 +29,12 @@ CUresult PackExtra(const Function& function, void** extra, PackedParams* packed)
   return CUDA_SUCCESS;
 }
 
-// Why a function takes no block of so many threads.  A driver reports one bound for both reasons
-// (CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), and ends the launch with a different error for each.
+// The error for a block of more threads than the function allows. The bound,
+// CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, comes from .maxntid or from the registers, and drivers
+// return a different error for each.
 CUresult TooManyThreads(const Function& function, uint64_t threads, unsigned registers) {
   constexpr uint64_t kWarp = 32;
-  constexpr uint64_t kGranule = 256;  // registers are given to warps in steps of this
+  constexpr uint64_t kGranule = 256;  // a warp gets registers in multiples of this
   const int own = function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS].load();
   const uint64_t of_warp =
       (static_cast<uint64_t>(std::max(own, 0)) * kWarp + kGranule - 1) / kGranule * kGranule;

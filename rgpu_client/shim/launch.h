@@ -1,5 +1,5 @@
-// Packing a launch: parameter bytes out of what the program hands over, and the checks that must
-// fail at the call.
+// Packs the parameters that a program passes to a launch, and makes the checks whose failure the
+// launch call itself must return.
 #pragma once
 
 #include <array>
@@ -17,22 +17,24 @@ struct Geometry {
   unsigned shared_bytes = 0;
 };
 
-// What of the device a launch must respect.
+// The limits of the device that a launch must keep.
 struct LaunchLimits {
   std::array<unsigned, 3> grid{};
   std::array<unsigned, 3> block{};
   unsigned threads = 0;
-  unsigned shared_bytes = 0;  // that a function may use without asking for more
+  unsigned shared_bytes = 0;  // of a function that has not asked for more
   unsigned registers = 0;     // of one block
 };
 
-// CUDA_ERROR_INVALID_VALUE: a dimension is 0 or too large, or so is the shared memory, or the
-// block has more threads than the function was compiled for (.maxntid);
-// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: its threads need more registers than a block may have.
+// CUDA_ERROR_INVALID_VALUE: a dimension is 0 or too large, the shared memory is too large, or the
+// block has more threads than the function was compiled for (.maxntid).
+// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: the block's threads need more registers than a block may
+// have.
 CUresult CheckGeometry(const Geometry& geometry, const Function& function,
                        const LaunchLimits& limits);
 
-// Parameter bytes of a launch, in `buffer` (its capacity is reused) or where they lie already.
+// The parameter bytes of a launch. They lie in `buffer`, whose capacity is reused, or in the
+// program's own buffer if it passed one in `extra`.
 struct PackedParams {
   const void* data = nullptr;
   uint32_t bytes = 0;

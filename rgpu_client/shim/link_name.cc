@@ -1,7 +1,7 @@
-// libcuda.so: nothing of its own, it only needs libcuda.so.1 beside it.
+// libcuda.so: a library without functions that depends on libcuda.so.1 beside it.
 namespace rgpu::shim {
 
-// A library needs some content.
+// The linker needs at least one symbol.
 extern const int kLinkName;
 const int kLinkName = 1;
 

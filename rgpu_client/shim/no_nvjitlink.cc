@@ -1,9 +1,9 @@
-// libnvJitLink.so.12 and .13, empty: `RGPU_HIDE_NVJITLINK=1` loads them first.  A program that
-// finds an nvJitLink without functions takes it for too old and links with the driver, which takes
-// PTX.
+// Empty libnvJitLink.so.12 and .13, which `RGPU_HIDE_NVJITLINK=1` loads before NVIDIA's. A program
+// that finds an nvJitLink without functions takes the library for too old. The program then links
+// with the driver, which accepts PTX.
 namespace rgpu::shim {
 
-// A library needs some content.
+// The linker needs at least one symbol.
 extern const int kNoNvJitLink;
 const int kNoNvJitLink = 1;
 

@@ -1,4 +1,4 @@
-// What this process is called where sessions are listed.
+// The name of this process in lists of sessions, such as `rgpu ps`.
 #pragma once
 
 #include <string>
@@ -7,10 +7,11 @@
 
 namespace rgpu::shim {
 
-// The program's name without its folder and, of an interpreter, its script or module: `python
-// train.py`, `python -m trainer`.  Nothing else of the command line is told: it may hold secrets.
+// The program's name without its folder. An interpreter's script or module follows: `python
+// train.py`, `python -m trainer`. The name shows no other word of the command line, because that
+// may hold secrets.
 std::string ProgramName(const std::vector<std::string_view>& words);
-// The same of this process.
+// ProgramName of this process, read from /proc/self/cmdline.
 std::string OwnProgramName();
 
 }  // namespace rgpu::shim

@@ -10,7 +10,7 @@
 namespace rgpu::shim {
 namespace {
 
-// How long the pump stays out of the way of a thread that reads for itself.
+// How long the pump sleeps when another thread is reading.
 constexpr long kStepAsideNs = 200'000;
 
 std::atomic<Channel*> g_channel{nullptr};
@@ -25,7 +25,7 @@ void Pump::Need(Channel* channel) {
   if (g_started.load(std::memory_order_relaxed)) {
     g_needs.notify_one();
   } else if (!g_started.exchange(true) && !StartServiceThread("rgpu-pump", &Pump::Run)) {
-    g_started = false;  // the next wait or poll of the application reads instead
+    g_started = false;  // without a pump, the application's next wait or poll reads
   }
 }
 
@@ -49,7 +49,7 @@ void Pump::Run() {
     }
     const int events = channel->connection_->Wait(transport::kReadable, 1000);
     if (events != 0 && !channel->ReadWithoutBlocking()) {
-      // Another thread reads; its own wait matters more than this look.
+      // Another thread is reading. The pump leaves the connection to that thread for a while.
       const timespec pause{0, kStepAsideNs};
       nanosleep(&pause, nullptr);
     }

@@ -1,5 +1,6 @@
-// The pump: a thread that reads while nobody waits but the worker may speak unasked (bytes of an
-// asynchronous copy to the host, requests for bytes).  Started by the first command of that kind.
+// The pump: a thread that reads the channel while no other thread does and bytes of an asynchronous
+// copy are outstanding. The worker then sends them, or asks for them, at any time. The first such
+// copy starts the pump.
 #pragma once
 
 namespace rgpu::shim {
@@ -8,11 +9,11 @@ class Channel;
 
 class Pump {
  public:
-  // A delivery or a pull is outstanding in `channel`.
+  // Tells the pump that a delivery or a pull is outstanding in `channel`.
   static void Need(Channel* channel);
-  // Ends its wait, so that it looks again.
+  // Ends the pump's wait, so that it checks its channel again.
   static void Wake();
-  // In a forked child: the thread is gone.
+  // In a forked child, where the thread does not exist.
   static void Forget();
 
  private:

@@ -18,7 +18,8 @@ namespace rgpu::shim {
 namespace {
 
 constexpr uint64_t kCleanUpCommands = 64;
-// A program that looks up more names than this in a row takes stock: none of them is what it needs.
+// A program that looks up more missing names than this in a row is listing functions: it does not
+// need any one of them.
 constexpr uint32_t kMostNeeded = 4;
 constexpr uint64_t kNever = UINT64_MAX;
 constexpr uint32_t kNoCall = UINT32_MAX;
@@ -26,10 +27,11 @@ constexpr uint32_t kNoCall = UINT32_MAX;
 constexpr char kHelp[] =
     "`rgpu help compatibility` says what works, `rgpu trace -- PROGRAM` lists all such calls.";
 
-// Read without a lock while the process ends.
+// Read without a lock while the process ends. Each `_at` is the number of commands that had been
+// sent when the refusal happened.
 struct Refusals {
-  std::atomic<uint64_t> unsupported_at{kNever};  // commands sent by then
-  std::atomic<uint32_t> unsupported{kNoCall};    // CallId
+  std::atomic<uint64_t> unsupported_at{kNever};
+  std::atomic<uint32_t> unsupported{kNoCall};  // CallId
   std::atomic<uint64_t> missing_at{kNever};
   std::atomic<uint32_t> missing_in_a_row{0};
   std::array<char, 96> missing{};
@@ -37,7 +39,7 @@ struct Refusals {
   std::atomic<bool> said{false};
 };
 constinit Refusals g_refusals;
-// Of the name.  By pointer: a forked child replaces it.
+// Guards `missing`. A pointer, because a forked child needs a new mutex.
 std::mutex* g_name_mutex = new std::mutex;
 
 uint64_t CommandsSent() {
@@ -50,7 +52,7 @@ bool Soon(const std::atomic<uint64_t>& at, uint64_t now) {
   return then != kNever && now - std::min(then, now) <= kCleanUpCommands;
 }
 
-// The sentence for a program that has failed now.
+// Prints the sentence for a program that has just failed.
 void SayWhatWasRefused(const char* how) {
   const Refusals& r = g_refusals;
   const uint64_t now = CommandsSent();
@@ -80,7 +82,7 @@ void OnExit(int status, void*) {
   }
 }
 
-// Installed with SA_RESETHAND: the signal that is raised here ends the process on return.
+// Installed with SA_RESETHAND, so the signal raised here ends the process when the handler returns.
 void OnAbort(int signal) {
   if (!g_refusals.said.exchange(true)) SayWhatWasRefused("aborted");
   raise(signal);
@@ -90,13 +92,13 @@ bool RunAtExit() {
 #ifdef __GLIBC__
   return on_exit(&OnExit, nullptr) == 0;
 #else
-  // No other C library tells the status.
+  // Only glibc passes the exit status.
   return atexit([] { OnExit(0, nullptr); }) == 0;
 #endif
 }
 
-// Only when something was refused, so that other programs keep all their handlers, and only where
-// nobody else handles the signal.
+// Installs the handlers for the end of the process. Called only after a refusal, so that other
+// programs keep their handlers. A handler that the program has set for SIGABRT stays.
 void WatchTheEnd(bool abort_too) {
   static const bool at_exit = RunAtExit();
   static_cast<void>(at_exit);

@@ -9,7 +9,7 @@ namespace {
 constexpr int kSendTimeoutMs = 10000;
 
 void SayWhyNot(const std::string& why) {
-  Say("no shared memory with the server: %s; the session goes on over its Unix socket",
+  Say("no shared memory with the server: %s; the session uses the Unix socket instead",
       why.c_str());
 }
 
@@ -33,17 +33,18 @@ bool AgreeOnRing(transport::ShmConnection& connection, const transport::FrameRea
   const uint64_t granted = welcome.Granted(wire::WishKey::kShm);
   std::string why;
   if (granted == 0) {
-    why = "its release is older than shm:";
+    why = "the server's release is older than shm:";
   } else if ((granted & wire::kRingGranted) == 0) {
     const int error = static_cast<int>(granted >> wire::kRingErrnoShift & 0xFFFF);
-    why = "it cannot make any (" + base::ErrnoText(error) + ")";
+    why = "the server cannot make any (" + base::ErrnoText(error) + ")";
   }
   if (!why.empty()) {
     connection.StayOnSocket();
     SayWhyNot(why);
     return true;
   }
-  // A worker says nothing between WELCOME and the first command.
+  // A worker sends nothing between WELCOME and the first command. If bytes have arrived all the
+  // same, the session stays on the socket.
   const bool mapped = !reader.has_buffered() && connection.Map(&why);
   if (!Answer(connection, {mapped, why})) return false;
   if (mapped) {

@@ -1,4 +1,4 @@
-// The client's part in agreeing on a ring in shared memory.
+// The client's part in setting up a shared-memory ring.
 #pragma once
 
 #include "rgpu_common/native/transport/frame_io.h"
@@ -7,8 +7,8 @@
 
 namespace rgpu::shim {
 
-// After WELCOME: goes over to the ring that came with it, or stays on the socket and says once why.
-// False: the connection is lost.
+// Called after WELCOME: switches to the ring that came with it, or stays on the socket and prints
+// the reason. False: the connection is lost.
 bool AgreeOnRing(transport::ShmConnection& connection, const transport::FrameReader& reader,
                  const wire::Welcome& welcome);
 

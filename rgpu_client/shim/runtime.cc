@@ -22,11 +22,12 @@ namespace {
 std::atomic<Phase> g_phase{Phase::kNew};
 std::atomic<Session*> g_session{nullptr};
 std::atomic<bool> g_open_failed{false};
-// By pointer: a forked child replaces the mutex, which a lost thread may have held.
+// A pointer, because a forked child needs a new mutex: a thread that exists only in the parent may
+// hold the old one.
 std::mutex* g_open_mutex = new std::mutex;
 std::string* g_last_complaint = new std::string;
 
-// A byte that is 1, in a page that the kernel gives to a forked child zeroed.
+// A byte that is 1, in a page that the kernel zeroes in a forked child (MADV_WIPEONFORK).
 volatile uint8_t* g_own_page = nullptr;
 uint8_t g_no_page = 1;
 
@@ -77,7 +78,8 @@ void Complain(const std::string& sentence) {
   Say("%s", sentence.c_str());
 }
 
-// Once: a program that goes on without a device tries again and again.
+// Prints the remarks once per process, because a program without a device may retry cuInit many
+// times.
 void Remark(const std::vector<std::string>& sentences) {
   static bool said = false;
   if (said) return;

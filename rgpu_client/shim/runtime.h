@@ -1,4 +1,4 @@
-// The process: whether CUDA is initialised here, and its one session.
+// The state of the process: whether CUDA is initialised, and the process's one session.
 #pragma once
 
 #include <atomic>
@@ -11,26 +11,27 @@ namespace rgpu::shim {
 enum class Phase : uint32_t {
   kNew,      // before cuInit, and in a forked child
   kReady,    // after cuInit
-  kExiting,  // the process ends: CUDA_ERROR_DEINITIALIZED
+  kExiting,  // the process is ending: every call returns CUDA_ERROR_DEINITIALIZED
 };
 
 Phase CurrentPhase();
-// The session, or null.  In every body behind kNeedsInit it is there.
+// The session, or null. Never null in the body of a function with kNeedsInit.
 Session* CurrentSession();
 
-// Opens the session once; later calls give the first one's answer if it was success.
-// CUDA_ERROR_NO_DEVICE without RGPU_SERVER.  Says on stderr why it fails, each reason once.
+// Opens the session, unless it is open already. CUDA_ERROR_NO_DEVICE without RGPU_SERVER. Prints
+// the reason of a failure on stderr, unless it was the last one printed.
 CUresult OpenSession();
-// Whether a session was opened here.  Libraries above remember a failure for good.
+// Whether a session was opened in this process. Libraries above the driver remember a failed cuInit
+// for good, so rgpu_client.connect() asks for this state.
 enum class OpenState : int { kNotTried = 0, kOpen = 1, kFailed = 2 };
 OpenState CurrentOpenState();
-// RGPU_SERVER is set.
+// True if RGPU_SERVER is set.
 bool ServerConfigured();
-// cuInit.
+// The body of cuInit.
 CUresult Initialize();
 
-// True in the first call after a fork without exec: everything of the parent has been given up.
-// One load when it is false.
+// In the first call after a fork without exec, gives up everything that belongs to the parent. In
+// every other call it costs one load.
 void CheckForFork();
 
 }  // namespace rgpu::shim

@@ -12,13 +12,13 @@ namespace {
 
 bool IsControl(unsigned char c) { return (c < ' ' && c != '\n' && c != '\t') || c == 0x7f; }
 
-// What is said in our own name is in part the server's, or of somebody who answers in its place:
-// it does not steer the terminal.
+// Replaces control characters. Part of the text comes from the server, or from an impostor, and
+// must not control the terminal.
 void Disarm(char* text, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     const unsigned char next = i + 1 < bytes ? static_cast<unsigned char>(text[i + 1]) : 0;
-    // The second of the two bytes of U+0080 to U+009F in UTF-8, which some terminals obey as well.
+    // U+0080 to U+009F, two bytes in UTF-8, are control characters to some terminals.
     const bool eight_bit = c == 0xc2 && next >= 0x80 && next <= 0x9f;
     if (eight_bit) text[i + 1] = '?';
     if (eight_bit || IsControl(c)) text[i] = '?';
@@ -27,7 +27,7 @@ void Disarm(char* text, size_t bytes) {
 
 }  // namespace
 
-// One write, so that lines of several threads and processes do not mix.
+// Prints the line with one write, so that lines of several threads and processes do not mix.
 void Say(const char* format, ...) {
   std::array<char, 2048> line;
   int length = snprintf(line.data(), line.size(), "rgpu: ");

@@ -22,8 +22,9 @@ void* Main(void* opaque) {
   t_service = true;
   const Start start = *std::unique_ptr<Start>(static_cast<Start*>(opaque));
   start.run(start.argument);
-  // It never ends: the process takes it along.  What ends a thread frees what libraries keep for
-  // it, which at exit() they free themselves meanwhile (OpenSSL does, without a lock).
+  // A service thread never returns, but ends with the process. A returning thread frees its
+  // libraries' thread data, and exit() may free the same data at that moment (OpenSSL does, without
+  // a lock).
   for (;;) pause();
 }
 
@@ -40,7 +41,7 @@ bool StartServiceThread(const char* name, void (*run)(void*), void* argument) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  // The thread inherits the mask it is made under.
+  // The new thread inherits the signal mask of the thread that creates it.
   if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);

@@ -1,14 +1,15 @@
-// Threads of the shim's own: detached, small, there until the process ends, and with every signal
-// blocked so that handlers of the application run on the application's threads only.
+// The shim's own threads. They are detached, have small stacks and live until the process ends. All
+// signals are blocked in them, so that the application's handlers run only on the application's
+// threads.
 #pragma once
 
 namespace rgpu::shim {
 
-// False: no thread could be made (limits).  `name` is at most 15 characters.
+// False: the thread could not be created. `name` is at most 15 characters.
 bool StartServiceThread(const char* name, void (*run)());
 bool StartServiceThread(const char* name, void (*run)(void*), void* argument);
 
-// True on such a thread.
+// True if the calling thread is a service thread.
 bool OnServiceThread();
 
 }  // namespace rgpu::shim

@@ -24,7 +24,7 @@ namespace rgpu::shim {
 namespace {
 
 constexpr int kConnectTimeoutMs = 10000;
-// A server may have to start a worker first.
+// Long, because the server may have to start a worker first.
 constexpr int kWelcomeTimeoutMs = 60000;
 constexpr int kExitTimeoutMs = 50;
 constexpr size_t kGoneStreams = 64;
@@ -33,8 +33,9 @@ bool WishesCompression(const Settings& settings) {
   std::string why;
   if (!settings.compression) return false;
   if (transport::zip::LoadZstd(&why) != nullptr) return true;
-  const bool named = getenv("RGPU_LIBZSTD") != nullptr;  // who names a library means that one
-  base::Log(named ? base::Level::kError : base::Level::kInfo, "nothing will be compressed: %s",
+  // A user who names a library means that one, so its failure is an error.
+  const bool named = getenv("RGPU_LIBZSTD") != nullptr;
+  base::Log(named ? base::Level::kError : base::Level::kInfo, "the session does not compress: %s",
             why.c_str());
   return false;
 }
@@ -62,7 +63,8 @@ wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& d
   if (!ring && WishesCompression(settings)) {
     hello.wishes.push_back({static_cast<uint16_t>(wire::WishKey::kCompression), 1});
   }
-  // A server of an earlier minor understands who wishes nothing, or nothing new.
+  // The lowest minor version that knows these wishes, so that older servers still accept a HELLO
+  // without new wishes.
   const bool grants = ring || settings.resumable;
   hello.minor = grants ? wire::kGrantsMinor : hello.wishes.empty() ? 0 : wire::kWishesMinor;
   hello.device_bands = device_bands;
@@ -105,8 +107,9 @@ bool Holds(const std::vector<wire::Band>& bands, const wire::Band& band) {
   return false;
 }
 
-// Both ends speak in records from here on, inside of blocks where `savings` is given; the reader
-// may have read some of them.
+// Wraps the connection into a lane. From here on both ends send records, and with `savings` the
+// records travel in compressed blocks. The reader may have read the first of these bytes already;
+// they are passed on.
 transport::Lane* WrapLane(uint64_t grace_ms, transport::zip::Savings* savings,
                           std::unique_ptr<transport::Connection>* connection,
                           std::unique_ptr<transport::FrameReader>* reader) {
@@ -126,8 +129,9 @@ transport::Lane* WrapLane(uint64_t grace_ms, transport::zip::Savings* savings,
   return bare;
 }
 
-// Connects to the server's address, else to the first other one that takes a connection, which
-// then change places: a path may have died since it was chosen for all processes of a program.
+// Connects to the server's address, or else to the first other path that accepts a connection. The
+// two then change places in `settings`. The path was chosen once for all processes of a program, so
+// it may have failed since.
 std::unique_ptr<transport::Connection> ConnectFirst(Settings* settings, std::string* sentence) {
   constexpr transport::ConnectOptions kOptions{.timeout_ms = kConnectTimeoutMs};
   transport::ConnectError why;
@@ -166,7 +170,7 @@ Session* Session::Open(const Settings& asked, CUresult* status, std::string* sen
     return nullptr;
   }
   if (const uint64_t grace_ms = welcome.Granted(wire::WishKey::kResumable); grace_ms != 0) {
-    // Granted only to who wished it, and so has what it takes.
+    // The server grants compression only to a client that wished for it, so zstd is present.
     session->compresses_ = welcome.Granted(wire::WishKey::kCompression) == 1 &&
                            transport::zip::LoadZstd(nullptr) != nullptr;
     session->lane_ = WrapLane(grace_ms, session->compresses_ ? &session->savings_ : nullptr,
@@ -178,8 +182,9 @@ Session* Session::Open(const Settings& asked, CUresult* status, std::string* sen
   session->channel_->SetMissing(welcome.missing);
   session->AddDefaultPools();
   if (!session->control_.Attach(settings.server, welcome)) {
-    session->channel_->SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,
-                                 "the server took no second connection for the control lane");
+    session->channel_->SetSticky(
+        CUDA_ERROR_EXTERNAL_DEVICE,
+        "the server did not accept the second connection, which the control lane needs");
   }
   session->KeepLanes(settings, welcome);
   return session;
@@ -211,7 +216,8 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
       TakeDeviceMemory(*ring, *welcome);
       return CUDA_SUCCESS;
     }
-    *sentence = "the server at " + settings.server + " went away; see its log";
+    *sentence = "the server at " + settings.server +
+                " closed the connection while the session was opened; see its log";
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
   }
   wire::Refused refused;
@@ -226,7 +232,8 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
-// What came behind the rings; without it copies go through them.
+// Maps the device memory that the server sent after the rings. If it sent none, copies go through
+// the rings.
 void Session::TakeDeviceMemory(transport::ShmConnection& ring, const wire::Welcome& welcome) {
   const auto received = ring.TakeDescriptors();
   const uint64_t granted = welcome.Granted(wire::WishKey::kShm);
@@ -260,7 +267,8 @@ CUresult Session::Adopt(const Settings& settings, const wire::Welcome& welcome,
   return CUDA_SUCCESS;
 }
 
-// Keeps the bands in use: what of a candidate the worker did not take is freed as well.
+// Frees all candidate bands except `device` and `pinned`, and of these the part that the worker did
+// not take.
 void Session::GiveBackBands(const wire::Band& device, const wire::Band& pinned) {
   const auto give = [](const std::vector<wire::Band>& bands, const wire::Band& keep) {
     for (const wire::Band& band : bands) {

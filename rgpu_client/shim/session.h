@@ -1,4 +1,5 @@
-// The session: this process's bond with one worker, and all that the client knows about it.
+// The session: this process's connection to one worker, and everything that the client knows about
+// that worker's objects.
 #pragma once
 
 #include <atomic>
@@ -25,8 +26,8 @@ namespace rgpu::shim {
 
 class Session final : public NoticeHandler {
  public:
-  // Connects and says HELLO.  Null: `*status` and `*sentence` say why.  A session is never deleted:
-  // threads of the application may be in it until the process ends.
+  // Connects and sends HELLO. Null: `*status` and `*sentence` say why. An open session is never
+  // deleted, because threads of the application may use it until the process ends.
   static Session* Open(const Settings& asked, CUresult* status, std::string* sentence);
 
   Channel& channel() const { return *channel_; }
@@ -35,13 +36,16 @@ class Session final : public NoticeHandler {
   DeviceTable& devices() { return devices_; }
   PinnedMemory& pinned() { return pinned_; }
   const DirectMemory& direct() const { return direct_; }
-  // The bytes of a direct copy are in place.  False: the server is gone.
+  // Tells the worker that the bytes of a direct copy have been copied. False: the connection is
+  // lost.
   bool CopyDone(uint64_t ticket) { return control_.SendCopyDone(ticket); }
   const wire::Band& band() const { return band_; }
   int driver_version() const { return driver_version_; }
-  // True for an address of the device: one in the band, or in an allocation where there is no band.
+  // True for a device address: an address in the band or, in a session without a band, in a known
+  // device allocation.
   bool IsDeviceAddress(uint64_t address) const;
-  // A new allocation lies here.  False: outside the band, which no honest server does.
+  // Takes note of the addresses of a new allocation. False: they lie outside the band, so the
+  // server is faulty or hostile.
   bool AcceptAddresses(uint64_t base, uint64_t bytes);
 
   Context* FindContext(CUcontext handle) {
@@ -49,25 +53,25 @@ class Session final : public NoticeHandler {
   }
   // The stream behind CU_STREAM_PER_THREAD; made on first use.
   Stream* PerThreadStream(Context& context, uint32_t thread);
-  // The thread has ended: its streams are nobody's.
+  // The thread has ended: its per-thread streams are dropped.
   void ForgetThread(uint32_t thread);
 
-  // Contexts with a wait for a value that may not be over (host_order_seq).  While there is one,
-  // host bytes must be read in stream order, in all contexts: their streams may wait for each
-  // other.
+  // The number of contexts with a stream that may still wait for a value (host_order_seq). While it
+  // is not 0, host bytes are read in stream order in all contexts, because streams of one context
+  // may wait for streams of another.
   std::atomic<uint32_t> host_ordered_contexts{0};
 
-  // Goes over to another path to the server.  False: `*why` says why not.
+  // Moves the session to another path to the server. False: `*why` says why not.
   bool Move(const std::string& uri, std::string* why);
-  // One line of numbers for the agent.
+  // The STATS line for the agent.
   std::string Stats() const;
-  // What the lanes went through; zeros if they do not survive cuts.
+  // Sums of both lanes: cuts, resumes, moves, resent bytes. Zeros if the lanes do not survive cuts.
   transport::LaneStats LaneTotals() const;
   const transport::zip::Savings& savings() const { return savings_; }
 
-  // At process exit: flush and BYE, within about 100 ms.
+  // At process exit: sends the buffered commands and BYE, within about 100 ms.
   void End();
-  // In a forked child: give everything up unsaid.
+  // In a forked child: gives all connections up without sending anything.
   void Abandon();
 
   void OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) override;
@@ -98,7 +102,7 @@ class Session final : public NoticeHandler {
   Channel* channel_ = nullptr;
   ControlLane control_;
   transport::Lane* lane_ = nullptr;  // the channel's connection, if it survives cuts
-  bool compresses_ = false;          // its links do
+  bool compresses_ = false;          // the connections under lane_ compress
   transport::zip::Savings savings_;
   Paths paths_;
   std::unique_ptr<LaneKeeper> keeper_;
@@ -112,7 +116,7 @@ class Session final : public NoticeHandler {
   ClaimedAddresses claimed_;
   std::mutex thread_streams_mutex_;
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Stream>> thread_streams_;
-  // Of threads that ended: a thread that reads notices may still be looking at one.
+  // Streams of threads that have ended. A thread that handles notices may still use one.
   std::deque<std::unique_ptr<Stream>> gone_streams_;
 };
 

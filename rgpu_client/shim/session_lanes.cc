@@ -1,4 +1,4 @@
-// The session's lanes: kept connected, moved, counted.
+// The part of Session that keeps its lanes connected, moves them and sums up their counters.
 #include "rgpu_client/shim/session.h"
 
 namespace rgpu::shim {
@@ -20,11 +20,12 @@ void Session::KeepLanes(const Settings& settings, const wire::Welcome& welcome) 
 
 bool Session::Move(const std::string& uri, std::string* why) {
   if (keeper_ == nullptr || control_keeper_ == nullptr) {
-    *why = "the server does not let this session move";
+    *why = "the server granted this session no resumption, so it cannot change its path";
     return false;
   }
   if (!keeper_->Move(uri, why)) return false;
-  // The commands go there; their companion follows, now or when its connection is cut.
+  // The command lane has moved. If the control lane cannot move now, it follows when its old
+  // connection is cut.
   std::string ignored;
   control_keeper_->Move(uri, &ignored);
   return true;

@@ -1,4 +1,4 @@
-// What the session does with what the worker says unasked.
+// The part of Session that handles notices: messages that the worker sends unasked.
 #include <stdio.h>
 
 #include "rgpu_client/shim/say.h"
@@ -8,8 +8,8 @@
 
 namespace rgpu::shim {
 
-// The stream operand of a worker's frame: special values mean the stream of the frame's context and
-// thread.
+// The stream that a worker's frame names. The special values 1 and 2 mean the legacy stream of the
+// frame's context and the per-thread stream of the frame's context and thread.
 Stream* Session::FindStream(const wire::FrameHeader& header, uint64_t wire) {
   if (wire > kWirePerThreadStream) return handles_.Find<Stream>(wire);
   Context* context = handles_.Find<Context>(header.context);
@@ -33,7 +33,7 @@ void Session::OnCompleted(const wire::FrameHeader& header, uint64_t object, uint
     progress = &stream->progress;
   }
   if (progress == nullptr || version < progress->completed.load()) return;
-  if (time_ns != 0) {  // 0: not a timed one
+  if (time_ns != 0) {  // 0: the event has no timing
     progress->time_ns.store(time_ns);
     progress->time_version.store(version);
   }
@@ -41,7 +41,7 @@ void Session::OnCompleted(const wire::FrameHeader& header, uint64_t object, uint
 }
 
 void Session::OnLog(uint32_t level, std::string_view text) {
-  if (level == 0) {  // what a kernel printed
+  if (level == 0) {  // output of a kernel's printf
     fwrite(text.data(), 1, text.size(), stdout);
     fflush(stdout);
   } else if (base::LogOn(base::Level::kError)) {

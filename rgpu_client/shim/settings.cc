@@ -37,7 +37,7 @@ std::string Trimmed(std::string text) {
   return text;
 }
 
-// A token file holds one line, which an editor may have ended otherwise.
+// Returns the token on the file's first line, without the blanks and line ends around it.
 std::string ReadTokenFile(Settings* s, const std::string& path) {
   const std::string name = "the token file " + path + " (RGPU_TOKEN_FILE) ";
   std::string token;
@@ -113,7 +113,7 @@ void ReadWishes(Settings* s) {
   }
 }
 
-// On one host a connection ends only with one of its ends.
+// A connection within one host ends only when one of its two processes ends.
 bool IsLocal(const std::string& uri) { return uri.starts_with("unix:") || uri.starts_with("shm:"); }
 
 void ReadPaths(Settings* s) {
@@ -128,11 +128,12 @@ void ReadPaths(Settings* s) {
   }
   if (!wrong.empty()) {
     s->remarks.push_back("RGPU_PATHS: '" + wrong +
-                         "' is no address and passed over; write HOST:PORT, tls:HOST:PORT, "
+                         "' is not an address and is ignored; write HOST:PORT, tls:HOST:PORT, "
                          "ucx:HOST:PORT, unix:/PATH or shm:/PATH, with ';' between several");
   }
   s->agent = Get("RGPU_AGENT");
-  // Behind a local socket may be a tunnel.
+  // A session on a local socket asks to be resumable only if a tunnel or an agent may change its
+  // path.
   s->resumable =
       !IsLocal(s->server) || !s->paths.empty() || !s->agent.empty() || !Get("RGPU_TUNNEL").empty();
   const std::string v = Get("RGPU_RESUME");
@@ -143,8 +144,8 @@ void ReadPaths(Settings* s) {
   }
 }
 
-// Only who asks for it gets it: whether it pays is measured, and that it is worth its place on
-// every network has still to be seen.
+// Compression is off unless RGPU_COMPRESSION=1. The connection measures whether it pays, but that
+// has not been proved on every kind of network.
 void ReadCompression(Settings* s) {
   const std::string v = Get("RGPU_COMPRESSION");
   if (v != "" && v != "0" && v != "1") Complain(s, "RGPU_COMPRESSION", v, "0 or 1");

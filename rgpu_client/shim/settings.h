@@ -1,4 +1,4 @@
-// What the environment says about the session.
+// The settings of the session, read from the environment.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct Settings {
   uint32_t share_request_ppm = 0;
   uint32_t share_limit_ppm = 0;
   std::vector<wire::Wish> wishes;
-  std::vector<std::string> paths;    // other ways to the server
+  std::vector<std::string> paths;    // other paths to the server
   std::string agent;                 // the socket of `rgpu run`
-  bool resumable = false;            // the session is to survive a cut, or may move
-  bool compression = false;          // its links may compress, which needs a resumable one
+  bool resumable = false;            // the session asks to survive cuts and to change paths
+  bool compression = false;          // connections may compress; needs `resumable`
   std::string error;                 // not empty: a variable is wrong, and this sentence says which
-  std::vector<std::string> remarks;  // what is wrong and was passed over, a sentence each
+  std::vector<std::string> remarks;  // a sentence for each wrong value that is ignored
 };
 
 Settings ReadSettings();

@@ -7,7 +7,7 @@
 namespace rgpu::shim {
 namespace {
 
-// One pointer in static TLS: no call and no allocation to find it.
+// One pointer in static TLS, so that reading it needs no call and no allocation.
 __attribute__((tls_model("initial-exec"))) thread_local ThreadState* t_state = nullptr;
 
 std::atomic<uint64_t> g_generation{1};

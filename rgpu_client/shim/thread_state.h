@@ -1,4 +1,4 @@
-// What the shim keeps for each thread of the application.
+// The state that the shim keeps for each thread of the application.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 namespace rgpu::shim {
 
 struct ThreadState {
-  uint64_t generation = 0;  // of the session that the rest belongs to
-  uint32_t number = 0;      // names the thread on the wire, from 1
+  uint64_t generation = 0;  // the session to which the other members belong
+  uint32_t number = 0;      // the thread's number on the wire, from 1
   std::vector<Context*> stack;
   std::map<uint32_t, Stream*> streams;  // CU_STREAM_PER_THREAD, by context; the session owns them
   bool per_thread_stream = false;       // inside a _ptds or _ptsz function
-  bool spoke = false;                   // has sent anything, so its end is worth telling
+  bool spoke = false;                   // has sent a command, so the worker is told of its end
   uint64_t posted_seq = 0;              // its last posted command
-  uint64_t reported_seq = 0;            // its last call that would have got a deferred error
+  uint64_t reported_seq = 0;            // its last call that can return a deferred error
   std::vector<uint8_t> reply;           // head of the last reply
-  std::vector<uint8_t> params;          // parameter bytes of the launch it is making
-  uint32_t call_index = 0;              // of the exported function it is in, for the trace
+  std::vector<uint8_t> params;          // parameter bytes of the current launch
+  uint32_t call_index = 0;              // CallId of the current exported function, for the trace
   int capture_mode = 0;                 // CUstreamCaptureMode
 };
 
-// The calling thread's state, made on first use and reset when the session is another one.
+// The calling thread's state. It is created on first use, and reset when a new session has begun.
 ThreadState& ThisThread();
 
-// Called for a thread that ends and had spoken in session `generation`.
+// Called when a thread ends that has sent a command in the current session.
 using ThreadGoneHook = void (*)(ThreadState& thread);
 void SetThreadGoneHook(ThreadGoneHook hook);
 
-// A new session begins: all threads' states are out of date.
+// Begins a new session: each thread's state is reset at its next use.
 void NewThreadGeneration();
 uint64_t ThreadGeneration();
 

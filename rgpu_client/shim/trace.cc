@@ -20,10 +20,11 @@ namespace rgpu::shim {
 namespace {
 
 std::atomic<TracePage*> g_page{nullptr};
-// Set while the library loads, maybe before this file's dynamic initialisation: none may be needed.
+// Set while the library loads, perhaps before this file's dynamic initialisation has run, so these
+// must not need any.
 constinit std::string* g_path = nullptr;
 constinit bool g_is_folder = false;
-// Of rows that are found by name.  By pointer: a forked child replaces it.
+// Guards the rows that are found by name. A pointer, because a forked child needs a new mutex.
 constinit std::mutex* g_names = nullptr;
 
 TracePage* Page() { return g_page.load(std::memory_order_relaxed); }
@@ -43,7 +44,8 @@ void SetTotal(TracePage* page, TraceTotal total, uint64_t value) {
   page->totals[static_cast<uint32_t>(total)].store(value, std::memory_order_relaxed);
 }
 
-// A process that is killed has no time to say its totals.
+// Keeps the totals up to date with each call, because a process that is killed cannot write them at
+// its end.
 void KeepTotals(TracePage* page, const Session& session) {
   SetTotal(page, TraceTotal::kCommands, session.channel().commands_sent());
   SetTotal(page, TraceTotal::kWrites, session.channel().writes());

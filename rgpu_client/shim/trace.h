@@ -1,5 +1,5 @@
-// The trace: how often each function was called, with how many bytes, and how long it took; what
-// was asked for and is not there; what the driver compiled.
+// The trace. It counts the calls, bytes and time of each function, the functions that the program
+// asked for and rgpu lacks, and the kernels that the driver compiled.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,25 @@ namespace rgpu::shim {
 
 class Session;
 
-// Empty path: no trace.  A folder: the counters lie in a file there as they are counted, one for
-// each process.  Else a file that gets them as text when the process ends.
+// Starts the trace. Empty path: no trace. If `path` is a folder, each process counts in a mapped
+// file there. Otherwise `path` is a file, to which the counters are appended as text when the
+// process ends.
 void StartTrace(const std::string& path);
 bool TraceOn();
-// In a forked child: the parent's calls are not its own.
+// In a forked child: starts with counters of 0, because the calls so far were the parent's.
 void ResetTrace();
 void TraceCall(uint32_t index, uint64_t ns);
-// Bytes that the function the calling thread is in has moved.
+// Adds bytes to the function that the calling thread is in.
 void TraceBytes(uint64_t bytes);
 // The function answered CUDA_ERROR_NOT_SUPPORTED.
 void TraceRefused(uint32_t index);
 // cuGetProcAddress found no function of this name.
 void TraceMissing(std::string_view name);
-// The driver compiled or loaded a kernel for so long; no name: modules.
+// The driver spent `ns` compiling or loading a kernel. An empty name means modules.
 void TraceCompiled(std::string_view name, uint64_t ns);
-// At exit.  To a file, to which it is appended, so that no process of a program wipes out
-// another's: lines of `name<TAB>calls<TAB>bytes<TAB>ns`, then lines that begin with `#` about
-// writes and cuts.
+// Called at exit. Writes lines of `name<TAB>calls<TAB>bytes<TAB>ns`, then lines that begin with `#`
+// about writes and cuts. The lines are appended, so that the processes of one program do not
+// overwrite each other's.
 void WriteTrace(const Session& session);
 
 }  // namespace rgpu::shim

@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kOthers[] = "(others)";
 
-// A process may have been forked by one that had the same number, so the time is part of the name.
+// The name holds the process id and the time, because a process id may be used again.
 int OpenFile(const char* folder) {
   std::array<char, PATH_MAX> path;
   const int length =

@@ -1,5 +1,5 @@
-// The counters of one process.  They lie in a file that is mapped, so that they are there whatever
-// ends the process; rgpu_client/trace_page.py reads the same layout.
+// The counters of one process. They lie in a mapped file, so they survive however the process ends.
+// rgpu_client/trace_page.py reads the same layout.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ static_assert(sizeof(TraceRow) == 128);
 enum class TraceTotal : uint32_t {
   kCommands = 0,
   kWrites = 1,
-  kEnded = 2,  // 1: the process has ended by itself
+  kEnded = 2,  // 1: the process ended by exit, not by a signal
 };
 
 struct TracePage {
@@ -33,7 +33,7 @@ struct TracePage {
   char magic[8];
   uint32_t calls;     // rows of functions, by CallId
   uint32_t missing;   // rows of names that cuGetProcAddress did not find
-  uint32_t compiled;  // rows of kernels that the driver compiled or loaded; no name: modules
+  uint32_t compiled;  // rows of kernels that the driver compiled or loaded; empty name: modules
   uint32_t pid;
   std::atomic<uint64_t> totals[16];
   char reserved[256 - 8 - 4 * 4 - 16 * 8];
@@ -44,15 +44,15 @@ struct TracePage {
 };
 static_assert(sizeof(TracePage) == 256);
 
-// Bytes of a page with so many functions.
+// The size of a page with rows for `calls` functions.
 uint64_t TracePageBytes(uint32_t calls);
-// Makes a page of zeros: in a new file of `folder`, or in memory of this process where `folder` is
-// empty.  Null: the file cannot be made (errno).
+// Makes a page with all counters 0: in a new file in `folder`, or in private memory if `folder` is
+// empty. Null: the file cannot be made (errno).
 TracePage* MakeTracePage(const char* folder, uint32_t calls);
-// The row of `name` among `count`, which is made if there is none; the last row is for all others
-// when the others are taken.  One caller at a time.
+// The row of `name` among `count` rows. A new name takes a free row, or the last row, which all
+// names share that find no free row. Only one thread may call it at a time.
 TraceRow* FindRow(TraceRow* rows, uint32_t count, std::string_view name);
-// Writes the name, cut where it is too long.
+// Writes the name, cut to the length of the field.
 void SetRowName(TraceRow* row, std::string_view name);
 
 }  // namespace rgpu::shim

@@ -14,7 +14,7 @@ constexpr int kMaxDigits = 19;
 struct Unit {
   std::string_view name;
   uint64_t factor;
-  bool whole;  // a fraction of one makes no sense
+  bool whole;  // only whole numbers of this unit are accepted
 };
 constexpr std::array<Unit, 12> kMemoryUnits = {{{"", 1, true},
                                                 {"b", 1, true},
@@ -29,7 +29,7 @@ constexpr std::array<Unit, 12> kMemoryUnits = {{{"", 1, true},
                                                 {"vmem", uint64_t{256} << 20, true},
                                                 {"vcuda-memory", uint64_t{256} << 20, true}}};
 
-// digits / 10^places, and what follows it in lower case.
+// The number digits / scale, and the unit after it in lower case.
 struct Quantity {
   uint64_t digits = 0;
   uint64_t scale = 1;
@@ -69,13 +69,14 @@ std::optional<Quantity> Read(std::string_view text) {
   return q;
 }
 
-// digits * factor / scale, if it is at most `limit`.
+// Sets `*out` to digits * factor / scale. False: it exceeds `limit`.
 bool Scale(const Quantity& q, uint64_t factor, uint64_t limit, uint64_t* out) {
   const uint64_t whole = q.digits / q.scale;
   const uint64_t rest = q.digits % q.scale;
   uint64_t product = 0;
   if (__builtin_mul_overflow(whole, factor, &product) || product > limit) return false;
-  // The fraction has at most 19 digits and the factor at most 40 bits: in two steps.
+  // The product of fraction (19 digits) and factor (40 bits) may overflow: drop low digits until it
+  // does not.
   uint64_t part = 0;
   uint64_t left = rest;
   for (uint64_t f = factor, unit = q.scale; f != 0 && unit > 1 && left != 0;) {
@@ -84,7 +85,7 @@ bool Scale(const Quantity& q, uint64_t factor, uint64_t limit, uint64_t* out) {
       part = exact / unit;
       break;
     }
-    left /= 10;  // beyond what a byte can tell
+    left /= 10;  // digits far below one byte
     unit /= 10;
   }
   *out = product + part;

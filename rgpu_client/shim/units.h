@@ -1,4 +1,4 @@
-// Quantities as users write them: the C++ twin of rgpu_common/units.py.
+// Parses quantities as users write them. rgpu_common/units.py accepts the same forms.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,22 @@
 
 namespace rgpu::shim {
 
-// A size as asked for: bytes, or millionths of a device that only the server knows; both 0: none.
+// A memory size that a user asked for: in bytes, or in millionths of the device's memory, whose
+// size only the server knows. Both 0: none was asked for.
 struct MemorySize {
   uint64_t bytes = 0;
   uint32_t ppm = 0;
 };
 
-// "2GiB", "512MiB", "1.5GB" (powers of ten), "1000000", "8vmem" (units of 256 MiB), "25%".
-// False: not a size above 0.
+// Parses "2GiB", "512MiB", "1.5GB" (powers of ten), "1000000", "8vmem" (units of 256 MiB), "25%".
+// False: `text` is not a size above 0.
 bool ParseMemory(std::string_view text, MemorySize* size);
-// "0.4", "40%", "40vcore": 400000.  False: not in (0, 1], or not a whole vcore.
+// Parses "0.4", "40%" or "40vcore" to 400000. False: not in (0, 1], or not a whole number of
+// vcores.
 bool ParseShare(std::string_view text, uint32_t* ppm);
-// Decimal digits alone, in [low, high].
+// Parses a whole number in [low, high], written in decimal digits only.
 bool ParseWhole(std::string_view text, uint64_t low, uint64_t high, uint64_t* number);
-// "fixed", "burst", "best-effort", "none": the number that travels.
+// Parses "fixed", "burst", "best-effort" or "none" to its number on the wire.
 bool ParsePolicy(std::string_view text, uint64_t* policy);
 
 }  // namespace rgpu::shim

@@ -1,4 +1,4 @@
-// The release, as HELLO and rgpu_shim_version tell it.
+// The release that HELLO and rgpu_shim_version report.
 #pragma once
 
 namespace rgpu::shim {
@@ -8,7 +8,7 @@ namespace rgpu::shim {
 #endif
 inline constexpr const char* kRelease = RGPU_RELEASE;
 
-// What cuDriverGetVersion answers without a session, and the highest it ever answers.
+// The answer of cuDriverGetVersion without a session, and the highest answer it ever gives.
 inline constexpr int kDriverVersion = 13000;
 
 }  // namespace rgpu::shim

@@ -160,7 +160,7 @@ int64_t rgpu_wire_handshake(uint16_t opcode, const uint8_t* head, size_t bytes, 
       return RoundTrip<rgpu::wire::Shm>(head, bytes, out, capacity);
     case Handshake::kClaimed:
     case Handshake::kPlace:
-      break;  // only Python speaks of claims
+      break;  // only Python reads and writes the messages of claims
   }
   return -2;
 }

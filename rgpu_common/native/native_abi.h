@@ -13,9 +13,9 @@ extern "C" {
 
 // --- the lease page (lease/page.h) ---
 RGPU_ABI uint32_t rgpu_lease_page_bytes(void);
-// Of which so many first ones are the file of what is granted; the rest is that of what is used.
+// The size of the page's first part, the file with the grants. The rest is the file with the usage.
 RGPU_ABI uint32_t rgpu_lease_grant_bytes(void);
-// Null, with errno, if it cannot be mapped.
+// Null: the page cannot be mapped; errno says why.
 RGPU_ABI void* rgpu_lease_map(int grants_fd, int usage_fd, int write_grants);
 RGPU_ABI void rgpu_lease_unmap(void* page);
 RGPU_ABI uint32_t rgpu_lease_slots(void);
@@ -33,54 +33,58 @@ RGPU_ABI void rgpu_lease_set_state(void* page, uint32_t state);  // 1 active, 2 
 // session, used_bytes, peak_bytes, launches, copy_bytes, busy_ns, refused, copies, held_back_ns.
 // 0: no such slot.
 RGPU_ABI int rgpu_lease_read_slot(const void* page, uint32_t slot, uint64_t values[9]);
-RGPU_ABI int rgpu_lease_compiling(const void* page, uint32_t slot);  // 1: the slot's session
+// 1: the driver is loading or compiling code for the slot's session.
+RGPU_ABI int rgpu_lease_compiling(const void* page, uint32_t slot);
 
-// --- the token in it (lease/token.h) ---
+// --- the token in the page (lease/token.h) ---
 // phase: 0 off, 1 none, 2 prepare, 3 slice, 4 open, 5 recalled.  Times are CLOCK_MONOTONIC, in ns.
 RGPU_ABI void rgpu_token_write(void* page, uint32_t phase, uint64_t generation, uint64_t start_ns,
                                uint64_t slice_ns);
 // phase, generation, start_ns, slice_ns.
 RGPU_ABI void rgpu_token_read(const void* page, uint64_t values[4]);
 RGPU_ABI void rgpu_token_heartbeat(void* page, uint64_t now_ns);
-// Of the slots whose bits are set: workers, active, wanting, near_end, spent, kernel_us,
+// Sums over the slots whose bits are set: workers, active, wanting, near_end, spent, kernel_us,
 // in_flight_ns, busy_ns, held_back_ns, oldest_alive_ns, drained_ns.
 RGPU_ABI void rgpu_token_demand(const void* page, uint64_t generation, uint64_t slots,
                                 uint64_t values[11]);
-// A worker's side, for tests: writes slot `slot`: active_gen, near_end_gen, spent_gen, wants,
+// For tests, which play a worker: writes a slot's active_gen, near_end_gen, spent_gen, wants,
 // kernel_us, in_flight_ns, alive_ns, held_back_ns, drained_ns.
 RGPU_ABI void rgpu_token_write_slot(void* page, uint32_t slot, const uint64_t values[9]);
-// session, then what rgpu_token_write_slot writes.  0: no such slot.
+// The slot's session, then the values that rgpu_token_write_slot writes. 0: no such slot.
 RGPU_ABI int rgpu_token_read_slot(const void* page, uint32_t slot, uint64_t values[10]);
-// Sleeps until the token is written again, or for timeout_ns.  `futex` as of rgpu_token_futex.
+// Sleeps until the token is written again, or for timeout_ns. `futex` comes from rgpu_token_futex.
 RGPU_ABI void rgpu_token_wait(const void* page, uint32_t futex, uint64_t timeout_ns);
 RGPU_ABI uint32_t rgpu_token_futex(const void* page);
 
-// --- what the gateway of grpc: gives up (confine/) ---
-// Its user, if that is root, capabilities, and every system call that is not on a list.  `missing`
-// gets what the machine did not allow ("" = nothing).  To be called while there is one thread.
+// --- the sandbox of the grpc: gateway (confine/) ---
+// Gives up the user root, all capabilities, and every system call that is not on a list. `missing`
+// gets the measures that the machine did not allow ("" = none). Call it while the process has one
+// thread.
 RGPU_ABI void rgpu_confine_tunnel(char* missing, size_t missing_bytes);
 
 // --- the measuring end of a probe (probe/line.h) ---
 // The URI schemes that this library connects to, with spaces between them.
 RGPU_ABI void rgpu_probe_schemes(char* names, size_t names_bytes);
-// Connects and says PROBE.  times_ns: until connected, until the offer was here.  `*offer_bytes` is
-// the capacity of `offer` before and its length after.  Null: `why` is a sentence.
+// Connects and sends PROBE. `times_ns` gets the time to connect and the time until the offer
+// arrived. `*offer_bytes` is the capacity of `offer` before, and its length after. Null: `why` is a
+// sentence.
 RGPU_ABI void* rgpu_probe_open(const char* uri, int timeout_ms, int life_ms, uint64_t times_ns[2],
                                uint8_t* offer, size_t* offer_bytes, char* why, size_t why_bytes);
-// From now on all together may take life_ms; then the line breaks.
+// Lets the rest of the probe take at most life_ms; then the line breaks.
 RGPU_ABI void rgpu_probe_limit(void* line, int life_ms);
 RGPU_ABI void rgpu_probe_close(void* line);
 RGPU_ABI void rgpu_probe_error(const void* line, char* why, size_t why_bytes);
 RGPU_ABI void rgpu_probe_kind(const void* line, char* kind, size_t kind_bytes);
-// Round trips of 64 bytes: `ns` has room for `count`.  Returns how many there are.  Here and below
-// -1: the line is broken, rgpu_probe_error says why.
+// Makes round trips of 64 bytes and returns their number. `ns` has room for `count`. Here and below
+// -1 means that the line is broken; rgpu_probe_error says why.
 RGPU_ABI int64_t rgpu_probe_ping(void* line, uint32_t count, int time_ms, uint64_t* ns);
-// Moves at most `bytes`, and begins no piece after `time_ms` (0: no limit).  `values`: total_ns,
-// bytes, then pairs of bytes and ns as they arrived; returns how many values.
+// Moves a train of at most `bytes`, and begins no piece after `time_ms` (0: no limit). `values`
+// gets total_ns, bytes, and then a pair of bytes and ns for each arrival. Returns the number of
+// values.
 RGPU_ABI int64_t rgpu_probe_train(void* line, int down, uint64_t bytes, uint32_t piece, int time_ms,
                                   uint64_t* values, size_t capacity);
-// `count` messages of 64 bytes in batches, and one answer; `values` as above, with messages for
-// bytes.
+// Sends `count` messages of 64 bytes in batches, and waits for one answer. `values` is as above,
+// with messages in place of bytes.
 RGPU_ABI int64_t rgpu_probe_count(void* line, uint32_t count, uint32_t batch, uint64_t* values,
                                   size_t capacity);
 
@@ -88,18 +92,20 @@ RGPU_ABI int64_t rgpu_probe_count(void* line, uint32_t count, uint32_t batch, ui
 // Connects and sends `hello`, a whole frame.  Null: `why` is a sentence.
 RGPU_ABI void* rgpu_claim_open(const char* uri, int timeout_ms, const uint8_t* hello,
                                size_t hello_bytes, char* why, size_t why_bytes);
-// Waits for the next frame of the handshake.  `*head_bytes` is the capacity of `head` before and
-// the length after.  1: it is here, 0: the time passed, -1: there will be none, `why` says why.
+// Waits for the next frame of the handshake. `*head_bytes` is the capacity of `head` before, and
+// its length after. 1: a frame arrived. 0: the time passed. -1: the connection is lost or broken,
+// and `why` says why.
 RGPU_ABI int rgpu_claim_next(void* claim, int timeout_ms, uint16_t* opcode, int32_t* status,
                              uint8_t* head, size_t* head_bytes, char* why, size_t why_bytes);
-// A copy of the connection's descriptor that programs inherit, not below `lowest` where the system
-// allows that; -1: the transport has none.
+// Returns a copy of the connection's descriptor that started programs inherit. Its number is at
+// least `lowest` if the system allows that. -1: the transport has no descriptor.
 RGPU_ABI int rgpu_claim_descriptor(const void* claim, int lowest);
 RGPU_ABI void rgpu_claim_close(void* claim);
 
 // --- codec hooks for the tests of the wire ---
-// Decodes the head of a command's request or reply and encodes what came out.  Returns the number
-// of bytes written, -1: the decoder refused, -2: unknown opcode, -3: `capacity` is too small.
+// Decodes the head of a command's request or reply, and encodes the result again. Returns the
+// number of bytes written. -1: the decoder refused the head. -2: unknown opcode. -3: `capacity` is
+// too small.
 RGPU_ABI int64_t rgpu_wire_roundtrip(uint16_t opcode, int is_reply, const uint8_t* head,
                                      size_t bytes, uint8_t* out, size_t capacity);
 // The same for a handshake message (opcode of the handshake table).

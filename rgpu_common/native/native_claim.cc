@@ -1,4 +1,4 @@
-// The client's end of a claim, for Python: a HELLO out, frames of the handshake in.
+// The client's end of a claim, for Python: sends a HELLO and receives frames of the handshake.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -45,7 +45,8 @@ void* rgpu_claim_open(const char* uri, int timeout_ms, const uint8_t* hello, siz
   }
   auto claim = std::make_unique<Claim>(std::move(connection));
   iovec part{const_cast<uint8_t*>(hello), hello_bytes};
-  // What cannot be sent is told by the read that follows: the server may have said why.
+  // A failure to send is not reported here. The next read fails as well, unless the server has sent
+  // its reason.
   rgpu::transport::SendAll(*claim->connection, &part, 1, nullptr, timeout_ms);
   return claim.release();
 }

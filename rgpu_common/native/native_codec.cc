@@ -1,4 +1,4 @@
-// The hooks that let Python's tests hold their codec against the generated one.
+// The hooks by which Python's tests compare their codec with the generated C++ codec.
 #include "gen/codec.gen.h"
 #include "rgpu_common/native/native_abi.h"
 

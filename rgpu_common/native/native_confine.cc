@@ -13,8 +13,8 @@ namespace {
 
 namespace confine = rgpu::confine;
 
-// An event loop and a gRPC channel over Unix sockets, and Python, which reads modules when it first
-// needs them: it opens files to read them, and starts nothing.
+// Allows the system calls of an event loop and of a gRPC channel over Unix sockets. Python loads
+// modules when it first needs them, so files may be opened for reading. No process may be started.
 bool AllowTunnelCalls() {
   constexpr int kCalls[] = {
       SYS_socketpair,

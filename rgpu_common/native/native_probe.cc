@@ -50,7 +50,7 @@ void* rgpu_probe_open(const char* uri, int timeout_ms, int life_ms, uint64_t tim
       *offer_bytes = encoded.size();
       return line.release();
     }
-    sentence = "the offer is too long";
+    sentence = "the responder's offer is too long";
   }
   CopyText(sentence, why, why_bytes);
   return nullptr;

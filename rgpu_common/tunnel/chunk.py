@@ -1,4 +1,4 @@
-"""`Chunk` of `tunnel.proto`, written and read without the copies that the message class makes."""
+"""Encodes and decodes `Chunk` of `tunnel.proto` without the copies that protobuf's class makes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rgpu_common.v1.tunnel_pb2 import Chunk
 
 OPEN: Final = "/rgpu.v1.TunnelService/Open"
 MAX_DATA_BYTES: Final = 1 << 20
-# What stands before the data of a chunk that has nothing else.
+# The bytes before the data in a chunk that has only data.
 PREFIX_BYTES: Final = 4
-# A chunk with all fields, and room for those of later releases.
+# The limit of a whole chunk, with room for fields of later releases.
 MAX_MESSAGE_BYTES: Final = MAX_DATA_BYTES + 1024
 HEARTBEAT: Final = b""
 END: Final = Chunk(end=True).SerializeToString()
@@ -25,27 +25,27 @@ _PREFIX = struct.Struct("<I")
 
 
 def write_prefix(buffer: memoryview, length: int) -> None:
-    """Writes PREFIX_BYTES for `length` bytes of data, at most MAX_DATA_BYTES.
+    """Writes the prefix of `length` bytes of data, at most MAX_DATA_BYTES.
 
-    The length always takes three bytes, of seven bits each, so that data can be read to its place
-    before it is known.
+    The length always takes three bytes of seven bits each. The data's place is therefore fixed, and
+    data can be received there before its length is known.
     """
     spread = length & 0x7F | (length & 0x3F80) << 1 | (length & 0x1FC000) << 2
     _PREFIX.pack_into(buffer, 0, DATA | (0x8080 | spread) << 8)
 
 
 def encode(data: bytes) -> bytes:
-    """Returns the message of at most MAX_DATA_BYTES."""
+    """Returns a chunk with `data`, at most MAX_DATA_BYTES."""
     prefix = bytearray(PREFIX_BYTES)
     write_prefix(memoryview(prefix), len(data))
     return bytes(prefix) + data
 
 
 def decode(message: bytes | memoryview) -> tuple[memoryview | bytes, bool]:
-    """Returns the data, as a view where there is nothing else in the message, and `end`.
+    """Returns the data and `end` of a chunk. The data is a view if the chunk has only data.
 
     Raises:
-        ProtocolError: it is no Chunk.
+        ProtocolError: the message is not a Chunk.
     """
     start = _start(message)
     if start:
@@ -53,12 +53,12 @@ def decode(message: bytes | memoryview) -> tuple[memoryview | bytes, bool]:
     try:
         chunk = Chunk.FromString(bytes(message))
     except DecodeError:
-        raise ProtocolError("the peer sent what is no part of a tunnel") from None
+        raise ProtocolError("the peer sent a message that is not a Chunk of a tunnel") from None
     return chunk.data, chunk.end
 
 
 def _start(message: bytes | memoryview) -> int:
-    """Where the data of a message begins that has only data; 0: it has something else."""
+    """Returns where the data begins in a message that has only data. 0: it has other fields."""
     if not message or message[0] != DATA:
         return 0
     length = shift = 0

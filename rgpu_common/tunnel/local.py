@@ -1,4 +1,4 @@
-"""The end of a tunnel that is a socket of this machine."""
+"""The local end of a tunnel: a socket on this machine."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BUFFER_BYTES = 1 << 20
-# Who has written so much at once goes on writing: reading on saves a message.
+# After a read of this size, the writer is probably not finished: one more read saves a message.
 _STREAMING_BYTES = 64 << 10
 
 
 class LocalEnd:
     """A connected, non-blocking stream socket.
 
-    What it says is read as it comes, at most MAX_DATA_BYTES ahead, so that everything that was
-    written while a message was on its way travels in the next one.  It is read to where the message
-    is made, and copied once more, into the message.
+    Bytes are read as they arrive, at most MAX_DATA_BYTES ahead. Everything that arrives while a
+    message is being sent therefore travels in the next message. The bytes are received behind the
+    message's prefix, and copied once, into the message.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -34,7 +34,7 @@ class LocalEnd:
         connection.setblocking(False)
         # As much as the system allows: a full buffer costs a wake-up at both ends.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        # Pages that nothing is read to take no memory.
+        # An anonymous mapping, because pages that are never written take no memory.
         self._view = memoryview(mmap.mmap(-1, PREFIX_BYTES + MAX_DATA_BYTES))
         self._held = 0
         self._ended = False
@@ -44,7 +44,7 @@ class LocalEnd:
         self._input.start()
 
     async def take(self) -> bytes:
-        """Returns what the socket has said as a message; b"" once it has said all."""
+        """Returns the bytes that have arrived, as a message. b"": the socket's peer has ended."""
         while not self._held and not self._ended:
             self._taker = self._loop.create_future()
             try:
@@ -61,21 +61,21 @@ class LocalEnd:
         return message
 
     async def put(self, data: memoryview | bytes) -> None:
-        """Hands all of `data` to the socket; OSError if it is closed."""
+        """Writes all of `data` to the socket. OSError: the socket is closed."""
         left = memoryview(data)[self.send(data) :]
         while left:
             await self._writable()
             left = left[self.send(left) :]
 
     def send(self, data: memoryview | bytes) -> int:
-        """Hands as much of `data` to the socket as it takes now; OSError if it is closed."""
+        """Writes as much of `data` as the socket takes now. OSError: the socket is closed."""
         try:
             return self._connection.send(data)
         except BlockingIOError:
             return 0
 
     def on_room(self, told: Callable[[], None] | None) -> None:
-        """Calls `told` whenever the socket takes more, instead of `put`; None: no longer."""
+        """Calls `told` whenever the socket has room. None ends the calls. Do not mix with `put`."""
         if self._fd < 0:
             return
         if told is None:
@@ -84,14 +84,14 @@ class LocalEnd:
             self._loop.add_writer(self._fd, told)
 
     def finish(self) -> None:
-        """Tells the socket that nothing more comes."""
+        """Ends the writing direction of the socket."""
         try:
             self._connection.shutdown(socket.SHUT_WR)
         except OSError:
             return
 
     def gone(self) -> bool:
-        """True if the socket is closed both ways, so that nobody reads it any more."""
+        """Returns whether the socket is closed both ways, so that its peer reads no more."""
         if self._fd < 0:
             return True
         poll = select.poll()
@@ -99,7 +99,7 @@ class LocalEnd:
         return bool(poll.poll(0))
 
     def close(self) -> None:
-        """Closes the socket; what was put is still delivered."""
+        """Closes the socket. Bytes that were written before are still delivered."""
         if self._fd < 0:
             return
         self._input.stop()
@@ -137,7 +137,7 @@ class LocalEnd:
             self._wake_taker()
 
     def _receive(self) -> int:
-        """How many bytes came; 0: there will be no more, -1: there are none now."""
+        """Returns how many bytes arrived. 0: no more will come. -1: none have arrived now."""
         try:
             return self._connection.recv_into(self._view[PREFIX_BYTES + self._held :])
         except (BlockingIOError, InterruptedError):

@@ -1,4 +1,4 @@
-"""The messages of a tunnel, cut anywhere, whose data is handed on before they are whole."""
+"""Reads a tunnel's messages from bytes cut anywhere. Passes data on before a message is whole."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _UNKNOWN = -1
 
 
 class Target(Protocol):
-    """Who is told what a tunnel brings."""
+    """Receives what a tunnel brings."""
 
     def data(self, piece: memoryview) -> None:
-        """Bytes of the connection, only good during the call."""
+        """Receives bytes of the connection. `piece` is valid only during the call."""
 
     def said_all(self) -> None:
-        """A message says that no data follows."""
+        """Called when a message says that no data follows."""
 
 
 class Pieces:
@@ -27,20 +27,21 @@ class Pieces:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._head = b""
-        # Bytes that are missing of data that passes, or of a message that is gathered.
+        # Bytes that are still to come of the present data, or of a message that is collected.
         self._left = 0
         self._gathered: bytearray | None = None
 
     @property
     def gathered(self) -> int:
-        """Bytes of a message that cannot be handed on yet."""
+        """Number of collected bytes of a message that cannot be passed on in parts."""
         return 0 if self._gathered is None else len(self._gathered)
 
     def take(self, data: memoryview) -> None:
         """Takes the next bytes.
 
         Raises:
-            ProtocolError: they are no tunnel's; messages.TooLongError, if a message is too long.
+            ProtocolError: the bytes are not those of a tunnel; messages.TooLongError if a message
+                is too long.
         """
         while data:
             if not self._left:
@@ -55,7 +56,7 @@ class Pieces:
                 self._gather(piece)
 
     def _begin(self, data: memoryview) -> memoryview:
-        """Takes the head of a message, or a part of it."""
+        """Takes the head of a message, or a part of the head."""
         kept = len(self._head)
         head = self._head + bytes(data[: _MOST_HEAD - kept])
         self._head = head
@@ -70,7 +71,8 @@ class Pieces:
         if start or not size:
             self._left = size - start
             return data[PREFIX.size + start - kept :]
-        # Something else than data alone; some of it may have been kept.
+        # The message has other fields than data, so it is collected. Its first bytes may be in
+        # `head`.
         self._left, self._gathered = size, bytearray()
         early = memoryview(head)[PREFIX.size : kept]
         if early:
@@ -92,8 +94,8 @@ class Pieces:
 
 
 def _start(head: bytes, size: int) -> int:
-    """Where data begins in a message of this size that has only data.  0: it has something else,
-    _UNKNOWN: that needs more of its head.
+    """Returns where the data begins in a message of this size that has only data. 0: the message
+    has other fields. _UNKNOWN: more bytes of the head are needed to tell.
     """
     there = memoryview(head)[PREFIX.size : PREFIX.size + size]
     if not there:

@@ -1,4 +1,4 @@
-"""How the processes that carry tunnels run."""
+"""Runs the event loop of a process that carries tunnels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEPT_BYTES = 32 << 20
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Runs `work` in an event loop; uvloop's, where that is installed."""
+    """Runs `work` in an event loop: uvloop's if it is installed, and else asyncio's."""
     keep_memory()
     try:
         import uvloop
@@ -32,15 +32,15 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def keep_memory() -> None:
-    """Lets the allocator keep what messages of 1 MiB need.
+    """Lets the allocator keep the memory that messages of 1 MiB need.
 
-    glibc would give it back to the system and take it again, zeroed page by page, for each message:
-    that took about as long as all the rest.
+    By default glibc returns the memory to the system, and gets it back zeroed page by page, for
+    each message. That took about as long as all other work on a message.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
-        return  # another C library
+        return  # the C library is not glibc
     mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
     mallopt(_M_TOP_PAD, _KEPT_BYTES // 8)

@@ -1,7 +1,7 @@
 """Carries one connection between a socket and a gRPC stream, with bounded memory.
 
-Each way one message is under way at a time: gRPC's own flow control holds the writer back, and what
-the socket says meanwhile waits in `LocalEnd`, or in the socket.
+In each direction, one message at a time is being sent. gRPC's flow control holds the writer back,
+and bytes that arrive from the socket meanwhile wait in `LocalEnd` or in the socket.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS: Final = 3.0
 SILENCE_SECONDS: Final = 10.0
-# How long the far end of a connection whose near end is gone gets to end by itself.
+# When the local end is gone, how long the peer may take to end by itself.
 LAST_WORDS_SECONDS: Final = 1.0
 _PATROL_SECONDS: Final = 0.5
 
 
 class Stream(Protocol):
-    """The half of a gRPC call that both its ends have."""
+    """The methods of a gRPC call that its client's end and its server's end both have."""
 
     async def read(self) -> Any:
-        """A message, or the end."""
+        """Returns a message, or the mark of the end."""
 
     async def write(self, message: bytes, /) -> None: ...
 
     async def done_writing(self) -> None:
-        """Says that no message follows."""
+        """Tells the peer that no message follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Which end of a call this is.
+    """How this end of a call behaves.
 
-    serves: the one that answers it: the end of the messages is the client's last word, not the end
-    of everything.  end: what `read` returns then.  lost: what `read` and `write` raise once the
-    call is over.
+    serves: true at the server's end. There, the end of the messages means only that the client
+    sends no more. end: the value that `read` returns at the end of the messages. lost: the
+    exceptions that `read` and `write` raise once the call is over.
     """
 
     serves: bool
@@ -53,18 +53,18 @@ class End:
 
 
 class PeerSilentError(Exception):
-    """Nothing has come from the other end for SILENCE_SECONDS."""
+    """The peer has sent nothing for SILENCE_SECONDS."""
 
 
 class StreamLostError(Exception):
-    """The call has ended under us; its status says why."""
+    """The call has ended while it was in use. Its status says why."""
 
 
 _EXPECTED = (asyncio.CancelledError, StreamLostError, ProtocolError, OSError)
 
 
 class Relay:
-    """`run` once."""
+    """Carries one connection. Call `run` once."""
 
     def __init__(self, stream: Stream, local: LocalEnd, end: End) -> None:
         self._stream = stream
@@ -78,7 +78,7 @@ class Relay:
         self._waiting_since: float | None = None
         self._inwards: asyncio.Task[None] | None = None
         self._silent = False
-        # Bytes of the connection, from the stream and to it.
+        # Bytes of the connection that came from the stream, and that were sent to it.
         self._received = 0
         self.sent = 0
 
@@ -88,12 +88,14 @@ class Relay:
         return self._received
 
     async def run(self, first: bytes) -> None:
-        """Carries until both ways, or an end, are closed; `first` is a message before all.
+        """Carries bytes until both directions, or one of the ends, are closed.
+
+        first: a message to send before all others; b"" for none.
 
         Raises:
             StreamLostError: the call failed.
             ProtocolError: the peer does not speak `tunnel.proto`.
-            PeerSilentError: the peer is gone without a word.
+            PeerSilentError: the peer has sent nothing for SILENCE_SECONDS.
         """
         outwards = asyncio.ensure_future(self._carry_out(first))
         inwards = self._inwards = asyncio.ensure_future(self._carry_in())
@@ -108,7 +110,7 @@ class Relay:
             outwards.result()
             await self._wait_for_peer(inwards)
         except OSError:
-            return  # the socket is gone, and the call ends with it
+            return  # the socket is closed, so the call ends as well
         finally:
             for task in (outwards, inwards, self._beat):
                 if task is not None:
@@ -117,15 +119,15 @@ class Relay:
                         await task
 
     def check(self, now: float) -> None:
-        """Says that this end lives, if it has said nothing for long, and looks whether the other
-        one does.
+        """Sends a heartbeat if this end has sent nothing for BEAT_SECONDS. Ends the relay if the
+        peer has been silent for SILENCE_SECONDS.
         """
         since = self._silent_since()
         if since is not None and now - since >= SILENCE_SECONDS and self._inwards is not None:
             self._silent = True
             self._inwards.cancel()
         if self._beat is not None and self._beat.done():
-            # A failure shows where the stream is read.
+            # The task that reads the stream reports a failure of the call.
             self._beat.exception()
             self._beat = None
         idle = not self._writing and not self._closed_way and self._beat is None
@@ -133,11 +135,11 @@ class Relay:
             self._beat = asyncio.ensure_future(self._write(HEARTBEAT))
 
     def _silent_since(self) -> float | None:
-        """Since when the peer has said nothing; None: it is not its turn."""
+        """Returns since when this end has waited for the peer. None: it is not waiting."""
         return self._waiting_since
 
     async def _wait_for_peer(self, inwards: asyncio.Task[None]) -> None:
-        """The socket has said all: the peer may go on until somebody closes it."""
+        """The socket has sent its last byte. The peer may send on until either end is closed."""
         gone = self._local.gone()
         if not (gone and self._end.serves):
             await self._finish_beat()
@@ -155,7 +157,7 @@ class Relay:
 
     def _result(self, inwards: asyncio.Task[None]) -> None:
         if self._silent:
-            raise PeerSilentError(f"nothing came from the peer for {SILENCE_SECONDS:g} s")
+            raise PeerSilentError(f"the peer has sent nothing for {SILENCE_SECONDS:g} s")
         inwards.result()
 
     async def _carry_out(self, first: bytes) -> None:
@@ -195,14 +197,14 @@ class Relay:
             self._sent_at = self._loop.time()
 
     async def _finish_beat(self) -> None:
-        """One message at a time."""
+        """Waits for a heartbeat that is being sent: only one message may be sent at a time."""
         beat, self._beat = self._beat, None
         if beat is not None:
             await beat
 
 
 class Patrol:
-    """Checks all relays of a process, twice a second."""
+    """Calls `check` of all relays of a process twice a second."""
 
     def __init__(self) -> None:
         self._relays: set[Relay] = set()

@@ -1,5 +1,5 @@
 """The Python view of the wire (docs/wire-format.md).
 
-`frame` and the messages of the `handshake`, a module each, are what the daemon needs; `codec`,
-`messages` and `trace` serve tests and tools. The product's data path is C++ and uses none of this.
+The daemon uses `frame` and the messages of the handshake, each of which has a module. Tests and
+tools use `codec`, `messages` and `trace`. The product's data path is C++ and uses no module here.
 """

@@ -1,6 +1,6 @@
-"""ATTACH and ATTACHED: the second connection of a session.
+"""ATTACH and ATTACHED: they make a connection the control lane of a session.
 
-Python twin of `native/wire/attach.h`.
+`native/wire/attach.h` is the same in C++.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Attach:
 
 
 def put_attach(m: Attach) -> bytes:
-    """The head of an ATTACH."""
+    """Returns the head of an ATTACH."""
     w = Writer()
     w.put("u32", MAGIC)
     w.put("u64", m.session)
@@ -34,7 +34,7 @@ def decode_attach(head: bytes) -> Attach:
     """Reads the head of an ATTACH. Compare the secret with `hmac.compare_digest`.
 
     Raises:
-        WireError: it is none.
+        WireError: the bytes are not an ATTACH.
     """
     r = Reader(head)
     get_magic(r)
@@ -44,10 +44,10 @@ def decode_attach(head: bytes) -> Attach:
 
 
 def encode_attach(m: Attach) -> bytes:
-    """An ATTACH frame."""
+    """Returns an ATTACH frame."""
     return encode_frame(Kind.HANDSHAKE, Handshake.ATTACH, put_attach(m))
 
 
 def encode_attached() -> bytes:
-    """The answer to an ATTACH that was accepted."""
+    """Returns an ATTACHED frame, the answer to an accepted ATTACH."""
     return encode_frame(Kind.HANDSHAKE, Handshake.ATTACHED)

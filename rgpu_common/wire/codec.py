@@ -1,4 +1,4 @@
-"""Commands to frames and back, by the specification itself; nothing here is generated.
+"""Encodes commands into frames and decodes them. Reads the specification; no code is generated.
 
 frame = encode_command("rgpuMemAlloc", {"bytes": 4096}, seq=1)
 encode_reply("rgpuMemAlloc", {"dptr": 0x2000_0000_0000}, seq=1)
@@ -26,10 +26,10 @@ _SCALARS: Final = ("u8", "u16", "u32", "i32", "u64", "i64")
 
 
 def command_row(which: str | int) -> CommandRow:
-    """The specification's row of a command, by name or opcode.
+    """Returns the specification's row of a command, by name or opcode.
 
     Raises:
-        WireError: there is none.
+        WireError: the specification has no such command.
     """
     spec = load()
     row = spec.commands.get(which) if isinstance(which, str) else spec.opcodes.get(which)
@@ -40,15 +40,15 @@ def command_row(which: str | int) -> CommandRow:
 
 
 def put_fields(fields: Sequence[Field], values: Values) -> bytes:
-    """A head from `values`, which must name exactly the fields."""
+    """Encodes a head from `values`, whose names must be exactly those of the fields."""
     names = [field.name for field in fields]
     if sorted(names) != sorted(values):
-        raise WireError(f"the fields are {names}, given were {sorted(values)}")
+        raise WireError(f"the fields are {names}, but {sorted(values)} were given")
     w = Writer()
     for field in fields:
         value = values[field.name]
         if isinstance(value, bytes) != (field.kind == "bytes"):
-            raise WireError(f"{field.text}: {value!r} is no {field.kind}")
+            raise WireError(f"{field.text}: {value!r} is not of type {field.kind}")
         if isinstance(value, bytes):
             w.put_bytes(value)
         else:
@@ -57,10 +57,10 @@ def put_fields(fields: Sequence[Field], values: Values) -> bytes:
 
 
 def get_fields(fields: Sequence[Field], head: bytes) -> dict[str, Value]:
-    """The values in `head`.
+    """Decodes the values in `head`.
 
     Raises:
-        WireError: it is too short, or bytes are left over.
+        WireError: the head is too short, or bytes are left over.
     """
     r = Reader(head)
     values: dict[str, Value] = {}
@@ -91,7 +91,7 @@ def encode_command(
     bulk: bytes = b"",
     more: bool = False,
 ) -> bytes:
-    """A COMMAND frame; `more` marks all but the last frame of one copy."""
+    """Returns a COMMAND frame. `more` is true for all but the last frame of one copy."""
     row = command_row(name)
     flags = Flags.WANTS_REPLY if row.is_call else Flags.NONE
     if more:
@@ -106,7 +106,7 @@ def encode_command(
 def encode_reply(
     name: str, values: Values, *, seq: int, status: int = 0, thread: int = 1, watermark: int = 0
 ) -> bytes:
-    """A REPLY frame. With an error status `values` may be empty: then there is no head."""
+    """Returns a REPLY frame. With an error status, `values` may be empty, and so is the head."""
     row = command_row(name)
     head = b"" if status != 0 and not values else put_fields(row.reply, values)
     return encode_frame(
@@ -115,7 +115,7 @@ def encode_reply(
 
 
 def encode_piece(kind: Kind, name: str, offset: int, bulk: bytes, *, seq: int, last: bool) -> bytes:
-    """A DATA or DELIVERY frame: `bulk` at `offset` of the result of command `seq`."""
+    """Returns a DATA or DELIVERY frame: `bulk` at `offset` of the result of command `seq`."""
     w = Writer()
     w.put("u64", offset)
     flags = Flags.LAST if last else Flags.NONE
@@ -123,21 +123,21 @@ def encode_piece(kind: Kind, name: str, offset: int, bulk: bytes, *, seq: int, l
 
 
 def decode_command(frame: Frame) -> tuple[str, dict[str, Value]]:
-    """Name and values of a COMMAND frame; the frame must fit the command's row.
+    """Returns name and values of a COMMAND frame. The frame must fit the command's row.
 
     Raises:
         WireError: unknown opcode, wrong head, or flags or bulk that the row does not have.
     """
     row = command_row(frame.header.opcode)
     if bool(frame.header.flags & Flags.WANTS_REPLY) != row.is_call:
-        raise WireError(f"{row.name}: the flag WANTS_REPLY does not fit")
+        raise WireError(f"{row.name}: the flag WANTS_REPLY does not fit the command's row")
     if frame.bulk and row.row.bulk != "request":
-        raise WireError(f"{row.name}: carries no bulk, here are {len(frame.bulk)} bytes")
+        raise WireError(f"{row.name} carries no bulk, but the frame has {len(frame.bulk)} bytes")
     return row.name, get_fields(row.request, frame.head)
 
 
 def decode_reply(frame: Frame) -> tuple[str, dict[str, Value]]:
-    """Name and values of a REPLY frame; an error may come without a head."""
+    """Returns name and values of a REPLY frame. A reply with an error may have no head."""
     row = command_row(frame.header.opcode)
     if frame.header.status != 0 and not frame.head:
         return row.name, {}
@@ -145,5 +145,5 @@ def decode_reply(frame: Frame) -> tuple[str, dict[str, Value]]:
 
 
 def is_posted(name: str) -> bool:
-    """True if nobody waits for a reply to this command."""
+    """Returns whether the command has no reply."""
     return command_row(name).row.mode in (Mode.POSTED, Mode.DELIVERED)

@@ -1,4 +1,4 @@
-"""Fields that several handshake messages have: Python twin of `native/wire/fields.h`."""
+"""Fields that several handshake messages share. `native/wire/fields.h` is the same in C++."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_WISHES: Final = 32
 
 
 class WishKey(IntEnum):
-    """What a wish is about; a server ignores keys that it does not know."""
+    """The keys of wishes. A server ignores keys that it does not know."""
 
     MEMORY_PPM = 1
     POLICY = 2
@@ -29,7 +29,7 @@ class WishKey(IntEnum):
 
 
 class Wish(NamedTuple):
-    """Something that a client asks for beside the sizes, or what a server grants of it."""
+    """Something that a client asks for beside the sizes, or a server's grant with the same key."""
 
     key: int
     value: int
@@ -46,7 +46,7 @@ NO_BAND: Final = Band()
 
 
 def clean_text(text: str, max_bytes: int) -> str:
-    """Makes text fit: control characters become '?', and it is cut to `max_bytes` of UTF-8."""
+    """Replaces control characters by '?', and cuts the text to `max_bytes` of UTF-8."""
     clean = "".join("?" if is_control(c) else c for c in text)
     return clean.encode(errors="replace")[:max_bytes].decode(errors="ignore")
 
@@ -75,18 +75,20 @@ def get_exactly(r: Reader, count: int, what: str) -> bytes:
 
 def _check_band(band: Band, what: str) -> None:
     if band.base + band.size >= 1 << 64:
-        raise WireError(f"{what}: {band.base:#x} + {band.size:#x} passes the address space")
+        raise WireError(
+            f"{what}: {band.base:#x} + {band.size:#x} passes the end of the address space"
+        )
 
 
 def get_band(r: Reader, what: str) -> Band:
-    """Reads a band, which does not pass the end of the address space."""
+    """Reads a band. WireError if it passes the end of the address space."""
     band = Band(r.integer("u64"), r.integer("u64"))
     _check_band(band, what)
     return band
 
 
 def get_bands(r: Reader, what: str) -> tuple[Band, ...]:
-    """Reads bands, none of which passes the end of the address space."""
+    """Reads bands. WireError if one of them passes the end of the address space."""
     bands = tuple(Band(*row) for row in get_rows(r, "<QQ", MAX_BANDS, what))
     for band in bands:
         _check_band(band, what)
@@ -99,6 +101,6 @@ def get_wishes(r: Reader) -> tuple[Wish, ...]:
 
 
 def get_magic(r: Reader) -> None:
-    """Reads the number with which a stranger does not begin."""
+    """Reads the magic number, with which every peer that speaks rgpu begins."""
     if r.integer("u32") != MAGIC:
         raise WireError("the magic number is missing: the peer does not speak rgpu")

@@ -1,4 +1,4 @@
-"""Frames: the 40-byte header, its checks, and whole frames in memory."""
+"""Frames: the 40-byte header, its checks, and encoding and decoding of whole frames."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _HEADER: Final = struct.Struct("<IIHBBiQQII")
 
 
 class WireError(ValueError):
-    """Bytes that are not what the wire format says; the text says which rule they break."""
+    """Bytes break the wire format. The message says which rule."""
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """The kind of a frame."""
 
     COMMAND = 1
     REPLY = 2
@@ -37,7 +37,7 @@ class Kind(IntEnum):
 
 
 class Flags(IntFlag):
-    """Bits of a header's `flags`."""
+    """The bits of a header's `flags`."""
 
     NONE = 0
     WANTS_REPLY = 1
@@ -48,7 +48,7 @@ class Flags(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """The fields of a header, in wire order. Lengths are filled in by `encode_frame`."""
+    """The fields of a header, in wire order. `encode_frame` fills in the lengths."""
 
     payload_bytes: int = 0
     bulk_bytes: int = 0
@@ -63,7 +63,7 @@ class FrameHeader:
 
     @property
     def head_bytes(self) -> int:
-        """Bytes between the header and the bulk."""
+        """Number of bytes between the header and the bulk."""
         return self.payload_bytes - self.bulk_bytes
 
 
@@ -80,10 +80,10 @@ def parse_header(data: bytes | bytearray | memoryview) -> FrameHeader:
     """Reads a header from the first 40 bytes of `data`.
 
     Raises:
-        WireError: too few bytes, an unknown kind, or lengths out of bounds.
+        WireError: there are too few bytes, the kind is unknown, or a length is out of bounds.
     """
     if len(data) < HEADER_BYTES:
-        raise WireError(f"a header has {HEADER_BYTES} bytes, here are {len(data)}")
+        raise WireError(f"a header has {HEADER_BYTES} bytes, but only {len(data)} are left")
     payload, bulk, opcode, kind, flags, status, seq, watermark, thread, context = (
         _HEADER.unpack_from(data)
     )
@@ -97,7 +97,7 @@ def parse_header(data: bytes | bytearray | memoryview) -> FrameHeader:
 
 
 def pack_header(header: FrameHeader) -> bytes:
-    """The 40 bytes of `header`, lengths as they stand in it."""
+    """Returns the 40 bytes of `header`, with its lengths unchanged."""
     return _HEADER.pack(
         header.payload_bytes, header.bulk_bytes, header.opcode, header.kind, header.flags,
         header.status, header.seq, header.watermark, header.thread, header.context,
@@ -117,13 +117,13 @@ def encode_frame(
     thread: int = 0,
     context: int = 0,
 ) -> bytes:
-    """A whole frame as bytes.
+    """Returns a whole frame as bytes.
 
     Raises:
-        WireError: the head or the bulk is above its limit.
+        WireError: the head or the bulk exceeds its limit.
     """
     if len(head) > MAX_HEAD_BYTES or len(bulk) > MAX_BULK_BYTES:
-        raise WireError(f"head of {len(head)} or bulk of {len(bulk)} bytes is above the limit")
+        raise WireError(f"head of {len(head)} or bulk of {len(bulk)} bytes exceeds its limit")
     payload = len(head) + len(bulk)
     header = FrameHeader(
         payload, len(bulk), opcode, kind, flags, status, seq, watermark, thread, context
@@ -135,7 +135,7 @@ def decode_frames(stream: bytes) -> Iterator[Frame]:
     """Cuts recorded bytes into frames.
 
     Raises:
-        WireError: a header that is none, or a stream that ends within a frame.
+        WireError: a header is malformed, or the stream ends within a frame.
     """
     at = 0
     while at < len(stream):

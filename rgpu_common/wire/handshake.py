@@ -1,8 +1,8 @@
-"""The messages that open a session: their opcodes, and bounds that several of them have.
+"""The messages that open a session: their opcodes, and limits that several of them share.
 
-Each has a module of its own (`hello`, `welcome`, `refused`, `attach`, `shm`, `resume`, `preface`),
-and a twin in `native/wire`; `claim` has none, since only Python speaks of claims.
-`decode_*` take a head (without the frame header) and raise `WireError`; `encode_*` return a whole
+Each message has a module (`hello`, `welcome`, `refused`, `attach`, `shm`, `resume`, `preface`) and
+a C++ file in `native/wire`. `claim` has no C++ file, because only Python reads and writes claims.
+`decode_*` take a head (without the frame header) and raise `WireError`. `encode_*` return a whole
 frame.
 """
 

@@ -1,4 +1,4 @@
-"""HELLO: what a client says first.  Python twin of `native/wire/hello.h`."""
+"""HELLO: the first message of a client. `native/wire/hello.h` is the same in C++."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_OPCODES, MAX_SENTENCE
 from rgpu_common.wire.scalars import Reader, Writer
 
 MAX_TOKEN_BYTES: Final = 8192
-# From this minor on a HELLO ends with wishes.
+# A HELLO of this minor or later ends with wishes.
 WISHES_MINOR: Final = 1
 
 
@@ -24,10 +24,10 @@ class OpcodeHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a client says first.
+    """The first message of a client.
 
-    Sizes in bytes, shares in millionths of a device; 0 is the server's default.  `wishes` need
-    a `minor` of at least WISHES_MINOR.
+    Sizes are in bytes, shares in millionths of a device; 0 means the server's default. `wishes`
+    need a `minor` of at least WISHES_MINOR.
     """
 
     major: int = WIRE_MAJOR
@@ -52,7 +52,7 @@ class Hello:
 
 
 def put_hello(m: Hello) -> bytes:
-    """The head of a HELLO."""
+    """Returns the head of a HELLO."""
     w = Writer()
     w.put("u32", MAGIC)
     w.put("u16", m.major)
@@ -79,10 +79,10 @@ def put_hello(m: Hello) -> bytes:
 def decode_hello(head: bytes) -> Hello:
     """Reads the head of a HELLO.
 
-    A Hello of another `major` has only `major` and `minor` filled: refuse it with status 803.
+    Of a Hello with another `major`, only `major` and `minor` are read: refuse it with status 803.
 
     Raises:
-        WireError: the peer is a stranger or hostile; refuse it with status 999.
+        WireError: the peer does not speak rgpu, or is hostile: refuse it with status 999.
     """
     r = Reader(head)
     get_magic(r)
@@ -115,5 +115,5 @@ def decode_hello(head: bytes) -> Hello:
 
 
 def encode_hello(m: Hello) -> bytes:
-    """A HELLO frame."""
+    """Returns a HELLO frame."""
     return encode_frame(Kind.HANDSHAKE, Handshake.HELLO, put_hello(m))

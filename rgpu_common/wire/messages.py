@@ -16,7 +16,7 @@ MessageValue = int | str
 
 
 class Notice(IntEnum):
-    """Opcodes of frames of kind NOTICE: what the worker says unasked."""
+    """Opcodes of frames of kind NOTICE: messages that the worker sends unasked."""
 
     CREDIT = 1
     COMPLETED = 2
@@ -29,7 +29,7 @@ class Notice(IntEnum):
 
 
 class Control(IntEnum):
-    """Opcodes of frames of kind CONTROL: what the client says on the control lane."""
+    """Opcodes of frames of kind CONTROL: messages that the client sends on the control lane."""
 
     BYE = 1
     CANCEL = 2
@@ -39,7 +39,7 @@ class Control(IntEnum):
     COPY_DONE = 6
 
 
-# By name: notices and control messages share numbers, so as keys they would be the same.
+# The keys are names, because notices and control messages share numbers and would be equal as keys.
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     Notice.CREDIT.name: ("u64 stream", "u64 completed"),
     Notice.COMPLETED.name: ("u64 object", "u64 version", "u64 time_ns"),
@@ -67,7 +67,7 @@ def encode_message(
     seq: int = 0,
     watermark: int = 0,
 ) -> bytes:
-    """A NOTICE or CONTROL frame."""
+    """Returns a NOTICE or CONTROL frame."""
     given = dict(values or {})
     w = Writer()
     for scalar, name in _split(message):
@@ -83,10 +83,10 @@ def encode_message(
 
 
 def decode_message(frame: Frame) -> tuple[Notice | Control, dict[str, MessageValue]]:
-    """Which message a NOTICE or CONTROL frame is, and its values.
+    """Returns the message of a NOTICE or CONTROL frame, and its values.
 
     Raises:
-        WireError: it is none, or does not have that message's form.
+        WireError: the message is unknown, or its head is malformed.
     """
     message = _message(frame.header.kind, frame.header.opcode)
     r = Reader(frame.head)
@@ -106,7 +106,7 @@ def _message(kind: Kind, opcode: int) -> Notice | Control:
             return Control(opcode)
     except ValueError:
         raise WireError(f"unknown {kind.name} {opcode}") from None
-    raise WireError(f"a {kind.name} frame is no message")
+    raise WireError(f"a {kind.name} frame is neither a notice nor a control message")
 
 
 def _split(message: Notice | Control) -> list[tuple[str, str]]:
@@ -114,7 +114,7 @@ def _split(message: Notice | Control) -> list[tuple[str, str]]:
 
 
 def piece_offset(frame: Frame) -> int:
-    """Where the bulk of a DATA or DELIVERY frame belongs in its result."""
+    """Returns the offset of a DATA or DELIVERY frame's bulk in the result."""
     r = Reader(frame.head)
     offset = r.integer("u64")
     r.end()

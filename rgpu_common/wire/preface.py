@@ -1,6 +1,6 @@
-"""PREFACE: what a gateway says of a connection that it carries, before the client's own bytes.
+"""PREFACE: what a gateway tells the daemon about a client's connection, before the client's bytes.
 
-Python twin of `native/wire/preface.h`.
+`native/wire/preface.h` is the same in C++.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ MAX_TRANSPORT_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Preface:
-    """transport: "tls", "ucx" or "grpc".  peer: "1.2.3.4:5".  tenant: whom the certificate or the
-    call's credentials name, "" for nobody; only if they are `authenticated`.
+    """Facts about a client's connection.
+
+    transport: "tls", "ucx" or "grpc". peer: "1.2.3.4:5". tenant: the tenant that the client's
+    certificate or token names, "" for none. authenticated: the gateway has checked it; needed for a
+    tenant.
     """
 
     transport: str = ""
@@ -28,7 +31,7 @@ class Preface:
 
 
 def put_preface(m: Preface) -> bytes:
-    """The head of a PREFACE."""
+    """Returns the head of a PREFACE."""
     w = Writer()
     w.put("u32", MAGIC)
     for text in (m.transport, m.peer, m.tenant):
@@ -41,7 +44,7 @@ def decode_preface(head: bytes) -> Preface:
     """Reads the head of a PREFACE.
 
     Raises:
-        WireError: it is none.
+        WireError: the bytes are not a PREFACE.
     """
     r = Reader(head)
     if r.integer("u32") != MAGIC:
@@ -56,5 +59,5 @@ def decode_preface(head: bytes) -> Preface:
 
 
 def encode_preface(m: Preface) -> bytes:
-    """A PREFACE frame."""
+    """Returns a PREFACE frame."""
     return encode_frame(Kind.HANDSHAKE, Handshake.PREFACE, put_preface(m))

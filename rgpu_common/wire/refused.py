@@ -1,4 +1,4 @@
-"""REFUSED: why there is no session.  Python twin of `native/wire/refused.h`."""
+"""REFUSED: a server's answer that gives no session. `native/wire/refused.h` is the same in C++."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rgpu_common.wire.scalars import Reader, Writer
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why there is no session; the CUresult is the header's status."""
+    """The reason for which there is no session. The header's status is the CUresult."""
 
     sentence: str = ""
 
 
 def put_refused(m: Refused) -> bytes:
-    """The head of a REFUSED."""
+    """Returns the head of a REFUSED."""
     w = Writer()
     w.put_text(clean_text(m.sentence, MAX_SENTENCE_BYTES))
     return w.take()
@@ -33,7 +33,7 @@ def decode_refused(head: bytes) -> Refused:
 
 
 def encode_refused(status: int, sentence: str) -> bytes:
-    """A REFUSED frame: `status` is a CUresult, `sentence` names the remedy."""
+    """Returns a REFUSED frame. `status` is a CUresult; `sentence` names the remedy."""
     return encode_frame(
         Kind.HANDSHAKE, Handshake.REFUSED, put_refused(Refused(sentence)), status=status
     )

@@ -1,6 +1,6 @@
-"""RESUME and RESUMED: a new link for a lane whose connection was cut, or that moves.
+"""RESUME and RESUMED: they attach a new link to a lane that was cut or that changes its path.
 
-Python twin of `native/wire/resume.h`.
+`native/wire/resume.h` is the same in C++.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRY_AGAIN: Final = 600
 
 
 class Lane(IntEnum):
-    """Which of the two connections of a session."""
+    """The two lanes of a session."""
 
     COMMAND = 0
     CONTROL = 1
@@ -27,8 +27,10 @@ class Lane(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """epoch: counts the links of the lane, from 1.  received: bytes of the worker's stream that the
-    client's reader has taken.
+    """A request to attach a new link to a lane.
+
+    epoch: the number of this link of the lane, from 1. received: bytes of the worker's stream that
+    the client's reader has taken.
     """
 
     session: int = 0
@@ -41,13 +43,16 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """received: bytes of the client's stream that the worker's reader has taken."""
+    """The answer to an accepted RESUME.
+
+    received: bytes of the client's stream that the worker's reader has taken.
+    """
 
     received: int = 0
 
 
 def put_resume(m: Resume) -> bytes:
-    """The head of a RESUME."""
+    """Returns the head of a RESUME."""
     w = Writer()
     w.put("u32", MAGIC)
     w.put("u64", m.session)
@@ -63,7 +68,7 @@ def decode_resume(head: bytes) -> Resume:
     """Reads the head of a RESUME. Compare the secret with `hmac.compare_digest`.
 
     Raises:
-        WireError: it is none.
+        WireError: the bytes are not a RESUME.
     """
     r = Reader(head)
     if r.integer("u32") != MAGIC:
@@ -80,12 +85,12 @@ def decode_resume(head: bytes) -> Resume:
 
 
 def encode_resume(m: Resume) -> bytes:
-    """A RESUME frame."""
+    """Returns a RESUME frame."""
     return encode_frame(Kind.HANDSHAKE, Handshake.RESUME, put_resume(m))
 
 
 def put_resumed(m: Resumed) -> bytes:
-    """The head of a RESUMED."""
+    """Returns the head of a RESUMED."""
     w = Writer()
     w.put("u64", m.received)
     return w.take()

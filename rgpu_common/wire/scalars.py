@@ -1,4 +1,4 @@
-"""Fields to bytes and back: the Python twin of `native/wire/codec.h`."""
+"""Turns fields into bytes and back. `native/wire/codec.h` is the same in C++."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALARS: Final = {
 
 
 def is_control(character: str) -> bool:
-    """True for what a terminal may obey."""
+    """Returns whether a terminal may interpret the character as a command."""
     return character < " " or "\x7f" <= character <= "\x9f"
 
 
@@ -32,7 +32,7 @@ class Writer:
         try:
             self._out += _SCALARS[kind].pack(value)
         except struct.error as error:
-            raise WireError(f"{value!r} is no {kind}: {error}") from None
+            raise WireError(f"{value!r} is not of type {kind}: {error}") from None
 
     def put_bytes(self, value: bytes) -> None:
         """Appends a u32 count and the bytes."""
@@ -48,12 +48,12 @@ class Writer:
         self.put_bytes(value.encode())
 
     def take(self) -> bytes:
-        """All bytes so far."""
+        """Returns all bytes so far."""
         return bytes(self._out)
 
 
 class Reader:
-    """Reads fields; what does not fit raises `WireError`."""
+    """Reads fields. A field that does not fit raises `WireError`."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self._data = memoryview(data).cast("B")
@@ -61,7 +61,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """Number of bytes that have not been read yet."""
         return len(self._data) - self._at
 
     def _take(self, count: int, what: str) -> memoryview:
@@ -72,30 +72,30 @@ class Reader:
         return view
 
     def integer(self, kind: str) -> int:
-        """An integer of type `kind`."""
+        """Reads an integer of type `kind`."""
         scalar = _SCALARS[kind]
         value = scalar.unpack(self._take(scalar.size, kind))[0]
         assert isinstance(value, int)
         return value
 
     def number(self, kind: str) -> float:
-        """A floating-point number of type `kind`."""
+        """Reads a floating-point number of type `kind`."""
         scalar = _SCALARS[kind]
         return float(scalar.unpack(self._take(scalar.size, kind))[0])
 
     def raw(self, count: int) -> bytes:
-        """`count` bytes."""
+        """Reads `count` bytes."""
         return bytes(self._take(count, "field"))
 
     def sized(self, limit: int = 1 << 32) -> bytes:
-        """A u32 count, at most `limit`, and as many bytes."""
+        """Reads a u32 count, at most `limit`, and then so many bytes."""
         count = self.integer("u32")
         if count > limit:
-            raise WireError(f"a field of {count} bytes, the limit is {limit}")
+            raise WireError(f"a field has {count} bytes, but the limit is {limit}")
         return self.raw(count)
 
     def text(self, limit: int) -> str:
-        """UTF-8 of at most `limit` bytes without control characters."""
+        """Reads UTF-8 text of at most `limit` bytes without control characters."""
         data = self.sized(limit)
         try:
             value = data.decode()
@@ -106,10 +106,10 @@ class Reader:
         return value
 
     def printable(self, limit: int) -> str:
-        """Text of any kind of at most `limit` bytes, as it may be shown."""
+        """Reads any bytes, at most `limit`, as text. Malformed UTF-8 is replaced."""
         return self.sized(limit).decode(errors="replace")
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Raises `WireError` if bytes are left."""
         if self.left:
             raise WireError(f"{self.left} bytes are left over")

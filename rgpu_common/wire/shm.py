@@ -1,4 +1,4 @@
-"""SHM: the client's answer to a ring.  Python twin of `native/wire/shm.h`."""
+"""SHM: the client's answer to shared-memory rings. `native/wire/shm.h` is the same in C++."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rgpu_common.wire.scalars import Reader, Writer
 
 @dataclass(frozen=True, slots=True)
 class Shm:
-    """The client's answer to a ring that came with WELCOME; `reason` says why it declined."""
+    """The client's answer to rings that came with WELCOME. `reason` says why it did not accept."""
 
     accepted: int = 0
     reason: str = ""
 
 
 def put_shm(m: Shm) -> bytes:
-    """The head of a SHM frame."""
+    """Returns the head of a SHM frame."""
     w = Writer()
     w.put("u8", m.accepted)
     w.put_text(clean_text(m.reason, MAX_SENTENCE_BYTES))
@@ -30,11 +30,11 @@ def decode_shm(head: bytes) -> Shm:
     """Reads the head of a SHM frame.
 
     Raises:
-        WireError: it is none.
+        WireError: the bytes are not a SHM.
     """
     r = Reader(head)
     shm = Shm(r.integer("u8"), r.text(MAX_SENTENCE_BYTES))
     if shm.accepted > 1:
-        raise WireError(f"a ring is accepted (1) or not (0), never {shm.accepted}")
+        raise WireError(f"the field accepted is {shm.accepted}, but must be 0 or 1")
     r.end()
     return shm

@@ -1,4 +1,4 @@
-"""The CUresults that the control plane says itself."""
+"""The CUresults that the control plane itself returns."""
 
 from __future__ import annotations
 

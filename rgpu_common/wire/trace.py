@@ -1,4 +1,4 @@
-"""Prints recorded streams, a line per frame: `python -m rgpu_common.wire.trace FILE...`."""
+"""Prints recorded streams, one line for each frame: `python -m rgpu_common.wire.trace FILE...`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN_BYTES = 24
 
 
 def describe(frame: Frame) -> str:
-    """One line about a frame; says so if its contents break the format."""
+    """Returns one line about a frame. The line says MALFORMED if the frame breaks the format."""
     header = frame.header
     parts = [f"#{header.seq}" if header.seq else "-", header.kind.name]
     try:
@@ -114,7 +114,7 @@ def _value(name: str, value: object) -> str:
 
 
 def lines(stream: bytes) -> Iterator[str]:
-    """A line per frame of a recorded stream; the last one says where it stops being frames."""
+    """Yields a line for each frame of a recorded stream. A last line reports malformed bytes."""
     try:
         for frame in decode_frames(stream):
             yield describe(frame)
@@ -123,7 +123,7 @@ def lines(stream: bytes) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints every file."""
+    """Prints the frames of every file."""
     if not arguments:
         sys.stderr.write("usage: python -m rgpu_common.wire.trace FILE...\n")
         return 2

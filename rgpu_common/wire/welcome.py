@@ -1,4 +1,4 @@
-"""WELCOME: what a session has.  Python twin of `native/wire/welcome.h`."""
+"""WELCOME: the answer that opens a session. `native/wire/welcome.h` is the same in C++."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Attribute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One device of a session."""
+    """A device of a session."""
 
     name: str = ""
     uuid: bytes = bytes(16)
@@ -70,7 +70,7 @@ class Welcome:
 
 
 def put_welcome(m: Welcome) -> bytes:
-    """The head of a WELCOME."""
+    """Returns the head of a WELCOME."""
     w = Writer()
     w.put("u64", m.session)
     w.put_bytes(m.secret)
@@ -106,7 +106,7 @@ def decode_welcome(head: bytes) -> Welcome:
     """Reads the head of a WELCOME.
 
     Raises:
-        WireError: it is none.
+        WireError: the bytes are not a WELCOME.
     """
     r = Reader(head)
     welcome = Welcome(
@@ -148,20 +148,20 @@ def _attributes(r: Reader) -> tuple[Attribute, ...]:
 def _devices(r: Reader) -> tuple[DeviceInfo, ...]:
     count = r.integer("u32")
     if count > MAX_DEVICES:
-        raise WireError(f"{count} devices, the limit is {MAX_DEVICES}")
+        raise WireError(f"there are {count} devices, but the limit is {MAX_DEVICES}")
     return tuple(_device(r) for _ in range(count))
 
 
 def _grants(r: Reader) -> tuple[Wish, ...]:
-    """What is accepted has one form only: no grants are no bytes."""
+    """Reads the grants. An empty list must have no bytes, so that a message has one form only."""
     if not r.left:
         return ()
     grants = get_wishes(r)
     if not grants:
-        raise WireError("a WELCOME without grants ends before them")
+        raise WireError("a WELCOME without grants must end before the field of the grants")
     return grants
 
 
 def encode_welcome(m: Welcome) -> bytes:
-    """A WELCOME frame."""
+    """Returns a WELCOME frame."""
     return encode_frame(Kind.HANDSHAKE, Handshake.WELCOME, put_welcome(m))

@@ -138,7 +138,7 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
         (("probe", "--server", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
         (("probe", "--server", "a:1", "b:1"), 2, "name the server once"),
         (("serve", "--metrics", "127.0.0.1"), 2, "'127.0.0.1' is not HOST:PORT"),
-        (("serve", "--listen", "unix:/etc"), 1, "something else than a socket lies there"),
+        (("serve", "--listen", "unix:/etc"), 1, "the path exists and is not a socket"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], status: int, sentence: str) -> None:

@@ -308,7 +308,7 @@ TEST(ucx, where_nobody_listens_there_is_a_sentence) {
   testing::ListenTcp(8, &uri);  // closed again
   ConnectError why;
   CHECK(Connect("ucx:" + uri, {.timeout_ms = 5000}, &why) == nullptr);
-  CHECK(why.sentence.find("nothing that speaks UCX answers") != std::string::npos);
+  CHECK(why.sentence.find("no program that speaks UCX answers") != std::string::npos);
   // Something else listens, and says nothing.
   const base::UniqueFd silent = testing::ListenTcp(8, &uri);
   CHECK(Connect("ucx:" + uri, {.timeout_ms = 300}, &why) == nullptr);

@@ -172,7 +172,7 @@ def test_tunnels() -> None:
         labels = {"transport": "grpc", "reason": "handshake"}
         with grpc.insecure_channel(server.grpc.removeprefix("grpc:")) as channel:
             answers = channel.stream_stream(OPEN)(iter([b"\xff" * 40]), timeout=20)
-            with pytest.raises(grpc.RpcError, match="no part of a tunnel"):
+            with pytest.raises(grpc.RpcError, match="not a Chunk of a tunnel"):
                 next(answers)
         wait_until(lambda: reads(server, "refused_total", **labels) == 1)
         (pid,) = gateways(server)

@@ -395,7 +395,7 @@ def test_netprobe_alone(listen: Listen, environment: dict[str, str]) -> None:
         (("listen", "--listen", "grpc:127.0.0.1:0"), 2, "a server speaks HTTP/2"),
         (("listen", "--listen", "unix:/tmp/\x1b[2J"), 2, "cannot be printed"),
         (("run", "127.0.0.1:65536"), 2, "ports go from 0 to 65535"),
-        (("run", "127.0.0.1:0"), 1, "is no server address"),
+        (("run", "127.0.0.1:0"), 1, "is not a server address"),
         (("run", "http://127.0.0.1:80"), 2, "is not an address"),
         (("run", "::1"), 2, "[IPV6]:PORT"),
         (("run", "[::1]:1"), 1, "nothing listens at [::1]:1"),

@@ -351,7 +351,7 @@ def test_an_agent_writes_down_why_a_session_stays(
     record = tmp_path / "state" / "rgpu" / "paths.jsonl"
     with agent(tmp_path, server, slow, fast) as (where, _):
         session = FakeSession(where, slow)
-        session.stays = "the server does not let this session move"
+        session.stays = "the server granted this session no resumption"
         wait_until(lambda: session.answer() or (record.exists() and "stayed" in record.read_text()))
         session.socket.close()
     rows = [json.loads(line) for line in record.read_text().splitlines()]

@@ -146,7 +146,7 @@ def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path.write_text("dear diary")
     code, errors = refused("--server", NOBODY, "--listen", f"unix:{path}")
     assert code == 1
-    assert "something else than a socket lies there" in errors
+    assert "the path exists and is not a socket" in errors
     assert path.read_text() == "dear diary"
 
 

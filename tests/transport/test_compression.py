@@ -268,7 +268,7 @@ def test_what_is_no_block_ends_the_session_and_no_other(server: Server, bad: byt
             pass
     wait_until(lambda: ended(client))
     client.close()
-    wait_until(lambda: any("no block of a compressed stream" in line for line in server.log))
+    wait_until(lambda: any("not a block of a compressed stream" in line for line in server.log))
 
 
 def test_a_block_that_does_not_end_holds_nobody_up(server: Server, tmp_path: Path) -> None:

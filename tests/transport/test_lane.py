@@ -286,7 +286,7 @@ def test_nonsense_in_variables_is_said_and_passed_over(server: Server) -> None:
     assert (code, output) == (0, "[0, 0]\n")
     log, others = errors.splitlines()
     assert log.startswith("rgpu: RGPU_LOG=loud is not off, error, info or debug")
-    assert others.startswith("rgpu: RGPU_PATHS: 'pigeon' is no address and passed over")
+    assert others.startswith("rgpu: RGPU_PATHS: 'pigeon' is not an address and is ignored")
 
 
 def test_nonsense_is_said_once_where_there_is_no_server() -> None:

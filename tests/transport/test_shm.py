@@ -394,8 +394,8 @@ def exactly(sock: socket.socket, count: int) -> bytes:
     ("grants", "reason"),
     [
         (None, "did not arrive"),
-        ((), "its release is older than shm:"),
-        ((Wish(WishKey.SHM, 1 << 8),), "it cannot make any (Operation not permitted)"),
+        ((), "the server's release is older than shm:"),
+        ((Wish(WishKey.SHM, 1 << 8),), "the server cannot make any (Operation not permitted)"),
     ],
 )
 def test_falls_back_to_the_socket_and_says_why_once(
@@ -411,7 +411,7 @@ def test_falls_back_to_the_socket_and_says_why_once(
     (line,) = errors.splitlines()
     assert line.startswith("rgpu: no shared memory with the server: ")
     assert reason in line
-    assert "goes on over its Unix socket" in line
+    assert "uses the Unix socket instead" in line
     assert fallbacks(server, "declined") == before + 1
 
 

@@ -66,9 +66,9 @@ def test_a_short_header() -> None:
 
 def test_limits_of_encoding() -> None:
     encode_frame(Kind.COMMAND, 1, bytes(MAX_HEAD_BYTES), bytes(MAX_BULK_BYTES))
-    with pytest.raises(WireError, match="above the limit"):
+    with pytest.raises(WireError, match="exceeds its limit"):
         encode_frame(Kind.COMMAND, 1, bytes(MAX_HEAD_BYTES + 1))
-    with pytest.raises(WireError, match="above the limit"):
+    with pytest.raises(WireError, match="exceeds its limit"):
         encode_frame(Kind.COMMAND, 1, b"", bytes(MAX_BULK_BYTES + 1))
 
 

@@ -113,12 +113,12 @@ def test_trace(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: i
         "#2 DELIVERY rgpuCopyDtoHLater offset=64 LAST +3 bytes",
         "- NOTICE LOG(level=1, text='a\\nb')",
         "- CONTROL BYE()",
-        "#3 COMMAND opcode 0x0301 MALFORMED: rgpuMemAlloc: the flag WANTS_REPLY does not fit",
+        "#3 COMMAND opcode 0x0301 MALFORMED: rgpuMemAlloc: the flag WANTS_REPLY does not fit the command's row",
         "- HANDSHAKE opcode 0x004d MALFORMED: unknown handshake message 77",
     ]
     assert list(lines(stream)) == expected
     cut = list(lines(stream[:-HEADER_BYTES] + b"x"))
-    assert cut[-1] == "- MALFORMED: a header has 40 bytes, here are 1"
+    assert cut[-1] == "- MALFORMED: a header has 40 bytes, but only 1 are left"
     recorded = tmp_path / "stream"
     recorded.write_bytes(stream)
     assert main([str(recorded)]) == 0

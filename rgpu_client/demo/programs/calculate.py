@@ -2,7 +2,7 @@
 # ruff: noqa: ANN001, ANN201
 """An ordinary numba-cuda program: a reduction and a tiled matrix product, checked against NumPy.
 
-It prints one JSON object a line: what it did, whether NumPy agrees, how long it took.
+It prints one JSON object on each line: the step, whether NumPy agrees, and the time it took.
 """
 
 import json

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN001, ANN201, PERF203
-"""An ordinary numba-cuda program that takes memory until it gets no more, and goes on after that.
+"""An ordinary numba-cuda program that allocates memory until it is refused, and then computes.
 
-It prints one JSON object a line: what it did, whether that is right, how long it took.
+It prints one JSON object on each line: the step, whether its result is right, and the time it took.
 """
 
 import json
@@ -29,12 +29,12 @@ def report(step, right, started):
 
 
 def fill():
-    """Takes blocks until the driver refuses; returns them and the refusal's text."""
+    """Allocates blocks until the driver refuses. Returns the blocks and the text of the refusal."""
     blocks = []
     while len(blocks) < 10_000:
         try:
             blocks.append(cuda.device_array(BLOCK_BYTES, np.uint8))
-        except Exception as error:  # whatever class this release of numba-cuda has for it
+        except Exception as error:  # numba-cuda's class for this error differs between releases
             return blocks, str(error)
     return blocks, "nothing was refused"
 

@@ -1,4 +1,5 @@
-// Stream capture comes in a later release: nothing ever captures, and these say so.
+// Stream capture. This release does not support it, so every stream answers that it is not
+// capturing.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/here.h"
 

@@ -1,4 +1,5 @@
-// Contexts: the stack of each thread is local, only making and destroying travels.
+// Contexts. The context stack of each thread is local; only creation, destruction and
+// synchronisation send a command.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 
@@ -21,7 +22,7 @@ std::unique_ptr<Context> NewContext(int device, bool primary, unsigned flags) {
   return context;
 }
 
-// Makes the context on the server, under a handle of ours.
+// Creates the context on the server, under a handle that the client has created.
 template <typename Op>
 CUresult Create(Session& session, std::unique_ptr<Context> made, Context** out) {
   Context* context = made.get();
@@ -57,7 +58,7 @@ CUresult CreateAndPush(CUcontext* pctx, unsigned flags, CUdevice dev, unsigned a
   return CUDA_SUCCESS;
 }
 
-// The context of a handle; of the current one for null where that is allowed.
+// Finds the context of a handle. If `null_is_current`, a null handle means the current context.
 CUresult Named(CUcontext handle, bool null_is_current, Context** out) {
   Here here;
   if (handle == nullptr && null_is_current) {
@@ -77,16 +78,17 @@ void ForgetObjects(Session& session, uint32_t context) {
   for (const uint64_t id : gone) session.handles().Remove(id);
 }
 
-// Pinned memory goes with its context, as in the driver.
+// Frees the pinned memory of a destroyed context, as NVIDIA's driver does.
 void FreePinned(Session& session, const std::vector<Range>& ranges) {
   for (const Range& range : ranges) {
-    // Bytes that are still to land in it, or to be read from it, would meet foreign memory.
+    // A copy that is still outstanding would otherwise touch memory that has been given to another
+    // owner.
     session.channel().WaitForDeliveries(range.base, range.bytes);
     session.pinned().Free(reinterpret_cast<void*>(range.base), range.bytes);
   }
 }
 
-// The waits for values in the context up to `seq` are over.
+// All waits for values that were posted to the context up to `seq` are complete.
 void EndHostOrder(Session& session, Context& context, uint64_t seq) {
   uint64_t pending = context.host_order_seq.load();
   if (pending == 0 || pending > seq) return;
@@ -100,7 +102,8 @@ void EndHostOrder(Session& session, Context& context, uint64_t seq) {
 CUresult DestroyContext(Session& session, Context& context) {
   if (!context.alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   const auto id = static_cast<uint32_t>(context.id);
-  // First: once the server has freed the addresses, another thread's allocation may be given them.
+  // Forget the addresses before the call: once the server has freed them, another thread's
+  // allocation may get them.
   const std::vector<Range> pinned = session.addresses().DropContext(id);
   rgpuContextDestroy_Reply reply;
   const CUresult status =

@@ -5,7 +5,7 @@
 namespace rgpu::shim {
 namespace {
 
-// What rgpuContextHint sets.
+// The preference that rgpuContextHint sets.
 enum Hint : int32_t { kCacheConfig = 0, kSharedConfig = 1, kResetL2 = 2, kFlags = 3 };
 
 CUresult PostHint(const Here& here, Hint what, unsigned value) {
@@ -47,7 +47,7 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
   Here here;
   if (pvalue == nullptr || limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
-  if (limit != CU_LIMIT_STACK_SIZE) {  // the driver raises that one by itself
+  if (limit != CU_LIMIT_STACK_SIZE) {  // not kept: the driver raises the stack size by itself
     const std::lock_guard lock(here.context->mutex);
     const auto known = here.context->limits.find(limit);
     if (known != here.context->limits.end()) {

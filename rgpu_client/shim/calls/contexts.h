@@ -1,17 +1,18 @@
-// What several files do with contexts.
+// Operations on contexts that several files use.
 #pragma once
 
 #include "rgpu_client/shim/calls/here.h"
 
 namespace rgpu::shim {
 
-// Destroys it on the server and forgets all that lies in it.
+// Destroys the context on the server, and removes its objects and addresses from the tables.
 CUresult DestroyContext(Session& session, Context& context);
 
-// Waits for everything posted to the context; no message if there is nothing to wait for.
+// Waits for everything posted to the context. Sends nothing if all of it is known to be complete.
 CUresult SynchronizeContext(const Here& here);
 
-// Command `seq` makes a stream of the context wait for what the program may do later.
+// Called when command `seq` makes a stream of the context wait for a value that the program may
+// write later.
 void StartHostOrder(const Here& here, uint64_t seq);
 
 }  // namespace rgpu::shim

@@ -18,7 +18,8 @@ HostRegion Region(const Side& side, const Copy& copy) {
           copy.height > 1 ? side.pitch : copy.width};
 }
 
-// Bytes between the first and behind the last that rows touch.  False: it overflows.
+// Sets `*bytes` to the distance from the first byte to the end of the last row. False: it
+// overflows, or the rows overlap.
 bool Span(uint64_t pitch, uint64_t width, uint64_t height, uint64_t* bytes) {
   if (height <= 1) {
     *bytes = width;
@@ -54,7 +55,7 @@ CUresult ForEachPart(uint64_t width, uint64_t height, Visit visit) {
   return CUDA_SUCCESS;
 }
 
-// Linear on both sides: one long row.
+// Turns a copy whose rows have no gaps on both sides into a copy of one long row.
 Copy Flattened(const Copy& copy) {
   Copy flat = copy;
   if (copy.height > 1 && copy.to.pitch == copy.width && copy.from.pitch == copy.width) {
@@ -65,10 +66,10 @@ Copy Flattened(const Copy& copy) {
   return flat;
 }
 
-// Less is copied sooner than it is given back.
+// The smallest copy whose memory is lent. Copying fewer bytes takes less time than a TakeBack.
 constexpr uint64_t kLeastLentBytes = 1U << 20;
 
-// Host memory that a connection may send from, also again, while this exists.
+// While a Lent exists, the connection may send, and resend, bytes straight from this host memory.
 class Lent {
  public:
   Lent(Channel& channel, const HostRegion& region) : channel_(channel), region_(region) {}
@@ -84,7 +85,7 @@ class Lent {
   const HostRegion region_;
 };
 
-// Bytes of an asynchronous copy are still to land there.
+// True if bytes of an asynchronous copy have still to land in the region, or to be read from it.
 bool ExpectsIn(const Here& here, const HostRegion& region) {
   return here.channel().ExpectsIn(reinterpret_cast<uint64_t>(region.base), region.span());
 }
@@ -116,15 +117,15 @@ CUresult HostToDevice(const Here& here, const Copy& copy) {
     const CUresult sent = here.channel().Post<op_rgpuCopyHtoD>(
         here.issuer(),
         {to, copy.to.pitch, part.width, part.rows, here.stream->wire, copy.synchronous}, options);
-    // Memory that cannot be read went out as zeros: the copy goes on, so that the worker sees its
-    // end.
+    // Post has sent zeros for memory that cannot be read. The other parts are still sent, so that
+    // the worker gets a complete copy.
     if (sent == CUDA_ERROR_INVALID_VALUE) worst = sent;
     return sent == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : sent;
   });
   return status == CUDA_SUCCESS ? worst : status;
 }
 
-// The worker asks for the bytes when the stream has come to the copy.
+// Posts a copy whose bytes the worker asks for when the stream reaches it.
 CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
   const uint64_t bytes = copy.width * copy.height;
   const CUresult status = here.channel().PostDelivered<op_rgpuCopyHtoDPull>(
@@ -134,7 +135,7 @@ CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
   return status;
 }
 
-// The same, and over only when the bytes have been read.
+// HostToDevicePulled, and then a wait until the copy is complete.
 CUresult HostToDevicePulledNow(const Here& here, const Copy& copy) {
   const CUresult status = HostToDevicePulled(here, copy);
   if (status != CUDA_SUCCESS) return status;
@@ -152,7 +153,7 @@ CUresult DeviceToHostLater(const Here& here, const Copy& copy) {
   return status;
 }
 
-// Lands DATA frames in rows of host memory.
+// Copies the bytes of DATA frames to rows of host memory.
 class RegionSink final : public ReplySink {
  public:
   explicit RegionSink(const HostRegion& region) : region_(region) {}
@@ -176,8 +177,8 @@ class RegionSink final : public ReplySink {
 
 CUresult DeviceToHost(const Here& here, const Copy& copy) {
   const HostRegion to = Region(copy.to, copy);
-  // What is still to land there comes before the worker's answer, but not before what is copied
-  // here and now.
+  // Earlier deliveries into this region land before the worker's answer, but could land after a
+  // direct copy and overwrite it.
   if (!ExpectsIn(here, to)) {
     if (const auto done = CopyDirectly(here, copy)) return *done;
   }
@@ -205,7 +206,7 @@ CUresult DeviceToDevice(const Here& here, const Copy& copy) {
 CUresult HostToHost(const Here& here, const Copy& copy) {
   const HostRegion from = Region(copy.from, copy);
   const HostRegion to = Region(copy.to, copy);
-  // Fully synchronous: after everything that is still to land in either side.
+  // The copy is synchronous, so wait first for all deliveries that touch either side.
   for (const HostRegion& region : {from, to}) {
     const CUresult status =
         here.channel().WaitForDeliveries(reinterpret_cast<uint64_t>(region.base), region.span());
@@ -217,8 +218,7 @@ CUresult HostToHost(const Here& here, const Copy& copy) {
   return CUDA_SUCCESS;
 }
 
-// True if the host side is memory that the program pinned, so that the copy may go on after the
-// call.
+// True if the region is pinned or registered memory. Only then may a copy continue after the call.
 bool IsPinned(const Here& here, const HostRegion& region) {
   const auto range = here.session->addresses().Find(reinterpret_cast<uint64_t>(region.base),
                                                     std::max<uint64_t>(1, region.span()));
@@ -228,12 +228,13 @@ bool IsPinned(const Here& here, const HostRegion& region) {
 CUresult CopyToDevice(const Here& here, const Copy& copy) {
   const HostRegion source = Region(copy.from, copy);
   const bool later = !copy.synchronous && IsPinned(here, source);
-  // A delivery into the source that is on its way belongs in front of this copy, if the device
-  // orders the two: it decides when the bytes are read.
+  // A delivery into the source is outstanding, and the streams may order it before this copy. The
+  // worker therefore decides when the bytes are read.
   if (ExpectsIn(here, source)) {
     return later ? HostToDevicePulled(here, copy) : HostToDevicePulledNow(here, copy);
   }
-  // Code that is still to come may fill the buffer before the stream gets here.
+  // A stream waits for a value, so the program may still fill the buffer before this stream reaches
+  // the copy.
   const bool ordered = here.session->host_ordered_contexts.load() != 0;
   return later && ordered ? HostToDevicePulled(here, copy) : HostToDevice(here, copy);
 }

@@ -1,4 +1,4 @@
-// Copies between host and device, in frames; used by all copy functions.
+// Copies between host and device. All copy functions use RunCopy.
 #pragma once
 
 #include "rgpu_client/shim/calls/here.h"
@@ -6,7 +6,7 @@
 
 namespace rgpu::shim {
 
-// One side of a copy: `height` rows of `width` bytes, `pitch` bytes apart.
+// One side of a copy. Its rows begin `pitch` bytes apart.
 struct Side {
   uint64_t address = 0;
   uint64_t pitch = 0;
@@ -21,11 +21,11 @@ struct Copy {
   bool synchronous = true;
 };
 
-// Checks both sides and carries the copy out in here.stream.  Device sides must lie in known ranges
-// (CUDA_ERROR_INVALID_VALUE).  Host to host is done here and now.
+// Checks both sides and makes the copy in here.stream. CUDA_ERROR_INVALID_VALUE: a device side does
+// not lie in one known range. A copy from host to host is complete on return.
 CUresult RunCopy(const Here& here, const Copy& copy);
 
-// True if rows of `width` bytes, `pitch` apart, lie in one range that `device` fits.
+// True if all rows of the side lie in one known range of device memory.
 bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height);
 
 }  // namespace rgpu::shim

@@ -1,4 +1,4 @@
-// The copy functions: which side is what, and in which stream.
+// The copy functions. Each decides which side is host or device memory, and names the stream.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/copies.h"
 
@@ -36,7 +36,7 @@ CUresult PlaneSide(CUmemorytype type, const void* host, CUdeviceptr device, Side
   }
 }
 
-// Moves a side to its first byte.  False: it overflows.
+// Moves a side's address to the first byte of the copy. False: the address overflows.
 bool Advance(Side* side, size_t x_bytes, size_t y, size_t pitch) {
   side->pitch = pitch;
   uint64_t offset = 0;

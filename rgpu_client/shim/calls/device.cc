@@ -1,4 +1,4 @@
-// Devices: everything from the table that WELCOME filled.
+// Device queries. All answers come from the device table, which WELCOME filled.
 #include <string.h>
 #include <strings.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 Device* FindDevice(CUdevice dev) { return CurrentSession()->devices().Find(dev); }
 
-// Copies a string of at most `len` bytes with its end, as the driver does.
+// Copies at most `len` bytes of the text, including the zero at its end.
 CUresult CopyText(const std::string& text, char* to, int len) {
   if (to == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   const size_t count = std::min(text.size(), static_cast<size_t>(len) - 1);
@@ -99,7 +99,7 @@ CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities,
 CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType, CUdevice dev) {
   if (FindDevice(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (pi == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pi = 0;  // the share of multiprocessors belongs to the quota
+  *pi = 0;  // the lease's quota decides on compute time, not an affinity
   return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-// Large linear copies in memory that is shared with the device.
+// Large linear copies through device memory that is mapped into this process.
 #pragma once
 
 #include <optional>
@@ -7,9 +7,9 @@
 
 namespace rgpu::shim {
 
-// Carries out a flattened copy between host and device by itself, in its place in here.stream.
-// Nothing: it is not for this way (too small, several rows, nothing shared, host memory that is not
-// there), and nothing has happened.
+// Makes a flattened copy between host and device with memcpy, in its place in here.stream. Nullopt:
+// nothing was copied, because the copy is too small or has several rows, device memory is not
+// mapped, or the host memory is not accessible.
 std::optional<CUresult> CopyDirectly(const Here& here, const Copy& copy);
 
 }  // namespace rgpu::shim

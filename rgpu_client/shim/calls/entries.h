@@ -7,16 +7,17 @@
 
 namespace rgpu::shim {
 
-// Asks once for all names.  With the owner's mutex; of `module` and `library` one is 0.
+// Asks the worker for all names, once for each owner. With the owner's mutex. One of `module` and
+// `library` is 0.
 CUresult LearnNames(const Here& here, uint64_t module, uint64_t library, Entries& entries);
 
 struct EntryOwner {
   uint64_t id = 0;
-  uint32_t context = 0;  // 0: of no context
+  uint32_t context = 0;  // 0: belongs to no context
   bool is_kernel = false;
 };
 
-// The handle of an entry, made when it is asked for the first time.  With the owner's mutex.
+// Finds the handle of an entry. The first request for a name creates it. With the owner's mutex.
 template <typename Op>
 CUresult FindEntry(const Here& here, const EntryOwner& owner, Entries& entries,
                    std::string_view name, uint64_t* id) {

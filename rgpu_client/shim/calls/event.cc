@@ -1,4 +1,4 @@
-// Events, and waiting for and writing values in streams.
+// Events.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/here.h"
 
@@ -55,7 +55,8 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
   Here here;
-  if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_INVALID_VALUE;  // EXTERNAL: capturing
+  // CU_EVENT_RECORD_EXTERNAL is valid only during a stream capture.
+  if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;

@@ -26,7 +26,8 @@ CUresult GetAttribute(const Function* function, CUfunction_attribute attribute, 
   return CUDA_SUCCESS;
 }
 
-// Programs probe with values that may be too large, so the limits are checked here.
+// Checks the limits at the call, because programs try large values and expect the error from this
+// call.
 CUresult CheckAttribute(const Here& here, const Function& function, int attribute, int value) {
   const Device* device =
       here.session->devices().Find(here.context == nullptr ? 0 : here.context->device);

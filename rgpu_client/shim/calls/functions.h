@@ -5,13 +5,13 @@
 
 namespace rgpu::shim {
 
-// A CUkernel may stand where a CUfunction is wanted.
+// Finds a function or a kernel: CUDA allows a CUkernel in place of a CUfunction.
 template <typename Handle>
 Function* FindFunction(Handle handle) {
   return CurrentSession()->handles().Find<Function>(reinterpret_cast<uint64_t>(handle));
 }
 
-// On the wire a function and a kernel are two fields, one of which is 0.
+// A command has a field for a function and a field for a kernel; one of them is 0.
 inline uint64_t FunctionOperand(const Function& function) {
   return function.is_kernel ? 0 : function.id;
 }
@@ -19,8 +19,8 @@ inline uint64_t KernelOperand(const Function& function) {
   return function.is_kernel ? function.id : 0;
 }
 
-// Blocks of `block_size` threads that one multiprocessor holds; asked once per function and
-// arguments.
+// Sets `*blocks` to the number of blocks of `block_size` threads that one multiprocessor holds. The
+// worker is asked once for each function and arguments.
 CUresult MaxActiveBlocks(const Here& here, Function& function, int block_size, uint64_t dynamic,
                          uint32_t flags, int* blocks);
 

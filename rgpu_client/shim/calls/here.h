@@ -1,4 +1,5 @@
-// Where a call stands: session, thread, current context; and the stream it names.
+// The surroundings of a call: its session, thread and current context, and the stream that it
+// names.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +23,23 @@ struct Here {
   uint32_t context_id() const { return static_cast<uint32_t>(context->id); }
 };
 
-// The calling thread without a context.
+// The session and the calling thread, without a context.
 Here AnyHere();
-// The calling thread's current context: CUDA_ERROR_INVALID_CONTEXT if it has none,
-// CUDA_ERROR_CONTEXT_IS_DESTROYED if it is gone.
+// Adds the thread's current context. CUDA_ERROR_INVALID_CONTEXT: the thread has none.
+// CUDA_ERROR_CONTEXT_IS_DESTROYED: it has been destroyed.
 CUresult ContextHere(Here* here);
-// The stream and its context; 0 is the legacy or the per-thread stream by the function called.
+// Adds the stream of `handle` and the stream's context. Stream 0 is the per-thread stream in a
+// `_ptds` or `_ptsz` function, and the legacy stream in all others.
 CUresult StreamHere(CUstream handle, Here* here);
 
-// Options of a command that is work in here.stream.
+// The options of a command that is work in here.stream.
 PostOptions Work(const Here& here);
-// The same for one that takes a credit.
+// The same, for a command that also takes a credit.
 PostOptions CountedWork(const Here& here, uint64_t bytes);
 
-// True if nothing that this thread posted can have an error that it has not been told.
+// True if no command that this thread posted can have an error that has not been reported to it.
 bool ThreadIsClean(const Here& here);
-// Everything up to `seq` in the context is known to be complete.
+// Raises `place` to `seq`, if it is lower.
 void MarkSynced(std::atomic<uint64_t>& place, uint64_t seq);
 
 template <typename T>

@@ -1,4 +1,4 @@
-// Host memory that the program pins or registers: all of it stays in this process.
+// Host memory that the program pins or registers. The server never learns of it.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/here.h"
 
@@ -53,7 +53,8 @@ CUresult cuMemFreeHost(void* p) {
   if (!range || range->kind != RangeKind::kPinned || range->base != address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Bytes that are still to land in it, or to be read from it, would meet foreign memory.
+  // A copy that is still outstanding would otherwise touch memory that has been given to another
+  // owner.
   here.channel().WaitForDeliveries(address, range->bytes);
   if (here.session->addresses().Take(address, RangeKind::kPinned, RangeKind::kPinned)) {
     here.session->pinned().Free(p, range->bytes);
@@ -86,8 +87,8 @@ CUresult cuMemHostUnregister(void* p) {
   return CUDA_SUCCESS;
 }
 
-// Memory of this machine is not the device's: the documented place to say so is here, not at the
-// allocation.
+// The device cannot reach this machine's memory. CUDA documents the error for this function, not
+// for the allocation.
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
   if (pdptr == nullptr || p == nullptr || Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   *pdptr = 0;

@@ -11,7 +11,7 @@
 namespace rgpu::shim {
 namespace {
 
-// A name for the wire that is nothing in the table.
+// Reserves an id that names an image on the wire. No object stays in the table.
 struct ImageId : Object {
   ImageId() : Object(Kind::kLink) {}
 };
@@ -52,7 +52,7 @@ CUresult FindImageFile(const char* path, std::vector<uint8_t>* file, Image* imag
     return CUDA_ERROR_INVALID_IMAGE;
   }
   if (error != 0) return CUDA_ERROR_FILE_NOT_FOUND;
-  // The file's own length counts where the image says a larger one.
+  // The headers may state a length larger than the file.
   const auto measured = MeasureImage(file->data());
   if (!measured || measured->bytes > file->size() || measured->data != file->data()) {
     return CUDA_ERROR_INVALID_IMAGE;

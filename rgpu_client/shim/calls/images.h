@@ -1,4 +1,4 @@
-// Sending images, and making functions of what the server says about them.
+// Sends images, and creates functions from the server's descriptions of them.
 #pragma once
 
 #include <string>
@@ -13,22 +13,22 @@ namespace rgpu::shim {
 // Posts the pieces of an image under a new id, which the next load or link consumes.
 CUresult PutImage(const Here& here, const Image& image, uint64_t* id);
 
-// The image of a pointer or a file; `*file` keeps a file's bytes.
-// CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_FILE_NOT_FOUND, CUDA_ERROR_INVALID_VALUE.
+// Find the image at a pointer or in a file; `*file` keeps the file's bytes. They return
+// CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_FILE_NOT_FOUND or CUDA_ERROR_INVALID_VALUE.
 CUresult FindImage(const void* data, Image* image);
 CUresult FindImageFile(const char* path, std::vector<uint8_t>* file, Image* image);
 
-// A function or kernel that is being made: its handle exists before the server has answered.
+// A function or kernel that is being created. Its handle exists before the server has answered.
 struct NewFunction {
   Function* function = nullptr;
   uint64_t id = 0;
 };
 NewFunction AddFunction(Session& session, uint32_t context, bool is_kernel, uint64_t owner,
                         std::string_view name);
-// Fills in what the reply says.  False: it makes no sense.
+// Stores the parameters and attributes of a reply. False: the reply is malformed.
 bool DescribeFunction(Function& function, wire::ByteView params, wire::ByteView attributes);
 
-// Makes a module's variable known as device memory.
+// Adds a module's variable to the address map.
 void AddGlobal(const Here& here, uint64_t owner, uint64_t address, uint64_t bytes);
 
 }  // namespace rgpu::shim

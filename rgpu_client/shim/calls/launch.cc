@@ -27,7 +27,7 @@ LaunchLimits LimitsOf(const Device& device) {
   return limits;
 }
 
-// Every block of a cooperative launch must be on the device at once.
+// Checks that the device can hold every block of a cooperative launch at the same time.
 CUresult CheckCooperative(const Here& here, Function& function, const Geometry& geometry) {
   const Device& device = *here.session->devices().Find(here.context->device);
   if (device.Attribute(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) == 0) {
@@ -81,7 +81,7 @@ CUresult Run(const Launch& launch) {
   }
   Function* function = FindFunction(launch.function);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  // A kernel is of no context: it runs in the stream's.
+  // A kernel belongs to no context and runs in the stream's context.
   if (!function->is_kernel && function->context != here.context_id()) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
@@ -98,8 +98,8 @@ CUresult Run(const Launch& launch) {
   return Send(here, *function, launch, packed);
 }
 
-// The launch attributes of a configuration: those that say nothing on this device are passed over,
-// those that this release does not carry are refused.
+// Reads the launch attributes of a configuration. Attributes without effect on the result are
+// ignored. Attributes that this release cannot send are refused.
 CUresult ReadAttributes(const CUlaunchConfig& config, Launch* launch) {
   if (config.numAttrs != 0 && config.attrs == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < config.numAttrs; ++i) {
@@ -123,7 +123,8 @@ CUresult ReadAttributes(const CUlaunchConfig& config, Launch* launch) {
         break;
       }
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        // Without overlap the launch is what it would be natively, only later.
+        // The attribute only allows the launch to overlap the kernel before it, so it may be
+        // ignored.
         break;
       default:
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -178,7 +179,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
   return Run(launch);
 }
 
-// The interface of CUDA 3: state of the function, then a launch from it.
+// The launch interface of CUDA 3: the program sets the function's block and parameters, then
+// launches.
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
   Function* function = FindFunction(hfunc);

@@ -6,7 +6,8 @@
 namespace rgpu::shim {
 namespace {
 
-// A library is of the process; the worker still wants a context in which its device is known.
+// A library belongs to the process. The current context travels all the same, because the worker
+// takes the device from it.
 Here LibraryHere() {
   Here here = AnyHere();
   if (!here.thread->stack.empty()) here.context = here.thread->stack.back();
@@ -129,7 +130,7 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, C
   for (unsigned i = 0; i < numKernels && i < found->kernels.names.size(); ++i) {
     kernels[i] = nullptr;
     const CUresult one = FindKernel(here, *found, found->kernels.names[i], &kernels[i]);
-    if (one != CUDA_SUCCESS) status = one;  // a refused kernel hides no other
+    if (one != CUDA_SUCCESS) status = one;  // go on: the other kernels are still listed
   }
   return status;
 }

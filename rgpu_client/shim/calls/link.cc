@@ -1,4 +1,5 @@
-// The linker.  Options of cuLinkCreate name buffers of the program that are written until the end.
+// The linker. The options of cuLinkCreate name log buffers of the program, which later calls of the
+// same link still write.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/images.h"
 #include "rgpu_common/native/base/clock.h"
@@ -6,7 +7,7 @@
 namespace rgpu::shim {
 namespace {
 
-// Collects the linked image out of DATA frames.
+// Collects the linked image from DATA frames.
 class ImageSink final : public ReplySink {
  public:
   explicit ImageSink(std::vector<uint8_t>* image) : image_(image) {}
@@ -26,7 +27,7 @@ Link* FindLink(CUlinkState state) {
   return CurrentSession()->handles().Find<Link>(HandleValue(state));
 }
 
-// A link belongs to the context it was made in, whatever is current now.
+// A link belongs to the context in which it was created, whichever context is current now.
 Here LinkHere(const Link& link) {
   Here here = AnyHere();
   here.context = here.session->handles().Find<Context>(link.context);
@@ -106,7 +107,7 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* pa
   if (status != CUDA_SUCCESS) return status;
   std::vector<uint8_t> file;
   if (ReadImageFile(path, &file) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
-  // The zero behind the file is the end of PTX text only.
+  // ReadImageFile has appended a zero, which is part of PTX text only.
   const uint64_t bytes = type == CU_JIT_INPUT_PTX ? file.size() : file.size() - 1;
   return AddImage(*link, type, {file.data(), bytes}, path, jit);
 }
@@ -137,7 +138,8 @@ CUresult cuLinkDestroy(CUlinkState state) {
   if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const Here here = LinkHere(*link);
   const uint64_t id = link->id;
-  // A program may still hold the image; natively it must not, but the graveyard costs nothing.
+  // A program must not use the image from here on. If it does by mistake, the image still exists
+  // for a while in the handle table.
   here.session->handles().Remove(id);
   if (here.context == nullptr) return CUDA_SUCCESS;
   return here.channel().Post<op_rgpuLinkDestroy>(here.issuer(), {id});

@@ -1,11 +1,12 @@
-// Device memory: allocation, pools, what the ledger says.
+// Device memory: allocation and free, also from pools, and cuMemGetInfo.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 
 namespace rgpu::shim {
 namespace {
 
-// A free of this size goes out at once: another process of the lease may be waiting for it.
+// A free of at least this size is sent at once, because another process of the lease may wait for
+// the memory.
 constexpr uint64_t kPromptFreeBytes = 1U << 20;
 
 CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kind, uint64_t pool) {
@@ -16,12 +17,13 @@ CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kin
   range.context = here.context_id();
   range.device = here.context->device;
   range.pool = pool;
-  // A server that gives an address outside the band, or twice, cannot be trusted with another call.
+  // A server that gives an address outside the band, or one that is in use, is faulty or hostile:
+  // the session ends.
   if (here.session->AcceptAddresses(base, bytes) && here.session->addresses().Add(range)) {
     return CUDA_SUCCESS;
   }
   here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,
-                           "the server gave an address out of its band");
+                           "the server gave an address outside its band or one in use");
   return CUDA_ERROR_EXTERNAL_DEVICE;
 }
 

@@ -1,4 +1,4 @@
-// The set functions.
+// The memset functions.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copies.h"

@@ -136,7 +136,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
   for (unsigned i = 0; i < numFunctions && i < module->functions.names.size(); ++i) {
     functions[i] = nullptr;
     const CUresult found = FindFunction(here, *module, module->functions.names[i], &functions[i]);
-    if (found != CUDA_SUCCESS) status = found;  // a refused kernel hides no other
+    if (found != CUDA_SUCCESS) status = found;  // go on: the other functions are still listed
   }
   return status;
 }

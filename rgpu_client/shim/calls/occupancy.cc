@@ -1,4 +1,4 @@
-// Occupancy: asked once per function and arguments.
+// Occupancy. The worker is asked once for each function and arguments.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/functions.h"
 
@@ -18,7 +18,7 @@ CUresult FunctionHere(CUfunction handle, Here* here, Function** function) {
 
 using Key = std::array<uint64_t, 5>;
 
-// The answer kept from before, or that of `ask(uint64_t*)`.
+// Sets `*value` to the kept answer for `key`, or else calls `ask(uint64_t*)` and keeps its answer.
 template <typename Ask>
 CUresult Cached(Function& function, const Key& key, uint64_t* value, Ask ask) {
   {
@@ -48,7 +48,7 @@ CUresult Ask(const Here& here, Function& function, const rgpuOccupancy_Request& 
   });
 }
 
-// Dynamic shared memory for blocks of 1, 32, 64 ... threads, as the program's own function says.
+// The dynamic shared memory that the program's callback wants for blocks of 1, 32, 64 ... threads.
 std::vector<uint8_t> DynamicTable(CUoccupancyB2DSize callback, int limit) {
   std::vector<uint8_t> table;
   wire::Writer writer(&table);

@@ -1,4 +1,4 @@
-// What a pointer is: from the address map.
+// Pointer attributes. All answers come from the address map.
 #include <string.h>
 
 #include "gen/shim_calls.gen.h"
@@ -13,7 +13,8 @@ CUresult Store(void* data, T value) {
   return CUDA_SUCCESS;
 }
 
-// The attributes whose value is an unsigned int.  False: another one.
+// Sets `*value` for the attributes whose value is an unsigned int. False: the value has another
+// type.
 bool NumberOf(const Range& range, CUpointer_attribute attribute, unsigned* value) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -65,7 +66,7 @@ CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return Store(data, range.pool);
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;  // P2P tokens: memory of another machine has none
+      return CUDA_ERROR_NOT_SUPPORTED;  // P2P tokens do not exist for memory of another machine
   }
 }
 

@@ -9,7 +9,8 @@ Pool* FindPool(CUmemoryPool handle) {
   return CurrentSession()->handles().Find<Pool>(HandleValue(handle));
 }
 
-// Pool commands concern a device, not the current context; the worker needs some context of it.
+// A pool belongs to a device, not to a context. The current context travels all the same, because
+// the worker needs a context of the device.
 Issuer PoolIssuer() {
   const Here here = AnyHere();
   uint32_t context = 0;
@@ -17,7 +18,7 @@ Issuer PoolIssuer() {
   return {here.thread, context};
 }
 
-// Bytes of an attribute's value; 0: unknown attribute.
+// The size of an attribute's value. 0: the attribute is unknown.
 size_t ValueBytes(CUmemPool_attribute attribute) {
   switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -110,7 +111,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
                                                : *static_cast<cuuint64_t*>(value);
   const bool high =
       attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
-  // High marks can only be reset; the current values only read.
+  // High-water marks can only be reset to 0. Current values can only be read.
   if (!IsPolicy(attr) && !(high && number == 0)) return CUDA_ERROR_INVALID_VALUE;
   if (IsPolicy(attr)) {
     const std::lock_guard lock(found->mutex);
@@ -143,7 +144,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
   return CUDA_SUCCESS;
 }
 
-// A pool is accessible from its own device and from no other.
+// Accepts only what holds anyway: a pool is accessible from its own device and from no other.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
   const Pool* found = FindPool(pool);
   if (found == nullptr || (map == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,4 @@
-// The process: cuInit, versions, names of errors, entry points, the profiler's marks.
+// cuInit, the version, names of errors, entry points and the profiler's start and stop.
 #include <algorithm>
 
 #include "gen/errors.gen.h"
@@ -16,7 +16,7 @@ CUresult Text(const char* text, const char** out) {
   return text == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-// False: the server lacks a command that the function would send.
+// False if the server lacks a command that the function sends.
 bool ServerKnows(CallId call) {
   const Session* session = CurrentSession();
   if (session == nullptr) return true;
@@ -49,8 +49,8 @@ CUresult cuInit(unsigned int Flags) {
 CUresult cuDriverGetVersion(int* driverVersion) {
   if (driverVersion == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *driverVersion = kDriverVersion;
-  // The toolkit makes PTX for the version it hears here, so it must not pass the server's driver. A
-  // server that cannot be reached is cuInit's to report.
+  // A toolkit generates PTX for this version, so it must not be higher than the version of the
+  // server's driver. If the server cannot be reached, the later cuInit returns the error.
   if (CurrentSession() == nullptr && ServerConfigured()) OpenSession();
   if (const Session* session = CurrentSession()) {
     *driverVersion = std::min(kDriverVersion, session->driver_version());

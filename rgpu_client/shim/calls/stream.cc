@@ -7,7 +7,7 @@
 namespace rgpu::shim {
 namespace {
 
-// True if no work of the stream can be outstanding, as far as this process knows.
+// True if this process knows that all work of the stream is complete.
 bool IsSynced(const Here& here) {
   const Stream& stream = *here.stream;
   // The legacy stream waits for the other streams of the context as well.
@@ -28,7 +28,7 @@ CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int 
   auto made = std::make_unique<Stream>();
   made->context = here.context_id();
   made->flags = flags;
-  // The greatest priority is the lowest number.
+  // In CUDA, a lower number is a greater priority.
   made->priority = std::clamp(priority, device.info.greatest_priority, device.info.least_priority);
   const int clamped = made->priority;
   Stream* stream = made.get();
@@ -90,11 +90,12 @@ CUresult cuStreamQuery(CUstream hStream) {
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   Here here;
-  if (Flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;  // EXTERNAL: while capturing
+  // CU_EVENT_WAIT_EXTERNAL is valid only during a stream capture.
+  if (Flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (event->progress.version.load() == 0) return here.channel().sticky();  // nothing recorded
+  if (event->progress.version.load() == 0) return here.channel().sticky();  // never recorded
   return here.channel().Post<op_rgpuStreamWaitEvent>(
       here.issuer(), {here.stream->wire, event->id, Flags}, Work(here));
 }
@@ -127,7 +128,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
   Here here;
   if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
-  // Unique in the process: the default streams of a context get numbers that no handle has.
+  // The id is unique in the process: default streams get numbers that no handle has.
   const uint64_t wire = here.stream->wire;
   *streamId = wire > kWirePerThreadStream
                   ? wire
@@ -157,8 +158,8 @@ CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
   return CUDA_SUCCESS;
 }
 
-// Attributes: an access policy window is a hint that this release does not carry, so only the value
-// that programs set to be safe is kept.
+// Stream attributes. An access policy window is only a hint for the cache: this release accepts and
+// ignores it.
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
   Here here;
   if (value_out == nullptr) return CUDA_ERROR_INVALID_VALUE;

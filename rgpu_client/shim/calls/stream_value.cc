@@ -1,4 +1,4 @@
-// Waiting for and writing values in stream order.
+// Commands by which a stream waits for a value in device memory, or writes one.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr unsigned kWaitFlags = CU_STREAM_WAIT_VALUE_GEQ | CU_STREAM_WAIT_VALUE_EQ |
                                 CU_STREAM_WAIT_VALUE_AND | CU_STREAM_WAIT_VALUE_NOR;
 
-// The stream, if `address` is device memory aligned to `width`.
+// Finds the stream, and checks that `address` is known device memory aligned to `width`.
 CUresult Check(CUstream stream, CUdeviceptr address, uint32_t width, Here* here) {
   if (const CUresult status = StreamHere(stream, here); status != CUDA_SUCCESS) return status;
   const Device& device = *here->session->devices().Find(here->context->device);
@@ -35,7 +35,8 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
   options.seq = &seq;
   const CUresult status = here.channel().Post<op_rgpuStreamWaitValue>(
       here.issuer(), {here.stream->wire, addr, value, flags, width}, options);
-  // Until it is known to be over, pinned memory may change before a copy behind it is due.
+  // Until this wait is known to be complete, the program may still change pinned memory that a
+  // later copy reads.
   if (status == CUDA_SUCCESS) StartHostOrder(here, seq);
   return status;
 }

@@ -1,4 +1,5 @@
-// Adr: every range of addresses that the driver interface knows about, in order.
+// The address map: every range of addresses that the program got from the driver API or registered
+// with it, in order of address.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace rgpu::shim {
 enum class RangeKind : uint8_t {
   kDevice,      // cuMemAlloc
   kPool,        // cuMemAllocAsync
-  kGlobal,      // a module's variable: not freed by the program
+  kGlobal,      // a module's variable, which the program cannot free
   kPinned,      // cuMemHostAlloc
   kRegistered,  // cuMemHostRegister
 };
@@ -24,8 +25,8 @@ struct Range {
   uint32_t context = 0;
   int device = 0;
   unsigned flags = 0;      // of cuMemHostAlloc or cuMemHostRegister
-  uint64_t pool = 0;       // handle of the pool it came from
-  uint64_t owner = 0;      // module or library of a global
+  uint64_t pool = 0;       // handle of the pool of a kPool range
+  uint64_t owner = 0;      // handle of the module or library of a kGlobal range
   uint64_t buffer_id = 0;  // unique in the process, set by Add
   bool sync_memops = false;
 
@@ -35,15 +36,15 @@ struct Range {
 
 class AddressMap {
  public:
-  // False: it overlaps a range that is there.
+  // Adds a range. False: the range is empty, or overlaps a known one.
   bool Add(Range range);
   // The range that holds all of [address, address + bytes).
   std::optional<Range> Find(uint64_t address, uint64_t bytes = 1) const;
-  // The range that begins at `base`, taken out if its kind is `first` or `second`.
+  // Removes the range that begins at `base` if its kind is `first` or `second`, and returns it.
   std::optional<Range> Take(uint64_t base, RangeKind first, RangeKind second);
   bool SetSyncMemops(uint64_t address, bool on);
-  // Takes out what belongs to a context that is destroyed; pinned and registered memory as well.
-  // Returns the pinned ranges, whose pages are the caller's to give back.
+  // Removes all ranges of a context that is being destroyed, pinned and registered ones as well.
+  // Returns the pinned ranges; the caller must free their pages.
   std::vector<Range> DropContext(uint32_t context);
   void DropOwner(uint64_t owner);
   bool Overlaps(uint64_t address, uint64_t bytes) const;

@@ -1,4 +1,5 @@
-// Credits of one stream: how many launches and copies, and bytes of them, may be on their way.
+// The credits of one stream. They bound how many launches and copies, and how many bytes, the
+// stream may have outstanding.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,9 @@ class Credits {
     uint64_t bytes = 64U << 20;
   };
 
-  // True if a command of `bytes` may go now.  A command larger than the whole credit goes alone.
-  // Threads that ask at the same time may together pass the limit by one command each.
+  // True if a command of `bytes` may be sent now. A command larger than the whole credit is sent
+  // when nothing else is outstanding. Threads that call this at the same time may each exceed the
+  // limit by one command.
   bool Has(uint64_t bytes, const Limits& limits) const {
     const uint64_t issued = issued_.load(std::memory_order_acquire);
     const uint64_t done = completed_.load(std::memory_order_acquire);
@@ -26,7 +28,7 @@ class Credits {
     return total - cumulative_[done % ring_] + bytes <= limits.bytes;
   }
 
-  // Counts a command.  With the channel's append lock held.
+  // Counts a command as issued. With the channel's append lock held.
   void Take(uint64_t bytes, const Limits& limits) {
     if (cumulative_ == nullptr) {
       ring_ = 2 * std::max(limits.commands, 64U);
@@ -39,7 +41,7 @@ class Credits {
     issued_.store(next, std::memory_order_release);
   }
 
-  // From a CREDIT notice: `completed` commands of this stream so far.
+  // Called for a CREDIT notice: `completed` commands of this stream are complete so far.
   void Return(uint64_t completed) {
     if (completed > completed_.load(std::memory_order_relaxed)) {
       completed_.store(completed, std::memory_order_release);
@@ -52,8 +54,8 @@ class Credits {
   std::atomic<uint64_t> issued_{0};
   std::atomic<uint64_t> completed_{0};
   std::atomic<uint64_t> total_bytes_{0};
-  // cumulative_[n % ring_]: bytes of the first n commands.  Holds because the ring is twice what
-  // may be outstanding.
+  // cumulative_[n % ring_] is the number of bytes of the first n commands. The ring is twice as
+  // long as the limit, so entries of outstanding commands are never overwritten.
   std::unique_ptr<uint64_t[]> cumulative_;
   uint64_t ring_ = 0;
 };

@@ -15,7 +15,7 @@ std::string Trim(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// -1: names nothing, or more than one.
+// The place of the device that `entry` names. -1: it names none, or more than one.
 int Match(const std::string& entry, const std::vector<wire::DeviceInfo>& devices) {
   if (entry.starts_with("GPU-")) {
     int found = -1;

@@ -1,4 +1,5 @@
-// Dev: what WELCOME said of each device, so that questions about devices never travel.
+// The device table. It holds what WELCOME said about each device, so that device queries need no
+// round trip.
 #pragma once
 
 #include <array>
@@ -18,15 +19,15 @@ namespace rgpu::shim {
 struct Device {
   static constexpr int kAttributes = 192;
 
-  int ordinal = 0;         // as the application counts
-  int server_ordinal = 0;  // its place in WELCOME: what travels
+  int ordinal = 0;         // the number that the application uses
+  int server_ordinal = 0;  // the place in WELCOME, which commands carry
   wire::DeviceInfo info;
   std::array<int, kAttributes> attributes{};
   std::array<bool, kAttributes> known{};
   Pool* default_pool = nullptr;
   std::atomic<uint64_t> current_pool{0};  // handle
 
-  // The primary context: made by the first retain, destroyed by the last release.
+  // The primary context. The first retain creates it and the last release destroys it.
   std::mutex primary_mutex;
   Context* primary = nullptr;
   int primary_references = 0;
@@ -41,7 +42,7 @@ struct Device {
 
 class DeviceTable {
  public:
-  // Takes the devices that CUDA_VISIBLE_DEVICES lets the program see, in its order.
+  // Adds the devices that CUDA_VISIBLE_DEVICES lists, in the order of the list, or else all.
   void Fill(const wire::Welcome& welcome, const Settings& settings);
 
   int count() const { return static_cast<int>(devices_.size()); }
@@ -54,8 +55,9 @@ class DeviceTable {
   std::deque<Device> devices_;
 };
 
-// The places in WELCOME that a value of CUDA_VISIBLE_DEVICES names: numbers or `GPU-` and the start
-// of a UUID; the first entry that names nothing ends the list, as natively.
+// The places in WELCOME that a value of CUDA_VISIBLE_DEVICES names. An entry is a number, or `GPU-`
+// and the start of a UUID. As with NVIDIA's driver, the first entry that names no device ends the
+// list.
 std::vector<int> VisibleDevices(const std::string& value,
                                 const std::vector<wire::DeviceInfo>& devices);
 

@@ -2,8 +2,8 @@
 
 namespace rgpu::shim {
 
-// Below lie 0, CU_STREAM_LEGACY (1), CU_STREAM_PER_THREAD (2) and small numbers that a program may
-// hold by mistake.
+// The first ids. Below them lie 0, CU_STREAM_LEGACY (1), CU_STREAM_PER_THREAD (2) and small numbers
+// that a program may pass by mistake.
 std::atomic<uint64_t> HandleTable::next_context_{0x1000};
 std::atomic<uint64_t> HandleTable::next_{1ULL << 32};
 
@@ -12,7 +12,7 @@ uint64_t HandleTable::Add(std::unique_ptr<Object> object) {
   const bool is_context = object->kind == Kind::kContext;
   std::atomic<uint64_t>& next = is_context ? next_context_ : next_;
   uint64_t id = next.load();
-  if (is_context && id > UINT32_MAX - kChunkSize * kPlaces) return 0;  // ChunkOf may go on so far
+  if (is_context && id > UINT32_MAX - kChunkSize * kPlaces) return 0;  // ChunkOf may skip so many
   Chunk* chunk = ChunkOf(&id);
   if (chunk == nullptr) return 0;
   object->id = id;
@@ -22,8 +22,8 @@ uint64_t HandleTable::Add(std::unique_ptr<Object> object) {
   return id;
 }
 
-// The chunk for a new id.  Where the place of its range is still taken by objects of an earlier
-// one, the id goes on to the next range.  Null: all places are.
+// The chunk for a new id. If objects of an earlier range still occupy the place of the id's range,
+// `*id` moves on to the next range. Null: all places are occupied.
 HandleTable::Chunk* HandleTable::ChunkOf(uint64_t* id) {
   const uint64_t first = *id >> kChunkBits;
   for (uint64_t number = first; number < first + kPlaces; ++number) {
@@ -62,7 +62,7 @@ bool HandleTable::Remove(uint64_t id) {
     place.store(nullptr);
     empty_.push_back(chunk);
   }
-  if (object->kind == Kind::kContext) return true;  // stays: stacks of other threads point to it
+  if (object->kind == Kind::kContext) return true;  // never freed: stacks of threads point to it
   graveyard_.emplace_back(object);
   if (graveyard_.size() > kGraveyard) graveyard_.pop_front();
   return true;

@@ -1,4 +1,4 @@
-// Handles: the 64-bit ids that this process mints, and the objects behind them.
+// Handles: the 64-bit ids that this process creates, and the objects that they name.
 #pragma once
 
 #include <array>
@@ -22,7 +22,8 @@ enum class Kind : uint8_t {
   kLink,
 };
 
-// What a handle stands for.  `id` is both the handle's value and its name on the wire.
+// The object that a handle names. `id` is both the handle's value and the object's name on the
+// wire.
 struct Object {
   explicit Object(Kind kind_of) : kind(kind_of) {}
   virtual ~Object() = default;
@@ -34,18 +35,19 @@ struct Object {
   uint32_t context = 0;
 };
 
-// Finds objects without a lock.  Ids start above the special stream values, grow, and are never
-// used twice in a process, not even by a later session, so that a stale handle is always
-// recognised. A chunk holds the objects of a range of ids, and has its place by the range's number
-// modulo the number of places.  When its objects are gone it serves a later range: memory follows
-// what lives at a time, and a reader with a stale handle may meet an object there, which it knows
-// by its id.
+// Finds objects without a lock. Ids start above the special stream values and only grow. No id is
+// used twice in a process, not even by a later session, so a stale handle is always recognised.
+//
+// A chunk holds the objects of one range of ids. Its place is the range's number modulo the number
+// of places. An empty chunk is used again for a later range, so memory use follows the number of
+// live objects. A reader with a stale handle may find a newer object in a reused chunk, and
+// recognises that by the object's id.
 class HandleTable {
  public:
   HandleTable() = default;
-  ~HandleTable() = delete;  // lives as long as the process: threads may still look handles up
+  ~HandleTable() = delete;  // threads may look handles up until the process ends
 
-  // Takes the object over.  0: out of ids.
+  // Takes ownership of the object and returns its new id. 0: no id is left.
   uint64_t Add(std::unique_ptr<Object> object);
 
   template <typename T>
@@ -54,8 +56,8 @@ class HandleTable {
     return object != nullptr && object->kind == T::kKind ? static_cast<T*>(object) : nullptr;
   }
 
-  // Forgets the handle.  The object is freed some removals later, because another thread of a
-  // program with a race may still be looking at it.
+  // Removes the handle. The object is freed some removals later, because in a program with a race
+  // another thread may still use it.
   bool Remove(uint64_t id);
 
   // Calls `visit` for every live object.
@@ -70,9 +72,9 @@ class HandleTable {
     }
   }
 
-  // The most chunks that were in use at a time.
+  // The most chunks that were in use at the same time.
   size_t chunks() const { return made_; }
-  // For tests: as if so many handles had come and gone.
+  // For tests: skips ids, as if so many handles had been created and removed.
   static void Skip(uint64_t ids) { next_ += ids; }
 
  private:
@@ -82,8 +84,8 @@ class HandleTable {
   static constexpr size_t kGraveyard = 512;
   struct Chunk {
     std::array<std::atomic<Object*>, kChunkSize> slots{};
-    uint64_t number = 0;  // its ids / kChunkSize; with the mutex, as the next
-    uint64_t live = 0;
+    uint64_t number = 0;  // the ids of its objects / kChunkSize; mutex_
+    uint64_t live = 0;    // mutex_
   };
 
   Object* Get(uint64_t id) const {
@@ -95,12 +97,13 @@ class HandleTable {
   Chunk* ChunkOf(uint64_t* id);
   Chunk* NewChunk();
 
-  // Of the process.  Contexts count by themselves: on the wire they have 32 bits.
+  // The next ids, for the whole process. Contexts have their own counter, because a context has
+  // only 32 bits on the wire.
   static std::atomic<uint64_t> next_;
   static std::atomic<uint64_t> next_context_;
   std::mutex mutex_;
   std::array<std::atomic<Chunk*>, kPlaces> places_{};
-  std::vector<Chunk*> empty_;  // never freed: a reader with a stale handle may be in one
+  std::vector<Chunk*> empty_;  // never freed: a reader with a stale handle may still read one
   std::atomic<size_t> made_{0};
   std::deque<std::unique_ptr<Object>> graveyard_;
 };

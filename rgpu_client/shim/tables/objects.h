@@ -1,5 +1,5 @@
-// The objects that handles stand for: what the client knows of each, so that questions about it
-// need no round trip.
+// The objects that handles name. Each holds what the client knows about it, so that queries need no
+// round trip.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ namespace rgpu::shim {
 inline constexpr uint64_t kWireLegacyStream = 1;
 inline constexpr uint64_t kWirePerThreadStream = 2;
 
-// What is known of the completion of something that can be polled.
+// What the client knows about the completion of an event or a stream, which programs poll.
 struct Progress {
   std::atomic<uint64_t> version{0};    // of the last record (event) or work (stream)
   std::atomic<uint64_t> completed{0};  // highest version known to be complete
-  std::atomic<uint64_t> asked{0};      // a COMPLETED notice for this version is on its way
+  std::atomic<uint64_t> asked{0};      // the worker will send COMPLETED for this version
   std::atomic<uint64_t> time_ns{0};    // device time of `time_version`
   std::atomic<uint64_t> time_version{0};
 };
@@ -35,7 +35,7 @@ struct Stream : Object {
   static constexpr Kind kKind = Kind::kStream;
   Stream() : Object(kKind) {}
 
-  uint64_t wire = 0;    // 1, 2 or the handle
+  uint64_t wire = 0;    // name on the wire: 1, 2 or the handle
   uint32_t thread = 0;  // owner of a per-thread stream
   unsigned flags = 0;
   int priority = 0;
@@ -57,9 +57,9 @@ struct Context : Object {
   std::atomic<int> cache_config{0};
   std::atomic<int> shared_config{0};
   std::atomic<int> attached{1};         // cuCtxAttach, cuCtxDetach
-  std::atomic<uint64_t> work_seq{0};    // last stream work posted to any stream
-  std::atomic<uint64_t> synced_seq{0};  // all work up to here is complete
-  // The last wait for a value that may not be over, 0: none.
+  std::atomic<uint64_t> work_seq{0};    // last work posted to any stream of the context
+  std::atomic<uint64_t> synced_seq{0};  // all work up to this number is complete
+  // The last command by which a stream waits for a value and that may not be complete. 0: none.
   std::atomic<uint64_t> host_order_seq{0};
   std::atomic<uint64_t> pool{0};  // current pool of its device's streams, 0: default
   std::mutex mutex;
@@ -72,7 +72,7 @@ struct Event : Object {
   Event() : Object(kKind) {}
 
   unsigned flags = 0;
-  std::mutex record_mutex;  // versions travel in the order of their numbers
+  std::mutex record_mutex;  // so that records are sent in the order of their versions
   Progress progress;        // versions count the records
   std::atomic<uint64_t> record_seq{0};
 };
@@ -82,8 +82,8 @@ struct Param {
   uint32_t bytes = 0;
 };
 
-// A module, or a library (then it is no context's).
-// Functions or kernels that the program has asked for, and the names of all there are.
+// The functions of a module or kernels of a library that the program has asked for, and the names
+// of all that exist once LearnNames has asked for them.
 struct Entries {
   std::map<std::string, uint64_t, std::less<>> ids;
   bool names_known = false;
@@ -94,7 +94,7 @@ struct Module : Object {
   static constexpr Kind kKind = Kind::kModule;
   Module() : Object(kKind) {}
 
-  uint64_t library = 0;  // this module is a view of that library in one context
+  uint64_t library = 0;  // set if this module is the view of a library in one context
   std::mutex mutex;
   Entries functions;
   std::map<std::string, std::pair<uint64_t, uint64_t>, std::less<>> globals;  // address, bytes
@@ -118,16 +118,16 @@ struct Function : Object {
 
   bool is_kernel = false;
   uint64_t owner = 0;   // module or library
-  uint64_t kernel = 0;  // a function made by cuKernelGetFunction: its kernel
+  uint64_t kernel = 0;  // the kernel of a function that cuKernelGetFunction made
   std::string name;
   std::vector<Param> params;
   bool has_layout = false;
   uint32_t param_bytes = 0;
   std::array<std::atomic<int>, kAttributes> attributes{};
   std::mutex mutex;
-  std::map<uint32_t, uint64_t> functions;               // of a kernel, by context
-  std::map<std::array<uint64_t, 5>, uint64_t> answers;  // occupancy, by what was asked
-  // Old launch interface: cuFuncSetBlockShape, cuParamSetv ...
+  std::map<uint32_t, uint64_t> functions;               // a kernel's functions, by context
+  std::map<std::array<uint64_t, 5>, uint64_t> answers;  // occupancy answers, by arguments
+  // State of the old launch interface: cuFuncSetBlockShape, cuParamSetv ...
   std::array<uint32_t, 3> block{1, 1, 1};
   uint32_t shared_bytes = 0;
   std::vector<uint8_t> param_block;
@@ -139,7 +139,7 @@ struct Pool : Object {
 
   int device = 0;
   bool is_default = false;
-  uint64_t wire = 0;  // the handle, or what WELCOME named for the default pool
+  uint64_t wire = 0;  // name on the wire: the handle, or the number in WELCOME for a default pool
   std::mutex mutex;
   std::map<int, uint64_t> attributes;  // policies and threshold
 };

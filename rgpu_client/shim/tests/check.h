@@ -1,4 +1,4 @@
-// A small test runner: TEST registers a function, CHECK reports and goes on.
+// A small test runner. TEST registers a test; CHECK reports a failure, and the test continues.
 #pragma once
 
 #include <cstdio>

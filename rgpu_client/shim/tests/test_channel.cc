@@ -1,4 +1,4 @@
-// The channel, against a server that the test plays.
+// Tests of the channel. The test itself plays the server.
 #include <sys/socket.h>
 
 #include <chrono>
@@ -30,7 +30,7 @@ Channel& MakeChannel(std::unique_ptr<transport::Connection> connection, NoticeHa
   return *new Channel(std::move(connection), std::move(reader), handler);
 }
 
-// Wants data of no bytes, and takes as long over it as the test says.
+// Accepts a DATA frame without bytes, and returns only when the test releases `go_on`.
 struct SlowSink final : ReplySink {
   bool OnData(uint64_t, uint32_t, transport::FrameReader&) override {
     entered.release();
@@ -61,7 +61,8 @@ std::future<CUresult> AskForMemory(Channel& channel, ThreadState& thread, ReplyS
   });
 }
 
-// Takes nothing from who waits with a limit, and everything from who waits without.
+// A connection that accepts bytes only after a wait without a time limit. Waits with a limit time
+// out.
 class Stalled final : public transport::Connection {
  public:
   explicit Stalled(std::atomic<bool>* timed) : timed_(timed) {}
@@ -103,7 +104,7 @@ TEST(NobodyLeavesWhileAnotherThreadLandsItsBytes) {
   auto led = AskForMemory(channel, leader, first);
   CHECK(commands.Next(&command, &head, -1) == transport::ReadState::kFrame);
   SendData(*peer, command.seq);
-  first.entered.acquire();  // now it is the one that reads
+  first.entered.acquire();  // from here on the first thread is the leader
   auto followed = AskForMemory(channel, follower, second);
   CHECK(commands.Next(&command, &head, -1) == transport::ReadState::kFrame);
   first.go_on.release();
@@ -113,7 +114,7 @@ TEST(NobodyLeavesWhileAnotherThreadLandsItsBytes) {
   peer->Shutdown();
   channel.Post<op_rgpuThreadGone>({&sender, 0}, {7});
   channel.Flush();
-  CHECK(notices.said == 1);  // the sender found that the connection is lost, and woke them
+  CHECK(notices.said == 1);  // the sender found the connection lost and woke both waiters
   CHECK(followed.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
   second.go_on.release();
   CHECK(led.get() == CUDA_ERROR_EXTERNAL_DEVICE && followed.get() == CUDA_ERROR_EXTERNAL_DEVICE);
@@ -124,7 +125,7 @@ TEST(ALinkThatStallsAtTheExitIsNotALoss) {
   std::atomic<bool> timed{false};
   Channel& channel = MakeChannel(std::make_unique<Stalled>(&timed), &notices);
   ThreadState thread;
-  while (!timed) {  // the flusher, which waits without a limit, may be faster
+  while (!timed) {  // the flusher waits without a limit and may send the frame first
     channel.Post<op_rgpuThreadGone>({&thread, 0}, {7});
     channel.FlushAtExit(10);
   }
@@ -139,7 +140,7 @@ TEST(TheServersEndAfterTheGoodbyeIsNotALoss) {
   auto peer = transport::Adopt(ends[1]);
   channel.FlushAtExit(10);
   peer->Shutdown();
-  channel.Poll();  // as the pump does, which may still wait for what has come
+  channel.Poll();  // as the pump does, which may read at any time
   CHECK(notices.said == 0 && channel.sticky() == CUDA_ERROR_EXTERNAL_DEVICE);
 }
 

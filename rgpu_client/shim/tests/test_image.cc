@@ -1,4 +1,4 @@
-// Lengths of images, also where the memory ends too early.
+// Tests of the lengths of images, also of images that mapped memory cuts short.
 #include <elf.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ using rgpu::shim::MeasureImage;
 
 constexpr size_t kPage = 4096;
 
-// Bytes that end exactly where the next page cannot be read.
+// Bytes that end at the end of a page, with an unreadable page after them.
 class AtPageEnd {
  public:
   explicit AtPageEnd(const std::string& bytes) {
@@ -72,7 +72,7 @@ TEST(PtxTextEndsAtItsZero) {
 TEST(TextWithoutAnEndIsNoImage) {
   const AtPageEnd text(std::string(100, 'x'));
   CHECK(!MeasureImage(text.data()));
-  const AtPageEnd two("ab");  // shorter than a magic number
+  const AtPageEnd two("ab");  // shorter than the first bytes that tell the kinds apart
   CHECK(!MeasureImage(two.data()));
   const AtPageEnd ended(std::string("ab\0", 3));
   const auto image = MeasureImage(ended.data());

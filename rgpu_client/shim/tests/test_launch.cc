@@ -1,4 +1,4 @@
-// Packing launches.
+// Tests of packing parameters and of checking the geometry of launches.
 #include <string.h>
 
 #include "rgpu_client/shim/launch.h"
@@ -8,7 +8,7 @@ namespace {
 
 using namespace rgpu::shim;
 
-// (u32, f64): the second parameter is aligned, with a gap before it.
+// A function of (u32, f64): alignment leaves a gap before the second parameter.
 void Describe(Function* function) {
   function->params = {{0, 4}, {8, 8}};
   function->param_bytes = 16;
@@ -52,7 +52,7 @@ TEST(ExtraFormIsTakenWhereItLies) {
   std::vector<uint8_t> buffer;
   PackedParams packed;
   CHECK(PackParams(function, nullptr, extra, &buffer, &packed) == CUDA_SUCCESS);
-  CHECK(packed.data == block && packed.bytes == 16);  // the layout's length, not the program's
+  CHECK(packed.data == block && packed.bytes == 16);  // the length of the layout, not of `block`
   bytes = 15;
   CHECK(PackParams(function, nullptr, extra, &buffer, &packed) == CUDA_ERROR_INVALID_VALUE);
   extra[0] = reinterpret_cast<void*>(3);
@@ -91,7 +91,7 @@ TEST(AnErrorSaysWhyABlockHasTooManyThreads) {
   Describe(&function);
   const LaunchLimits limits = Limits();
   const Geometry wide = {{1, 1, 1}, {512, 1, 1}, 0};
-  function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = 128;  // 512 * 128 registers: all there are
+  function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = 128;  // 512 * 128: all registers of a block
   CHECK(CheckGeometry(wide, function, limits) == CUDA_ERROR_INVALID_VALUE);
   function.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = 129;  // a warp gets 136 for each thread
   CHECK(CheckGeometry(wide, function, limits) == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);

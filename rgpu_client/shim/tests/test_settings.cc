@@ -1,4 +1,5 @@
-// What the environment may say.  The forms are those of rgpu_common/units.py.
+// Tests of the forms of sizes, shares and numbers, which are those of rgpu_common/units.py, and of
+// program names.
 #include "rgpu_client/shim/program.h"
 #include "rgpu_client/shim/tests/check.h"
 #include "rgpu_client/shim/units.h"

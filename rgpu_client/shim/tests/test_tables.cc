@@ -1,4 +1,4 @@
-// Handles, addresses, credits, devices.
+// Tests of handles, addresses, credits, devices, host memory and compiler options.
 #include <sys/mman.h>
 
 #include "rgpu_client/shim/bands.h"
@@ -32,7 +32,8 @@ TEST(HandlesAreNeverUsedTwice) {
   CHECK(table.Find<Event>(first) == nullptr);
   const uint64_t second = table.Add(std::make_unique<Stream>());
   CHECK(second > first);
-  // A table of a later session goes on counting, and does not know the handles of the one before.
+  // The table of a later session continues the ids, and does not know handles of an earlier
+  // session.
   static auto& later = *new HandleTable;
   CHECK(later.Add(std::make_unique<Stream>()) > second);
   CHECK(later.Find<Stream>(second) == nullptr);
@@ -44,7 +45,7 @@ TEST(HandlesAreNeverUsedTwice) {
 
 TEST(HandlesNeverRunOut) {
   static auto& table = *new HandleTable;
-  constexpr uint64_t kPlaces = 1ULL << 26;  // ids that have one at a time
+  constexpr uint64_t kPlaces = 1ULL << 26;  // number of ids that have places at the same time
   const uint64_t stays = table.Add(std::make_unique<Stream>());
   const auto come_and_go = [&](uint64_t count) {
     uint64_t last = stays;
@@ -64,7 +65,7 @@ TEST(HandlesNeverRunOut) {
     CHECK(table.Find<Event>(stale) == nullptr && !table.Remove(stale));
     CHECK(table.Remove(same_place));
     CHECK(table.Find<Stream>(stays) != nullptr);
-    // The next ids would lie where the stream is: they are passed over.
+    // The next ids belong to the place that the stream occupies, so the table skips them.
     HandleTable::Skip((stays - same_place - 1) % kPlaces);
     const uint64_t passed = come_and_go(1);
     CHECK(passed != 0 && passed % kPlaces != stays % kPlaces);
@@ -104,7 +105,7 @@ TEST(OnlyABaseIsFreed) {
 TEST(CreditsBoundCommandsAndBytes) {
   Credits credits;
   const Credits::Limits limits{4, 100};
-  CHECK(credits.Has(1000, limits));  // larger than all of it: goes alone
+  CHECK(credits.Has(1000, limits));  // larger than the whole credit: sent when nothing is issued
   credits.Take(1000, limits);
   CHECK(!credits.Has(1, limits));
   credits.Return(1);
@@ -186,7 +187,7 @@ TEST(LogsGoBackIntoTheProgramsBuffers) {
   JitOptions jit;
   CHECK(jit.Read(3, options, values) == CUDA_SUCCESS);
   CHECK(jit.info_bytes() == 8 && jit.encoded().size == 12);
-  CHECK(jit.error_bytes() >= 1024);  // for the reason, though the program gave no buffer
+  CHECK(jit.error_bytes() >= 1024);  // room for SayWhy, although the program gave no buffer
   jit.WriteBack(rgpu::wire::Bytes(std::string_view("0123456789")), {}, 0);
   CHECK(std::string(log) == "0123456" && values[1] == reinterpret_cast<void*>(7));
   CUjit_option wrong[] = {static_cast<CUjit_option>(999)};

@@ -5,7 +5,7 @@
 
 namespace rgpu::base {
 
-// In nanoseconds.
+// Durations in nanoseconds.
 inline constexpr uint64_t kMicrosecond = 1'000;
 inline constexpr uint64_t kMillisecond = 1'000'000;
 inline constexpr uint64_t kSecond = 1'000'000'000;
@@ -13,7 +13,7 @@ inline constexpr uint64_t kSecond = 1'000'000'000;
 // Nanoseconds of CLOCK_MONOTONIC.
 uint64_t NowNs();
 
-// A point in time that a wait must not pass.  Made from a timeout in milliseconds; -1: never.
+// The latest time at which a wait must end. Made from a timeout in milliseconds; -1 means no limit.
 class Deadline {
  public:
   explicit Deadline(int timeout_ms)
@@ -21,7 +21,8 @@ class Deadline {
                               : NowNs() + static_cast<uint64_t>(timeout_ms) * kMillisecond) {}
   bool never() const { return at_ns_ == UINT64_MAX; }
   bool passed() const { return !never() && NowNs() >= at_ns_; }
-  // What is left, rounded up, for poll(2): -1 never, 0 passed.
+  // The time left in milliseconds, rounded up, for poll(2). -1: no limit. 0: the deadline has
+  // passed.
   int left_ms() const;
 
  private:

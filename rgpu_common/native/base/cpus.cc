@@ -20,7 +20,7 @@ std::string ReadAll(const std::string& path) {
 
 long Smaller(long a, long b) { return a < 0 ? b : b < 0 ? a : std::min(a, b); }
 
-// "QUOTA PERIOD" or "max PERIOD".
+// Parses "QUOTA PERIOD", or "max PERIOD" for no limit, to thousandths of a processor.
 long FromQuota(const std::string& text) {
   std::istringstream fields(text);
   long quota = 0;
@@ -29,7 +29,7 @@ long FromQuota(const std::string& text) {
   return quota * kMilli / period;
 }
 
-// The limits of a group and of all above it.
+// The smallest limit of a group and all its parents.
 template <typename Limit>
 long Smallest(const std::string& mount, std::string path, Limit limit) {
   long least = -1;
@@ -44,7 +44,7 @@ long Smallest(const std::string& mount, std::string path, Limit limit) {
 int AllowedCpus() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  // Machines of more processors than the set holds refuse: then there is more than one.
+  // The call fails on a machine with more processors than cpu_set_t holds.
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return CPU_SETSIZE;
   return std::max(1, CPU_COUNT(&allowed));
 }
@@ -60,7 +60,7 @@ long CgroupMilliCpus(const std::string& group, const std::string& mount) {
     if (second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     const std::string path = line.substr(second + 1);
-    if (controllers == ",,") {  // the second version
+    if (controllers == ",,") {  // version 2 of control groups
       least = Smaller(least, Smallest(mount, path, [](const std::string& folder) {
                         return FromQuota(ReadAll(folder + "/cpu.max"));
                       }));

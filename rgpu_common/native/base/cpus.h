@@ -1,17 +1,17 @@
-// How many processors this process may use at once: what spinning depends on.
+// How many processors this process may use at the same time. Spinning pays only with more than one.
 #pragma once
 
 #include <string>
 
 namespace rgpu::base {
 
-// The smaller of the allowed processors (sched_getaffinity) and the limit of the control group,
-// rounded down; at least 1.  The control group is read once per process: call it before a sandbox
-// takes the files away.
+// The smaller of the number of allowed processors (sched_getaffinity) and the limit of the control
+// group, rounded down; at least 1. The limit is read from files at the first call, so a process
+// must make that call before its sandbox closes.
 int UsableCpus();
 
-// The limit of the control group in thousandths of a processor, or -1: none.  `group` is the text
-// of /proc/self/cgroup, `mount` the folder of the control groups.
+// The limit of the control group in thousandths of a processor. -1: there is none. `group` is the
+// text of /proc/self/cgroup; `mount` is the folder where the control groups are mounted.
 long CgroupMilliCpus(const std::string& group, const std::string& mount);
 
 }  // namespace rgpu::base

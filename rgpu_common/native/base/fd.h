@@ -1,4 +1,4 @@
-// Descriptors: owning one, passing some to another process, small sockets.
+// File descriptors: owning one, and passing some to another process over a Unix socket.
 #pragma once
 
 #include <sys/socket.h>
@@ -36,12 +36,13 @@ class UniqueFd {
 
 inline constexpr size_t kMaxPassedFds = 8;
 
-// Sends one message with descriptors over a Unix socket: on one that keeps messages whole, or a
-// single byte on a stream.  False: errno says why.
+// Sends one message with descriptors over a Unix socket. The socket must keep messages whole, or
+// the message be a single byte. False: errno says why.
 bool SendMessage(int socket, const void* data, size_t bytes, const std::vector<int>& fds = {});
 
-// Receives one message.  Returns its length, 0 when the peer is gone, -1 with errno (EAGAIN,
-// EMSGSIZE: longer than `capacity`, nothing of it is kept).  Descriptors come with CLOEXEC.
+// Receives one message and returns its length. 0: the peer has closed the socket. -1: errno says
+// why; EMSGSIZE means that the message was longer than `capacity` and has been dropped. The
+// received descriptors have CLOEXEC set.
 ssize_t RecvMessage(int socket, void* data, size_t capacity, std::vector<UniqueFd>* fds);
 
 // The descriptors that came with a message.

@@ -46,7 +46,7 @@ std::string LogLevelFault() {
     return {};
   }
   return "RGPU_LOG=" + std::string(std::getenv("RGPU_LOG")) +
-         " is not off, error, info or debug: it is passed over, and only errors are logged";
+         " is not off, error, info or debug: it is ignored, and only errors are logged";
 }
 
 void StartLog(const char* name) {

@@ -1,5 +1,5 @@
-// One line per message on stderr, `rgpu NAME: text`.  RGPU_LOG = off | error (default) | info |
-// debug.
+// The log: one line for each message on stderr, `rgpu NAME: text`. RGPU_LOG = off | error (default)
+// | info | debug sets the level.
 #pragma once
 
 #include <string>
@@ -8,18 +8,20 @@ namespace rgpu::base {
 
 enum class Level : int { kOff = -1, kError = 0, kInfo = 1, kDebug = 2 };
 
-// The name in front of each line, e.g. "shim"; a string that lives for ever.
+// Sets the name in front of each line, such as "shim". The string must never be freed.
 void SetLogName(const char* name);
 void SetLogLevel(Level level);
-// Reads RGPU_LOG.
+// Sets the level from RGPU_LOG.
 void SetLogLevelFromEnvironment();
-// A sentence where RGPU_LOG is no level, so that errors alone are logged; else empty.
+// A sentence that names the fault if RGPU_LOG is not a level; only errors are logged then. Else
+// empty.
 std::string LogLevelFault();
-// For the main function of a process: all of these.
+// For the main function of a process: sets name and level, and logs a fault of RGPU_LOG.
 void StartLog(const char* name);
 bool LogOn(Level level);
 
-// Writes with one write(2), so that lines of several processes do not mix.  At most 1000 bytes.
+// Writes a line with one write(2), so that lines of several processes do not mix. A line is cut at
+// 1000 bytes.
 void Log(Level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 }  // namespace rgpu::base

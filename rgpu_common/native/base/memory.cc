@@ -17,7 +17,7 @@ bool GuardedCopy(void* to, const void* from, size_t bytes) {
     const iovec remote{at, bytes};
     const ssize_t done = process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
     if (done <= 0) {
-      if (done < 0 && errno != EFAULT) {  // not allowed here: as the application would do it
+      if (done < 0 && errno != EFAULT) {  // the call is forbidden here, so copy without a guard
         std::memcpy(at, source, bytes);
         return true;
       }

@@ -1,12 +1,12 @@
-// What counts as one peer where something is shared out among strangers.
+// Groups addresses into peers, for limits that hold for each peer.
 #pragma once
 
 #include <string>
 
 namespace rgpu::base {
 
-// An IPv4 address, the /64 of an IPv6 address, of which one machine has as many as it likes, or
-// what it was.
+// The network that counts as one peer: an IPv4 address itself, or the /64 of an IPv6 address,
+// because one machine can use every address of a /64. Any other text is returned unchanged.
 std::string NetworkOf(const std::string& address);
 
 }  // namespace rgpu::base

@@ -21,7 +21,7 @@ constexpr int MADV_POPULATE_READ = 22;
 constexpr int MADV_POPULATE_WRITE = 23;
 #endif
 constexpr size_t kAtOnce = 512;
-// From here on asking for mappings costs less than looking at pages.
+// From this size on, asking the kernel about mappings costs less than reading a byte of every page.
 constexpr size_t kManyBytes = 512U << 10;
 
 uint64_t PageBytes() {
@@ -29,8 +29,9 @@ uint64_t PageBytes() {
   return bytes;
 }
 
-// A byte of every page, by the kernel; what it does not allow is left to fate, as in any program.
-// A byte that is to be overwritten is written back as it was.
+// Lets the kernel read a byte of every page in [first, end), and with `write` write the same byte
+// back. False: a page is not accessible. If the system forbids the call, the answer is true, and a
+// bad address faults later, as in any program.
 bool TouchPages(uint64_t first, uint64_t end, bool write) {
   std::array<iovec, kAtOnce> remote;
   std::array<uint8_t, kAtOnce> bytes;
@@ -61,12 +62,12 @@ bool PopulatePages(uint64_t address, uint64_t end, bool write) {
     result = madvise(reinterpret_cast<void*>(first_page), last - first_page,
                      write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN));
-  // A kernel before 5.14, memory of a device, and memory that is not there all say the same or
-  // nearly so: ask again in a way that tells them apart.
+  // madvise fails alike for missing memory, for memory of a device, and on kernels before 5.14.
+  // TouchPages tells these cases apart.
   return result == 0 || TouchPages(address, end, write);
 }
 
-// What Linux 6.11 answers about a mapping: PROCMAP_QUERY of <linux/fs.h>.
+// The argument of PROCMAP_QUERY (<linux/fs.h>, Linux 6.11), which describes one mapping.
 struct Mapping {
   uint64_t size = sizeof(Mapping);
   uint64_t query_flags = 0;  // the mapping that covers query_addr
@@ -89,9 +90,9 @@ constexpr unsigned long kQueryMapping = _IOWR('f', 17, Mapping);
 constexpr uint64_t kReadableMapping = 1;
 constexpr uint64_t kWritableMapping = 2;
 
-// Asks for mappings instead of pages: three system calls for memory of any size.  Pages of a file
-// may lie behind its end, so they are looked at one by one.  False in `*known`: the kernel does not
-// tell.
+// Asks the kernel about mappings instead of pages: one system call for each mapping, however large.
+// Pages of a mapped file may lie past the end of the file, so they are tested one by one. If
+// `*known` is false, this kernel does not support the query.
 bool AskMappings(uint64_t address, uint64_t end, bool write, bool* known) {
   const UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   *known = maps.valid();

@@ -1,13 +1,13 @@
-// Memory at addresses that somebody else chose: whether it is there.
+// Tests whether memory is accessible at addresses that this code did not choose.
 #pragma once
 
 #include <cstddef>
 
 namespace rgpu::base {
 
-// Whether all of it can be read (or written) now, by this process.  It may go away afterwards, as
-// it may under any copy; this is for wrong pointers, not for races.  Up to 70 ns a page, or a few
-// microseconds for any size where the kernel tells about mappings (6.11).
+// True if this process can read (or write) all `bytes` from `address` on now. The test finds wrong
+// pointers; it does not help against a thread that unmaps the memory later. It costs up to 70 ns
+// for each page, or a few microseconds for any size on Linux 6.11 and later.
 bool CanRead(const void* address, size_t bytes);
 bool CanWrite(void* address, size_t bytes);
 

@@ -26,7 +26,7 @@ constexpr unsigned int kArchitecture = AUDIT_ARCH_AARCH64;
 #error "rgpu runs on x86-64 and aarch64"
 #endif
 
-// The x32 numbers would be a way around every rule.
+// From this number on, calls belong to the x32 ABI. They would get around every rule.
 constexpr unsigned int kFirstX32 = 0x40000000;
 constexpr unsigned int kNewestKnown = 446;  // landlock_restrict_self
 constexpr unsigned int kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
@@ -59,7 +59,7 @@ Filter::Filter() {
 
 void Filter::Return(unsigned int answer) { program_.push_back(Statement(BPF_RET | BPF_K, answer)); }
 
-// Loads half of an argument of the call: both architectures are little-endian.
+// Loads one half of an argument of the call. Both architectures are little-endian.
 void Filter::Load(unsigned int argument, bool upper_half) {
   const unsigned int at = argument * 8 + (upper_half ? 4 : 0);
   program_.push_back(Statement(BPF_LD | BPF_W | BPF_ABS,
@@ -105,7 +105,8 @@ void Filter::OnlyThreads() {
   program_.push_back({BPF_JMP | BPF_JSET | BPF_K, 1, 0, CLONE_THREAD});
   Return(kRefuse);
   Return(kAllow);
-  // Its flags lie in memory, where a filter cannot look; the C library then uses clone.
+  // The flags of clone3 lie in memory, which a filter cannot read. After ENOSYS the C library uses
+  // clone.
   Answer(SYS_clone3, kUnknown);
 #if defined(__x86_64__)
   Refuse(SYS_fork);
@@ -161,7 +162,8 @@ void Filter::OnlyUnixStreams() {
 
 bool Filter::Install() {
   const sock_fprog filter{static_cast<unsigned short>(program_.size()), program_.data()};
-  // For all threads that there are.  Above 0: one of them has another filter.
+  // Installs the filter for all existing threads. A result above 0 is the id of a thread that
+  // already has a different filter.
   const long outcome =
       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter);
   if (outcome > 0) errno = EBUSY;
@@ -224,7 +226,7 @@ void AllowComputing(Filter* filter) {
       SYS_arch_prctl,
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-      SYS_pipe2,  // by which sanitizers see whether memory can be read
+      SYS_pipe2,  // sanitizers use a pipe to test whether memory can be read
 #if defined(__x86_64__)
       SYS_pipe,
 #endif
@@ -233,7 +235,7 @@ void AllowComputing(Filter* filter) {
   for (const int call : kCalls) filter->Allow(call);
   filter->OnlyThreads();
   filter->OnlyReadsLimits();
-  filter->OnlyItself(SYS_tgkill);  // abort
+  filter->OnlyItself(SYS_tgkill);  // for abort()
   filter->AllowIf(SYS_prctl, 0, {PR_SET_NAME, PR_GET_NAME});
 }
 

@@ -1,5 +1,5 @@
-// A filter of system calls (seccomp).  The first rule that names a call decides; `Install` says
-// what becomes of calls that no rule names.
+// A filter of system calls (seccomp). The first rule that names a call decides. The two Install
+// functions differ in what happens to calls that no rule names.
 #pragma once
 
 #include <linux/filter.h>
@@ -18,32 +18,34 @@ class Filter {
 
   void Allow(int call) { Answer(call, kAllow); }
   void Refuse(int call) { Answer(call, kRefuse); }
-  // Allowed if the argument has one of these values, else refused.
+  // Allows the call if the argument has one of these values, and else refuses it.
   void AllowIf(int call, unsigned int argument, std::initializer_list<unsigned int> values);
-  // Allowed if the argument has none of these bits, else refused.
+  // Allows the call if the argument has none of these bits, and else refuses it.
   void AllowIfClear(int call, unsigned int argument, unsigned int bits);
-  // Refused if the argument has one of these values, else allowed.
+  // Refuses the call if the argument has one of these values, and else allows it.
   void RefuseIf(int call, unsigned int argument, std::initializer_list<unsigned int> values);
 
-  // Threads may be started, processes may not.
+  // Allows starting threads, and refuses starting processes.
   void OnlyThreads();
-  // Limits of this process may be read, none may be set; with `lowers_memory` only the one of its
-  // memory (RLIMIT_DATA), which takes a capability to be raised again.
+  // Allows reading this process's limits, and refuses setting them. With `lowers_memory`,
+  // RLIMIT_DATA may be set as well: raising it again takes a capability.
   void OnlyReadsLimits(bool lowers_memory = false);
-  // `call` only about this process, which its first argument names; 0 is this process too.
+  // Allows `call` only if its first argument names this process. 0 names this process, too.
   void OnlyItself(int call);
-  // Priorities of other processes, of groups and of users are not touched.
+  // Allows setting the priority of this process, and refuses that of other processes, groups and
+  // users.
   void OnlyItsPriority();
-  // The owner of a descriptor gets a signal, which may be SIGKILL, when something comes.
+  // Refuses setting the owner of a descriptor. The kernel sends the owner a signal, which may be
+  // SIGKILL, when bytes arrive.
   void NoOwners();
-  // Sockets that carry nothing before they are connected: AF_UNIX streams.  A datagram socket
-  // needs no connect to send.
+  // Allows only sockets that must be connected before they carry bytes: AF_UNIX streams and
+  // SOCK_SEQPACKET. A datagram socket can send without connecting.
   void OnlyUnixStreams();
 
-  // From here on the filter holds.  False: errno says why it does not.
+  // Installs the filter. Calls that no rule names are allowed. False: errno says why it failed.
   bool InstallElseAllow();
-  // Calls that no rule names are refused: with EPERM, or with ENOSYS if they are newer than this
-  // list, since C libraries then have a second way.
+  // Installs the filter. Calls that no rule names are refused with EPERM. Calls newer than this
+  // list get ENOSYS, because C libraries then use an older call.
   bool InstallElseRefuse();
 
  private:
@@ -60,9 +62,10 @@ class Filter {
   std::vector<sock_filter> program_;
 };
 
-// What every process with threads does: memory, threads, waits, time, its own signals, its end.
+// Allows the calls that every process with threads needs: memory, threads, waits, time, its own
+// signals, exit.
 void AllowComputing(Filter* filter);
-// Sending and receiving on sockets that are there or are accepted.
+// Allows sending and receiving on sockets that exist already, and accepting connections.
 void AllowOpenSockets(Filter* filter);
 
 }  // namespace rgpu::confine

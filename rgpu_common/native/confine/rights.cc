@@ -17,7 +17,7 @@
 namespace rgpu::confine {
 namespace {
 
-// Above what systems give to people, services and containers.
+// Above the user ids that systems give to people, services and containers.
 constexpr uid_t kFirstUid = 0x60000000;
 constexpr uid_t kUids = 0x10000000;
 
@@ -40,8 +40,8 @@ std::string ErrnoName(int error) {
   }
 }
 
-// Of the users that there are here: a container with user namespaces has fewer than the machine,
-// and then its highest ones are taken.
+// A user id that exists in this user namespace. A container's namespace may have few ids; one of
+// its highest is then used.
 uid_t OwnUid() {
   const auto pid = static_cast<uid_t>(getpid());
   unsigned long inside = 0;
@@ -62,10 +62,10 @@ uid_t OwnUid() {
 }
 
 #ifdef SYS_landlock_create_ruleset
-// All of the first version: from executing a file to making a symbolic link.
+// All rights of Landlock's first version, from executing a file to making a symbolic link.
 constexpr uint64_t kAllAccess = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1;
 constexpr uint64_t kReading = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
-// NVIDIA's driver makes files of its own below /dev/shm.
+// NVIDIA's driver creates files below /dev/shm.
 constexpr uint64_t kDeviceAccess =
     LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE;
 

@@ -1,8 +1,8 @@
-// Takes rights away from a process that reads what strangers or tenants send.
+// Takes rights away from a process that reads bytes from tenants or unauthenticated peers.
 //
-// Every function works on the calling thread and on all threads that it starts later.  What the
-// machine does not allow goes into a Report; the process goes on, and whoever started it decides
-// whether that is enough (rgpu_server/core/isolation.py).
+// Every function acts on the calling thread and on all threads that it starts later. A measure that
+// the machine does not allow is entered into a Report, and the process continues. The daemon
+// decides whether the remaining measures are enough (rgpu_server/core/isolation.py).
 #pragma once
 
 #include <sys/resource.h>
@@ -12,7 +12,7 @@
 
 namespace rgpu::confine {
 
-// The measures, by the names that the daemon knows and that an operator writes.
+// The names of the measures. The daemon and operators' configurations use the same names.
 inline constexpr const char* kNetworkNamespace = "network-namespace";
 inline constexpr const char* kOwnUser = "own-user";
 inline constexpr const char* kLandlock = "landlock";
@@ -23,11 +23,11 @@ inline constexpr const char* kLimits = "limits";
 inline constexpr const char* kSystemCalls = "system-calls";
 inline constexpr const char* kSandbox = "sandbox";
 
-// Which measures are missing, as one line: "MEASURE: reason; MEASURE: reason".
+// The missing measures, as one line: "MEASURE: reason; MEASURE: reason".
 class Report {
  public:
   void Lacks(const char* measure, std::string_view why);
-  // `call` failed with `error`: "EPERM from unshare".
+  // Adds a measure whose `call` failed with `error`, as "EPERM from unshare".
   void Refused(const char* measure, const char* call, int error);
   const std::string& text() const { return text_; }
 
@@ -35,21 +35,22 @@ class Report {
   std::string text_;
 };
 
-// Lowers soft and hard limit to at most `most`.
+// Lowers the soft and the hard limit to at most `most`.
 void Limit(__rlimit_resource_t what, rlim_t most, const char* name, Report* report);
 
-// A user that no other process has: processes of one user can signal and inspect each other.  Only
-// root can change its user; anybody else keeps the one it has.  False: the user was kept.
+// Changes to a user that no other process has, because processes of one user can signal and inspect
+// each other. Only root can change its user. False: the process keeps its user.
 bool DropUser(Report* report);
 
 void DropCapabilities(Report* report);
 
-// No new privileges by any program, and no look into this process by others of its user.
+// Forbids new privileges for this process and every program it starts. Also keeps other processes
+// of its user from inspecting it.
 void ForbidGains(Report* report);
 
-// What may still be done with files that are opened by their path.
+// The access that remains allowed for files opened by path.
 enum class Files {
-  kNone,      // nothing
+  kNone,      // none
   kReadOnly,  // reading
   kDevices,   // reading, and writing below /dev
 };

@@ -13,8 +13,8 @@
 namespace rgpu::lease {
 namespace {
 
-// A holder needs microseconds.  One that was stopped inside must not stop its lease for ever: the
-// others are refused memory until it goes on or dies.
+// The longest wait for the lock. A holder needs microseconds. If a holder is stopped (SIGSTOP), the
+// other workers' charges are refused after this time, until the holder continues or dies.
 constexpr uint64_t kLockNs = 2'000'000'000;
 constexpr int kSpins = 64;
 constexpr int kSteadyReads = 100;
@@ -23,7 +23,7 @@ constexpr timespec kPause = {0, 50'000};
 class Lock {
  public:
   explicit Lock(Page* page) : mutex_(&page->mutex) {
-    // No timed lock: its deadline is of a clock that may be set.
+    // Not pthread_mutex_timedlock: its deadline uses a clock that can be set.
     uint64_t until = 0;
     for (int spins = 0; !Try(); ++spins) {
       if (spins < kSpins) {
@@ -46,7 +46,7 @@ class Lock {
  private:
   bool Try() {
     const int error = pthread_mutex_trylock(mutex_);
-    // Its owner died.  Nothing is half done: every slot changes by one atomic store.
+    // EOWNERDEAD: the owner died. The page is consistent, because each change is one atomic store.
     if (error == EOWNERDEAD) pthread_mutex_consistent(mutex_);
     held_ = error == 0 || error == EOWNERDEAD;
     return held_ || error != EBUSY;
@@ -60,7 +60,8 @@ uint64_t SaturatingSum(uint64_t sum, uint64_t more) {
   return more > UINT64_MAX - sum ? UINT64_MAX : sum + more;
 }
 
-// What is given back while it adds up counts still: never less than what is held.
+// The sum over all slots. The caller holds the lock, so no other worker charges meanwhile. A
+// release meanwhile may still be counted: the sum is never too small.
 uint64_t Sum(const Page* page) {
   uint64_t sum = 0;
   for (const Slot& slot : page->slots) {
@@ -165,7 +166,8 @@ uint64_t FreeingByOthers(const Page* page, uint32_t slot) {
 }
 
 uint64_t UsedBytes(const Page* page) {
-  // Bytes that one worker gives back and another takes between two reads would count twice.
+  // Read until two readings agree. Otherwise, bytes that one worker releases and another charges
+  // between two reads would count twice.
   uint64_t held[kSlots] = {};
   for (int reads = 0; !Reads(page, held) && reads < kSteadyReads; ++reads) {
   }
@@ -207,7 +209,7 @@ void ClearSlot(Page* page, uint32_t slot) {
         &own->gate.in_flight_ns, &own->gate.alive_ns, &own->gate.held_back_ns,
         &own->gate.drained_ns, &own->used_bytes, &own->peak_bytes, &own->launches, &own->copy_bytes,
         &own->busy_ns, &own->refused, &own->copies, &own->session}) {
-    field->store(0);  // the session last: it makes the slot free
+    field->store(0);  // `session` is last: a 0 there makes the slot free
   }
 }
 

@@ -1,7 +1,8 @@
-// The shared page of one lease.  Layout is fixed; Python reads it through native_abi.h.
+// The shared page of one lease. Its layout is fixed; Python uses it through native_abi.h.
 //
-// Two files in memory, mapped behind each other: what is granted, which workers can only read, and
-// what workers say.  Whatever a worker writes, it cannot give itself or a sibling anything.
+// The page is two memory files, mapped one after the other. The first holds what the lease is
+// granted; workers can only read it. The second holds what the workers report. A worker that writes
+// nonsense there cannot grant anything to itself or to another worker.
 #pragma once
 
 #include <pthread.h>
@@ -18,44 +19,46 @@ inline constexpr uint32_t kPageBytes = kGrantBytes + kUsageBytes;
 inline constexpr uint32_t kSlots = 56;
 inline constexpr uint64_t kPageMagic = 0x3345534145'4cULL;
 
-// What a worker says about its device work (token.h).  Times are CLOCK_MONOTONIC, in ns.
+// What a worker's executor gate reports about its device work (token.h). Times are CLOCK_MONOTONIC,
+// in ns. A `_gen` field holds the generation of a grant.
 struct SlotGate {
-  std::atomic<uint64_t> active_gen;  // the grant it works under: it has work on the device, or may
-                                     // put some there without asking again; 0: neither
-  std::atomic<uint64_t> near_end_gen;  // the grant whose last work it has released
-  std::atomic<uint64_t> spent_gen;     // the grant it gave back with work left over
-  std::atomic<uint32_t> wants;         // work is held back
-  std::atomic<uint32_t> kernel_us;     // what one piece of its work takes, estimated
-  std::atomic<uint64_t> in_flight_ns;  // device time of what is on the device, estimated
-  std::atomic<uint64_t> alive_ns;      // when its gate last looked, while it works under a grant
-  std::atomic<uint64_t> held_back_ns;  // how long work was held back, in all
-  std::atomic<uint64_t> drained_ns;  // when the last of it was complete; counts if active_gen is 0
+  // The grant under which the worker has work on the device, or may put work there without reading
+  // the grant again. 0: neither.
+  std::atomic<uint64_t> active_gen;
+  std::atomic<uint64_t> near_end_gen;  // the grant whose last work the worker has released
+  std::atomic<uint64_t> spent_gen;     // the grant that the worker gave back with work left
+  std::atomic<uint32_t> wants;         // 1: the gate holds work back
+  std::atomic<uint32_t> kernel_us;     // estimated device time of one piece of work
+  std::atomic<uint64_t> in_flight_ns;  // estimated device time of the work on the device
+  std::atomic<uint64_t> alive_ns;      // when the gate last ran, while it works under a grant
+  std::atomic<uint64_t> held_back_ns;  // total time for which work was held back
+  std::atomic<uint64_t> drained_ns;    // when its last work completed; valid if active_gen is 0
 };
 
-// One per worker process of the lease; written by that worker only, cleared by the daemon.
+// The slot of one worker process of the lease. Only that worker writes it; the daemon clears it.
 struct Slot {
   std::atomic<uint64_t> session;     // 0 = free
-  std::atomic<uint64_t> used_bytes;  // charged
+  std::atomic<uint64_t> used_bytes;  // memory charged to the slot
   std::atomic<uint64_t> peak_bytes;
   std::atomic<uint64_t> launches;
   std::atomic<uint64_t> copy_bytes;
-  std::atomic<uint64_t> busy_ns;  // union of the intervals in which it had work on the device
+  std::atomic<uint64_t> busy_ns;  // total time in which the worker had work on the device
   std::atomic<uint64_t> refused;
   std::atomic<uint64_t> copies;
   SlotGate gate;
 };
 static_assert(sizeof(Slot) == 128);
 
-// The right to the device, as the token loop last gave or took it (token.h).
+// The lease's right to the device, as the token loop last wrote it (token.h).
 struct Token {
   std::atomic<uint64_t> word;          // generation, serial and phase; its low half is a futex
-  std::atomic<uint64_t> heartbeat_ns;  // when the loop last lived
-  std::atomic<uint64_t> start_ns[2];   // of the slice; [serial & 1] goes with the word
-  std::atomic<uint64_t> slice_ns[2];   // its length
+  std::atomic<uint64_t> heartbeat_ns;  // when the token loop last ran
+  std::atomic<uint64_t> start_ns[2];   // start of the slice; [serial & 1] belongs to the word
+  std::atomic<uint64_t> slice_ns[2];   // length of the slice, likewise
 };
 
 struct Page {
-  // What is granted: the daemon and the token loop write, workers read.
+  // What the lease is granted. The daemon and the token loop write it, workers read it.
   uint64_t magic;
   std::atomic<uint64_t> memory_limit_bytes;  // daemon writes
   std::atomic<uint32_t> share_request_ppm;   // daemon writes
@@ -65,13 +68,13 @@ struct Page {
   Token token;  // token loop writes
   uint8_t reserved1[kGrantBytes - 256 - sizeof(Token)];
 
-  // What workers say.
+  // What the workers report.
   pthread_mutex_t mutex;  // robust, process-shared; held while a charge is checked
   uint8_t reserved2[512 - sizeof(pthread_mutex_t)];
-  // Per slot, written as the slot is: what is charged to it and on its way to be free.  A refused
-  // neighbour waits for it.
+  // For each slot, written by its worker: bytes that are still charged but will soon be free.
+  // Another worker whose charge is refused waits for them.
   std::atomic<uint64_t> freeing_bytes[kSlots];
-  // A bit per slot, which its worker sets as long as the driver loads or compiles code for it.
+  // A bit for each slot. Its worker sets the bit while the driver loads or compiles code.
   std::atomic<uint64_t> compiling;
   uint8_t reserved3[1024 - 512 - sizeof(std::atomic<uint64_t>) * (kSlots + 1)];
   Slot slots[kSlots];
@@ -81,40 +84,42 @@ static_assert(offsetof(Page, mutex) == kGrantBytes);
 static_assert(offsetof(Page, freeing_bytes) == kGrantBytes + 512);
 static_assert(offsetof(Page, slots) == kGrantBytes + 1024);
 
-// Maps the two files of a page behind each other; null, with errno, if that cannot be done.
-// write_grants: for the daemon and the token loop; a worker's descriptor does not allow it.
+// Maps the two files of a page one after the other. Null: errno says why. Only the daemon and the
+// token loop set `write_grants`; a worker's descriptor does not allow it.
 Page* MapPage(int grants_fd, int usage_fd, bool write_grants);
 void UnmapPage(Page* page);
 
-// Makes a page in shared memory.
+// Initialises a mapped page.
 void InitPage(Page* page, uint64_t memory_limit_bytes);
 bool IsPage(const Page* page);
 
-// Worker: charges `bytes` to `slot` if the sum over all slots stays within the limit, atomically
-// over all processes of the lease.  A process that died while it charged does not block the others;
-// one that was stopped then delays them for 2 s, and they are refused.
+// Worker: charges `bytes` to `slot` if the sum over all slots stays within the limit. The charge is
+// atomic over all processes of the lease. A process that dies while it charges does not block the
+// others. If a process is stopped while it charges, the others wait for up to 2 s and are then
+// refused.
 bool TryCharge(Page* page, uint32_t slot, uint64_t bytes);
-// The same; a refusal counts in the slot.
+// Worker: the same, and counts a refusal in the slot.
 bool Charge(Page* page, uint32_t slot, uint64_t bytes);
-// Worker: what the device holds already is counted, also above the limit.
+// Worker: charges memory that the device has already given, even above the limit.
 void Count(Page* page, uint32_t slot, uint64_t bytes);
-// Worker: gives back at most what the slot holds.
+// Worker: releases `bytes`, at most what is charged to the slot.
 void Release(Page* page, uint32_t slot, uint64_t bytes);
-// Worker: says how much of what it holds is on its way to be free.
+// Worker: sets how many of its charged bytes will soon be free.
 void SetFreeing(Page* page, uint32_t slot, uint64_t bytes);
-// Worker: says whether the driver loads or compiles code for it.
+// Worker: sets whether the driver loads or compiles code for it.
 void SetCompiling(Page* page, uint32_t slot, bool compiling);
-// Daemon.
+// Daemon: reads what SetCompiling wrote.
 bool IsCompiling(const Page* page, uint32_t slot);
-// Worker: what all slots but `slot` say.
+// Worker: the sum of the freeing bytes of all slots but `slot`.
 uint64_t FreeingByOthers(const Page* page, uint32_t slot);
 
-// Daemon and worker: what all slots held at one moment.  Never blocks; while slots change faster
-// than they can be read, what is given back and taken meanwhile counts twice.
+// Daemon and worker: the bytes charged to all slots at one moment. Never blocks. If the slots
+// change faster than they can be read, bytes that move between slots may count twice.
 uint64_t UsedBytes(const Page* page);
 
-// Daemon only (one process, so no lock): takes a free slot for a session (not 0), -1 if there is
-// none; gives the slot of an ended worker back, which subtracts all it had charged.
+// Daemon only, which is one process, so there is no lock. ClaimSlot takes a free slot for a session
+// (not 0); -1: all are taken. ClearSlot frees the slot of an ended worker, and with it all that was
+// charged to the slot.
 int ClaimSlot(Page* page, uint64_t session);
 void ClearSlot(Page* page, uint32_t slot);
 

@@ -12,8 +12,8 @@
 namespace rgpu::lease {
 namespace {
 
-// The word: generation (32 bits), serial (29 bits), phase (3 bits).  The serial changes with every
-// write, so the low half alone tells whether anything was written.
+// The word: generation (32 bits), serial (29 bits), phase (3 bits). Every write changes the serial,
+// so the low half alone shows whether the word was written.
 constexpr uint64_t kPhaseMask = 7;
 constexpr uint64_t kSerialMask = (uint64_t{1} << 29) - 1;
 
@@ -24,7 +24,7 @@ uint64_t Pack(uint64_t serial, const Grant& grant) {
 
 uint64_t SerialOf(uint64_t word) { return (word >> 3) & kSerialMask; }
 
-// The half of the word that changes with every write.
+// The address of the word's low half, which every write changes.
 uint32_t* FutexOf(const Page* page) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the word's low half");
   return reinterpret_cast<uint32_t*>(const_cast<std::atomic<uint64_t>*>(&page->token.word));
@@ -35,7 +35,7 @@ uint32_t* FutexOf(const Page* page) {
 void WriteGrant(Page* page, const Grant& grant) {
   Token& token = page->token;
   const uint64_t serial = SerialOf(token.word.load(std::memory_order_relaxed)) + 1;
-  // Not the pair that goes with the present word: readers of that are not disturbed.
+  // Write the pair that does not belong to the present word, so that its readers are not disturbed.
   token.start_ns[serial & 1].store(grant.start_ns);
   token.slice_ns[serial & 1].store(grant.slice_ns);
   token.word.store(Pack(serial, grant));

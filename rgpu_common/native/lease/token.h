@@ -1,15 +1,16 @@
-// The token: the right of one lease to put work on a device, given by the token loop through the
-// lease's page.
+// The token: the right of one lease to put work on a device. The token loop grants and recalls it
+// through the lease's page.
 //
-// The loop alone writes `Page::token`; every worker of the lease alone writes its `SlotGate` and
-// then signals the lease's eventfd.  Both sides say what *is*, never what happened, so nothing is
-// lost when one of them looks late or looks twice.
+// Only the loop writes `Page::token`. Each worker writes only its own `SlotGate`, and then signals
+// the lease's eventfd. Both sides publish states, never events, so nothing is lost when the other
+// side reads late or reads twice.
 //
-//   worker puts work on the device only if  phase is kOff, or
-//                                           phase is kSlice or kOpen and active_gen == generation
-//   active_gen = g (seq_cst), then the word is read again (seq_cst): still g and not kRecalled, or
-//   active_gen is taken back.  The loop writes kRecalled (seq_cst), then reads active_gen of all
-//   slots (seq_cst).  So whoever put work there is seen, and whoever is not seen puts none.
+//   A worker puts work on the device only if  phase is kOff, or
+//                                             phase is kSlice or kOpen and active_gen == generation
+//   A worker stores active_gen = g (seq_cst), then reads the word again (seq_cst). If the word is
+//   no longer g, or is kRecalled, the worker takes active_gen back. The loop stores kRecalled
+//   (seq_cst), then reads active_gen of all slots (seq_cst). So the loop sees every worker that put
+//   work on the device, and a worker that the loop does not see puts none there.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@
 namespace rgpu::lease {
 
 enum class Phase : uint8_t {
-  kOff = 0,       // nobody schedules: everything may run
-  kNone = 1,      // not this lease's turn
-  kPrepare = 2,   // not yet, but next
-  kSlice = 3,     // until slice_ns behind start_ns
-  kOpen = 4,      // until recalled
-  kRecalled = 5,  // release nothing more, say when the device is empty
+  kOff = 0,       // the loop does not schedule this lease: all its work may run
+  kNone = 1,      // another lease has its turn
+  kPrepare = 2,   // this lease is next
+  kSlice = 3,     // granted until start_ns + slice_ns
+  kOpen = 4,      // granted until recalled
+  kRecalled = 5,  // release no more work, and report when the device has completed the rest
 };
 
 struct Grant {
@@ -32,41 +33,42 @@ struct Grant {
   Phase phase = Phase::kOff;
   uint64_t start_ns = 0;
   uint64_t slice_ns = 0;
-  uint32_t futex = 0;  // for WaitGrant: the word that this was read from
+  uint32_t futex = 0;  // for WaitGrant: the low half of the word from which this was read
 
   bool running() const { return phase == Phase::kSlice || phase == Phase::kOpen; }
   bool operator==(const Grant&) const = default;
 };
 
-// Loop: writes the grant and wakes the lease's workers.  `futex` of `grant` is ignored.
+// Loop: writes the grant and wakes the lease's workers. Ignores `grant.futex`.
 void WriteGrant(Page* page, const Grant& grant);
-// Worker: never blocks, and never mixes two grants.
+// Worker: reads the grant. Never blocks, and never mixes fields of two grants.
 Grant ReadGrant(const Page* page);
-// Whether the word is still the one `grant` was read from; the check on the path of every launch.
+// True if the word has not been written since `grant` was read. Every launch makes this check.
 inline bool SameGrant(const Page* page, const Grant& grant) {
   return static_cast<uint32_t>(page->token.word.load(std::memory_order_acquire)) == grant.futex;
 }
-// Worker: sleeps until the word is another than `futex`, or for `timeout_ns`.
+// Worker: sleeps until the word's low half differs from `futex`, or for `timeout_ns`.
 void WaitGrant(const Page* page, uint32_t futex, uint64_t timeout_ns);
 
-// What the workers of a lease say, together.
+// The reports of a lease's workers, summed up.
 struct Demand {
   uint32_t workers = 0;          // slots in use
-  uint32_t active = 0;           // that work under `generation` or an older grant
-  uint32_t wanting = 0;          // that hold work back
-  uint32_t near_end = 0;         // that have released their last work under `generation`
-  uint32_t spent = 0;            // that gave `generation` back with work left over
+  uint32_t active = 0;           // workers with an active_gen
+  uint32_t wanting = 0;          // workers that hold work back
+  uint32_t near_end = 0;         // workers that have released their last work under `generation`
+  uint32_t spent = 0;            // workers that gave `generation` back with work left
   uint32_t kernel_us = 0;        // the longest estimate
   uint64_t in_flight_ns = 0;     // sum
   uint64_t busy_ns = 0;          // sum
   uint64_t held_back_ns = 0;     // sum
-  uint64_t oldest_alive_ns = 0;  // of those active; 0: none
-  uint64_t drained_ns = 0;       // when the last work of those not active was complete
+  uint64_t oldest_alive_ns = 0;  // the smallest alive_ns of an active worker; 0: none is active
+  uint64_t drained_ns = 0;       // the latest drained_ns of a worker that is not active
 };
-// Loop.  Of the slots in `slots` (bit 0: slot 0): what stands in others is of no worker it knows.
+// Loop: sums up the slots in `slots` (bit 0: slot 0). The loop passes the slots of the workers that
+// it knows; the other slots may hold nonsense.
 Demand ReadDemand(const Page* page, uint64_t generation, uint64_t slots = UINT64_MAX);
 
-// Wakes who waits for the word, without changing it.
+// Wakes the workers that wait for the word, without changing it.
 void WakeWorkers(Page* page);
 
 }  // namespace rgpu::lease

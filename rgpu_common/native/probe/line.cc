@@ -17,12 +17,13 @@ using transport::SendState;
 namespace {
 
 constexpr int kIdleMs = 2000;
-// Clocks of two machines do not run alike.
+// Allowance for the different speeds of two machines' clocks.
 constexpr uint64_t kClockSlackNs = 1'000'000;
 constexpr char kTooLong[] =
-    "the measurement took too long: the path is very slow, or its other end holds it up";
+    "the measurement took too long: the path is very slow, or the responder delays its answers";
 
-// The other end saw all of it, in order, and took no longer than we did: else it makes figures up.
+// True if the arrivals are in order, end with all `bytes`, and took no longer than `ns`, the time
+// measured here. Otherwise the responder's figures are false.
 bool IsPossible(const std::vector<Arrival>& arrivals, uint64_t bytes, uint64_t ns) {
   Arrival last;
   for (const Arrival& arrival : arrivals) {
@@ -56,7 +57,8 @@ std::unique_ptr<Line> Line::Open(const std::string& uri, int timeout_ms, int lif
     line.reset(new Line(std::move(connection), timeout_ms, life_ms));
   } catch (const std::system_error&) {
     *why =
-        "the system gives no thread to watch the probe: raise the limit of processes (ulimit -u)";
+        "the system refused the thread that watches the probe: raise the limit of processes "
+        "(ulimit -u)";
     return nullptr;
   }
   line->connect_ns_ = NowNs() - start;
@@ -68,7 +70,8 @@ std::unique_ptr<Line> Line::Open(const std::string& uri, int timeout_ms, int lif
       *why =
           "the server at " + uri + " ended the connection: " + reason + transport::Remedy(reason);
     } else {
-      *why = "what listens at " + uri + " does not answer as an rgpu server (" + line->error_ + ")";
+      *why = "the program that listens at " + uri + " does not answer as an rgpu server (" +
+             line->error_ + ")";
     }
     return nullptr;
   }
@@ -85,13 +88,13 @@ bool Line::Greet() {
   wire::ByteView head;
   if (!Send() || !Receive(&head)) return false;
   wire::Reader fields(head.data, head.size);
-  if (!Get(fields, &offer_)) return Broken("its offer makes no sense");
+  if (!Get(fields, &offer_)) return Broken("the responder's offer is malformed");
   return shared == nullptr || TakeRing();
 }
 
 bool Line::TakeRing() {
   auto* shared = dynamic_cast<transport::ShmConnection*>(connection_.get());
-  std::string why = "it makes no rings";
+  std::string why = "the responder offers no shared-memory ring";
   if ((offer_.grants & kRing) == 0 || reader_.has_buffered() || !shared->Map(&why)) {
     return Broken(why.c_str());
   }
@@ -120,7 +123,9 @@ bool Line::Ping(uint32_t count, int time_ms, std::vector<uint64_t>* ns) {
     ns->push_back(NowNs() - start);
     Order echo;
     wire::Reader fields(head.data, head.size);
-    if (!Get(fields, &echo) || echo.tag != i) return Broken("an echo is not what was sent");
+    if (!Get(fields, &echo) || echo.tag != i) {
+      return Broken("the responder's echo differs from the message that was sent");
+    }
   }
   return true;
 }
@@ -131,7 +136,7 @@ bool Line::Up(const Order& order, Train* train) {
   Append(&out_, order);
   const TrainSent sent = SendTrain(*connection_, order, &out_, idle_ms_);
   if (!sent.whole) {
-    wire::ByteView head;  // a refusal that came meanwhile says more
+    wire::ByteView head;  // Receive reports the responder's refusal, if one has arrived
     return Receive(&head) && Broken("the connection broke while a train was sent");
   }
   return ReceiveArrivals(sent.bytes, start, train);
@@ -144,7 +149,7 @@ bool Line::Down(const Order& order, Train* train) {
   if (!Send()) return false;
   if (!ReceiveTrain(reader_, order, idle_ms_, &train->arrivals) || train->arrivals.empty()) {
     return Broken(
-        "the train that was asked for did not come: the responder may have no bytes left for us");
+        "the responder did not send the requested train: it may have no bytes left for this probe");
   }
   train->total_ns = NowNs() - start;
   train->bytes = train->arrivals.back().bytes;
@@ -174,7 +179,7 @@ bool Line::Send() {
     case SendState::kSent:
       return true;
     case SendState::kTimeout:
-      return Broken("the responder takes nothing any more");
+      return Broken("the responder accepts no more bytes");
     default:
       return Broken("the responder has closed the connection");
   }
@@ -188,7 +193,7 @@ bool Line::Receive(wire::ByteView* head) {
     case ReadState::kTimeout:
       return Broken("the responder did not answer in time");
     case ReadState::kMalformed:
-      return Broken("it speaks another protocol");
+      return Broken("the responder speaks another protocol");
     default:
       return Broken("the responder has closed the connection");
   }
@@ -199,7 +204,8 @@ bool Line::Receive(wire::ByteView* head) {
     refused_ = true;
     return Broken(Get(fields, &refused) ? refused.sentence.c_str() : "refused");
   }
-  return (IsProbe(header) && header.bulk_bytes == 0) || Broken("an answer is out of place");
+  return (IsProbe(header) && header.bulk_bytes == 0) ||
+         Broken("the responder sent a message that does not fit the request");
 }
 
 bool Line::ReceiveArrivals(uint64_t bytes, uint64_t start_ns, Train* train) {
@@ -208,7 +214,7 @@ bool Line::ReceiveArrivals(uint64_t bytes, uint64_t start_ns, Train* train) {
   train->total_ns = NowNs() - start_ns;
   wire::Reader fields(head.data, head.size);
   if (!Get(fields, &train->arrivals) || !IsPossible(train->arrivals, bytes, train->total_ns)) {
-    return Broken("the responder answers a train with figures that cannot be");
+    return Broken("the responder answers a train with impossible figures");
   }
   train->bytes = bytes;
   return true;

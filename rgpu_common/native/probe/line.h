@@ -1,5 +1,5 @@
-// The measuring end of one probe.  Moves bytes and takes times; what they mean is decided
-// elsewhere.
+// The measuring end of one probe. It moves bytes and takes times. netprobe (Python) turns them into
+// estimates.
 #pragma once
 
 #include <memory>
@@ -11,46 +11,50 @@
 
 namespace rgpu::probe {
 
-// What became of a train or a count.
+// The result of a train or a count.
 struct Train {
-  uint64_t bytes = 0;     // how many really went
-  uint64_t total_ns = 0;  // from the first byte of the order to the last of the answer
-  // At the receiver, since the order (up: its arrival, down: its sending).
+  uint64_t bytes = 0;     // bytes that the receiver got
+  uint64_t total_ns = 0;  // from sending the order to the end of the answer
+  // The arrivals at the receiver. Times count from the order's arrival (up) or sending (down).
   std::vector<Arrival> arrivals;
 };
 
 class Line {
  public:
-  // Connects and says PROBE; timeout_ms is for each of both.  Later an answer may take 2 s, since a
-  // train on a slow path does, and all together life_ms.  Null: `*why` is a sentence.
+  // Connects and sends PROBE; each of the two may take `timeout_ms`. Each later answer may take 2
+  // s, because a train on a slow path does, and the whole probe may take `life_ms`. Null: `*why` is
+  // a sentence.
   static std::unique_ptr<Line> Open(const std::string& uri, int timeout_ms, int life_ms,
                                     std::string* why);
-  // From now on all together may take so long.
+  // Lets the rest of the probe take at most `life_ms`.
   void Limit(int life_ms) { watchdog_.Set(life_ms); }
 
-  uint64_t connect_ns() const { return connect_ns_; }  // until the transport was connected
-  uint64_t open_ns() const { return open_ns_; }        // until the offer was here
+  uint64_t connect_ns() const { return connect_ns_; }  // time to connect the transport
+  uint64_t open_ns() const { return open_ns_; }        // time until the offer arrived
   const Offer& offer() const { return offer_; }
   const char* kind() const { return connection_->kind(); }
 
-  // Round trips of 64 bytes, until there are `count` or `time_ms` has passed; at least one.
-  // False: the line is broken, see error().
+  // The functions below return false if the line is broken; error() then says why.
+  //
+  // Makes round trips of 64 bytes, until `count` are done or `time_ms` has passed; at least one.
   bool Ping(uint32_t count, int time_ms, std::vector<uint64_t>* ns);
+  // Sends a train to the responder.
   bool Up(const Order& order, Train* train);
+  // Receives a train from the responder.
   bool Down(const Order& order, Train* train);
-  // `count` messages of 64 bytes, `batch` of them to a write, and one answer.
+  // Sends `count` messages of 64 bytes, `batch` of them in one write, and waits for one answer.
   bool Count(uint32_t count, uint32_t batch, Train* train);
   const std::string& error() const { return error_; }
 
  private:
   Line(std::unique_ptr<transport::Connection> connection, int timeout_ms, int life_ms);
   bool Greet();
-  // Goes over to the rings that came with the offer.
+  // Switches to the rings that came with the offer.
   bool TakeRing();
   bool Send();
-  // The head of the next frame; empty `error_` means that it is one of this protocol.
+  // Receives the next frame and returns its head. False: it is not a frame of this protocol.
   bool Receive(wire::ByteView* head);
-  // What the other end says of `bytes` that were sent since start_ns; also sets total_ns.
+  // Receives the responder's arrivals for `bytes` that were sent since `start_ns`. Sets total_ns.
   bool ReceiveArrivals(uint64_t bytes, uint64_t start_ns, Train* train);
   bool Broken(const char* sentence);
 
@@ -62,8 +66,8 @@ class Line {
   uint64_t connect_ns_ = 0;
   uint64_t open_ns_ = 0;
   std::string error_;
-  bool refused_ = false;  // error_ is what the responder said
-  Watchdog watchdog_;     // last: it is gone before what it watches
+  bool refused_ = false;  // error_ is the responder's own sentence
+  Watchdog watchdog_;     // the last member, so that it is destroyed before connection_
 };
 
 }  // namespace rgpu::probe

@@ -15,9 +15,11 @@ using transport::FrameReader;
 using transport::ReadState;
 using transport::SendState;
 
-// Fewer bytes between two arrivals say more about the kernel's wake-ups than about the path.
+// The fewest bytes between two readings. With fewer, the kernel's wake-ups would dominate the
+// times.
 constexpr uint64_t kMinStepBytes = 16U << 10;
-// Nor are they further apart, at first: its time may end a train long before its bytes.
+// The most bytes between two readings. The time limit may end a train long before all its bytes,
+// and there must be readings by then.
 constexpr uint64_t kMaxStepBytes = 128U << 10;
 
 template <size_t kSize>
@@ -35,7 +37,7 @@ bool GetMagic(wire::Reader& r) {
   return r.ok() && magic == wire::kMagic;
 }
 
-// Does not compress: what a middle box makes of zeros is not the bandwidth of data.
+// Random bytes. A middle box that compresses would carry zeros faster than real data.
 const uint8_t* Noise() {
   static const std::unique_ptr<uint8_t[]> noise = [] {
     auto bytes = std::make_unique<uint8_t[]>(wire::kMaxBulkBytes);
@@ -51,12 +53,13 @@ const uint8_t* Noise() {
   return noise.get();
 }
 
-// Leaves out the arrival that says least: the nearest one to its neighbours, in bytes and in time.
+// Removes the reading that carries the least information: the nearest to its neighbours in bytes
+// and time.
 void LeaveOneOut(std::vector<Arrival>* arrivals) {
   const auto bytes = static_cast<double>(arrivals->back().bytes);
   const auto ns = static_cast<double>(arrivals->back().ns + 1);
   auto least = arrivals->begin() + 1;
-  double shortest = 3;  // more than any: both are parts of the whole
+  double shortest = 3;  // larger than any gap, which is at most 1 + 1
   for (auto at = least; at + 1 != arrivals->end(); ++at) {
     const double gap = static_cast<double>(at[1].bytes - at[-1].bytes) / bytes +
                        static_cast<double>(at[1].ns - at[-1].ns) / ns;
@@ -205,7 +208,7 @@ bool ReceiveTrain(FrameReader& reader, const Order& order, int idle_ms,
     if (reader.Next(&header, &head, idle_ms) != ReadState::kFrame) return false;
     if (!IsProbe(header) || head.size != 0 || header.bulk_bytes > order.bytes - got) return false;
     more = (header.flags & wire::kMore) != 0;
-    // Neither nothing for ever nor more than was agreed.
+    // Refuse empty frames, which could go on for ever, and more bytes than the order allows.
     if (header.bulk_bytes == 0 || (more && header.bulk_bytes == order.bytes - got)) return false;
     while (reader.bulk_left() > 0) {
       const uint64_t size = std::min<uint64_t>(reader.bulk_left(), step - got % step);

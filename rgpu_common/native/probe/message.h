@@ -1,5 +1,5 @@
-// What a probe and its responder say to each other: frames of kind HANDSHAKE with the opcode PROBE.
-// docs/netprobe.md is the prose.
+// The messages between a probe and its responder: frames of kind HANDSHAKE with the opcode PROBE.
+// docs/netprobe.md explains them.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ inline constexpr uint32_t kMaxEndpoints = 64;
 inline constexpr uint32_t kMaxUriBytes = 256;
 inline constexpr uint32_t kIdBytes = 16;
 inline constexpr uint32_t kHostBytes = 32;
-// The head of an order: with the header 64 bytes, about as much as a small command.
+// The size of an order's head. With the frame header that is 64 bytes, about a small command.
 inline constexpr uint32_t kOrderBytes = 24;
 inline constexpr uint32_t kMinPieceBytes = 4U << 10;
 inline constexpr uint32_t kMaxPoints = 64;
@@ -31,31 +31,32 @@ struct Request {
   uint16_t wishes = 0;
 };
 
-// In wishes, and in an offer's grants: a ring in shared memory comes with the offer, and is
-// answered with SHM, as one that comes with WELCOME.
+// A bit of `wishes` and of an offer's `grants`: shared-memory rings come with the offer, and the
+// probe answers them with SHM, as a client answers those that come with WELCOME.
 inline constexpr uint16_t kRing = 1;
 
-// The answer: who this is, by what else it can be reached, and what the probe may use.
+// The responder's answer: its identity, its other endpoints, and the limits of the probe.
 struct Offer {
   uint16_t version = kVersion;
   uint16_t grants = 0;
   std::array<uint8_t, kIdBytes> server{};  // random, the same on every path to this server
   std::array<uint8_t, kIdBytes> nonce{};
   std::array<uint8_t, kHostBytes> host{};  // SHA-256 of the nonce and the host's boot id
-  uint64_t bytes = 0;                      // both ways together, from now on
+  uint64_t bytes = 0;                      // the probe may move so many, both ways together
   uint32_t time_ms = 0;
-  std::vector<std::string> endpoints;  // URIs; an unspecified address is the one just used
+  std::vector<std::string> endpoints;  // URIs; an unspecified address means the probed address
 };
 
 enum class Verb : uint32_t {
-  kEcho = 1,   // comes back as it is
-  kUp = 2,     // a train of at most `bytes` follows; answered by its Arrivals
-  kDown = 3,   // send a train of `bytes`, for at most `time_ms`
-  kCount = 4,  // `bytes` ticks follow; answered by one Arrival with the ns from first to last
-  kTick = 5,
+  kEcho = 1,   // the responder sends the order back unchanged
+  kUp = 2,     // a train of at most `bytes` follows; the responder answers with its Arrivals
+  kDown = 3,   // the responder sends a train of `bytes`, for at most `time_ms`
+  kCount = 4,  // `bytes` ticks follow; the answer is one Arrival: ns from the first to the last
+  kTick = 5,   // one message of a count
 };
 
-// A train is frames with an empty head and bulk of `piece` bytes; all but the last have MORE.
+// A train is a row of frames with an empty head and bulk of `piece` bytes. All but the last have
+// MORE.
 struct Order {
   Verb verb = Verb::kEcho;
   uint32_t piece = 0;
@@ -64,7 +65,7 @@ struct Order {
   uint32_t tag = 0;
 };
 
-// How many bytes of a train had come at which time since its order.
+// One reading during a train: `bytes` had arrived `ns` after the order.
 struct Arrival {
   uint64_t bytes = 0;
   uint64_t ns = 0;
@@ -75,7 +76,7 @@ bool Get(wire::Reader& r, Request* m);
 void Put(wire::Writer& w, const Offer& m);
 bool Get(wire::Reader& r, Offer* m);
 void Put(wire::Writer& w, const Order& m);
-bool Get(wire::Reader& r, Order* m);  // with its bounds
+bool Get(wire::Reader& r, Order* m);  // also checks the order's bounds
 void Put(wire::Writer& w, const std::vector<Arrival>& m);
 bool Get(wire::Reader& r, std::vector<Arrival>* m);
 
@@ -95,19 +96,19 @@ inline bool IsProbe(const wire::FrameHeader& header) {
          header.opcode == static_cast<uint16_t>(wire::Handshake::kProbe);
 }
 
-// What became of a train.
+// The result of sending a train.
 struct TrainSent {
-  uint64_t bytes = 0;  // of all pieces that were begun: part of the last one may not have left
+  uint64_t bytes = 0;  // of all pieces that were begun; part of the last may not have been sent
   bool whole = false;  // false: the connection broke before the train ended
 };
 
-// Sends a train; the time it may take is checked before each piece.  `first`: frames that go in
-// front of it, in the same write.
+// Sends a train, and checks its time limit before each piece. `first` holds frames that go before
+// the train in the same write; it may be null.
 TrainSent SendTrain(transport::Connection& connection, const Order& order,
                     transport::FrameBuffer* first, int idle_ms);
 
-// Receives one, without believing its sender: at most order.bytes.  False: broken, or it was no
-// train.
+// Receives a train of at most order.bytes from an untrusted sender. False: the connection is
+// broken, or the frames are not a valid train.
 bool ReceiveTrain(transport::FrameReader& reader, const Order& order, int idle_ms,
                   std::vector<Arrival>* arrivals);
 

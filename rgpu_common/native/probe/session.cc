@@ -19,7 +19,7 @@ using transport::SendState;
 constexpr uint64_t kFrameBytes = wire::kHeaderBytes + kOrderBytes;
 constexpr int kLingerMs = 300;
 constexpr size_t kLingerBytes = 4U << 20;
-constexpr int32_t kUnavailable = 46;  // CUDA_ERROR_DEVICE_UNAVAILABLE, as of every REFUSED
+constexpr int32_t kUnavailable = 46;  // CUDA_ERROR_DEVICE_UNAVAILABLE
 
 void PutRefusal(FrameBuffer* out, const char* sentence) {
   wire::FrameHeader header;
@@ -71,7 +71,7 @@ bool Session::Open(const wire::ByteView* first) {
   Request request;
   wire::Reader fields(head.data, head.size);
   if (!Get(fields, &request)) {
-    Refuse("the first message is no probe of this protocol");
+    Refuse("the first message is not a valid PROBE");
     return false;
   }
   return Answer(request);
@@ -104,7 +104,7 @@ bool Session::AwaitRing() {
     shared->StayOnSocket();
     return true;
   }
-  if (reader_.has_buffered()) return false;  // what follows on the socket would be lost
+  if (reader_.has_buffered()) return false;  // bytes after SHM on the socket would be lost
   shared->Switch();
   return true;
 }
@@ -113,7 +113,7 @@ bool Session::Obey(const wire::FrameHeader& header, wire::ByteView head) {
   Order order;
   wire::Reader fields(head.data, head.size);
   if (!IsProbe(header) || header.bulk_bytes != 0 || !Get(fields, &order)) {
-    Refuse("that is no order that a probe gives");
+    Refuse("the message is not a valid order of a probe");
     return false;
   }
   if (!Charge(kFrameBytes)) return false;
@@ -129,7 +129,7 @@ bool Session::Obey(const wire::FrameHeader& header, wire::ByteView head) {
     case Verb::kTick:
       break;
   }
-  Refuse("a tick outside of a count");
+  Refuse("a tick is valid only within a count");
   return false;
 }
 
@@ -187,7 +187,8 @@ bool Session::Send() {
   return transport::SendAll(*connection_, &part, 1, nullptr, limits_.idle_ms) == SendState::kSent;
 }
 
-// A close with unread bytes would reset the connection, and the sentence could be lost with it.
+// Sends the refusal, then reads for a while. A close with unread bytes would reset the connection,
+// and the peer could lose the sentence.
 void Session::Refuse(const char* sentence) {
   RefuseNow(connection_, sentence);
   const base::Deadline deadline(kLingerMs);

@@ -1,4 +1,5 @@
-// The responder's end of one probe: does what it is asked, within limits, and answers nowhere else.
+// The responder's end of one probe. It carries out the probe's orders within limits, and sends only
+// on the probe's own connection.
 #pragma once
 
 #include <atomic>
@@ -9,28 +10,29 @@
 namespace rgpu::probe {
 
 struct Limits {
-  uint64_t bytes = 1ULL << 30;  // both ways, data and orders
-  int time_ms = 15000;          // of the whole connection; kept by whoever can call Shutdown
-  int idle_ms = 2000;           // no byte for this long
+  uint64_t bytes = 1ULL << 30;  // both ways together, trains and orders
+  int time_ms = 15000;          // of the whole connection; the owner enforces it with Shutdown
+  int idle_ms = 2000;           // the longest time without a byte
 };
 
 class Session {
  public:
-  // `charge` is asked, beside the limits here, before bytes are moved; false: enough for this peer.
-  // What was not moved after all comes back as a negative number.  Null: nobody else counts.
+  // Before bytes are moved, `charge` is called with their number, in addition to the check of
+  // `limits`. If it returns false, the peer's allowance is used up. Bytes that were charged but not
+  // moved are given back as a negative number. `charge` may be null.
   Session(transport::Connection* connection, Offer offer, Limits limits,
           std::function<bool(int64_t)> charge = nullptr);
 
-  // Serves to the end.  `first`: the head of the PROBE that somebody else has read; null: it comes
-  // on the connection.
+  // Serves the probe until it ends. `first` is the head of the PROBE if the caller has already read
+  // it; null: the PROBE is still to be read from the connection.
   void Serve(const wire::ByteView* first);
 
-  // From any thread: the probe has said what it is.
+  // True once a valid PROBE has been answered. May be called from any thread.
   bool opened() const { return opened_.load(std::memory_order_relaxed); }
 
  private:
   bool Open(const wire::ByteView* first);
-  // The offer, with a ring if the probe wishes one and there can be one.
+  // Sends the offer, with shared-memory rings if the probe wishes them and they can be made.
   bool Answer(const Request& request);
   bool AwaitRing();
   bool Obey(const wire::FrameHeader& header, wire::ByteView head);
@@ -53,7 +55,7 @@ class Session {
   std::atomic<bool> opened_{false};
 };
 
-// Tells a peer why it is not served; does not wait for it.
+// Sends the peer a refusal with the reason, without waiting.
 void RefuseNow(transport::Connection* connection, const char* sentence);
 
 }  // namespace rgpu::probe

@@ -1,5 +1,5 @@
-// Ends a connection at a set time.  Waits have limits of their own, but who sends a byte before
-// each of them ends could go on for days.
+// Ends a connection at a set time. Every wait has a limit of its own, but a peer that sends one
+// byte before each limit could otherwise hold the connection for days.
 #pragma once
 
 #include <atomic>
@@ -14,15 +14,15 @@ namespace rgpu::probe {
 
 class Watchdog {
  public:
-  // Throws std::system_error: there is no thread for it.
+  // Throws std::system_error if the thread cannot be started.
   Watchdog(transport::Connection* connection, int ms);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // The end is `ms` from now.
+  // Sets the end to `ms` from now.
   void Set(int ms);
-  // It has ended the connection.
+  // True if the watchdog has ended the connection.
   bool bitten() const { return bitten_; }
 
  private:

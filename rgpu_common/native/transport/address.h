@@ -1,4 +1,4 @@
-// Addresses of networks: HOST:PORT and [V6]:PORT.
+// Network addresses: HOST:PORT and [IPV6]:PORT.
 #pragma once
 
 #include <netdb.h>
@@ -10,8 +10,8 @@
 
 namespace rgpu::transport {
 
-// What an address may be.  Null, with `*why` filled, if it is none or cannot be resolved.
-// may_be_zero: the port, for who listens.
+// Resolves an address. Null: the address is malformed or cannot be resolved; `*why` says why.
+// `may_be_zero` accepts port 0, which a listener may use.
 std::unique_ptr<addrinfo, void (*)(addrinfo*)> Resolve(const std::string& address,
                                                        ConnectError* why, bool may_be_zero = false);
 

@@ -1,4 +1,4 @@
-// URIs to connections, with sentences for everything that can go wrong.
+// Connects to URIs. Each failure gives a sentence with the reason and the remedy.
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -34,7 +34,7 @@ std::unique_ptr<Connection> Fail(ConnectError* why, int error, std::string sente
 std::unique_ptr<Connection> NoAddress(ConnectError* why, const std::string& text) {
   return Fail(why, 0,
               "'" + text +
-                  "' is no server address: write HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT, "
+                  "' is not a server address: write HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT, "
                   "tls:HOST:PORT, ucx:HOST:PORT, unix:/PATH or shm:/PATH");
 }
 
@@ -43,17 +43,17 @@ struct HostPort {
   std::string port;
 };
 
-// The port that an address may leave out, as rgpu_common/endpoints.py has it.
+// The port of an address without one. rgpu_common/endpoints.py has the same default.
 constexpr const char* kDefaultPort = "7700";
 
-// An address of a network with the port that it leaves out: `host` or `[v6]`.
+// Adds the default port to a network address without one: `host` or `[v6]`.
 std::string Completed(const std::string& address) {
   const bool bare = address.find(':') == std::string::npos || address.ends_with(']');
   const bool host = !address.empty() && address.find_first_of("/; \t") == std::string::npos;
   return bare && host ? address + ":" + kDefaultPort : address;
 }
 
-// `host:port` or `[v6]:port`.
+// Splits `host:port` or `[v6]:port`. False: the address has another form.
 bool Split(const std::string& address, bool may_be_zero, HostPort* out) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return false;
@@ -93,7 +93,8 @@ std::string TcpSentence(int error, const std::string& address, int timeout_ms) {
   }
 }
 
-// A connect to a free port of this machine's ephemeral range can meet itself.
+// True if the socket is connected to itself, which can happen when nobody listens on a port in this
+// machine's ephemeral range.
 bool IsSelf(int fd) {
   sockaddr_storage here{};
   sockaddr_storage there{};
@@ -104,7 +105,7 @@ bool IsSelf(int fd) {
          here_size == there_size && std::memcmp(&here, &there, here_size) == 0;
 }
 
-// 0 or an errno.
+// Waits for a connect in progress. Returns 0 or an errno.
 int FinishConnect(int fd, const Deadline& deadline) {
   for (;;) {
     pollfd wait{fd, POLLOUT, 0};
@@ -119,8 +120,8 @@ int FinishConnect(int fd, const Deadline& deadline) {
   return error;
 }
 
-// What a Unix socket takes before the program has to wait for its reader, as far as the system
-// allows it: a full one costs a wake-up at both ends.
+// The send buffer of a Unix socket, as far as the system allows it. A full buffer costs a wake-up
+// at both ends.
 constexpr int kUnixSendBytes = 1 << 20;
 
 struct Known {
@@ -128,8 +129,9 @@ struct Known {
   socklen_t bytes = 0;
 };
 
-// Where names led to last.  Never destroyed: threads of the shim connect while the process ends.
-// Nobody waits for its lock, which a thread may have held when this process was forked.
+// The addresses to which names led last. Never destroyed, because threads of the shim may connect
+// while the process ends. No thread waits for the lock, because a forked child may inherit it
+// locked.
 class KnownAddresses {
  public:
   static KnownAddresses& Get() {
@@ -219,7 +221,7 @@ std::unique_ptr<Connection> ConnectTcp(const std::string& address, const Connect
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) ++left;
   int error = EHOSTUNREACH;
   for (const addrinfo* at = found; at != nullptr && !all.passed(); at = at->ai_next, --left) {
-    // A dead address of several must not use up the others' time.
+    // A dead address gets only its part of the time, so that the others can be tried.
     const int rest = all.left_ms();
     UniqueFd fd;
     error = ConnectOne(at->ai_addr, at->ai_addrlen, Deadline(rest < 0 ? -1 : rest / left), &fd);
@@ -270,7 +272,8 @@ std::unique_ptr<Connection> ConnectUnix(const std::string& address, const Connec
                   "): check that the server there is alive");
 }
 
-// With TLS 1.3 a client hears what became of its certificate after the two ends have agreed.
+// With TLS 1.3 the server may refuse the client's certificate after the client's handshake has
+// ended, so the reason arrives as a lost connection.
 std::string Remedy(const std::string& reason) {
   if (reason.find("certificate required") != std::string::npos) {
     return "; name your certificate and its key in RGPU_TLS_CERT and RGPU_TLS_KEY";
@@ -294,7 +297,7 @@ std::unique_ptr<Connection> NeedsAgent(const std::string& address, const Connect
 }
 
 const std::vector<Scheme>& Schemes() {
-  // Never destroyed: threads of the shim connect while the process ends.
+  // Never destroyed, because threads of the shim may connect while the process ends.
   static const auto& schemes = *new std::vector<Scheme>{
       {"unix", &ConnectUnix},          {"shm", &ConnectShm},
       {"tcp", &ConnectTcp, true},      {"tls", &tls::ConnectTls, true},

@@ -9,12 +9,13 @@
 namespace rgpu::transport {
 namespace {
 
-// Shorter rests of bulk are read together with what follows them.
+// A rest of bulk shorter than this is read into the buffer, together with the bytes after it.
 constexpr size_t kDirectBytes = 4096;
-// Frames are read ahead by this much: a batch of commands, and little bulk, since what is read
-// ahead of bulk is copied once more.
+// The most bytes read ahead: enough for a batch of commands, but little bulk, because bulk that is
+// read ahead is copied once more.
 constexpr size_t kReadAheadBytes = 32U << 10;
-// Behind large bulk comes another frame of its kind as a rule: no more than its head is read ahead.
+// After bulk of this size or more, only a head is read ahead, because more large bulk usually
+// follows.
 constexpr uint32_t kLargeBulkBytes = 64U << 10;
 constexpr size_t kLeastCapacity = 2 * (wire::kHeaderBytes + wire::kMaxHeadBytes);
 
@@ -67,7 +68,7 @@ ReadState FrameReader::Next(wire::FrameHeader* header, wire::ByteView* head, int
     const ReadState parsed = Parse(header, head);
     if (parsed == ReadState::kMalformed) final_ = parsed;
     if (parsed != ReadState::kTimeout) return parsed;
-    // Who may be woken has to wait for more than bytes.
+    // A wakeable call must wait for Wake() as well as for bytes, so it uses Wait below.
     const int left = timeout_ms < 0 ? -1 : timeout_ms == 0 ? 0 : deadline.left_ms();
     const IoState received = Refill(refill_limit_, wakeable ? 0 : left);
     if (received == IoState::kDone) continue;
@@ -80,7 +81,7 @@ ReadState FrameReader::Next(wire::FrameHeader* header, wire::ByteView* head, int
   }
 }
 
-// `good`: the memory is known to be there.
+// Copies buffered bytes to `to`. With `good`, the memory is known to be writable.
 bool FrameReader::TakeBuffered(void* to, size_t bytes, bool good) {
   const uint8_t* from = buffer_.get() + begin_;
   begin_ += bytes;
@@ -90,8 +91,8 @@ bool FrameReader::TakeBuffered(void* to, size_t bytes, bool good) {
   return true;
 }
 
-// Waits for and receives at least one byte of bulk: into `to`, or, if that would be a short read,
-// into the buffer (then *got is 0).
+// Waits for and receives at least one byte of bulk. A short read goes into the buffer, and then
+// `*got` is 0; others go into `to`.
 BulkState FrameReader::ReceiveSome(uint8_t* to, size_t bytes, int idle_timeout_ms, size_t* got) {
   *got = 0;
   for (;;) {
@@ -149,7 +150,7 @@ BulkState FrameReader::Drain(size_t bytes, int idle_timeout_ms, BulkState answer
   while (bytes > 0) {
     if (buffered() == 0) {
       size_t got = 0;
-      // Through the buffer, in its full size: never straight.
+      // Receive into the whole buffer; there is no destination.
       refill_limit_ = capacity_;
       const BulkState state = ReceiveSome(nullptr, 0, idle_timeout_ms, &got);
       if (state != BulkState::kDone) return state;

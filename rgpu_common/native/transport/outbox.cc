@@ -13,7 +13,7 @@ namespace rgpu::transport {
 namespace {
 
 constexpr int kParts = 64;
-// The writer looks this often whether it was closed while the peer takes nothing.
+// How often a thread that waits for the peer checks whether the outbox was closed.
 constexpr int kLookMs = 100;
 
 std::chrono::milliseconds Ms(int timeout_ms) { return std::chrono::milliseconds(timeout_ms); }
@@ -33,7 +33,7 @@ bool Outbox::Post(const FrameBuffer& frames, bool hold, uint64_t behind) {
   const uint8_t* data = frames.data();
   size_t size = frames.size();
   if (!hold && !slow_ && !closed_ && queue_.empty()) {
-    // The usual case: straight out, without a copy.
+    // The usual case: send without a copy.
     const iovec part{const_cast<uint8_t*>(data), size};
     const IoResult result = connection_->TrySend(&part, 1);
     if (result.ok()) {
@@ -72,7 +72,7 @@ bool Outbox::SendBulk(const wire::FrameHeader& header, wire::ByteView head, wire
   return !closed_;
 }
 
-// The frame but for its bulk, which is not copied.  False: a length is above its limit.
+// Builds header and head; the bulk is not copied. False: a length exceeds its limit.
 bool Outbox::Item::Fill(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView data) {
   if (head.size > wire::kMaxHeadBytes || data.size > wire::kMaxBulkBytes) return false;
   wire::FrameHeader whole = header;
@@ -91,7 +91,7 @@ void Outbox::Enqueue(Item item, uint64_t behind) {
   if (item.bulk.size > 0) ++bulk_queued_;
   auto place = queue_.end();
   if (behind != kEverything && connection_->free_order()) {
-    // What was begun goes on.
+    // The first item cannot be overtaken once part of it has been sent.
     const auto first = queue_.begin() + (sent_of_front_ > 0 ? 1 : 0);
     while (place > first && std::prev(place)->number > behind) --place;
   }
@@ -183,7 +183,7 @@ void Outbox::WriteNow() {
       CloseLocked();
     }
   }
-  // What the connection took and could not send yet needs somebody who waits, too.
+  // Bytes that the connection has taken but not sent (HasOutput) also need a thread that waits.
   if (queue_.empty()) slow_ = connection_->HasOutput();
   if (slow_ && !helped_ && !closed_) StartWriter();
   if (queued_ != before || slow_ || was_slow) changed_.notify_all();
@@ -195,7 +195,7 @@ void Outbox::StartWriter() {
   sigset_t all;
   sigset_t old;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);  // signals are for the threads of the program
+  pthread_sigmask(SIG_SETMASK, &all, &old);  // the program's own threads handle its signals
   writer_ = std::thread(&Outbox::Run, this);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }

@@ -1,10 +1,10 @@
-// Outbox: what many threads have to say on one connection, in order, without any of them blocking
-// in a write.  Writes at once, in the caller's thread, while the peer keeps up; a
-// producer of bulk, or else a thread of its own, takes over what the peer is too slow for.
+// Outbox: sends the frames of many threads on one connection, in order, so that no thread blocks in
+// a write. While the peer keeps up, the caller's thread writes at once. When the peer is too slow,
+// a thread that produces bulk writes the queue, or else the outbox's own writer thread does.
 //
-// Small frames need not wait behind all the bulk that is queued: one that says what it must come
-// behind goes in front of the rest, if the connection lets it.  Frames without bulk keep their
-// order, and so do those with bulk.
+// A small frame need not wait behind all queued bulk. Its sender says behind which bulk it must
+// come, and it overtakes the rest if the connection allows that. Frames without bulk keep their
+// order among themselves, and so do frames with bulk.
 #pragma once
 
 #include <condition_variable>
@@ -21,67 +21,70 @@ namespace rgpu::transport {
 class Outbox {
  public:
   struct Limits {
-    // Above this many queued bytes WaitRoom blocks.
+    // WaitRoom blocks while more bytes than this are queued.
     size_t soft_bytes = 8U << 20;
-    // Above this many Post fails: the peer sends and does not read.
+    // Post fails above this many bytes: the peer sends commands but does not read.
     size_t hard_bytes = 64U << 20;
-    // The peer may take nothing for this long, then the connection is given up.  -1: as long as it
-    // lives (a program stopped in a debugger takes nothing); whoever watches it calls Close.
+    // The connection is given up after the peer has accepted no byte for this long. -1: never,
+    // because a program stopped in a debugger accepts nothing; the owner calls Close when the peer
+    // ends.
     int idle_timeout_ms = -1;
   };
 
   explicit Outbox(Connection* connection) : Outbox(connection, Limits{}) {}
   Outbox(Connection* connection, Limits limits);
-  ~Outbox();  // joins; what is queued then is dropped: call Drain first
+  ~Outbox();  // joins the writer and drops queued frames: call Drain first
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
   static constexpr uint64_t kEverything = UINT64_MAX;
 
-  // Appends whole frames (a FrameBuffer's contents), and sends them unless `hold` (then they go
-  // with the next Post or Flush).  `behind`: they come behind bulk with this number and lower ones,
-  // but not behind higher ones that are still queued.  False: closed, or over the hard limit (the
-  // outbox is closed then).
+  // Appends whole frames (the contents of a FrameBuffer) and sends them. With `hold`, they are sent
+  // with the next Post or Flush. The frames come after queued bulk with a number of at most
+  // `behind`, and overtake queued bulk with a higher number. False: the outbox is closed; exceeding
+  // the hard limit closes it.
   bool Post(const FrameBuffer& frames, bool hold = false, uint64_t behind = kEverything);
-  // One frame with bulk that is not copied: `keep` owns it until it is sent or dropped.  `number`
-  // is higher than that of the one before; 0: everything posted later comes behind it.
+  // Appends one frame with bulk that is not copied: `keep` owns the bulk until it is sent or
+  // dropped. `number` must be higher than that of the bulk before. If it is 0, no later frame
+  // overtakes this one.
   bool PostBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk,
                 std::shared_ptr<const void> keep, uint64_t number = 0);
-  // One frame with bulk, and blocks until it is handed to the connection: the calling thread itself
-  // writes what the peer is too slow for.  For producers of bulk, never for a decoder.  Others'
-  // frames may overtake it.
+  // Appends one frame with bulk, and blocks until the connection has taken it. The calling thread
+  // itself writes the queue when the peer is slow. For threads that produce bulk, never for the
+  // decoder. Frames of other threads may overtake it.
   bool SendBulk(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView bulk);
   void Flush();
-  // Blocks until fewer than soft_bytes are queued.  For producers of bulk, never for a decoder.
+  // Blocks until fewer than soft_bytes are queued. For threads that produce bulk, never for the
+  // decoder.
   bool WaitRoom(int timeout_ms);
-  // Blocks until all is handed to the connection.
+  // Blocks until the connection has taken all queued bytes.
   bool Drain(int timeout_ms);
-  // Stops.  If something is still queued it is dropped and the connection shut down, since a frame
-  // may be cut.
+  // Closes the outbox. Queued frames are dropped; the connection is then shut down, because a frame
+  // may have been sent in part.
   void Close();
 
   bool closed() const;
   size_t queued_bytes() const;
-  // Frames may overtake bulk.
+  // True if frames may overtake bulk on this connection.
   bool free_order() const { return connection_->free_order(); }
 
  private:
   struct Item {
-    std::vector<uint8_t> bytes;  // whole frames, or the header and head of the one with `bulk`
+    std::vector<uint8_t> bytes;  // whole frames, or header and head of the frame with `bulk`
     wire::ByteView bulk;
     std::shared_ptr<const void> keep;
-    uint64_t number = 0;  // nothing with a lower `behind` needs to come behind it; 0: all does
+    uint64_t number = 0;  // frames with a lower `behind` may overtake this item; 0: none may
     size_t size() const { return bytes.size() + bulk.size; }
     bool Fill(const wire::FrameHeader& header, wire::ByteView head, wire::ByteView data);
   };
-  // All below with the lock.
+  // The functions below need the lock, except Run.
   bool Append(Item item, bool hold, uint64_t behind = kEverything);
   void Enqueue(Item item, uint64_t behind = kEverything);
   bool Sent(uint64_t target) const { return closed_ || bulk_sent_ >= target; }
-  // Writes, in the calling thread, until all bulk that is queued now is sent.
+  // Writes, in the calling thread, until all bulk that is queued at the call is sent.
   void WriteQueued(std::unique_lock<std::mutex>& lock);
   void Help(std::unique_lock<std::mutex>& lock, uint64_t target);
-  void WriteNow();  // sends what fits
+  void WriteNow();  // sends as much of the queue as the connection takes now
   int Gather(iovec* parts, int limit) const;
   void Consume(size_t bytes);
   void StartWriter();
@@ -91,15 +94,15 @@ class Outbox {
   Connection* connection_;
   const Limits limits_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // something was sent, or nobody helps any more
-  std::condition_variable work_;     // the writer is in charge
+  std::condition_variable changed_;  // bytes were sent, or a thread has left SendBulk
+  std::condition_variable work_;     // the writer thread has to write
   std::deque<Item> queue_;
-  size_t queued_ = 0;         // bytes not sent yet
-  size_t sent_of_front_ = 0;  // of the first item
-  uint64_t bulk_queued_ = 0;  // frames with bulk, ever
-  uint64_t bulk_sent_ = 0;    // of them
+  size_t queued_ = 0;         // bytes that are not sent yet
+  size_t sent_of_front_ = 0;  // bytes of the first item that are sent
+  uint64_t bulk_queued_ = 0;  // number of frames with bulk ever queued
+  uint64_t bulk_sent_ = 0;    // number of them that are sent
   bool slow_ = false;         // the connection was full: one thread writes until all is sent
-  bool helped_ = false;       // that thread is in SendBulk; else it is the writer
+  bool helped_ = false;       // that thread is in SendBulk; else it is the writer thread
   bool closed_ = false;
   std::thread writer_;
 };

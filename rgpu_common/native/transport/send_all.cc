@@ -9,10 +9,11 @@
 namespace rgpu::transport {
 namespace {
 
-// How long to wait for room alone after the hook could not read: its reader may go away meanwhile.
+// How long to wait for room only, after the hook could not read. Then the hook is called again,
+// because the thread that read may have stopped reading.
 constexpr int kAskAgainMs = 5;
 constexpr size_t kZeroBytes = 4096;
-// Parts from this size on may be memory of the application.
+// A part of this size or more may be memory of the application.
 constexpr size_t kForeignBytes = 4U << 10;
 
 class Sender {
@@ -23,10 +24,10 @@ class Sender {
   SendState Send(iovec* parts, int count);
 
  private:
-  // One TrySend and, if nothing fits, one wait.  kSent: `*sent` bytes went (maybe none).
+  // Makes one TrySend and, if nothing fits, one wait. kSent: `*sent` bytes were sent, perhaps none.
   SendState Step(const iovec* parts, int count, size_t* sent);
   SendState WaitForRoom();
-  // In place of a part that cannot be read.
+  // Sends zeros in place of a part that cannot be read.
   SendState SendZeros(size_t bytes);
 
   Connection& connection_;
@@ -97,7 +98,7 @@ void Advance(iovec*& parts, int& count, size_t bytes) {
 
 SendState Sender::Send(iovec* parts, int count) {
   const bool look = !connection_.checks_memory();
-  bool faulty = look;  // one of the parts is, or may be: send them one by one to find out which
+  bool faulty = look;  // a part may be unreadable: send the parts one by one to find out which
   bool zeroed = false;
   Advance(parts, count, 0);
   const iovec* looked_at = nullptr;

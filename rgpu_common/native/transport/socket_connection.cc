@@ -36,11 +36,12 @@ void SetOption(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// What the kernel has taken and not sent yet is in front of whatever is said next.  On a long way
-// BBR takes a sender that runs dry for one that has no more to say, and does not learn the rate.
+// The most unsent bytes in the kernel. They delay every later frame, so there should be few. On a
+// long path there must be more: BBR takes a sender with an empty buffer for one with no more data,
+// and does not learn the rate.
 constexpr int kNotSentBytes = 128 << 10;
 constexpr int kNotSentFarBytes = 256 << 10;
-// From here on a network is not a local one.
+// A path with at least this round trip counts as long, not as a local network.
 constexpr uint32_t kFarUs = 2000;
 
 bool IsFar(int fd) {
@@ -54,9 +55,10 @@ bool SetCongestionControl(int fd, const char* name) {
                     static_cast<socklen_t>(std::strlen(name))) == 0;
 }
 
-// Loss-based control keeps a local network full where BBR's pacing costs up to a third.  On a long
-// way it takes each lost packet for a full queue, and fills the queues that there are; BBR does
-// neither.  The first one that this user may choose is taken.
+// Chooses BBR on a long path, and loss-based control (cubic, reno) on a local network, where BBR's
+// pacing costs up to a third of the bandwidth. On a long path, loss-based control slows down at
+// each lost packet and fills the queues; BBR does neither. The first algorithm that this user may
+// choose is taken.
 void ChooseCongestionControl(int fd, bool far) {
   if (far && SetCongestionControl(fd, "bbr")) return;
   for (const char* name : {"cubic", "reno"}) {
@@ -64,7 +66,7 @@ void ChooseCongestionControl(int fd, bool far) {
   }
 }
 
-// How long one receive blocks: between two looks after the peer.
+// How long one receive blocks. The peer is checked between two receives.
 int SliceMs(int dead_peer_ms) {
   return dead_peer_ms > 0 ? std::min(kRecvSliceMs, dead_peer_ms / 2 + 1) : kRecvSliceMs;
 }
@@ -117,7 +119,7 @@ IoResult SocketConnection::TryRecv(void* to, size_t bytes) {
   return Receive(to, bytes, MSG_DONTWAIT);
 }
 
-// A receive that blocks is one system call; to try, to poll and to try again are three.
+// Blocks in recv, which is one system call. A try, a poll and another try would be three.
 IoResult SocketConnection::Recv(void* to, size_t bytes, int timeout_ms) {
   if (timeout_ms < 0) return RecvForSlice(to, bytes);
   const base::Deadline deadline(timeout_ms);
@@ -130,7 +132,7 @@ IoResult SocketConnection::Recv(void* to, size_t bytes, int timeout_ms) {
 
 IoResult SocketConnection::RecvForSlice(void* to, size_t bytes) {
   const IoResult result = Receive(to, bytes, 0);
-  // The socket's own time is up: look after the peer.
+  // SO_RCVTIMEO has passed: check whether the peer is alive.
   if (result.state == IoState::kWouldBlock && dead_peer_ms_ > 0 && !CheckPeer()) return Gone();
   return result;
 }
@@ -151,7 +153,7 @@ IoResult SocketConnection::Gone() const {
   return {error == 0 ? IoState::kClosed : IoState::kFailed, 0, error};
 }
 
-// False: the peer is dead, and everybody who uses the connection learns it.
+// False: the peer is dead. The connection is then shut down for all threads.
 bool SocketConnection::CheckPeer() {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -168,7 +170,7 @@ int SocketConnection::Wait(int events, int timeout_ms) {
   const base::Deadline deadline(timeout_ms > 0 ? timeout_ms : -1);
   pollfd fds[2] = {{data != 0 ? socket_ : -1, static_cast<int16_t>(data), 0}, {wake_, POLLIN, 0}};
   const nfds_t count = (events & kWoken) != 0 ? 2 : 1;
-  // Long waits are cut in slices, to look after the peer in between.
+  // A long wait is cut into slices, and the peer is checked between them.
   const int slice = dead_peer_ms_ > 0 && data != 0 ? dead_peer_ms_ / 2 + 1 : -1;
   for (int left = timeout_ms;;) {
     const bool cut = slice > 0 && (left < 0 || left > slice);
@@ -176,14 +178,14 @@ int SocketConnection::Wait(int events, int timeout_ms) {
     if (ready > 0) break;
     if (ready == 0 && !cut) return 0;
     if (ready == 0 && !CheckPeer()) return data;
-    if (ready < 0 && errno != EINTR) return data;  // the descriptor is gone: the next verb says so
+    if (ready < 0 && errno != EINTR) return data;  // bad descriptor: the next send or receive fails
     if (timeout_ms > 0) left = deadline.left_ms();
   }
   int result = fds[0].revents & data;
   if ((fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) result = data;
   if (count == 2 && fds[1].revents != 0) {
     uint64_t wakes = 0;
-    // Nothing to read: another thread took this Wake.
+    // The read fails if another thread has taken this Wake.
     if (read(wake_, &wakes, sizeof wakes) == sizeof wakes) result |= kWoken;
   }
   return result;
@@ -224,7 +226,7 @@ std::unique_ptr<Connection> Adopt(int fd, const ConnectOptions& options) {
   base::UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return nullptr;
   base::SetCloexec(fd);
-  base::SetNonBlocking(fd, false);  // but for Recv every call says that it does not block
+  base::SetNonBlocking(fd, false);  // only Recv blocks; all other calls pass MSG_DONTWAIT
   if (tcp) TuneTcp(fd, options);
   const int dead_peer_ms = tcp ? options.dead_peer_ms : 0;
   const int slice_ms = SliceMs(dead_peer_ms);

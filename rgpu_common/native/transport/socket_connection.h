@@ -12,7 +12,8 @@ namespace rgpu::transport {
 
 class SocketConnection final : public Connection {
  public:
-  // `wake` is an eventfd.  dead_peer_ms: see ConnectOptions, 0 for what cannot die silently.
+  // `wake` is an eventfd. dead_peer_ms: see ConnectOptions; 0 for a peer on the same host, which
+  // cannot die silently.
   SocketConnection(base::UniqueFd socket, base::UniqueFd wake, const char* kind, int dead_peer_ms);
   ~SocketConnection() override;
 
@@ -27,7 +28,7 @@ class SocketConnection final : public Connection {
   const char* kind() const override { return kind_; }
   int descriptor() const override { return socket_; }
 
-  // For who puts something of its own beside the stream; -1 after Abandon.
+  // The descriptors, for a caller that adds its own wait or passes descriptors; -1 after Abandon.
   int socket() const { return socket_; }
   int wake() const { return wake_; }
 
@@ -37,21 +38,22 @@ class SocketConnection final : public Connection {
   bool CheckPeer();
   IoResult Gone() const;
 
-  // Never closed while other threads may use it, only in the destructor and in a forked child.
+  // Closed only in the destructor and in a forked child, because other threads may use it until
+  // then.
   int socket_;
   int wake_;
   const char* kind_;
   const int dead_peer_ms_;
   std::atomic<bool> closed_{false};
-  std::atomic<int> error_{0};  // ETIMEDOUT once the peer was found dead
+  std::atomic<int> error_{0};  // ETIMEDOUT once the peer is known to be dead
 };
 
-// True if the peer owes an answer for dead_peer_ms: to data on its way, or to probes of a closed
-// window.  The kernel itself would go on for a quarter of an hour, and its TCP_USER_TIMEOUT would
-// also end a connection whose peer answers and merely takes no data.
+// True if the peer has owed an acknowledgement for dead_peer_ms, of data or of probes of a closed
+// window. The kernel alone would wait for a quarter of an hour. TCP_USER_TIMEOUT is no substitute:
+// it also ends a connection whose peer answers but accepts no data.
 bool PeerIsDead(const tcp_info& info, int dead_peer_ms);
 
-// Options of a TCP socket: no delay, keep-alive, congestion control.  Best effort.
+// Sets the options of a TCP socket: no delay, keep-alive, congestion control. Failures are ignored.
 void TuneTcp(int fd, const ConnectOptions& options);
 
 // The connect functions of the two schemes.

@@ -1,9 +1,9 @@
-// A connection: an ordered, reliable stream of bytes between two processes.  The verbs know neither
-// descriptors nor packets, so that shared memory, RDMA and HTTP/2 fit behind them as well as
-// sockets.
+// A connection: an ordered, reliable stream of bytes between two processes. Its functions use
+// neither descriptors nor packets, so shared memory and RDMA can implement them as well as sockets.
 //
-// Threads: one thread may send while another receives.  Two senders, or two receivers, need a lock
-// of the caller's.  Wait, Wake and Shutdown may be called from any thread at any time.
+// Threads: one thread may send while another receives. Callers that have several senders or several
+// receivers need a lock of their own. Wait, Wake and Shutdown may be called from any thread at any
+// time.
 #pragma once
 
 #include <poll.h>
@@ -19,9 +19,9 @@ namespace rgpu::transport {
 
 enum class IoState : uint8_t {
   kDone,        // `bytes` were moved, at least one
-  kWouldBlock,  // nothing moved; Wait says when to try again
-  kClosed,      // the peer ended the stream, or Shutdown was called here
-  kFault,       // the caller's memory cannot be accessed; the stream is where it was
+  kWouldBlock,  // nothing was moved; Wait returns when to try again
+  kClosed,      // the peer ended the stream, or this process called Shutdown
+  kFault,       // the caller's memory cannot be accessed; no byte was moved
   kFailed,      // the connection is broken; `error` holds the errno
 };
 
@@ -34,12 +34,12 @@ struct IoResult {
   bool lost() const { return state == IoState::kClosed || state == IoState::kFailed; }
 };
 
-// What Wait waits for and returns, as a set of bits.
+// The events that Wait waits for and returns, as bits.
 inline constexpr int kReadable = POLLIN;
 inline constexpr int kWritable = POLLOUT;
-// The peer will send nothing more.  What it sent before may still be there to be read.
+// The peer will send no more bytes. Earlier bytes may still have to be read.
 inline constexpr int kHangup = POLLRDHUP;
-inline constexpr int kWoken = 0x10000;  // asked for: Wake() ends this Wait; returned: it did
+inline constexpr int kWoken = 0x10000;  // passed: Wake() may end this Wait; returned: it has
 
 inline constexpr int kRecvSliceMs = 1000;
 
@@ -49,54 +49,56 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Sends what fits now, in order, from up to `count` parts.  Never blocks.
+  // Sends as many bytes as fit now, in order, from up to `count` parts. Never blocks.
   virtual IoResult TrySend(const iovec* parts, int count) = 0;
-  // TrySend has taken bytes that wait for room: who waits for kWritable sends them on.
+  // True if TrySend has taken bytes that still wait for room. A Wait for kWritable sends them.
   virtual bool HasOutput() const { return false; }
-  // Receives what is there now, at most `bytes` (> 0).  Never blocks.
+  // Receives the bytes that have arrived, at most `bytes` (> 0). Never blocks.
   virtual IoResult TryRecv(void* to, size_t bytes) = 0;
-  // The same into memory that perhaps cannot be written: then kFault, and no crash.
+  // Like TryRecv, but memory that cannot be written gives kFault instead of a crash.
   virtual IoResult TryRecvGuarded(void* to, size_t bytes) { return TryRecv(to, bytes); }
-  // Bytes are here already, which TryRecv gives without asking anybody.
+  // True if the connection holds received bytes in its own memory. TryRecv returns them.
   virtual bool HasInput() const { return false; }
-  // Blocks until one of `events` holds or `timeout_ms` has passed (-1: no limit, 0: only looks).
-  // Returns those that hold, 0 after the time.  A lost connection counts as readable and writable:
-  // the next TryRecv or TrySend says why.  A Wake() nobody waited for ends the next Wait with
-  // kWoken.
+  // Blocks until one of `events` holds or `timeout_ms` has passed (-1: no limit, 0: never blocks).
+  // Returns the events that hold, or 0 after the time. A lost connection counts as readable and
+  // writable; the next TryRecv or TrySend gives the reason. If no thread waited for kWoken when
+  // Wake() was called, the next such Wait ends at once.
   virtual int Wait(int events, int timeout_ms) = 0;
-  // Ends one Wait for kWoken, in whatever thread.
+  // Ends one Wait for kWoken, in whichever thread it is.
   virtual void Wake() = 0;
-  // What TrySend did not take may be offered in another order the next time.  Elsewhere it may be
-  // encrypted already.
+  // True if bytes that TrySend did not take may be offered in another order the next time. Other
+  // connections may have encrypted them already.
   virtual bool free_order() const { return false; }
-  // For connections that keep what they sent: what is sent of [memory, memory + bytes) from now on,
-  // until another range is lent, does not change before TakeBack and need not be copied.
+  // For connections that keep sent bytes to send them again. The caller promises not to change
+  // [memory, memory + bytes) before TakeBack, so bytes sent from there need not be copied. A later
+  // Lend replaces the range.
   virtual void Lend(const void* /*memory*/, size_t /*bytes*/) {}
-  // The memory is its owner's again.
+  // Ends the loan: afterwards the owner may change the memory.
   virtual void TakeBack(const void* /*memory*/, size_t /*bytes*/) {}
-  // Ends our direction, where the transport can: the peer reads what was sent, then kClosed.
+  // Ends the sending direction, if the transport can. The peer reads all sent bytes, then kClosed.
   virtual void EndSending() {}
-  // Ends both directions: the peer and every local thread see kClosed.  Frees nothing.
+  // Ends both directions: the peer and every local thread get kClosed. Frees nothing.
   virtual void Shutdown() = 0;
-  // In a forked child: gives up this process's copy without a word to the peer.  Everything fails
-  // with kClosed afterwards.  Only async-signal-safe calls.
+  // In a forked child: gives up this process's copy of the connection without sending anything. All
+  // later calls fail with kClosed. Makes only async-signal-safe calls.
   virtual void Abandon() = 0;
-  // Why the connection failed, if it knows more than an errno: a sentence, else empty.
+  // A sentence that says why the connection failed, if more than an errno is known; else empty.
   virtual std::string LostReason() const { return {}; }
-  // The peer sent what no honest peer sends: another connection in place of this one is no help.
+  // True if the peer sent bytes that no correct peer sends. A new connection would not help.
   virtual bool Malformed() const { return false; }
   // The URI scheme: "unix", "shm", "tcp", "tls", "ucx".
   virtual const char* kind() const = 0;
-  // The descriptor whose last copy closes the connection, for a process that holds it open without
-  // another word; -1: there is none.
+  // A descriptor that keeps the connection open as long as any process holds a copy of it. -1:
+  // there is none.
   virtual int descriptor() const { return -1; }
-  // Whether memory that is not there gives kFault.  If not, whoever passes addresses that somebody
-  // else chose looks first (base/probe.h), or the process dies of them.
+  // True if memory that is not accessible gives kFault. If false, a caller must test untrusted
+  // addresses first (base/probe.h), or a bad one crashes the process.
   virtual bool checks_memory() const { return true; }
 
-  // Receives, and waits for the first byte if none is there: the short way for a thread that waits
-  // for its answer.  kWouldBlock after the time; with -1 about every kRecvSliceMs, for callers that
-  // have something to look after besides.  Wake does not end it.
+  // Receives, and waits for the first byte if none has arrived. This is the fastest way for a
+  // thread to wait for its answer. Returns kWouldBlock after the time. With -1 it returns
+  // kWouldBlock about every kRecvSliceMs, so that a caller can check other things. Wake does not
+  // end it.
   virtual IoResult Recv(void* to, size_t bytes, int timeout_ms);
 
  protected:
@@ -105,47 +107,47 @@ class Connection {
 
 struct ConnectOptions {
   int timeout_ms = 10000;
-  // TCP: a peer whose machine has been silent for this long is dead, if it owed an answer: to a
-  // keep-alive probe, to data on its way.  One that answers but takes no data (a program stopped in
-  // a debugger) is alive.
+  // TCP: a peer counts as dead if its machine has been silent for this long although it owed an
+  // acknowledgement, of data or of a keep-alive probe. A peer that acknowledges but accepts no
+  // data, such as a program stopped in a debugger, is alive.
   int dead_peer_ms = 10000;
-  // TCP: where this process was connected to under the same name goes first, for half of the time:
-  // what cut the connection may have cut the name server off, too, which is asked without a limit.
+  // TCP: try first, for half of the time, the address to which the same name led last. The fault
+  // that cut the connection may also have cut off the name server, and a name look-up has no time
+  // limit.
   bool known_first = false;
 };
 
-// Why no connection came about.  `error` is an errno (0: the URI itself is wrong); `sentence` says
-// what to do.
+// Why a connection failed. `error` is an errno (0: the URI itself is wrong). `sentence` gives the
+// reason and the remedy.
 struct ConnectError {
   int error = 0;
   std::string sentence;
 };
 
-// What a client does about the reason for which its server ended the connection, as a sentence's
-// end; empty where that is not known.
+// The remedy for a server's reason to end the connection, as the end of a sentence. Empty if no
+// remedy is known.
 std::string Remedy(const std::string& reason);
 
 // Connects to `unix:/path`, `shm:/path`, `tcp:host:port`, `tls:host:port`, `ucx:host:port`, or
-// `host:port`; IPv6 as `[::1]:7700`.  A port that is left out is 7700.  Null on failure, then
-// `*why` is filled.
+// `host:port`; IPv6 as `[::1]:7700`. The default port is 7700. Null: `*why` says why.
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why);
 
-// True if `uri` has a form that Connect takes, with its port, whoever listens there.
+// True if `uri` has a form that Connect accepts and names its port. Does not connect.
 bool IsAddress(const std::string& uri);
 
-// The process is leaving: connections whose library takes itself apart at exit answer kClosed from
-// here on.  Waits at most `timeout_ms` for threads that are in such a library now.
+// Called when the process is ending. From then on, connections whose library cleans up at exit
+// (OpenSSL) return kClosed. Waits at most `timeout_ms` for threads that are inside such a library.
 void Retire(int timeout_ms);
 
-// Makes a connection of a connected SOCK_STREAM descriptor (accepted, inherited or received) and
-// owns it from now on.  Null, with the descriptor closed, if it is none.
+// Makes a connection from a connected SOCK_STREAM descriptor (accepted, inherited or received), and
+// takes ownership of it. Null: the descriptor is not such a socket; it has been closed.
 std::unique_ptr<Connection> Adopt(int fd, const ConnectOptions& options = {});
 
 // The URI schemes, and the names that are reserved for later releases.
 struct Scheme {
   const char* name;
-  // Null: reserved, not in this release.
+  // Null: the name is reserved, but this release has no such transport.
   std::unique_ptr<Connection> (*connect)(const std::string& address, const ConnectOptions& options,
                                          ConnectError* why);
   bool has_port = false;  // its addresses are HOST:PORT

@@ -15,7 +15,7 @@ struct Attach {
 };
 
 void Put(Writer& w, const Attach& m);
-// Checks everything and leaves nothing over; false: refuse the peer.
+// Checks every field, and that no byte is left. False: refuse the peer.
 bool Get(Reader& r, Attach* m);
 
 }  // namespace rgpu::wire

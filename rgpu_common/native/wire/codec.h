@@ -1,4 +1,4 @@
-// Writer and Reader: the only code that turns fields into bytes and back.
+// Writer and Reader: the only code that turns fields into bytes, and bytes into fields.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace rgpu::wire {
 
-// A byte string inside a frame's private memory; valid until the next frame is read.
+// A byte string inside the reader's private memory. It is valid until the next frame is read.
 struct ByteView {
   const uint8_t* data = nullptr;
   uint32_t size = 0;
@@ -21,7 +21,7 @@ inline ByteView Bytes(const void* data, size_t size) {
 }
 inline ByteView Bytes(std::string_view text) { return Bytes(text.data(), text.size()); }
 
-// Appends to a vector that the owner reuses, so that the hot path never allocates.
+// Appends fields to a vector. Its owner reuses the vector, so the hot path does not allocate.
 class Writer {
  public:
   explicit Writer(std::vector<uint8_t>* out) : out_(out) {}
@@ -46,8 +46,8 @@ class Writer {
   std::vector<uint8_t>* out_;
 };
 
-// Reads untrusted bytes.  The first field that does not fit sets ok() to false for good and every
-// later field reads as zero, so a decoder checks once, at its end, with done().
+// Reads fields from untrusted bytes. The first field that does not fit makes ok() false for good,
+// and all later fields read as zero. A decoder therefore checks done() once, at its end.
 class Reader {
  public:
   Reader(const uint8_t* data, size_t size) : p_(data), end_(data + size) {}

@@ -25,7 +25,7 @@ void ReadWish(Reader& r, Wish* wish) {
   r.Get(&wish->value);
 }
 
-// No band passes the end of the address space.
+// True if the band does not pass the end of the address space.
 bool Valid(const Band& band) { return band.base + band.size >= band.base; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Fields that several handshake messages have.  All of them are read before anybody is trusted, so
+// Fields that several handshake messages share. They are read before the peer is authenticated, so
 // every length has a bound of its own.
 #pragma once
 
@@ -27,7 +27,8 @@ struct Band {
   bool operator==(const Band&) const = default;
 };
 
-// What a client asks for beside the sizes.  A server ignores keys that it does not know.
+// The keys of wishes: what a client asks for beside memory and share. A server ignores unknown
+// keys.
 enum class WishKey : uint16_t {
   kMemoryPpm = 1,
   kPolicy = 2,
@@ -36,19 +37,19 @@ enum class WishKey : uint16_t {
   kResumable = 5,
   kShm = 6,
   kCompression = 7,
-  kClaim = 8,  // rgpu_common/wire/claim.py, as the next one
+  kClaim = 8,  // this one and kWait: rgpu_common/wire/claim.py
   kWait = 9,
   kCompiled = 10,
 };
 
-// A wish, or what a server grants of one, under the same key.
+// A wish of a client, or a server's grant, which has the same key as its wish.
 struct Wish {
   uint16_t key = 0;
   uint64_t value = 0;
   bool operator==(const Wish&) const = default;
 };
 
-// Get* check everything; false: refuse the peer.
+// The Get functions check every bound. False: refuse the peer.
 void PutText(Writer& w, std::string_view text);
 bool GetText(Reader& r, std::string* text, uint32_t limit);
 bool GetMagic(Reader& r);
@@ -59,7 +60,7 @@ bool GetBands(Reader& r, std::vector<Band>* bands);
 void PutWishes(Writer& w, const std::vector<Wish>& wishes);
 bool GetWishes(Reader& r, std::vector<Wish>* wishes);
 
-// In constant time, so that a secret cannot be guessed byte by byte.
+// Compares in constant time, so that a peer cannot guess a secret byte by byte.
 bool SameSecret(const std::array<uint8_t, kSecretBytes>& a,
                 const std::array<uint8_t, kSecretBytes>& b);
 
@@ -72,8 +73,8 @@ bool GetExactly(Reader& r, std::array<uint8_t, kSize>* to) {
   return true;
 }
 
-// Rows travel as one byte string; its length is a multiple of `row_bytes`, which is what `put`
-// writes, and `get` reads, of each.
+// Rows travel as one byte string. Every row has `row_bytes` bytes, which `put` writes and `get`
+// reads.
 template <typename T, typename PutRow>
 void PutRows(Writer& w, const std::vector<T>& rows, size_t row_bytes, PutRow put) {
   w.Put(static_cast<uint32_t>(rows.size() * row_bytes));

@@ -1,4 +1,4 @@
-// The frame of wire version 1.  docs/wire-format.md is the prose; this file is the truth for C++.
+// The frame of wire version 1. docs/wire-format.md explains it; the constants of C++ are here.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ inline constexpr uint32_t kMagic = 0x55504752;  // "RGPU" read as little-endian 
 inline constexpr uint32_t kHeaderBytes = 40;
 inline constexpr uint32_t kMaxHeadBytes = 64U << 10;
 inline constexpr uint32_t kMaxBulkBytes = 1U << 20;
-// What copies are cut into: a piece stays in a core's cache between the connection and the device.
+// The size of the pieces of a copy. A piece of this size stays in a core's cache on its way between
+// the connection and the device.
 inline constexpr uint32_t kPieceBytes = 256U << 10;
 inline constexpr uint32_t kSecretBytes = 32;
 
@@ -60,7 +61,7 @@ enum class Handshake : uint16_t {
   kPreface = 8,
   kShm = 9,
   kProbe = 10,    // probe/message.h
-  kClaimed = 11,  // rgpu_common/wire/claim.py, as the next one
+  kClaimed = 11,  // this one and kPlace: rgpu_common/wire/claim.py
   kPlace = 12,
 };
 

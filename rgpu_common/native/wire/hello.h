@@ -1,4 +1,4 @@
-// HELLO: what a client says first.
+// HELLO: the first message of a client.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 namespace rgpu::wire {
 
 inline constexpr uint32_t kMaxTokenBytes = 8192;  // a bearer token
-inline constexpr uint16_t kWishesMinor = 1;       // from this minor on a HELLO ends with wishes
-// From this minor of a HELLO on its WELCOME may end with grants.
+// A HELLO of this minor or later ends with wishes.
+inline constexpr uint16_t kWishesMinor = 1;
+// The WELCOME to a HELLO of this minor or later may end with grants.
 inline constexpr uint16_t kGrantsMinor = 2;
 
 struct OpcodeHash {
@@ -45,8 +46,8 @@ struct Hello {
 };
 
 void Put(Writer& w, const Hello& m);
-// Checks everything and leaves nothing over; false: refuse the peer.  A Hello of another major
-// decodes only its first three fields (magic, major, minor): `major` says so.
+// Checks every field, and that no byte is left. False: refuse the peer. Of a Hello with another
+// `major`, only the fields magic, major and minor are read.
 bool Get(Reader& r, Hello* m);
 
 }  // namespace rgpu::wire

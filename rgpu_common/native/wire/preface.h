@@ -1,4 +1,5 @@
-// PREFACE: what a gateway says of a connection that it carries, before the client's own bytes.
+// PREFACE: what a gateway tells the daemon about a client's connection, before it passes on the
+// client's own bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,12 @@ inline constexpr uint32_t kMaxTransportBytes = 16;
 struct Preface {
   std::string transport;  // "tls", "ucx" or "grpc"
   std::string peer;       // "1.2.3.4:5"
-  std::string tenant;     // whom the certificate names; "" for nobody
+  std::string tenant;     // the tenant that the client's certificate names; "": none
   bool authenticated = false;
 };
 
 void Put(Writer& w, const Preface& m);
-// Checks everything and leaves nothing over.  A tenant that nobody vouches for is refused.
+// Checks every field, and that no byte is left. Refuses a tenant without `authenticated`.
 bool Get(Reader& r, Preface* m);
 
 }  // namespace rgpu::wire

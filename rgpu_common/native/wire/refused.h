@@ -1,4 +1,4 @@
-// REFUSED: why there is no session.
+// REFUSED: a server's answer that gives no session, with the reason.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct Refused {
 };
 
 void Put(Writer& w, const Refused& m);
-// Checks everything and leaves nothing over; false: refuse the peer.
+// Checks every field, and that no byte is left. False: refuse the peer.
 bool Get(Reader& r, Refused* m);
 
 }  // namespace rgpu::wire

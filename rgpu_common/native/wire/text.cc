@@ -8,8 +8,8 @@ namespace {
 
 bool IsTail(uint8_t byte) { return (byte & 0xC0U) == 0x80U; }
 
-// The length of the UTF-8 sequence at `p` (the table of well-formed sequences of the Unicode
-// standard: no surrogates, nothing overlong, nothing above U+10FFFF); 0: there is none.
+// The length of the UTF-8 sequence at `p`. 0: the bytes are malformed by the Unicode standard's
+// table (surrogates, overlong forms, values above U+10FFFF).
 size_t SequenceBytes(const uint8_t* p, size_t left) {
   const uint8_t first = p[0];
   if (first < 0x80) return 1;
@@ -27,7 +27,7 @@ size_t SequenceBytes(const uint8_t* p, size_t left) {
   return size;
 }
 
-// Also U+0080 to U+009F, some of which begin what a terminal obeys.
+// True for control characters, also U+0080 to U+009F: some of these start a terminal's command.
 bool IsControl(const uint8_t* p, size_t size) {
   return size == 1 ? p[0] < 0x20 || p[0] == 0x7F : size == 2 && p[0] == 0xC2 && p[1] < 0xA0;
 }

@@ -1,4 +1,4 @@
-// Which text strangers may send: UTF-8 without control characters.
+// The text that a peer may send before it is authenticated: UTF-8 without control characters.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace rgpu::wire {
 
-// Makes text fit for the handshake: cuts it to `max_bytes` and replaces control characters and what
-// is not UTF-8 by '?'.
+// Makes text fit for the handshake: cuts it to `max_bytes`, and replaces control characters and
+// malformed UTF-8 by '?'.
 std::string CleanText(std::string_view text, uint32_t max_bytes);
 // True if `text` is UTF-8 without control characters.
 bool IsCleanText(std::string_view text);

@@ -82,7 +82,7 @@ bool Get(Reader& r, Welcome* m) {
   if (!GetText(r, &m->note, kMaxSentenceBytes)) return false;
   m->grants.clear();
   if (r.done()) return true;
-  // What is accepted has one form only: no grants are no bytes.
+  // An empty list of grants must have no bytes, so that every accepted message has one form only.
   return GetWishes(r, &m->grants) && !m->grants.empty() && r.done();
 }
 

@@ -1,4 +1,4 @@
-// WELCOME: what a session has.
+// WELCOME: the server's answer that opens a session.
 #pragma once
 
 #include <array>
@@ -40,14 +40,14 @@ struct Welcome {
   std::vector<uint16_t> missing;
   std::vector<DeviceInfo> devices;
   std::string note;          // one sentence about the device library, for the client's log
-  std::vector<Wish> grants;  // only to a HELLO of at least kGrantsMinor
+  std::vector<Wish> grants;  // only in the answer to a HELLO of kGrantsMinor or later
 
   // The value of a grant, 0 if there is none.
   uint64_t Granted(WishKey key) const;
 };
 
 void Put(Writer& w, const Welcome& m);
-// Checks everything and leaves nothing over; false: refuse the peer.
+// Checks every field, and that no byte is left. False: refuse the peer.
 bool Get(Reader& r, Welcome* m);
 
 }  // namespace rgpu::wire

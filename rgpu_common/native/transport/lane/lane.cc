@@ -34,7 +34,7 @@ std::shared_ptr<Connection> Lane::link() const {
   return link_;
 }
 
-// What a verb answers that can do nothing.
+// The result of a send or a receive that can move no bytes in the present phase.
 IoResult Lane::Verdict() const {
   switch (phase()) {
     case Phase::kUp:
@@ -56,11 +56,11 @@ void Lane::LinkLost(const std::shared_ptr<Connection>& link) {
     ++stats_.cuts;
     changed_.notify_all();
   }
-  link->Shutdown();  // whoever waits on it looks again
+  link->Shutdown();  // wakes the threads that wait on it
   if (watcher_ != nullptr) watcher_->OnCut();
 }
 
-// With the state lock.  The first end stays.
+// Sets the phase, unless the lane has ended already. With the state lock.
 void Lane::SetPhase(Phase phase, std::string_view reason) {
   const Phase before = phase_.load();
   if (before != Phase::kUp && before != Phase::kCut) return;
@@ -114,8 +114,8 @@ AttachState Lane::Attach(std::unique_ptr<Connection>& link, uint32_t epoch, uint
     promised_ = std::max(sent_.load(), acked_.load());
     header_left_ = 0;
     record_left_ = 0;
-    // Without a greeting the peer knows what was taken when the link was asked for, and more may
-    // have been taken since; it may wait for just that.
+    // Without a greeting, the peer knows only what was taken when the link was requested. More may
+    // have been taken since, and the peer may wait for that acknowledgement.
     ack_due_ = !greet;
     output_due_ = resend_ != sent_;
     const bool greeted = !greet || greet(*link, received_);
@@ -135,8 +135,8 @@ AttachState Lane::Attach(std::unique_ptr<Connection>& link, uint32_t epoch, uint
   return AttachState::kAttached;
 }
 
-// Ends the link there is, if another one may take its place: a reader that blocks in it gives its
-// lock up.
+// Checks that a new link may replace the present one, and shuts the present one down, so that a
+// reader that blocks in it releases its lock.
 AttachState Lane::Displace(uint32_t epoch, uint64_t received) {
   std::shared_ptr<Connection> old;
   {
@@ -154,15 +154,16 @@ AttachState Lane::Displace(uint32_t epoch, uint64_t received) {
   return AttachState::kAttached;
 }
 
-// Another link may have come while this one waited for the locks.
+// False: a newer link was attached while this thread waited for the locks.
 bool Lane::StillNewer(uint32_t epoch) const {
   const std::lock_guard state(state_mutex_);
   return epoch > epoch_;
 }
 
-// With all locks.
+// Makes `link` the lane's link. With all locks.
 void Lane::Enter(std::unique_ptr<Connection>& link, uint32_t epoch) {
-  // A child that is forked here gives up the link that is named, so that one must be there.
+  // A child that is forked meanwhile abandons the link that bare_link_ points to. `old` keeps the
+  // previous link alive until bare_link_ points to the new one.
   const std::shared_ptr<Connection> old = link_;
   epoch_ = epoch;
   bare_link_ = link.get();
@@ -194,7 +195,8 @@ void Lane::Shutdown() {
     here = link_;
   }
   if (!said && send_mutex_.try_lock()) {
-    // The peer need not wait for us, if there is room to say so.
+    // Tell the peer that the stream ends in good order, if the link has room, so that the peer does
+    // not wait for a resume.
     if (header_left_ == 0 && record_left_ == 0 && resend_ == sent_) {
       const RecordHeader end{0, kEndOfStream, sent_, received_};
       const iovec part{const_cast<RecordHeader*>(&end), sizeof end};
@@ -205,7 +207,7 @@ void Lane::Shutdown() {
   here->Shutdown();
 }
 
-// No locks: in a forked child their holders are gone.
+// Takes no locks: in a forked child, the threads that hold them do not exist.
 void Lane::Abandon() {
   phase_ = Phase::kClosed;
   bare_link_.load()->Abandon();

@@ -1,13 +1,13 @@
-// Lane: one ordered stream of bytes over links that may break and be replaced.
+// Lane: one ordered stream of bytes over links (connections) that may break and be replaced.
 //
-// What is written travels in records (record.h) and is kept until the peer's reader has taken it.
-// When the link is lost the verbs answer kWouldBlock and Wait waits, until Attach brings another
-// link and both ends send again what the other one has not taken, or until the grace is over: then
-// everything answers kFailed, for good.  What was taken is known to the byte, so nothing is lost
-// and nothing comes twice, wherever the cut was.
+// Bytes travel in records (record.h). The sender keeps them until the peer's reader has taken them.
+// When the link is lost, sends and receives return kWouldBlock, and Wait waits. Attach then brings
+// another link, and both ends send again the bytes that the other end has not taken. If no link
+// comes before the grace is over, every call returns kFailed from then on. Both ends know to the
+// byte what was taken, so a cut at any place loses nothing and repeats nothing.
 //
-// Threads: as with every Connection.  Attach, Fail, AwaitCut and Stats may be called by any thread.
-// Locks are taken in the order receive, send, state.
+// Threads: the rules of Connection hold. Attach, Fail, AwaitCut and stats may be called by any
+// thread. Locks are taken in the order receive, send, state.
 #pragma once
 
 #include <atomic>
@@ -28,25 +28,25 @@
 namespace rgpu::transport {
 
 struct LaneOptions {
-  // The same on both ends.
+  // The size of the retransmit window, which must be the same on both ends.
   size_t window_bytes = kWindowBytes;
-  // So much was received and nothing is to be sent: an acknowledgement goes alone.
+  // After so many received bytes, an acknowledgement is sent even if there is nothing else to send.
   size_t ack_bytes = 1U << 20;
   // How long the lane may be without a link.
   int grace_ms = 10000;
-  // Nobody reads: what comes is dropped.
+  // No thread reads this lane: received bytes are dropped.
   bool discard = false;
 };
 
 struct LaneStats {
   uint64_t cuts = 0;
-  uint64_t resumes = 0;  // a link after a cut
-  uint64_t moves = 0;    // a link in place of one that still worked
+  uint64_t resumes = 0;  // links attached after a cut
+  uint64_t moves = 0;    // links attached in place of a link that still worked
   uint64_t resent_bytes = 0;
 };
 
-// Hears of the link.  Called by whichever thread found out, with locks of its callers: must neither
-// wait nor call the lane.
+// Is told when the link is lost and when a new one is attached. The thread that finds out makes the
+// call, and its callers may hold locks: the watcher must neither wait nor call the lane.
 class LaneWatcher {
  public:
   virtual void OnCut() = 0;
@@ -59,19 +59,19 @@ class LaneWatcher {
 enum class AttachState : uint8_t {
   kAttached,
   kStale,     // the epoch is not newer than the one of the last link
-  kMismatch,  // the peer says that it received what was never sent
+  kMismatch,  // the peer claims to have received bytes that were never sent
   kGone,      // the lane has ended, or the new link broke at once
 };
 
 class Lane final : public Connection {
  public:
-  // `link` carries bytes as they are until StartRecords.
+  // `link` carries plain bytes until StartRecords.
   Lane(std::unique_ptr<Connection> link, const LaneOptions& options,
        LaneWatcher* watcher = nullptr);
   ~Lane() override;
 
-  // From here on both directions are records.  `ahead`: bytes of the peer's first records that were
-  // read together with what came before them, at most kReadAheadBytes.
+  // From here on, both directions carry records. `ahead` holds bytes of the peer's first records
+  // that have already been read from the link, at most kReadAheadBytes.
   void StartRecords(wire::ByteView ahead = {});
 
   IoResult TrySend(const iovec* parts, int count) override;
@@ -82,7 +82,7 @@ class Lane final : public Connection {
   IoResult Recv(void* to, size_t bytes, int timeout_ms) override;
   bool HasInput() const override { return has_input_.load(); }
   bool HasOutput() const override { return output_due_ && (up() || cut()); }
-  // A record that was begun is taken whole.
+  // True with records, because TrySend takes a record that was begun as a whole.
   bool free_order() const override { return records_; }
   int Wait(int events, int timeout_ms) override;
   void Lend(const void* memory, size_t bytes) override;
@@ -94,23 +94,25 @@ class Lane final : public Connection {
   bool checks_memory() const override { return checks_memory_; }
   std::string LostReason() const override;
 
-  // Puts `link` in the place of the one there is or was.  `epoch` counts the links of a lane;
-  // `received` is what the peer says that it has taken.  `greet`, if given, is called on the new
-  // link with what was taken here, before it carries records; false: the link is of no use; without
-  // it the peer was told before.  Unless it is attached the link stays the caller's.
+  // Replaces the lane's present or lost link by `link`. `epoch` is the number of the link in this
+  // lane. `received` is how many bytes the peer says that it has taken. Before the new link carries
+  // records, `greet` is called with the number of bytes that this end has taken; it returns false
+  // if the link has failed. Without `greet`, the caller has told the peer before. The link stays
+  // the caller's unless the result is kAttached.
   AttachState Attach(std::unique_ptr<Connection>& link, uint32_t epoch, uint64_t received,
                      const std::function<bool(Connection&, uint64_t)>& greet = {});
-  // There is a link; else a cut, or the end.
+  // True while the lane has a link. False after a cut, and when the lane has ended.
   bool linked() const { return up(); }
   bool cut() const { return phase() == Phase::kCut; }
-  // What the reader here has taken: a peer that resumes sends what lies behind it.
+  // The number of bytes that the reader here has taken. A peer that resumes sends the bytes after
+  // them.
   uint64_t received() const { return received_.load(); }
-  // Blocks until the link is lost, and looks after a link that nobody waits on meanwhile.  False:
-  // the lane has ended.
+  // Blocks until the link is lost. Meanwhile it handles events of the link if no other thread waits
+  // on it. False: the lane has ended.
   bool AwaitCut();
-  // While there is no link: how long there may still be none.
+  // After a cut: the time left until the grace is over.
   int grace_left_ms() const;
-  // Ends the lane: from now on everything answers kFailed.
+  // Ends the lane: from then on every call returns kFailed.
   void Fail(std::string_view reason);
   LaneStats stats() const;
 
@@ -120,12 +122,12 @@ class Lane final : public Connection {
   enum class Phase : uint8_t {
     kUp,
     kCut,
-    kEnded,   // by the peer, in good order
-    kClosed,  // by Shutdown or Abandon
+    kEnded,   // the peer has ended the stream in good order
+    kClosed,  // after Shutdown or Abandon
     kFailed,
   };
-  // How to take bytes: what is there, the same into memory that is perhaps not there, or wait for
-  // the first one.
+  // How to receive: kTry takes the bytes that have arrived. kGuarded does so into memory that may
+  // not be writable. kBlock waits for the first byte.
   enum class How : uint8_t { kTry, kGuarded, kBlock };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -195,14 +197,14 @@ class Lane final : public Connection {
   std::atomic<Connection*> bare_link_;      // for Abandon
   uint32_t epoch_ = 0;                      // state_mutex_
   std::shared_ptr<Connection> displaced_;   // state_mutex_; Attach ends this link: that is no cut
-  base::Deadline grace_{-1};                // state_mutex_; of a cut
+  base::Deadline grace_{-1};                // state_mutex_; the end of the grace after a cut
   std::string reason_;                      // state_mutex_
   LaneStats stats_;                         // state_mutex_
   std::atomic<uint32_t> readers_{0};        // threads that wait on the link to read
-  std::atomic<bool> reading_acks_{false};   // a thread reads because the window is full
+  std::atomic<bool> reading_acks_{false};   // a thread reads acks because the window is full
   std::atomic<bool> displacing_{false};     // displaced_ is set
-  std::atomic<bool> awaiting_acks_{false};  // it waits on the link
-  std::atomic<uint32_t> full_waiters_{0};   // threads that wait for the window
+  std::atomic<bool> awaiting_acks_{false};  // that thread waits on the link
+  std::atomic<uint32_t> full_waiters_{0};   // threads that wait for room in the window
   std::atomic<bool> woken_{false};
 
   std::mutex send_mutex_;
@@ -210,31 +212,31 @@ class Lane final : public Connection {
   Window window_;
   const uint8_t* lent_ = nullptr;
   size_t lent_bytes_ = 0;
-  std::atomic<bool> unreadable_{false};  // lent memory is gone
-  RecordHeader header_;
-  size_t header_left_ = 0;  // bytes of it that are still to be sent
-  uint64_t record_left_ = 0;
+  std::atomic<bool> unreadable_{false};  // lent memory can no longer be read
+  RecordHeader header_;                  // of the record that was begun
+  size_t header_left_ = 0;               // bytes of header_ that are still to be sent
+  uint64_t record_left_ = 0;             // bytes of the record that are still to be sent
   bool link_was_full_ = false;
-  uint64_t resend_ = 0;                // up to here the link that there is has it
-  std::atomic<uint64_t> sent_{0};      // bytes of the stream
-  std::atomic<uint64_t> promised_{0};  // with the rest of the record that was begun
-  std::atomic<uint64_t> acked_{0};     // by the peer
+  uint64_t resend_ = 0;                // the present link has taken the stream up to here
+  std::atomic<uint64_t> sent_{0};      // bytes of the stream that were sent
+  std::atomic<uint64_t> promised_{0};  // sent_ and the rest of the record that was begun
+  std::atomic<uint64_t> acked_{0};     // bytes of the stream that the peer acknowledged
   std::atomic<bool> ack_due_{false};
-  std::atomic<bool> output_due_{false};  // something waits for room in the link
-  std::atomic<uint64_t> told_{0};        // what the peer was told last that was received
+  std::atomic<bool> output_due_{false};  // bytes wait for room in the link
+  std::atomic<uint64_t> told_{0};        // the last acknowledgement that was sent
 
   std::mutex receive_mutex_;
   std::shared_ptr<Connection> receive_link_;  // receive_mutex_, as all up to the atomics
-  std::unique_ptr<uint8_t[]> raw_;            // bytes of the link that were read ahead
+  std::unique_ptr<uint8_t[]> raw_;            // bytes that were read ahead from the link
   size_t raw_begin_ = 0;
   size_t raw_end_ = 0;
-  uint64_t in_left_ = 0;  // of the record that is being read
-  uint64_t skip_ = 0;     // of them, bytes that are here already
-  uint64_t next_ = 0;     // offset behind everything that came: received_ + the stash
-  bool large_ = false;
+  uint64_t in_left_ = 0;  // bytes left of the record that is being read
+  uint64_t skip_ = 0;     // bytes among them that an earlier link has already brought
+  uint64_t next_ = 0;     // offset after the last byte of all accepted records
+  bool large_ = false;    // the last record was large
   std::atomic<bool> end_seen_{false};
-  std::atomic<bool> broken_{false};  // the peer sent what is no record
-  std::vector<uint8_t> stash_;       // came while somebody only looked for acknowledgements
+  std::atomic<bool> broken_{false};  // the peer sent bytes that are not a record
+  std::vector<uint8_t> stash_;       // bytes received by a thread that only read acknowledgements
   size_t stash_begin_ = 0;
   std::atomic<uint64_t> received_{0};
   std::atomic<bool> has_input_{false};

@@ -8,10 +8,11 @@
 namespace rgpu::transport {
 namespace {
 
-// Less is not worth a look at the link when something can be given already.
+// When some bytes have been taken already, the link is read for more only if at least this many are
+// still wanted.
 constexpr size_t kDirectBytes = 4096;
-// Behind a record of this size comes another one as a rule; what is read ahead of it is copied once
-// more.
+// After a record of this size or more, little is read ahead: another large record usually follows,
+// and bytes that are read ahead are copied once more.
 constexpr uint32_t kLargeRecordBytes = 64U << 10;
 constexpr size_t kSpareStashBytes = 1U << 20;
 
@@ -23,7 +24,8 @@ bool Copy(uint8_t* to, const uint8_t* from, size_t bytes, bool guarded) {
 
 }  // namespace
 
-// A receive that blocks is one system call; to try, to wait and to try again are three.
+// Blocks in the link's Recv, which is one system call. A try, a wait and another try would be
+// three.
 IoResult Lane::Recv(void* to, size_t bytes, int timeout_ms) {
   if (!records_) return receive_link_->Recv(to, bytes, timeout_ms);
   if (timeout_ms >= 0) return Connection::Recv(to, bytes, timeout_ms);
@@ -36,7 +38,8 @@ IoResult Lane::Recv(void* to, size_t bytes, int timeout_ms) {
   }
 }
 
-// False: there is something to look after besides the bytes.
+// Registers a reader that will block. False: the thread must not block, because there is other work
+// to do on the link.
 bool Lane::BeginBlocking() {
   ++readers_;
   if (may_block()) return true;
@@ -44,8 +47,8 @@ bool Lane::BeginBlocking() {
   return false;
 }
 
-// Whoever changes one of these looks at readers_ afterwards, or ends the link.  What comes due
-// while a reader blocks waits for the end of its slice at most (kRecvSliceMs).
+// A thread that changes one of these conditions then checks readers_, or ends the link. Work that
+// comes due while a reader blocks waits for at most one slice (kRecvSliceMs).
 bool Lane::may_block() const { return up() && !reading_acks_ && !output_due_ && !displacing_; }
 
 void Lane::EndBlocking() {
@@ -60,7 +63,7 @@ IoResult Lane::Receive(void* to, size_t bytes, How how) {
   std::shared_ptr<Connection> link;
   {
     const std::lock_guard receive(receive_mutex_);
-    // Another link may have come since it was looked at, and something be due on it.
+    // Check again: a new link may have been attached meanwhile, with bytes that are due on it.
     if (how == How::kBlock && !may_block()) how = How::kTry;
     auto* at = static_cast<uint8_t*>(to);
     result = stash_bytes() > 0 ? TakeStash(at, bytes, how) : Take(at, bytes, how);
@@ -73,7 +76,7 @@ IoResult Lane::Receive(void* to, size_t bytes, How how) {
   return result.ok() || result.state == IoState::kFault ? result : Verdict();
 }
 
-// With the receive lock, as all below but PumpInput and OnReceiveFailure.
+// The functions below need the receive lock, except PumpInput and OnReceiveFailure.
 IoResult Lane::TakeStash(uint8_t* to, size_t bytes, How how) {
   const size_t here = std::min(bytes, stash_bytes());
   if (!Copy(to, stash_.data() + stash_begin_, here, how == How::kGuarded)) {
@@ -131,7 +134,7 @@ IoResult Lane::Take(uint8_t* to, size_t bytes, How how) {
   return result;
 }
 
-// Goes on to the next byte that is new.  kDone: there is a record with some left.
+// Advances to the next byte that has not been received before. kDone: a record has bytes left.
 IoState Lane::NextRecord(size_t hint, bool may_read, How how) {
   while (in_left_ == 0 || skip_ > 0) {
     size_t wanted = kReadAheadBytes;
@@ -176,7 +179,7 @@ IoState Lane::Refill(size_t limit, How how) {
   return result.state;
 }
 
-// False: no honest peer sends this.
+// Checks a record's header and takes it over. False: a correct peer does not send such a header.
 bool Lane::Accept(const RecordHeader& header) {
   if (header.length > kMaxRecordBytes || header.flags > kEndOfStream || header.offset > next_ ||
       header.received > promised_) {
@@ -199,7 +202,7 @@ bool Lane::Accept(const RecordHeader& header) {
 }
 
 void Lane::Taken(size_t bytes) {
-  // Only the reader counts.
+  // A load and a store are enough, because only the thread with the receive lock writes it.
   received_.store(received_.load(std::memory_order_relaxed) + bytes, std::memory_order_release);
   if (received_ - told_ >= options_.ack_bytes) ack_due_ = true;
 }
@@ -209,7 +212,7 @@ void Lane::Stash(const uint8_t* data, size_t bytes) {
   stash_.insert(stash_.end(), data, data + bytes);
 }
 
-// Moves what is of the stream out of what was read ahead.
+// Moves the stream's bytes from the read-ahead buffer to the stash.
 void Lane::DrainRaw() {
   while (NextRecord(0, false, How::kTry) == IoState::kDone) {
     const size_t here = std::min<uint64_t>(in_left_, raw_bytes());
@@ -226,12 +229,13 @@ void Lane::NoteInput() {
   if (has != has_input_.load(std::memory_order_relaxed)) has_input_ = has;
 }
 
-// Takes all that has come out of the link, for the acknowledgements in it.  What the reader has not
-// taken is never more than the window.
+// Receives everything that has arrived on the link, to get at the acknowledgements. The stash never
+// exceeds the window, because the peer may not send more.
 void Lane::PumpInput() {
   std::shared_ptr<Connection> lost;
   {
-    // Who holds it may block in the link, also in one that came meanwhile; it reads for us.
+    // The thread that holds the lock is reading, perhaps blocked in the link. It handles the
+    // acknowledgements.
     const std::unique_lock receive(receive_mutex_, std::try_to_lock);
     if (!receive.owns_lock()) return;
     IoState state = IoState::kDone;
@@ -247,7 +251,11 @@ void Lane::PumpInput() {
 }
 
 void Lane::OnReceiveFailure(const std::shared_ptr<Connection>& link) {
-  if (broken_) return Fail("the peer sent bytes that are no record; use the same release of rgpu");
+  if (broken_) {
+    return Fail(
+        "the peer sent bytes that are not a record; install the same release of rgpu on both "
+        "sides");
+  }
   if (link->Malformed()) return Fail(link->LostReason());
   if (!end_seen_) return LinkLost(link);
   const std::lock_guard state(state_mutex_);

@@ -12,9 +12,9 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kParts = 128;
-// Of a link that is slow: a record that was begun is in the way of whatever comes later.
+// The largest record on a slow link. Later frames must wait for a record that was begun.
 constexpr uint64_t kSmallRecordBytes = 128U << 10;
-// Parts from this size on may be memory of the application.
+// A part of this size or more may be memory of the application.
 constexpr size_t kForeignBytes = 4U << 10;
 
 uint64_t Total(const iovec* parts, int count) {
@@ -43,7 +43,8 @@ IoResult Lane::TrySend(const iovec* parts, int count) {
   return result;
 }
 
-// With the send lock, as all below but Flush and OnSendFailure.
+// The functions below need the send lock. Lend, TakeBack and Flush take it themselves. unacked,
+// has_room and OnSendFailure do without it.
 IoResult Lane::SendSome(const iovec* parts, int count) {
   if (!up()) return Verdict();
   window_.Release(std::min(acked_.load(), resend_));
@@ -62,7 +63,7 @@ IoResult Lane::SendSome(const iovec* parts, int count) {
     size_t sent = 0;
     const IoResult result = WriteRecord(parts, count, &sent);
     if (!result.ok() && result.state != IoState::kWouldBlock) return result;
-    if (result.ok() && sent == 0) continue;  // only the header fitted: what of the bytes?
+    if (result.ok() && sent == 0) continue;  // only the header was sent: try the bytes again
     Keep(parts, count, sent);
     link_was_full_ = record_left_ > 0;
     if (record_left_ > 0) sent += KeepRest(parts, count, sent);
@@ -70,9 +71,10 @@ IoResult Lane::SendSome(const iovec* parts, int count) {
   }
 }
 
-// Takes over what did not fit of a record: whoever waits on the link sends it, so that an
-// acknowledgement need not wait for the record's sender, who may wait for the peer's bytes.
-// Returns how much; nothing of memory that cannot be read, whose sender learns it when it goes on.
+// Keeps the rest of a record that did not fit. The next thread that waits on the link sends it. An
+// acknowledgement therefore need not wait for the record's sender, which may itself wait for the
+// peer's bytes. Returns the number of bytes kept. Memory that cannot be read is not kept; its
+// sender gets the fault when it sends on.
 size_t Lane::KeepRest(const iovec* parts, int count, size_t sent) {
   std::array<iovec, kParts> rest{};
   int used = 0;
@@ -102,7 +104,7 @@ void Lane::StartRecord(uint64_t offset, uint64_t bytes, uint32_t flags) {
   promised_.store(promised, std::memory_order_release);
 }
 
-// Sends what fits of the record that was begun; `*sent` bytes of the stream among it.
+// Sends as much as fits of the record that was begun. `*sent` is the number of stream bytes in it.
 IoResult Lane::WriteRecord(const iovec* parts, int count, size_t* sent) {
   std::array<iovec, kParts> all;
   int used = 0;
@@ -117,14 +119,15 @@ IoResult Lane::WriteRecord(const iovec* parts, int count, size_t* sent) {
     left -= here;
   }
   const IoResult result = send_link_->TrySend(all.data(), used);
-  // What was begun stays begun, even if nothing of it went: TLS may have encrypted it already.
+  // The record stays begun even if nothing was sent, because TLS may have encrypted it already.
   if (!result.ok()) return result;
   const size_t of_header = std::min(result.bytes, header_left_);
   *sent = result.bytes - of_header;
   record_left_ -= *sent;
   header_left_ -= of_header;
   if (of_header > 0 && header_left_ == 0) {
-    // In this order: a reader that takes more meanwhile either sees what was told or is seen.
+    // This order matters. A reader that takes more bytes meanwhile either sees the new told_ and
+    // sets ack_due_ itself, or its received_ is seen here.
     if (ack_due_) ack_due_ = false;
     told_.store(header_.received, kRelaxed);
     if (received_ - told_ >= options_.ack_bytes) ack_due_ = true;
@@ -132,7 +135,7 @@ IoResult Lane::WriteRecord(const iovec* parts, int count, size_t* sent) {
   return result;
 }
 
-// The kernel has just read them, so they can be read.
+// Adds sent bytes to the window. They can be read, because the kernel has just read them.
 void Lane::Keep(const iovec* parts, int count, size_t bytes) {
   for (int i = 0; i < count && bytes > 0; ++i) {
     const size_t here = std::min(parts[i].iov_len, bytes);
@@ -160,11 +163,13 @@ void Lane::TakeBack(const void* memory, size_t bytes) {
     window_.Release(std::min(acked_.load(), resend_));
     window_.TakeBack(memory, bytes);
   }
-  // Who wanted to acknowledge meanwhile left it to whoever held the lock.
+  // Flush returns at once if another thread holds the send lock. So this thread, which held it,
+  // sends an acknowledgement that came due meanwhile.
   if (ack_due_ || output_due_) Flush();
 }
 
-// Of a record that was begun on an earlier link, the peer may have more than we know to be sent.
+// The bytes sent and not acknowledged. The peer may acknowledge more than sent_: bytes of a record
+// that was begun on an earlier link.
 uint64_t Lane::unacked() const {
   const uint64_t acked = acked_;
   const uint64_t sent = sent_;
@@ -175,7 +180,7 @@ bool Lane::has_room() const {
   return output_due_ || promised_ > sent_ || unacked() < options_.window_bytes;
 }
 
-// Sends what is due beside the callers' bytes, unless another thread is sending: it looks itself.
+// Sends acknowledgements and bytes that are due. If another thread is sending, that thread does so.
 void Lane::Flush() {
   for (bool again = true; again;) {
     if (!send_mutex_.try_lock()) return;
@@ -187,18 +192,19 @@ void Lane::Flush() {
   }
 }
 
-// kDone: nothing is due that could be sent.
+// kDone: nothing is left that is due.
 IoResult Lane::FlushLocked() {
   if (!up()) return Verdict();
   const IoResult result = SendDue();
   const bool due = !result.ok() || (header_left_ > 0 && record_left_ == 0);
   SetOutputDue(due);
-  // In the middle of a record its sender goes on.
+  // In the middle of a record, only its sender may continue.
   if (result.ok() && (header_left_ > 0 || record_left_ > 0)) return {IoState::kWouldBlock, 0, 0};
   return result;
 }
 
-// Not false in between: who is about to wait must wait for room, too.
+// Sets output_due_ by one exchange, so that it is never false in between: a thread that is about to
+// wait must see that it has to wait for room as well.
 void Lane::SetOutputDue(bool due) {
   if (output_due_.exchange(due) != due && due) send_link_->Wake();
 }
@@ -216,7 +222,7 @@ IoResult Lane::SendDue() {
   return result;
 }
 
-// What an earlier link took and the peer did not get.
+// Sends again the bytes that an earlier link took and the peer has not acknowledged.
 IoResult Lane::Resend() {
   while (resend_ != sent_) {
     if (header_left_ == 0 && record_left_ == 0) {
@@ -238,9 +244,13 @@ IoResult Lane::Resend() {
   return {IoState::kDone, 0, 0};
 }
 
-// The peer may have said something before it went, such as that the stream ends.
+// The peer may have sent something before the link was lost, such as the end of the stream: read it
+// first.
 void Lane::OnSendFailure(const std::shared_ptr<Connection>& link) {
-  if (unreadable_) return Fail("memory that was being copied from was unmapped, and is sent again");
+  if (unreadable_) {
+    return Fail(
+        "the program unmapped memory during a copy from it, and its bytes had to be sent again");
+  }
   PumpInput();
   LinkLost(link);
 }

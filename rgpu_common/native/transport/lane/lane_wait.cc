@@ -1,9 +1,9 @@
 // Waiting on a lane.
 //
-// Who waits to read waits on the link itself, as many threads as like to.  Who waits to write does
-// so, too, while there is room in the window.  If there is none, the acknowledgements have to be
-// read: by whoever reads anyway, or else by the thread that waits for them.  Then, and while there
-// is no link, everybody else waits on changed_.
+// Any number of threads that wait to read wait on the link itself. Threads that wait to write do
+// the same while the window has room. When the window is full, a thread must read the
+// acknowledgements: a reader if there is one, or else one of the waiting threads. The other threads
+// then wait on changed_, as all threads do while there is no link.
 #include <algorithm>
 #include <chrono>
 
@@ -13,9 +13,11 @@ namespace rgpu::transport {
 namespace {
 
 constexpr int kData = kReadable | kWritable | kHangup;
-// How long a thread that reads as well may not see that there is room.
+// The longest time in which a thread that waits to read and to write may miss that the window has
+// room.
 constexpr int kRoomMs = 2;
-// Limits of at least this are about a peer that is silent; a cut is no silence.
+// A time limit of at least this guards against a silent peer. A cut is not silence, so it restarts
+// such a limit.
 constexpr int kSilenceMs = 10000;
 
 int Least(int a_ms, int b_ms) {
@@ -54,7 +56,7 @@ std::string Lane::GraceSentence() const {
          std::to_string(options_.grace_ms / 1000) + " s of resume_grace";
 }
 
-// Lets go of the lock meanwhile, as all below.
+// Releases the lock while it waits, as all functions below do.
 void Lane::WaitForChange(Lock& state, int timeout_ms) {
   if (timeout_ms < 0) {
     changed_.wait(state);
@@ -63,7 +65,8 @@ void Lane::WaitForChange(Lock& state, int timeout_ms) {
   }
 }
 
-// What holds of `events`; 0 also when something else changed.
+// Waits on the link. Returns those of `events` that hold, or 0 when the time has passed or the
+// lane's state may have changed.
 int Lane::WaitOnLink(Lock& state, int events, int timeout_ms) {
   if ((events & kData) == 0 && !output_due_) {
     WaitForChange(state, timeout_ms);
@@ -82,10 +85,12 @@ int Lane::WaitOnLink(Lock& state, int events, int timeout_ms) {
   int wanted = events & kData;
   if (full) {
     wanted &= ~kWritable;
-    // Another reader may take the acknowledgement that makes room, also just before this one waits.
+    // Limit the wait, because another reader may take the acknowledgement that makes room, even
+    // just before this thread waits.
     timeout_ms = Least(timeout_ms, kRoomMs);
   }
-  // A change is seen at the end of the wait only, if there is no reader.
+  // Wake() ends the wait of a reader, or of a caller that asked for kWoken. Others see a change
+  // only at the end of their wait.
   if (reads || (events & kWoken) != 0) wanted |= kWoken;
   if (reads) ++readers_;
   int ready = WaitAndFlush(state, wanted, timeout_ms);
@@ -96,8 +101,8 @@ int Lane::WaitOnLink(Lock& state, int events, int timeout_ms) {
   return ready & events;
 }
 
-// Whoever waits on the link also sends what waits for room in it.  A thread that finds none wakes
-// one that waits, which then waits for room, too.
+// Waits on the link, and sends the bytes that wait for room in it. A thread that finds the link
+// full wakes a thread that waits here, which then waits for room as well.
 int Lane::WaitAndFlush(Lock& state, int wanted, int timeout_ms) {
   const std::shared_ptr<Connection> link = link_;
   state.unlock();
@@ -120,7 +125,7 @@ void Lane::WaitForRoom(Lock& state, int timeout_ms) {
     return;
   }
   awaiting_acks_ = true;
-  // Another thread may have read one just now.
+  // Check for room again: another thread may have read an acknowledgement just now.
   const int ready = has_room() ? 0 : WaitAndFlush(state, kReadable | kWoken, timeout_ms);
   awaiting_acks_ = false;
   state.unlock();

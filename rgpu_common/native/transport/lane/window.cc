@@ -68,7 +68,7 @@ void Window::TakeBack(const void* from, size_t bytes) {
       kept.push_back(std::move(segment));
       continue;
     }
-    // What was acknowledged of it is not looked at any more.
+    // Bytes of the segment before begin_ are acknowledged, and need no copy.
     const auto skip = static_cast<size_t>(std::max(begin_, segment.begin()) - segment.begin());
     CopyTo(kept, segment.begin() + skip, segment.data + skip, segment.bytes - skip);
   }

@@ -1,4 +1,4 @@
-// The retransmit window: the bytes of a stream that were sent and are not acknowledged.
+// The retransmit window: the bytes of a stream that were sent and are not yet acknowledged.
 #pragma once
 
 #include <sys/uio.h>
@@ -11,35 +11,36 @@
 
 namespace rgpu::transport {
 
-// Bytes are copied into chunks, which come as they are needed; the one used last is used again
-// first, while it is in the cache.  Or they stay where they are, lent, until TakeBack.  One thread
-// at a time.
+// Keep copies bytes into chunks, which are allocated when needed. A free chunk that was used last
+// is used again first, while the cache still holds it. Lent bytes are not copied; they stay in
+// their owner's memory until TakeBack. One thread at a time may use a window.
 class Window {
  public:
   static constexpr size_t kChunkBytes = 64U << 10;
 
   uint64_t begin() const { return begin_; }
   uint64_t end() const { return end_; }
-  // Appends a copy.
+  // Appends a copy of the bytes.
   void Keep(const void* data, size_t bytes);
   // Appends bytes that do not change until TakeBack.
   void Lend(const void* data, size_t bytes);
-  // Copies what is still kept of the lent bytes in [from, from + bytes).
+  // Ends a loan: copies the lent bytes in [from, from + bytes) that are not yet released.
   void TakeBack(const void* from, size_t bytes);
-  // Forgets what lies before `offset` (at most end()).
+  // Drops the bytes before `offset` (at most end()).
   void Release(uint64_t offset);
-  // Where the bytes [from, to) lie, as far as `limit` parts reach.  Returns the number of parts.
+  // Sets `parts` to the memory that holds the bytes [from, to), as far as `limit` parts reach.
+  // Returns the number of parts.
   int Gather(uint64_t from, uint64_t to, iovec* parts, int limit) const;
 
  private:
   static constexpr size_t kSpareChunks = 256;
   using Chunk = std::unique_ptr<uint8_t[]>;
-  // Adjacent, in order.
+  // A run of bytes in one piece of memory. Segments are adjacent and in order.
   struct Segment {
-    uint64_t end = 0;  // offset behind its last byte
+    uint64_t end = 0;  // offset after its last byte
     size_t bytes = 0;
     const uint8_t* data = nullptr;
-    Chunk chunk;  // null: lent
+    Chunk chunk;  // null: the bytes are lent
 
     uint64_t begin() const { return end - bytes; }
     bool has_room() const { return chunk != nullptr && bytes < kChunkBytes; }
@@ -47,7 +48,7 @@ class Window {
 
   Segment NewSegment(uint64_t offset);
   void Drop(Segment& segment);
-  // Appends to `segments` copies of `bytes` at `data`.
+  // Appends a copy of the bytes to `segments`.
   void CopyTo(std::deque<Segment>& segments, uint64_t offset, const uint8_t* data, size_t bytes);
 
   std::deque<Segment> segments_;

@@ -1,4 +1,4 @@
-// How the rings get to the other end: with WELCOME, as descriptors.
+// Passes the rings to the client: as a descriptor, sent together with WELCOME.
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -43,7 +43,7 @@ bool ShmConnection::SendWith(const void* frame, size_t bytes, const std::vector<
   std::vector<int> fds = {segment_fd_.get()};
   fds.insert(fds.end(), more.begin(), more.end());
   const auto* at = static_cast<const uint8_t*>(frame);
-  // A fresh socket has room for the first byte, and the descriptors go with it.
+  // Send the descriptors with the first byte, for which a fresh socket always has room.
   if (bytes == 0 || !base::SendMessage(socket_->socket(), at, 1, fds)) return false;
   iovec rest{const_cast<uint8_t*>(at) + 1, bytes - 1};
   while (rest.iov_len > 0) {
@@ -58,7 +58,7 @@ bool ShmConnection::SendWith(const void* frame, size_t bytes, const std::vector<
   return true;
 }
 
-// As SocketConnection::TryRecv, but descriptors are kept.
+// Like SocketConnection::TryRecv, but also keeps the descriptors that arrive.
 IoResult ShmConnection::ReceiveWithDescriptors(void* to, size_t bytes) {
   iovec part{to, bytes};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * base::kMaxPassedFds)> control{};
@@ -85,8 +85,9 @@ IoResult ShmConnection::ReceiveWithDescriptors(void* to, size_t bytes) {
 bool ShmConnection::Map(std::string* why) {
   if (received_.empty()) {
     *why =
-        "the memory that the server sent did not arrive; a limit of open files or a filter of "
-        "system calls keeps descriptors out";
+        "the memory that the server sent did not arrive; check the limit of open files (ulimit "
+        "-n), "
+        "and whether a filter of system calls refuses descriptors";
     return false;
   }
   base::UniqueFd fd = std::move(received_.front());
@@ -97,7 +98,7 @@ bool ShmConnection::Map(std::string* why) {
 void ShmConnection::Switch() {
   segment_fd_.reset();
   expects_ = false;
-  // The server writes the first ring, the client the second.
+  // The server writes the first ring, and the client writes the second.
   rings_.emplace(segment_, side_ == Side::kServer ? 0 : 1, static_cast<Doorbell*>(this));
   switched_.store(true, std::memory_order_release);
 }

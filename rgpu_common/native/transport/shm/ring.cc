@@ -6,9 +6,9 @@
 namespace rgpu::transport {
 namespace {
 
-// One end stores its position and then looks whether the other one sleeps; the other one says that
-// it sleeps and then looks at the position.  All four are sequentially consistent, so at least one
-// of the two ends sees what the other did.
+// One end stores its position and then reads the other end's sleep flag. The other end sets its
+// sleep flag and then reads the position. All four accesses are sequentially consistent, so at
+// least one end sees what the other has stored, and no wake-up is lost.
 constexpr std::memory_order kInOneOrder = std::memory_order_seq_cst;
 
 bool Take(std::atomic<uint32_t>& sleeps) {
@@ -25,7 +25,8 @@ void RingWriter::CopyIn(uint64_t at, const uint8_t* from, size_t bytes) {
 }
 
 void RingWriter::Publish(uint64_t tail) {
-  // First our own: who waits for room compares the reader's position with it.
+  // Store this end's own copy first: a thread that waits for room compares the reader's position
+  // with it.
   tail_.store(tail, std::memory_order_release);
   control_->tail.store(tail, kInOneOrder);
   if (Take(control_->reader_sleeps)) bell_->Ring();
@@ -55,7 +56,7 @@ RingResult RingWriter::Write(const iovec* parts, int count) {
 }
 
 bool RingWriter::HasRoom(size_t bytes) const {
-  // In this order: the other way round the reader's could be newer than ours.
+  // Load the reader's position first. In the other order, it could be newer than this end's own.
   const uint64_t head = control_->head.load(kInOneOrder);
   const uint64_t used = tail_.load(std::memory_order_acquire) - head;
   return used > bytes_ || bytes_ - used >= bytes;
@@ -68,7 +69,7 @@ void RingReader::CopyOut(uint8_t* to, uint64_t at, size_t bytes) const {
   std::memcpy(to + first, data_, bytes - first);
 }
 
-// `tail`: as read before.  A writer that sleeps has not moved it since.
+// `tail` is the writer's position as read before. A writer that sleeps has not moved it since.
 void RingReader::Publish(uint64_t head, uint64_t tail) {
   head_.store(head, std::memory_order_release);
   control_->head.store(head, kInOneOrder);
@@ -93,7 +94,7 @@ RingResult RingReader::Read(void* to, size_t bytes) {
 
 bool RingReader::HasBytes() const {
   const uint64_t tail = control_->tail.load(kInOneOrder);
-  // A thread that reads meanwhile may be past `tail` already: then there was something.
+  // A thread that reads meanwhile may be past `tail`; then there were bytes.
   return tail != head_.load(std::memory_order_acquire);
 }
 

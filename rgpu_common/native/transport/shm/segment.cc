@@ -43,7 +43,7 @@ bool Segment::MapFd(int fd, size_t ring_bytes, int* error) {
     *error = errno;
     return false;
   }
-  // A child that wrote into its parent's ring would end the parent's session.
+  // A forked child must not write into its parent's ring: that would end the parent's session.
   madvise(at, bytes, MADV_DONTFORK);
   madvise(at, bytes, MADV_DONTDUMP);
   base_ = static_cast<uint8_t*>(at);
@@ -76,7 +76,7 @@ bool Segment::Map(const base::UniqueFd& fd, Segment* segment, std::string* why) 
   if (file.st_size < 0 || bytes < kHeaderBytes || !IsRingSize((bytes - kHeaderBytes) / 2) ||
       (bytes - kHeaderBytes) % 2 != 0) {
     *why = "the memory that the server sent has a size of " + std::to_string(file.st_size) +
-           " bytes, which is no ring's";
+           " bytes, which is not the size of a ring";
     return false;
   }
   int error = 0;

@@ -1,5 +1,5 @@
-// The memory of a ring pair: a memfd that the server makes and seals and the client checks and
-// maps.
+// The memory of a pair of rings: a memfd. The server makes and seals it; the client checks and maps
+// it.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace rgpu::transport {
 
-// Of each direction.  Larger ones fall out of a core's cache, which costs more than waiting for
-// room.
+// The size of one ring. A larger ring falls out of a core's cache, which costs more than waiting
+// for room.
 inline constexpr size_t kRingBytes = 2U << 20;
 inline constexpr size_t kLeastRingBytes = 4096;
 inline constexpr size_t kMostRingBytes = 64U << 20;
 
-// A mapped segment; forked children do not have it.
+// A mapped segment. Forked children do not inherit the mapping.
 class Segment {
  public:
   Segment() = default;
@@ -23,17 +23,18 @@ class Segment {
   Segment& operator=(Segment&&) = delete;
   ~Segment();
 
-  // A new one, sealed so that nobody can shrink it under the other's feet.  False: `*error` is an
-  // errno.
+  // Makes a new segment. Seals keep either end from shrinking the file, which would crash the other
+  // end. False: `*error` is an errno.
   static bool Make(size_t ring_bytes, Segment* segment, base::UniqueFd* fd, int* error);
-  // What the server sent.  False: `*why` says what is wrong with it.
+  // Maps the file that the server sent. False: `*why` says what is wrong with it.
   static bool Map(const base::UniqueFd& fd, Segment* segment, std::string* why);
 
   bool mapped() const { return base_ != nullptr; }
   size_t ring_bytes() const { return ring_bytes_; }
   RingControl* control(int ring) const;
   uint8_t* data(int ring) const;
-  // In a forked child, where the place may be taken by something else already.
+  // In a forked child, where another mapping may lie at these addresses: forgets the mapping
+  // without unmapping it.
   void Forget() { base_ = nullptr; }
 
  private:

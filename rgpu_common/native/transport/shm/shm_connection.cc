@@ -16,11 +16,13 @@ namespace {
 
 using base::kMillisecond;
 
-// The affinity of a process may change while it runs.
+// After so many sleeps, the number of usable processors is read again, because the affinity of a
+// process may change while it runs.
 constexpr uint64_t kSleepsPerLook = 64;
 constexpr size_t kDoorbellBytes = 256;
 
-// What is there is taken; more from a peer that rings without end only wakes this end once more.
+// Takes the doorbells that have arrived, in one read. If a peer rings without end, the rest only
+// wakes this end once more.
 void DrainDoorbells(int socket) {
   uint8_t bytes[kDoorbellBytes];
   while (recv(socket, bytes, sizeof bytes, MSG_DONTWAIT) < 0 && errno == EINTR) {
@@ -42,7 +44,7 @@ IoResult ShmConnection::Gone() const {
   return {error == 0 ? IoState::kClosed : IoState::kFailed, 0, error};
 }
 
-// The peer wrote into the control words what cannot be: it gets no second chance.
+// The peer wrote an impossible value into the control words: the connection ends for good.
 IoResult ShmConnection::Broken() {
   error_ = EPROTO;
   Shutdown();
@@ -65,7 +67,8 @@ IoResult ShmConnection::TryRecv(void* to, size_t bytes) {
     return expects_.load() ? ReceiveWithDescriptors(to, bytes) : socket_->TryRecv(to, bytes);
   }
   if (closed_.load(std::memory_order_relaxed)) return Gone();
-  // Before the ring: what the peer wrote before it went is read first.
+  // Load this before reading the ring, so that bytes that the peer wrote before its end are still
+  // read.
   const bool gone = peer_gone_.load(std::memory_order_acquire);
   const RingResult result = rings_->reader.Read(to, bytes);
   if (result.state == RingState::kDone) return {IoState::kDone, result.bytes, 0};
@@ -89,7 +92,7 @@ void ShmConnection::LookAfterPeer() {
 
 void ShmConnection::Ring() {
   const uint8_t bell = 1;
-  // A full socket wakes the peer as well.
+  // If the socket is full, the peer has doorbells to read and wakes up anyway.
   while (send(socket_->socket(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
@@ -116,7 +119,8 @@ int ShmConnection::Wait(int events, int timeout_ms) {
     LookAfterPeer();
     return Ready(events);
   }
-  // Who only wants to hear of the end neither spins nor says how long bytes are waited for.
+  // A thread that waits only for the end does not spin, and its wait teaches nothing about waits
+  // for bytes.
   if ((events & (kReadable | kWritable)) == 0) return Sleep(events, timeout_ms);
   const uint64_t start = base::NowNs();
   uint64_t budget = spin_.Budget();
@@ -143,8 +147,9 @@ int ShmConnection::Look(int events, uint64_t start_ns, uint64_t until_ns) {
   return 0;
 }
 
-// Threads of this end that sleep share one doorbell.  It is emptied only while none of them sleeps:
-// a thread that has looked and is on its way to sleep must find what was rung meanwhile.
+// The sleeping threads of this end share one doorbell. It is emptied only while none of them
+// sleeps: a thread that has checked the ring and is about to sleep must not miss a doorbell that
+// arrives in between.
 void ShmConnection::FallAsleep(int data) {
   const std::lock_guard lock(sleepers_mutex_);
   if (asleep_for_bytes_ + asleep_for_room_ == 0) DrainDoorbells(socket_->socket());
@@ -166,7 +171,7 @@ void ShmConnection::StandUp(int data) {
 
 int ShmConnection::Sleep(int events, int timeout_ms) {
   const int data = events & (kReadable | kWritable);
-  // Doorbells are for those who wait for bytes or room.
+  // Only threads that wait for bytes or for room are woken by doorbells.
   const short bells = data != 0 ? POLLIN | POLLRDHUP : POLLRDHUP;
   const bool listens = data != 0 || (events & kHangup) != 0;
   const base::Deadline deadline(timeout_ms);
@@ -179,17 +184,18 @@ int ShmConnection::Sleep(int events, int timeout_ms) {
     if (ready == 0) polled = poll(fds, 2, deadline.left_ms());
     StandUp(data);
     if (ready != 0) return ready;
-    // The descriptor is gone.
+    // The descriptor is bad: the next send or receive fails.
     if (polled < 0 && errno != EINTR) return data | (events & kHangup);
     if ((fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0) peer_gone_ = true;
     if ((fds[1].revents & POLLIN) != 0) {
       uint64_t wakes = 0;
-      // Before the look at the flag: who empties the counter also takes the flag.
+      // Empty the counter before Ready takes the flag, so that no Wake is lost in between.
       [[maybe_unused]] const ssize_t ignored = read(socket_->wake(), &wakes, sizeof wakes);
     }
     ready = Ready(events);
     if (ready != 0 || deadline.passed()) return ready;
-    // A doorbell for another thread, which must get out of its sleep before it can be emptied.
+    // The doorbell was for another thread. That thread must leave its sleep before the doorbell can
+    // be emptied, so let it run.
     if (polled > 0) sched_yield();
   }
 }

@@ -1,10 +1,10 @@
-// A connection through two rings in shared memory, with the Unix socket over which they came.
+// A connection through two rings in shared memory, and the Unix socket over which the rings came.
 //
-// Until both ends have agreed on the rings everything goes through the socket, and if they do not
-// agree it stays so.  Afterwards the socket carries doorbells, bytes that wake an end that sleeps,
-// and tells that the peer is gone.  A doorbell is a byte and not an eventfd because a hostile peer
-// can make the description of an eventfd block, and then this end would block in writing it; a send
-// with MSG_DONTWAIT never does.
+// Until both ends have agreed on the rings, all bytes go through the socket. If they do not agree,
+// that remains so. Afterwards the socket carries only doorbells (bytes that wake a sleeping end)
+// and shows the end of the peer. A doorbell is a byte and not an eventfd, because a hostile peer
+// can make the eventfd that both ends share block, and this end would then block in its write. A
+// send with MSG_DONTWAIT never blocks.
 #pragma once
 
 #include <atomic>
@@ -25,21 +25,21 @@ class ShmConnection final : public Connection, private Doorbell {
   // `socket` is a connected Unix socket.
   ShmConnection(std::unique_ptr<SocketConnection> socket, Side side);
 
-  // The handshake (negotiate.cc).  All of it before other threads use the connection.
+  // The handshake (negotiate.cc). It must be complete before other threads use the connection.
   //
-  // Server: makes the rings and sends `frame`, a whole WELCOME, with them and with `more`
-  // descriptors.  Nothing has been sent if it is false; `*error` says why.
+  // Server: makes the rings. False: `*error` says why.
   bool Make(int* error, size_t ring_bytes = kRingBytes);
+  // Server: sends `frame`, a whole WELCOME, with the descriptors of the rings and `more`.
   bool SendWith(const void* frame, size_t bytes, const std::vector<int>& more);
-  // Client: keeps descriptors that come, until Map or Decline.
+  // Client: keeps descriptors that arrive, until Switch or StayOnSocket.
   void ExpectDescriptors() { expects_.store(true); }
-  // Maps the rings that came with WELCOME.  False: `*why` is a sentence.
+  // Client: maps the rings that came with WELCOME. False: `*why` is a sentence.
   bool Map(std::string* why);
-  // The descriptors that came behind the rings, e.g. the device's memory.
+  // Client: the descriptors that came after the rings, such as the device's memory.
   std::vector<base::UniqueFd> TakeDescriptors() { return std::move(received_); }
-  // Both: from now on the rings are the connection.
+  // Both ends: from now on, the rings carry the bytes.
   void Switch();
-  // Both: there will be none.
+  // Both ends: the socket carries the bytes for good, and the rings are freed.
   void StayOnSocket();
 
   IoResult TrySend(const iovec* parts, int count) override;
@@ -52,7 +52,7 @@ class ShmConnection final : public Connection, private Doorbell {
   const char* kind() const override { return switched() ? "shm" : "unix"; }
   bool checks_memory() const override { return !switched(); }
   bool switched() const { return switched_.load(std::memory_order_acquire); }
-  // For tests: how often this end has slept, and how many processors it believes to have.
+  // For tests: the number of sleeps of this end, and the number of processors that it assumes.
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
   void set_cpus(int cpus) { spin_.set_cpus(cpus); }
 
@@ -75,7 +75,7 @@ class ShmConnection final : public Connection, private Doorbell {
   int Sleep(int events, int timeout_ms);
   void FallAsleep(int data);
   void StandUp(int data);
-  // Finds out, at most once a millisecond, whether the peer is there.
+  // Checks, at most once a millisecond, whether the peer has closed the socket.
   void LookAfterPeer();
 
   std::unique_ptr<SocketConnection> socket_;
@@ -86,8 +86,8 @@ class ShmConnection final : public Connection, private Doorbell {
   std::optional<Rings> rings_;
   std::atomic<bool> expects_{false};
   std::atomic<bool> switched_{false};
-  std::atomic<bool> closed_{false};     // by us
-  std::atomic<bool> peer_gone_{false};  // what it has written can still be read
+  std::atomic<bool> closed_{false};     // this end has called Shutdown or Abandon
+  std::atomic<bool> peer_gone_{false};  // the bytes that it has written can still be read
   std::atomic<int> error_{0};
   std::atomic<bool> woken_{false};
   std::atomic<uint64_t> looked_ns_{0};
@@ -99,11 +99,12 @@ class ShmConnection final : public Connection, private Doorbell {
   int asleep_for_room_ = 0;
 };
 
-// `shm:/path`: connects to the Unix socket; the rings come with the session.
+// Connects to the Unix socket of `shm:/path`. The rings come with the session's WELCOME.
 std::unique_ptr<Connection> ConnectShm(const std::string& address, const ConnectOptions& options,
                                        ConnectError* why);
 
-// Server: the connection of a client that wishes a ring, if it can have one, else as it was.
+// Server: wraps the connection of a client that wishes a ring, if it is a Unix socket. Other
+// connections are returned unchanged.
 std::unique_ptr<Connection> MayShare(std::unique_ptr<Connection> connection);
 
 }  // namespace rgpu::transport

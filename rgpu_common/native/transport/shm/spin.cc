@@ -7,7 +7,7 @@
 namespace rgpu::transport {
 namespace {
 
-// From here on whoever else wants this processor gets it: the device's threads do.
+// After this time, each step yields the processor to other threads, such as the device's.
 constexpr uint64_t kYieldNs = 1'000;
 
 inline void Pause() {
@@ -30,7 +30,7 @@ uint64_t Spin::Budget() {
 
 void Spin::Found(uint64_t ns) {
   const uint64_t budget = budget_ns_.load(std::memory_order_relaxed);
-  // Some room above what it took this time.
+  // Leave some room above the time that this wait took.
   const uint64_t wanted = std::min(kMostNs, 2 * ns + kLeastNs);
   if (wanted > budget) budget_ns_.store(wanted, std::memory_order_relaxed);
   next_rest_.store(kFirstRest, std::memory_order_relaxed);
@@ -39,7 +39,7 @@ void Spin::Found(uint64_t ns) {
 void Spin::Slept(uint64_t ns, uint64_t budget_ns) {
   if (budget_ns == 0) return;
   if (ns < kShortWaitNs && budget_ns >= kMostNs) {
-    // It came as soon as this thread got out of the way.
+    // The event came as soon as this thread slept, so spinning held the other end up.
     const uint32_t rest = next_rest_.load(std::memory_order_relaxed);
     rest_.store(rest, std::memory_order_relaxed);
     next_rest_.store(std::min(2 * rest, kLongestRest), std::memory_order_relaxed);

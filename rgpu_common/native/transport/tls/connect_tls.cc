@@ -1,4 +1,5 @@
-// The client's end of `tls:`: which certificates it believes, which it shows, and sentences.
+// The client's end of `tls:`: the certificates that it trusts, the certificate that it shows, and
+// the sentences for failures.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sys/stat.h>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr size_t kReadBufferBytes = 64U << 10;
 constexpr unsigned char kProtocols[] = {4, 'r', 'g', 'p', 'u'};
-// Documented results of a verification.
+// Documented results of OpenSSL's verification of a certificate.
 constexpr long kVerifyExpired = 10;
 constexpr long kVerifyNotYet = 9;
 constexpr long kVerifyHost = 62;
@@ -79,7 +80,7 @@ Context* MakeContext(const Api& api, std::string* why) {
   return nullptr;
 }
 
-// One for all connections of the process: certificates are read once.
+// The context of all connections of the process, so that certificates are read only once.
 Context* SharedContext(const Api& api, std::string* why) {
   static std::mutex* mutex = new std::mutex;
   static Context* context = nullptr;
@@ -94,7 +95,7 @@ std::string HostOf(const std::string& address) {
   return host.substr(0, host.find('%'));
 }
 
-// The certificate must be this host's.
+// Makes OpenSSL require that the server's certificate is for this host.
 bool Expect(const Api& api, Ssl* ssl, const std::string& host) {
   in6_addr address{};
   const bool number = inet_pton(AF_INET, host.c_str(), &address) == 1 ||
@@ -124,18 +125,20 @@ std::string HandshakeSentence(const TlsConnection& connection, const Api& api,
   const std::string reason = connection.LostReason();
   if (reason == "wrong version number" || reason == "packet length too long" ||
       reason == "unsupported protocol") {
-    return "what listens at " + address + " does not speak TLS 1.3: leave tls: out, or use the " +
-           "port that the server lists with tls:";
+    return "the program that listens at " + address +
+           " does not speak TLS 1.3: leave tls: out, or use the port that the server lists with "
+           "tls:";
   }
   if (reason.find("no application protocol") != std::string::npos) {
-    return "what listens at " + address + " speaks TLS, but not what is inside of tls: (" + reason +
+    return "the program that listens at " + address +
+           " speaks TLS, but not rgpu's protocol inside it (" + reason +
            "): write grpcs: for a server's HTTP/2 or a proxy, or use another port";
   }
   return "the server at tls:" + address + " and this program do not agree on TLS 1.3 (" +
          (reason.empty() ? "it closed the connection" : reason) + "); see the server's log";
 }
 
-// `link` with TLS on it, on which nothing has been said yet.
+// Wraps `link` into a TLS connection whose handshake has not begun.
 std::unique_ptr<TlsConnection> Wrap(const Api& api, Context* context, const std::string& address,
                                     std::unique_ptr<Connection> link, ConnectError* why) {
   const Use use;
@@ -170,7 +173,8 @@ std::unique_ptr<Connection> ConnectTls(const std::string& address, const Connect
   if (connection->Handshake(deadline.left_ms(), &timed_out)) return connection;
   if (timed_out) {
     return Fail(why, ETIMEDOUT,
-                "what listens at " + address + " does not answer as a TLS server within " +
+                "the program that listens at " + address +
+                    " does not answer as a TLS server within " +
                     std::to_string(options.timeout_ms / 1000) + " s: check the port");
   }
   return Fail(why, EPROTO, HandshakeSentence(*connection, *api, address));

@@ -19,11 +19,11 @@ struct Loaded {
 template <typename Function>
 bool Find(void* library, const char* name, Function* to, std::string* why) {
   *to = reinterpret_cast<Function>(dlsym(library, name));
-  if (*to == nullptr) *why = std::string("it has no ") + name;
+  if (*to == nullptr) *why = std::string("the library has no function ") + name;
   return *to != nullptr;
 }
 
-// Null: `why` says of each name why not.
+// Opens the library. Null: `why` says for each tried name why that failed.
 void* Open(std::string* why) {
   const char* named = std::getenv("RGPU_LIBSSL");
   if (named != nullptr && *named != '\0') {
@@ -113,7 +113,8 @@ bool FindAll(void* library, Api* api, std::string* why) {
   RGPU_FIND(ASN1_STRING_length);
   RGPU_FIND(GENERAL_NAMES_free);
 #undef RGPU_FIND
-  // Its name in 3; in 1.1.1 it has no "1".
+  // The function's name is SSL_get1_peer_certificate in OpenSSL 3, and SSL_get_peer_certificate in
+  // 1.1.1.
   std::string ignored;
   return Find(library, "SSL_get1_peer_certificate", &api->SSL_get1_peer_certificate, &ignored) ||
          Find(library, "SSL_get_peer_certificate", &api->SSL_get1_peer_certificate, why);
@@ -123,9 +124,9 @@ Loaded Load() {
   Loaded loaded;
   std::string reason;
   void* library = Open(&reason);
-  // It stays loaded: what it holds is used until the process ends.
+  // The library is never unloaded, because its functions are used until the process ends.
   if (library != nullptr && FindAll(library, &loaded.api, &reason)) {
-    // It must not take itself apart at exit before the last words of a session have gone.
+    // OpenSSL must not clean up at exit before the shim has sent the last commands and BYE.
     loaded.good = loaded.api.OPENSSL_init_crypto(kInitNoAtexit, nullptr) == 1;
   }
   if (!loaded.good) {
@@ -137,7 +138,7 @@ Loaded Load() {
   return loaded;
 }
 
-// Never destroyed: threads use it while the process ends.
+// The lock that Use holds. Never destroyed, because threads use it while the process ends.
 std::shared_timed_mutex& Gate() {
   static auto& gate = *new std::shared_timed_mutex;
   return gate;

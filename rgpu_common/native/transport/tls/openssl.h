@@ -1,5 +1,6 @@
-// OpenSSL, found when it is first needed: no program needs it to start, and none to be built. These
-// are our own declarations of the public functions that are used; all of them exist in 1.1.1 and 3.
+// OpenSSL, loaded when it is first needed, so that rgpu starts and builds without it. The
+// declarations of OpenSSL's public functions below are rgpu's own. All these functions exist in
+// 1.1.1 and in 3.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace rgpu::transport::tls {
 
-// Opaque: only OpenSSL knows what is in them.
+// Opaque types of OpenSSL.
 struct Context;      // SSL_CTX
 struct Ssl;          // SSL
 struct Method;       // SSL_METHOD
@@ -138,13 +139,13 @@ struct Api {
   void (*GENERAL_NAMES_free)(Stack*);
 };
 
-// The functions, for the life of the process.  Null: `why` says what is missing and what to do.
-// RGPU_LIBSSL names the library where it lies at an unusual place.
+// Loads the library once per process and returns its functions. Null: `why` says what is missing
+// and what to do. RGPU_LIBSSL names a library at an unusual place.
 const Api* LoadOpenSsl(std::string* why);
 
-// Held by whoever calls OpenSSL on a connection.  Not in use: the process is leaving, and OpenSSL
-// may have taken itself apart, which it does at exit where somebody else in the process asked for
-// it.
+// A thread holds a Use while it calls OpenSSL. The Use is false once Retire was called: the process
+// is ending, and OpenSSL may have cleaned up. OpenSSL does so at exit if another part of the
+// process initialised it with the default options.
 class Use {
  public:
   Use();
@@ -155,10 +156,10 @@ class Use {
   bool allowed_;
 };
 
-// From here on there is no Use.  Waits at most `timeout_ms` for those there are.
+// Makes every later Use false. Waits at most `timeout_ms` until the present ones are released.
 void Retire(int timeout_ms);
 
-// The reason of this thread's last error, and forgets all of them.
+// Returns the reason of this thread's first pending error that has one, and clears all its errors.
 std::string TakeError(const Api& api);
 
 }  // namespace rgpu::transport::tls

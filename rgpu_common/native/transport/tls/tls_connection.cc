@@ -13,9 +13,9 @@ namespace rgpu::transport::tls {
 namespace {
 
 constexpr size_t kRecordBytes = 16U << 10;
-// What is encrypted, and decrypted, at once.
+// The most bytes that one call encrypts or decrypts.
 constexpr size_t kChunkBytes = 4 * kRecordBytes;
-// A BIO without a Connection has not been given one yet.
+// The result of a BIO callback that moved no bytes.
 constexpr int kNoBio = -1;
 
 }  // namespace
@@ -35,7 +35,7 @@ TlsConnection::TlsConnection(const Api& api, Ssl* ssl, std::unique_ptr<Connectio
 }
 
 TlsConnection::~TlsConnection() {
-  // In a forked child its locks may be held by threads that are not there.
+  // In a forked child, OpenSSL's locks may be held by threads that exist only in the parent.
   if (abandoned_) return;
   if (const Use use; use) api_.SSL_free(ssl_);
 }
@@ -83,7 +83,7 @@ int TlsConnection::BioRead(Bio* bio, char* to, int bytes) {
 }
 
 long TlsConnection::BioControl(Bio*, int command, long, void*) {
-  return command == kBioFlush ? 1 : 0;  // what was written is on its way
+  return command == kBioFlush ? 1 : 0;  // BioWrite keeps nothing back, so a flush succeeds
 }
 
 bool TlsConnection::Handshake(int timeout_ms, bool* timed_out) {
@@ -118,7 +118,8 @@ IoResult TlsConnection::Failure(int result, int* wants) {
     case kErrorZeroReturn:
       return {IoState::kClosed, 0, 0};
     case kErrorSsl:
-      // A peer that ends without a word: the frames know whether something is missing.
+      // The peer closed the connection without TLS's close message. The frame reader finds out
+      // whether a frame is incomplete.
       if (link_state_.state == IoState::kClosed) return link_state_;
       reason_ = TakeError(api_);
       return {IoState::kFailed, 0, EPROTO};
@@ -138,7 +139,7 @@ bool TlsConnection::Gather(const iovec* parts, int count, size_t* bytes) {
     if (!guarded_) {
       std::memcpy(to, parts[i].iov_base, some);
     } else if (!base::GuardedCopy(to, parts[i].iov_base, some)) {
-      return *bytes > 0;  // first what comes before it
+      return *bytes > 0;  // first send the bytes before the bad part
     }
     *bytes += some;
   }
@@ -152,8 +153,8 @@ IoResult TlsConnection::TrySend(const iovec* parts, int count) {
   const std::lock_guard lock(mutex_);
   size_t bytes = 0;
   if (!Gather(parts, count, &bytes)) return {IoState::kFault, 0, EFAULT};
-  // The record that did not fit is complete in OpenSSL, whatever it is given again; the caller
-  // offers its bytes once more, perhaps in other pieces.
+  // OpenSSL holds the whole record that did not fit, and ignores the bytes that it is given again.
+  // The caller offers those bytes once more, perhaps in other pieces.
   size_t sent = 0;
   IoResult result{IoState::kDone, 0, 0};
   if (stuck_ > 0) {
@@ -174,7 +175,8 @@ IoResult TlsConnection::TrySend(const iovec* parts, int count) {
   return result;
 }
 
-// At most one record, whole.  kWouldBlock: it is encrypted, and stuck.
+// Sends at most one record, as a whole. kWouldBlock: OpenSSL has encrypted the record and waits for
+// room.
 IoResult TlsConnection::Write(const uint8_t* from, size_t bytes) {
   api_.ERR_clear_error();
   const int written = api_.SSL_write(ssl_, from, static_cast<int>(bytes));
@@ -194,7 +196,7 @@ IoResult TlsConnection::Read(uint8_t* to, size_t bytes) {
     const int some = api_.SSL_read(ssl_, to + got, static_cast<int>(bytes - got));
     if (some > 0) {
       got += static_cast<size_t>(some);
-      if (api_.SSL_has_pending(ssl_) == 0) break;  // the rest is asked for when it is needed
+      if (api_.SSL_has_pending(ssl_) == 0) break;  // a later call reads more from the link
       continue;
     }
     int wants = kReadable;
@@ -202,14 +204,15 @@ IoResult TlsConnection::Read(uint8_t* to, size_t bytes) {
     read_wants_ = wants;
     break;
   }
-  // Cut short by `bytes`: there may be more.  What ended the stream is told by the next call.
+  // If `bytes` cut the read short, more bytes may be ready. If the stream ended after some bytes,
+  // the next call reports the end.
   const bool more = got == bytes && api_.SSL_has_pending(ssl_) != 0;
   ready_ = more || (got > 0 && result.state != IoState::kWouldBlock);
   if (got > 0) return {IoState::kDone, got, 0};
   return result;
 }
 
-// From in_ into memory that is perhaps not there.
+// Copies decrypted bytes from in_ to memory that may not be writable.
 IoResult TlsConnection::Give(void* to, size_t bytes) {
   const size_t some = std::min(bytes, in_end_ - in_begin_);
   if (!base::GuardedCopy(to, in_.get() + in_begin_, some)) return {IoState::kFault, 0, EFAULT};
@@ -254,13 +257,13 @@ void TlsConnection::EndSending() {
   if (!use) return;
   const std::lock_guard lock(mutex_);
   api_.ERR_clear_error();
-  api_.SSL_shutdown(ssl_);  // as far as there is room
+  api_.SSL_shutdown(ssl_);  // the close message is sent only if the link has room
   api_.ERR_clear_error();
   link_->EndSending();
 }
 
 void TlsConnection::Shutdown() {
-  // A thread that is just encrypting is not waited for: the link ends it.
+  // Do not wait for a thread that is encrypting: shutting the link down ends its call.
   const Use use;
   if (std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && !closed_ && use) {
     api_.ERR_clear_error();

@@ -1,4 +1,4 @@
-// The client's end of `ucx:`: addresses and sentences.
+// The client's end of `ucx:`: tries the addresses, and makes the sentences for failures.
 #include <errno.h>
 #include <netdb.h>
 
@@ -25,7 +25,7 @@ std::string Sentence(const UcxConnection& connection, const std::string& address
     case kRejected:
     case kNotConnected:
     case kConnectionReset:
-      return "nothing that speaks UCX answers at " + address + " (" + connection.LostReason() +
+      return "no program that speaks UCX answers at " + address + " (" + connection.LostReason() +
              "): start 'rgpu serve --listen ucx:" + address +
              "' there, or correct the address (--server or RGPU_SERVER)";
     default:
@@ -48,7 +48,7 @@ std::unique_ptr<Connection> ConnectUcx(const std::string& address, const Connect
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next, --left) {
     auto connection = UcxConnection::Make(*engine, /*guarded=*/true, &sentence);
     if (connection == nullptr) return Fail(why, EMFILE, sentence);
-    // A dead address of several must not use up the others' time.
+    // A dead address gets only its part of the time, so that the others can be tried.
     const int rest = deadline.left_ms();
     if (connection->Reach(at->ai_addr, at->ai_addrlen) &&
         connection->Agree(rest < 0 ? -1 : rest / left)) {

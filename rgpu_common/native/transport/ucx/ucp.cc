@@ -12,17 +12,20 @@ namespace {
 
 constexpr unsigned int kMajor = 1, kMinor = 13;
 
-// What UCX's variables leave open.  Its shared memory needs one user and one /dev/shm, fails
-// without, and shm: is there for that; device memory never comes here, and looking for it would
-// call the CUDA driver, which in a program is this library.  Segments of 1 MiB make tcp three
-// times as fast.  A peer that is gone is found within ten seconds.  A gateway
-// that takes the place of another one listens at the same port.
+// rgpu's settings for UCX, where UCX's own variables leave them open:
+// - TLS: no shared memory, because it fails unless both ends have the same user and /dev/shm; shm:
+//   serves that case. No device memory, because it never reaches this code, and looking for it
+//   would call the CUDA driver, which in a program is the shim itself.
+// - Segments of 1 MiB make TCP three times as fast.
+// - The keep-alive settings find a lost peer within ten seconds.
+// - CM_REUSEADDR lets a gateway listen at the port of the gateway that it replaces.
 constexpr const char* kSettings[][2] = {
     {"TLS", "^shm,cuda,rocm,ze"}, {"TCP_TX_SEG_SIZE", "1m"}, {"TCP_RX_SEG_SIZE", "1m"},
     {"TCP_KEEPIDLE", "3s"},       {"TCP_KEEPINTVL", "1s"},   {"TCP_KEEPCNT", "4"},
     {"KEEPALIVE_INTERVAL", "3s"}, {"CM_REUSEADDR", "y"},
 };
-// Of the library as a whole, unless the program uses it as well.  It would log to stdout.
+// Settings of the whole library. They are left alone if the program itself uses UCX. By default UCX
+// would log to stdout.
 constexpr const char* kGlobalSettings[][2] = {
     {"LOG_LEVEL", "fatal"},
     {"MODULES", "^cuda,rocm,ze"},
@@ -37,7 +40,7 @@ struct Loaded {
   std::string why;
 };
 
-// UCX takes the handlers of fatal signals when it is loaded; they are the program's.
+// Restores the program's handlers of fatal signals, which UCX replaces when it is loaded.
 class KeepHandlers {
  public:
   KeepHandlers() {
@@ -53,7 +56,7 @@ class KeepHandlers {
   struct sigaction old_[4];
 };
 
-// The wheels of libucx put the library beside the folder that ours is in.
+// Opens the library of the libucx wheel, which lies in site-packages, as this library does.
 void* OpenWheel() {
   Dl_info here{};
   char path[PATH_MAX];
@@ -69,7 +72,7 @@ void* OpenWheel() {
   return nullptr;
 }
 
-// `shared`: the program has loaded it itself.
+// Opens the library. Sets `*shared` if the program has already loaded it.
 void* Open(bool* shared, std::string* why) {
   const char* named = std::getenv("RGPU_LIBUCP");
   const bool is_named = named != nullptr && *named != '\0';
@@ -86,7 +89,7 @@ void* Open(bool* shared, std::string* why) {
 template <typename Function>
 bool Find(void* library, const char* name, Function* to, std::string* why) {
   *to = reinterpret_cast<Function>(dlsym(library, name));
-  if (*to == nullptr) *why = std::string("it has no ") + name;
+  if (*to == nullptr) *why = std::string("the library has no function ") + name;
   return *to != nullptr;
 }
 
@@ -121,7 +124,7 @@ bool FindAll(void* library, Api* api, std::string* why) {
   unsigned int major = 0, minor = 0, release = 0;
   api->ucp_get_version(&major, &minor, &release);
   if (major == kMajor && minor >= kMinor) return true;
-  *why = std::string("it is UCX ") + api->ucp_get_version_string();
+  *why = std::string("the library is UCX ") + api->ucp_get_version_string();
   return false;
 }
 
@@ -129,7 +132,7 @@ bool SetOutside(const char* name) {
   return std::getenv((std::string("UCX_") + name).c_str()) != nullptr;
 }
 
-// Settings that a release does not know are its own business.
+// Applies the settings. A release that does not know a setting ignores it.
 Config* Configure(const Api& api, bool shared) {
   for (const auto& [name, value] : kGlobalSettings) {
     if (!shared && !SetOutside(name)) api.ucs_global_opts_set_value(name, value);
@@ -147,7 +150,7 @@ bool Start(Loaded* loaded, bool shared, std::string* why) {
   const KeepHandlers keep;
   Config* config = Configure(api, shared);
   if (config == nullptr) {
-    *why = "it cannot read its configuration";
+    *why = "UCX cannot read its configuration";
     return false;
   }
   Params params{};
@@ -166,19 +169,19 @@ bool Start(Loaded* loaded, bool shared, std::string* why) {
   return true;
 }
 
-// Once: what did not work is not tried again.
+// Loads and starts UCX. Called once per process; a failure is not tried again.
 Loaded* Load() {
   auto* loaded = new Loaded;
   std::string reason;
   bool shared = false;
-  // It stays loaded: what it holds is used until the process ends.
+  // The library is never unloaded, because its functions are used until the process ends.
   void* library = Open(&shared, &reason);
   if (library == nullptr || !FindAll(library, &loaded->api, &reason)) {
     loaded->why = "ucx: needs UCX 1.13 or later, which cannot be loaded (" + reason +
                   "): install libucx0 (Debian, Ubuntu) or ucx (Fedora), or name libucp.so.0 in "
                   "RGPU_LIBUCP";
   } else if (!Start(loaded, shared, &reason)) {
-    loaded->why = "ucx: does not start (" + reason + "): see UCX_TLS and UCX_NET_DEVICES";
+    loaded->why = "UCX does not start (" + reason + "): check UCX_TLS and UCX_NET_DEVICES";
   }
   return loaded;
 }
@@ -191,8 +194,9 @@ const Engine* LoadUcx(std::string* why) {
     *why = loaded->why;
   } else if (loaded->process != getpid()) {
     *why =
-        "a child of a program that uses ucx: cannot use it: start it anew (multiprocessing's "
-        "'spawn')";
+        "a forked child cannot use ucx: if its parent has used it: start the child as a new "
+        "process "
+        "(multiprocessing's 'spawn')";
     return nullptr;
   }
   return loaded->engine;

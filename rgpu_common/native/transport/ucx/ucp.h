@@ -1,6 +1,6 @@
-// UCX's UCP, found when it is first needed: no program needs it to start, and none to be built.
-// These are our own declarations of the public functions and structures that are used, as they are
-// since UCX 1.13; later releases only append fields, which masks keep out.
+// UCX's protocol layer (UCP), loaded when it is first needed, so that rgpu starts and builds
+// without it. The declarations of its public functions and structures below are rgpu's own, as of
+// UCX 1.13. Later releases only append fields, and the field masks tell UCX not to read those.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 namespace rgpu::transport::ucx {
 
-// Opaque: only UCX knows what is in them.
+// Opaque types of UCX.
 struct Context;      // ucp_context
 struct Config;       // ucp_config
 struct Worker;       // ucp_worker
@@ -19,7 +19,7 @@ struct Endpoint;     // ucp_ep
 struct Listener;     // ucp_listener
 struct ConnRequest;  // ucp_conn_request
 
-using Status = int8_t;  // ucs_status_t: 0 is good, below 0 an error
+using Status = int8_t;  // ucs_status_t: 0 is success, below 0 is an error
 
 // Values of the documented constants.
 inline constexpr Status kOk = 0;
@@ -163,7 +163,7 @@ struct Api {
   void (*ucp_request_free)(void*);
 };
 
-// What a returned pointer says: an error below 0, else 0.
+// The status in a returned pointer: an error below 0, or else 0.
 inline Status FailureOf(const void* pointer) {
   const auto value = reinterpret_cast<intptr_t>(pointer);
   return value < 0 && value >= kLastStatus ? static_cast<Status>(value) : kOk;
@@ -175,9 +175,9 @@ struct Engine {
   Context* context;
 };
 
-// For the life of the process.  Null: `why` says what is missing and what to do.  RGPU_LIBUCP names
-// the library where it lies at an unusual place.  UCX's own variables (UCX_TLS, ...) hold; what
-// they leave open is set here, and nothing in the environment is changed.
+// Loads UCX once per process. Null: `why` says what is missing and what to do. RGPU_LIBUCP names a
+// library at an unusual place. UCX's own variables (UCX_TLS, ...) take precedence over rgpu's
+// settings. The environment is not changed.
 const Engine* LoadUcx(std::string* why);
 
 }  // namespace rgpu::transport::ucx

@@ -1,4 +1,4 @@
-// Making a connection, and its records: sent, received, understood.
+// Makes a connection, and sends and receives its records.
 #include "rgpu_common/native/transport/ucx/ucx_connection.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ std::unique_ptr<UcxConnection> UcxConnection::Make(const Engine& engine, bool gu
                                                    std::string* why) {
   std::unique_ptr<UcxConnection> made(new UcxConnection(engine, guarded));
   if (!made->wake_.valid() || !made->notices_[2].valid()) {
-    *why = "no descriptor is left: raise the limit of open files (ulimit -n)";
+    *why = "no descriptor is left for the connection: raise the limit of open files (ulimit -n)";
     return nullptr;
   }
   WorkerParams params{};
@@ -55,7 +55,7 @@ std::unique_ptr<UcxConnection> UcxConnection::Make(const Engine& engine, bool gu
 }
 
 UcxConnection::~UcxConnection() {
-  // In a forked child UCX's locks may be held by threads that are not there.
+  // In a forked child, UCX's locks may be held by threads that exist only in the parent.
   if (!abandoned_) Close();
 }
 
@@ -99,7 +99,7 @@ bool UcxConnection::Agree(int timeout_ms) {
       const std::lock_guard lock(mutex_);
       Progress();
       if (lost_) return false;
-      // Nobody may have a turn in UCX for a while after this: the greeting must have gone.
+      // Wait until UCX has sent the greeting: perhaps no thread calls UCX for a while afterwards.
       if (agreed_ && !greeting_.busy) return true;
     }
     if (deadline.passed()) return false;
@@ -142,7 +142,7 @@ void UcxConnection::Progress() {
   Receive();
 }
 
-// Asks for the next bytes, until they have to be waited for.
+// Requests the next bytes, until a request has to wait for the peer.
 void UcxConnection::Receive() {
   while (!receiving_ && !lost_ && endpoint_ != nullptr) {
     uint8_t* to = reinterpret_cast<uint8_t*>(&head_) + head_got_;
@@ -198,7 +198,7 @@ void UcxConnection::Understand(const Head& head) {
     peer_ended_ = true;
     peer_left_ = true;
   } else {
-    Lose(kConnectionReset, "the peer does not keep to the protocol");
+    Lose(kConnectionReset, "the peer sent a record that breaks the protocol");
   }
 }
 
@@ -219,7 +219,7 @@ void UcxConnection::Say(Slot* slot, Kind kind, size_t value) {
   Send(slot, &slot->head, sizeof slot->head);
 }
 
-// In a few large steps: each is a record.
+// Returns credit in a few large steps, because each step costs a record.
 void UcxConnection::GiveCredit() {
   if (owed_ < kRingBytes / 4 || credit_.busy || lost_) return;
   Say(&credit_, Kind::kCredit, std::exchange(owed_, 0));
@@ -239,7 +239,7 @@ ssize_t UcxConnection::Gather(uint8_t* to, size_t room, const iovec* parts, int 
     if (!guarded_) {
       std::memcpy(to + bytes, parts[i].iov_base, some);
     } else if (!base::GuardedCopy(to + bytes, parts[i].iov_base, some)) {
-      return bytes > 0 ? static_cast<ssize_t>(bytes) : -1;  // first what comes before it
+      return bytes > 0 ? static_cast<ssize_t>(bytes) : -1;  // first send the bytes before it
     }
     bytes += some;
   }

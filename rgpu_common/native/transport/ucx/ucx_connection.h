@@ -1,10 +1,11 @@
-// A connection over UCX, for either end: a UCP stream with windows of its own.
+// A connection over UCX, for the client's or the server's end: a UCP stream with rgpu's own flow
+// control.
 //
-// The stream interface and not active messages: it is the one whose order UCX promises, over any
-// number of lanes, and what a Connection carries is a stream.  UCX keeps what nobody has asked for
-// in memory without a bound and knows no end of a stream, so records go over it: a head of eight
-// bytes (kind, value), and for data so many bytes.  No more data is on its way than the receiver
-// has room for.
+// It uses UCP's stream interface and not active messages, because only streams keep their order
+// over any number of UCX lanes. UCX stores received bytes without a bound until they are requested,
+// and its streams have no end. So records travel on the stream: a head of eight bytes (kind,
+// value), and for data `value` bytes after it. A sender never sends more data than the receiver has
+// room for.
 #pragma once
 
 #include <array>
@@ -21,15 +22,16 @@ namespace rgpu::transport::ucx {
 
 class UcxConnection final : public Connection {
  public:
-  // guarded: the memory that is sent from and received into is perhaps not there, which is then
-  // kFault.  Null: `why` UCX cannot do it.
+  // With `guarded`, memory of a send or a receive that is not accessible gives kFault. Null: `*why`
+  // says why UCX cannot make a connection.
   static std::unique_ptr<UcxConnection> Make(const Engine& engine, bool guarded, std::string* why);
   ~UcxConnection() override;
 
-  // One of them, once: towards a listener, or with who came to one.
+  // Call one of them, once: Reach connects to a listener, and Take accepts a listener's request.
   bool Reach(const sockaddr* address, socklen_t bytes);
   bool Take(ConnRequest* request);
-  // Blocks until the two ends have greeted each other.  False: status() says why, 0 for the time.
+  // Blocks until both ends have received the other's greeting. False: status() is the reason, or 0
+  // if the time has passed.
   bool Agree(int timeout_ms);
   bool agreed() const { return agreed_; }
   Status status() const { return status_; }
@@ -49,17 +51,17 @@ class UcxConnection final : public Connection {
   static constexpr size_t kSlotBytes = 256U << 10;
   static constexpr size_t kSlots = 4;
   enum class Kind : uint32_t {
-    kHello = 0x52475501,  // value: what the sender of it takes unread
-    kData = 1,            // value: bytes that follow
-    kCredit = 2,          // value: bytes that were read
-    kEnd = 3,             // no more data
-    kBye = 4,             // nor is any read
+    kHello = 0x52475501,  // value: how many unread bytes this end can hold
+    kData = 1,            // value: number of bytes that follow
+    kCredit = 2,          // value: number of bytes that were read
+    kEnd = 3,             // this end sends no more data
+    kBye = 4,             // this end neither sends nor reads any more
   };
   struct Head {
     uint32_t kind;
     uint32_t value;
   };
-  // What UCX is sending.  It is given back when UCX has let go of it.
+  // Memory from which UCX sends. It is busy until UCX has completed the send.
   struct Slot {
     UcxConnection* owner = nullptr;
     bool busy = false;
@@ -72,7 +74,7 @@ class UcxConnection final : public Connection {
   static void OnSent(void* request, Status status, void* slot);
   static void OnReceived(void* request, Status status, size_t bytes, void* self);
 
-  // What follows needs mutex_: one thread at a time is in UCX.
+  // The functions below need mutex_, because only one thread at a time may call UCX.
   bool Create(EndpointParams* params);
   void Greet();
   void Progress();
@@ -84,21 +86,21 @@ class UcxConnection final : public Connection {
   void GiveCredit();
   void Lose(Status status, const char* reason = "");
   Slot* FreeSlot();
-  // -1: a part cannot be read, and nothing comes before it.
+  // Copies bytes of the parts to `to`. -1: the first bytes cannot be read.
   ssize_t Gather(uint8_t* to, size_t room, const iovec* parts, int count) const;
   IoResult CopyOut(uint8_t* to, size_t bytes);
   IoResult Gone() const;
   int Ready(int events) const;
   bool Sending() const;
-  // Sleepers' descriptor tells of what happens from now on.  False: something has happened.
+  // Makes UCX's descriptor readable at the next event. False: an event has already happened.
   bool Arm();
   void Drain(int events);
-  // At the end of each verb: who sleeps learns what this thread's turn in UCX has brought.
+  // Called at the end of each function: wakes the sleeping threads whose events now hold.
   void Settle();
 
   int Sleep(int events, int timeout_ms);
   void Turn(int timeout_ms);
-  // Until UCX holds nothing more, or the time is up.
+  // Waits until UCX has sent all bytes, or the time is up.
   void Flush(int timeout_ms);
   bool Finish(void* request, int timeout_ms);
   void Close();
@@ -111,19 +113,19 @@ class UcxConnection final : public Connection {
   Endpoint* endpoint_ = nullptr;
   int events_ = -1;  // UCX's own descriptor
   base::UniqueFd wake_;
-  std::array<base::UniqueFd, 3> notices_;  // for who waits to read, to write, and for the end
+  std::array<base::UniqueFd, 3> notices_;  // wake threads that wait to read, to write, for the end
   std::array<bool, 3> noted_{};
   int sleepers_ = 0;
 
   std::array<Slot, kSlots> slots_;
   Slot greeting_, credit_, end_, bye_;
-  size_t room_ = 0;  // bytes that the peer still takes
+  size_t room_ = 0;  // bytes that the peer still has room for
   bool ended_ = false;
 
   std::unique_ptr<uint8_t[]> ring_;
   size_t begin_ = 0;
   size_t held_ = 0;
-  size_t owed_ = 0;  // bytes that were read, and the peer does not know it
+  size_t owed_ = 0;  // bytes that were read, for which the peer has got no credit yet
   Head head_{};
   size_t head_got_ = 0;
   size_t body_left_ = 0;
@@ -139,7 +141,7 @@ class UcxConnection final : public Connection {
   bool abandoned_ = false;
 };
 
-// `ucx:` + address, the client's end.
+// Connects a client to `ucx:` + address.
 std::unique_ptr<Connection> ConnectUcx(const std::string& address, const ConnectOptions& options,
                                        ConnectError* why);
 

@@ -14,11 +14,11 @@ namespace {
 
 constexpr int kNoticed[] = {kReadable, kWritable, kHangup};
 constexpr int kData = kReadable | kWritable | kHangup;
-// UCX looks after its peer when it has its turn, so a long sleep is cut.
+// UCX checks its peer only when it is called, so a long sleep is cut into slices.
 constexpr int kSliceMs = 2000;
 constexpr int kShutdownMs = 200;
 constexpr int kFlushMs = 2000;
-// UCX's orderly close waits for the other end to take part, which may be stopped.
+// The limit of UCX's orderly close, which waits for the peer. The peer may be stopped.
 constexpr int kCloseMs = 300;
 
 void Signal(int fd) {
@@ -54,7 +54,7 @@ bool UcxConnection::Arm() {
   return true;
 }
 
-// What was noted is over.
+// Takes back the notices of `events`, which no longer hold.
 void UcxConnection::Drain(int events) {
   for (size_t i = 0; i < notices_.size(); ++i) {
     if ((events & kNoticed[i]) != 0 && std::exchange(noted_[i], false))
@@ -83,7 +83,8 @@ int UcxConnection::Wait(int events, int timeout_ms) {
       }
       Drain(data);
       ++sleepers_;
-      // It may bring what is waited for: then who sleeps is told, this thread too.
+      // Settle may find that an event holds now. It then signals the sleeping threads, this one
+      // included.
       Settle();
     }
     const int left = deadline.left_ms();
@@ -100,7 +101,7 @@ int UcxConnection::Wait(int events, int timeout_ms) {
   }
 }
 
-// kWoken, or 0: whether there is more is seen by looking.
+// Sleeps on the descriptors. Returns kWoken or 0; the caller checks which events hold.
 int UcxConnection::Sleep(int events, int timeout_ms) {
   const auto when = [&](int event, int fd) {
     return pollfd{(events & event) != 0 ? fd : -1, POLLIN, 0};
@@ -117,7 +118,7 @@ int UcxConnection::Sleep(int events, int timeout_ms) {
     const std::lock_guard lock(mutex_);
     --sleepers_;
   }
-  // Nothing to read: another thread took this Wake.
+  // TakeSignal fails if another thread has taken this Wake.
   return fds[4].revents != 0 && TakeSignal(wake_.get()) ? kWoken : 0;
 }
 
@@ -137,7 +138,7 @@ bool UcxConnection::Sending() const {
           std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.busy; }));
 }
 
-// Sleeps until UCX has something to do.
+// Sleeps until UCX has an event to handle.
 void UcxConnection::Turn(int timeout_ms) {
   {
     const std::lock_guard lock(mutex_);
@@ -147,7 +148,8 @@ void UcxConnection::Turn(int timeout_ms) {
   poll(&wait, 1, timeout_ms < 0 || timeout_ms > kSliceMs ? kSliceMs : timeout_ms);
 }
 
-// What was sent goes as the kernel's sockets let it go, as far as it goes within the time.
+// Lets UCX send the bytes that it holds, as the kernel does for a closed socket, but only until the
+// time is up.
 void UcxConnection::Flush(int timeout_ms) {
   const base::Deadline deadline(timeout_ms);
   for (;;) {
@@ -183,7 +185,7 @@ std::string UcxConnection::LostReason() const {
   return reason_;
 }
 
-// False: the time is up, and UCX still works at it.
+// Waits for a request. False: the time is up, and UCX has not completed the request.
 bool UcxConnection::Finish(void* request, int timeout_ms) {
   if (request == nullptr || FailureOf(request) != kOk) return true;
   const base::Deadline deadline(timeout_ms);
@@ -198,7 +200,8 @@ bool UcxConnection::Finish(void* request, int timeout_ms) {
   return true;
 }
 
-// Says goodbye if nobody has, lets what is on its way go, and takes everything back from UCX.
+// Sends BYE unless Shutdown has done so, waits until UCX has sent its bytes, and destroys the
+// endpoint and the worker.
 void UcxConnection::Close() {
   if (worker_ == nullptr) return;
   if (endpoint_ != nullptr) {
@@ -207,12 +210,13 @@ void UcxConnection::Close() {
       if (!closed_) Say(&bye_, Kind::kBye, 0);
     }
     Flush(kFlushMs);
-    // Receives that are under way end with it, so nothing of this object is in use any more.
+    // Closing the endpoint ends outstanding receives, so that UCX no longer uses this object's
+    // memory.
     RequestParams params{};
     params.field_mask = RequestParams::kFlags;
     params.flags = lost_ || peer_left_ || Sending() ? kCloseForce : 0;
     if (!Finish(api_.ucp_ep_close_nbx(endpoint_, &params), kCloseMs)) {
-      // UCX keeps it; so must we keep what it may write to.
+      // UCX still uses the endpoint, so the memory that it may access is leaked on purpose.
       for (Slot& slot : slots_) slot.data.release();
       ring_.release();
       return;

@@ -1,4 +1,4 @@
-// Blocks: what travels on a link that may compress.  docs/wire-format.md is the prose.
+// Blocks: the units that travel on a link that may compress. docs/wire-format.md explains them.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,22 @@
 namespace rgpu::transport::zip {
 
 struct BlockHeader {
-  uint32_t wire = 0;   // bytes that follow
-  uint32_t plain = 0;  // bytes of the stream that they are, and kPacked
+  uint32_t wire = 0;   // bytes that follow on the link
+  uint32_t plain = 0;  // bytes of the stream that they stand for, and the bit kPacked
 
   size_t plain_bytes() const;
   bool packed() const;
-  // What no honest peer sends is none.
+  // False for a header that no correct peer sends.
   bool IsValid() const;
 };
 inline constexpr size_t kBlockHeaderBytes = 8;
 static_assert(sizeof(BlockHeader) == kBlockHeaderBytes);
 
-// In `plain`: the bytes are one zstd frame.
+// A bit of `plain`: the bytes are one zstd frame.
 inline constexpr uint32_t kPacked = 1U << 31;
-// A block that is not packed needs no memory at the other end.
+// The largest raw block. It may be large, because the receiver needs no memory of its own for it.
 inline constexpr size_t kMaxRawBytes = 1U << 20;
-// A piece of a copy, 256 KiB, and the heads around it.
+// The largest packed block: a piece of a copy, 256 KiB, and the heads around it.
 inline constexpr size_t kMaxPackedBytes = (256U << 10) + (4U << 10);
 
 inline size_t BlockHeader::plain_bytes() const { return plain & ~kPacked; }

@@ -11,10 +11,11 @@ namespace rgpu::transport::zip {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// Less is not worth a look at the link when something can be given already.
+// When some bytes have been taken already, the link is read for more only if at least this many are
+// still wanted.
 constexpr size_t kDirectBytes = 4096;
-// Behind a block of this size comes another one as a rule; what is read ahead of it is copied once
-// more.
+// After a block of this size or more, little is read ahead: another large block usually follows,
+// and bytes that are read ahead are copied once more.
 constexpr size_t kLargeBytes = 64U << 10;
 
 bool Copy(uint8_t* to, const uint8_t* from, size_t bytes, bool guarded) {
@@ -92,7 +93,7 @@ IoResult BlockReceiver::Take(uint8_t* to, size_t bytes, How how) {
   return result;
 }
 
-// kDone: `header_` is a new block's.
+// Reads the header of the next block. kDone: `header_` holds it.
 IoState BlockReceiver::NextBlock(size_t hint, bool may_read, How how) {
   while (raw_bytes() < kBlockHeaderBytes) {
     if (!may_read) return IoState::kWouldBlock;
@@ -121,7 +122,7 @@ IoState BlockReceiver::Refill(size_t limit, How how) {
   return result.state;
 }
 
-// kDone: the block is here as a whole, and unpacked.
+// Receives more of a packed block, and unpacks it when it is whole. kDone: some progress was made.
 IoState BlockReceiver::FillPacked(bool may_read, How how) {
   if (packed_ == nullptr) packed_ = std::make_unique_for_overwrite<uint8_t[]>(kMaxPackedBytes);
   uint8_t* const at = packed_.get() + header_.wire - left_;

@@ -1,4 +1,5 @@
-// The receiving half: a stream out of blocks, which a hostile peer may have made.
+// The receiving half of a compressed link: takes the stream out of blocks, which may come from a
+// hostile peer.
 #pragma once
 
 #include <atomic>
@@ -12,23 +13,25 @@
 
 namespace rgpu::transport::zip {
 
-// One thread at a time, but for ready and malformed.
+// One thread at a time may use it; any thread may call ready and malformed.
 class BlockReceiver {
  public:
-  // What is there, the same into memory that is perhaps not there, or wait for the first byte.
+  // kTry takes the bytes that have arrived. kGuarded does so into memory that may not be writable.
+  // kBlock waits for the first byte.
   enum class How : uint8_t { kTry, kGuarded, kBlock };
   static constexpr size_t kReadAheadBytes = 32U << 10;
 
   BlockReceiver(const Api& api, Connection* link, Savings* savings)
       : link_(link), savings_(savings), unpacker_(api) {}
 
-  // `ahead`: bytes of the first blocks, at most kReadAheadBytes.
+  // `ahead` holds bytes of the first blocks that have already been read, at most kReadAheadBytes.
   void Start(wire::ByteView ahead);
-  // With kBlock kWouldBlock comes also when the first byte is still to come of what did come.
+  // Even with kBlock the result may be kWouldBlock: bytes have arrived, but not yet a whole header
+  // or packed block.
   IoResult Receive(void* to, size_t bytes, How how);
-  // There may be bytes that nobody has to be asked for.
+  // True if received bytes may be ready, so that a caller need not wait for the link.
   bool ready() const { return ready_.load(); }
-  // The peer sent what is no block.
+  // True once the peer has sent bytes that are not a valid block.
   bool malformed() const { return malformed_.load(); }
 
  private:
@@ -45,12 +48,12 @@ class BlockReceiver {
   Connection* const link_;
   Savings* const savings_;
   Unpacker unpacker_;
-  std::unique_ptr<uint8_t[]> raw_;  // bytes of the link that were read ahead
+  std::unique_ptr<uint8_t[]> raw_;  // bytes that were read ahead from the link
   size_t raw_begin_ = 0;
   size_t raw_end_ = 0;
   BlockHeader header_;
-  size_t left_ = 0;     // of the block, bytes on the link
-  bool large_ = false;  // so was the last one
+  size_t left_ = 0;     // bytes of the block that are still to be read from the link
+  bool large_ = false;  // the last block was large
   std::unique_ptr<uint8_t[]> packed_;
   std::unique_ptr<uint8_t[]> plain_;
   size_t plain_begin_ = 0;

@@ -9,10 +9,11 @@ namespace rgpu::transport::zip {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// Parts from this size on may be memory of the application.
+// A part of this size or more may be memory of the application.
 constexpr size_t kForeignBytes = 4U << 10;
 
-// Such a part of what is offered that no small rest is left over.
+// The size of the next packed block. It divides the offered bytes evenly, so that no small rest is
+// left.
 size_t EvenPart(size_t offered) {
   const size_t blocks = (offered + kMaxPackedBytes - 1) / kMaxPackedBytes;
   return (offered + blocks - 1) / blocks;
@@ -95,7 +96,8 @@ void BlockSender::BeginRaw(size_t bytes) {
   raw_left_ = bytes;
 }
 
-// Copies it to plain_.  False: it cannot be read, which is the link's to say.
+// Copies the first `bytes` of the offer to plain_. False: they cannot be read. They are then sent
+// raw, and the link reports the fault.
 bool BlockSender::Collect(const Offer& offer, size_t bytes) {
   if (plain_ == nullptr) {
     plain_ = std::make_unique_for_overwrite<uint8_t[]>(kMaxPackedBytes);
@@ -112,12 +114,12 @@ void BlockSender::TakeSample(const Offer& offer) {
   decision_.OnSample(bytes, packed, clock_() - begin_ns);
 }
 
-// False: it goes as it is.
+// Begins a packed block. False: the bytes are to be sent raw.
 bool BlockSender::BeginPacked(const Offer& offer, size_t bytes) {
   if (!Collect(offer, bytes)) return false;
   const uint64_t begin_ns = clock_();
   uint8_t* const to = packed_.get() + kBlockHeaderBytes;
-  // One that comes to no less is worth nothing.
+  // `bytes - 1`: a block that does not become smaller is not packed.
   const size_t packed = packer_.Pack(to, bytes - 1, plain_.get(), bytes, decision_.level());
   decision_.OnBlock(bytes, packed, clock_() - begin_ns);
   if (packed == 0) return false;

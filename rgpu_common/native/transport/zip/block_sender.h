@@ -1,4 +1,5 @@
-// The sending half: cuts a stream into blocks and compresses those where it pays.
+// The sending half of a compressed link: cuts a stream into blocks, and compresses a block if that
+// pays.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 
 namespace rgpu::transport::zip {
 
-// What compressed blocks came to, over all links of a session.
+// The bytes of all compressed blocks on all links of a session, before and after compression.
 struct Savings {
   std::atomic<uint64_t> sent_plain{0};
   std::atomic<uint64_t> sent_packed{0};
@@ -20,21 +21,21 @@ struct Savings {
   std::atomic<uint64_t> received_packed{0};
 };
 
-// Nanoseconds of some monotonic clock.
+// A monotonic clock, in nanoseconds.
 using Clock = uint64_t (*)();
 
-// The parts that a caller offers, but for what of them has gone.
+// The bytes that a caller offers to send, without those that have been sent already.
 class Offer {
  public:
-  // More parts are not looked at.
+  // The most parts of one offer. Further parts are ignored.
   static constexpr int kParts = 128;
 
   Offer(const iovec* parts, int count);
   size_t left() const { return left_; }
   void Skip(size_t bytes);
-  // The first `bytes` (<= left), as at most kParts parts.
+  // Sets `to` to the first `bytes` (<= left), in at most kParts parts. Returns the number of parts.
   int Gather(size_t bytes, iovec* to) const;
-  // Copies them.  False: memory that cannot be read is among them.
+  // Copies the first `bytes`. False: some of them cannot be read.
   bool Copy(size_t bytes, uint8_t* to) const;
 
  private:
@@ -44,14 +45,14 @@ class Offer {
   size_t left_ = 0;
 };
 
-// One thread at a time.
+// One thread at a time may use it.
 class BlockSender {
  public:
   BlockSender(const Api& api, Connection* link, Savings* savings, Clock clock)
       : link_(link), savings_(savings), clock_(clock), packer_(api) {}
 
-  // As Connection::TrySend.  What was begun stays begun: whoever is told that bytes have not gone
-  // offers them again, perhaps in other pieces.
+  // Like Connection::TrySend. A block that was begun is completed with the next calls: the caller
+  // must offer the bytes that were not taken again, but may cut them into other pieces.
   IoResult TrySend(const iovec* parts, int count);
 
  private:
@@ -62,7 +63,7 @@ class BlockSender {
   bool BeginPacked(const Offer& offer, size_t bytes);
   void TakeSample(const Offer& offer);
   bool Collect(const Offer& offer, size_t bytes);
-  // One TrySend of the link.
+  // Each makes one TrySend on the link.
   IoResult SendRaw(Offer* offer, size_t* told);
   IoResult SendPacked();
 
@@ -73,13 +74,13 @@ class BlockSender {
   Decision decision_;
   BlockHeader header_;
   size_t header_left_ = 0;
-  size_t raw_left_ = 0;               // of a block that is not packed
-  std::unique_ptr<uint8_t[]> plain_;  // what is to be compressed
+  size_t raw_left_ = 0;               // bytes left of a raw block
+  std::unique_ptr<uint8_t[]> plain_;  // the bytes to compress
   std::unique_ptr<uint8_t[]> packed_;
   size_t packed_begin_ = 0;
   size_t packed_end_ = 0;
-  size_t packed_plain_ = 0;  // what the packed block is of
-  size_t ahead_ = 0;         // bytes that have gone although the caller was told that they have not
+  size_t packed_plain_ = 0;  // number of stream bytes in the packed block
+  size_t ahead_ = 0;         // bytes that were sent, but not yet reported to the caller as sent
 };
 
 }  // namespace rgpu::transport::zip

@@ -31,7 +31,7 @@ IoResult CompressedConnection::TryRecvGuarded(void* to, size_t bytes) {
   return receiver_.Receive(to, bytes, BlockReceiver::How::kGuarded);
 }
 
-// A receive that blocks is one system call, as below.
+// Without a time limit, blocks in the link's Recv, which is one system call.
 IoResult CompressedConnection::Recv(void* to, size_t bytes, int timeout_ms) {
   if (!blocks_) return link_->Recv(to, bytes, timeout_ms);
   if (timeout_ms >= 0) return Connection::Recv(to, bytes, timeout_ms);
@@ -45,8 +45,9 @@ int CompressedConnection::Wait(int events, int timeout_ms) {
 
 std::string CompressedConnection::LostReason() const {
   if (!receiver_.malformed()) return link_->LostReason();
-  return "the peer sent bytes that are no block of a compressed stream; use the same release of "
-         "rgpu";
+  return "the peer sent bytes that are not a block of a compressed stream; install the same "
+         "release "
+         "of rgpu on both sides";
 }
 
 std::unique_ptr<CompressedConnection> Compress(std::unique_ptr<Connection> link, Savings* savings) {

@@ -1,5 +1,5 @@
-// A link whose bytes travel in blocks, compressed where that pays: over another Connection, and
-// under a Lane, which knows nothing of it.
+// A link whose bytes travel in blocks, which are compressed if that pays. It lies over another
+// Connection and under a Lane; the Lane does not know about compression.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@ namespace rgpu::transport::zip {
 
 class CompressedConnection final : public Connection {
  public:
-  // `link` carries bytes as they are until StartBlocks.  `savings` outlives the connection.
+  // `link` carries plain bytes until StartBlocks. `savings` must outlive the connection.
   CompressedConnection(const Api& api, std::unique_ptr<Connection> link, Savings* savings,
                        Clock clock = &base::NowNs);
 
-  // From here on both directions are blocks.  `ahead`: bytes of the peer's first blocks that were
-  // read together with what came before them, at most BlockReceiver::kReadAheadBytes.
+  // From here on, both directions carry blocks. `ahead` holds bytes of the peer's first blocks that
+  // have already been read from the link, at most BlockReceiver::kReadAheadBytes.
   void StartBlocks(wire::ByteView ahead = {});
 
   IoResult TrySend(const iovec* parts, int count) override;
@@ -46,10 +46,10 @@ class CompressedConnection final : public Connection {
   BlockReceiver receiver_;
 };
 
-// Around `link`, where zstd is known to be there (LoadZstd).
+// Wraps `link`. The caller has checked that zstd is present (LoadZstd).
 std::unique_ptr<CompressedConnection> Compress(std::unique_ptr<Connection> link, Savings* savings);
 
-// What came of it, for those who read logs.  Nothing if nothing was compressed.
+// Logs how many bytes compression saved. Logs nothing if no block was compressed.
 void LogSavings(const Savings& savings);
 
 }  // namespace rgpu::transport::zip

@@ -5,7 +5,8 @@
 namespace rgpu::transport::zip {
 namespace {
 
-// Of one block that took long for some reason of the system's: not all of it is believed.
+// The weight of the newest block in the smoothed speed. One block may take long because of other
+// load.
 constexpr double kNewest = 0.25;
 
 Rate RateOf(uint64_t bytes, uint64_t ns) {

@@ -17,7 +17,7 @@ struct Loaded {
 template <typename Function>
 bool Find(void* library, const char* name, Function* to, std::string* why) {
   *to = reinterpret_cast<Function>(dlsym(library, name));
-  if (*to == nullptr) *why = std::string("it has no ") + name;
+  if (*to == nullptr) *why = std::string("the library has no function ") + name;
   return *to != nullptr;
 }
 
@@ -35,7 +35,7 @@ bool FindAll(void* library, Api* api, std::string* why) {
   RGPU_FIND(ZSTD_isError);
 #undef RGPU_FIND
   if (api->ZSTD_versionNumber() >= kLeastVersion) return true;
-  *why = "it is older than 1.4";
+  *why = "the library is older than 1.4";
   return false;
 }
 
@@ -43,7 +43,7 @@ Loaded Load() {
   Loaded loaded;
   const char* named = std::getenv("RGPU_LIBZSTD");
   const bool is_named = named != nullptr && *named != '\0';
-  // It stays loaded: what it holds is used until the process ends.
+  // The library is never unloaded, because its functions are used until the process ends.
   void* library = dlopen(is_named ? named : "libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
   std::string reason;
   if (library == nullptr) {
@@ -82,7 +82,7 @@ bool Unpacker::Unpack(uint8_t* to, size_t plain, const uint8_t* from, size_t byt
   uint32_t magic = 0;
   if (bytes < sizeof magic) return false;
   std::memcpy(&magic, from, sizeof magic);
-  // A second frame could be one of the old formats.
+  // Refuse bytes after the first frame: a second frame could have an old format.
   if (magic != kZstdMagic || api_.ZSTD_findFrameCompressedSize(from, bytes) != bytes) return false;
   if (decompressor_ == nullptr) decompressor_ = api_.ZSTD_createDCtx();
   return decompressor_ != nullptr &&

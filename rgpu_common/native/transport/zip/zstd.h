@@ -1,5 +1,5 @@
-// zstd, found when it is first needed: no program needs it to start, and none to be built.  These
-// are our own declarations of the public functions that are used, all of them stable since 1.4.
+// zstd, loaded when it is first needed, so that rgpu starts and builds without it. The declarations
+// of zstd's public functions below are rgpu's own. All these functions are stable since 1.4.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace rgpu::transport::zip {
 
-// Opaque: only zstd knows what is in them.
+// Opaque types of zstd.
 struct Compressor;    // ZSTD_CCtx
 struct Decompressor;  // ZSTD_DCtx
 
-// Every zstd frame of today begins with it.  Frames without it are skipped or of formats before
-// version 0.8, whose decoders a peer must not reach.
+// The first bytes of every current zstd frame. Other frames are skippable ones, or have formats
+// before version 0.8, whose decoders a peer must not reach.
 inline constexpr uint32_t kZstdMagic = 0xFD2FB528;
 inline constexpr unsigned kLeastVersion = 10400;
 
@@ -32,12 +32,12 @@ struct Api {
   unsigned (*ZSTD_isError)(size_t);
 };
 
-// The functions, for the life of the process.  Null: `why` says what is missing.  RGPU_LIBZSTD
-// names the library where it lies at an unusual place.
+// Loads the library once per process and returns its functions. Null: `why` says what is missing.
+// RGPU_LIBZSTD names a library at an unusual place.
 const Api* LoadZstd(std::string* why);
 
-// Packs and unpacks single blocks, in memory of the caller's.  Made when it is first used; one
-// thread at a time.
+// Compresses single blocks into the caller's memory. zstd's context is created at the first use.
+// One thread at a time may use it.
 class Packer {
  public:
   explicit Packer(const Api& api) : api_(api) {}
@@ -45,7 +45,7 @@ class Packer {
   Packer(const Packer&) = delete;
   Packer& operator=(const Packer&) = delete;
 
-  // How many bytes it came to; 0: more than there is room for, or no memory.
+  // Returns the number of compressed bytes. 0: they do not fit in `room`, or memory is short.
   size_t Pack(uint8_t* to, size_t room, const uint8_t* from, size_t bytes, int level);
 
  private:
@@ -53,6 +53,7 @@ class Packer {
   Compressor* compressor_ = nullptr;
 };
 
+// Decompresses single blocks. One thread at a time may use it.
 class Unpacker {
  public:
   explicit Unpacker(const Api& api) : api_(api) {}
@@ -60,7 +61,7 @@ class Unpacker {
   Unpacker(const Unpacker&) = delete;
   Unpacker& operator=(const Unpacker&) = delete;
 
-  // True: `from` was one frame of exactly `plain` bytes.
+  // False: `from` is not one valid frame of exactly `plain` bytes.
   bool Unpack(uint8_t* to, size_t plain, const uint8_t* from, size_t bytes);
 
  private:
