@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from wcwidth import wcwidth
+
 from rgpu_common.units import PPM
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -69,32 +71,47 @@ def _cell(ppm: int, width: int) -> int:
 
 
 def visible(text: str) -> int:
-    """How many cells a text takes."""
-    return len(_ESCAPES.sub("", text))
+    """Returns how many cells of a terminal a text takes: none for colours, two for 東."""
+    return sum(map(_cells, _ESCAPES.sub("", text)))
 
 
 def clip(text: str, width: int, fine: bool = True) -> str:
-    """Plain text in at most width cells; one that is too long says so."""
+    """Returns plain text in at most `width` cells; a text that is too long ends with a mark."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
-    if len(printable) <= width:
+    if visible(printable) <= width:
         return printable
-    return printable[: max(width - 1, 0)] + ("…" if fine else "~")
+    return _first(printable, max(width - 1, 0)) + ("…" if fine else "~")
 
 
 def cut(text: str, width: int) -> str:
-    """A text, perhaps with colours, in at most width cells."""
+    """Returns a text, perhaps with colours, in at most `width` cells."""
     if visible(text) <= width:
         return text
     parts, left = [], width
     for i, part in enumerate(_PIECES.split(text)):
         if i % 2 == 0:  # between escapes
-            part = part[:left]
-            left -= len(part)
+            part = _first(part, left)
+            left -= visible(part)
         parts.append(part)
     return "".join(parts)
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """A text, perhaps with colours, in exactly width cells, if it is not longer."""
+    """Returns a text, perhaps with colours, in exactly `width` cells, if it is not longer."""
     room = " " * max(width - visible(text), 0)
     return room + text if right else text + room
+
+
+def _first(text: str, width: int) -> str:
+    """Returns the beginning of a plain text that fits into `width` cells, accents included."""
+    taken = 0
+    for i, character in enumerate(text):
+        taken += _cells(character)
+        if taken > width:
+            return text[:i]
+    return text
+
+
+def _cells(character: str) -> int:
+    """Returns how many cells a character takes: 0 (accents), 1 or 2.  A control character: 0."""
+    return max(wcwidth(character), 0)
