@@ -1,9 +1,11 @@
-"""Coloured text and bars for terminals, also without colours and without Unicode."""
+"""Text with colours for terminals, and bars; plain where colours or Unicode are not wanted."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from wcwidth import wcwidth
 
 from rgpu_common.units import PPM
 
@@ -11,27 +13,27 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 _RESET = "\033[0m"
 _ESCAPES = re.compile(r"\033\[[0-9;]*m")
 _PIECES = re.compile(r"(\033\[[0-9;]*m)")
-# Characters that fill a part of a cell, from an eighth to the whole cell.
+# Parts of a cell, from an eighth to all of it.
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """The abilities of a terminal. colour: it accepts escape codes. fine: it shows Unicode."""
+    """colour: escape codes may be written.  fine: the terminal shows Unicode."""
 
     colour: bool = True
     fine: bool = True
 
     def paint(self, text: str, *styles: str) -> str:
-        """Returns the text in these styles."""
+        """The text in these styles."""
         if not self.colour or not text or not styles:
             return text
         return f"\033[{';'.join(_CODES[style] for style in styles)}m{text}{_RESET}"
 
     def bar(self, width: int, ppm: int, style: str, ticks: tuple[int | None, int | None]) -> str:
-        """Returns a bar of `width` cells that stands for the whole device and is filled up to ppm.
+        """A bar over the whole device, width cells long, filled up to ppm.
 
-        ticks: the guaranteed share and the limit in millionths; each is marked unless it is None.
+        ticks: where the guaranteed share and the limit stand, in millionths; None: not shown.
         """
         cells = self._fill(width, ppm)
         marks: dict[int, str] = {}
@@ -64,37 +66,52 @@ class Ink:
 
 
 def _cell(ppm: int, width: int) -> int:
-    """Returns the cell in which a share ends."""
+    """The cell in which a share ends."""
     return min(max(-(-ppm * width // PPM) - 1, 0), width - 1)
 
 
 def visible(text: str) -> int:
-    """Returns how many cells a text takes on the screen."""
-    return len(_ESCAPES.sub("", text))
+    """Returns how many cells of a terminal a text takes: none for colours, two for 東."""
+    return sum(map(_cells, _ESCAPES.sub("", text)))
 
 
 def clip(text: str, width: int, fine: bool = True) -> str:
-    """Cuts plain text to at most width cells. A mark at the end shows that it was cut."""
+    """Returns plain text in at most `width` cells; a text that is too long ends with a mark."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
-    if len(printable) <= width:
+    if visible(printable) <= width:
         return printable
-    return printable[: max(width - 1, 0)] + ("…" if fine else "~")
+    return _first(printable, max(width - 1, 0)) + ("…" if fine else "~")
 
 
 def cut(text: str, width: int) -> str:
-    """Cuts text, which may have colours, to at most width cells."""
+    """Returns a text, perhaps with colours, in at most `width` cells."""
     if visible(text) <= width:
         return text
     parts, left = [], width
     for i, part in enumerate(_PIECES.split(text)):
         if i % 2 == 0:  # between escapes
-            part = part[:left]
-            left -= len(part)
+            part = _first(part, left)
+            left -= visible(part)
         parts.append(part)
     return "".join(parts)
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """Fills text, which may have colours, with blanks to width cells. Longer text is unchanged."""
+    """Returns a text, perhaps with colours, in exactly `width` cells, if it is not longer."""
     room = " " * max(width - visible(text), 0)
     return room + text if right else text + room
+
+
+def _first(text: str, width: int) -> str:
+    """Returns the beginning of a plain text that fits into `width` cells, accents included."""
+    taken = 0
+    for i, character in enumerate(text):
+        taken += _cells(character)
+        if taken > width:
+            return text[:i]
+    return text
+
+
+def _cells(character: str) -> int:
+    """Returns how many cells a character takes: 0 (accents), 1 or 2.  A control character: 0."""
+    return max(wcwidth(character), 0)

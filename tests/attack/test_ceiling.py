@@ -8,7 +8,7 @@ from pathlib import Path
 
 from helpers.waiting import wait_until
 from worker.client import Gone
-from worker.test_daemon import LIMIT, LeasePage, open_session, pooled
+from worker.warm import LIMIT, LeasePage, open_session, pooled
 
 HERE = Path(__file__).resolve().parent
 # docs/quotas-memory.md

@@ -15,9 +15,9 @@ from helpers import clients
 from helpers.server import Server
 from helpers.waiting import wait_until
 from worker.client import PER_THREAD, Client, session
+from worker.images import load
 from worker.leased import leased
 from worker.test_gate import OPEN, TokenPage
-from worker.test_modules import load
 
 from rgpu_common.wire.messages import Notice
 

@@ -7,7 +7,7 @@ import os
 import re
 
 from emu.device import CudaError, Device, expect, finish, in_thread, on_device
-from emu.test_streams import NON_BLOCKING, hold
+from emu.holding import NON_BLOCKING, hold
 
 
 @on_device()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from emu.device import Device, expect, finish, in_thread, on_device
-from emu.test_streams import NON_BLOCKING, NOT_READY, hold, hold_more, let_go
+from emu.holding import NON_BLOCKING, NOT_READY, hold, hold_more, let_go
 
 
 def elapsed(cuda: Device, start: int, end: int) -> float:

@@ -6,8 +6,8 @@ import ctypes
 import struct
 
 from emu.device import Device, expect, on_device
+from emu.holding import NON_BLOCKING, hold, let_go
 from emu.kernels import HEAD, PTX, U32, U64, VOID, attribute, load
-from emu.test_streams import NON_BLOCKING, hold, let_go
 
 
 @on_device()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from emu.device import Device, expect, on_device
-from emu.test_streams import NON_BLOCKING, hold, let_go
+from emu.holding import NON_BLOCKING, hold, let_go
 
 MIB = 1 << 20
 THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = 4, 5, 6, 7, 8

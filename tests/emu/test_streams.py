@@ -7,33 +7,9 @@ import threading
 import time
 
 from emu.device import Device, expect, finish, in_thread, on_device
+from emu.holding import AND, EQ, GEQ, NON_BLOCKING, NOR, NOT_READY, hold, hold_more, let_go
 
-NOT_READY = 600
-NON_BLOCKING = 1
 LEGACY, PER_THREAD = 1, 2
-GEQ, EQ, AND, NOR = range(4)
-
-
-def hold(cuda: Device, stream: int) -> int:
-    """Makes `stream` wait; `let_go(cuda, flag)` ends it."""
-    flag = cuda.alloc(8)
-    cuda("cuCtxSynchronize")
-    cuda("cuStreamWaitValue32_v2", stream, flag, 1, EQ)
-    return flag
-
-
-def hold_more(cuda: Device, stream: int) -> int:
-    """`hold` without its wait for the context, which would wait for what is held already."""
-    flag = cuda.pinned(4)
-    ctypes.memset(flag, 0, 4)
-    cuda("cuStreamWaitValue32_v2", stream, flag, 1, 1)
-    return flag
-
-
-def let_go(cuda: Device, flag: int) -> None:
-    writer = cuda.stream(NON_BLOCKING)
-    cuda("cuStreamWriteValue32_v2", writer, flag, 1, 0)
-    cuda("cuStreamDestroy_v2", writer)
 
 
 @on_device()

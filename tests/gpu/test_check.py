@@ -40,13 +40,19 @@ def test_our_own_library_is_not_the_driver() -> None:
 
 def test_the_table(tmp_path: Path) -> None:
     done = check(
-        *("--driver", str(compiled_part("rgpu_emu", "lib/librgpu_emu.so")), "l01", "l12", "l15"),
+        *(
+            "--driver",
+            str(compiled_part("rgpu_emu", "lib/librgpu_emu.so")),
+            "blocking_free",
+            "low_heap",
+            "free_across_processes",
+        ),
         RGPU_EMU_COMPILER=f"{sys.executable} -m rgpu_emu.compiler",
         RGPU_EMU_CACHE=str(tmp_path),
         RGPU_EMU_MEMORY=str(1 << 30),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()}
-    assert rows["l01"].count(" s") == 2
-    assert rows["l15"].rstrip().endswith("-")
+    assert rows["blocking_free"].count(" s") == 2
+    assert rows["free_across_processes"].rstrip().endswith("-")
     assert {"open", "synchronous_call", "launch_issue", "alloc_free", "to_device"} <= rows.keys()

@@ -19,6 +19,11 @@ from rgpu_common.parts import compiled_part
 
 COMPILER = f"{sys.executable} -m rgpu_emu.compiler"
 HOSTILE_SEEDS = (1, 2)
+# Programs that must find too little memory, and what they print then.
+LITTLE_MEMORY = [
+    ("deferred_error", "deferred_error ok\n"),
+    ("local_memory_charged", "local_memory_charged ok (refused)\n"),
+]
 # 64 MiB both ways per round: what two busy cores copy well within the limit.
 ROUNDS = "4"
 
@@ -85,7 +90,7 @@ def test_over_the_wire(name: str, transport: str, binaries: Path, server: Server
 SMALL = 24 << 20
 
 
-@pytest.mark.parametrize(("name", "expected"), [("l13", "L13 ok\n"), ("l16", "L16 ok (refused)\n")])
+@pytest.mark.parametrize(("name", "expected"), LITTLE_MEMORY)
 def test_too_little_memory_in_process(
     name: str, expected: str, binaries: Path, cache: Path
 ) -> None:
@@ -96,7 +101,7 @@ def test_too_little_memory_in_process(
 
 
 @pytest.mark.parametrize("transport", ["unix", "shm", "tcp"])
-@pytest.mark.parametrize(("name", "expected"), [("l13", "L13 ok\n"), ("l16", "L16 ok (refused)\n")])
+@pytest.mark.parametrize(("name", "expected"), LITTLE_MEMORY)
 def test_too_little_memory_over_the_wire(
     name: str, expected: str, transport: str, binaries: Path, server: Server
 ) -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from observe.load import Load
 from rgpu_client.observe.frame import SORTS, View, frame, report
-from rgpu_client.observe.ink import Ink, cut, visible
+from rgpu_client.observe.ink import Ink, clip, cut, pad, visible
 from rgpu_common.v1.observe_pb2 import DeviceNow, GetNowResponse, LeaseNow
 
 GIB = 1 << 30
@@ -108,6 +108,16 @@ def test_a_bar_shows_use_request_and_limit() -> None:
     assert PLAIN.bar(10, 350_000, "green", (None, None)) == "####......"
     assert ink.bar(4, 2_000_000, "green", (None, None)) == "████"
     assert ink.bar(4, 0, "green", (None, 1_000_000)) == "···│"
+
+
+def test_wide_characters_take_two_cells_and_accents_none() -> None:
+    assert visible("\033[31m東京\033[0m e\u0301") == 6
+    assert clip("東京都", 6) == "東京都"
+    assert clip("東京都", 5) == "東京…"
+    assert clip("東京都", 4) == "東…"  # half a character cannot be shown
+    assert cut("\033[31m東京\033[0m都", 3) == "\033[31m東\033[0m"
+    assert pad("東", 4) == "東  "
+    assert pad("e\u0301", 2, right=True) == " e\u0301"
 
 
 @given(st.text(st.characters(codec="ascii", min_codepoint=32)), st.integers(0, 40))

@@ -20,7 +20,7 @@ from netprobe.record import Entry
 from netprobe.survey import find, quick
 from probe.conftest import Listen
 from probe.paths import broken
-from probe.test_watching import SlowProxy
+from probe.slow import SlowProxy
 from rgpu_client.session import paths as choosing
 from rgpu_client.session.paths import find_path
 from rgpu_client.session.start import on_path

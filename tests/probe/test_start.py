@@ -22,7 +22,7 @@ from netprobe import survey as surveying
 from netprobe.native import Offer
 from netprobe.survey import Found, find
 from probe.conftest import Listen, netprobe
-from probe.test_watching import SlowProxy
+from probe.slow import SlowProxy
 from rgpu_client.session.paths import find_path
 from rgpu_common.errors import ServerError, UsageError
 from rgpu_common.v1 import network_pb2, network_pb2_grpc

@@ -21,18 +21,18 @@ from rgpu_common.wire.frame import Kind, encode_frame
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.messages import Control, encode_message
 from rgpu_common.wire.resume import Lane
-from transport.lanes import HELLO, RECORD, ByHand, exactly, refusal, resumed
-from transport.test_lane import (
+from transport.cut_programs import (
     ASYNC,
     DOWNLOAD,
     LAUNCHES,
     SYNCHRONISATIONS,
     UPLOAD,
-    configured,
     finish,
     go_on,
     running,
 )
+from transport.lanes import HELLO, RECORD, ByHand, exactly, refusal, resumed
+from transport.test_lane import configured
 
 MIB = 1 << 20
 # Far below what compression would not pay for, and far above what a test may last.

@@ -17,7 +17,7 @@ from helpers.proxy import CuttingProxy
 from helpers.server import HAS_UCX, TRANSPORTS, UCX, Server
 from helpers.waiting import wait_until
 
-from transport.test_lane import ASYNC, SYNCHRONISATIONS, WAITS, finish, go_on, running
+from transport.cut_programs import ASYNC, SYNCHRONISATIONS, WAITS, finish, go_on, running
 
 # What a relay can stand in between of.  A local connection ends only with one of its ends, and UCX
 # makes connections of its own to the addresses of both.

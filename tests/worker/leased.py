@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from worker.client import LEGACY, SECONDS, Client
-from worker.test_daemon import LeasePage, open_session, pooled
-from worker.test_modules import PTX, put_image
+from worker.images import PTX, put_image
+from worker.warm import LeasePage, open_session, pooled
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

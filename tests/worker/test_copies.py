@@ -114,7 +114,7 @@ def test_nothing_is_copied_by_empty_copies() -> None:
 
 
 def test_a_synchronous_copy_is_there_for_streams_that_wait_for_nobody() -> None:
-    """L5: nothing orders the stream behind the copy's stream but the worker's fence."""
+    """Nothing orders the stream behind the copy's stream but the worker's fence."""
     with session() as client:
         big = 16 * MIB
         source, target = client.alloc(big), client.alloc(big)
@@ -169,7 +169,7 @@ def deliver(client: Client, src: int, count: int, stream: int) -> int:
 
 @pytest.mark.parametrize("how", ["stream", "context", "event", "query", "other stream"])
 def test_a_wait_that_reports_completion_comes_behind_the_delivery(how: str) -> None:
-    """L8: the deliveries have come before the answer, and its watermark counts them."""
+    """The deliveries have come before the answer, and its watermark counts them."""
     with session() as client:
         count = 5 * MIB + 3
         address, flag = client.alloc(count), client.alloc(512)

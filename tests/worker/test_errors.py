@@ -59,7 +59,7 @@ def test_an_id_is_given_once() -> None:
 
 
 def test_an_error_waits_for_its_own_thread_and_is_told_once() -> None:
-    """L13: a bad launch on thread 1, an allocation on thread 2, then one on thread 1."""
+    """A bad launch on thread 1, an allocation on thread 2, then one on thread 1."""
     with session() as client:
         client.post("rgpuMemFree", dptr=0x1234, thread=1)
         free = client.call("rgpuMemGetInfo", thread=2)["free"]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from worker.client import LEGACY, SECONDS, Client
-from worker.test_daemon import LIMIT, LeasePage, Pooled, open_session, pooled
+from worker.warm import LIMIT, LeasePage, Pooled, open_session, pooled
 
 NONE, SLICE, OPEN, RECALLED = 1, 3, 4, 5
 MIB = 1 << 20

@@ -54,7 +54,7 @@ def test_pitched_memory_is_charged_as_it_is() -> None:
 
 
 def test_a_free_behind_running_work_is_carried_out_when_the_work_is_done() -> None:
-    """L1: the free does not stop the decoder, and memory comes back only when it is really free."""
+    """The free does not stop the decoder, and memory comes back only when it is really free."""
     with session(*limited()) as client:
         flag, block = client.alloc(512), client.alloc(60 << 20)
         client.upload(flag, struct.pack("<I", 0))
@@ -116,7 +116,7 @@ def test_destroying_a_pool_gives_its_memory_back() -> None:
 
 
 def test_limits_that_take_device_memory_are_charged() -> None:
-    """L16: stack for all resident threads is never free."""
+    """Stack for all resident threads is never free."""
     with session(*limited()) as client:
         assert client.result("rgpuContextSetLimit", limit=0, value=64 << 10).status == OUT_OF_MEMORY
         assert client.result("rgpuContextSetLimit", limit=0, value=1024).status == 0

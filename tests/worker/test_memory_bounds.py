@@ -9,6 +9,7 @@ import pytest
 from helpers.waiting import wait_until
 
 from worker.client import LEGACY, Client
+from worker.images import PTX, put_image
 from worker.leased import (
     DEFAULT_POOL,
     DEVICE,
@@ -24,7 +25,6 @@ from worker.leased import (
     view,
     with_table,
 )
-from worker.test_modules import PTX, put_image
 
 
 @pytest.mark.parametrize("size", [100_000, 3 * MIB + 1, 4096])

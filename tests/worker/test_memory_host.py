@@ -10,7 +10,7 @@ import pytest
 
 from rgpu_common.wire.codec import encode_command
 from worker.client import LEGACY, Client, session
-from worker.test_modules import PTX, put_image
+from worker.images import PTX, put_image
 
 MIB = 1 << 20
 MOST = 262_144  # handles

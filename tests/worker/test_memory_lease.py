@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from helpers.waiting import wait_until
 
 from worker.client import LEGACY, Client
-from worker.test_daemon import LeasePage, open_session, pooled
+from worker.warm import LeasePage, open_session, pooled
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

@@ -31,7 +31,7 @@ def test_a_parked_wait_lets_everybody_else_go_on() -> None:
 
 
 def test_an_event_wait_is_for_the_record_that_was_in_force() -> None:
-    """L3: the event is recorded again behind something that never ends."""
+    """The event is recorded again behind something that never ends."""
     with session() as client:
         flag = blocked(client, 20)
         client.post("rgpuEventCreate", event=30, flags=2)
@@ -151,7 +151,7 @@ def test_large_copies_give_their_memory_back_one_by_one() -> None:
 
 
 def test_two_threads_on_their_own_default_streams() -> None:
-    """L11: one waits for the value that the other writes."""
+    """One waits for the value that the other writes."""
     with session() as client:
         flag = client.alloc(512)
         client.upload(flag, struct.pack("<I", 0))

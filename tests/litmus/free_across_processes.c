@@ -39,6 +39,6 @@ int main(void) {
   take_turns(back[0], there[1]);
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  puts("L15 ok");
+  puts("free_across_processes ok");
   return 0;
 }

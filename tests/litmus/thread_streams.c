@@ -24,6 +24,6 @@ int main(void) {
   atomic_store(&waiting, 1);
   OK(cuStreamSynchronize, CU_STREAM_PER_THREAD);
   pthread_join(thread, NULL);
-  puts("L11 ok");
+  puts("thread_streams ok");
   return 0;
 }

@@ -32,6 +32,6 @@ int main(void) {
   OK(cuMemFree_v2, victim);
   OK(cuStreamSynchronize, s1);
   pthread_join(thread, NULL);
-  puts("L1 ok");
+  puts("blocking_free ok");
   return 0;
 }

@@ -32,6 +32,6 @@ int main(void) {
     REQUIRE(result == CUDA_SUCCESS);
     REQUIRE(pinned[0] == round && pinned[BYTES / 2] == round && pinned[BYTES - 1] == round);
   }
-  puts("L8 ok");
+  puts("poll_after_bytes ok");
   return 0;
 }

@@ -29,6 +29,6 @@ int main(void) {
   REQUIRE(received[0] == 0xa5 && received[BYTES - 1] == 0xa5);
   OK(cuMemcpyDtoH_v2, received, up, BYTES);
   REQUIRE(memcmp(sent, received, BYTES) == 0);
-  puts("L7 ok");
+  puts("both_ends_write ok");
   return 0;
 }

@@ -14,6 +14,6 @@ int main(void) {
     REQUIRE(memcmp(from, to, 64) == 0 && memcmp(from, local, 64) == 0);
     free(from), free(to), free(local);
   }
-  puts("L12 ok");
+  puts("low_heap ok");
   return 0;
 }

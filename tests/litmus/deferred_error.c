@@ -28,7 +28,7 @@ int main(void) {
   CUresult next = CU(cuMemAlloc_v2, &mine, 1 << 20);
   if (launch == CUDA_SUCCESS && next == CUDA_SUCCESS) {
     OK(cuCtxSynchronize);
-    puts("L13 ok (there was memory enough)");
+    puts("deferred_error ok (there was memory enough)");
     return 0;
   }
   REQUIRE(launch == CUDA_ERROR_OUT_OF_MEMORY || next == CUDA_ERROR_OUT_OF_MEMORY);
@@ -39,6 +39,6 @@ int main(void) {
   OK(cuCtxSynchronize);
   OK(cuMemGetInfo_v2, &after, &total);
   REQUIRE(after == before);
-  puts("L13 ok");
+  puts("deferred_error ok");
   return 0;
 }

@@ -33,6 +33,6 @@ int main(void) {
   atomic_store(&waited, 1);
   pthread_join(thread, NULL);
   OK(cuStreamSynchronize, stream);
-  puts("L3 ok");
+  puts("wait_for_a_record ok");
   return 0;
 }

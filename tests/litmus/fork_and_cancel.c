@@ -52,6 +52,6 @@ int main(void) {
   pthread_join(thread, NULL);
   child_is_not_initialised();
   OK(cuCtxSynchronize);
-  puts("L14 ok");
+  puts("fork_and_cancel ok");
   return 0;
 }

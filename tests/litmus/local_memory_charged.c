@@ -16,7 +16,7 @@ int main(void) {
   CUresult result = CU(cuLaunchKernel, deep, 2, 1, 1, 256, 1, 1, 0, NULL, arguments, NULL);
   if (result == CUDA_SUCCESS) result = CU(cuCtxSynchronize);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    puts("L16 ok (refused)");
+    puts("local_memory_charged ok (refused)");
     return 0;
   }
   REQUIRE(result == CUDA_SUCCESS);
@@ -25,6 +25,6 @@ int main(void) {
   REQUIRE(after < before);
   OK(cuMemcpyDtoH_v2, &sum, out, sizeof sum);
   REQUIRE(sum == 2 * (255 * 256 / 2));
-  puts("L16 ok (charged)");
+  puts("local_memory_charged ok (charged)");
   return 0;
 }

@@ -23,6 +23,6 @@ int main(void) {
     OK(cuMemcpyDtoH_v2, back, target, WORDS * 4u);
     REQUIRE(memcmp(host, back, WORDS * 4u) == 0);
   }
-  puts("L5 ok");
+  puts("copy_for_every_stream ok");
   return 0;
 }

@@ -39,6 +39,6 @@ int main(void) {
   pthread_join(thread, NULL);
   OK(cuMemcpyDtoH_v2, &total, counter, sizeof total);
   REQUIRE(total == LAUNCHES);
-  puts("L2 ok");
+  puts("full_queue ok");
   return 0;
 }
