@@ -103,6 +103,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Path(__file__).with_name("syscalls.cc"),
         ROOT / "rgpu_server" / "executor" / "seccomp.cc",
         ROOT / "rgpu_common" / "native" / "confine" / "filter.cc",
+        ROOT / "rgpu_common" / "native" / "confine" / "rule.cc",
     ]
     return builder.link("syscalls", builder.objects(sources))
 

@@ -31,80 +31,50 @@ constexpr unsigned int kFirstX32 = 0x40000000;
 constexpr unsigned int kNewestKnown = 446;  // landlock_restrict_self
 constexpr unsigned int kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
 
-constexpr sock_filter Statement(unsigned short code, unsigned int value) {
-  return {code, 0, 0, value};
-}
-
-constexpr sock_filter Jump(unsigned int value, unsigned char when_true, unsigned char when_false) {
-  return {BPF_JMP | BPF_JEQ | BPF_K, when_true, when_false, value};
-}
-
 }  // namespace
-
-const unsigned int Filter::kAllow = SECCOMP_RET_ALLOW;
-const unsigned int Filter::kRefuse = SECCOMP_RET_ERRNO | EPERM;
 
 Filter::Filter() {
   program_ = {
       Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
-      Jump(kArchitecture, 1, 0),
+      {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, kArchitecture},
       Statement(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
       Statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
   };
 #if defined(__x86_64__)
   program_.push_back({BPF_JMP | BPF_JGE | BPF_K, 0, 1, kFirstX32});
-  Return(kRefuse);
+  Return(kRefuseCall);
 #endif
 }
 
 void Filter::Return(unsigned int answer) { program_.push_back(Statement(BPF_RET | BPF_K, answer)); }
 
-// Loads one half of an argument of the call. Both architectures are little-endian.
-void Filter::Load(unsigned int argument, bool upper_half) {
-  const unsigned int at = argument * 8 + (upper_half ? 4 : 0);
-  program_.push_back(Statement(BPF_LD | BPF_W | BPF_ABS,
-                               static_cast<unsigned int>(offsetof(seccomp_data, args)) + at));
-}
-
 void Filter::Answer(int call, unsigned int answer) {
-  program_.push_back(Jump(static_cast<unsigned int>(call), 0, 1));
+  program_.push_back({BPF_JMP | BPF_JEQ | BPF_K, 0, 1, static_cast<unsigned int>(call)});
   Return(answer);
 }
 
 void Filter::Decide(int call, unsigned int argument, std::initializer_list<unsigned int> values,
-                    unsigned int if_listed, unsigned int if_not) {
-  const auto count = static_cast<unsigned char>(values.size());
-  program_.push_back(
-      Jump(static_cast<unsigned int>(call), 0, static_cast<unsigned char>(count + 3)));
-  Load(argument);
-  unsigned char left = count;
-  for (const unsigned int value : values) program_.push_back(Jump(value, left--, 0));
-  Return(if_not);
-  Return(if_listed);
+                    To if_listed, To if_not) {
+  Rule rule(call);
+  rule.Load(argument);
+  for (const unsigned int value : values) rule.IfEqual(value, if_listed);
+  rule.Always(if_not).AppendTo(&program_);
 }
 
 void Filter::AllowIf(int call, unsigned int argument, std::initializer_list<unsigned int> values) {
-  Decide(call, argument, values, kAllow, kRefuse);
+  Decide(call, argument, values, To::kAllow, To::kRefuse);
 }
 
 void Filter::RefuseIf(int call, unsigned int argument, std::initializer_list<unsigned int> values) {
-  Decide(call, argument, values, kRefuse, kAllow);
+  Decide(call, argument, values, To::kRefuse, To::kAllow);
 }
 
 void Filter::AllowIfClear(int call, unsigned int argument, unsigned int bits) {
-  program_.push_back(Jump(static_cast<unsigned int>(call), 0, 4));
-  Load(argument);
-  program_.push_back({BPF_JMP | BPF_JSET | BPF_K, 0, 1, bits});
-  Return(kRefuse);
-  Return(kAllow);
+  Rule(call).Load(argument).IfAnyBit(bits, To::kRefuse, To::kAllow).AppendTo(&program_);
 }
 
 void Filter::OnlyThreads() {
-  program_.push_back(Jump(SYS_clone, 0, 4));
-  Load(0);
-  program_.push_back({BPF_JMP | BPF_JSET | BPF_K, 1, 0, CLONE_THREAD});
-  Return(kRefuse);
-  Return(kAllow);
+  Rule(SYS_clone).Load(0).IfAnyBit(CLONE_THREAD, To::kAllow).AppendTo(&program_);
   // The flags of clone3 lie in memory, which a filter cannot read. After ENOSYS the C library uses
   // clone.
   Answer(SYS_clone3, kUnknown);
@@ -115,49 +85,32 @@ void Filter::OnlyThreads() {
 }
 
 void Filter::OnlyReadsLimits(bool lowers_memory) {
-  constexpr unsigned int kNone = ~0U;
-  program_.push_back(Jump(SYS_prlimit64, 0, 10));
-  Load(0);
-  program_.push_back(Jump(0, 0, 6));
-  Load(1);
-  program_.push_back(Jump(lowers_memory ? static_cast<unsigned int>(RLIMIT_DATA) : kNone, 5, 0));
-  Load(2);
-  program_.push_back(Jump(0, 0, 2));
-  Load(2, true);
-  program_.push_back(Jump(0, 1, 0));
-  Return(kRefuse);
-  Return(kAllow);
+  Rule rule(SYS_prlimit64);
+  rule.Load(0).IfEqual(0, To::kNext, To::kRefuse);  // another process
+  if (lowers_memory) rule.Load(1).IfEqual(RLIMIT_DATA, To::kAllow);
+  // A null pointer to the new limit: the call only reads.
+  rule.Load(2).IfEqual(0, To::kNext, To::kRefuse);
+  rule.Load(2, true).IfEqual(0, To::kAllow).AppendTo(&program_);
   Refuse(SYS_setrlimit);
 }
 
 void Filter::OnlyItself(int call) { AllowIf(call, 0, {0, static_cast<unsigned int>(getpid())}); }
 
 void Filter::OnlyItsPriority() {
-  program_.push_back(Jump(SYS_setpriority, 0, 7));
-  Load(0);
-  program_.push_back(Jump(PRIO_PROCESS, 0, 3));
-  Load(1);
-  program_.push_back(Jump(0, 2, 0));
-  program_.push_back(Jump(static_cast<unsigned int>(getpid()), 1, 0));
-  Return(kRefuse);
-  Return(kAllow);
+  Rule rule(SYS_setpriority);
+  rule.Load(0).IfEqual(PRIO_PROCESS, To::kNext, To::kRefuse);
+  rule.Load(1).IfEqual(0, To::kAllow);
+  rule.IfEqual(static_cast<unsigned int>(getpid()), To::kAllow).AppendTo(&program_);
 }
 
 void Filter::NoOwners() { RefuseIf(SYS_fcntl, 1, {F_SETOWN, F_SETOWN_EX}); }
 
 void Filter::OnlyUnixStreams() {
-  const auto plain = static_cast<unsigned int>(SOCK_STREAM);
-  const auto whole = static_cast<unsigned int>(SOCK_SEQPACKET);
-  const auto flags = static_cast<unsigned int>(SOCK_CLOEXEC | SOCK_NONBLOCK);
-  program_.push_back(Jump(SYS_socket, 0, 8));
-  Load(0);
-  program_.push_back(Jump(AF_UNIX, 0, 4));
-  Load(1);
-  program_.push_back(Statement(BPF_ALU | BPF_AND | BPF_K, ~flags));
-  program_.push_back(Jump(plain, 2, 0));
-  program_.push_back(Jump(whole, 1, 0));
-  Return(kRefuse);
-  Return(kAllow);
+  Rule rule(SYS_socket);
+  rule.Load(0).IfEqual(AF_UNIX, To::kNext, To::kRefuse);
+  rule.Load(1).Ignore(static_cast<unsigned int>(SOCK_CLOEXEC | SOCK_NONBLOCK));
+  rule.IfEqual(static_cast<unsigned int>(SOCK_STREAM), To::kAllow);
+  rule.IfEqual(static_cast<unsigned int>(SOCK_SEQPACKET), To::kAllow).AppendTo(&program_);
 }
 
 bool Filter::Install() {
@@ -171,14 +124,14 @@ bool Filter::Install() {
 }
 
 bool Filter::InstallElseAllow() {
-  Return(kAllow);
+  Return(kAllowCall);
   return Install();
 }
 
 bool Filter::InstallElseRefuse() {
   program_.push_back({BPF_JMP | BPF_JGT | BPF_K, 0, 1, kNewestKnown});
   Return(kUnknown);
-  Return(kRefuse);
+  Return(kRefuseCall);
   return Install();
 }
 

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "rgpu_common/native/confine/rule.h"
+
 namespace rgpu::confine {
 
 class Report;
@@ -16,8 +18,8 @@ class Filter {
  public:
   Filter();
 
-  void Allow(int call) { Answer(call, kAllow); }
-  void Refuse(int call) { Answer(call, kRefuse); }
+  void Allow(int call) { Answer(call, kAllowCall); }
+  void Refuse(int call) { Answer(call, kRefuseCall); }
   // Allows the call if the argument has one of these values, and else refuses it.
   void AllowIf(int call, unsigned int argument, std::initializer_list<unsigned int> values);
   // Allows the call if the argument has none of these bits, and else refuses it.
@@ -49,13 +51,9 @@ class Filter {
   bool InstallElseRefuse();
 
  private:
-  static const unsigned int kAllow;
-  static const unsigned int kRefuse;
-
   void Answer(int call, unsigned int answer);
   void Decide(int call, unsigned int argument, std::initializer_list<unsigned int> values,
-              unsigned int if_listed, unsigned int if_not);
-  void Load(unsigned int argument, bool upper_half = false);
+              To if_listed, To if_not);
   void Return(unsigned int answer);
   bool Install();
 
