@@ -128,7 +128,9 @@ def test_a_library_that_was_named_and_cannot_be_loaded_is_said(server: Server) -
     wishes = {"RGPU_COMPRESSION": "1", "RGPU_LIBZSTD": "/no/such/file"}
     code, _, errors = clients.run(server.tcp, "cuda.open()", **wishes)
     assert code == 0
-    sentence = "rgpu shim: nothing will be compressed: zstd 1.4 or later cannot be loaded (/no/such"
+    sentence = (
+        "rgpu shim: the session does not compress: zstd 1.4 or later cannot be loaded (/no/such"
+    )
     assert errors.startswith(sentence)
     assert errors.count("\n") == 1
 
