@@ -84,7 +84,7 @@ async def test_a_lease_from_grant_to_revoke(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("work", "text"),
     [
-        (lambda c: c.grant(LeaseRequest(memory_bytes=9 * GIB)), "1 GiB too little"),
+        (lambda c: c.grant(LeaseRequest(memory_bytes=9 * GIB)), "which has 8 GiB in all"),
         (lambda c: c.grant(LeaseRequest(device=4)), "there is no device 4"),
         (lambda c: c.grant(LeaseRequest(key="line\nbreak")), "printable characters"),
         (lambda c: c.grant(LeaseRequest(key="x" * 300)), "at most 256 printable characters"),

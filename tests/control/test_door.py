@@ -228,7 +228,7 @@ Refusal = Callable[[Any], Awaitable[tuple[int, str]]]
     ("fields", "text"),
     [
         ({"device": 3}, "there is no device 3: this server offers only device 0"),
-        ({"memory_bytes": 9 * GIB}, "1 GiB too little"),
+        ({"memory_bytes": 9 * GIB}, "which has 8 GiB in all"),
         ({"share_request_ppm": 600_000, "share_limit_ppm": 500_000}, "is above its limit"),
         ({"share_request_ppm": 3_000_000}, "a share is a fraction of one device"),
     ],
