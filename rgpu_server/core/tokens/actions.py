@@ -1,11 +1,15 @@
-"""What the token loop shall do, in order.  Times are on the clock that it hands in."""
+"""What the token loop shall do, in order.  Times are on the caller's clock.
+
+Nobody changes an action.  `Grant` and `Extend` are not frozen only because every decision makes one
+of them, and a frozen object takes three times as long to make.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Grant:
     """The lease may release device work for slice_ns; with until_recall, until it is recalled.
 
@@ -18,7 +22,7 @@ class Grant:
     until_recall: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Extend:
     """The holder, which has just returned, goes on under the same generation for another slice."""
 

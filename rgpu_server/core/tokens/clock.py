@@ -27,17 +27,22 @@ class Clocks:
         if self._offset is None:
             self._offset = -caller_ns
         now = caller_ns + self._offset
-        latest = None if due is None else max(self.now, due) + jump_ns
-        if now < self.now or (latest is not None and now > latest):
-            target = self.now if now < self.now or latest is None else latest
-            self._offset += target - now
-            self.jumped = True
-            now = target
+        before = self.now
+        if now < before:
+            now = self._jump(now, before)
+        elif due is not None and now > due + jump_ns and now > before + jump_ns:
+            now = self._jump(now, max(before, due) + jump_ns)
         if self.idle_since is not None:
             self.device_ns += now - self.idle_since
             self.idle_since = now
         self.now = now
         return now
+
+    def _jump(self, now: int, to: int) -> int:
+        """Takes `now` for `to` from here on."""
+        self._offset = (self._offset or 0) + to - now
+        self.jumped = True
+        return to
 
     def outside(self, inside_ns: int) -> int:
         """A time on the caller's clock."""

@@ -42,5 +42,9 @@ class Holding:
 
 def patience(params: TokenParams, holding: Holding) -> int:
     """How long the holder may be silent behind its end, in ns."""
-    silence = max(params.silence_ns, params.silence_kernels * holding.unit.kernel_ns)
-    return min(silence, params.drain_limit_ns)
+    silence = params.silence_kernels * holding.unit.kernel_ns
+    if silence < params.silence_ns:
+        silence = params.silence_ns
+    if silence > params.drain_limit_ns:
+        silence = params.drain_limit_ns
+    return silence
