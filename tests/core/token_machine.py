@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.token_mirror import MS, PARAMS, Held, Mirror
+from core.token_mirror import MS, PARAMS, Held, Mirror, holds, shares
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -16,16 +16,6 @@ from rgpu_server.core.tokens.usage import Usage
 
 LEASES = [f"lease-{n}" for n in range(5)]
 leases = st.sampled_from(LEASES)
-requests = st.sampled_from([0, 0, 50_000, 100_000, 250_000, 400_000])
-limits = st.sampled_from([0, 100_000, 300_000, PPM, PPM])
-shares = st.builds(
-    lambda r, more, w, p: Share(r, max(r, more) or PPM, w, p),
-    requests,
-    limits,
-    st.integers(1, 4),
-    st.integers(0, 1),
-)
-holds = st.integers(1, 60 * MS)
 
 
 class Tokens(RuleBasedStateMachine):

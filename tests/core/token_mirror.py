@@ -1,8 +1,12 @@
-"""What a test of the token scheduler knows about leases and the holder by itself."""
+"""What a test of the token scheduler knows about leases and the holder by itself, and the shares
+and holds that it tries.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from hypothesis import strategies as st
 
 from rgpu_server.core.model import PPM
 from rgpu_server.core.tokens.params import TokenParams
@@ -10,6 +14,16 @@ from rgpu_server.core.tokens.share import Share
 
 MS = 1_000_000
 PARAMS = TokenParams()
+requests = st.sampled_from([0, 0, 50_000, 100_000, 250_000, 400_000])
+limits = st.sampled_from([0, 100_000, 300_000, PPM, PPM])
+shares = st.builds(
+    lambda r, more, w, p: Share(r, max(r, more) or PPM, w, p),
+    requests,
+    limits,
+    st.integers(1, 4),
+    st.integers(0, 1),
+)
+holds = st.integers(1, 60 * MS)
 
 
 @dataclass
