@@ -13,6 +13,7 @@ from rgpu_server.core.tokens import actions as do
 from rgpu_server.core.tokens import events as on
 from rgpu_server.core.tokens.params import TokenParams
 from rgpu_server.core.tokens.scheduler import TokenScheduler
+from rgpu_server.tokens.draining import Draining
 from rgpu_server.tokens.fence import Fence
 from rgpu_server.tokens.health import Health
 from rgpu_server.tokens.page import Phase
@@ -73,8 +74,7 @@ class DeviceTokens:
         self._recall_at: int | None = None
         self._show_at: int | None = None
         self._fence: tuple[Fence, int] | None = None
-        # Leases that an earlier loop let run: nobody is granted anything before they have drained.
-        self._draining: dict[Seat, Fence] = {}
+        self._draining = Draining(max_kernel_ns, tell)
         # One row per action type: the method that carries it out.
         self._doers: dict[type[Any], Callable[[Any], None]] = {
             do.Grant: self._grant,
@@ -99,7 +99,7 @@ class DeviceTokens:
         if said.phase not in (Phase.NONE, Phase.PREPARE):
             seat.say(Phase.RECALLED)
             if not self._started:
-                self._draining[seat] = Fence(seat, self.max_kernel_ns, self._tell, patient=True)
+                self._draining.add(seat)
         if seat not in self._draining:
             seat.say(Phase.NONE)
         self._feed(on.Joined(seat.lease, seat.share, seat.tenant))
@@ -126,14 +126,13 @@ class DeviceTokens:
         if self._fence is not None and self._fence[0].seat is seat:
             (_, gen), self._fence = self._fence, None
             self._feed(on.Fenced(seat.lease, gen))
-        if self._draining.pop(seat, None) is not None and self._started and not self._draining:
+        if self._draining.drop(seat) and self._started:
             self._look_at_all()
 
     def start(self) -> None:
         """All leases have been added: grants may begin."""
         self._started = True
-        for seat in list(self._draining):
-            self._look_drained(seat)
+        self._draining.look_at_all()
         if not self._draining:
             self._look_at_all()
 
@@ -142,7 +141,8 @@ class DeviceTokens:
     def look(self, seat: Seat) -> None:
         """A worker of the lease signalled, came or went."""
         if self._draining or not self._started:
-            self._look_drained(seat)
+            if self._draining.look(seat) and self._started:
+                self._look_at_all()
         elif self._fence is not None and self._fence[0].seat is seat:
             self._look_fenced()
         elif seat is self.holder:
@@ -248,9 +248,9 @@ class DeviceTokens:
             self._recall_at += by
         if self._show_at is not None:
             self._show_at += by
-        fences = [*self._draining.values(), *([self._fence[0]] if self._fence else [])]
-        for fence in fences:
-            fence.slip(by)
+        self._draining.slip(by)
+        if self._fence is not None:
+            self._fence[0].slip(by)
 
     def tick(self, now: int) -> None:
         """Several times a second: whatever needs no precision."""
@@ -267,9 +267,8 @@ class DeviceTokens:
         if self._fence is not None:
             self._fence[0].press(now)
             self._look_fenced()
-        for seat, fence in list(self._draining.items()):
-            fence.press(now)
-            self._look_drained(seat)
+        if self._draining.press(now) and self._started:
+            self._look_at_all()
 
     def _absent(self, seat: Seat, now: int) -> None:
         """The slice is over; a holder that has not begun (its processes may be stopped) gives way,
@@ -381,8 +380,6 @@ class DeviceTokens:
     def _nothing(self, action: do.Action) -> None:
         """The loop asks `due` before it sleeps; what an audit counts has been charged."""
 
-    # Leases that have to be off the device before anybody else is on it
-
     def _look_fenced(self) -> None:
         if self._fence is None or not self._fence[0].done():
             return
@@ -393,14 +390,6 @@ class DeviceTokens:
             seat.say(Phase.NONE)
         if seat.lease in self.seats:
             self.look(seat)
-
-    def _look_drained(self, seat: Seat) -> None:
-        fence = self._draining.get(seat)
-        if fence is not None and fence.drained():
-            del self._draining[seat]
-            seat.say(Phase.NONE)
-            if self._started and not self._draining:
-                self._look_at_all()
 
     def _look_at_all(self) -> None:
         for seat in list(self.seats.values()):

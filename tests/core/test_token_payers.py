@@ -253,3 +253,27 @@ def test_what_is_lent_to_a_payer_in_debt_goes_to_its_lease_that_is_behind() -> N
         actions = desk.back(grant.lease, grant.gen, span, now)
     # Of the 40 % that nobody asked for each gets half.
     assert got["short"] / now == pytest.approx(0.7, abs=0.03)
+
+
+def holder_leaves_before_its_sibling() -> Desk:
+    """A desk where the last two leases of a payer have left, and one of them is being fenced."""
+    desk = Desk()
+    desk.say(on.Joined("a", Share(250_000), "many"))
+    desk.say(on.Joined("b", Share(250_000), "many"))
+    desk.wake("a", 0)
+    assert desk.say(on.Left("a"), 5) == [do.Fence("a", 1)]
+    assert desk.say(on.Left("b"), 6) == []
+    return desk
+
+
+def test_a_payer_stays_while_its_last_lease_is_fenced() -> None:
+    desk = holder_leaves_before_its_sibling()
+    assert desk.say(on.Fenced("a", 1), 7) == []
+    assert list(desk.tokens.leases()) == []
+
+
+def test_a_lease_that_comes_back_while_it_is_fenced_finds_its_payer() -> None:
+    desk = holder_leaves_before_its_sibling()
+    assert desk.say(on.Joined("a", Share(250_000), "many"), 7) == []
+    desk.say(on.Fenced("a", 1), 8)
+    assert granted(desk.wake("a", 9)) == "a"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from core.token_mirror import MS, PARAMS, Held, Mirror, holds, shares
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -11,59 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rgpu_server.core.model import PPM
 from rgpu_server.core.tokens import actions as do
 from rgpu_server.core.tokens import events as on
-from rgpu_server.core.tokens.params import TokenParams
 from rgpu_server.core.tokens.scheduler import TokenScheduler
 from rgpu_server.core.tokens.share import Share
 from rgpu_server.core.tokens.usage import Usage
 
-MS = 1_000_000
-PARAMS = TokenParams()
 LEASES = [f"lease-{n}" for n in range(5)]
 leases = st.sampled_from(LEASES)
-requests = st.sampled_from([0, 0, 50_000, 100_000, 250_000, 400_000])
-limits = st.sampled_from([0, 100_000, 300_000, PPM, PPM])
-shares = st.builds(
-    lambda r, more, w, p: Share(r, max(r, more) or PPM, w, p),
-    requests,
-    limits,
-    st.integers(1, 4),
-    st.integers(0, 1),
-)
-holds = st.integers(1, 60 * MS)
-
-
-@dataclass
-class Mirror:
-    """What a test knows about a lease by itself.
-
-    credit, at: the cap bucket, in ns x PPM; capped_since: it pays for what was from then on.
-    served_from: when it was last not waiting, on the device's own clock.  debt: what that clock has
-    to make up first.
-    """
-
-    share: Share
-    wants: bool = False
-    paused: bool = False
-    credit: int = PARAMS.bucket_ns * PPM
-    at: int = 0
-    capped_since: int = 0
-    served_from: int = 0
-    debt: int = 0
-
-    def refill(self, now: int) -> None:
-        earned = self.credit + self.share.limit_ppm * (now - self.at)
-        self.credit = min(PARAMS.bucket_ns * PPM, earned)
-        self.at = now
-
-
-@dataclass
-class Held:
-    lease: str
-    gen: int
-    began: int
-    since: int
-    ends: bool
-    recalled: bool = False
 
 
 class Tokens(RuleBasedStateMachine):

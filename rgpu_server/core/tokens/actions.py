@@ -1,11 +1,15 @@
-"""What the token loop shall do, in order.  Times are on the clock that it hands in."""
+"""What the token loop shall do, in order.  Times are on the caller's clock.
+
+Nobody changes an action.  `Grant` and `Extend` are not frozen only because every decision makes one
+of them, and a frozen object takes three times as long to make.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Grant:
     """The lease may release device work for slice_ns; with until_recall, until it is recalled.
 
@@ -18,9 +22,9 @@ class Grant:
     until_recall: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Extend:
-    """The holder, which has just returned, goes on under the same generation for another slice."""
+    """The holder has just returned, and gets another slice under the same generation."""
 
     lease: str
     gen: int
@@ -30,7 +34,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Lengthen:
-    """The holder would be picked again: its slice ends slice_ns later, and it need not return."""
+    """The slice of the holder ends slice_ns later, because the holder would be picked again."""
 
     lease: str
     gen: int
@@ -39,7 +43,7 @@ class Lengthen:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The holder releases nothing from at_ns on and returns when what it released is done."""
+    """The holder must release nothing from at_ns on, and return when its work is done."""
 
     lease: str
     gen: int
@@ -48,7 +52,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """The lease is probably next: it may get ready, and must not release anything."""
+    """The lease is probably next.  It may get ready, but must not release work yet."""
 
     lease: str
 
@@ -73,7 +77,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A token came back that was no longer held: its time has been charged already."""
+    """A lease returned a token that it no longer held.  That time has been charged already."""
 
     lease: str
     gen: int
@@ -82,8 +86,9 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class TimerAt:
-    """Hand in `TimePassed` then; it replaces an earlier TimerAt.  `TokenScheduler.next_wake` says
-    the same, and a TimePassed that comes too early is harmless.
+    """Hand in `TimePassed` at this time.  A new TimerAt replaces the one before.
+
+    `TokenScheduler.next_wake` says the same.  A TimePassed that comes too early is harmless.
     """
 
     at_ns: int
@@ -91,9 +96,9 @@ class TimerAt:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A join or a resize would guarantee more than the device has; nothing was changed.
+    """A join or a resize would guarantee more than the device has, so nothing was changed.
 
-    over_ppm: by how much.  fits_ppm: the largest request that fits.
+    over_ppm: how much more.  fits_ppm: the largest request that fits.
     """
 
     lease: str

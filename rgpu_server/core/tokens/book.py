@@ -1,4 +1,4 @@
-"""The leases of one device: admission, rates, and the debts of those who left."""
+"""The leases of one device: admission, rates, and the debts of leases that left."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 class UnitBook:
-    """Every decision here may look at all units; none is on the path of a grant."""
+    """Any method but `get` may look at all units; none is called to decide on a grant."""
 
-    def __init__(self, params: TokenParams) -> None:
+    def __init__(self, params: TokenParams, clocks: Clocks) -> None:
         self._params = params
+        self._clocks = clocks
         self._units: dict[str, Unit] = {}
         self._payers: dict[str, Payer] = {}
-        # By payer: a lease that left with an empty cap bucket.
+        # Payer -> the lease that left with an empty cap bucket.
         self._caps: dict[str, Unit] = {}
 
     def get(self, lease: str) -> Unit | None:
@@ -40,56 +41,73 @@ class UnitBook:
 
     @property
     def payers(self) -> Collection[Payer]:
-        """Those with leases here, and those whose leases left in debt."""
+        """The payers of the leases on the device, and those whose leases left in debt."""
         return self._payers.values()
 
     def requested_ppm(self) -> int:
-        return sum(unit.share.request_ppm for unit in self)
+        """The sum of all requests."""
+        return sum(unit.share.request_ppm for unit in self._units.values())
 
     def refusal(self, lease: str, share: Share) -> Refused | None:
-        """What a join or a resize would pass the device by, if it would."""
-        others = sum(u.share.request_ppm for u in self if u.lease != lease)
+        """Refuses a join or a resize if the requests would add up to more than the device."""
+        unit = self._units.get(lease)
+        others = self.requested_ppm() - (0 if unit is None else unit.share.request_ppm)
         over = others + share.request_ppm - PPM
         if over <= 0:
             return None
         return Refused(lease, share.request_ppm, over, max(PPM - others, 0))
 
-    def payer(self, name: str, clocks: Clocks) -> Payer:
+    def payer(self, name: str) -> Payer:
         """The account of a payer, with what its earlier leases left unpaid."""
         payer = self._payers.get(name)
         if payer is None:
-            payer = self._payers[name] = Payer(name, clocks)
+            payer = self._payers[name] = Payer(name, self._clocks)
         return payer
 
     def add(self, unit: Unit) -> None:
+        """Adds a new unit, or one that was removed and comes back before it is remembered."""
         self._units[unit.lease] = unit
         unit.payer.leases += 1
+        if unit.gone:
+            unit.gone = False
+            unit.payer.leaving -= 1
 
     def remove(self, unit: Unit) -> None:
-        if self._units.get(unit.lease) is unit:
-            del self._units[unit.lease]
-            unit.payer.leases -= 1
+        """Removes a unit.  `remember` must follow when nothing of it runs on the device."""
+        del self._units[unit.lease]
+        unit.gone = True
+        unit.payer.leases -= 1
+        unit.payer.leaving += 1
 
     def restore(self, unit: Unit) -> None:
-        """A lease goes on with the empty cap bucket that another one of its payer left behind."""
+        """Gives a new lease the empty cap bucket that another lease of its payer left."""
         old = self._caps.pop(unit.payer.name, None)
         if old is not None:
-            old.refill(unit.credit_at, self._params.bucket_ns)
-            unit.credit = min(unit.credit, old.credit)
+            self._share_bucket(unit, old)
 
     def remember(self, unit: Unit, device_ns: int) -> None:
-        """A lease has left.  What it or its payer still owes is kept for the payer's next one."""
+        """A lease has left for good.  Its debts and its payer's are kept for the next lease."""
         payer = unit.payer
+        payer.leaving -= 1
         if unit.credit < 0:
             old = self._caps.get(payer.name)
             if old is not None:
-                old.refill(unit.credit_at, self._params.bucket_ns)
-                unit.credit = min(unit.credit, old.credit)
+                self._share_bucket(unit, old)
             unit.window = IntervalWindow()
             self._caps[payer.name] = unit
-        if not (payer.leases or payer.name in self._caps or payer.owes(device_ns)):
+        here = payer.leases or payer.leaving
+        if not (here or payer.name in self._caps or payer.owes(device_ns)):
             del self._payers[payer.name]
-        absent = [p for p in self._payers.values() if not p.leases]
+        self._forget()
+
+    def _share_bucket(self, unit: Unit, old: Unit) -> None:
+        """The unit goes on with the emptier one of the two cap buckets."""
+        old.refill(unit.credit_at, self._params.bucket_ns)
+        unit.credit = min(unit.credit, old.credit)
+
+    def _forget(self) -> None:
+        """Drops the smaller half of the debts when too many payers without leases have one."""
+        absent = [p for p in self._payers.values() if not (p.leases or p.leaving)]
         if len(absent) > self._params.remembered_debts:
             absent.sort(key=lambda p: p.debt)
             for least in absent[: len(absent) // 2]:
@@ -97,11 +115,11 @@ class UnitBook:
                 self._caps.pop(least.name, None)
 
     def set_rates(self, device_ns: int) -> list[Unit]:
-        """Sets what each tag and payer is charged by, and returns the units for which it changed.
+        """Sets the rates of all units and payers, and returns the units whose rate changed.
 
-        Best-effort leases share one floor.  With it the sum may pass the device, and then all
-        rates shrink alike, so that tags never drift.  A tag that is ahead or behind keeps its
-        device time.
+        Best-effort leases share one floor.  With the floor, the rates may add up to more than the
+        device; then all rates shrink alike, so that tags keep up with the device clock.  A tag that
+        is ahead of the clock or behind keeps its device time.
         """
         params = self._params
         poor = sum(1 for unit in self if not unit.share.request_ppm)

@@ -1,4 +1,4 @@
-"""Questions about a holder and those who wait for it; the answers change nothing."""
+"""Compares the holder with the leases that wait.  The answers change nothing."""
 
 from __future__ import annotations
 
@@ -16,28 +16,15 @@ if TYPE_CHECKING:
     from rgpu_server.core.tokens.units import Unit
 
 
-def slice_for(params: TokenParams, unit: Unit, waiting: int, now: int) -> int:
-    """The next slice of a unit: its own, smaller in a crowd, never more than its cap has left at
-    the end of it, with what is earned until then; one that ended before would need another.
-    """
-    crowd = max(params.slice_min_ns, params.crowd_ns // (waiting + 1))
-    slice_ns = min(unit.slice_ns, crowd)
-    if unit.capped:
-        unit.refill(now, params.bucket_ns)
-        left = unit.credit // (PPM - unit.share.limit_ppm)
-        slice_ns = min(slice_ns, max(left, 1))
-    return slice_ns
-
-
 def hold_against(params: TokenParams, holding: Holding, unit: Unit, clocks: Clocks) -> int | None:
-    """How long, from its Grant, the holder may stay now that a unit began to wait; None is to the
-    end of its slice.
+    """How long the holder may stay, counted from its Grant, now that a unit begins to wait.  None:
+    to the end of its slice.
     """
     holder, elapsed = holding.unit, clocks.now - holding.since
     claim = unit.tag if unit.payer is holder.payer else unit.payer.claim(unit)
     owed = claim <= clocks.device_ns + elapsed
     if holding.ends_at is None:
-        # An endless run always ends: at once for a claim, else after one slice.
+        # A run until recall always ends: soon for a unit that is owed, else after one slice.
         return params.hold_ns if owed else holder.slice_ns
     if not owed:
         first = holding.lent and unit.share.priority > holder.share.priority
@@ -47,19 +34,21 @@ def hold_against(params: TokenParams, holding: Holding, unit: Unit, clocks: Cloc
 
 
 def _place(unit: Unit, other: Payer) -> int:
-    """Where a unit stands: its own tag among the leases of its payer, else its payer's place."""
+    """The place of a unit beside a lease of the payer `other`: by its own tag if both leases have
+    the same payer, else by its payer.
+    """
     return unit.tag if unit.payer is other else unit.payer.place(unit)
 
 
 def _place_after(holder: Unit, used_ns: int, other: Payer) -> int:
-    """The same for a holder that has used used_ns more of its request."""
+    """As `_place`, for a holder that has used used_ns more of its request."""
     rate = holder.rate_ppb if holder.payer is other else holder.payer.rate_ppb
     return _place(holder, other) + used_ns * PPB // rate
 
 
 def _claim_after(holder: Unit, used_ns: int, other: Payer | None = None) -> int:
-    """The device clock from which a holder may be served from its request when it has used used_ns
-    more of it; among leases of its own payer the payer's debt does not matter.
+    """The device clock from which a holder that has used used_ns more of its request may be served
+    from its request.  Beside a lease of the same payer, the debt of the payer does not matter.
     """
     payer = holder.payer
     own = holder.tag + used_ns * PPB // holder.rate_ppb
@@ -69,9 +58,10 @@ def _claim_after(holder: Unit, used_ns: int, other: Payer | None = None) -> int:
 
 
 def may_go_on(params: TokenParams, holding: Holding, clocks: Clocks) -> bool:
-    """True if the holder's slice may be made longer.  Only shortly before its end, else that is
-    decided too early; and what is lent and what is owed is charged apart, so a slice is one of the
-    two.
+    """True if the holder's slice may be made longer.
+
+    That is decided only shortly before the end of the slice, when it is known which leases wait.
+    Lent time and owed time are charged differently, so the longer slice must be all of one kind.
     """
     unit, ends_at = holding.unit, holding.ends_at
     if ends_at is None or ends_at - clocks.now > 2 * params.slice_min_ns:
@@ -86,13 +76,13 @@ def may_go_on(params: TokenParams, holding: Holding, clocks: Clocks) -> bool:
 
 
 def successor(queues: ReadyQueues, holding: Holding, clocks: Clocks) -> Unit | None:
-    """Who would be picked if the holder returned at the end of its slice, which what is in flight
-    will use up; None if nobody else.
+    """The unit that would be picked if the holder returned at the end of its slice; None if that is
+    the holder itself, or no unit waits.  The work in flight will use up the slice.
     """
     payer = queues.first()
     if payer is None:
         return None
-    unit = payer.waiting.first()
+    unit: Unit = payer.head
     now, holder = clocks.now, holding.unit
     elapsed = max(now, holding.recall_at or holding.ends_at or now) - holding.since
     device = clocks.device_ns + elapsed
@@ -103,7 +93,7 @@ def successor(queues: ReadyQueues, holding: Holding, clocks: Clocks) -> Unit | N
     if min(claim, _claim_after(holder, used, payer) if wants else claim) <= device:
         first = _place_after(holder, used, payer) < _place(unit, holder.payer)
         return None if wants and first else unit
-    unit = queues.lent() or unit
+    unit = queues.surplus.first() or unit
     lent_tag = holder.lent_tag
     if holding.lent:
         lent_tag += elapsed * PPM // holder.share.weight

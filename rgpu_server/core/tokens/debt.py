@@ -1,9 +1,9 @@
-"""What the leases of one payer (a tenant) owe together for time beyond their requests."""
+"""What the leases of one payer (a tenant) owe together for device time beyond their requests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_server.core.tokens.siblings import Siblings
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Claimant(Protocol):
-    """A lease, as far as its payer looks at it (`Unit`)."""
+    """What a payer reads and changes of a lease (`Unit`)."""
 
     tag: int
     rate_ppb: int
@@ -21,26 +21,32 @@ class Claimant(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Payer:
-    """One payer on one device.  Its balance is what its due leases are owed minus its debt.  Its
-    leases are served from their requests only while the balance is not negative.
+    """The account of one payer on one device.
+
+    A lease is due when it waits for the device or holds it and its tag is not ahead of the device
+    clock.  The balance of a payer is what its due leases are owed minus its debt.  While the
+    balance is negative, no lease of the payer is served from its request.
 
     leases: how many of its leases are on the device.
-    rate_ppb: the sum of their rates; the last one stays when the last lease leaves, so that a debt
-    is worked off meanwhile.
-    debt: device time x PPB that a lease had beyond its request and that is not worked off yet.
+    leaving: how many of its leases have left while they are being fenced.
+    rate_ppb: the sum of their rates.  When the last lease leaves, the sum stays, so that the debt
+        is worked off in the meantime.
+    debt: device time x PPB that leases had beyond their requests, as far as it is not worked off.
     paid_at: the device clock up to which the debt has been worked off.
-    spent_until: up to here on the device clock the requests of leases that were not due went into
-    the debt, so none of them earns sleep credit for that time as well.
-    due_rate, due_sum: the sums of rate and of rate x tag over its due leases.  A lease is due when
-    it waits for the device or holds it and its own tag is not ahead of the device clock.
-    opens: the key when it was last looked at.
-    version: queue entries with another one are stale.  serial: order of last service.
+    spent_until: up to here on the device clock, the requests of leases that were not due paid the
+        debt.  Such a lease earns no sleep credit for that time.
+    due_rate, due_sum: the sums of rate and of rate x tag over the due leases.
+    waiting: the leases that wait.
+    opens, head: the key, and the waiting lease that goes first, as `refresh` last found them.
+    version: queue entries with another version are stale.
+    serial: rises with each service, as `Unit.serial`.
     """
 
     name: str
     clocks: Clocks
     serial: int = 0
     leases: int = 0
+    leaving: int = 0
     rate_ppb: int = 1
     debt: int = 0
     paid_at: int = 0
@@ -49,27 +55,34 @@ class Payer:
     due_sum: int = 0
     opens: int = 0
     version: int = 0
+    head: Any = None
     waiting: Siblings = field(default_factory=Siblings)
 
     def settle(self) -> None:
-        """Works the debt off up to now.  The requests of leases that are not due pay for it; those
-        of due leases pay by what they are owed, which the balance counts.
+        """Works the debt off up to now.
+
+        The requests of leases that are not due pay for the debt.  Due leases pay for it by what
+        they are owed, which the balance counts already.
         """
         if not self.debt:
             return
         now, rate = self.clocks.device_ns, self.rate_ppb - self.due_rate
         if now > self.paid_at:
-            paid = min(self.debt, rate * (now - self.paid_at))
-            self.debt -= paid
-            self.spent_until = now if self.debt else self.paid_at + paid // rate
+            paid = rate * (now - self.paid_at)
+            if paid < self.debt:
+                self.debt -= paid
+                self.spent_until = now
+            else:
+                self.spent_until = self.paid_at + self.debt // rate
+                self.debt = 0
             self.paid_at = now
 
     def owes(self, device_ns: int) -> bool:
-        """Whether there is a debt that counts on the device clock device_ns."""
+        """True if a part of the debt is left when the device clock is device_ns."""
         return self.debt > (self.rate_ppb - self.due_rate) * (device_ns - self.paid_at)
 
     def count(self, unit: Claimant) -> None:
-        """The unit is due from now on."""
+        """The unit becomes due."""
         if self.debt:
             self.settle()
         unit.due = True
@@ -77,7 +90,7 @@ class Payer:
         self.due_sum += unit.rate_ppb * unit.tag
 
     def uncount(self, unit: Claimant) -> None:
-        """The unit is not due any more."""
+        """The unit is no longer due."""
         if unit.due:
             if self.debt:
                 self.settle()
@@ -86,8 +99,8 @@ class Payer:
             self.due_sum -= unit.rate_ppb * unit.tag
 
     def forgo(self, unit: Claimant, tag: int) -> None:
-        """A due unit gives up what it is owed up to `tag`, at most the device clock: that pays the
-        debt as far as there is one, and the rest is nobody's.
+        """The unit gives up what it is owed up to `tag`, which for a due unit is at most the device
+        clock.  What a due unit gives up pays the payer's debt; the rest is lost.
         """
         if not unit.due:
             unit.tag = max(unit.tag, tag)
@@ -99,8 +112,8 @@ class Payer:
             self.due_sum += given
 
     def serve_lent(self, unit: Claimant, tag: int) -> None:
-        """Moves a unit's tag for service from surplus that the payer passed on to it: that takes
-        nothing from another payer, so the balance stays.
+        """Moves a unit's tag for surplus that the payer passed on to this unit.  This service takes
+        nothing from another payer, so it makes no debt.
         """
         self.forgo(unit, min(tag, self.clocks.device_ns))
         if tag > unit.tag:
@@ -108,7 +121,7 @@ class Payer:
             unit.tag = tag
 
     def sleep(self, unit: Claimant) -> None:
-        """The unit does not wait any more: of what it is owed only what pays the debt is used."""
+        """The unit stops waiting.  What it is owed pays the debt; the rest stays with the unit."""
         if unit.due:
             self.settle()
             owed = self.clocks.device_ns - unit.tag
@@ -116,8 +129,8 @@ class Payer:
             self.uncount(unit)
 
     def retag(self, unit: Claimant, tag: int) -> None:
-        """Moves a unit's tag for service.  The part ahead of the device clock becomes a debt of
-        the payer.
+        """Moves a unit's tag for service from its request.  The part of the service ahead of the
+        device clock becomes a debt of the payer.
         """
         now, before = self.clocks.device_ns, unit.tag
         if tag <= before:
@@ -126,7 +139,8 @@ class Payer:
             if unit.due:
                 self.due_sum += unit.rate_ppb * (tag - before)
         else:
-            self.uncount(unit)
+            if unit.due:
+                self.uncount(unit)
             if self.debt:
                 self.settle()
             else:
@@ -135,7 +149,7 @@ class Payer:
         unit.tag = tag
 
     def free_at(self) -> int:
-        """The device clock at which the balance of one with a debt is no longer negative."""
+        """The device clock at which the balance of a payer in debt is no longer negative."""
         idle_rate = self.rate_ppb - self.due_rate
         return (self.due_sum + self.debt + idle_rate * self.paid_at) // self.rate_ppb
 
@@ -143,37 +157,48 @@ class Payer:
         """The device clock from which the unit may be served from its request."""
         return max(unit.tag, self.free_at()) if self.debt else unit.tag
 
-    def key(self) -> int:
-        """Its place among payers: the mean tag of its due leases, later while it has a debt; not
-        before one of its waiting leases may be served.
+    def refresh(self) -> int:
+        """Counts the waiting leases that have become due, and returns the payer's key: its place
+        among payers.  At least one lease must wait.
+
+        The key is the mean tag of the due leases, or `free_at` while there is a debt.  It is never
+        earlier than the claim of the lease that goes first.
         """
-        if self.waiting.due is None:
-            self.opens = self.claim(self.waiting.first())
-        elif self.debt:
-            self.opens = self.free_at()
+        waiting, now = self.waiting, self.clocks.device_ns
+        if waiting.later and waiting.later[0][0] <= now:
+            for unit in waiting.become_due(now):
+                self.count(unit)
+        self.head = head = waiting.first()
+        if self.debt:
+            opens = self.free_at()
+            if not head.due and head.tag > opens:
+                opens = head.tag
+        elif head.due:
+            opens = self.due_sum // self.due_rate
         else:
-            self.opens = self.due_sum // self.due_rate
-        return self.opens
+            opens = head.tag
+        self.opens = opens
+        return opens
 
     def place(self, unit: Claimant) -> int:
-        """The same for a unit that does not wait in it: its holder or a newcomer."""
+        """The payer's key as far as it depends on a unit that does not wait in a queue: the holder,
+        or a unit that begins to wait.
+        """
         if unit.due and not self.debt:
             return self.due_sum // self.due_rate
         return self.claim(unit)
 
-    def refresh(self) -> int:
-        """Counts the waiting leases that have become due, and returns the key."""
-        waiting, now = self.waiting, self.clocks.device_ns
-        while waiting.later and (unit := waiting.pop_due(now)) is not None:
-            self.count(unit)
-            waiting.push_due(unit)
-        return self.key()
-
     def admit(self, unit: Claimant) -> None:
-        """A unit waits from now on."""
+        """The unit waits from now on.  It may have been due already, because it held the device or
+        waited under another tag.
+        """
         self.waiting.count += 1
-        if unit.tag <= self.clocks.device_ns:
-            self.count(unit)
-            self.waiting.push_due(unit)
-        else:
-            self.waiting.push_later(unit)
+        reached = unit.tag <= self.clocks.device_ns
+        if unit.due != reached:
+            if reached:
+                self.count(unit)
+            else:
+                self.uncount(unit)
+        elif reached and self.debt:
+            self.settle()
+        self.waiting.push(unit)

@@ -1,5 +1,5 @@
-"""What happens to a device's token, in the past tense.  All durations are ns; a lease is one
-scheduled unit, whatever number of processes and streams it has.
+"""What has happened on a device.  All durations are in ns.  A lease is scheduled as one unit,
+whatever number of processes and streams it has.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A lease came to the device; it wants nothing until it wakes.
+    """A lease came to the device.  It does not want the token until `Woke`.
 
-    payer: whose debts it takes over, and who takes over its; empty: only it does.
+    payer: the tenant that owes the debts of the lease; empty: the lease pays for itself.
     """
 
     lease: str
@@ -25,6 +25,8 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
+    """The lease has another share from now on."""
+
     lease: str
     share: Share
 
@@ -45,19 +47,21 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
+    """The operator lets a paused lease go on."""
+
     lease: str
 
 
 @dataclass(frozen=True, slots=True)
 class Woke:
-    """The lease has device work and no token.  Saying it twice is harmless."""
+    """The lease has device work and no token.  A second `Woke` changes nothing."""
 
     lease: str
 
 
 @dataclass(frozen=True, slots=True)
 class Slept:
-    """A lease that waits for the token has no work any more.  A holder says it by `Returned`."""
+    """A lease that waits for the token has no work any more.  A holder sends `Returned` instead."""
 
     lease: str
 
@@ -66,8 +70,8 @@ class Slept:
 class NearEnd:
     """The holder releases no more work in this slice; what it released still runs.
 
-    may_lengthen: its slice can be made longer meanwhile, and what it held up to now has just been
-    reported (`Progressed`).
+    may_lengthen: the caller can make the slice longer now, and has just reported the time held so
+    far (`Progressed`).
     """
 
     lease: str
@@ -79,10 +83,10 @@ class NearEnd:
 class Returned:
     """The token is back and everything released under it has completed.
 
-    held_ns: from the first release, or from where the last report ended, to drained.  In a run
-        until recall all of the time counts, whatever it says.
-    busy_ns: device time within that, at most held_ns.
-    empty: the lease has no work left; else it wants to go on.
+    held_ns: from the first release, or from the end of the last report, until the work was done.
+        In a run until recall the scheduler counts the whole time instead.
+    busy_ns: device time within held_ns.
+    empty: the lease has no work left; otherwise the lease wants to go on.
     kernel_ns: the holder's own estimate of one of its kernels, 0 if it has none.
     """
 
@@ -96,8 +100,8 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """The holder's time since its last report, while it goes on: reports of a long run move, and
-    a run that is fenced later is charged by measure up to here.
+    """The holder's time since its last report; the holder goes on.  So the usage of a long run
+    stays up to date, and if the run is fenced later, its device time up to here is measured.
     """
 
     lease: str
@@ -116,7 +120,7 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Answers `CheckAlive`, or comes by itself: the holder does not react any more."""
+    """The holder does not react any more.  Answers `CheckAlive`, or comes without a question."""
 
     lease: str
     gen: int
@@ -126,7 +130,7 @@ class Lost:
 class Died:
     """A worker of the lease died while it held the token, or all of its workers did.
 
-    The lease counts as asleep afterwards; if others of its workers have work, say `Woke` again.
+    The lease counts as asleep afterwards.  If another worker of the lease has work, send `Woke`.
     """
 
     lease: str
@@ -136,8 +140,8 @@ class Died:
 class Fenced:
     """Answers `Fence`: nothing of that generation runs on the device or ever will.
 
-    busy_ns: device time since the last report as the lease page shows it; None if it is unknown,
-    then the whole time counts.
+    busy_ns: device time since the last report, as the lease page shows it.  None: unknown, so the
+    whole time counts as device time.
     """
 
     lease: str

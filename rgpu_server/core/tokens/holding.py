@@ -1,4 +1,4 @@
-"""A token that is out: who has it, since when, and what is expected of the holder."""
+"""One hold of the token: by which lease, since when, and until when."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """granted_at: the Grant, from which the least hold counts; an Extend does not move it.
-    since: the start of what has not been charged yet.  run_ns: what has been, in this slice.
-    ends_at: when a finite slice is over, None in a run until recall.
-    lent: nobody was owed when it was picked.  passed_on: its payer got what is lent, and gave it to
-    this lease, which is behind its own request.  among_siblings: only leases of the same payer
-    waited then.  contended_at: since when another one waits.
-    recall_at: the earliest recall sent.  silent_at: when to do something about its silence.
-    asked: its supervisor has been asked whether it lives.
+    """The state of one hold, from its Grant until the token is back or fenced.
+
+    granted_at: time of the Grant, from which the least hold counts.  An Extend does not change it.
+    since: the start of the time that has not been charged yet.
+    run_ns: the time of this slice that has been charged.
+    ends_at: when a finite slice is over; None in a run until recall.
+    lent: no lease was owed anything when the unit was picked.
+    passed_on: the surplus was for another lease of the payer, and the payer passed it on to this
+        lease, which was behind its own request.
+    among_siblings: passed_on, and only leases of the same payer waited.
+    contended_at: since when another lease waits; None while none does.
+    recall_at: the earliest recall sent.
+    silent_at: when the scheduler acts if the holder has sent nothing.
+    asked: the supervisor has been asked whether the holder is alive.
     """
 
     unit: Unit
@@ -41,6 +47,10 @@ class Holding:
 
 
 def patience(params: TokenParams, holding: Holding) -> int:
-    """How long the holder may be silent behind its end, in ns."""
-    silence = max(params.silence_ns, params.silence_kernels * holding.unit.kernel_ns)
-    return min(silence, params.drain_limit_ns)
+    """How long the holder may be silent after the end of its slice, in ns."""
+    silence = params.silence_kernels * holding.unit.kernel_ns
+    if silence < params.silence_ns:
+        silence = params.silence_ns
+    if silence > params.drain_limit_ns:
+        silence = params.drain_limit_ns
+    return silence

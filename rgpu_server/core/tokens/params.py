@@ -18,24 +18,28 @@ class TokenParams:
         Without the upper clamp one tenant with rare long kernels reached slices of a second.
     crowd_ns: with n leases that want the device a slice is at most crowd_ns / n (never below
         slice_min_ns): the relative share error over 10 s is L / (s * T), so 200 leases need 5 ms.
-    sleep_credit_ns: device time that a sleeper is owed at most when it wakes, times its request.
-        Less delays bursts, more lets a waker stop the borrowers for (1 - r) of it.  At least twice
-        the longest recent hold, so that one long kernel of another does not eat the credit.
-    sleep_credit_max_ns: ends what one very long kernel could lend to every sleeper.
-    bucket_ns: the burst of a capped lease after a pause.  5 to 100 ms make no steady difference.
-    thin_ns: a capped lease with less credit waits; else it would get one short kernel at a time.
-    resume_ns: credit at which it runs again, so that it does not wait for every kernel.  Where
-        hand-overs are measured to be dear it is more (`resume_credit`).
+    sleep_credit_ns: a lease with the request r that wakes is owed at most r times this.  A smaller
+        value delays bursts; with a larger one, a waking lease stops the borrowers for longer.  The
+        credit is at least twice the longest recent hold, so that one long kernel of another lease
+        does not use it up.
+    sleep_credit_max_ns: limits the credit that one very long kernel gives to every sleeping lease.
+    bucket_ns: the burst of a capped lease after a pause.  Between 5 and 100 ms the steady share is
+        the same.
+    thin_ns: a capped lease with less credit waits; otherwise it would get one short kernel at a
+        time.
+    resume_ns: the credit at which a throttled lease runs again.  It is larger where hand-overs take
+        long (`resume_credit`).
     hold_ns: how long a holder runs at least, from its Grant, before a waker cuts it.  It bounds
         what a frequent waker can make the device lose in hand-overs.
-    cut_margin_ns: by how much a waker must be further behind than a holder that is itself owed.
+    cut_margin_ns: a waking lease cuts a holder that is itself owed only if it is further behind by
+        this.
     floor_ppm: share of the whole best-effort class, so that it moves even when the requests fill
         the device.
-    silence_ns, silence_kernels: a holder that does not come back for the larger of the two (the
-        second in its own kernels) is asked for.
-    drain_limit_ns: a recalled holder's kernel may run on for so long while others wait, then it is
-        fenced.
-    jump_ns: a clock that passes a due timer by more than this has jumped; the rest is not time.
+    silence_ns, silence_kernels: the supervisor is asked about a holder that is late by the larger
+        of the two; the second is in kernels of the holder.
+    drain_limit_ns: the kernel of a recalled holder may run on for this long while other leases
+        wait; then the holder is fenced.
+    jump_ns: a clock that passes a due timer by more than this has jumped; the rest is no time.
     remembered_debts: how many payers whose leases left in debt are remembered until it is over.
     """
 
@@ -59,13 +63,15 @@ class TokenParams:
 
 
 def base_slice(params: TokenParams, hand_over_ns: int) -> int:
-    """The slice for a measured hand-over: one of 100 hand-overs loses 1 % to them."""
+    """The slice for a measured hand-over: 100 times as long, so that hand-overs cost 1 %."""
     return min(max(100 * hand_over_ns, params.slice_min_ns), params.slice_max_ns)
 
 
 def resume_credit(params: TokenParams, base_ns: int) -> int:
-    """The credit at which a capped lease runs again: each of its turns loses about a hand-over, as
-    a slice does (base_ns: `base_slice`), so it is the same part of one.  Less than half of a
-    bucket, so that nothing is clipped while it is woken.
+    """The credit at which a throttled lease runs again.
+
+    Each turn of the lease costs about one hand-over, as each slice does.  So the credit is a fixed
+    part of the base slice (base_ns: `base_slice`).  It is less than half of the bucket, so that the
+    bucket does not overflow before the lease runs.
     """
     return max(params.resume_ns, base_ns * 2 // 5)

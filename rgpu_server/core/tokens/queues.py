@@ -1,122 +1,137 @@
-"""Who waits, in three orders: payers by what they are owed, leases by surplus, and leases by when
-their caps let go.
-"""
+"""Who waits for the token, in three orders."""
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
 
+from rgpu_server.core.tokens.surplus import SurplusQueue
 from rgpu_server.core.tokens.units import State
 
 if TYPE_CHECKING:
     from rgpu_server.core.tokens.debt import Payer
     from rgpu_server.core.tokens.units import Unit
 
-# An entry ends with (serial, version, unit or payer): ties go to the least recently served, and no
-# two entries of a unit have the same version, so units are never compared.
-_Entry = tuple[Any, ...]
+# (key, serial, version, unit or payer).  Of equal keys the one that was served least recently goes
+# first.  No two entries of a unit have the same version, so units are never compared.
+_Entry = tuple[int, int, int, Any]
 
 
 class ReadyQueues:
-    """Entries are dropped lazily: one is stale when its unit has another version by now.
+    """Payers by what they are owed, leases by what surplus they had (`surplus`), and throttled
+    leases by when their caps let them run.
 
-    A payer's key that has become later is found when the payer is first; one that may have become
-    earlier is entered anew (`offer`).
+    An entry is stale when its unit or payer has another version by now.  A stale entry is dropped
+    when it comes first, or when a heap holds mostly stale entries.
+
+    A payer's key may become later without notice: `first` corrects it when the payer comes first.
+    When a payer's key may have become earlier, the caller says so (`offer`).
+
+    ready: how many leases wait in `push_ready`'s queues.
     """
 
-    __slots__ = ("_lent", "_limit", "_owed", "_throttled", "ready")
+    __slots__ = ("_owed", "_owed_limit", "_throttled", "_throttled_limit", "ready", "surplus")
 
     def __init__(self) -> None:
         self._owed: list[_Entry] = []
-        self._lent: list[_Entry] = []
         self._throttled: list[_Entry] = []
-        self._limit = 64
+        self._owed_limit = self._throttled_limit = 64
+        self.surplus = SurplusQueue()
         self.ready = 0
 
     def push_ready(self, unit: Unit) -> None:
-        """Enters a unit whose version has just been raised."""
-        share, payer = unit.share, unit.payer
-        payer.admit(unit)
-        self.offer(payer)
-        end = (unit.serial, unit.version, unit)
-        heappush(self._lent, (not unit.elastic, -share.priority, unit.lent_tag, *end))
+        """Enters a unit that `take` has taken out."""
         self.ready += 1
-        self._shrink(self._lent)
+        unit.payer.admit(unit)
+        self.offer(unit.payer)
+        self.surplus.push(unit)
+
+    def retag(self, unit: Unit) -> None:
+        """Enters a ready unit anew under its present tag.  The caller must `offer` its payer."""
+        unit.version += 1
+        unit.payer.waiting.count -= 1
+        unit.payer.admit(unit)
 
     def offer(self, payer: Payer) -> None:
-        """Enters a payer under the key that it has now, if a lease of it waits."""
+        """Enters a payer under its present key if one of its leases waits."""
         payer.version += 1
         if payer.waiting.count:
-            key = payer.refresh()
-            heappush(self._owed, (key, payer.serial, payer.version, payer))
-            self._shrink(self._owed)
+            heap = self._owed
+            heappush(heap, (payer.refresh(), payer.serial, payer.version, payer))
+            if len(heap) > self._owed_limit:
+                _rebuild(heap)
 
     def push_throttled(self, unit: Unit, until: int) -> None:
+        """Enters a unit that `remove` has taken out."""
         heappush(self._throttled, (until, unit.serial, unit.version, unit))
-        self._shrink(self._throttled)
+        if len(self._throttled) > self._throttled_limit:
+            _rebuild(self._throttled)
 
     def first(self) -> Payer | None:
-        """The payer with the least key among those with a ready unit."""
-        while self._owed:
-            payer: Payer | None = _top(self._owed)
-            if payer is None or payer.refresh() <= self._owed[0][0]:
-                return payer
-            self.offer(payer)
+        """The payer with the least key among those with a ready unit.  Its `opens` and `first` are
+        those of now.
+        """
+        heap = self._owed
+        while heap:
+            key, _, version, payer = heap[0]
+            if version != payer.version:
+                heappop(heap)
+                continue
+            now = payer.refresh()
+            if now <= key:
+                found: Payer = payer
+                return found
+            payer.version += 1
+            heapreplace(heap, (now, payer.serial, payer.version, payer))
         return None
 
-    def lent(self) -> Unit | None:
-        """The ready unit that surplus goes to: elastic, then priority, then the least lent tag."""
-        unit: Unit | None = _top(self._lent)
-        return unit
-
     def throttled_until(self) -> int | None:
-        """When the next cap lets go."""
-        unit = _top(self._throttled)
-        return None if unit is None else int(self._throttled[0][0])
-
-    def pop_due(self, now: int) -> Unit | None:
-        """Takes out a throttled unit whose time has come."""
+        """When the next throttled unit may run."""
         heap = self._throttled
-        unit: Unit | None = _top(heap)
-        if unit is None or heap[0][0] > now:
+        while heap:
+            entry = heap[0]
+            if entry[2] == entry[3].version:
+                return entry[0]
+            heappop(heap)
+        return None
+
+    def pop_resumed(self, now: int) -> Unit | None:
+        """Takes out a throttled unit that may run by now."""
+        until = self.throttled_until()
+        if until is None or until > now:
             return None
-        heappop(heap)
+        unit: Unit = heappop(self._throttled)[3]
         return unit
 
-    def leave(self, unit: Unit) -> None:
-        """Makes the entries of a unit stale, wherever they are; it is not due any more."""
+    def remove(self, unit: Unit) -> None:
+        """Takes a unit out of all queues; it is not due any more."""
         unit.payer.uncount(unit)
         self.take(unit)
         self.offer(unit.payer)
 
     def take(self, unit: Unit) -> None:
-        """The same for one that gets the device: it stays due.  `offer` its payer afterwards."""
+        """Takes a unit out of all queues; it stays due.  So the caller must enter the unit again,
+        or give the token to it and `offer` its payer.
+        """
         unit.version += 1
         if unit.state is State.READY:
             self.ready -= 1
             unit.payer.waiting.count -= 1
 
-    def resize(self, units: int) -> None:
-        """Takes the number of leases, which bounds the length of the heaps."""
-        self._limit = 2 * units + 64
-        for heap in (self._owed, self._lent, self._throttled):
-            self._shrink(heap)
-
-    def _shrink(self, heap: list[_Entry]) -> None:
-        """Rebuilds a heap that holds mostly stale entries."""
-        if len(heap) > self._limit:
-            heap[:] = [entry for entry in heap if entry[-2] == entry[-1].version]
-            heapify(heap)
+    def resize(self, units: int, payers: int) -> None:
+        """Takes the number of leases and payers, which bounds the length of the heaps."""
+        self._owed_limit = 2 * payers + 64
+        self._throttled_limit = 2 * units + 64
+        self.surplus.resize(units)
+        _rebuild(self._owed)
+        _rebuild(self._throttled)
 
     def __len__(self) -> int:
-        return len(self._owed) + len(self._lent) + len(self._throttled)
+        """Entries in the three heaps, with stale ones."""
+        return len(self._owed) + len(self._throttled) + len(self.surplus)
 
 
-def _top(heap: list[_Entry]) -> Any:
-    while heap:
-        entry = heap[0]
-        if entry[-2] == entry[-1].version:
-            return entry[-1]
-        heappop(heap)
-    return None
+def _rebuild(heap: list[_Entry]) -> None:
+    """Drops the stale entries."""
+    heap[:] = [entry for entry in heap if entry[2] == entry[3].version]
+    heapify(heap)

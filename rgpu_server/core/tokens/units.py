@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rgpu_server.core.model import PPM
 from rgpu_server.core.tokens.windows import IntervalWindow
@@ -17,8 +17,8 @@ PPB = 1_000_000_000
 
 
 class State(Enum):
-    """OFF: asleep, paused, fenced or gone.  READY: in both queues of candidates.  THROTTLED: at its
-    cap.  HOLDING: has the token.
+    """OFF: asleep, paused, fenced or gone.  READY: waits in the queues for the token.
+    THROTTLED: wants the token, but its cap forbids it.  HOLDING: has the token.
     """
 
     OFF = "off"
@@ -29,15 +29,27 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """payer: who has to work off what it owes.  due: the payer counts it among its due leases.
-    rate_ppb: the share that the tag is charged by, never 0.
-    tag: device clock up to which the request has been served; behind the clock means owed.
-    lent_tag: the same for surplus, per weight, in device ns x PPM.
-    credit: cap bucket in ns x PPM, exact in integers; may be negative.  capped_since: what it did
-    before does not count for the cap.
-    kernel_ns: estimate of one kernel.  burst_ns: device time since it last woke.
-    version: queue entries with another one are stale.  serial: order of last service.
-    since: when the state began; waiting, throttled, device and held are totals of ns for reports.
+    """Values of one lease.  Change `share` only by `take_share`.
+
+    payer: the tenant that works off the debts of this lease.
+    tag: the device clock up to which the request has been served.  A tag behind the device clock
+        means that the lease is owed device time.
+    lent_tag: device time lent to the lease, in ns x PPM per weight.
+    credit: content of the cap bucket in ns x PPM, which integers hold exactly; may be negative.
+    credit_at: when the bucket was last filled.
+    capped_since: the cap ignores device time before this.
+    slice_ns: the lease's own slice.  kernel_ns: an estimate of one kernel, 0 if there is none.
+    burst_ns: device time since the lease last woke.
+    serial: rises with each service; of equal leases the one that was served least recently is
+        first.
+    since: when the present state began.
+    rate_ppb: the share by which the tag is charged, never 0.
+    due: the payer counts this lease among its due leases.
+    version: queue entries with another version are stale.
+    lent_entry: the entry in the queue for surplus that stands for this lease.
+    capped: the lease may not use the whole device.  elastic: the lease may have more than its
+        request; only then its weight has an effect.
+    device_ns, held_ns, waiting_ns, throttled_ns: totals for reports.
     """
 
     lease: str
@@ -60,21 +72,24 @@ class Unit:
     due: bool = False
     state: State = State.OFF
     version: int = 0
+    lent_entry: Any = None
     grants: int = 0
     device_ns: int = 0
     held_ns: int = 0
     waiting_ns: int = 0
     throttled_ns: int = 0
     window: IntervalWindow = field(default_factory=IntervalWindow)
+    capped: bool = field(init=False)
+    elastic: bool = field(init=False)
 
-    @property
-    def capped(self) -> bool:
-        return self.share.limit_ppm < PPM
+    def __post_init__(self) -> None:
+        self.take_share(self.share)
 
-    @property
-    def elastic(self) -> bool:
-        """Whether it may have more than its request; only then its weight counts."""
-        return self.share.limit_ppm > self.share.request_ppm
+    def take_share(self, share: Share) -> None:
+        """Gives the lease another share."""
+        self.share = share
+        self.capped = share.limit_ppm < PPM
+        self.elastic = share.limit_ppm > share.request_ppm
 
     def enter(self, state: State, now: int) -> None:
         """Changes the state and books the time spent in the old one."""
@@ -86,25 +101,13 @@ class Unit:
         self.state = state
 
     def refill(self, now: int, bucket_ns: int) -> None:
-        """Earns cap credit up to now."""
-        earned = self.credit + self.share.limit_ppm * (now - self.credit_at)
-        self.credit = min(bucket_ns * PPM, earned)
+        """Adds the cap credit earned up to now, at most a full bucket."""
+        full = bucket_ns * PPM
+        self.credit += self.share.limit_ppm * (now - self.credit_at)
+        if self.credit > full:
+            self.credit = full
         self.credit_at = now
 
     def resumes_at(self, now: int, resume_ns: int) -> int:
         """When a throttled unit has earned resume_ns."""
         return now + -((self.credit - resume_ns * PPM) // self.share.limit_ppm)
-
-    def measure(self, busy_ns: int, empty: bool, base_ns: int, clamp: tuple[int, int]) -> None:
-        """Fits the slice to the bursts.
-
-        A burst is a sample when it ends.  One that outgrows the largest slice is a stream of work,
-        to which the base slice fits.
-        """
-        self.burst_ns += busy_ns
-        low, high = clamp
-        if empty:
-            self.slice_ns = min(max((self.burst_ns + self.slice_ns) // 2, low), high)
-            self.burst_ns = 0
-        elif self.burst_ns > high:
-            self.slice_ns = min(max((base_ns + self.slice_ns) // 2, low), high)

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 class Usage:
     """Totals are ns since the lease joined, up to the last event or report.
 
-    device_ns: the device worked for it.  held_ns: it had the token.  waiting_ns: it wanted the
-    token and another one had it.  throttled_ns: it wanted the token and was at its cap.
-    owed_ns: device time that its request is short of; negative is a debt that it works off.
+    device_ns: the device worked for the lease.  held_ns: the lease had the token.
+    waiting_ns: the lease wanted the token, and another lease had it.
+    throttled_ns: the lease wanted the token, and its cap forbade it.
+    owed_ns: device time that the lease is owed from its request; negative: a debt.
     share_1s_ppm, share_10s_ppm: device time over the last one and ten seconds.
     """
 
@@ -38,7 +39,7 @@ class Usage:
 
 
 def usage_of(unit: Unit, now: int, device_ns: int, sleep_credit_ns: int) -> Usage:
-    """The totals of a unit, with the state that it is in now counted up to now."""
+    """The totals of a unit, with the time in its present state counted up to now."""
     lasting = now - unit.since
     behind = device_ns - unit.payer.claim(unit)
     if unit.state in (State.OFF, State.THROTTLED):

@@ -12,8 +12,8 @@ GRAIN_NS = 500_000
 class IntervalWindow:
     """Intervals of device time over the last ten seconds.
 
-    Intervals that begin within a grain of each other are kept as one, so that a second holds at
-    most 2,000 of them; only the one that a window's edge cuts is inexact, by at most a grain.
+    Intervals that begin within GRAIN_NS of each other are kept as one, so a second holds at most
+    2,000 intervals.  Only the interval that a window's edge cuts is inexact, by at most a grain.
     """
 
     __slots__ = ("_intervals",)
