@@ -131,7 +131,7 @@ def test_positions_that_make_no_sense_end_this_session(ring: int, word: int, val
 def test_nonsense_in_the_ring_ends_the_session_with_a_reason() -> None:
     with ring_session() as client:
         client.send(random.Random(3).randbytes(4096))
-        assert "no frame" in client.sticky()
+        assert "not a frame" in client.sticky()
         client.ended()
 
 
