@@ -48,7 +48,7 @@ DEVICE_TIME = frozenset({Meter.LAUNCH, Meter.COPY})
 
 DEVICE_MEMORY = frozenset(set(Meter) - DEVICE_TIME)
 """The meters of memory: a command that names one is charged to its lease before or right after the
-driver is asked (docs/quotas-memory.md)."""
+driver is asked (docs/explanation/quotas-memory.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _DEFAULT = f"127.0.0.1:{DEFAULT_PORT}"
 _LISTEN = "127.0.0.1:7701"
 _LEAST_SECONDS, _MOST_SECONDS = 0.01, 60.0
-# What a responder gives one address in the long run is more by a quarter, docs/netprobe.md.
+# What a responder gives one address in the long run is more by a quarter, docs/explanation/netprobe.md.
 _BYTES_PER_SECOND = 100e6
 _LEAST_BYTES = 1 << 16
 

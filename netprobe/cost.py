@@ -1,4 +1,4 @@
-"""The cost model: how long a program's step takes over a path.  Pure; docs/transports.md has it in
+"""The cost model: how long a program's step takes over a path.  Pure; docs/explanation/transports.md has it in
 words.
 
     time = syncs x round trip + calls / message rate + bytes up / bandwidth up

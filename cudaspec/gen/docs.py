@@ -91,7 +91,7 @@ def coverage_md(spec: Spec) -> str:
         "",
         "## Commands",
         "",
-        "What travels. The frame is described in `docs/wire-format.md`.",
+        "What travels. The frame is described in `docs/reference/wire-format.md`.",
         "",
     ]
     lines += ["| opcode | command | class | request | reply |", "|---|---|---|---|---|"]

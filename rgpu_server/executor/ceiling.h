@@ -6,7 +6,7 @@
 namespace rgpu::exec {
 
 // Bytes of private memory that a worker may map: what its lease grants and what a worker needs
-// besides (docs/quotas-memory.md).  Device memory of the emulated device is shared memory and does
+// besides (docs/explanation/quotas-memory.md).  Device memory of the emulated device is shared memory and does
 // not count: the device bounds it by itself.  Addresses that are only reserved do not count either,
 // so that the bands of addresses of a device stay possible.
 uint64_t CeilingBytes(uint64_t lease_bytes, bool emulated);

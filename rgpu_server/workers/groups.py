@@ -19,7 +19,7 @@ _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "rgpu-worker-"
 # Version 1 says "none" by a number of this size.
 _NO_LIMIT = 1 << 62
-# What a worker holds besides the memory of its lease: docs/quotas-memory.md has the sum.
+# What a worker holds besides the memory of its lease: docs/explanation/quotas-memory.md has the sum.
 OVERHEAD_BYTES = 1 << 30
 THREAD_BYTES = 8 << 20
 # NVIDIA's driver keeps pinned memory of the program and code of its own in the process.

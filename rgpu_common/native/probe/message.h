@@ -1,5 +1,5 @@
 // What a probe and its responder say to each other: frames of kind HANDSHAKE with the opcode PROBE.
-// docs/netprobe.md is the prose.
+// docs/explanation/netprobe.md is the prose.
 #pragma once
 
 #include <array>

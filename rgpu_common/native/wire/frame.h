@@ -1,4 +1,4 @@
-// The frame of wire version 1.  docs/wire-format.md is the prose; this file is the truth for C++.
+// The frame of wire version 1.  docs/reference/wire-format.md is the prose; this file is the truth for C++.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 namespace rgpu::emu {
 namespace {
 
-// What a session has without a charge: docs/quotas-memory.md names both figures.  The first part is
+// What a session has without a charge: docs/explanation/quotas-memory.md names both figures.  The first part is
 // enough for the largest block and for hundreds of small ones side by side; the second lets every
 // thread of the pool run blocks of 1,024 threads with 4 KiB of frame each.
 constexpr uint64_t kBaseBytes = 128U << 20;

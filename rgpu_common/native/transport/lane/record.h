@@ -1,4 +1,4 @@
-// Records: what travels on the links of a Lane.  docs/wire-format.md is the prose.
+// Records: what travels on the links of a Lane.  docs/reference/wire-format.md is the prose.
 #pragma once
 
 #include <cstddef>

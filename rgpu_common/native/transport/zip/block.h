@@ -1,4 +1,4 @@
-// Blocks: what travels on a link that may compress.  docs/wire-format.md is the prose.
+// Blocks: what travels on a link that may compress.  docs/reference/wire-format.md is the prose.
 #pragma once
 
 #include <cstddef>
