@@ -43,7 +43,7 @@ sanitize: ## worker, emulated device and shim under ASan and UBSan (the C++ test
 sanitize-build: ## only compiles them
 	$(BIN)/python tests/sanitize/run.py --build
 
-bench: ## the figures of docs/benchmarks.md
+bench: ## the figures of docs/reference/benchmarks.md
 	$(BIN)/python -m benchmarks.calls --json build/calls.json
 
 FUZZ_TARGETS := frame_reader handshake commands image probe ring zip

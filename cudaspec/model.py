@@ -49,7 +49,7 @@ DEVICE_TIME = frozenset({Meter.LAUNCH, Meter.COPY})
 
 DEVICE_MEMORY = frozenset(set(Meter) - DEVICE_TIME)
 """Meters of device memory. A command that names one is charged to its lease, before or directly
-after the driver is asked (docs/quotas-memory.md).
+after the driver is asked (docs/explanation/quotas-memory.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""The cost model: how long a step of a program takes over a path. Pure; docs/transports.md explains
+"""The cost model: how long a step of a program takes over a path. Pure; docs/explanation/transports.md explains
 the formula.
 
     time = syncs x round trip + calls / message rate + bytes up / bandwidth up

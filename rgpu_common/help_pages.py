@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TOPICS = {
     "client": "the client's commands and variables",
     "compatibility": "which programs run, which do not, and what to set",
-    "observing": "rgpu top, reports and metrics",
+    "observe": "rgpu top, reports and metrics",
     "security": "who is who, and what isolates tenants",
     "server": "the server's options and configuration",
     "transports": "paths to a server, and how one is chosen",

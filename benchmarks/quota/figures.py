@@ -1,4 +1,4 @@
-"""What is to be reached, with the bounds of docs/quotas.md, and whether it was.  Pure."""
+"""What is to be reached, with the bounds of docs/explanation/quotas.md, and whether it was.  Pure."""
 
 from __future__ import annotations
 

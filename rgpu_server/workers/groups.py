@@ -19,7 +19,7 @@ _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "rgpu-worker-"
 # Cgroup version 1 shows "no limit" as a number at least this large.
 _NO_LIMIT = 1 << 62
-# What a worker uses besides its lease's memory; docs/quotas-memory.md has the sum.
+# What a worker uses besides its lease's memory; docs/explanation/quotas-memory.md has the sum.
 OVERHEAD_BYTES = 1 << 30
 THREAD_BYTES = 8 << 20
 # NVIDIA's driver keeps the program's pinned memory, and its own code, in the process.

@@ -11,7 +11,7 @@ from worker.client import Gone
 from worker.warm import LIMIT, LeasePage, open_session, pooled
 
 HERE = Path(__file__).resolve().parent
-# docs/quotas-memory.md
+# docs/explanation/quotas-memory.md
 OVERHEAD_BYTES = 4 << 30
 OUT_OF_MEMORY = 2
 

@@ -24,7 +24,7 @@ from rgpu_common.wire.messages import Notice
 MIB = 1 << 20
 ILLEGAL_ADDRESS = 700
 OUT_OF_MEMORY = 2
-# docs/quotas-memory.md: what running kernels hold without a charge, with two processors.
+# docs/explanation/quotas-memory.md: what running kernels hold without a charge, with two processors.
 RUNNING_BYTES = (128 + 2 * 4) * MIB
 PLAIN_BYTES = 96 * MIB  # the worker itself, with the buffers of its connection
 MOST_THREADS = 1024

@@ -129,7 +129,7 @@ def test_gpumanagers_metrics_are_not_there_by_default() -> None:
 
 def test_every_metric_is_in_the_documentation() -> None:
     text = pki.config(more='[metrics]\nlisten = "127.0.0.1:0"\ngpumanager = true\n')
-    docs = (Path(__file__).resolve().parents[2] / "docs" / "observing.md").read_text()
+    docs = (Path(__file__).resolve().parents[2] / "docs/how-to/observe.md").read_text()
     named = set(re.findall(r"`([a-z][a-z0-9_]+)`", docs))
     with Server(tls=text) as server:
         process = holds(server.unix, RGPU_LEASE="job")

@@ -66,7 +66,7 @@ def test_every_path_at_once(server: Server, control: ControlClient) -> None:
         for thread in threads:
             thread.join()
         # A pool that may have room is asked, and grows by one allocation if it has none in one
-        # piece; that is undone (docs/quotas-memory.md).
+        # piece; that is undone (docs/explanation/quotas-memory.md).
         assert most <= LIMIT + PIECE
         for name, said in statuses.items():
             assert set(said) <= {0, OUT_OF_MEMORY}, (name, said)

@@ -1,4 +1,4 @@
-"""docs/security.md names a test for each promise, and the tests that it names are there."""
+"""docs/explanation/security.md names a test for each promise, and the tests that it names are there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs/explanation/security.md").read_text()
 # A path with a folder in it that ends like a test, or a whole folder of tests.
 NAMED = re.compile(r"`((?:[a-z0-9_]+/)+(?:[a-z0-9_]+\.(?:py|cc))?)`")
 

@@ -1,5 +1,5 @@
 """What the device really holds, by its own counters, against the lease's limit: each path alone is
-driven until it is refused, and must stay within the bound that docs/quotas-memory.md states."""
+driven until it is refused, and must stay within the bound that docs/explanation/quotas-memory.md states."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What pools, and frees out of other contexts, hold by the device's own counters, against the lease's
-limit and the bounds that docs/quotas-memory.md states."""
+limit and the bounds that docs/explanation/quotas-memory.md states."""
 
 from __future__ import annotations
 

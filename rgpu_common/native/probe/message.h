@@ -1,5 +1,5 @@
 // The messages between a probe and its responder: frames of kind HANDSHAKE with the opcode PROBE.
-// docs/netprobe.md explains them.
+// docs/explanation/netprobe.md explains them.
 #pragma once
 
 #include <array>
