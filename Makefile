@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILD ?= build/dev
+PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
 .PHONY: dev gen check test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster containers format clean
@@ -22,11 +23,15 @@ check: ## everything that reads the code without running it
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@echo clang-format; $(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	$(BIN)/codespell
+	@echo proselint; $(BIN)/proselint check --config scripts/proselint.json $(PAGES)
+	@echo mdformat; $(BIN)/mdformat --check $(PAGES)
 
 format:
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
+	$(BIN)/mdformat $(PAGES)
 
 test: ## the tests, against what is installed
 	$(BIN)/python -m pip install '.[test]'

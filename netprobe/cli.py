@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 _DEFAULT = f"127.0.0.1:{DEFAULT_PORT}"
 _LISTEN = "127.0.0.1:7701"
 _LEAST_SECONDS, _MOST_SECONDS = 0.01, 60.0
-# A responder gives one address a quarter more than this in the long run (docs/explanation/netprobe.md).
+# A responder gives one address a quarter more than this on average
+# (docs/explanation/netprobe.md).
 _BYTES_PER_SECOND = 100e6
 _LEAST_BYTES = 1 << 16
 

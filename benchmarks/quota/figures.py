@@ -1,4 +1,4 @@
-"""What is to be reached, with the bounds of docs/explanation/quotas.md, and whether it was.  Pure."""
+"""Bars of the quota benchmark (docs/explanation/quotas.md), and which figures meet them.  Pure."""
 
 from __future__ import annotations
 

@@ -91,7 +91,8 @@ def coverage_md(spec: Spec) -> str:
         "",
         "## Commands",
         "",
-        "Commands are what client and server exchange; `docs/reference/wire-format.md` describes the frame.",
+        "Commands are what client and server exchange; `docs/reference/wire-format.md` "
+        "describes the frame.",
         "",
     ]
     lines += ["| opcode | command | class | request | reply |", "|---|---|---|---|---|"]

@@ -170,7 +170,7 @@ def _remedy(measures: list[str]) -> str:
     hints = [_HINTS[measure] for measure in measures]
     return (
         f"{'; '.join(hints)}; or accept it by name: rgpu serve --allow-weak-isolation={names} "
-        "(isolation.allow_weak in the configuration file); docs/explanation/security.md says what remains"
+        "(isolation.allow_weak in the configuration file); `rgpu help security` says what remains"
     )
 
 
