@@ -7,9 +7,9 @@
 namespace rgpu::exec {
 
 // Returns how many bytes of private memory a worker may map: the lease's memory plus what a worker
-// needs itself (docs/explanation/quotas-memory.md). RLIMIT_DATA counts neither shared memory nor addresses that
-// are only reserved. So it does not count the emulated device's memory, which that device limits
-// itself, nor the address bands of a device.
+// needs itself (docs/explanation/quotas-memory.md). RLIMIT_DATA counts neither shared memory nor
+// addresses that are only reserved. So it does not count the emulated device's memory, which that
+// device limits itself, nor the address bands of a device.
 uint64_t CeilingBytes(uint64_t lease_bytes, bool emulated);
 
 // Sets the limit; it cannot be raised again. Allocations beyond it fail. Returns false if the

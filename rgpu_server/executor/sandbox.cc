@@ -15,7 +15,8 @@ namespace {
 
 constexpr rlim_t kMaxFiles = 256;
 constexpr rlim_t kMaxDriverFiles = 4096;  // NVIDIA's driver holds dozens of files per context
-constexpr rlim_t kMaxThreads = 4096;      // more than a session may start (docs/explanation/quotas-memory.md)
+// More than a session may start (docs/explanation/quotas-memory.md).
+constexpr rlim_t kMaxThreads = 4096;
 
 // Address space is not limited, because the reserved band alone is larger than any useful limit.
 void SetLimits(bool needs_driver_files, confine::Report* report) {

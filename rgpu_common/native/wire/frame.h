@@ -1,4 +1,5 @@
-// The frame of wire version 1. docs/reference/wire-format.md explains it; the constants of C++ are here.
+// The frame of wire version 1. docs/reference/wire-format.md explains it; the constants of C++ are
+// here.
 #pragma once
 
 #include <cstdint>

@@ -5,9 +5,9 @@
 namespace rgpu::emu {
 namespace {
 
-// The memory that a session has without a charge (docs/explanation/quotas-memory.md). The first part suffices
-// for the largest block, or for hundreds of small ones together. The second lets every thread of
-// the pool run blocks of 1,024 threads with 4 KiB of frame each.
+// The memory that a session has without a charge (docs/explanation/quotas-memory.md). The first
+// part suffices for the largest block, or for hundreds of small ones together. The second lets
+// every thread of the pool run blocks of 1,024 threads with 4 KiB of frame each.
 constexpr uint64_t kBaseBytes = 128U << 20;
 constexpr uint64_t kBytesPerThread = 4U << 20;
 

@@ -1,4 +1,5 @@
-// Records: the units that travel on the links of a Lane. docs/reference/wire-format.md explains them.
+// Records: the units that travel on the links of a Lane. docs/reference/wire-format.md explains
+// them.
 #pragma once
 
 #include <cstddef>

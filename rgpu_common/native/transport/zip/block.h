@@ -1,4 +1,5 @@
-// Blocks: the units that travel on a link that may compress. docs/reference/wire-format.md explains them.
+// Blocks: the units that travel on a link that may compress. docs/reference/wire-format.md explains
+// them.
 #pragma once
 
 #include <cstddef>
