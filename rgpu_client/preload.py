@@ -1,4 +1,4 @@
-"""Makes this process, or the next program, load our driver library instead of none."""
+"""Makes this process, or a program that it starts, load rgpu's driver library (the shim)."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _NO_NVJITLINK = ("no_nvjitlink/libnvJitLink.so.12", "no_nvjitlink/libnvJitLink.s
 # Packages that look for libcuda.so.1 when they are imported, and keep the answer.
 _LOOK_ONCE = ("numba.cuda",)
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED: cuInit was not called
-_FAILED = 2  # rgpu_shim_state: a session was asked for and there was none to be had
+_FAILED = 2  # rgpu_shim_state: opening a session has failed
 _loaded: list[ctypes.CDLL] = []
-# What `connect` came to last; at most one.
+# The result of the last `connect`; at most one.
 _current: list[Standing] = []
 _GIVE_UP = "which rgpu_client.disconnect() ends"
 
 
 def library_path() -> Path:
-    """Returns the folder with `libcuda.so.1`, to be put first in LD_LIBRARY_PATH.
+    """Returns the folder with `libcuda.so.1`, which must stand first in LD_LIBRARY_PATH.
 
     Raises:
         MissingPartError: the package was not built.
@@ -72,28 +72,28 @@ def connect(
 ) -> Connection:
     """Serves every later CUDA import of this process, and of its children, from `server`.
 
-    The server is asked at once: the process has its lease when this returns, and the first CUDA
-    call opens the session.  Call it before anything that loads CUDA; to call it again, as a
-    notebook cell does, changes nothing once the session is open.
+    The process has its lease when this function returns. The first CUDA call opens the session.
+    Call `connect` before anything loads CUDA. Once the session is open, the same call again, as in
+    a notebook cell, changes nothing.
 
-    Each call stands alone: what it does not name is what the environment had before the first
-    call.  Without any argument it returns what the last call came to.  A call that is refused
-    leaves the lease of an earlier one as it is.
+    Each call stands alone: a value that it does not name is taken from the environment as it was
+    before the first call. Without any argument it returns the result of the last call. A call that
+    the server refuses leaves the lease of an earlier call unchanged.
 
-    lease: processes with one name share one lease; by default this process has its own.
+    lease: processes that name the same lease share it. By default this process has its own.
     transport: "auto" takes the best path that the server offers; "shm", "unix", "tcp", "tls", "ucx"
     or "grpc" takes that one (default: RGPU_TRANSPORT, then auto).
-    wait: where there is no room: wait in line for it, True without an end, else for so many
+    wait: whether to wait in line if there is no room: True without a limit, a number for so many
     seconds.
 
     Returns:
         The device, its memory, share and path, which a notebook shows as a table.
 
     Raises:
-        NoSessionError: the server is not there, or refuses; the sentence says why.
+        NoSessionError: the server cannot be reached, or refuses the lease; the sentence says why.
         ServerError: the server does not offer the transport.
-        UsageError: a value is not accepted; or it is too late, because CUDA has been loaded or
-            tried without success in this process, or a session with other values is open.
+        UsageError: a value is not accepted. Or it is too late: CUDA has been loaded, or tried
+            without success, in this process, or a session with other values is open.
         MissingPartError: the package was not built.
     """
     settings = ClientSettings(
@@ -106,8 +106,8 @@ def connect(
 
 
 def disconnect() -> None:
-    """Gives up the lease of `connect()` and takes back what that set in the environment; without a
-    lease it does nothing.
+    """Gives up the lease of `connect()` and restores the environment variables that it has set.
+    Does nothing without a lease.
 
     Raises:
         UsageError: the first CUDA call has been made, so the session lasts until the process ends.
@@ -152,7 +152,7 @@ def _connected(settings: ClientSettings, transport: str | None, wait: bool | flo
             del os.environ[name]
     os.environ.update({**environment, **standing.after})
     if not _loaded:
-        # Both names: later dlopen calls of either find what is loaded already.
+        # Load it under both names, so that a later dlopen of either name finds this library.
         paths = (folder / "libcuda.so.1", folder / "libcuda.so")
         _loaded.extend(_load(path) for path in paths if path.exists())
         _loaded.extend(_load(path) for path in _hiding(environment, folder))
@@ -162,7 +162,7 @@ def _connected(settings: ClientSettings, transport: str | None, wait: bool | flo
 def _claim_anew(
     environment: Mapping[str, str], before: Mapping[str, str], seconds: float
 ) -> Standing:
-    """Claims a lease, then gives up that of an earlier call, which stays if the server refuses."""
+    """Claims a lease, then gives up an earlier call's lease, which stays if this claim fails."""
     if _current and seconds:
         _say(f"the lease of the earlier connect() is kept meanwhile; {_GIVE_UP}")
     if _current and environment.get("RGPU_LEASE") == _current[0].held.key:
@@ -183,7 +183,7 @@ def _claim_anew(
 
 
 def _added(environment: Mapping[str, str], seconds: float) -> Held:
-    """Claims a lease beside that of an earlier call."""
+    """Claims a lease while the lease of an earlier call is kept."""
     try:
         return claim_shown(environment, _program(), seconds)
     except NoSessionError as error:
@@ -195,8 +195,10 @@ def _added(environment: Mapping[str, str], seconds: float) -> Held:
 
 
 def _swapped(environment: Mapping[str, str], standing: Standing, seconds: float) -> Held:
-    """Claims the lease of an earlier call with other numbers, which the server gives to nobody as
-    long as that call has it.  If it refuses, the lease is claimed again as it was.
+    """Claims the lease of an earlier call with other sizes.
+
+    The server does not grant it while the earlier call holds it, so that call's claim is given up
+    first. If the server refuses the new sizes, the lease is claimed again with the old ones.
     """
     let_go(standing.held)
     try:
@@ -224,7 +226,7 @@ def _say(sentence: str) -> None:
 def client_environment(
     environment: Mapping[str, str], variables: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
-    """Returns `environment` with the variables of a client and the library's folder first."""
+    """Returns `environment` with a client's variables, and with the library's folder first."""
     result = {**SEND_PTX, **environment, **variables}
     result.setdefault("RGPU_SERVER", str(configured_server(None, environment)))
     paths = [p for p in environment.get("LD_LIBRARY_PATH", "").split(":") if p]
@@ -238,7 +240,7 @@ def client_environment(
 
 
 def _hiding(environment: Mapping[str, str], folder: Path) -> list[Path]:
-    """The empty libraries that stand in for nvJitLink, when they are asked for; UsageError."""
+    """Returns the empty libraries that hide nvJitLink if RGPU_HIDE_NVJITLINK asks for them."""
     return [folder / name for name in _NO_NVJITLINK] if flag(environment, HIDE_NVJITLINK) else []
 
 
@@ -250,7 +252,7 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def _check_loaded(folder: Path) -> None:
-    """Another driver library in this process would go on answering."""
+    """UsageError if another driver library is loaded: it would answer all CUDA calls."""
     for path in _mapped_drivers():
         if path.parent != folder.resolve() and path.parent != folder:
             raise UsageError(
@@ -261,8 +263,9 @@ def _check_loaded(folder: Path) -> None:
 
 
 def _check_session(folder: Path, changed: list[str]) -> None:
-    """A session keeps the server and the sizes that it was opened with, and a library that could
-    not get one remembers that.
+    """UsageError if the session can no longer change, or CUDA has failed in this process before.
+
+    An open session keeps its server and sizes. Libraries remember a failed cuInit.
     """
     path = folder / "libcuda.so.1"
     if not {path, path.resolve()} & _mapped_drivers():
@@ -292,7 +295,7 @@ def _session_is_open(folder: Path) -> bool:
 
 
 def _check_packages(folder: Path) -> None:
-    """A package that looked for the driver when it was imported does not look again."""
+    """UsageError if a package was imported that looked for the driver and does not look again."""
     on_path = str(folder) in os.environ.get("LD_LIBRARY_PATH", "").split(":")
     found = [name for name in _LOOK_ONCE if name in sys.modules]
     if found and not on_path:
@@ -304,7 +307,7 @@ def _check_packages(folder: Path) -> None:
 
 
 def _seconds(wait: bool | float) -> float:
-    """How long a claim may wait; UsageError for what is no time."""
+    """Returns how long a claim may wait. UsageError if `wait` is not a time."""
     if wait is True or wait is False:
         return FOR_EVER if wait else 0.0
     if not isinstance(wait, (int, float)) or not wait >= 0:

@@ -1,4 +1,4 @@
-"""The program that a command is to start: where it is, or why it cannot be executed."""
+"""Finds the program that a command is to start, or the reason why it cannot be executed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def before_start() -> Iterator[None]:
-    """Whatever fails here ends the command with 125, if it has no exit code of its own: the program
-    was never started.
+    """Gives errors in the block the exit code 125, which means that the program was not started.
+
+    Errors with an exit code of their own keep it.
     """
     try:
         yield
@@ -31,8 +32,8 @@ def find_program(name: str) -> str:
     """Returns the path of the program that a shell would execute.
 
     Raises:
-        NoProgramError: there is none of this name.
-        ProgramError: it is not executable.
+        NoProgramError: no program has this name.
+        ProgramError: the file is not executable.
     """
     found = shutil.which(name)
     if found is not None:

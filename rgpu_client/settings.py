@@ -1,4 +1,4 @@
-"""What a client asks a server for, as the `RGPU_*` variables that the driver library reads."""
+"""The settings of a client, as the `RGPU_*` variables that the driver library reads."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_SERVER = TcpEndpoint("127.0.0.1", DEFAULT_PORT)
-# UCX carries sessions, not the API.
+# {ucx} is empty for the control-plane API, because UCX carries sessions only.
 _SERVER_HELP = (
     "HOST:PORT, tls:HOST:PORT, {ucx}grpc[s]:HOST:PORT, unix:/PATH or shm:/PATH (default: "
     "RGPU_SERVER, then 127.0.0.1:7700)"
 )
 SESSION_SERVER_HELP = _SERVER_HELP.format(ucx="ucx:HOST:PORT, ")
 API_SERVER_HELP = _SERVER_HELP.format(ucx="")
-# An emulated device runs PTX, not machine code: these make programs that can choose send it.
+# An emulated device runs PTX, not machine code. These variables make programs that can choose send
+# PTX.
 SEND_PTX = {"CUPY_COMPILE_WITH_PTX": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Sizes as users write them; None leaves it to the environment, then to the server.
+    """Settings as users write them. For None, the environment decides, and then the server.
 
-    memory: "2GiB", "8vmem" or "25%".  device: its number on the server.  share, limit: "0.4",
-    "40%" or "40vcore".  lease: processes with one lease share it.  tenant: who is billed.
-    policy: "fixed", "burst", "best-effort" or "none".  priority, weight: who gets idle device time
-    first, and how much of it.
+    memory: "2GiB", "8vmem" or "25%". device: the device's number on the server. share, limit:
+    "0.4", "40%" or "40vcore". lease: processes that name the same lease share it. tenant: the
+    tenant that is billed. policy: "fixed", "burst", "best-effort" or "none". priority: leases of a
+    higher priority get idle device time first. weight: how leases of one priority divide it.
     """
 
     server: str | None = None
@@ -59,10 +60,10 @@ class ClientSettings:
     def variables(self, naming: str = "--{}") -> dict[str, str]:
         """Returns the variables to set.
 
-        naming: how the user has named a value, for sentences.
+        naming: the form in which the user wrote the name of a setting, for error sentences.
 
         Raises:
-            UsageError: with the value and what is accepted.
+            UsageError: a value is not accepted. The sentence names the accepted forms.
         """
         found: dict[str, str] = {}
         for name, write in _WRITERS.items():
@@ -78,7 +79,7 @@ class ClientSettings:
 
 
 def variable_of(name: str) -> str:
-    """Returns the variable that stands for a field of `ClientSettings`."""
+    """Returns the name of the variable for a field of `ClientSettings`."""
     return f"RGPU_{name.upper()}"
 
 
@@ -94,14 +95,14 @@ def configured_server(option: str | None, environment: Mapping[str, str]) -> End
 
 
 def _text(value: object) -> str:
-    """UsageError for what is no text."""
+    """Returns the value. UsageError if it is not a text."""
     if not isinstance(value, str):
         raise UsageError(f"{value!r} is not a text, as it is written between quotes")
     return value
 
 
 def _digits(value: object) -> str:
-    """A whole number as text; what is none is refused by the parser."""
+    """Returns a whole number as text. Other values become a text that the parser refuses."""
     if isinstance(value, (str, bool)):
         return str(value)
     try:
@@ -113,7 +114,7 @@ def _digits(value: object) -> str:
 def _memory(value: str | int) -> str:
     text = _digits(value)
     size = parse_limit_of_memory(text)
-    # Only the server knows of what a percentage is.
+    # A percentage stays one, because only the server knows the device's memory.
     return text.replace(" ", "") if size.ppm else str(size.bytes)
 
 
@@ -126,7 +127,7 @@ def _part(value: str | float) -> str:
     return plain(value) if known else repr(value)
 
 
-# Field -> its variable's text; UsageError.
+# Field -> the function that writes its variable's text, or raises UsageError.
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "server": lambda value: str(parse_endpoint(_text(value))),
     "memory": _memory,

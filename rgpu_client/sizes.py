@@ -1,4 +1,4 @@
-"""What is asked of a lease, read from `RGPU_*` variables: each value and what it may be."""
+"""Reads the sizes of a requested lease from `RGPU_*` variables, and checks each value."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rgpu_common.wire.handshake import MAX_NAME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# As the driver library has it.
+# The same limit as in the driver library.
 _MAX_ORDINAL = 1023
 _LEAVE_OUT = "leave it out for the server's default"
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a run asks for.  None, 0 and "" leave it to the server.
+    """The sizes that a run asks for. For None, 0 and "", the server decides.
 
-    memory: as asked for.  share_ppm, limit_ppm: guaranteed part of the device and its cap.  key:
-    names the lease.
+    share_ppm, limit_ppm: the guaranteed part of the device's time and the cap. key: the name of the
+    lease.
     """
 
     memory: Memory = field(default_factory=Memory)
@@ -39,7 +39,7 @@ class Sizes:
 
 
 def sizes_of(environment: Mapping[str, str]) -> Sizes:
-    """Returns what the variables ask for; UsageError names the one that makes no sense."""
+    """Returns the sizes that the variables ask for. UsageError names an invalid variable."""
     return Sizes(
         memory=variable(environment, "RGPU_MEMORY", parse_limit_of_memory) or Memory(),
         device=variable(environment, "RGPU_DEVICE", parse_ordinal),
@@ -54,7 +54,7 @@ def sizes_of(environment: Mapping[str, str]) -> Sizes:
 
 
 def parse_limit_of_memory(text: str) -> Memory:
-    """Returns a memory limit, which is above 0; UsageError."""
+    """Returns a memory limit. UsageError if it is not a size above 0."""
     size = parse_memory(text)
     if not size.bytes and not size.ppm:
         raise UsageError(f"memory 0 makes no sense: {_LEAVE_OUT}")
@@ -62,7 +62,7 @@ def parse_limit_of_memory(text: str) -> Memory:
 
 
 def parse_guarantee(text: str) -> int:
-    """Returns a share that is asked for, in ppm; UsageError for none at all."""
+    """Returns a requested share in ppm. UsageError if it is not a share above 0."""
     ppm = parse_share(text)
     if not ppm:
         raise UsageError(
@@ -73,7 +73,7 @@ def parse_guarantee(text: str) -> int:
 
 
 def parse_cap(text: str) -> int:
-    """Returns the cap on a share, in ppm, which is above 0; UsageError."""
+    """Returns the cap on a share in ppm. UsageError if it is not a share above 0."""
     ppm = parse_share(text)
     if not ppm:
         raise UsageError(f"limit 0 makes no sense: {_LEAVE_OUT}")
@@ -81,24 +81,24 @@ def parse_cap(text: str) -> int:
 
 
 def parse_ordinal(text: str) -> int:
-    """Returns the number of a device; UsageError."""
+    """Returns the number of a device. UsageError if it is not one."""
     if not _is_whole(text) or int(text) > _MAX_ORDINAL:
         raise UsageError(f"{text!r} is not a device: they are numbered from 0")
     return int(text)
 
 
 def parse_priority(text: str) -> int:
-    """Returns a priority; UsageError."""
+    """Returns a priority. UsageError if it is out of range."""
     return _within("priority", text, 0, MAX_PRIORITY)
 
 
 def parse_weight(text: str) -> int:
-    """Returns a weight; UsageError."""
+    """Returns a weight. UsageError if it is out of range."""
     return _within("weight", text, 1, MAX_WEIGHT)
 
 
 def parse_name(text: str) -> str:
-    """Returns the name of a lease or a tenant; UsageError."""
+    """Returns the name of a lease or a tenant. UsageError if it is not a valid name."""
     if not text or len(text.encode(errors="replace")) > MAX_NAME_BYTES or not text.isprintable():
         raise UsageError(f"a name is 1 to {MAX_NAME_BYTES} printable characters, not {text!r}")
     return text

@@ -1,5 +1,5 @@
-"""What an earlier `rgpu_client.connect()` has and has set in the environment, and sentences in the
-words of somebody who calls a function.
+"""The state that an earlier `rgpu_client.connect()` has left: its lease and the variables that it
+has set. Also turns error sentences about options into sentences about arguments.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _PREFIX = "RGPU_"
 _LEASE = "RGPU_LEASE"
 _ARGUMENTS = {variable_of(name): name for name in (*FIELDS, "transport")}
 _NAMES = "|".join(_ARGUMENTS.values())
-# An option as sentences for the command line name it, perhaps beside its variable.
+# An option as error sentences of the command line name it, perhaps together with its variable.
 _OPTION = re.compile(rf"(?:RGPU_[A-Z]+, )?--({_NAMES})\b(?! *[=-])(?: or RGPU_[A-Z]+)?")
 _QUOTED = re.compile(r"(`[^`]*`|'[^']*')")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What `connect` came to.
+    """The result of a `connect`.
 
-    named: its lease was named, by an argument or by RGPU_LEASE.  before: the RGPU_* variables
-    without those that `connect` sets.  after: as it left them.
+    named: whether the lease was named, by an argument or by RGPU_LEASE. before: the RGPU_*
+    variables without those that `connect` sets. after: the variables as `connect` left them.
     """
 
     connection: Connection
@@ -43,13 +43,13 @@ class Standing:
     after: Mapping[str, str]
 
     def without_own_lease(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Returns `environment` without the lease that was made for this process alone."""
+        """Returns `environment` without the name of a lease that belongs to this process alone."""
         own = None if self.named else self.held.key
         return {k: v for k, v in environment.items() if not (k == _LEASE and v == own)}
 
     def undone(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Returns `environment` as it would be without `connect`, so that each call stands alone.
-        A variable that somebody has changed since keeps its value.
+        A variable that the program has changed since keeps its value.
         """
         result = dict(environment)
         for name in {*self.before, *self.after} - {CHOSEN}:
@@ -61,7 +61,7 @@ class Standing:
         return result
 
     def undo(self) -> None:
-        """Takes the variables of this process back."""
+        """Restores the variables of this process."""
         undone = self.undone(os.environ)
         for name in rgpu_variables(os.environ):
             if name not in undone:
@@ -82,14 +82,14 @@ def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 def arguments_of(names: Iterable[str]) -> str:
-    """Returns the arguments of `connect` that these variables stand for, for a sentence."""
+    """Returns the arguments of `connect` that belong to these variables, as text for a sentence."""
     found = dict.fromkeys(_ARGUMENTS.get(name, "server") for name in names)
     return ", ".join(found)
 
 
 def in_words_of_connect(error: RgpuError) -> RgpuError:
-    """Returns the error with arguments in place of options, which nobody has typed; commands that
-    the sentence quotes stay.
+    """Returns the error with arguments in place of options, because the user has called a function.
+    Commands that the sentence quotes stay unchanged.
     """
     pieces = _QUOTED.split(str(error))
     pieces[::2] = [_OPTION.sub(r"the argument \1", piece) for piece in pieces[::2]]

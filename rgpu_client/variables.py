@@ -1,4 +1,4 @@
-"""Values of `RGPU_*` variables, with sentences that name the variable."""
+"""Reads the values of `RGPU_*` variables. Errors name the variable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What is said of a variable that is neither 0 nor 1.
+# Variable -> its meaning, for the error sentence about a value that is neither 0 nor 1.
 FLAGS = {
     "RGPU_COMPRESSION": "1 to let what goes over slow networks be compressed, else 0",
     "RGPU_HIDE_NVJITLINK": "1 to hide nvJitLink from the program, else 0",
@@ -23,9 +23,7 @@ FLAGS = {
 
 
 def variable(environment: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T | None:
-    """Returns the value of a variable, None where it is not set; UsageError if it makes no
-    sense.
-    """
+    """Returns the value of a variable, or None if it is not set. UsageError: it is not valid."""
     text = environment.get(name)
     if not text:
         return None
@@ -36,9 +34,7 @@ def variable(environment: Mapping[str, str], name: str, parse: Callable[[str], T
 
 
 def flag(environment: Mapping[str, str], name: str) -> bool | None:
-    """Returns a variable of `FLAGS`, None where it is not set; UsageError if it is neither 0
-    nor 1.
-    """
+    """Returns a variable of `FLAGS`, or None if it is not set. UsageError: it is not 0 or 1."""
     text = environment.get(name, "")
     if text not in ("", "0", "1"):
         raise UsageError(f"{name} is {FLAGS[name]}, not {text!r}")
@@ -46,13 +42,13 @@ def flag(environment: Mapping[str, str], name: str) -> bool | None:
 
 
 def check_flags(environment: Mapping[str, str]) -> None:
-    """UsageError for the first of `FLAGS` that is neither 0 nor 1."""
+    """Raises UsageError for the first variable of `FLAGS` that is neither 0 nor 1."""
     for name in FLAGS:
         flag(environment, name)
 
 
 def writable(environment: Mapping[str, str], name: str) -> Path | None:
-    """Returns the file that a variable names, None where it is not set; UsageError if it could not
+    """Returns the file that a variable names, or None if it is not set. UsageError: the file cannot
     be written.
     """
     text = environment.get(name)

@@ -1,4 +1,4 @@
-"""What a client shows of itself: the token of RGPU_TOKEN or RGPU_TOKEN_FILE."""
+"""The credentials of a client: the token of RGPU_TOKEN or RGPU_TOKEN_FILE."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_TOKEN_BYTES = 8192
 
 
 def configured_token(environment: Mapping[str, str]) -> str:
-    """Returns the token, as the driver library reads it; "" for none.
+    """Returns the token, read as the driver library reads it; "" if there is none.
 
     Raises:
         UsageError: the file that RGPU_TOKEN_FILE names cannot be read or holds no token, or
-            RGPU_TOKEN holds another one.
+            RGPU_TOKEN holds a different token.
     """
     token = _checked(environment.get("RGPU_TOKEN", ""), "RGPU_TOKEN")
     path = environment.get("RGPU_TOKEN_FILE", "")
@@ -33,7 +33,7 @@ def configured_token(environment: Mapping[str, str]) -> str:
 
 
 def _written(path: str, source: str) -> str:
-    """The token in a file."""
+    """Returns the token in a file."""
     try:
         with open(path, encoding="utf-8") as file:
             token = file.readline(MAX_TOKEN_BYTES + 2)
@@ -48,13 +48,13 @@ def _written(path: str, source: str) -> str:
 
 
 def call_metadata(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Returns what goes with each call of the control-plane API; errors as `configured_token`."""
+    """Returns the metadata of each call of the control-plane API. Errors as `configured_token`."""
     token = configured_token(environment)
     return (("authorization", f"Bearer {token}"),) if token else ()
 
 
 def _checked(token: str, source: str) -> str:
-    """The sentence never shows the token."""
+    """Returns the token without blanks around it. UsageError never shows the token."""
     if len(token) > MAX_TOKEN_BYTES or not token.isascii() or not token.isprintable():
         raise UsageError(f"{source} is no token: at most {MAX_TOKEN_BYTES} printable characters")
     return token.strip()

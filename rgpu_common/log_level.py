@@ -1,4 +1,4 @@
-"""How much the compiled parts and the choice of paths say on stderr: RGPU_LOG."""
+"""The level of the log on stderr, RGPU_LOG: for the compiled parts and the choice of paths."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOG = "RGPU_LOG"
-# As rgpu_common/native/base/log.cc reads it.
+# rgpu_common/native/base/log.cc accepts the same levels.
 _LEVELS = ("off", "error", "info", "debug")
 
 
 def log_level(environment: Mapping[str, str]) -> str:
-    """Returns RGPU_LOG in lower case, by default error; UsageError if it is none of the levels."""
+    """Returns RGPU_LOG in lower case, by default error. UsageError: it is not a level."""
     text = environment.get(LOG) or "error"
     if text.lower() not in _LEVELS:
         raise UsageError(f"{LOG} is {', '.join(_LEVELS[:-1])} or {_LEVELS[-1]}, not {text!r}")

@@ -1,4 +1,4 @@
-"""The environment variables of rgpu, and what a misspelt one was probably meant to be."""
+"""The environment variables of rgpu, and suggestions for misspelt ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PREFIX = "RGPU_"
-# What users and operators set: docs/reference/client.md and server.md say what each means.
+# The variables that users and operators set. docs/reference/client.md and server.md explain them.
 KNOWN = frozenset(
     f"{PREFIX}{name}"
     for name in (
@@ -21,18 +21,19 @@ KNOWN = frozenset(
         "WORKLOAD",
     )
 )  # fmt: skip
-# What rgpu's own processes tell each other, and what is for its tests and its build.
+# Variables by which rgpu's own processes tell each other something, and those of its tests and
+# build.
 _INTERNAL = frozenset(f"{PREFIX}{name}" for name in ("AGENT", "CHOSEN", "TUNNEL", "BUILD_DIR"))
 _INTERNAL_KINDS = tuple(f"{PREFIX}{kind}_" for kind in ("EMU", "TEST", "UPDATE"))
-# How alike two names are, from 0 to 1, before one is taken for a mistake for the other: below
-# this are variables that somebody else named so.
+# The least similarity, from 0 to 1, at which a name is taken for a misspelt variable of rgpu. Less
+# similar names may belong to other software.
 _ALIKE = 0.75
 _LEAST_PREFIX = 3
 
 
 def meant_by(name: str) -> str | None:
-    """Returns the variable that `name` is probably meant to be; None if it is a variable of rgpu's,
-    or like none of them.
+    """Returns the variable that `name` is probably a misspelling of. None: `name` is a variable of
+    rgpu, or is not similar to any.
     """
     if not name.startswith(PREFIX) or name in KNOWN or name in _INTERNAL:
         return None
@@ -45,7 +46,7 @@ def meant_by(name: str) -> str | None:
 
 
 def misspelt(names: Iterable[str]) -> list[str]:
-    """Returns a sentence for each of the variables `names` that is probably misspelt."""
+    """Returns a sentence for each variable of `names` that is probably misspelt."""
     found = ((name, meant_by(name)) for name in sorted(names))
     return [
         f"{name} is no variable of rgpu and changes nothing: did you mean {meant}?"
@@ -55,7 +56,7 @@ def misspelt(names: Iterable[str]) -> list[str]:
 
 
 def say_misspelt(names: Iterable[str]) -> None:
-    """Writes these sentences to stderr."""
+    """Writes the sentences of `misspelt` to stderr."""
     for sentence in misspelt(names):
         sys.stderr.write(f"rgpu: {sentence}\n")
     sys.stderr.flush()

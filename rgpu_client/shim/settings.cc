@@ -68,7 +68,8 @@ void Complain(Settings* s, const char* name, const std::string& value, const cha
   if (s->error.empty()) s->error = std::string(name) + "=" + value + " is not " + form;
 }
 
-// Cut or cleaned, a name would be another lease's, or another tenant's.
+// Reads the name of a lease or a tenant. A name that would have to be cut or cleaned is refused,
+// because it could become the name of another lease or tenant.
 std::string ReadName(Settings* s, const char* name) {
   std::string value = Get(name);
   if (value != wire::CleanText(value, wire::kMaxNameBytes)) {

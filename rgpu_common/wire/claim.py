@@ -1,8 +1,9 @@
 """Claims: a HELLO that asks for a lease and no session, and its answers.
 
-A HELLO with the wish CLAIM is answered by CLAIMED or REFUSED, and before that, where it wishes to
-WAIT (milliseconds), by PLACE each time its place in line changes.  The lease is held as long as the
-connection is there.  A server of an earlier release ignores the wish and answers WELCOME.
+The server answers a HELLO with the wish CLAIM by CLAIMED or REFUSED. If the HELLO also has the wish
+WAIT (milliseconds), the server first sends PLACE each time the claim's place in line changes. The
+lease is held as long as the connection exists. A server of an earlier release ignores the wish and
+answers WELCOME.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rgpu_common.wire.scalars import Reader, Writer
 
 
 class Claim(IntFlag):
-    """The value of the wish.  OWN: the lease is for this run alone and ends with it."""
+    """The bits of the wish's value. OWN: the lease is for this run alone and ends with it."""
 
     WANTED = 1
     OWN = 2
@@ -25,7 +26,7 @@ class Claim(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claim has its lease: on which device, with which ceilings; shares in millionths."""
+    """The claim has its lease: the device and the limits. Shares are in millionths."""
 
     release: str = ""
     lease_id: str = ""
@@ -41,7 +42,10 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A claim waits: it is number `place` of `waiting` in its line.  sentence: for what."""
+    """The claim waits: it is number `place` of `waiting` in its line.
+
+    sentence: what the claim waits for.
+    """
 
     place: int = 0
     waiting: int = 0
@@ -49,7 +53,7 @@ class Place:
 
 
 def encode_claimed(m: Claimed) -> bytes:
-    """A CLAIMED frame."""
+    """Returns a CLAIMED frame."""
     w = Writer()
     for text in (m.release, m.lease_id, m.key, m.tenant, m.device_name):
         w.put_text(clean_text(text, MAX_NAME_BYTES))
@@ -62,7 +66,7 @@ def encode_claimed(m: Claimed) -> bytes:
 
 
 def decode_claimed(head: bytes) -> Claimed:
-    """Reads the head of a CLAIMED; WireError: it is none."""
+    """Reads the head of a CLAIMED. WireError: the bytes are not a CLAIMED."""
     r = Reader(head)
     release, lease_id, key, tenant, name = (r.text(MAX_NAME_BYTES) for _ in range(5))
     claimed = Claimed(
@@ -82,7 +86,7 @@ def decode_claimed(head: bytes) -> Claimed:
 
 
 def encode_place(m: Place) -> bytes:
-    """A PLACE frame."""
+    """Returns a PLACE frame."""
     w = Writer()
     w.put("u32", m.place)
     w.put("u32", m.waiting)
@@ -91,7 +95,7 @@ def encode_place(m: Place) -> bytes:
 
 
 def decode_place(head: bytes) -> Place:
-    """Reads the head of a PLACE; WireError: it is none."""
+    """Reads the head of a PLACE. WireError: the bytes are not a PLACE."""
     r = Reader(head)
     place = Place(r.integer("u32"), r.integer("u32"), r.text(MAX_SENTENCE_BYTES))
     r.end()

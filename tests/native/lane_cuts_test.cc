@@ -281,7 +281,7 @@ TEST(lane, what_is_no_block_ends_it_for_good) {
   uint8_t byte = 0;
   CHECK(lane.Recv(&byte, 1, kSoonMs).state == IoState::kFailed);
   CHECK(!lane.AwaitCut());
-  CHECK(lane.LostReason().find("no block") != std::string::npos);
+  CHECK(lane.LostReason().find("not a block") != std::string::npos);
 }
 
 }  // namespace

@@ -282,7 +282,7 @@ void IsRefused(const BlockHeader& header, const std::vector<uint8_t>& bytes) {
     CHECK_EQ(result.error, EBADMSG);
   }
   CHECK(victim.end->Malformed());
-  CHECK(victim.end->LostReason().find("no block") != std::string::npos);
+  CHECK(victim.end->LostReason().find("not a block") != std::string::npos);
 }
 
 TEST(zip, headers_that_no_honest_peer_sends_are_refused) {

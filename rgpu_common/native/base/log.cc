@@ -17,7 +17,7 @@ namespace {
 std::atomic<const char*> log_name{"common"};
 std::atomic<int> log_level{0};
 
-// In lower case.
+// The value of RGPU_LOG in lower case.
 std::string Asked() {
   const char* value = std::getenv("RGPU_LOG");
   std::string text = value == nullptr ? "" : value;

@@ -1,4 +1,4 @@
-// One rule of a filter of system calls: what is answered to one call, depending on its arguments.
+// One rule of a filter of system calls: the answer to one call, depending on its arguments.
 #pragma once
 
 #include <linux/filter.h>
@@ -7,22 +7,22 @@
 
 namespace rgpu::confine {
 
-// Where a test of a rule goes on. kNext is the next instruction of the rule.
+// Where a rule continues after a test. kNext is the next instruction of the rule.
 enum class To : unsigned char { kNext, kAllow, kRefuse };
 
-// A rule is a list of tests, written in order. Tests name where they go on; `Append` counts the
-// instructions between. A rule that runs past its last test refuses the call.
+// A rule is a list of tests in order. Each test names where the rule continues; `Append` counts the
+// instructions in between. A rule that runs past its last test refuses the call.
 class Rule {
  public:
   explicit Rule(int call) : call_(call) {}
 
-  // Later tests look at this argument of the call: its lower 32 bits, or its upper ones.
+  // Makes later tests use this argument of the call: its lower 32 bits, or its upper 32 bits.
   Rule& Load(unsigned int argument, bool upper_half = false);
-  // Later tests ignore these bits of the loaded value.
+  // Makes later tests ignore these bits of the loaded value.
   Rule& Ignore(unsigned int bits);
   Rule& IfEqual(unsigned int value, To then, To otherwise = To::kNext);
   Rule& IfAnyBit(unsigned int bits, To then, To otherwise = To::kNext);
-  // Where the rule goes on in any case.
+  // Continues the rule there in any case.
   Rule& Always(To then);
 
   // Adds the instructions to a program. A call with another number skips them.
@@ -47,7 +47,7 @@ constexpr sock_filter Statement(unsigned short code, unsigned int value) {
 }
 
 extern const unsigned int kAllowCall;
-// The call answers EPERM.
+// The answer that makes the call fail with EPERM.
 extern const unsigned int kRefuseCall;
 
 }  // namespace rgpu::confine
