@@ -13,6 +13,7 @@ import pytest
 from helpers.builder import ROOT, Builder, checked, run
 
 NATIVE = ROOT / "rgpu_common" / "native"
+GATE = ROOT / "rgpu_server" / "executor" / "gate"
 # All of it is compiled first, with sanitizers: minutes on a machine that does other things too.
 pytestmark = pytest.mark.timeout(900)
 
@@ -21,6 +22,7 @@ GROUPS = [
     "connect",
     "connection",
     "frames",
+    "gate",
     "granules",
     "guests",
     "handshake",
@@ -63,6 +65,7 @@ def base(builder: Builder) -> list[Path]:
 @pytest.fixture(scope="module")
 def unit_tests(builder: Builder, base: list[Path]) -> Path:
     parts = [ROOT / "netprobe/responder/responder.cc", ROOT / "rgpu_server/gateway/guests.cc"]
+    parts += sorted(GATE.glob("*.cc"))
     own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), *parts])
     return builder.link("rgpu_native_tests", [*own, *base])
 
