@@ -41,6 +41,7 @@ Session::Session(World& world, size_t commands) : world_(world), queues_(kStream
   MakeProgram(commands);
   world_.After(world_.Random(0, 5 * kMillisecond), [this] { Decode(); });
   WatchGrants();
+  if (world_.Chance(3)) world_.After(world_.Random(1, 200) * kMillisecond, [this] { LosesLink(); });
 }
 
 void Session::MakeProgram(size_t commands) {
@@ -216,6 +217,16 @@ void Session::WatchGrants() {
   Tell(event::Ticked{true});
   world_.After(state_.SleepNs(), [this, wakes = ++wakes_] {
     if (wakes == wakes_) WatchGrants();
+  });
+}
+
+// The client has no connection for a while, now and then.
+void Session::LosesLink() {
+  Tell(event::LinkLost{});
+  Look();
+  world_.After(world_.Random(1, 40) * kMillisecond, [this] {
+    Tell(event::LinkBack{});
+    world_.After(world_.Random(1, 400) * kMillisecond, [this] { LosesLink(); });
   });
 }
 

@@ -88,6 +88,7 @@ class Session {
   void Look();
   void Act(const GateActions& actions);
   void WatchGrants();
+  void LosesLink();
   void Mark(size_t stream);
   void MarkRest();
   void Poll();

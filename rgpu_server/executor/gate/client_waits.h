@@ -1,5 +1,5 @@
-// Client waits: places in a stream at which the stream waits for the client, and the work that
-// cannot run before such a wait has ended.
+// Client waits: places in a stream at which the stream waits for the client.  Work *comes behind* a
+// client wait if CUDA's order of streams lets the work run only after the stream has passed it.
 //
 // A client wait is a host function of the worker's in a stream: the stream waits in it for bytes
 // from the client, or for room to send bytes to the client.  The client waits of one stream are
