@@ -61,6 +61,7 @@ _OPTIONS = (
 )
 # So gRPC begins to say that an answer is HTTP's and not gRPC's; and what is said here instead.
 _BY_HTTP, _HTTP = "Received http2 header with status:", "HTTP status"
+_NOT_GRPC = "an HTTP answer that is not gRPC's"
 _END = End(grpc.aio.EOF, (grpc.aio.AioRpcError, asyncio.InvalidStateError))
 
 
@@ -140,8 +141,9 @@ class Agent:
                 with self._patrol.over(relay):
                     await relay.run(first)
             except (StreamLostError, PeerSilentError, ProtocolError) as error:
-                sentence = await self._sentence(call, error)
-                await self._refuse(local, first, sentence, relay.received == 0)
+                unanswered = relay.received == 0
+                sentence = await self._sentence(call, error, unanswered)
+                await self._refuse(local, first, sentence, unanswered)
             finally:
                 call.cancel()
 
@@ -177,13 +179,18 @@ class Agent:
             f"--listen {scheme}:HOST:PORT`, {more}or say where it is with --server or RGPU_SERVER"
         )
 
-    async def _sentence(self, call: grpc.aio.StreamStreamCall, error: Exception) -> str:
+    async def _sentence(
+        self, call: grpc.aio.StreamStreamCall, error: Exception, unanswered: bool
+    ) -> str:
         if not (call.done() and isinstance(error, StreamLostError)):
             return f"the tunnel to {self._server} is given up: {error}"
         code, details = await call.code(), await call.details() or "no reason was given"
-        by_http = details.startswith(_BY_HTTP)
-        details = details.replace(_BY_HTTP, _HTTP)
-        if code is grpc.StatusCode.UNAVAILABLE:
+        # A proxy's error page may end before gRPC has read its status: gRPC then says UNKNOWN,
+        # which no gateway of rgpu answers.
+        page = unanswered and code is grpc.StatusCode.UNKNOWN
+        by_http = page or details.startswith(_BY_HTTP)
+        details = _NOT_GRPC if page else details.replace(_BY_HTTP, _HTTP)
+        if page or code is grpc.StatusCode.UNAVAILABLE:
             # gRPC's own words do not name what is wrong with a certificate.
             sentence = await asyncio.to_thread(
                 look, self._server, self._access.environment, _CONNECT_SECONDS
