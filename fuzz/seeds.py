@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cudaspec.load import load
 from netprobe.native import Offer, put_offer
+from rgpu_common.v1.tunnel_pb2 import Chunk
 from rgpu_common.wire import resume as rs
 from rgpu_common.wire.attach import Attach, put_attach
 from rgpu_common.wire.codec import Value, put_fields
@@ -153,7 +154,50 @@ def probes() -> Iterator[tuple[str, bytes]]:
     yield "arrivals", b"\4" + struct.pack("<IQQ", 16, 1000, 2000)
 
 
+def chunks() -> Iterator[tuple[str, bytes]]:
+    """Messages of a tunnel, in pieces of various sizes."""
+    data, both = Chunk(data=b"x" * 300), Chunk(data=b"last", end=True)
+    said = [data, Chunk(), Chunk(end=True), both]
+    messages = [message.SerializeToString() for message in said]
+    later = messages[0] + b"\x18\x96\x01\x22\x03xyz\x2d....\x31........"
+    stream = b"".join(grpc_message(one) for one in [*messages, later])
+    for piece in (0, 6, 255):
+        yield f"pieces-{piece}", bytes((piece,)) + stream
+
+
+def grpc_message(payload: bytes) -> bytes:
+    """A message with its prefix: not compressed, and so long."""
+    return struct.pack(">BI", 0, len(payload)) + payload
+
+
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of RFC 9113, section 4.1."""
+    return struct.pack(">BHBBI", 0, len(payload), kind, flags, stream) + payload
+
+
+def calls() -> Iterator[tuple[str, bytes]]:
+    """What a client of gRPC says: requests, data, windows, resets, and headers in two frames."""
+    fields = ((":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "y"),
+              ("content-type", "application/grpc"), ("grpc-timeout", "5S"))  # fmt: skip
+    block = b"".join(
+        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+        for name, value in fields
+    )
+    begin, cut = http2_frame(1, 4, 1, block), len(block) // 2
+    data = http2_frame(0, 0, 1, grpc_message(b"x" * 500))
+    end = http2_frame(0, 1, 1, b"")
+    split = http2_frame(1, 0, 3, block[:cut]) + http2_frame(9, 4, 3, block[cut:])
+    settings = http2_frame(4, 0, 0, struct.pack(">HIHI", 4, 100, 5, 20_000))
+    wider = http2_frame(8, 0, 0, struct.pack(">I", 1000)) + http2_frame(8, 0, 1, b"\0\0\x10\0")
+    leave = http2_frame(6, 0, 0, bytes(8)) + http2_frame(3, 0, 3, struct.pack(">I", 8))
+    for piece in (0, 16, 255):
+        yield f"call-{piece}", bytes((piece,)) + begin + data + wider + data + end
+        yield f"two-{piece}", bytes((piece,)) + settings + begin + split + data + leave + end
+
+
 TARGETS = {
+    "chunks": chunks,
+    "http2": calls,
     "probe": probes,
     "commands": commands,
     "handshake": handshakes,

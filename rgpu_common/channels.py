@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 # gRPC would print its own lines about a server that is not there.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rgpu_common.endpoints import Endpoint
 
-_OPTIONS = [("grpc.enable_http_proxy", 0)]
+CHANNEL_OPTIONS: Final = (("grpc.enable_http_proxy", 0),)
 # Where systems keep whom they trust; gRPC brings a list of its own otherwise.
 _SYSTEM_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 
@@ -32,8 +32,10 @@ def open_channel(server: Endpoint, environment: Mapping[str, str]) -> grpc.Chann
         UsageError: a file that one of them names cannot be read.
     """
     if not speaks_tls(server):
-        return grpc.insecure_channel(server.grpc_target, options=_OPTIONS)
-    return grpc.secure_channel(server.grpc_target, tls_credentials(environment), options=_OPTIONS)
+        return grpc.insecure_channel(server.grpc_target, options=CHANNEL_OPTIONS)
+    return grpc.secure_channel(
+        server.grpc_target, tls_credentials(environment), options=CHANNEL_OPTIONS
+    )
 
 
 def tls_credentials(environment: Mapping[str, str]) -> grpc.ChannelCredentials:

@@ -28,6 +28,7 @@ from rgpu_server.core.node import Node
 from rgpu_server.descriptors import fitted, raise_limit
 from rgpu_server.devices import Inventory, strange_models, take_inventory
 from rgpu_server.gateway.keeper import House, TlsGateway, UcxGateway
+from rgpu_server.gateway.tunnels import TunnelGateway
 from rgpu_server.handover import Handover
 from rgpu_server.identity.gate import Gate
 from rgpu_server.identity.guard import Guard
@@ -46,7 +47,6 @@ from rgpu_server.service.taken import check_free
 from rgpu_server.tokens.home import InUseError, base_folder, open_state, state_path
 from rgpu_server.tokens.link import TokenLink
 from rgpu_server.tokens.protocol import Setup
-from rgpu_server.tunnel.keeper import TunnelGateway
 from rgpu_server.workers.compiler import Compilers
 from rgpu_server.workers.groups import describe
 from rgpu_server.workers.kernel_cache import forget_passing, kernel_cache

@@ -19,18 +19,17 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import grpc
+
 from rgpu_client.session.detach import add_agent_options, own_folder
-from rgpu_client.session.http2.call import Call
-from rgpu_client.session.http2.link import CONNECT_SECONDS, connect
-from rgpu_client.session.trust import connection_fault, trust
+from rgpu_client.session.trust import look, trust
 from rgpu_common import release
+from rgpu_common.channels import CHANNEL_OPTIONS, tls_credentials
 from rgpu_common.credentials import configured_token
-from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, parse_endpoint
+from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint
 from rgpu_common.errors import ProtocolError, UsageError
-from rgpu_common.http2 import status
-from rgpu_common.http2.status import CallFailedError
 from rgpu_common.tunnel import process
-from rgpu_common.tunnel.chunk import OPEN, PREFIX_BYTES
+from rgpu_common.tunnel.chunk import MAX_DATA_BYTES, MAX_MESSAGE_BYTES, OPEN, PREFIX_BYTES
 from rgpu_common.tunnel.local import LocalEnd
 from rgpu_common.tunnel.relay import End, Patrol, PeerSilentError, Relay, StreamLostError
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
@@ -39,29 +38,53 @@ from rgpu_common.wire.refused import encode_refused
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Mapping, Sequence
 
 log = logging.getLogger("rgpu.agent")
 
 _ACCEPT_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 0.25
-_END = End(False, None, (CallFailedError,))
+_CONNECT_SECONDS = 10.0
+# What the server may send that nobody has read yet.
+_WINDOW_BYTES = 4 << 20
+_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    # Each tunnel has a connection of its own: a slow one stops nobody else.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    ("grpc.min_reconnect_backoff_ms", round(_CONNECT_SECONDS * 1000)),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.http2.max_frame_size", MAX_DATA_BYTES),
+    ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
+    ("grpc.primary_user_agent", f"rgpu-agent/{release()}"),
+)
+# So gRPC begins to say that an answer is HTTP's and not gRPC's; and what is said here instead.
+_BY_HTTP, _HTTP = "Received http2 header with status:", "HTTP status"
+_NOT_GRPC = "an HTTP answer that is not gRPC's"
+_END = End(grpc.aio.EOF, (grpc.aio.AioRpcError, asyncio.InvalidStateError))
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What opens the server's door.  tls: None for `grpc:`.  certificate: it shows one."""
+    """What opens the server's door.
+
+    tls: None for `grpc:`.  environment: the variables that all this comes from.
+    """
 
     token: str = field(default="", repr=False)
-    tls: ssl.SSLContext | None = None
-    certificate: bool = False
+    tls: grpc.ChannelCredentials | None = field(default=None, repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(server: GrpcEndpoint, environment: Mapping[str, str]) -> Access:
-        """What the variables say; UsageError if a file is not what it should be."""
-        tls = trust(environment) if server.secure else None
-        return Access(configured_token(environment), tls, bool(environment.get("RGPU_TLS_CERT")))
+        """Returns what the variables say; UsageError if a file is not what it should be."""
+        tls = None
+        if server.secure:
+            # gRPC would not say which file is no certificate.
+            trust(environment)
+            tls = tls_credentials(environment)
+        return Access(configured_token(environment), tls, environment)
 
 
 class Agent:
@@ -70,19 +93,8 @@ class Agent:
     def __init__(self, server: GrpcEndpoint, access: Access, listener: socket.socket) -> None:
         self._server = server
         self._listener = listener
-        self._tls = access.tls
-        self._shows_certificate = access.certificate
-        self._request = [
-            (":method", "POST"),
-            (":scheme", "https" if server.secure else "http"),
-            (":path", OPEN),
-            (":authority", TcpEndpoint.__str__(server)),
-            ("te", "trailers"),
-            ("content-type", "application/grpc"),
-            ("user-agent", f"rgpu-agent/{release()}"),
-        ]
-        if access.token:
-            self._request.append(("authorization", f"Bearer {access.token}"))
+        self._access = access
+        self._metadata = [("authorization", f"Bearer {access.token}")] if access.token else []
         self._patrol = Patrol()
         self._carriers: set[asyncio.Task[None]] = set()
         listener.setblocking(False)
@@ -122,25 +134,24 @@ class Agent:
             local.close()
 
     async def _relay(self, local: LocalEnd, first: bytes) -> None:
-        try:
-            link = await connect(self._server.host, self._server.port, self._tls)
-        except asyncio.TimeoutError:
-            sentence = self._nobody(f"no connection within {CONNECT_SECONDS:g} s")
-            await self._refuse(local, first, sentence)
-            return
-        except OSError as error:
-            await self._refuse(local, first, self._no_connection(error))
-            return
-        call = Call(link, self._request)
-        relay = Relay(call, local, _END)
-        try:
-            with self._patrol.over(relay):
-                await relay.run(first)
-        except (StreamLostError, PeerSilentError, ProtocolError) as error:
-            sentence = self._sentence(call, error)
-            await self._refuse(local, first, sentence, relay.received == 0)
-        finally:
-            call.cancel()
+        async with self._channel() as channel:
+            call = channel.stream_stream(OPEN)(metadata=self._metadata)
+            relay = Relay(call, local, _END)
+            try:
+                with self._patrol.over(relay):
+                    await relay.run(first)
+            except (StreamLostError, PeerSilentError, ProtocolError) as error:
+                unanswered = relay.received == 0
+                sentence = await self._sentence(call, error, unanswered)
+                await self._refuse(local, first, sentence, unanswered)
+            finally:
+                call.cancel()
+
+    def _channel(self) -> grpc.aio.Channel:
+        target, tls = self._server.grpc_target, self._access.tls
+        if tls is None:
+            return grpc.aio.insecure_channel(target, options=_OPTIONS)
+        return grpc.aio.secure_channel(target, tls, options=_OPTIONS)
 
     async def _refuse(
         self, local: LocalEnd, first: bytes, sentence: str, unanswered: bool = True
@@ -153,16 +164,11 @@ class Agent:
             with contextlib.suppress(OSError):
                 await local.put(encode_refused(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence))
 
-    def _no_connection(self, error: OSError) -> str:
-        # The event loop's own words name the address instead of the reason.
-        why = os.strerror(error.errno) if error.errno else str(error)
-        return connection_fault(self._server, error) or self._nobody(why)
-
     def _perhaps(self) -> str:
         """What else may be the matter where somebody has closed the connection."""
         if not self._server.secure:
             return "write grpcs: where TLS is spoken, "
-        if not self._shows_certificate:
+        if not self._access.environment.get("RGPU_TLS_CERT"):
             return "name your certificate in RGPU_TLS_CERT where one is asked for, "
         return ""
 
@@ -173,19 +179,28 @@ class Agent:
             f"--listen {scheme}:HOST:PORT`, {more}or say where it is with --server or RGPU_SERVER"
         )
 
-    def _sentence(self, call: Call, error: Exception) -> str:
-        ended = call.status
-        if ended is None or not isinstance(error, StreamLostError):
+    async def _sentence(
+        self, call: grpc.aio.StreamStreamCall, error: Exception, unanswered: bool
+    ) -> str:
+        if not (call.done() and isinstance(error, StreamLostError)):
             return f"the tunnel to {self._server} is given up: {error}"
-        if ended.code == status.UNAVAILABLE:
+        code, details = await call.code(), await call.details() or "no reason was given"
+        # A proxy's error page may end before gRPC has read its status: gRPC then says UNKNOWN,
+        # which no gateway of rgpu answers.
+        page = unanswered and code is grpc.StatusCode.UNKNOWN
+        by_http = page or details.startswith(_BY_HTTP)
+        details = _NOT_GRPC if page else details.replace(_BY_HTTP, _HTTP)
+        if page or code is grpc.StatusCode.UNAVAILABLE:
+            # gRPC's own words do not name what is wrong with a certificate.
+            sentence = await asyncio.to_thread(
+                look, self._server, self._access.environment, _CONNECT_SECONDS
+            )
             # An answer by HTTP comes from somebody who trusts us.
-            by_http = "HTTP" in ended.details
             more = "look at the log of the proxy there, " if by_http else self._perhaps()
-            return self._nobody(ended.details, more)
-        if ended.code == status.UNIMPLEMENTED:
-            why = ended.details
-            return f"what answers at {self._server} takes no tunnels ({why}): is it rgpu's?"
-        return f"the tunnel to {self._server} ended: {ended.details}"
+            return sentence or self._nobody(details, more)
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return f"what answers at {self._server} takes no tunnels ({details}): is it rgpu's?"
+        return f"the tunnel to {self._server} ended: {details}"
 
 
 def _is_first(data: bytes) -> bool:

@@ -56,12 +56,6 @@ RGPU_ABI int rgpu_token_read_slot(const void* page, uint32_t slot, uint64_t valu
 RGPU_ABI void rgpu_token_wait(const void* page, uint32_t futex, uint64_t timeout_ns);
 RGPU_ABI uint32_t rgpu_token_futex(const void* page);
 
-// --- the sandbox of the grpc: gateway (confine/) ---
-// Gives up the user root, all capabilities, and every system call that is not on a list. `missing`
-// gets the measures that the machine did not allow ("" = none). Call it while the process has one
-// thread.
-RGPU_ABI void rgpu_confine_tunnel(char* missing, size_t missing_bytes);
-
 // --- the measuring end of a probe (probe/line.h) ---
 // The URI schemes that this library connects to, with spaces between them.
 RGPU_ABI void rgpu_probe_schemes(char* names, size_t names_bytes);

@@ -1,1 +1,1 @@
-"""Connections inside gRPC streams: code that the client's agent and the server's gateway share."""
+"""Connections inside gRPC streams, as the client's agent carries them."""

@@ -6,13 +6,9 @@ import asyncio
 import mmap
 import select
 import socket
-from typing import TYPE_CHECKING
 
 from rgpu_common.readiness import Readiness
 from rgpu_common.tunnel.chunk import MAX_DATA_BYTES, PREFIX_BYTES, write_prefix
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _BUFFER_BYTES = 1 << 20
 # After a read of this size, the writer is probably not finished: one more read saves a message.
@@ -73,15 +69,6 @@ class LocalEnd:
             return self._connection.send(data)
         except BlockingIOError:
             return 0
-
-    def on_room(self, told: Callable[[], None] | None) -> None:
-        """Calls `told` whenever the socket has room. None ends the calls. Do not mix with `put`."""
-        if self._fd < 0:
-            return
-        if told is None:
-            self._loop.remove_writer(self._fd)
-        else:
-            self._loop.add_writer(self._fd, told)
 
     def finish(self) -> None:
         """Ends the writing direction of the socket."""

@@ -27,7 +27,7 @@ _PATROL_SECONDS: Final = 0.5
 
 
 class Stream(Protocol):
-    """The methods of a gRPC call that its client's end and its server's end both have."""
+    """The methods of a gRPC call that its client's end has."""
 
     async def read(self) -> Any:
         """Returns a message, or the mark of the end."""
@@ -40,14 +40,12 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How this end of a call behaves.
+    """How a call ends.
 
-    serves: true at the server's end. There, the end of the messages means only that the client
-    sends no more. end: the value that `read` returns at the end of the messages. lost: the
-    exceptions that `read` and `write` raise once the call is over.
+    end: the value that `read` returns at the end of the messages. lost: the exceptions that `read`
+    and `write` raise once the call is over.
     """
 
-    serves: bool
     end: object
     lost: tuple[type[Exception], ...]
 
@@ -79,13 +77,8 @@ class Relay:
         self._inwards: asyncio.Task[None] | None = None
         self._silent = False
         # Bytes of the connection that came from the stream, and that were sent to it.
-        self._received = 0
+        self.received = 0
         self.sent = 0
-
-    @property
-    def received(self) -> int:
-        """Bytes of the connection that came from the stream."""
-        return self._received
 
     async def run(self, first: bytes) -> None:
         """Carries bytes until both directions, or one of the ends, are closed.
@@ -103,9 +96,6 @@ class Relay:
             await asyncio.wait((outwards, inwards), return_when=asyncio.FIRST_COMPLETED)
             if inwards.done():
                 self._result(inwards)
-                if self._end.serves:
-                    self._local.finish()
-                    await outwards
                 return
             outwards.result()
             await self._wait_for_peer(inwards)
@@ -122,7 +112,7 @@ class Relay:
         """Sends a heartbeat if this end has sent nothing for BEAT_SECONDS. Ends the relay if the
         peer has been silent for SILENCE_SECONDS.
         """
-        since = self._silent_since()
+        since = self._waiting_since
         if since is not None and now - since >= SILENCE_SECONDS and self._inwards is not None:
             self._silent = True
             self._inwards.cancel()
@@ -134,20 +124,14 @@ class Relay:
         if idle and now - self._sent_at >= BEAT_SECONDS:
             self._beat = asyncio.ensure_future(self._write(HEARTBEAT))
 
-    def _silent_since(self) -> float | None:
-        """Returns since when this end has waited for the peer. None: it is not waiting."""
-        return self._waiting_since
-
     async def _wait_for_peer(self, inwards: asyncio.Task[None]) -> None:
         """The socket has sent its last byte. The peer may send on until either end is closed."""
         gone = self._local.gone()
-        if not (gone and self._end.serves):
-            await self._finish_beat()
-            self._closed_way = True
-            await self._stream.done_writing()
+        await self._finish_beat()
+        self._closed_way = True
+        await self._stream.done_writing()
         if gone:
-            if not self._end.serves:
-                await asyncio.wait((inwards,), timeout=LAST_WORDS_SECONDS)
+            await asyncio.wait((inwards,), timeout=LAST_WORDS_SECONDS)
             return
         while not inwards.done():
             await asyncio.wait((inwards,), timeout=_PATROL_SECONDS)
@@ -181,7 +165,7 @@ class Relay:
                 return
             data, end = decode(message)
             if data:
-                self._received += len(data)
+                self.received += len(data)
                 await self._local.put(data)
             if end:
                 self._local.finish()

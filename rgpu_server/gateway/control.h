@@ -2,7 +2,6 @@
 //
 //   gateway: isolation REPORT, before it is ready | ready [PORTS] | error TEXT | reloaded |
 //            stale TEXT | refused PEER TEXT | figures NAME=NUMBER...
-//            (the gateway of grpc: says the first three and the last one likewise)
 //   daemon:  reload, with the open files of certificate, key and clients' CA; or it closes its
 //            end: take nobody new and end with the last connection
 #pragma once

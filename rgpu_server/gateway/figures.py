@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-# Why somebody did not get in, as gateways name it (figures.h, tunnel/servicer.py, http2/).  The set
-# is closed: what a gateway says beside it is passed over.
+# Why somebody did not get in, as gateways name it (figures.h).  The set is closed: what a gateway
+# says beside it is passed over.
 REFUSALS = ("late", "not_tls", "certificate", "handshake", "too_many", "no_server")
 _BYTES = ("received", "sent")
 _MAX_DIGITS = 19

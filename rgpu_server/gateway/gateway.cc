@@ -5,59 +5,40 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
+#include <memory>
+#include <utility>
 
 #include "rgpu_common/native/base/clock.h"
-#include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/base/network.h"
-#include "rgpu_common/native/transport/frame_io.h"
-#include "rgpu_common/native/wire/frame.h"
 #include "rgpu_server/gateway/peer.h"
-#include "rgpu_server/gateway/relay.h"
 #include "rgpu_server/gateway/threads.h"
 
 namespace rgpu::gateway {
 namespace {
 
-constexpr int kInnerTimeoutMs = 5000;
-// What a client that has ended its side may still be told.
-constexpr int kLingerMs = 5000;
 constexpr int kEndPollMs = 100;
 constexpr int kReportMs = 1000;
 // Who was sent away to make room ends at once; so many, if need be.
 constexpr unsigned int kMostEnding = 256;
 
-// A connection to the daemon: one end of a pair, of which the daemon is given the other end.
-base::UniqueFd ConnectInner(int door) {
-  std::array<int, 2> ends{-1, -1};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return {};
-  base::UniqueFd ours(ends[0]);
-  const base::UniqueFd theirs(ends[1]);
-  const char word = 'c';
-  if (!base::SendMessage(door, &word, 1, {theirs.get()})) return {};
-  return ours;
-}
-
 }  // namespace
 
-Gateway::Gateway(Terminal& terminal, const Control& control, std::string transport, int door,
-                 Limits limits)
+Gateway::Gateway(Terminal& terminal, Service& service, const Control& control,
+                 std::string transport, Limits limits, Figures* figures)
     : terminal_(terminal),
+      service_(service),
       control_(control),
       transport_(std::move(transport)),
-      door_(door),
       limits_(limits),
-      guests_({limits.handshakes, limits.connections}) {
-  // A daemon that takes nobody blocks whoever brings a client; this bounds that.
-  const timeval limit{kInnerTimeoutMs / 1000, 0};
-  setsockopt(door_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-}
+      guests_({limits.handshakes, limits.connections}),
+      figures_(*figures) {}
 
 void Gateway::Run(std::vector<base::UniqueFd> listeners) {
   while (Serve(listeners)) {
   }
   listeners.clear();
   terminal_.Close();
+  service_.Leave();
   // Sessions that go on without the daemon go on through here.
   while (connections_ != 0) poll(nullptr, 0, kEndPollMs);
 }
@@ -100,14 +81,17 @@ bool Gateway::HearDaemon() {
 }
 
 void Gateway::Accept(int listener) {
-  std::string peer;
-  const int socket = terminal_.Accept(listener, &peer).release();
-  if (socket < 0) return;
+  Arrival arrival;
+  arrival.door = listener;
+  arrival.socket = terminal_.Accept(listener, &arrival.peer);
+  if (!arrival.socket.valid()) return;
+  const std::string peer = arrival.peer;
   unsigned int sent_away = 0;
   uint64_t guest = 0;
   if (connections_.fetch_add(1) < limits_.connections + kMostEnding) {
-    const std::string network = base::NetworkOf(HostOf(peer));
-    guest = guests_.Enter(base::UniqueFd(dup(socket)), network, &sent_away);
+    const auto socket = std::make_shared<base::UniqueFd>(dup(arrival.socket.get()));
+    guest = guests_.Enter([socket] { shutdown(socket->get(), SHUT_RDWR); },
+                          base::NetworkOf(HostOf(peer)), &sent_away);
   }
   for (; sent_away > 0; --sent_away) figures_.Refused(Reason::kTooMany);
   if (guest == 0) {
@@ -115,59 +99,32 @@ void Gateway::Accept(int listener) {
     control_.Say({"refused", peer, "too many connections"});
   } else {
     Thread thread;
-    if (thread.Start([this, socket, peer, guest] { Attend(socket, peer, guest); })) {
+    const auto owned = std::make_shared<Arrival>(std::move(arrival));
+    if (thread.Start([this, owned, guest] { Attend(std::move(*owned), guest); })) {
       thread.Detach();
       return;
     }
     guests_.Leave(guest);
   }
   --connections_;
-  close(socket);
 }
 
-void Gateway::Attend(int socket, const std::string& peer, uint64_t guest) {
+void Gateway::Attend(Arrival arrival, uint64_t guest) {
   {
-    wire::Preface preface{transport_, peer, "", false};
+    wire::Preface preface{transport_, arrival.peer, "", false};
     Refusal refusal;
     const std::unique_ptr<transport::Connection> client =
-        terminal_.Welcome(base::UniqueFd(socket), limits_.handshake_ms, &preface, &refusal);
+        terminal_.Welcome(std::move(arrival), limits_.handshake_ms, &preface, &refusal);
     if (client == nullptr) {
       figures_.Refused(refusal.reason);
-      if (!refusal.why.empty()) control_.Say({"refused", peer, refusal.why});
-    } else if (guests_.Introduce(guest, client.get())) {
-      Bring(*client, preface, guest);
+      if (!refusal.why.empty()) control_.Say({"refused", preface.peer, refusal.why});
+    } else if (guests_.Introduce(guest, [raw = client.get()] { raw->Shutdown(); })) {
+      const auto known = [this, guest](bool is) { guests_.SetKnown(guest, is); };
+      service_.Carry(*client, preface, known);
     }
     guests_.Leave(guest);
   }
   --connections_;
-}
-
-void Gateway::Bring(transport::Connection& client, const wire::Preface& preface, uint64_t guest) {
-  base::UniqueFd socket = ConnectInner(door_.get());
-  if (!socket.valid()) {
-    base::Log(base::Level::kError, "the server does not take the client: %s",
-              base::ErrnoText(errno).c_str());
-    figures_.Refused(Reason::kNoServer);
-    client.EndSending();
-    return;
-  }
-  const base::UniqueFd kept(dup(socket.get()));
-  const auto inner = transport::Adopt(socket.release());
-  if (inner == nullptr) return;
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kHandshake;
-  header.opcode = static_cast<uint16_t>(wire::Handshake::kPreface);
-  transport::FrameBuffer frame;
-  wire::Writer head = frame.Begin(header);
-  Put(head, preface);
-  frame.End();
-  iovec part = frame.part();
-  if (transport::SendAll(*inner, &part, 1, nullptr, kInnerTimeoutMs) !=
-      transport::SendState::kSent) {
-    return;
-  }
-  const auto answered = [this, guest](bool known) { guests_.SetKnown(guest, known); };
-  Relay(client, *inner, kept.get(), kLingerMs, &figures_, answered);
 }
 
 }  // namespace rgpu::gateway

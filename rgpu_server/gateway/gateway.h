@@ -1,4 +1,4 @@
-// Accepts clients, lets a Terminal agree with them, introduces them to the daemon and relays.
+// Accepts clients, lets a Terminal agree with them and a Service carry them.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 
 #include "rgpu_server/gateway/control.h"
 #include "rgpu_server/gateway/guests.h"
+#include "rgpu_server/gateway/service.h"
 #include "rgpu_server/gateway/terminal.h"
 
 namespace rgpu::gateway {
@@ -20,9 +21,8 @@ struct Limits {
 
 class Gateway {
  public:
-  // door: a socket over which the daemon is given clients; the Gateway owns it.
-  Gateway(Terminal& terminal, const Control& control, std::string transport, int door,
-          Limits limits);
+  Gateway(Terminal& terminal, Service& service, const Control& control, std::string transport,
+          Limits limits, Figures* figures);
 
   // Accepts on `listeners`, which it owns, until the daemon is gone; then until the last connection
   // has ended.
@@ -36,17 +36,16 @@ class Gateway {
   // milliseconds to look again, -1: when somebody comes.
   int Report();
   void Accept(int listener);
-  void Attend(int socket, const std::string& peer, uint64_t guest);
-  void Bring(transport::Connection& client, const wire::Preface& preface, uint64_t guest);
+  void Attend(Arrival arrival, uint64_t guest);
 
   Terminal& terminal_;
+  Service& service_;
   const Control& control_;
   const std::string transport_;
-  const base::UniqueFd door_;
   const Limits limits_;
   Guests guests_;
   std::atomic<unsigned int> connections_{0};  // also those that were sent away and still end
-  Figures figures_;
+  Figures& figures_;
   std::string reported_;
   uint64_t reported_ns_ = 0;
 };

@@ -2,20 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 
-#include "rgpu_common/native/base/fd.h"
-#include "rgpu_common/native/transport/transport.h"
+#include "rgpu_server/gateway/crowds.h"
 
 namespace rgpu::gateway {
 
 // A guest shakes hands and is introduced to the daemon, which answers whom it lets in and sends
 // away who says nothing of use in time.  Where there is no place one makes room who has no answer,
 // or has had his last one: the longest there of the network that has the most of them, so that no
-// network keeps others out.
+// network keeps others out.  Guests are connections, or calls on them.
 class Guests {
  public:
   struct Bounds {
@@ -25,31 +24,32 @@ class Guests {
 
   explicit Guests(const Bounds& bounds) : bounds_(bounds) {}
 
-  // Returns the number of the guest whom `socket` stands for, 0: there is no place.  `*sent_away`:
-  // how many made room.
-  uint64_t Enter(base::UniqueFd socket, const std::string& network, unsigned int* sent_away);
-  // The guest has shaken hands: until Leave it is `connection` that is shut down to send it away.
-  // False: it has been sent away.
-  bool Introduce(uint64_t guest, transport::Connection* connection);
+  // Returns the number of the guest whom `send_away` makes leave, 0: there is no place.
+  // `*sent_away`: how many made room.  `send_away` is called at most once, by any thread, with a
+  // lock that Enter, Introduce and Leave wait for.
+  uint64_t Enter(std::function<void()> send_away, const std::string& network,
+                 unsigned int* sent_away);
+  // The guest has shaken hands: from now on, if it is given, this makes it leave.  False: it has
+  // been sent away.
+  bool Introduce(uint64_t guest, std::function<void()> send_away = {});
   // The daemon answers it, or does so no more.
   void SetKnown(uint64_t guest, bool known);
   void Leave(uint64_t guest);
 
  private:
   struct Guest {
-    base::UniqueFd socket;
+    std::function<void()> send_away;
     std::string network;
-    transport::Connection* connection = nullptr;  // null: it shakes hands
   };
 
-  bool SendAway(const std::string& newcomer, const std::set<uint64_t>& candidates);
+  bool SendAway(const std::string& newcomer, const Crowds& candidates);
 
   const Bounds bounds_;
   std::mutex mutex_;
   // By number, which is the order of arrival.
   std::map<uint64_t, Guest> guests_;
-  std::set<uint64_t> greeting_;  // of them: those that shake hands
-  std::set<uint64_t> unknown_;   // those, and those that the daemon does not answer
+  Crowds greeting_;  // of them: those that shake hands
+  Crowds unknown_;   // those, and those that the daemon does not answer
   uint64_t arrivals_ = 0;
 };
 

@@ -40,8 +40,8 @@ class House:
     enter: Callable[[socket.socket], None]
 
 
-class _Gateway:
-    """What both have."""
+class Gateway:
+    """What all of them have."""
 
     def __init__(self, transport: str, house: House) -> None:
         self._transport = transport
@@ -70,14 +70,14 @@ class _Gateway:
             log.error("the gateway keeps its old certificates: %s", words[-1])
 
 
-class TlsGateway(_Gateway):
+class TlsGateway(Gateway):
     """`listen`, `start`, then `close`."""
 
     def __init__(self, config: ServerConfig, house: House) -> None:
         super().__init__("tls", house)
         self._listeners: list[socket.socket] = []
         self._tls = config.tls
-        self._words = [*_options(config), *config.tls.words()]
+        self._words = [*limits_of(config), *config.tls.words()]
         if config.identity.certificate == "uri":
             self._words += ["--tenant-uri", config.identity.uri_prefix]
 
@@ -114,12 +114,12 @@ class TlsGateway(_Gateway):
         await super().close()
 
 
-class UcxGateway(_Gateway):
+class UcxGateway(Gateway):
     """`open`, then `close`.  UCX binds its addresses itself: they go and come with the process."""
 
     def __init__(self, config: ServerConfig, house: House) -> None:
         super().__init__("ucx", house)
-        self._options = _options(config)
+        self._options = limits_of(config)
 
     async def open(self, endpoints: Sequence[UcxEndpoint]) -> list[UcxEndpoint]:
         """Starts, and returns the addresses with their real ports.
@@ -173,10 +173,13 @@ def _numeric(endpoint: UcxEndpoint) -> str:
 
 
 def _keeps(variable: str) -> bool:
-    return variable in ("RGPU_LIBSSL", "RGPU_LIBUCP") or variable.startswith("UCX_")
+    return variable in ("RGPU_LIBSSL", "RGPU_LIBUCP", "RGPU_LIBNGHTTP2") or variable.startswith(
+        "UCX_"
+    )
 
 
-def _options(config: ServerConfig) -> list[str]:
+def limits_of(config: ServerConfig) -> list[str]:
+    """Returns the words that tell a gateway its bounds."""
     limits = config.limits
     return [
         *("--handshake-ms", str(round(limits.handshake_seconds * 1000))),

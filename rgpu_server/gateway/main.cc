@@ -1,9 +1,12 @@
-// rgpu-gateway: started by the daemon for its tls: addresses, and another one for its ucx: ones.
+// rgpu-gateway: started by the daemon for its tls: addresses, another one for its ucx: ones, and
+// one for its grpc: and grpcs: ones.
 //
 //   rgpu-gateway --control-fd N --door-fd N [--handshake-ms N] [--handshakes N]
 //                [--connections N] --listen-fd N... --certificate FILE --key FILE
 //                [--client-ca FILE] [--require-client-certificate] [--tenant-uri PREFIX]
 //   rgpu-gateway --control-fd N --door-fd N [...] --ucx IP:PORT...
+//   rgpu-gateway --control-fd N --door-fd N [...] [--grpc-fd N]... [--grpcs-fd N --certificate ...]
+//                [--calls N] [--windows-mib N] [--idle-ms N] [--ping-ms N] [--first-ms N]
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,13 +14,19 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_server/executor/sandbox.h"
+#include "rgpu_server/gateway/door.h"
 #include "rgpu_server/gateway/gateway.h"
+#include "rgpu_server/gateway/http2/service.h"
+#include "rgpu_server/gateway/http2/terminal.h"
+#include "rgpu_server/gateway/relay_service.h"
 #include "rgpu_server/gateway/tls_terminal.h"
 #include "rgpu_server/gateway/ucx_terminal.h"
 
@@ -29,7 +38,11 @@ struct Options {
   int control_fd = -1;
   int door_fd = -1;  // to it go the clients, one descriptor in each message
   std::vector<int> listen_fds;
-  std::vector<std::string> ucx;  // none: tls
+  std::vector<std::string> ucx;
+  std::vector<int> grpc_fds;
+  std::vector<int> grpcs_fds;
+  rgpu::gateway::http2::Patience patience;
+  rgpu::gateway::http2::Bounds bounds;
   rgpu::gateway::TlsOptions tls;
   rgpu::gateway::Limits limits;
 };
@@ -39,6 +52,27 @@ bool Number(const char* text, int* to) {
   const long number = std::strtol(text, &end, 10);
   if (end == text || *end != '\0' || number < 0 || number > 1'000'000) return false;
   *to = static_cast<int>(number);
+  return true;
+}
+
+bool SetGrpc(Options* options, std::string_view name, int number) {
+  if (name == "--grpc-fd") {
+    options->grpc_fds.push_back(number);
+  } else if (name == "--grpcs-fd") {
+    options->grpcs_fds.push_back(number);
+  } else if (name == "--calls") {
+    options->bounds.calls = static_cast<unsigned int>(number);
+  } else if (name == "--windows-mib") {
+    options->bounds.windows = static_cast<int64_t>(number) << 20;
+  } else if (name == "--idle-ms") {
+    options->patience.idle = number;
+  } else if (name == "--ping-ms") {
+    options->patience.ping = number;
+  } else if (name == "--first-ms") {
+    options->patience.first = number;
+  } else {
+    return false;
+  }
   return true;
 }
 
@@ -58,7 +92,7 @@ bool SetNumber(Options* options, std::string_view name, const char* value) {
   } else if (name == "--connections") {
     options->limits.connections = static_cast<unsigned int>(number);
   } else {
-    return false;
+    return SetGrpc(options, name, number);
   }
   return true;
 }
@@ -92,15 +126,19 @@ bool ReadOptions(int argc, char** argv, Options* options) {
       ++i;
     }
   }
-  return options->control_fd >= 0 && options->door_fd >= 0 &&
-         options->listen_fds.empty() != options->ucx.empty();
+  options->patience.handshake = options->limits.handshake_ms;
+  const int kinds = int{!options->listen_fds.empty()} + int{!options->ucx.empty()} +
+                    int{!options->grpc_fds.empty() || !options->grpcs_fds.empty()};
+  return options->control_fd >= 0 && options->door_fd >= 0 && kinds == 1;
 }
 
-// Three descriptors for each connection, and a few; UCX has some for each network device.
-void RaiseFileLimit(unsigned int connections, bool ucx) {
+// Some descriptors for each connection, one for each call, and a few; UCX has some for each network
+// device.
+void RaiseFileLimit(const Options& options) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t wanted = (ucx ? 64ULL : 8ULL) * connections + 64;
+  const rlim_t each = options.ucx.empty() ? 8 : 64;
+  const rlim_t wanted = each * options.limits.connections + options.bounds.calls + 64;
   limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, wanted));
   setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -115,17 +153,60 @@ void Confine(rgpu::exec::Gateway kind, const rgpu::gateway::Control& control) {
   control.Say({"isolation", rgpu::exec::EnterGatewaySandbox(kind)});
 }
 
+using rgpu::gateway::Door;
+using rgpu::gateway::Figures;
+using rgpu::gateway::Gateway;
+using rgpu::gateway::RelayService;
+using rgpu::gateway::TlsTerminal;
+
+std::vector<UniqueFd> Owned(const std::vector<int>& fds) {
+  std::vector<UniqueFd> owned;
+  for (const int fd : fds) owned.emplace_back(fd);
+  return owned;
+}
+
+// Null: `why`.
+std::unique_ptr<TlsTerminal> OpenTls(const rgpu::gateway::TlsOptions& options, std::string* why) {
+  const rgpu::transport::tls::Api* api = rgpu::transport::tls::LoadOpenSsl(why);
+  if (api == nullptr) return nullptr;
+  auto terminal = std::make_unique<TlsTerminal>(*api, options);
+  return terminal->Open(why) ? std::move(terminal) : nullptr;
+}
+
 int ServeTls(const Options& options, const rgpu::gateway::Control& control) {
   std::string why;
-  const rgpu::transport::tls::Api* api = rgpu::transport::tls::LoadOpenSsl(&why);
-  if (api == nullptr) return Refuse(control, why);
-  rgpu::gateway::TlsTerminal terminal(*api, options.tls);
-  if (!terminal.Open(&why)) return Refuse(control, why);
+  const auto terminal = OpenTls(options.tls, &why);
+  if (terminal == nullptr) return Refuse(control, why);
   Confine(rgpu::exec::Gateway::kTls, control);
   control.Say({"ready"});
-  std::vector<UniqueFd> listeners;
-  for (const int fd : options.listen_fds) listeners.emplace_back(fd);
-  rgpu::gateway::Gateway gateway(terminal, control, "tls", options.door_fd, options.limits);
+  const Door door(options.door_fd);
+  Figures figures;
+  RelayService service(door, &figures);
+  Gateway gateway(*terminal, service, control, "tls", options.limits, &figures);
+  gateway.Run(Owned(options.listen_fds));
+  return 0;
+}
+
+int ServeGrpc(Options options, const rgpu::gateway::Control& control) {
+  namespace http2 = rgpu::gateway::http2;
+  std::string why;
+  const http2::lib::Api* api = http2::lib::Load(&why);
+  if (api == nullptr) return Refuse(control, why);
+  std::unique_ptr<TlsTerminal> tls;
+  options.tls.only_http2 = true;
+  if (!options.grpcs_fds.empty()) {
+    tls = OpenTls(options.tls, &why);
+    if (tls == nullptr) return Refuse(control, why);
+  }
+  http2::HttpTerminal terminal(tls.get(), options.grpcs_fds);
+  Confine(rgpu::exec::Gateway::kTls, control);
+  control.Say({"ready"});
+  const Door door(options.door_fd);
+  Figures figures;
+  http2::HttpService service(*api, door, &figures, options.patience, options.bounds);
+  Gateway gateway(terminal, service, control, "grpc", options.limits, &figures);
+  std::vector<UniqueFd> listeners = Owned(options.grpc_fds);
+  for (const int fd : options.grpcs_fds) listeners.emplace_back(fd);
   gateway.Run(std::move(listeners));
   return 0;
 }
@@ -147,7 +228,10 @@ int ServeUcx(const Options& options, const rgpu::gateway::Control& control) {
   control.Say({"ready", ports});
   std::vector<UniqueFd> doors;
   doors.push_back(terminal->door());
-  rgpu::gateway::Gateway gateway(*terminal, control, "ucx", options.door_fd, options.limits);
+  const Door door(options.door_fd);
+  Figures figures;
+  RelayService service(door, &figures);
+  Gateway gateway(*terminal, service, control, "ucx", options.limits, &figures);
   gateway.Run(std::move(doors));
   _exit(0);
 }
@@ -165,10 +249,13 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, SIG_IGN);  // the terminal's are for the daemon
   std::signal(SIGHUP, SIG_IGN);
   std::vector<int> keep = options.listen_fds;
+  keep.insert(keep.end(), options.grpc_fds.begin(), options.grpc_fds.end());
+  keep.insert(keep.end(), options.grpcs_fds.begin(), options.grpcs_fds.end());
   keep.push_back(options.control_fd);
   keep.push_back(options.door_fd);
   rgpu::exec::CloseOtherDescriptors(keep);
   const rgpu::gateway::Control control(options.control_fd);
-  RaiseFileLimit(options.limits.connections, !options.ucx.empty());
-  return options.ucx.empty() ? ServeTls(options, control) : ServeUcx(options, control);
+  RaiseFileLimit(options);
+  if (!options.ucx.empty()) return ServeUcx(options, control);
+  return options.listen_fds.empty() ? ServeGrpc(options, control) : ServeTls(options, control);
 }

@@ -71,21 +71,25 @@ class GatewayProcess:
         self._log: LogPipe | None = None
         self._keeper: asyncio.Task[None] | None = None
 
-    async def start(self, patience_seconds: float = 0.0) -> str:
-        """Returns what it said with `ready`.  patience_seconds: for how long to try again.
+    async def start(self) -> str:
+        """Returns what it said with `ready`.
 
         Raises:
             ServerError: it does not start; the sentence says why.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience_seconds
-        while True:
-            try:
-                return await self._start()
-            except ServerError:
-                if loop.time() >= deadline:
-                    raise
-            await asyncio.sleep(_FIRST_PAUSE_SECONDS)
+        self._spawn()
+        about = f"the gateway for {self._program.transport}:"
+        try:
+            words = await asyncio.wait_for(self._hear_answer(), _START_SECONDS)
+        except asyncio.TimeoutError:
+            self._end()
+            raise ServerError(f"{about} does not answer; the log says more") from None
+        if words[0] != "ready":
+            self._end()
+            told = words[0] == "error" and len(words) > 1
+            raise ServerError(words[1] if told else f"{about} ended at once; the log says why")
+        self.figures.started()
+        return " ".join(words[1:])
 
     def keep(self) -> None:
         """From now on it is heard, and another one is started when it has ended."""
@@ -110,21 +114,6 @@ class GatewayProcess:
                 await asyncio.to_thread(process.wait, _END_SECONDS)
             if process.returncode is None:
                 process.returncode = 0  # init inherits it; it is not ours to wait for
-
-    async def _start(self) -> str:
-        self._spawn()
-        about = f"the gateway for {self._program.transport}:"
-        try:
-            words = await asyncio.wait_for(self._hear_answer(), _START_SECONDS)
-        except asyncio.TimeoutError:
-            self._end()
-            raise ServerError(f"{about} does not answer; the log says more") from None
-        if words[0] != "ready":
-            self._end()
-            told = words[0] == "error" and len(words) > 1
-            raise ServerError(words[1] if told else f"{about} ended at once; the log says why")
-        self.figures.started()
-        return " ".join(words[1:])
 
     async def _hear_answer(self) -> list[str]:
         """Whether it is ready.  It says before how it is isolated, or it is not used."""
@@ -221,7 +210,7 @@ class GatewayProcess:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _MAX_PAUSE_SECONDS)
                 try:
-                    await self._start()
+                    await self.start()
                     break
                 except (RgpuError, OSError) as error:
                     log.error("%s", error)

@@ -13,6 +13,13 @@
 
 namespace rgpu::gateway {
 
+// Who has come, before anything is agreed on.
+struct Arrival {
+  base::UniqueFd socket;
+  int door = -1;
+  std::string peer;
+};
+
 class Terminal {
  public:
   virtual ~Terminal() = default;
@@ -24,9 +31,9 @@ class Terminal {
   virtual base::UniqueFd Accept(int door, std::string* peer);
   // Takes nobody new.
   virtual void Close() {}
-  // Agrees with the client behind `socket`, within the time.  Null: `refusal` says why it did not
+  // Agrees with the client who has come, within the time.  Null: `refusal` says why it did not
   // come about.  `preface` has transport and peer already.
-  virtual std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
+  virtual std::unique_ptr<transport::Connection> Welcome(Arrival arrival, int timeout_ms,
                                                          wire::Preface* preface,
                                                          Refusal* refusal) = 0;
 };

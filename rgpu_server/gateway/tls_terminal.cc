@@ -27,15 +27,16 @@ constexpr int32_t kUnknownError = 999;
 constexpr unsigned int kMaxNames = 64;
 constexpr int kNothing = -1;
 constexpr int kLeft = -2;
+constexpr std::string_view kHttp2 = "h2";
 
 // The client's list is bytes of length and name; what we speak is told apart behind this door.
 int SelectProtocol(tls::Ssl*, const unsigned char** out, unsigned char* out_bytes,
-                   const unsigned char* in, unsigned int in_bytes, void*) {
+                   const unsigned char* in, unsigned int in_bytes, void* only_http2) {
   for (unsigned int at = 0; at < in_bytes;) {
     const unsigned int bytes = in[at];
     if (at + 1 + bytes > in_bytes) break;
     const std::string_view name(reinterpret_cast<const char*>(in) + at + 1, bytes);
-    if (name == "rgpu" || name == "h2") {
+    if (name == kHttp2 || (name == "rgpu" && only_http2 == nullptr)) {
       *out = in + at + 1;
       *out_bytes = static_cast<unsigned char>(bytes);
       return tls::kAlpnOk;
@@ -117,7 +118,8 @@ TlsTerminal::Context TlsTerminal::Make(const Pem& pem, std::string* why) const {
   api_.SSL_CTX_ctrl(raw, tls::kCtrlCacheMode, 0, nullptr);
   api_.SSL_CTX_set_default_read_buffer_len(raw, kReadBufferBytes);
   api_.SSL_CTX_set_num_tickets(raw, 0);
-  api_.SSL_CTX_set_alpn_select_cb(raw, &SelectProtocol, nullptr);
+  void* only_http2 = options_.only_http2 ? const_cast<TlsOptions*>(&options_) : nullptr;
+  api_.SSL_CTX_set_alpn_select_cb(raw, &SelectProtocol, only_http2);
   return Configure(raw, pem, why) ? context : nullptr;
 }
 
@@ -165,9 +167,10 @@ TlsTerminal::Context TlsTerminal::Current() {
   return context_;
 }
 
-std::unique_ptr<transport::Connection> TlsTerminal::Welcome(base::UniqueFd socket, int timeout_ms,
+std::unique_ptr<transport::Connection> TlsTerminal::Welcome(Arrival arrival, int timeout_ms,
                                                             wire::Preface* preface,
                                                             Refusal* refusal) {
+  base::UniqueFd socket = std::move(arrival.socket);
   const base::Deadline deadline(timeout_ms);
   const int first = FirstByte(socket.get(), timeout_ms);
   if (first < 0) {
@@ -176,8 +179,10 @@ std::unique_ptr<transport::Connection> TlsTerminal::Welcome(base::UniqueFd socke
   }
   if (first != kTlsHandshakeRecord) {
     *refusal = {Reason::kNotTls, "it does not speak TLS"};
-    TurnAway(std::move(socket),
-             "this port speaks TLS: write tls:HOST:PORT (--server or RGPU_SERVER)");
+    if (!options_.only_http2) {
+      TurnAway(std::move(socket),
+               "this port speaks TLS: write tls:HOST:PORT (--server or RGPU_SERVER)");
+    }
     return nullptr;
   }
   const Context context = Current();
@@ -191,8 +196,19 @@ std::unique_ptr<transport::Connection> TlsTerminal::Welcome(base::UniqueFd socke
     *refusal = WhyNot(*connection, timed_out);
     return nullptr;
   }
+  if (options_.only_http2 && !AgreedOnHttp2(ssl)) {
+    *refusal = {Reason::kHandshake, "the client does not ask for HTTP/2"};
+    return nullptr;
+  }
   Introduce(ssl, preface);
   return connection;
+}
+
+bool TlsTerminal::AgreedOnHttp2(tls::Ssl* ssl) const {
+  const unsigned char* name = nullptr;
+  unsigned int bytes = 0;
+  api_.SSL_get0_alpn_selected(ssl, &name, &bytes);
+  return std::string_view(reinterpret_cast<const char*>(name), bytes) == kHttp2;
 }
 
 Refusal TlsTerminal::WhyNot(const tls::TlsConnection& connection, bool timed_out) const {

@@ -21,6 +21,7 @@ struct TlsOptions {
   bool require_client_certificate = false;
   bool tenant_is_uri = false;  // else the subject's common name
   std::string uri_prefix;
+  bool only_http2 = false;  // for `grpcs:`
 };
 
 class TlsTerminal final : public Terminal {
@@ -30,7 +31,7 @@ class TlsTerminal final : public Terminal {
   // Opens and reads the files.  False: `why`.
   bool Open(std::string* why);
   bool Reload(std::vector<base::UniqueFd> files, std::string* why) override;
-  std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
+  std::unique_ptr<transport::Connection> Welcome(Arrival arrival, int timeout_ms,
                                                  wire::Preface* preface, Refusal* refusal) override;
 
  private:
@@ -44,6 +45,7 @@ class TlsTerminal final : public Terminal {
   Context Make(const Pem& pem, std::string* why) const;
   bool Configure(transport::tls::Context* context, const Pem& pem, std::string* why) const;
   Context Current();
+  bool AgreedOnHttp2(transport::tls::Ssl* ssl) const;
   Refusal WhyNot(const transport::tls::TlsConnection& connection, bool timed_out) const;
   void Introduce(transport::tls::Ssl* ssl, wire::Preface* preface) const;
   std::string CommonName(transport::tls::Certificate* certificate) const;

@@ -135,8 +135,9 @@ base::UniqueFd UcxTerminal::Accept(int door, std::string* peer) {
   return base::UniqueFd(ends[0]);
 }
 
-std::unique_ptr<transport::Connection> UcxTerminal::Welcome(base::UniqueFd socket, int timeout_ms,
+std::unique_ptr<transport::Connection> UcxTerminal::Welcome(Arrival arrival, int timeout_ms,
                                                             wire::Preface*, Refusal* refusal) {
+  const base::UniqueFd socket = std::move(arrival.socket);
   const base::Deadline deadline(timeout_ms);
   auto connection = ucx::UcxConnection::Make(engine_, /*guarded=*/false, &refusal->why);
   refusal->reason = Reason::kHandshake;

@@ -27,7 +27,7 @@ class UcxTerminal final : public Terminal {
 
   bool Reload(std::vector<base::UniqueFd>, std::string*) override { return true; }
   base::UniqueFd Accept(int door, std::string* peer) override;
-  std::unique_ptr<transport::Connection> Welcome(base::UniqueFd socket, int timeout_ms,
+  std::unique_ptr<transport::Connection> Welcome(Arrival arrival, int timeout_ms,
                                                  wire::Preface* preface, Refusal* refusal) override;
   void Close() override;
 

@@ -107,15 +107,15 @@ def test_what_strangers_reach_has_no_rights() -> None:
     with Server("--listen", "grpc:127.0.0.1:0", "--insecure", tls=pki.config()) as running:
         done = run(rgpu_command(), "probe", f"tcp:{running.tcp}")
         assert done.returncode == 0, done.stderr
-        pids = {name: running.children(name) for name in ("rgpu-gateway", "netprobe-responder")}
-        pids["tunnel"] = [p for p in running.descendants() if "rgpu_server.tunnel" in line_of(p)]
-        for name, found in pids.items():
-            assert len(found) == 1, name
-            status = facts(found[0])
+        gateways = running.children("rgpu-gateway")
+        (responder,) = running.children("netprobe-responder")
+        assert len(gateways) == 2
+        for pid in (*gateways, responder):
+            status, name = facts(pid), line_of(pid)
             assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1"), name
             assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0, name
             assert os.geteuid() != 0 or "0" not in status["Uid"].split(), name
-            assert "Max core file size        0 " in Path(f"/proc/{found[0]}/limits").read_text()
+            assert "Max core file size        0 " in Path(f"/proc/{pid}/limits").read_text()
 
 
 def line_of(pid: int) -> str:

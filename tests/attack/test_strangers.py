@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 from helpers.command import run_rgpu
+from helpers.http2 import HELLO, Flag, Raw, message, request
 from helpers.server import Server
 from helpers.waiting import wait_until
 
-from rgpu_common.http2 import frames, headers
-from rgpu_common.http2.frames import Flag, Kind
 from rgpu_common.wire.frame import HEADER_BYTES, MAGIC, encode_frame, parse_header
 from rgpu_common.wire.frame import Kind as WireKind
 from rgpu_common.wire.handshake import Handshake
@@ -95,30 +94,17 @@ def test_an_operator_can_switch_probes_off(tmp_path: Path) -> None:
 # the gateway of grpc:
 
 
-CALL = headers.encode(
-    [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", "/rgpu.v1.DeviceService/ListDevices"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ]
-)
-
-
 def refused_call(server: Server, source: str) -> None:
     """A call of the API without a token, from an address that the server has not seen."""
-    host, _, port = server.grpc.removeprefix("grpc:").rpartition(":")
-    hello = frames.PREFACE + frames.settings({})
-    begin = frames.frame(Kind.HEADERS, Flag.END_HEADERS, 1, CALL)
-    data = frames.frame(Kind.DATA, Flag.END_STREAM, 1, bytes(5))
-    with socket.create_connection((host, int(port)), 20, source_address=(source, 0)) as peer:
-        peer.sendall(hello + begin + data)
-        while True:
-            head = frames.parse_head(receive(peer, frames.HEAD_BYTES), 0)
-            receive(peer, head.left)
-            if head.stream == 1 and head.flags & Flag.END_STREAM:
+    call = request("/rgpu.v1.DeviceService/ListDevices")
+    with Raw(
+        server.grpc.removeprefix("grpc:"), HELLO, call, message(b"", 1, Flag.END_STREAM),
+        source=source,
+    ) as peer:  # fmt: skip
+        for _, flags, stream, _ in peer.frames():
+            if stream == 1 and flags & Flag.END_STREAM:
                 return
+    raise AssertionError("the call was not answered")
 
 
 def client_sockets(state: Path) -> list[Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -10,8 +12,11 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+from helpers import pki
 from rgpu_common.wire.frame import HEADER_BYTES, parse_header
 from rgpu_common.wire.preface import Preface, decode_preface
+from rgpu_server.gateway.figures import Figures
+from rgpu_server.workers.binary import gateway_path
 
 DEADLINE_SECONDS = 30
 
@@ -21,34 +26,58 @@ class Gateway:
     `gateway.accept()` for the connection that a client's tunnel has become.
     """
 
-    def __init__(self, *options: str, scheme: str = "grpc", port: str = "0") -> None:
-        self._listen = f"{scheme}:127.0.0.1:{port}"
-        self._options = options
-        self.address = ""
+    def __init__(self, *options: str, scheme: str = "grpc", port: int = 0) -> None:
+        self._scheme, self._port = scheme, port
+        self._options = [*options]
+        if scheme == "grpcs":
+            folder = pki.folder()
+            files = {"certificate": "server.pem", "key": "server.key", "client-ca": "ca.pem"}
+            for name, file in files.items():
+                self._options += [f"--{name}", str(folder / file)]
+        self.figures = Figures()
+        self.target = ""
+
+    @property
+    def address(self) -> str:
+        """Where agents connect to."""
+        return f"{self._scheme}:{self.target}"
 
     def __enter__(self) -> Self:
         self._door, entrance = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._door.settimeout(DEADLINE_SECONDS)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(DEADLINE_SECONDS)
-        self.process = subprocess.Popen(
-            [
-                sys.executable, "-m", "rgpu_server.tunnel", "--control-fd", str(theirs.fileno()),
-                "--door-fd", str(entrance.fileno()), "--listen", self._listen, *self._options,
-            ],
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=(theirs.fileno(), entrance.fileno()),
-        )  # fmt: skip
-        theirs.close()
-        entrance.close()
+        with socket.create_server(("127.0.0.1", self._port)) as listener, theirs, entrance:
+            listener.setblocking(False)
+            self.target = f"127.0.0.1:{listener.getsockname()[1]}"
+            passed = (theirs.fileno(), entrance.fileno(), listener.fileno())
+            options = ("--control-fd", "--door-fd", f"--{self._scheme}-fd")
+            words = [word for pair in zip(options, map(str, passed), strict=True) for word in pair]
+            self.process = subprocess.Popen(
+                [gateway_path(), *words, *self._options],
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=passed,
+            )
         kind, _, missing = self.control.recv(1 << 16).decode().partition("\t")
         assert (kind, missing) == ("isolation", ""), missing
-        kind, _, bound = self.control.recv(1 << 16).decode().partition("\t")
-        assert kind == "ready", bound
-        self.address = bound.split(" ")[0]
+        assert self.control.recv(1 << 16) == b"ready"
         return self
+
+    def refused(self, reason: str) -> int:
+        """How often the gateway has refused somebody, as far as it has said."""
+        self.control.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while line := self.control.recv(1 << 16).decode():
+                kind, _, figures = line.partition("\t")
+                if kind == "figures":
+                    self.figures.heard(figures)
+        return self.figures.refused(reason)
+
+    def descriptors(self) -> int:
+        """How many the process has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def accept(self) -> tuple[socket.socket, Preface]:
         """The next connection, and what the gateway says of it."""
@@ -57,6 +86,10 @@ class Gateway:
         connection.settimeout(DEADLINE_SECONDS)
         header = parse_header(receive(connection, HEADER_BYTES))
         return connection, decode_preface(receive(connection, header.payload_bytes))
+
+    def close_door(self) -> None:
+        """From now on nobody takes the gateway's clients."""
+        self._door.close()
 
     def resident_bytes(self) -> int:
         """What the process holds in memory."""

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "tests/native/pairs.h"
@@ -28,8 +29,14 @@ Guest Come(Guests& guests, const std::string& network) {
   std::array<int, 2> ends{};
   CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
   Guest guest{0, base::UniqueFd(ends[1])};
-  guest.number = guests.Enter(base::UniqueFd(ends[0]), network, &guest.sent_away);
+  const auto theirs = std::make_shared<base::UniqueFd>(ends[0]);
+  const auto send_away = [theirs] { shutdown(theirs->get(), SHUT_RDWR); };
+  guest.number = guests.Enter(send_away, network, &guest.sent_away);
   return guest;
+}
+
+bool Introduce(Guests& guests, const Guest& guest, transport::Connection* connection) {
+  return guests.Introduce(guest.number, [connection] { connection->Shutdown(); });
 }
 
 TEST(guests, one_network_shakes_no_hands_in_the_place_of_others) {
@@ -54,14 +61,34 @@ TEST(guests, of_equal_crowds_the_longest_there_goes) {
   CHECK(Come(guests, "c").sent_away == 1 && second.IsThere() && !third.IsThere());
 }
 
+TEST(guests, who_makes_room_is_found_among_very_many) {
+  Crowds crowds;
+  uint64_t number = 0;
+  for (int network = 0; network < 2000; ++network) {
+    for (int i = 0; i < 3; ++i) crowds.Come(++number, std::to_string(network));
+  }
+  CHECK_EQ(crowds.OfLargest("elsewhere"), 1U);
+  CHECK_EQ(crowds.OfLargest("1000"), 3001U);
+  crowds.Come(++number, "500");
+  CHECK_EQ(crowds.OfLargest("1000"), 1501U);
+  crowds.Go(1501, "500");
+  crowds.Go(1501, "500");
+  CHECK_EQ(crowds.size(), number - 1);
+  CHECK_EQ(crowds.OfLargest("500"), 1502U);
+  for (uint64_t guest = 1; guest <= number; ++guest) {
+    crowds.Go(guest, guest == number ? "500" : std::to_string((guest - 1) / 3));
+  }
+  CHECK_EQ(crowds.OfLargest("500"), 0U);
+}
+
 TEST(guests, who_has_been_sent_away_is_not_introduced) {
   Guests guests({1, 100});
   testing::Pair pair = testing::MakePair("unix");
   const Guest first = Come(guests, "a");
   const Guest second = Come(guests, "a");
-  CHECK(!guests.Introduce(first.number, pair.a.get()));
+  CHECK(!Introduce(guests, first, pair.a.get()));
   guests.Leave(first.number);
-  CHECK(guests.Introduce(second.number, pair.a.get()));
+  CHECK(Introduce(guests, second, pair.a.get()));
   CHECK(Come(guests, "a").sent_away == 0);
 }
 
@@ -70,7 +97,7 @@ TEST(guests, who_is_answered_stays_and_who_is_not_makes_room) {
   std::vector<testing::Pair> pairs;
   const auto introduce = [&](const Guest& guest) {
     pairs.push_back(testing::MakePair("unix"));
-    CHECK(guests.Introduce(guest.number, pairs.back().a.get()));
+    CHECK(Introduce(guests, guest, pairs.back().a.get()));
   };
   const auto is_there = [&](size_t i) { return pairs[i].b->Wait(transport::kHangup, 0) == 0; };
   const Guest first = Come(guests, "b");

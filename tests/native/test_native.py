@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(900)
 
 GROUPS = [
     "base",
+    "chunks",
     "connect",
     "connection",
     "frames",
@@ -41,10 +42,13 @@ GROUPS = [
     "zip",
 ]
 IMAGES = [ROOT / "rgpu_emu" / "device" / f"{name}.cc" for name in ("image", "fatbin", "lz4")]
+GATEWAY = ROOT / "rgpu_server" / "gateway"
 TARGETS = {
+    "chunks": [GATEWAY / "http2" / "chunks.cc"],
     "commands": [],
     "frame_reader": [],
     "handshake": [],
+    "http2": [GATEWAY / "http2" / f"{name}.cc" for name in ("grpc", "nghttp2", "session")],
     "image": IMAGES,
     "probe": [],
     "ring": [],
@@ -66,7 +70,8 @@ def base(builder: Builder) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def unit_tests(builder: Builder, base: list[Path]) -> Path:
-    parts = [ROOT / "netprobe/responder/responder.cc", ROOT / "rgpu_server/gateway/guests.cc"]
+    gateway = [GATEWAY / name for name in ("crowds.cc", "guests.cc", "http2/chunks.cc")]
+    parts = [ROOT / "netprobe/responder/responder.cc", *gateway]
     parts += sorted(GATE.glob("*.cc"))
     own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), *parts])
     return builder.link("rgpu_native_tests", [*own, *base])

@@ -74,7 +74,8 @@ def test_a_proxy_that_does_not_agree_with_the_gateway(
         _, output, errors = clients.run(agent.unix, NOBODY)
         assert output == "46\n"
         assert "no rgpu server answers at grpcs:" in errors
-        assert "(HTTP status 502)" in errors
+        # gRPC does not always read the status of an error page before the page ends.
+        assert "(HTTP status 502)" in errors or "(an HTTP answer that is not gRPC's)" in errors
         assert "look at the log of the proxy there" in errors
         done = rgpu(proxy, "devices")
         assert done.returncode == 1

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,15 +19,12 @@ import pytest
 from helpers import clients, pki
 from helpers.agent import GRPC, Agent
 from helpers.command import run_rgpu as rgpu
+from helpers.gateway import Gateway
 from helpers.server import Server, run_client
 from helpers.waiting import wait_until
 
 from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES, OPEN, decode, encode
 from rgpu_common.wire.handshake import Handshake
-from rgpu_server.http2.server import Server as Gateway
-from rgpu_server.tunnel import bridge
-from rgpu_server.tunnel.callers import Callers
-from rgpu_server.tunnel.door import Door
 
 SUM = """
 import os
@@ -259,7 +257,9 @@ def test_changed_certificates_are_read_again(tmp_path: Path) -> None:
             shutil.copy(pki.folder() / "stranger" / f"server.{name}", tmp_path / f"s.{name}")
         wait_until(lambda: "emulated" in rgpu(*here, **strange).stdout)
         (tmp_path / "s.pem").write_text("no certificate")
-        wait_until(lambda: any("the old certificates are kept" in line for line in server.log))
+        wait_until(
+            lambda: any("the gateway keeps its old certificates" in line for line in server.log)
+        )
         assert "emulated" in rgpu(*here, **strange).stdout
 
 
@@ -322,15 +322,7 @@ def test_a_killed_gateway_is_started_again() -> None:
 
 def gateways(server: Server) -> list[int]:
     """Process ids of a server's gateways."""
-    found = []
-    for pid in server.descendants():
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"rgpu_server.tunnel" in words:
-            found.append(pid)
-    return found
+    return server.children("rgpu-gateway")
 
 
 def test_sessions_go_on_without_the_daemon() -> None:
@@ -428,24 +420,19 @@ def test_a_flood_of_streams_leaves_room(server: Server) -> None:
     wait_until(lambda: len(os.listdir(f"/proc/{gateway}/fd")) < 60)
 
 
-def test_a_call_of_the_api_that_never_sends_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "FIRST_SECONDS", 0.1)
+def test_a_call_of_the_api_that_never_sends_its_request() -> None:
+    with Gateway("--first-ms", "100") as gateway, grpc.insecure_channel(gateway.target) as channel:
+        call = channel.stream_unary("/rgpu.v1.DeviceService/ListDevices").future(
+            never(), timeout=20
+        )
+        assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert call.details() == "the client sent no request in time"
 
-    async def hold_a_place() -> grpc.StatusCode:
-        door = Door(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).detach())
-        api = bridge.ApiHandler(door, Callers(None))
-        gateway = Gateway(lambda path: api.answer if api.answers(path) else None)
-        listener = socket.create_server(("127.0.0.1", 0))
-        gateway.listen(listener, None)
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
-            call = channel.stream_unary("/rgpu.v1.DeviceService/ListDevices")(timeout=20)
-            code: grpc.StatusCode = await call.code()
-            assert await call.details() == "the call said nothing"
-        await gateway.close()
-        door.close()
-        return code
 
-    assert asyncio.run(hold_a_place()) is grpc.StatusCode.DEADLINE_EXCEEDED
+def never() -> Iterator[bytes]:
+    """Nothing, until the call has ended."""
+    threading.Event().wait(20)
+    yield b""
 
 
 def test_a_call_of_the_api_without_a_request(channel: grpc.Channel) -> None:

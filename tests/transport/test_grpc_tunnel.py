@@ -219,7 +219,7 @@ def gone(source: socket.socket) -> bool:
 
 def test_a_killed_gateway_ends_the_client_and_another_one_serves() -> None:
     with Gateway() as first:
-        port = first.address.rpartition(":")[2]
+        port = int(first.target.rpartition(":")[2])
         with Agent(first.address) as agent, tunnel(first, agent) as (client, inner):
             first.process.kill()
             assert ended(client, 1.5)

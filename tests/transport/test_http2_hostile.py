@@ -1,255 +1,244 @@
-"""Sockets that mean harm, or say nothing, before the gateway's HTTP/2 server."""
+"""Sockets that mean harm, break the rules or say nothing, before the gateway of `grpc:`."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+import struct
+from collections.abc import Iterator
 
-import grpc
 import pytest
+from helpers.gateway import Gateway, receive
+from helpers.http2 import (
+    HELLO,
+    MAX_WINDOW,
+    PREFACE,
+    STREAM_WINDOW,
+    Error,
+    Fields,
+    Flag,
+    Kind,
+    Raw,
+    Setting,
+    block,
+    data,
+    fields_of,
+    frame,
+    message,
+    ping,
+    request,
+    reset,
+    settings,
+    window_update,
+)
+from helpers.waiting import wait_until
 
-from rgpu_common.http2 import frames, headers
-from rgpu_common.http2.frames import Error, Flag, Kind, Setting
-from rgpu_server.http2 import allowance, session
-from rgpu_server.http2.server import Server
-from transport.test_http2_server import Handlers, serving, tls, until
+from rgpu_common.tunnel.chunk import OPEN, encode
 
-HELLO = frames.PREFACE + frames.settings({})
-
-
-def request(path: str, stream: int = 1) -> bytes:
-    fields = [
-        (":method", "POST"), (":scheme", "http"), (":path", path),
-        ("content-type", "application/grpc"),
-    ]  # fmt: skip
-    return frames.frame(Kind.HEADERS, Flag.END_HEADERS, stream, headers.encode(fields))
-
-
-def message(data: bytes, stream: int = 1) -> bytes:
-    payload = b"\0" + len(data).to_bytes(4, "big") + data
-    return frames.frame(Kind.DATA, 0, stream, payload)
-
-
-class Raw:
-    """A client that says what it likes."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    async def say(self, *pieces: bytes) -> None:
-        with contextlib.suppress(ConnectionError):
-            self._writer.write(b"".join(pieces))
-            await self._writer.drain()
-
-    async def frame(self) -> tuple[frames.Frame, bytes]:
-        head = frames.parse_head(await self._reader.readexactly(frames.HEAD_BYTES), 0)
-        return head, await self._reader.readexactly(head.left)
-
-    async def hears(self, kind: Kind, stream: int | None = None) -> tuple[frames.Frame, bytes]:
-        """The next frame of this kind."""
-        while True:
-            head, payload = await self.frame()
-            if head.kind == kind and stream in (None, head.stream):
-                return head, payload
-
-    async def ends(self) -> None:
-        """Returns once the server has closed the connection."""
-        with contextlib.suppress(ConnectionError):
-            while await self._reader.read(1 << 16):
-                pass
-
-    def close(self) -> None:
-        self._writer.close()
+END_HEADERS, END_STREAM = Flag.END_HEADERS, Flag.END_STREAM
+BEGINNING: Fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "x")]
 
 
-# Opens a connection; of the machine's own address that it is given.
-Dial = Callable[..., Awaitable[Raw]]
-Work = Callable[[Dial, Server, Handlers], Awaitable[None]]
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Gateway]:
+    with Gateway() as running:
+        yield running
+        tunnels(running)
 
 
-def with_raw(work: Work, **places: int) -> None:
-    """Runs `work` against a server that still serves afterwards."""
-
-    async def run() -> None:
-        opened: list[Raw] = []
-        async with serving(**places) as (server, handlers, target):
-            host, _, port = target.rpartition(":")
-
-            async def dial(mine: str = "127.0.0.1") -> Raw:
-                opened.append(
-                    Raw(*await asyncio.open_connection(host, int(port), local_addr=(mine, 0)))
-                )
-                return opened[-1]
-
-            await asyncio.wait_for(work(dial, server, handlers), 60)
-            async with grpc.aio.insecure_channel(target) as channel:
-                assert await channel.unary_unary("/t/echo")(b"still", timeout=20) == b"still"
-            for raw in opened:
-                raw.close()
-
-    asyncio.run(run())
-
-
-def test_another_protocol() -> None:
-    async def work(dial: Callable[[], Awaitable[Raw]], server: Server, _: Handlers) -> None:
-        raw = await dial()
-        await raw.say(b"GET / HTTP/1.1\r\n\r\n")
-        await raw.ends()
-        assert server.refused["handshake"] == 1
-
-    with_raw(work)
-
-
-def test_who_says_nothing_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SILENT_SECONDS", 0.1)
-
-    async def work(dial: Callable[[], Awaitable[Raw]], server: Server, _: Handlers) -> None:
-        silent, slow = await dial(), await dial()
-        await slow.say(HELLO[:20])
-        await silent.ends()
-        await slow.ends()
-        assert server.refused["late"] == 2
-
-    with_raw(work)
-
-
-def test_who_has_no_calls_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "IDLE_SECONDS", 0.1)
-
-    async def work(dial: Callable[[], Awaitable[Raw]], server: Server, _: Handlers) -> None:
-        idle, busy = await dial(), await dial()
-        await busy.say(HELLO, request("/t/wait"))
-        await idle.say(HELLO)
-        await idle.hears(Kind.GOAWAY)
-        await idle.ends()
-        await busy.say(frames.frame(Kind.PING, 0, 0, bytes(8)))
-        await busy.hears(Kind.PING)
-
-    with_raw(work)
-
-
-def test_who_is_silent_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "PING_SECONDS", 0.1)
-
-    async def work(dial: Callable[[], Awaitable[Raw]], _: Server, handlers: Handlers) -> None:
-        alive, dead = await dial(), await dial()
-        for raw in (alive, dead):
-            await raw.say(HELLO, request("/t/wait"))
-        for _ in range(3):
-            _, payload = await alive.hears(Kind.PING)
-            await alive.say(frames.frame(Kind.PING, Flag.ACK, 0, payload))
-        await dead.ends()
-        await until(lambda: len(handlers.ended) == 1)
-
-    with_raw(work)
-
-
-def test_who_has_no_business_makes_room() -> None:
-    async def work(dial: Callable[[], Awaitable[Raw]], server: Server, handlers: Handlers) -> None:
-        busy = await dial()
-        await busy.say(HELLO, request("/t/wait"))
-        await until(lambda: bool(handlers.calls))
-        handlers.calls[0].admit()
-        first, second = await dial(), await dial()
-        await second.say(HELLO, request("/t/wait"))
-        third = await dial()
-        await third.say(HELLO)
-        await third.hears(Kind.SETTINGS)
-        await first.ends()
-        assert server.refused["too_many"] == 1
-        await busy.say(frames.frame(Kind.PING, 0, 0, bytes(8)))
-        await busy.hears(Kind.PING)
-        third.close()
-
-    with_raw(work, connections=3)
+def tunnels(gateway: Gateway) -> None:
+    """The gateway still carries somebody's bytes."""
+    with Raw(gateway.target, HELLO, request(OPEN), message(encode(b"hello"))):
+        inner, _ = gateway.accept()
+        with inner:
+            assert receive(inner, 5) == b"hello"
 
 
 @pytest.mark.parametrize(
-    "flood",
-    [
-        frames.frame(Kind.PING, 0, 0, bytes(8)),
-        frames.settings({Setting.INITIAL_WINDOW_SIZE: 70_000}),
-        frames.frame(Kind.DATA, 0, 1, b""),
-        frames.window_update(0, 1),
-    ],
+    "words", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(40), PREFACE[:-2] + b"XX"]
 )
-def test_floods(flood: bytes) -> None:
-    async def work(dial: Callable[[], Awaitable[Raw]], _: Server, handlers: Handlers) -> None:
-        raw = await dial()
-        await raw.say(HELLO, request("/t/wait"), flood * 2 * int(allowance.MOST))
-        _, payload = await raw.hears(Kind.GOAWAY)
-        assert frames.parse_number(payload, 4) == Error.ENHANCE_YOUR_CALM
-        await raw.ends()
-        await until(lambda: len(handlers.ended) == len(handlers.calls))
-
-    with_raw(work)
+def test_another_protocol(gateway: Gateway, words: bytes) -> None:
+    before = gateway.refused("handshake")
+    with Raw(gateway.target, words) as raw:
+        assert raw.ends() == Error.PROTOCOL
+    wait_until(lambda: gateway.refused("handshake") == before + 1)
 
 
-def test_rapid_resets() -> None:
-    async def work(dial: Callable[[], Awaitable[Raw]], _: Server, handlers: Handlers) -> None:
-        raw = await dial()
-        streams = range(1, 2 * int(allowance.MOST), 2)
-        await raw.say(HELLO, *(request("/t/wait", n) + frames.reset(8, n) for n in streams))
-        await raw.hears(Kind.GOAWAY)
-        await raw.ends()
-        await until(lambda: len(handlers.ended) == len(handlers.calls))
-
-    with_raw(work)
+def test_who_says_nothing_goes() -> None:
+    with Gateway("--handshake-ms", "100") as gateway:
+        with Raw(gateway.target) as silent, Raw(gateway.target, HELLO[:20]) as slow:
+            silent.ends()
+            slow.ends()
+        wait_until(lambda: gateway.refused("late") == 2)
 
 
-def test_answers_that_nobody_reads() -> None:
-    async def work(dial: Callable[[], Awaitable[Raw]], server: Server, handlers: Handlers) -> None:
-        raw = await dial()
+def test_who_has_no_calls_goes() -> None:
+    with (
+        Gateway("--idle-ms", "100") as gateway,
+        Raw(gateway.target, HELLO, request(OPEN)) as busy,
+        Raw(gateway.target, HELLO) as idle,
+    ):
+        assert idle.ends() == Error.NO_ERROR
+        busy.answers()
+
+
+def test_who_is_silent_is_asked() -> None:
+    with (
+        Gateway("--ping-ms", "500") as gateway,
+        Raw(gateway.target, HELLO, request(OPEN), message(encode(b"x"))) as dead,
+    ):
+        inner, _ = gateway.accept()
+        with inner, Raw(gateway.target, HELLO, request(OPEN)) as alive:
+            for _ in range(3):
+                alive.say(frame(Kind.PING, Flag.ACK, 0, alive.hears(Kind.PING)))
+            dead.ends()
+            assert receive(inner, 1) == b"x"
+            assert inner.recv(1) == b""
+
+
+def test_answers_that_nobody_reads(gateway: Gateway) -> None:
+    wide = settings({Setting.INITIAL_WINDOW_SIZE: MAX_WINDOW})
+    with Raw(gateway.target, PREFACE, wide, window_update(0, 1 << 30)) as deaf:
         # Its windows are wide open, and its socket is full.
-        wide = frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
-        await raw.say(frames.PREFACE, wide, frames.window_update(0, 1 << 30))
-        for stream in range(1, 100, 2):
-            await raw.say(request("/t/pour", stream), message(b"x", stream))
-        other = await dial()
-        await other.say(HELLO, request("/t/echo"), message(b"there"))
-        assert (await other.hears(Kind.DATA))[1] == b"\0\0\0\0\x05there"
-
-    with_raw(work)
+        streams = range(1, 40, 2)
+        deaf.say(*(request(OPEN, n) + message(encode(b"x"), n) for n in streams))
+        with contextlib.ExitStack() as stack:
+            inner = [stack.enter_context(gateway.accept()[0]) for _ in streams]
+            for one in inner:
+                one.setblocking(False)
+            for _ in range(100):
+                for one in inner:
+                    with contextlib.suppress(BlockingIOError):
+                        one.send(bytes(1 << 20))
+            assert gateway.resident_bytes() < 200 << 20
+            tunnels(gateway)
 
 
 @pytest.mark.parametrize(
     ("fields", "answer"),
     [
-        ([(":method", "GET"), (":scheme", "http"), (":path", "/")], "405"),
-        ([(":method", "POST"), (":scheme", "http"), (":path", "/")], "415"),
-        (
-            [(":method", "POST"), (":scheme", "http"), (":path", "/"), ("content-type", "a/b")],
-            "415",
-        ),
-        ([(":method", "POST"), (":path", "/")], ""),
-        ([(":method", "POST"), (":scheme", "http"), (":path", "/"), (":status", "200")], ""),
-        ([("x", "y"), (":method", "POST"), (":scheme", "http"), (":path", "/")], ""),
-        ([(":method", "POST"), (":scheme", "http"), (":path", "/"), ("Upper", "x")], ""),
-        ([(":method", "POST"), (":scheme", "http"), (":path", "/"), ("upgrade", "x")], ""),
-        ([(":method", "POST"), (":scheme", "http"), (":path", "/"), ("x", "a\r\nb")], ""),
+        ([(":method", "GET"), *BEGINNING[1:]], "405"),
+        (BEGINNING, "415"),
+        ([*BEGINNING, ("content-type", "a/b")], "415"),
+        ([*BEGINNING, ("content-type", "application/grpc-web")], "415"),
+        ([BEGINNING[0], *BEGINNING[2:]], ""),
+        ([*BEGINNING, (":status", "200")], ""),
+        ([("x", "y"), *BEGINNING], ""),
+        ([*BEGINNING, ("Upper", "x")], ""),
+        ([*BEGINNING, ("connection", "x")], ""),
+        ([*BEGINNING, ("upgrade", "x")], ""),
+        ([*BEGINNING, BEGINNING[2]], ""),
     ],
 )
-def test_what_is_no_grpc(fields: headers.Headers, answer: str) -> None:
+def test_what_is_no_grpc(gateway: Gateway, fields: Fields, answer: str) -> None:
     """It is answered in HTTP, or given up."""
-
-    async def work(dial: Callable[[], Awaitable[Raw]], _: Server, handlers: Handlers) -> None:
-        raw = await dial()
-        block = headers.encode(fields)
-        last = Flag.END_HEADERS | Flag.END_STREAM
-        await raw.say(HELLO, frames.frame(Kind.HEADERS, last, 1, block))
+    with Raw(gateway.target, HELLO) as raw:
+        raw.say(frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, block(fields)))
         if answer:
-            _, payload = await raw.hears(Kind.HEADERS)
-            assert (":status", answer) in headers.decode(payload)
+            assert fields_of(raw.hears(Kind.HEADERS))[0] == (":status", answer)
         else:
-            _, payload = await raw.hears(Kind.RST_STREAM)
-            assert frames.parse_number(payload) == Error.PROTOCOL
-        await raw.say(request("/t/echo", 3), message(b"on", 3))
-        await raw.hears(Kind.DATA, 3)
+            assert raw.hears_number(Kind.RST_STREAM, 1) == Error.PROTOCOL
+        raw.answers()
 
-    with_raw(work)
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (data(b"x"), Error.PROTOCOL),
+        (data(b"x", 0), Error.PROTOCOL),
+        (request(OPEN, 0), Error.PROTOCOL),
+        (request(OPEN, 2), Error.PROTOCOL),
+        (request(OPEN, 1, 0) + data(b"x"), Error.PROTOCOL),
+        (
+            request(OPEN, 1, 0) + frame(Kind.CONTINUATION, END_HEADERS, 3, b""),
+            Error.PROTOCOL,
+        ),
+        (frame(Kind.CONTINUATION, END_HEADERS, 1, b""), Error.PROTOCOL),
+        (frame(Kind.PUSH_PROMISE, END_HEADERS, 1, bytes(4)), Error.PROTOCOL),
+        (frame(Kind.PING, 0, 0, bytes(7)), Error.FRAME_SIZE),
+        (frame(Kind.PING, 0, 1, bytes(8)), Error.PROTOCOL),
+        (frame(Kind.RST_STREAM, 0, 1, bytes(5)), Error.FRAME_SIZE),
+        (reset(0, 1), Error.PROTOCOL),
+        (window_update(1, 1), Error.PROTOCOL),
+        (window_update(0, 0), Error.PROTOCOL),
+        (window_update(0, MAX_WINDOW), Error.FLOW_CONTROL),
+        (frame(Kind.SETTINGS, 0, 0, bytes(5)), Error.FRAME_SIZE),
+        (frame(Kind.SETTINGS, 0, 3, b""), Error.PROTOCOL),
+        (frame(Kind.SETTINGS, Flag.ACK, 0, b""), Error.PROTOCOL),
+        (settings({Setting.INITIAL_WINDOW_SIZE: 1 << 31}), Error.FLOW_CONTROL),
+        (settings({Setting.MAX_FRAME_SIZE: 100}), Error.PROTOCOL),
+        (frame(Kind.HEADERS, END_HEADERS, 1, b"\xff\xff\xff"), Error.COMPRESSION),
+        (frame(Kind.HEADERS, END_HEADERS | Flag.PADDED, 1, b"\x09x"), Error.PROTOCOL),
+        (request(OPEN) + frame(Kind.DATA, Flag.PADDED, 1, b"\x01"), Error.PROTOCOL),
+        (data(bytes((1 << 20) + 1)), Error.FRAME_SIZE),
+        (request(OPEN) + data(b"", 1, END_STREAM) + data(b"x"), Error.STREAM_CLOSED),
+    ],
+)
+def test_what_ends_the_connection(gateway: Gateway, said: bytes, code: Error) -> None:
+    with Raw(gateway.target, HELLO) as neighbour, Raw(gateway.target, HELLO, said) as raw:
+        assert raw.ends() == code
+        neighbour.answers()
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (window_update(1, MAX_WINDOW), Error.FLOW_CONTROL),
+        (data(bytes(16384)) * 4 + data(b"x"), Error.FLOW_CONTROL),
+    ],
+)
+def test_what_ends_a_stream_leaves_the_others(gateway: Gateway, said: bytes, code: Error) -> None:
+    with Raw(gateway.target, HELLO, request(OPEN, 1), request(OPEN, 3)) as raw:
+        # One byte is known to be a tunnel's, and waits for a worker that reads nothing.
+        raw.say(message(encode(b"on"), 3))
+        inner, _ = gateway.accept()
+        with inner:
+            raw.say(said)
+            ended = [p for k, _, n, p in until_ping(raw) if (k, n) == (Kind.RST_STREAM, 1)]
+            assert all(int.from_bytes(p, "big") in (code, Error.NO_ERROR) for p in ended)
+            assert receive(inner, 2) == b"on"
+            raw.say(message(encode(b"more"), 3))
+            assert receive(inner, 4) == b"more"
+
+
+def until_ping(raw: Raw) -> Iterator[tuple[int, int, int, bytes]]:
+    """What the gateway says before it answers a PING."""
+    raw.say(ping())
+    for said in raw.frames():
+        if said[0] == Kind.PING:
+            return
+        yield said
+
+
+def test_a_window_is_no_larger_than_agreed(gateway: Gateway) -> None:
+    """The daemon has not answered, and its end is full."""
+    with Raw(gateway.target, HELLO, request(OPEN)) as raw:
+        raw.say(message(encode(b"x")))
+        inner, _ = gateway.accept()
+        with inner:
+            piece = message(encode(bytes(8000)))
+            told = 0
+            for _ in range(1000):
+                raw.say(piece)
+                told += sum(1 for k, _, n, _ in until_ping(raw) if (k, n) == (Kind.RST_STREAM, 1))
+                if told:
+                    break
+            assert told == 1
+            assert gateway.resident_bytes() < 100 << 20
+    assert len(piece) < STREAM_WINDOW
+
+
+def test_a_client_that_is_reset_ends_its_connection(gateway: Gateway) -> None:
+    """What it said before arrives, and then the end."""
+    with Raw(gateway.target, HELLO, request(OPEN), message(encode(b"last words"))) as raw:
+        inner, _ = gateway.accept()
+        raw.answers()
+        raw.say(message(encode(b", and more")))
+        raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with inner:
+        assert receive(inner, 20) == b"last words, and more"
+        assert inner.recv(1) == b""
 
 
 def client_context() -> ssl.SSLContext:
@@ -258,29 +247,31 @@ def client_context() -> ssl.SSLContext:
     return context
 
 
+def stranger(target: str, context: ssl.SSLContext | None, first: bytes = b"") -> None:
+    """Stays until it is sent away."""
+    host, _, port = target.rpartition(":")
+    one = socket.create_connection((host, int(port)), 20)
+    with contextlib.suppress(OSError):
+        if context is not None:
+            one = context.wrap_socket(one)
+        one.sendall(first)
+        while one.recv(4096):
+            pass
+    one.close()
+
+
 def test_handshakes_that_fail() -> None:
-    def stranger(target: str, context: ssl.SSLContext | None, first: bytes = b"") -> None:
-        """Stays until it is sent away."""
-        host, _, port = target.rpartition(":")
-        one = socket.create_connection((host, int(port)), 20)
-        with contextlib.suppress(OSError):
-            if context is not None:
-                one = context.wrap_socket(one)
-            one.sendall(first)
-            while one.recv(4096):
-                pass
-        one.close()
-
-    async def run() -> None:
-        async with serving(tls()) as (server, _, target):
-            await asyncio.to_thread(stranger, target, None, b"GET / HTTP/1.1\r\n\r\n")
-            assert server.refused["not_tls"] == 1
-            old = client_context()
-            old.maximum_version = ssl.TLSVersion.TLSv1_2
-            await asyncio.to_thread(stranger, target, old)
-            assert server.refused["handshake"] == 1
-            # Without ALPN it is no HTTP/2.
-            await asyncio.to_thread(stranger, target, client_context(), HELLO)
-            assert server.refused["handshake"] == 2
-
-    asyncio.run(run())
+    with Gateway(scheme="grpcs") as gateway:
+        stranger(gateway.target, None, b"GET / HTTP/1.1\r\n\r\n")
+        wait_until(lambda: gateway.refused("not_tls") == 1)
+        old = client_context()
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        stranger(gateway.target, old)
+        wait_until(lambda: gateway.refused("handshake") == 1)
+        # Without ALPN it is no HTTP/2.
+        stranger(gateway.target, client_context(), HELLO)
+        wait_until(lambda: gateway.refused("handshake") == 2)
+        other = client_context()
+        other.set_alpn_protocols(["rgpu"])
+        stranger(gateway.target, other)
+        wait_until(lambda: gateway.refused("handshake") == 3)

@@ -1,4 +1,4 @@
-"""The gateway's HTTP/2 server before real gRPC clients."""
+"""The gateway of `grpc:` before real gRPC clients."""
 
 from __future__ import annotations
 
@@ -6,244 +6,186 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import grpc
 import pytest
 from helpers import pki
+from helpers.agent import GRPC
+from helpers.builder import FLAGS, ROOT
+from helpers.gateway import Gateway, receive
+from helpers.server import Server
+from helpers.waiting import wait_until
 
-from rgpu_common.http2 import status
-from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES
-from rgpu_server.http2.call import Call, CallError
-from rgpu_server.http2.certificates import Certificates, Files
-from rgpu_server.http2.server import Server
+from rgpu_common.tunnel.chunk import END, HEARTBEAT, MAX_DATA_BYTES, OPEN, decode, encode
+from rgpu_common.v1.device_pb2 import ListDevicesRequest, ListDevicesResponse
+from rgpu_server.workers.binary import gateway_path
 
 Channel = grpc.aio.Channel
-MIB = 1 << 20
-# Characters that a header may not have, and that its coding uses.
-SENTENCE = 'äöü 100 % of "it"\nis gone'
+LIST_DEVICES = "/rgpu.v1.DeviceService/ListDevices"
 
 
-class Handlers:
-    """What the tests' methods do."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.go_on = asyncio.Event()
-        self.ended: list[str] = []
-
-    def find(self, path: str) -> Callable[[Call], Awaitable[None]] | None:
-        return getattr(self, path.removeprefix("/t/"), None)
-
-    async def echo(self, call: Call) -> None:
-        while (message := await call.read()) is not None:
-            await call.write(bytes(message))
-
-    async def fail(self, call: Call) -> None:
-        raise CallError(status.INVALID_ARGUMENT, SENTENCE)
-
-    async def break_(self, call: Call) -> None:
-        raise ZeroDivisionError
-
-    async def pour(self, call: Call) -> None:
-        call.admit()
-        await call.read()
-        for _ in range(8):
-            await call.write(bytes(MAX_MESSAGE_BYTES))
-
-    async def take(self, call: Call) -> None:
-        call.admit()
-        call.widen(MIB)
-        await self.wait(call)
-
-    async def wait(self, call: Call) -> None:
-        self.calls.append(call)
-        try:
-            await self.go_on.wait()
-        finally:
-            self.ended.append(call.path)
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Gateway]:
+    with Gateway() as running:
+        yield running
 
 
-@contextlib.asynccontextmanager
-async def serving(
-    certificates: Certificates | None = None, **places: int
-) -> AsyncIterator[tuple[Server, Handlers, str]]:
-    handlers = Handlers()
-    server = Server(handlers.find, **places)  # type: ignore[arg-type]
-    listener = socket.create_server(("127.0.0.1", 0))
-    server.listen(listener, certificates)
-    try:
-        yield server, handlers, f"127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        await server.close()
-
-
-def with_channel(
-    work: Callable[[Channel, Server, Handlers], Awaitable[None]], **places: int
-) -> None:
+def with_channel(gateway: Gateway, work: Callable[[Channel], Awaitable[None]]) -> None:
     async def run() -> None:
-        options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        async with (
-            serving(**places) as (server, handlers, target),
-            grpc.aio.insecure_channel(target, options=options) as channel,
-        ):
-            await asyncio.wait_for(work(channel, server, handlers), 60)
+        async with grpc.aio.insecure_channel(gateway.target) as channel:
+            await asyncio.wait_for(work(channel), 60)
 
     asyncio.run(run())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async def look() -> None:
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+async def opened(
+    gateway: Gateway, channel: Channel
+) -> tuple[grpc.aio.StreamStreamCall, socket.socket]:
+    """A tunnel, and the daemon's end of it."""
+    call = channel.stream_stream(OPEN)()
+    await call.write(encode(b"x"))
+    inner, _ = await asyncio.to_thread(gateway.accept)
+    assert await asyncio.to_thread(receive, inner, 1) == b"x"
+    return call, inner
 
-    await asyncio.wait_for(look(), 20)
+
+async def read(call: grpc.aio.StreamStreamCall, count: int) -> bytes:
+    """So many bytes of a tunnel."""
+    data = b""
+    while len(data) < count:
+        data += bytes(decode(await call.read())[0])
+    return data
 
 
-async def code_of(call: grpc.aio.Call) -> tuple[grpc.StatusCode, str]:
-    return await call.code(), await call.details()
-
-
-def test_messages_go_both_ways() -> None:
-    async def work(channel: Channel, server: Server, handlers: Handlers) -> None:
-        call = channel.stream_stream("/t/echo")()
-        for size in (0, 1, 5, 16379, 16380, 70_000, MAX_MESSAGE_BYTES):
-            message = os.urandom(size)
-            await call.write(message)
-            assert await call.read() == message
+def test_messages_of_every_size(gateway: Gateway) -> None:
+    async def work(channel: Channel) -> None:
+        call, inner = await opened(gateway, channel)
+        for size in (1, 5, 127, 128, 16379, 16384, 70_000, MAX_DATA_BYTES):
+            data = os.urandom(size)
+            await call.write(encode(data))
+            await call.write(HEARTBEAT)
+            assert await asyncio.to_thread(receive, inner, size) == data
+            await asyncio.to_thread(inner.sendall, data)
+            assert await read(call, size) == data
+        await call.write(END)
+        assert await asyncio.to_thread(inner.recv, 1) == b""
+        inner.close()
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
         assert await call.code() is grpc.StatusCode.OK
-        assert await channel.unary_unary("/t/echo")(b"one") == b"one"
 
-    with_channel(work)
-
-
-def test_many_calls_share_a_connection() -> None:
-    async def work(channel: Channel, server: Server, handlers: Handlers) -> None:
-        async def one(number: int) -> None:
-            message = bytes((number % 256,)) * (number * 97)
-            metadata = (("authorization", f"Bearer {number}"), ("x-same", "y" * 50))
-            answer = await channel.unary_unary("/t/echo")(message, metadata=metadata)
-            assert answer == message
-
-        await asyncio.gather(*(one(number) for number in range(500)))
-
-    with_channel(work)
+    with_channel(gateway, work)
 
 
-def test_what_clients_say_of_themselves() -> None:
-    async def work(channel: Channel, server: Server, handlers: Handlers) -> None:
-        token = os.urandom(600).hex()
-        # The second time the client names what it said before.
-        for _ in range(3):
-            call = channel.stream_stream("/t/wait")(
-                metadata=(("authorization", token),), timeout=30
-            )
-            await until(lambda: bool(handlers.calls))
-            seen = handlers.calls.pop()
-            assert seen.fields["authorization"] == token
-            assert seen.path == "/t/wait"
-            assert 20 < (seen.time_remaining() or 0) <= 31
-            assert seen.session.where.startswith("127.0.0.1:")
-            call.cancel()
-
-    with_channel(work)
-
-
-def test_how_calls_end() -> None:
-    async def work(channel: Channel, server: Server, handlers: Handlers) -> None:
-        begin = channel.stream_stream
-        code, details = await code_of(begin("/t/fail")())
-        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, SENTENCE)
-        assert (await code_of(begin("/t/break_")()))[0] is grpc.StatusCode.INTERNAL
-        assert (await code_of(begin("/t/none")()))[0] is grpc.StatusCode.UNIMPLEMENTED
-        call = begin("/t/echo")()
-        await call.write(bytes(MAX_MESSAGE_BYTES + 1))
-        assert (await code_of(call))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-        packed = begin("/t/echo")(compression=grpc.Compression.Gzip)
-        await packed.write(bytes(1000))
-        assert (await code_of(packed))[0] is grpc.StatusCode.INVALID_ARGUMENT
-
-    with_channel(work)
-
-
-def test_a_call_that_is_given_up() -> None:
-    async def work(channel: Channel, server: Server, handlers: Handlers) -> None:
-        call = channel.stream_stream("/t/wait")()
-        await until(lambda: bool(handlers.calls))
-        call.cancel()
-        await until(lambda: bool(handlers.ended))
-        late = channel.stream_stream("/t/wait")(timeout=0.2)
-        assert (await code_of(late))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
-        await until(lambda: len(handlers.ended) == 2)
-
-    with_channel(work)
-
-
-def test_a_stream_that_is_not_read_does_not_stop_others() -> None:
-    async def work(channel: Channel, server: Server, handlers: Handlers) -> None:
-        # One sends what nobody reads, one never reads its answers.
-        sender = channel.stream_stream("/t/wait")()
-        sending = asyncio.ensure_future(sender.write(bytes(MAX_MESSAGE_BYTES)))
-        deaf = channel.stream_stream("/t/pour")()
-        await deaf.write(b"x")
+def test_tunnels_share_a_connection_and_do_not_stop_each_other(gateway: Gateway) -> None:
+    async def work(channel: Channel) -> None:
+        slow, unread = await opened(gateway, channel)
+        sending = asyncio.ensure_future(flood(slow))
+        deaf, source = await opened(gateway, channel)
+        pouring = asyncio.ensure_future(asyncio.to_thread(source.sendall, bytes(8 << 20)))
+        call, inner = await opened(gateway, channel)
         for _ in range(50):
-            message = os.urandom(100_000)
-            assert await channel.unary_unary("/t/echo")(message) == message
+            data = os.urandom(100_000)
+            await call.write(encode(data))
+            assert await asyncio.to_thread(receive, inner, len(data)) == data
+            await asyncio.to_thread(inner.sendall, data)
+            assert await read(call, len(data)) == data
         sending.cancel()
-        count = 0
-        while count < 8:
-            assert len(await deaf.read()) == MAX_MESSAGE_BYTES
-            count += 1
+        assert await read(deaf, 8 << 20) == bytes(8 << 20)
+        await pouring
+        for one in (unread, source, inner):
+            one.close()
 
-    with_channel(work)
+    with_channel(gateway, work)
+
+
+async def flood(call: grpc.aio.StreamStreamCall) -> None:
+    """Writes as long as it is not cancelled."""
+    with contextlib.suppress(asyncio.CancelledError, asyncio.InvalidStateError):
+        while True:
+            await call.write(encode(bytes(1 << 20)))
+
+
+def test_how_calls_end(gateway: Gateway) -> None:
+    async def work(channel: Channel) -> None:
+        none = channel.stream_stream("/other/Open")()
+        assert await none.code() is grpc.StatusCode.UNIMPLEMENTED
+        packed = channel.stream_stream(OPEN)(compression=grpc.Compression.Gzip)
+        await packed.write(bytes(1000))
+        assert await packed.code() is grpc.StatusCode.INVALID_ARGUMENT
+        call, inner = await opened(gateway, channel)
+        call.cancel()
+        with inner:
+            assert await asyncio.to_thread(inner.recv, 1) == b""
+        late = channel.stream_stream(OPEN)(timeout=0.2)
+        assert await late.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+    with_channel(gateway, work)
+
+
+def test_a_call_that_says_nothing() -> None:
+    with Gateway("--first-ms", "100") as gateway:
+
+        async def work(channel: Channel) -> None:
+            call = channel.stream_stream(OPEN)()
+            assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert await call.details() == "the client sent no data in time"
+
+        with_channel(gateway, work)
 
 
 def test_who_leaves_finishes_its_calls() -> None:
-    async def work(channel: Channel, server: Server, handlers: Handlers) -> None:
-        call = channel.stream_stream("/t/echo")()
-        await call.write(b"x")
-        assert await call.read() == b"x"
-        server.leave()
-        await call.write(b"y")
-        assert await call.read() == b"y"
-        late = channel.unary_unary("/t/echo")(b"z", timeout=20)
-        assert (await code_of(late))[0] is grpc.StatusCode.UNAVAILABLE
-        await call.done_writing()
-        assert await call.code() is grpc.StatusCode.OK
+    with Gateway() as gateway:
 
-    with_channel(work)
+        async def work(channel: Channel) -> None:
+            call, inner = await opened(gateway, channel)
+            gateway.control.close()
+            await call.write(encode(b"y"))
+            assert await asyncio.to_thread(receive, inner, 1) == b"y"
+            late = channel.stream_stream(OPEN)(timeout=20)
+            assert await late.code() is grpc.StatusCode.UNAVAILABLE
+            inner.close()
+            while await call.read() is not grpc.aio.EOF:
+                pass
+            assert await call.code() is grpc.StatusCode.OK
 
-
-def test_who_has_said_nothing_makes_room() -> None:
-    async def work(channel: Channel, server: Server, handlers: Handlers) -> None:
-        calls = []
-        for number in range(3):
-            calls.append(channel.stream_stream("/t/wait")())
-            await until(lambda number=number: len(handlers.calls) > number)  # type: ignore[misc]
-        handlers.calls[0].admit()
-        assert await channel.unary_unary("/t/echo")(b"x") == b"x"
-        await until(lambda: len(handlers.ended) == 1)
-        assert (await code_of(calls[1]))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert server.refused["too_many"] == 1
-        handlers.calls[2].admit()
-        last = channel.stream_stream("/t/wait")()
-        await until(lambda: len(handlers.calls) == 4)
-        handlers.calls[3].admit()
-        full = channel.unary_unary("/t/echo")(b"x")
-        assert (await code_of(full))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-        last.cancel()
-
-    with_channel(work, calls=3)
+        with_channel(gateway, work)
+        gateway.process.wait(10)
 
 
-def tls(required: bool = False) -> Certificates:
-    folder = pki.folder()
-    authority = str(folder / "ca.pem")
-    return Certificates(
-        Files(str(folder / "server.pem"), str(folder / "server.key"), authority, required)
-    )
+def test_many_calls_of_the_api_share_a_connection() -> None:
+    with Server(*GRPC) as server:
+
+        async def run() -> None:
+            async with grpc.aio.insecure_channel(server.grpc.removeprefix("grpc:")) as channel:
+                ask = channel.unary_unary(
+                    LIST_DEVICES,
+                    request_serializer=ListDevicesRequest.SerializeToString,
+                    response_deserializer=ListDevicesResponse.FromString,
+                )
+                metadata = (("authorization", "Bearer " + "t" * 600), ("x-same", "y" * 50))
+                calls = [
+                    ask(ListDevicesRequest(), timeout=60, metadata=metadata) for _ in range(300)
+                ]
+                for answer in await asyncio.gather(*calls):
+                    assert len(answer.devices) == 1
+                other = channel.unary_unary("/rgpu.v1.DeviceService/Other")(b"", timeout=20)
+                assert await other.code() is grpc.StatusCode.UNIMPLEMENTED
+
+        asyncio.run(run())
+
+
+def test_nobody_behind_the_gateway() -> None:
+    with Gateway() as gateway:
+        gateway.close_door()
+        with grpc.insecure_channel(gateway.target) as channel:
+            for call in (channel.unary_unary(LIST_DEVICES), channel.unary_unary(OPEN)):
+                with pytest.raises(grpc.RpcError, match="does not answer") as caught:
+                    call(encode(b"x"), timeout=20)
+                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize("name", ["", "alice"])
@@ -251,32 +193,61 @@ def test_over_tls(name: str) -> None:
     folder = pki.folder()
     pair = [(folder / f"{name}.{kind}").read_bytes() if name else None for kind in ("key", "pem")]
     trust = grpc.ssl_channel_credentials((folder / "ca.pem").read_bytes(), *pair)
-
-    async def run() -> None:
-        async with (
-            serving(tls()) as (_, handlers, target),
-            grpc.aio.secure_channel(target, trust) as channel,
-        ):
-            message = os.urandom(MAX_MESSAGE_BYTES)
-            assert await channel.unary_unary("/t/echo")(message, timeout=30) == message
-            waiting = channel.stream_stream("/t/wait")()
-            await until(lambda: bool(handlers.calls))
-            certificate = handlers.calls[0].session.certificate
-            subject = (certificate or {}).get("subject", ())
-            assert [v for part in subject for _, v in part] == ([name] if name else [])
-            waiting.cancel()
-
-    asyncio.run(run())
+    with Gateway(scheme="grpcs") as gateway, grpc.secure_channel(gateway.target, trust) as channel:
+        data = os.urandom(MAX_DATA_BYTES)
+        answers = channel.stream_stream(OPEN)(iter([encode(data)]), timeout=30)
+        inner, preface = gateway.accept()
+        with inner:
+            assert (preface.tenant, preface.authenticated) == (name, bool(name))
+            assert receive(inner, len(data)) == data
+            inner.sendall(data)
+            inner.shutdown(socket.SHUT_WR)
+            assert b"".join(bytes(decode(answer)[0]) for answer in answers) == data
 
 
 def test_a_certificate_is_required() -> None:
     trust = grpc.ssl_channel_credentials((pki.folder() / "ca.pem").read_bytes())
+    with (
+        Gateway("--require-client-certificate", scheme="grpcs") as gateway,
+        grpc.secure_channel(gateway.target, trust) as channel,
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary(OPEN)(b"", timeout=20)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        wait_until(lambda: gateway.refused("certificate") >= 1)
 
-    async def run() -> None:
-        async with serving(tls(required=True)) as (server, _, target):
-            async with grpc.aio.secure_channel(target, trust) as channel:
-                call = channel.unary_unary("/t/echo")(b"x", timeout=20)
-                assert (await code_of(call))[0] is grpc.StatusCode.UNAVAILABLE
-            assert server.refused["certificate"] >= 1
 
-    asyncio.run(run())
+@pytest.mark.skipif(
+    not Path("/usr/include/nghttp2/nghttp2.h").exists(), reason="libnghttp2-dev is not installed"
+)
+def test_declarations_are_those_of_the_headers() -> None:
+    source = ROOT / "tests" / "transport" / "nghttp2_layout.cc"
+    command = [os.environ.get("CXX", "c++"), *FLAGS, f"-I{ROOT}", "-fsyntax-only", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("library", "why"), [("/nowhere.so", "cannot open"), ("", "older than")])
+def test_a_library_that_is_missing_or_too_old(tmp_path: Path, library: str, why: str) -> None:
+    """The limits against floods that a new one has are asked for by name."""
+    if not library:
+        library = str(tmp_path / "old.so")
+        source = tmp_path / "old.c"
+        source.write_text("int nghttp2_session_callbacks_new(void **to) { return -1; }\n")
+        subprocess.run(["gcc", "-shared", "-o", library, str(source)], check=True)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listener:
+        fds = {"--control-fd": theirs, "--door-fd": theirs, "--grpc-fd": listener}
+        words = [word for name, one in fds.items() for word in (name, str(one.fileno()))]
+        done = subprocess.run(
+            [gateway_path(), *words],
+            env={"RGPU_LIBNGHTTP2": library},
+            pass_fds=[one.fileno() for one in fds.values()],
+            check=False,
+            timeout=30,
+        )
+        assert done.returncode == 1
+        kind, _, sentence = ours.recv(4096).decode().partition("\t")
+    assert kind == "error"
+    assert why in sentence
+    assert "libnghttp2-14" in sentence

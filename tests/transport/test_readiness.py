@@ -13,11 +13,9 @@ import pytest
 import uvloop
 from helpers.waiting import wait_until
 
-from rgpu_client.session.http2.link import Link as ClientLink
 from rgpu_common.readiness import Readiness
 from rgpu_common.tunnel.chunk import decode
 from rgpu_common.tunnel.local import LocalEnd
-from rgpu_server.http2.link import Link as ServerLink
 
 SECONDS = 10
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -145,49 +143,5 @@ def test_a_program_that_dies_with_unread_answers_ends_its_tunnel(run: Run) -> No
             assert await end.take() == b""
             assert end.gone()
             end.close()
-
-    run(work())
-
-
-def test_a_connection_that_is_reset_ends_its_call(run: Run) -> None:
-    async def work() -> None:
-        with pair("tcp") as (near, far):
-            link, heard, lost = ClientLink(near), bytearray(), asyncio.Event()
-            go_with_a_reset(near, far, b"last words")
-            link.start(heard.extend, lambda why: lost.set())
-            await lost.wait()
-            assert heard == b"last words"
-            link.close()
-
-    run(work())
-
-
-class Owner:
-    """Of a server's link."""
-
-    def __init__(self) -> None:
-        self.heard = bytearray()
-        self.over = asyncio.Event()
-
-    def agreed(self, certificate: dict[str, Any] | None) -> None:
-        assert certificate is None
-
-    def received(self, data: memoryview) -> None:
-        self.heard += data
-
-    def lost(self, why: str, refusal: str) -> None:
-        self.over.set()
-
-
-def test_a_client_that_is_reset_ends_its_connection(run: Run) -> None:
-    async def work() -> None:
-        with pair("tcp") as (near, far):
-            owner = Owner()
-            link = ServerLink(near, owner)
-            go_with_a_reset(near, far, b"last words")
-            link.start()
-            await owner.over.wait()
-            assert owner.heard == b"last words"
-            link.close()
 
     run(work())

@@ -69,10 +69,6 @@ void Filter::RefuseIf(int call, unsigned int argument, std::initializer_list<uns
   Decide(call, argument, values, To::kRefuse, To::kAllow);
 }
 
-void Filter::AllowIfClear(int call, unsigned int argument, unsigned int bits) {
-  Rule(call).Load(argument).IfAnyBit(bits, To::kRefuse, To::kAllow).AppendTo(&program_);
-}
-
 void Filter::OnlyThreads() {
   Rule(SYS_clone).Load(0).IfAnyBit(CLONE_THREAD, To::kAllow).AppendTo(&program_);
   // The flags of clone3 lie in memory, which a filter cannot read. After ENOSYS the C library uses

@@ -22,8 +22,6 @@ class Filter {
   void Refuse(int call) { Answer(call, kRefuseCall); }
   // Allows the call if the argument has one of these values, and else refuses it.
   void AllowIf(int call, unsigned int argument, std::initializer_list<unsigned int> values);
-  // Allows the call if the argument has none of these bits, and else refuses it.
-  void AllowIfClear(int call, unsigned int argument, unsigned int bits);
   // Refuses the call if the argument has one of these values, and else allows it.
   void RefuseIf(int call, unsigned int argument, std::initializer_list<unsigned int> values);
 

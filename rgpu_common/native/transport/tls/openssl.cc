@@ -83,6 +83,7 @@ bool FindAll(void* library, Api* api, std::string* why) {
   RGPU_FIND(SSL_get_error);
   RGPU_FIND(SSL_has_pending);
   RGPU_FIND(SSL_get_verify_result);
+  RGPU_FIND(SSL_get0_alpn_selected);
   RGPU_FIND(BIO_new);
   RGPU_FIND(BIO_meth_new);
   RGPU_FIND(BIO_meth_set_write);

@@ -104,6 +104,7 @@ struct Api {
   int (*SSL_get_error)(const Ssl*, int);
   int (*SSL_has_pending)(const Ssl*);
   long (*SSL_get_verify_result)(const Ssl*);
+  void (*SSL_get0_alpn_selected)(const Ssl*, const unsigned char** name, unsigned int* bytes);
 
   Bio* (*BIO_new)(const BioMethod*);
   BioMethod* (*BIO_meth_new)(int, const char*);
