@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import re
 import os
 import signal
 import socket
@@ -62,6 +63,11 @@ _OPTIONS = (
 # So gRPC begins to say that an answer is HTTP's and not gRPC's; and what is said here instead.
 _BY_HTTP, _HTTP = "Received http2 header with status:", "HTTP status"
 _NOT_GRPC = "an HTTP answer that is not gRPC's"
+# What gRPC writes before the reason for which a connection failed.
+_CONNECTION_FAILED = re.compile(
+    r"failed to connect to all addresses; last error: \w+: \S+: "
+    r"(Failed to connect to remote host: )?"
+)
 _END = End(grpc.aio.EOF, (grpc.aio.AioRpcError, asyncio.InvalidStateError))
 
 
@@ -189,7 +195,7 @@ class Agent:
         # which no gateway of rgpu answers.
         page = unanswered and code is grpc.StatusCode.UNKNOWN
         by_http = page or details.startswith(_BY_HTTP)
-        details = _NOT_GRPC if page else details.replace(_BY_HTTP, _HTTP)
+        details = _NOT_GRPC if page else _without_addresses(details.replace(_BY_HTTP, _HTTP))
         if page or code is grpc.StatusCode.UNAVAILABLE:
             # gRPC's own words do not name what is wrong with a certificate.
             sentence = await asyncio.to_thread(
@@ -201,6 +207,13 @@ class Agent:
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return f"what answers at {self._server} takes no tunnels ({details}): is it rgpu's?"
         return f"the tunnel to {self._server} ended: {details}"
+
+
+def _without_addresses(details: str) -> str:
+    """gRPC's words about a connection that failed, without the addresses it tried: the sentence
+    around them names the server as the user wrote it.
+    """
+    return _CONNECTION_FAILED.sub("", details)
 
 
 def _is_first(data: bytes) -> bool:
