@@ -3,12 +3,18 @@
 import os
 import signal
 import sys
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from helpers.turns import Turns
+from helpers.undisturbed import repetitions, run_undisturbed
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+TURNS = pytest.StashKey[str]()
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 # A shell that starts pytest in the background has it ignore SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,3 +36,57 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if "compat" in collection_path.relative_to(ROOT).parts and not config.getoption("--run-compat"):
         return True
     return None
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for each processor, because tests wait more than they compute; for a single
+    file none, because starting them takes longer than most files.
+    """
+    if len(config.args) == 1 and config.args[0].partition("::")[0].endswith(".py"):
+        return 0
+    return min(2 * len(os.sched_getaffinity(0)), 8)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that hands out the tests makes the folder of their turns."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="rgpu-turns-")
+        config.stash[TURNS] = folder.name
+        config.add_cleanup(folder.cleanup)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells each process that runs tests where the turns are."""
+    node.workerinput["turns"] = node.config.stash[TURNS]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts tests that must be alone behind all others: then few others have to wait for them."""
+    items.sort(key=_alone)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Gives each test its turn.  The wait for it does not count towards the test's time limit."""
+    folder = getattr(item.config, "workerinput", {}).get("turns")
+    if folder is None:
+        return (yield)
+    with Turns(Path(folder)).turn(alone=_alone(item)):
+        return (yield)
+
+
+@pytest.hookimpl(specname="pytest_runtest_protocol")
+def run_alone(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Judges a test that measures time by a run in which the host left us the processors."""
+    return run_undisturbed(item, nextitem) if _alone(item) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the tests that were repeated, and why."""
+    for sentence in repetitions(terminalreporter.stats):
+        terminalreporter.write_line(sentence)
+
+
+def _alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None

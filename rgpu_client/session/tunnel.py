@@ -12,8 +12,8 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import re
 import os
+import re
 import signal
 import socket
 import sys
@@ -62,6 +62,9 @@ _OPTIONS = (
 )
 # So gRPC begins to say that an answer is HTTP's and not gRPC's; and what is said here instead.
 _BY_HTTP, _HTTP = "Received http2 header with status:", "HTTP status"
+# gRPC's client makes these up about an answer that breaks the protocol; no gateway of rgpu sends
+# them.
+_NEVER_OURS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 _NOT_GRPC = "an HTTP answer that is not gRPC's"
 # What gRPC writes before the reason for which a connection failed.
 _CONNECTION_FAILED = re.compile(
@@ -191,9 +194,8 @@ class Agent:
         if not (call.done() and isinstance(error, StreamLostError)):
             return f"the tunnel to {self._server} is given up: {error}"
         code, details = await call.code(), await call.details() or "no reason was given"
-        # A proxy's error page may end before gRPC has read its status: gRPC then says UNKNOWN,
-        # which no gateway of rgpu answers.
-        page = unanswered and code is grpc.StatusCode.UNKNOWN
+        # A proxy's error page may end before gRPC has read its HTTP status.
+        page = unanswered and code in _NEVER_OURS
         by_http = page or details.startswith(_BY_HTTP)
         details = _NOT_GRPC if page else _without_addresses(details.replace(_BY_HTTP, _HTTP))
         if page or code is grpc.StatusCode.UNAVAILABLE:

@@ -15,6 +15,8 @@ from quota.tenant import MS, Run, tenants, union
 from attack.door import Lane
 from rgpu_common.wire.welcome import Welcome
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 LONG = 100 * MS
 LEASES = 16

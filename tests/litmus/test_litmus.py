@@ -1,5 +1,5 @@
 """The litmus programs on the emulated device: in process, over both transports, and both again in
-hostile timing.  Five seconds each.
+hostile timing.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from helpers.command import WEAK_ISOLATION, rgpu_command
 from helpers.links import GBIT, MS, Namespace, Network, Shape
 from helpers.waiting import wait_until
 
+pytestmark = pytest.mark.alone
+
 PORT = "7700"
 LOCAL = {"cubic", "reno"}
 PROGRAM = """

@@ -18,6 +18,8 @@ from helpers.waiting import wait_until
 
 from netprobe.prober import ProbeBudget
 
+pytestmark = pytest.mark.alone
+
 BUDGET = ProbeBudget()
 # How often a measurement is repeated on a machine that is busy with something else.
 TRIES = 5

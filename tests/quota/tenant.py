@@ -209,3 +209,19 @@ def union(runs: Sequence[Run], begin: int, end: int) -> int:
 def overlap(ours: Sequence[Run], theirs: Sequence[Run]) -> int:
     """Time in which kernels of both were on the device."""
     return sum(union(theirs, run.begin, run.end) for run in ours)
+
+
+def part(runs: Sequence[Run], begin: int, end: int) -> float:
+    """The part of [begin, end) in which one of them ran."""
+    return union(runs, begin, end) / (end - begin)
+
+
+def shares(tenants: Sequence[Sequence[Run]], begin: int, end: int) -> list[float]:
+    """Each tenant's part of the time within [begin, end) that the device worked.
+
+    The device may be idle for a part of it where this machine is slow to wake a process: how much
+    of the device is used is measured by `benchmarks.quota`, and here it must only be most of it.
+    """
+    used = [union(runs, begin, end) for runs in tenants]
+    assert sum(used) > 0.5 * (end - begin), used
+    return [one / sum(used) for one in used]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import pytest
 from helpers.server import Server
 from helpers.waiting import wait_until
 
-from quota.tenant import MS, SECOND, Run, Tenant, overlap, tenants, union
+from quota.tenant import MS, SECOND, Tenant, overlap, part, shares, tenants, union
 from rgpu_client.control import ControlClient, LeaseRequest, ResizeRequest
 from rgpu_common.errors import ServerError
 from rgpu_common.v1 import lease_pb2
+
+pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
 KERNEL = 2 * MS
@@ -43,10 +44,6 @@ def queue(tenant: Tenant, seconds: float) -> None:
         tenant.hold(KERNEL)
 
 
-def part(runs: Sequence[Run], begin: int, end: int) -> float:
-    return union(runs, begin, end) / (end - begin)
-
-
 def test_a_share_is_resized(server: Server, control: ControlClient) -> None:
     with tenants(server, {"lease_key": "a", **HALF}, {"lease_key": "b", **HALF}) as (a, b):
         queue(a, 1.6)
@@ -59,11 +56,11 @@ def test_a_share_is_resized(server: Server, control: ControlClient) -> None:
         assert quota == {"a": 100_000, "b": 900_000}
         runs = [tenant.runs() for tenant in (a, b)]
         assert overlap(*runs) == 0
-        before = [part(r, begin - SECOND // 2, begin) for r in runs]
+        before = shares(runs, begin - SECOND // 2, begin)
         # Within a second, and from then on as long as both have work.
         last = min(r[-1].end for r in runs)
         assert last > done + SECOND
-        after = [part(r, done + SECOND // 2, last) for r in runs]
+        after = shares(runs, done + SECOND // 2, last)
         assert before == pytest.approx([0.5, 0.5], abs=NEAR)
         assert after == pytest.approx([0.1, 0.9], abs=NEAR)
 
@@ -185,7 +182,7 @@ def test_priority_and_weight_shape_the_surplus(
         begin = max(r[0].begin for r in runs) + SECOND // 4
         end = min(r[-1].end for r in runs)
         assert end > begin + SECOND // 2
-        assert [part(r, begin, end) for r in runs] == pytest.approx(expected, abs=NEAR)
+        assert shares(runs, begin, end) == pytest.approx(expected, abs=NEAR)
 
 
 def test_best_effort_gets_what_is_left(server: Server) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from helpers.server import Server
 from helpers.waiting import wait_until
 
 from quota.tenant import MS, Tenant, in_thread, tenants, union
 from rgpu_client.control import ControlClient
+
+pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

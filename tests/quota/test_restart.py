@@ -16,9 +16,11 @@ from helpers.server import Server
 from helpers.waiting import wait_until
 
 from quota.conftest import loop_of
-from quota.tenant import MS, SECOND, Run, Tenant, overlap, tenants, union
+from quota.tenant import MS, SECOND, Run, Tenant, overlap, part, shares, tenants
 from rgpu_client.control import ControlClient
 from rgpu_common.endpoints import parse_endpoint
+
+pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
 KERNEL = 2 * MS
@@ -45,14 +47,6 @@ def nothing_is_left() -> Iterator[None]:
     shared = len(os.listdir("/dev/shm"))
     yield
     assert len(os.listdir("/dev/shm")) <= shared
-
-
-def part(runs: Sequence[Run], begin: int, end: int) -> float:
-    return union(runs, begin, end) / (end - begin)
-
-
-def parts(runs: Sequence[Sequence[Run]], begin: int, end: int) -> list[float]:
-    return [part(r, begin, end) for r in runs]
 
 
 def show(runs: Sequence[Sequence[Run]], *marks: int) -> None:
@@ -114,8 +108,8 @@ def test_a_daemon_that_is_killed_and_started_again(tmp_path: Path) -> None:
             assert overlap(*runs) == 0
             last = min(r[-1].end for r in runs)
             show(runs, begin, killed, started, last)
-            assert parts(runs, begin, killed) == pytest.approx(SHARES, abs=NEAR)
-            assert parts(runs, started, last) == pytest.approx(SHARES, abs=NEAR)
+            assert shares(runs, begin, killed) == pytest.approx(SHARES, abs=NEAR)
+            assert shares(runs, started, last) == pytest.approx(SHARES, abs=NEAR)
             ends.close()
             wait_until(lambda: not sessions(second))
     wait_until(lambda: not Path(f"/proc/{loop}").exists())
@@ -138,8 +132,8 @@ def test_a_loop_that_is_killed(tmp_path: Path) -> None:
         again = next(r.begin for r in runs[0] if r.begin > killed + 50 * MS)
         last = min(r[-1].end for r in runs)
         show(runs, begin, killed, again, last)
-        assert parts(runs, begin, killed) == pytest.approx(SHARES, abs=NEAR)
-        assert parts(runs, again + 200 * MS, last) == pytest.approx(SHARES, abs=NEAR)
+        assert shares(runs, begin, killed) == pytest.approx(SHARES, abs=NEAR)
+        assert shares(runs, again + 200 * MS, last) == pytest.approx(SHARES, abs=NEAR)
 
 
 def _loops(server: Server) -> list[int]:
@@ -162,7 +156,7 @@ def test_a_loop_that_is_stopped_for_a_while(tmp_path: Path) -> None:
         assert sessions(server) == there
         assert overlap(*runs) == 0
         last = min(r[-1].end for r in runs)
-        assert parts(runs, again + 300 * MS, last) == pytest.approx(SHARES, abs=NEAR)
+        assert shares(runs, again + 300 * MS, last) == pytest.approx(SHARES, abs=NEAR)
 
 
 @pytest.mark.parametrize("hours", [1, -1])

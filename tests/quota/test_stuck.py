@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from helpers import clients
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -16,6 +17,8 @@ from worker.client import LEGACY
 
 from quota.tenant import ENDLESS, MS, PTX, Tenant, tenants
 from rgpu_client.control import ControlClient
+
+pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
 HALF = {"share_request_ppm": 500_000, "memory_bytes": 64 * MIB}

@@ -8,6 +8,8 @@ from helpers.server import Server
 from quota.tenant import MS, SECOND, Tenant, in_thread, overlap, tenants, union
 from rgpu_client.control import ControlClient
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 KERNEL = 2 * MS
 # One slice and what is in flight, on both sides (facts of the scheduler: L = 10 + 5/2 ms), and the

@@ -45,7 +45,8 @@ class Worker:
         self.pidfd = os.pidfd_open(self.process.pid)
         self.control, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -74,6 +75,7 @@ class Worker:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        self._reader.join(DEADLINE_SECONDS)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()

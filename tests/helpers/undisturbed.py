@@ -1,0 +1,51 @@
+"""Repeats tests that measure time where the host of this machine took the processors away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from helpers.stolen import Stolen
+
+TRIES = 5
+# A hundredth of the processors' time is some milliseconds in each of the windows that tests measure.
+ENOUGH = 0.01
+_REPEATED = "repeated"
+
+
+def run_undisturbed(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Runs a test; again if it failed while the host took more than a hundredth of the time.
+
+    On a machine whose host takes nothing, a failure is final at the first try.  The reports of the
+    last try count, and say how often the test was repeated.
+    """
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for left in reversed(range(TRIES)):
+        stolen = Stolen()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        part = stolen.part()
+        if not left or part < ENOUGH or not any(report.failed for report in reports):
+            break
+        sentence = (
+            f"{item.nodeid} failed while the host took {part:.0%} of the processors: repeated"
+        )
+        item.user_properties.append((_REPEATED, sentence))
+        # Fixtures that failed are kept until they are torn down.
+        item.session._setupstate.teardown_exact(None)
+    for report in reports:
+        hook.pytest_runtest_logreport(report=report)
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def repetitions(stats: Mapping[str, Sequence[object]]) -> Iterator[str]:
+    """A sentence for each repetition of a test, from the reports of a whole run."""
+    for reports in stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                for name, value in report.user_properties:  # type: ignore[attr-defined]
+                    if name == _REPEATED:
+                        yield str(value)
