@@ -144,7 +144,7 @@ def test_connect_refuses_what_makes_no_sense(environment: dict[str, str]) -> Non
 
 def test_the_level_of_the_log_is_the_same_in_capitals(environment: dict[str, str]) -> None:
     done = rgpu(environment, "run", "--server", "tcp:127.0.0.1:1", "--", "true", RGPU_LOG="INFO")
-    assert done.stderr.startswith("rgpu path: tcp:127.0.0.1:1: it was named so\n")
+    assert done.stderr.startswith("rgpu path: tcp:127.0.0.1:1: the path was named\n")
 
 
 def test_what_makes_sense_is_passed_on(environment: dict[str, str]) -> None:
