@@ -75,8 +75,9 @@ def test_an_operator_grants_what_others_wait_for(server: Server) -> None:
 def test_a_drained_server_lets_nobody_wait(server: Server, tmp_path: Path) -> None:
     """A drain may last for days, so that a place in line says nothing about when room comes."""
     sentence = (
-        "rgpu: the server is being drained by its operator and takes nothing new, and nobody waits "
-        "for it in line; use another one, or try again after `rgpu undrain`\n"
+        "rgpu: the server is being drained by its operator: it takes no new lease and no new "
+        "session, and nobody can wait in line; use another server, or try again after "
+        "`rgpu undrain`\n"
     )
     with run(exact(server), "--memory", "1GiB") as first:
         assert line(first) == str(1024 * MIB)

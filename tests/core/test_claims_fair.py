@@ -231,7 +231,7 @@ def test_places_are_right_for_lines_that_cross() -> None:
     assert places(n.handle(on.ClaimLeft(3), 2.0)) == {5: (2, 3), 6: (3, 4)}
 
 
-# What no wait helps
+# Requests for which waiting does not help
 
 
 @pytest.mark.parametrize("wait", [0.0, 60.0])
@@ -240,8 +240,8 @@ def test_a_claim_larger_than_the_device_hears_what_the_device_has(wait: float) -
     n.handle(claim(1, 6), 0.0)
     n.handle(claim(2, 8, "bob", wait=60), 0.5)  # no advice to wait behind this one
     assert refusal(n.handle(claim(3, 100, wait=wait), 1.0)).sentence == (
-        "a lease of 100 GiB does not fit on device 0, which has 8 GiB in all, so that no wait "
-        "helps; ask for less memory"
+        "a lease of 100 GiB does not fit on device 0, which has 8 GiB in all, so waiting does "
+        "not help; ask for less memory"
     )
 
 
@@ -270,4 +270,4 @@ def test_a_second_claim_beyond_the_quota_hears_that_no_wait_helps(
     n.handle(claim(1, 3, "bob"), 0.0)
     said = refusal(n.handle(claim(2, 5, "bob", wait=wait), 1.0)).sentence
     assert said.startswith(sentence)
-    assert "so that no wait helps; ask for less, or ask the operator for more" in said
+    assert "so waiting does not help; ask for less, or ask the operator for more" in said

@@ -105,7 +105,7 @@ def test_a_refusal_names_the_measure_the_reason_and_the_remedy(
 ) -> None:
     missing = [(process, lack(UNSHARE)) for process in (Process.WORKER, Process.COMPILER)]
     sentence = refusal(missing, machine)
-    assert "does not give worker and compiler a network of its own" in sentence
+    assert "does not give worker and compiler an empty network of its own" in sentence
     assert "EPERM from unshare" in sentence
     assert expected in sentence
     assert "rgpu serve --allow-weak-isolation=network-namespace" in sentence

@@ -149,7 +149,7 @@ def test_kill_ends_the_largest_sessions_until_the_rest_fits() -> None:
     actions = n.handle(on.ResizeRequested(2, "lease-1", Change(3 * GIB), used, kill=True), 1.0)
     ended = [a for a in actions if isinstance(a, do.EndSession)]
     assert [(e.worker, e.session) for e in ended] == [(workers[2], 2)]
-    assert "was made smaller than what it held" in ended[0].sentence
+    assert "was made smaller than the memory that it held" in ended[0].sentence
     assert actions[-1] == do.Answer(2, "lease-1", 1)
 
 

@@ -153,7 +153,8 @@ def test_what_others_leave_idle_can_be_borrowed_and_no_more() -> None:
 def test_borrowing_has_bounds_and_not_everybody_lends() -> None:
     n = node(alice=owns(0.2, 2, borrow=True, borrow_limit=(200_000, GIB)), bob=owns(0.8, 6))
     assert refusal(ask(n, "alice", "a", 0.5, 1))[1].startswith(
-        "tenant 'alice' may hold at most 40% of 'm', and 50% was asked for, so that no wait helps"
+        "tenant 'alice' may hold at most 40% of 'm', and 50% was asked for, so waiting does not "
+        "help"
     )
     assert not granted(ask(n, "alice", "a", 0.1, 4))
     assert granted(ask(n, "alice", "a", 0.4, 3))

@@ -99,7 +99,7 @@ def test_memory_below_use_takes_nothing_away(server: Server, control: ControlCli
         assert a.result("rgpuMemAlloc", bytes=8 * MIB).status == 0
         assert len(a.runs()) == 100
         resize(control, "a", memory_bytes=8 * MIB, kill=True)
-        assert "was made smaller than what it held" in a.gone()
+        assert "was made smaller than the memory that it held" in a.gone()
 
 
 def test_pause_stops_and_resume_goes_on(server: Server, control: ControlClient) -> None:
