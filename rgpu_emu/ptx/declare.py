@@ -26,7 +26,7 @@ _OPAQUE: Final = frozenset((".texref", ".surfref", ".samplerref"))
 
 
 def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()) -> list[Variable]:
-    """The variables of a declaration, given what follows the state space (without `;`)."""
+    """Returns the variables of a declaration. text: what follows the state space, without `;`."""
     kind, align, vector, rest = _qualifiers(text)
     initial_at = rest.find("=")
     names = [rest] if initial_at >= 0 else split_commas(rest)
@@ -49,7 +49,7 @@ def _qualifiers(text: str) -> tuple[Type, int, int, str]:
             given = whole(number or "0", ".align")
             if given <= 0 or given & (given - 1) or given > 1 << 16:
                 raise PtxError(f"'{text.strip()[:60]}': the alignment is no power of two")
-            # Behind .ptr it is that of what the parameter points to.
+            # After .ptr, .align is the alignment of the object that the parameter points to.
             align = align if pointer else given
         elif word in (".v2", ".v4", ".v8"):
             vector = int(word[2:])
@@ -150,7 +150,7 @@ def _relocate(
         relocations.append((len(out), name, addend))
     elif int(mask, 16) == 0xFF:
         relocations.append((len(out), name, addend))
-    else:  # the n-th byte of an address whose first byte is a relocation n bytes before
+    else:  # byte n of an address; the relocation of its first byte is n bytes before this one
         back = (int(mask, 16).bit_length() - 1) // 8
         if (len(out) - back, name, addend) not in relocations[-1:]:
             raise unsupported(f"initialiser '{word}'", "takes one byte of an address alone")
@@ -169,7 +169,9 @@ def _encode(value: Imm, kind: Type) -> bytes:
 
 
 def parse_prototype(results: str, params: str) -> Prototype:
-    """The two parenthesised lists of a function header (either may be empty)."""
+    """Returns the prototype for the two parenthesised lists of a function header. Either may be
+    empty.
+    """
     return Prototype(params=_parameters(params), results=_parameters(results))
 
 
@@ -191,7 +193,9 @@ def _parameters(text: str) -> list[Variable]:
 
 
 def layout(params: list[Variable]) -> tuple[list[tuple[int, int]], int]:
-    """(offset, bytes) of each parameter in order, and the bytes of all."""
+    """Returns (offset, bytes) of each parameter in order, and the size of all parameters
+    together.
+    """
     at, places = 0, []
     for variable in params:
         at = (at + variable.align - 1) // variable.align * variable.align
