@@ -1,4 +1,4 @@
-"""What an operator types, against a real server: leases, drain, tenants; and units on their way."""
+"""Commands of an operator against a real server: leases, drain, tenants; and the units of sizes."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_later_process_of_a_run_that_was_resized_is_served(server: Server) -> 
     assert (code, output.split()) == (0, [str(128 * MIB)]), errors
 
 
-# What is wrong is said before the program starts, as the last line.
+# The error is printed before the program starts, as the last line.
 
 
 def test_a_server_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Which isolation is enough, what an operator may do without, and what a refusal says."""
+"""Which isolation is enough, which measures an operator may do without, and how a refusal is
+worded.
+"""
 
 from __future__ import annotations
 

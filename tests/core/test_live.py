@@ -1,4 +1,4 @@
-"""What an operator does to running leases and to the node."""
+"""An operator's changes to running leases and to the node."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_drain_with_an_end_ends_everything_then_and_keys_are_free_again() -> N
     assert list(n.leases) == []
     assert n.standing.drain == Drain(None)
     n.handle(on.UndrainRequested(3), 12.0)
-    # Nobody granted the first one, so its container may come back.
+    # The first lease was implicit, so its container may come back.
     assert isinstance(n.handle(session(2, ""), 12.0)[0], do.MakePage)
     code, text = refusal(n.handle(session(3, "idle"), 12.0))
     assert code is Code.LEASE_ENDED

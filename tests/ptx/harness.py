@@ -46,7 +46,7 @@ class Arena:
         self.top = HEAP_AT
 
     def put(self, array: npt.NDArray[np.generic], *, align: int = 256) -> int:
-        """Copies an array in; its device address."""
+        """Copies an array into the arena; returns its device address."""
         raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         self.top = (self.top + align - 1) // align * align
         at = self.top
@@ -123,7 +123,7 @@ class Kernel:
         dynamic: int = 0,
         stop: int = 0,
     ) -> None:
-        """Runs all blocks, one after another."""
+        """Runs all blocks one after another."""
         Launch(
             self, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self.pack(arguments), dynamic, stop
         ).run()
@@ -150,7 +150,7 @@ class Kernel:
 
 
 class Launch:
-    """One launch: the structures that the kernel reads."""
+    """One launch, with the structures that the kernel reads."""
 
     trap_pipe = -1
 

@@ -1,4 +1,4 @@
-"""Numbers and names at the edges of what PTX may say: read as they are meant, or refused."""
+"""Numbers and names at the limits of PTX: they are read correctly, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is not executed is refused by name when the module loads, and wrong text with its line."""
+"""PTX that is not supported is refused by name when the module loads, and wrong text with
+its line.
+"""
 
 from __future__ import annotations
 
