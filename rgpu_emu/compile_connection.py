@@ -58,7 +58,7 @@ class Connection:
         self._incoming += data
         if self.request and len(self._incoming) >= FREE_BYTES:
             # Without reading on, the end of the connection would not be noticed.
-            raise ProtocolError("it sends without end before it is answered")
+            raise ProtocolError("it sends too much before it gets an answer")
 
     def take(self) -> tuple[int, bytes] | None:
         """Returns the next request when it is complete and the earlier reply has been sent; else

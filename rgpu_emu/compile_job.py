@@ -37,7 +37,7 @@ def decode_inputs(inputs: list[bytes]) -> list[str]:
     texts = []
     for data in inputs:
         if data[:4] == b"\x7fELF" or b"\0" in data.rstrip(b"\0"):
-            raise PtxError("an input is no PTX text", result=CUDA_ERROR_NO_BINARY_FOR_GPU)
+            raise PtxError("an input is not PTX text", result=CUDA_ERROR_NO_BINARY_FOR_GPU)
         texts.append(data.decode("utf-8", "replace"))
     return texts
 

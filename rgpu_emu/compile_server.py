@@ -230,7 +230,7 @@ class Compiler:
             holder = self._floor = holder if waiting else None
         wanting = [c for c in self._connections if c is not holder and c.wants_floor()]
         if wanting and holder is not None and holder.wants_floor() and now >= self._floor_until:
-            print("rgpu compiler: connection ended: its message does not come", file=sys.stderr)
+            print("rgpu compiler: connection ended: its message came too late", file=sys.stderr)
             self._close(holder)
         if wanting and self._floor is None:
             self._floor = wanting.pop()
@@ -294,7 +294,7 @@ class Compiler:
             inputs = parse_inputs(body)
             fail = compile_job.failed_link
             return Request(connection, LINK, b"", b"", inputs, LINKED, fail)
-        raise ProtocolError(f"{kind} is no request")
+        raise ProtocolError(f"{kind} is not a request")
 
     def _lower(self, connection: Connection, key: bytes, name: str) -> Request | None:
         inputs = self._modules.get(key)

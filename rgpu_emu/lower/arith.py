@@ -193,7 +193,7 @@ def int_lop3(e: FunctionEmitter, i: Instr) -> None:
     a, b, c = (e.source(i, k) for k in (1, 2, 3))
     table = i.operands[4]
     if not isinstance(table, Imm):
-        raise PtxError("the lookup table of lop3 is no literal")
+        raise PtxError("the lookup table of lop3 is not a literal")
     e_not = {v: e.op(f"xor i32 {v}, -1") for v in dict.fromkeys((a, b, c))}
     terms = []
     for k in range(8):

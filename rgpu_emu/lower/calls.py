@@ -89,7 +89,7 @@ def _size(operand: Operand) -> int:
     if isinstance(operand, Sym):
         if operand.variable is None or operand.variable.space != "param" or operand.offset:
             raise PtxError(
-                f"{operand.name} cannot be passed to a function: it is no .param variable"
+                f"{operand.name} cannot be passed to a function: it is not a .param variable"
             )
         return operand.variable.bytes
     return max(operand.type.bits // 8, 1) if isinstance(operand, Reg) else 0
@@ -235,7 +235,7 @@ def _prototype(e: FunctionEmitter, name: str) -> Prototype:
     targets = body.call_targets.get(name, [name])
     function = e.unit.program.function(targets[0], module)
     if function is None:
-        raise PtxError(f"{name} is no call prototype")
+        raise PtxError(f"{name} is not a call prototype")
     return function.prototype
 
 

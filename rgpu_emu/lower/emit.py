@@ -324,7 +324,7 @@ class FunctionEmitter:
         if isinstance(operand, Pair):
             raise PtxError("two destinations where one is expected")
         if not isinstance(operand, Reg):
-            raise PtxError("the destination is no register")
+            raise PtxError("the destination is not a register")
         if operand.type.bits != WIDTH[llvm]:
             if not relaxed:
                 raise PtxError(_misfit(operand))

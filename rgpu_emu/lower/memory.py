@@ -37,7 +37,7 @@ def space_of(name: str) -> str:
 def pointer(e: FunctionEmitter, address: Operand, space: str, size: int) -> str:
     """Returns a host pointer for `size` bytes at `[address]` of a state space."""
     if not isinstance(address, Addr):
-        raise PtxError("this operand is no address")
+        raise PtxError("this operand is not an address")
     base = address.base
     if isinstance(base, Sym):
         variable = base.variable or e.unit.program.variable(base.name, e.frame.function.module)
@@ -163,7 +163,7 @@ def _hoisted_offset(e: FunctionEmitter, i: Instr) -> int:
         or not isinstance(address.base, Sym)
         or address.base.variable is None
     ):
-        raise PtxError("this operand is no address")
+        raise PtxError("this operand is not an address")
     variable, offset = address.base.variable, address.base.offset + address.offset
     size = i.form.type.bytes * int(i.form.get("vec")[1:] or "1")
     if offset < 0 or offset + size > variable.bytes:

@@ -153,7 +153,7 @@ class Unit:
         if not e.frame.is_entry or id(variable) not in e.frame.param_offsets:
             raise unsupported(
                 f"the address of '{variable.name}'",
-                "cannot be taken: it is no parameter of an entry",
+                "cannot be taken: it is not a parameter of an entry",
             )
         return str(e.frame.param_offsets[id(variable)] + offset)
 

@@ -161,7 +161,7 @@ class BodyParser:
             return
         self._scope.close()
         if self._scope.parent is None:
-            raise PtxError("a '}' too many")
+            raise PtxError("there is a '}' too many")
         self._scope = self._scope.parent
 
     def _define_label(self, name: str) -> None:
@@ -200,7 +200,7 @@ class BodyParser:
         if guard is not None:
             predicate = scope.register(guard)
             if predicate is None or predicate.type is not PRED:
-                raise PtxError(f"{guard} is no predicate register")
+                raise PtxError(f"{guard} is not a predicate register")
         self.body.code.append(Instr(form, predicate, negated, operands, pos))
 
     def _note(self, operand: Operand) -> None:
@@ -221,7 +221,7 @@ class BodyParser:
         elif isinstance(operand, Pair) and not (
             isinstance(operand.first, (Reg, Sink)) and isinstance(operand.second, (Reg, Sink))
         ):
-            raise PtxError("'|' stands between two registers")
+            raise PtxError("'|' must be between two registers")
 
     def _call(self, text: str) -> Call:
         match = _CALL.fullmatch(text)
@@ -288,7 +288,7 @@ class BodyParser:
         for name in names.split(","):
             found = _REG.fullmatch(name.strip())
             if found is None:
-                raise PtxError(f"'{name.strip()[:60]}' is no register name")
+                raise PtxError(f"'{name.strip()[:60]}' is not a register name")
             prefix, count = found.groups()
             if count is None:
                 self._scope.declare_register(prefix, TYPES[word])

@@ -96,7 +96,7 @@ def literal(text: str) -> Imm | None:
         try:
             value = int(digits[2:] if base in (16, 2) else digits, base)
         except ValueError:
-            raise PtxError(f"'{text}' is no number") from None
+            raise PtxError(f"'{text}' is not a number") from None
         value = -value if match.group(1) == "-" else value
         if not -(1 << 63) <= value < 1 << 64:
             raise PtxError(f"the number {text} does not fit into 64 bits")

@@ -214,7 +214,7 @@ def _item(module: Module, match: re.Match[str]) -> int:
 def _module_variables(module: Module, match: re.Match[str]) -> None:
     linkage = frozenset(match.group(9).split())
     if not linkage <= LINKAGE:
-        raise PtxError(f"'{match.group(9)}' is no linkage")
+        raise PtxError(f"'{match.group(9)}' is not a linkage")
     for variable in parse_variables(match.group(11), match.group(10), linkage):
         old = module.variables.get(variable.name)
         if old is None or old.extern:

@@ -229,7 +229,7 @@ class Scope:
                 return Sym(indexed.group(1), wrapped(index.value * variable.type.bytes), variable)
         if text.startswith("%"):
             self._refuse_special(text)
-        raise PtxError(f"'{text[:60]}' is no operand")
+        raise PtxError(f"'{text[:60]}' is not an operand")
 
     def _refuse_special(self, text: str) -> None:
         base = text.partition(".")[0]
@@ -246,16 +246,16 @@ class Scope:
         name = _BASE.match(inner)
         rest = inner[name.end() :] if name else inner if inner[:1] in "+-" else f"+{inner}"
         if not text.endswith("]") or _OFFSETS.fullmatch(rest) is None:
-            raise PtxError(f"'{text[:60]}' is no address")
+            raise PtxError(f"'{text[:60]}' is not an address")
         offset = 0
         for sign, minus, number in _OFFSET.findall(rest):
             value = literal(number)
             if value is None or value.float_bits:
-                raise PtxError(f"'{text[:60]}' is no address")
+                raise PtxError(f"'{text[:60]}' is not an address")
             offset += -value.value if minus or sign == "-" else value.value
         if name is None:
             return Addr(None, wrapped(offset))
         base = self._name(name.group())
         if isinstance(base, (Reg, Sym)):
             return Addr(base, wrapped(offset))
-        raise PtxError(f"'{text[:60]}' is no address")
+        raise PtxError(f"'{text[:60]}' is not an address")

@@ -159,7 +159,7 @@ class Table:
         rows = self._by_op.get(op)
         if rows is None:
             if not op.isidentifier():
-                raise PtxError(f"'{name}' is no instruction")
+                raise PtxError(f"'{name}' is not an instruction")
             raise unsupported(f"instruction '{name}'")
         for row in rows:
             found: dict[str, str] = {}

@@ -131,7 +131,9 @@ class Kernel:
     def launch_in_child(
         self, grid: Sequence[int], block: Sequence[int], *arguments: object, stop: int = 0
     ) -> int:
-        """Runs in a forked process, because a trap does not come back; the CUresult, 0 when it ended well."""
+        """Runs in a forked process, because a trap does not return. Returns the CUresult; 0 without
+        a trap.
+        """
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
