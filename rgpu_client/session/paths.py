@@ -101,7 +101,8 @@ def check_others(environment: Mapping[str, str]) -> None:
         uri = normal(text)
         if scheme_of(uri) in TUNNELLED or not is_address(uri):
             raise UsageError(
-                f"{PATHS}: {text!r} is no address for a program to fall back on; write {_FALL_BACK}"
+                f"{PATHS}: {text!r} is not an address for a program to fall back on; write "
+                f"{_FALL_BACK}"
             )
 
 
