@@ -62,7 +62,7 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", metavar="N", help="device of the server (default: any)")
     _add_share_options(parser)
-    parser.add_argument("--tenant", metavar="NAME", help="who is billed")
+    parser.add_argument("--tenant", metavar="NAME", help="the tenant that is billed")
     parser.add_argument(
         "--lease",
         metavar="NAME",
@@ -86,8 +86,12 @@ def _add_share_options(parser: argparse.ArgumentParser) -> None:
         choices=POLICIES,
         help="fixed: limit = share; burst: limit = 1; best-effort: share = 0; none: as given",
     )
-    parser.add_argument("--priority", metavar="N", help="who gets idle time first: 0-100")
-    parser.add_argument("--weight", metavar="N", help="how much of it: 1-1000")
+    parser.add_argument(
+        "--priority", metavar="N", help="a higher priority gets idle time first: 0-100"
+    )
+    parser.add_argument(
+        "--weight", metavar="N", help="part of the idle time among equal priorities: 1-1000"
+    )
 
 
 def _settings(arguments: argparse.Namespace) -> ClientSettings:
@@ -115,7 +119,7 @@ def _program(arguments: argparse.Namespace, usage: str) -> list[str]:
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """The program's environment, with the path to its server."""
+    """Returns the program's environment, with the path to its server."""
     variables = _settings(arguments).variables()
     environment = client_environment(os.environ, variables, library_path())
     loud = arguments.verbose or is_loud(environment)
@@ -123,7 +127,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _named(arguments: argparse.Namespace) -> str:
-    """The server as the user named it."""
+    """Returns the server as the user named it."""
     return arguments.server or os.environ.get("RGPU_SERVER") or str(DEFAULT_SERVER)
 
 
@@ -135,7 +139,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hold",
         action="store_true",
-        help="stay the parent of the program, keep its lease alive by calls, revoke it at the end",
+        help="stay the program's parent, keep its lease alive by calls, revoke it at the end",
     )
     _add_wait(parser)
 
@@ -148,13 +152,13 @@ def _add_wait(parser: argparse.ArgumentParser) -> None:
         const=FOR_EVER,
         default=0.0,
         metavar="SECONDS",
-        help="if there is no room, wait in line for it, for so long (--wait=60) or until there is",
+        help="if there is no room, wait in line: for some seconds (--wait=60), or without a limit",
     )
 
 
 def _run(arguments: argparse.Namespace) -> int:
     with before_start():
-        _settings(arguments).variables()  # mistakes in them come first
+        _settings(arguments).variables()  # first, so that wrong options are reported first
         command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
         environment = _environment(arguments)
         if arguments.hold:
@@ -181,7 +185,9 @@ def _run_held(
 
 
 def _api_server(environment: dict[str, str], named: str) -> Endpoint:
-    """Where the API answers: on the program's path, unless that carries sessions only."""
+    """Returns the server that answers the API: that of the program's path, unless UCX carries the
+    path.
+    """
     server = configured_server(None, environment)
     return parse_endpoint(named) if isinstance(server, UcxEndpoint) else server
 
@@ -231,7 +237,7 @@ def _call(command: Sequence[str], environment: dict[str, str]) -> int:
         raise cannot_start(command[0], error) from None
     from rgpu_client.session.agent import forwarded_signals
 
-    # What the program counted is shown also when Ctrl-C has ended it.
+    # With forwarded signals the counters are shown also after Ctrl-C has ended the program.
     with forwarded_signals(process):
         status = process.wait()
     return 128 - status if status < 0 else status
@@ -253,5 +259,5 @@ def _demo(arguments: argparse.Namespace) -> int:
 run = Command("run", "run a program on a server's device", _configure_run, _run)
 trace = Command("trace", "run a program and count its CUDA calls", _add_session_options, _trace)
 demo = Command(
-    "demo", "see it work: a server and two programs in two leases", _configure_demo, _demo
+    "demo", "show rgpu at work: a server and two programs in two leases", _configure_demo, _demo
 )

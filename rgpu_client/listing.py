@@ -92,7 +92,7 @@ def _ps(arguments: argparse.Namespace) -> int:
 
 
 def _line(answer: ListSessionsResponse) -> list[str]:
-    """Returns who waits in line for room, where somebody does."""
+    """Returns lines about the claims that wait for room; no lines if none waits."""
     lines = []
     if answer.waiting:
         lines += ["", table(_WAITING_TITLES, [_waiting_row(claim) for claim in answer.waiting])]

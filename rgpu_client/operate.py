@@ -1,4 +1,4 @@
-"""`rgpu lease`, `drain`, `undrain` and `tenants`: what an operator does to a running server."""
+"""`rgpu lease`, `drain`, `undrain` and `tenants`: commands of an operator for a running server."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ def _client(arguments: argparse.Namespace) -> ControlClient:
 
 def _configure_lease(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = verbs.add_parser("list", help="all leases, what they have and who borrows")
+    listing = verbs.add_parser("list", help="list all leases, their sizes and which ones borrow")
     listing.add_argument("--tenant", default="", metavar="NAME", help="only this tenant's")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    grant = verbs.add_parser("grant", help="grant a lease before a program comes")
-    grant.add_argument("key", metavar="KEY", help="what programs give as --lease")
-    grant.add_argument("--tenant", default="", metavar="NAME", help="who is billed")
+    grant = verbs.add_parser("grant", help="grant a lease before its program starts")
+    grant.add_argument("key", metavar="KEY", help="the name that programs give with --lease")
+    grant.add_argument("--tenant", default="", metavar="NAME", help="the tenant that is billed")
     grant.add_argument("--device", type=int, metavar="N", help="device of the server")
     grant.add_argument(
-        "--ttl", type=float, metavar="SECONDS", help="its life without a program (default: 30)"
+        "--ttl", type=float, metavar="SECONDS", help="lifetime without a program (default: 30)"
     )
-    resize = verbs.add_parser("resize", help="change what a running lease has")
+    resize = verbs.add_parser("resize", help="change the sizes of a running lease")
     for sized in (grant, resize):
         _add_sizes(sized)
     resize.add_argument(
         "--kill",
         action="store_true",
-        help="end sessions, the largest first, while they hold more than the new memory limit",
+        help="end sessions, the largest first, until the rest fits into the new memory limit",
     )
     others = [
-        verbs.add_parser("pause", help="stop a lease's device work; it keeps its memory"),
-        verbs.add_parser("resume", help="let a paused lease go on"),
+        verbs.add_parser("pause", help="stop a lease's device work; the lease keeps its memory"),
+        verbs.add_parser("resume", help="allow a paused lease's device work again"),
         verbs.add_parser("revoke", help="end a lease and its sessions"),
     ]
     for one in (resize, *others):
-        one.add_argument("lease", metavar="LEASE", help="its id, or its key if no other has that")
+        one.add_argument("lease", metavar="LEASE", help="its id, or its key if that is unique")
     for verb in (listing, grant, resize, *others):
         _server_option(verb)
 
@@ -75,7 +75,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="2GiB, 25%%, or 8vmem (of 256 MiB)")
     parser.add_argument("--share", metavar="PART", help="guaranteed: 0.4, 40%% or 40vcore")
     parser.add_argument("--limit", metavar="PART", help="cap: 0.7")
-    parser.add_argument("--policy", choices=POLICIES, help="what the limit is to the share")
+    parser.add_argument("--policy", choices=POLICIES, help="how the limit follows from the share")
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 100")
     parser.add_argument("--weight", type=int, metavar="N", help="1 to 1000")
 
@@ -153,7 +153,7 @@ def _words(lease: lease_pb2.Lease) -> str:
 
 
 def _find(client: ControlClient, text: str) -> str:
-    """A lease's id; a key stands for the one lease that has it."""
+    """Returns the id of the lease that has this id, or of the only lease that has this key."""
     leases = client.leases()
     found = [lease.lease_id for lease in leases if lease.lease_id == text]
     found = found or [lease.lease_id for lease in leases if lease.key == text]
@@ -191,7 +191,7 @@ def _change(arguments: argparse.Namespace, kill: bool) -> ResizeRequest:
     memory = None if arguments.memory is None else parse_memory(arguments.memory)
     limit = None if arguments.limit is None else parse_share(arguments.limit)
     if limit == 0:
-        raise UsageError("limit 0 makes no sense: `rgpu lease pause` lets a lease stand still")
+        raise UsageError("limit 0 makes no sense: to stop a lease's work use `rgpu lease pause`")
     return ResizeRequest(
         memory_bytes=memory.bytes if memory is not None and not memory.ppm else None,
         memory_ppm=memory.ppm if memory is not None and memory.ppm else None,
@@ -227,7 +227,7 @@ def _resize(client: ControlClient, lease_id: str, arguments: argparse.Namespace)
 
 def _pause(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
     client.pause(lease_id)
-    return f"{lease_id} is paused: `rgpu lease resume {lease_id}` lets it go on"
+    return f"{lease_id} is paused: `rgpu lease resume {lease_id}` resumes its work"
 
 
 def _resume(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
@@ -251,7 +251,7 @@ def _configure_drain(parser: argparse.ArgumentParser) -> None:
         "--end-after",
         type=float,
         metavar="SECONDS",
-        help="end what still runs then (default: it goes on)",
+        help="end leases that still run then (default: they go on)",
     )
 
 
@@ -273,7 +273,7 @@ def _node_words(node: node_pb2.Node) -> str:
         return f"the server takes new leases and sessions; it has {there}"
     if node.HasField("end_after_seconds"):
         left = format_seconds(node.end_after_seconds)
-        return f"the server takes nothing new; {there} end in {left} if they have not by then"
+        return f"the server takes nothing new; {there} end in {left} at the latest"
     return f"the server takes nothing new; {there} go on until they end by themselves"
 
 
@@ -312,8 +312,8 @@ def _amount(amount: node_pb2.Amount) -> str:
 
 
 lease = Command("lease", "list, grant, resize, pause, resume or revoke", _configure_lease, _lease)
-drain = Command("drain", "let a server take nothing new", _configure_drain, _drain)
-undrain = Command("undrain", "let a drained server work again", _server_option, _undrain)
+drain = Command("drain", "stop new leases and sessions on a server", _configure_drain, _drain)
+undrain = Command("undrain", "allow new leases and sessions again", _server_option, _undrain)
 tenants = Command(
     "tenants", "list what tenants own, hold, borrow and lend", _configure_tenants, _tenants
 )

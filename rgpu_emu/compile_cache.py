@@ -1,5 +1,7 @@
-"""What the compiler remembers: replies on disk (a folder for each tenant, bounded in bytes, files
-written whole or not at all) and loaded inputs in memory."""
+"""The compiler's caches: replies on disk and loaded inputs in memory.
+
+Each tenant has its own folder on disk, bounded in bytes. A file is written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,17 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT_BYTES: Final = 1 << 30
 _DIGEST_BYTES: Final = 32
-# What the smallest file takes on a disk.
+# The disk space of the smallest file.
 _BLOCK_BYTES: Final = 4096
 _MAX_LISTED: Final = 1 << 20
 
 
 def open_folder(root: Path, name: str, owner: int = -1) -> int:
-    """Makes the folder of one tenant and opens it; `owner` is who may enter it (-1: this user).
+    """Makes the folder of one tenant and opens it. owner: the only user who may enter it (-1: this
+    user).
 
     Raises:
-        OSError: it cannot be made, given away or opened.
+        OSError: it cannot be made, given to the owner or opened.
     """
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -42,24 +45,26 @@ def open_folder(root: Path, name: str, owner: int = -1) -> int:
 
 
 class ObjectCache:
-    """Remembers replies by key in an open folder (-1: nowhere).  All connections of a tenant share
-    one, and so one bound.  Every error of the file system means: not cached.
+    """Stores replies by key in an open folder (-1: stores none).
+
+    All connections of a tenant share one cache, and so one bound. After an error of the file system
+    the reply is not cached.
     """
 
     def __init__(self, folder: int, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self.folder = folder
         self._limit = limit_bytes
         self._used = 0
-        # The folder's own time of change, after what was done here last: when it differs, somebody
-        # else (the compiler of an earlier server) changed it too.
+        # The folder's modification time after the last change made here. If it differs, another
+        # process (the compiler of an earlier server) has changed the folder too.
         self._changed = -1
 
     def use(self, folder: int) -> None:
-        """From now on remembers there."""
+        """Stores replies in this folder from now on."""
         self.folder, self._changed = folder, -1
 
     def get(self, key: str) -> bytes | None:
-        """The bytes stored under a key, None when there are none or they are damaged."""
+        """Returns the bytes stored under a key; None if there are none or they are damaged."""
         if self.folder < 0:
             return None
         try:
@@ -77,7 +82,7 @@ class ObjectCache:
         return body
 
     def put(self, key: str, body: bytes) -> None:
-        """Stores bytes; the oldest files make room before."""
+        """Stores bytes after removing the oldest files to make room."""
         if self.folder < 0 or _on_disk(len(body) + _DIGEST_BYTES) > self._limit // 4:
             return
         with contextlib.suppress(OSError), self._locked():
@@ -95,12 +100,16 @@ class ObjectCache:
             self._changed = os.fstat(self.folder).st_mtime_ns
 
     def _open(self, name: str, flags: int) -> int:
-        # Who owns the folder changes with every process of the compiler; nobody else gets into it.
+        # The folder's owner changes with every process of the compiler. No other user can enter it.
         return os.open(name, flags | os.O_NOFOLLOW, 0o644, dir_fd=self.folder)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """OSError if another process writes now: this one then does without."""
+        """Holds the folder's lock within the block.
+
+        Raises:
+            OSError: another process writes now, so this reply is not cached.
+        """
         fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield
@@ -129,7 +138,7 @@ def _on_disk(count: int) -> int:
 
 
 class ModuleStore:
-    """Inputs by key, the least recently used forgotten first."""
+    """Stores inputs by key; forgets the least recently used first."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit, self._used = limit_bytes, 0

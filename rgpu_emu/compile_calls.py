@@ -1,4 +1,4 @@
-"""The system calls of a job, as a filter in the kernel."""
+"""The list of system calls that a job may use, as a filter in the kernel."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import platform
 import struct
 from typing import Final
 
-# What a request may ask of the kernel: memory, time, its own signals, writing to what is open, the
-# end.  By machine: the audit number of the architecture, and the numbers of the calls.
+# The kernel's services that a job may use: memory, time, its own signals, writes to open
+# descriptors, and its end. By machine: the architecture's audit number, and the numbers of the
+# calls.
 _ALLOWED: Final = {
     "x86_64": (
         0xC000003E,
@@ -49,8 +50,10 @@ class _Program(ctypes.Structure):
 
 
 def filter_program() -> list[tuple[int, int, int, int]] | None:
-    """Whatever is not listed is answered EPERM; a foreign calling convention ends the process.
-    None for a machine whose calls are not known here.
+    """Returns the filter, or None for a machine whose system calls are not listed here.
+
+    A call that is not listed fails with EPERM. A call in the convention of another architecture
+    ends the process.
     """
     known = _ALLOWED.get(platform.machine())
     if known is None:
@@ -69,6 +72,6 @@ def filter_program() -> list[tuple[int, int, int, int]] | None:
 
 
 def as_argument(program: list[tuple[int, int, int, int]]) -> ctypes.Structure:
-    """The program as prctl takes it; keeps what it points to."""
+    """Returns the program in the form for prctl. The result keeps the filters alive."""
     text = b"".join(struct.pack("<HBBI", *line) for line in program)
     return _Program(len(program), text)

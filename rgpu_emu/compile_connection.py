@@ -1,4 +1,4 @@
-"""One session's socket at its compiler: messages in, replies out, bounded both ways."""
+"""The socket between a session and its compiler: messages in, replies out, both bounded."""
 
 from __future__ import annotations
 
@@ -10,39 +10,41 @@ from rgpu_emu.compile_protocol import HEADER, MAX_BODY_BYTES, ProtocolError, mes
 if TYPE_CHECKING:
     import socket
 
-# What every connection may have sent that is not worked on yet.  Longer messages are read from one
-# connection at a time, the one that has the floor.
+# How many unprocessed bytes every connection may send. Longer messages are read from one connection
+# at a time, the one that has the floor.
 FREE_BYTES: Final = 256 << 10
 _CHUNK: Final = 1 << 20
 
 
 class Connection:
-    """Requests are answered in order: the next is looked at when the reply has been taken."""
+    """One connection. Requests are answered in order: the next is read when the client has taken
+    the reply.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
-        self.request = 0  # number of the request that is worked on, 0: none
+        self.request = 0  # number of the request in progress, 0: none
         self._incoming = bytearray()
         self._outgoing = bytearray()
 
     def wants_floor(self) -> bool:
-        """True if it has to send more than its free bytes before it can be worked on."""
+        """True if its request is longer than the free bytes and has not arrived whole."""
         return len(self._incoming) >= FREE_BYTES and not self._whole()
 
     def events(self, *, floor: bool) -> int:
-        """What to wait for on its socket."""
+        """Returns the events to wait for on its socket."""
         reading = floor or len(self._incoming) < FREE_BYTES
         writing = selectors.EVENT_WRITE if self._outgoing else 0
         return (selectors.EVENT_READ if reading else 0) | writing
 
     def receive(self, *, floor: bool) -> None:
-        """Reads what has come.
+        """Reads bytes that have arrived.
 
         Raises:
-            ConnectionResetError: it has closed.
-            ProtocolError: it sends what no client sends.
-            OSError: it is broken.
+            ConnectionResetError: the other end has closed the connection.
+            ProtocolError: the other end sends too much before it gets an answer.
+            OSError: the connection is broken.
         """
         most = _CHUNK if floor else min(_CHUNK, FREE_BYTES - len(self._incoming))
         if most <= 0:
@@ -55,14 +57,15 @@ class Connection:
             raise ConnectionResetError
         self._incoming += data
         if self.request and len(self._incoming) >= FREE_BYTES:
-            # Reading no further would hide that the other end has gone.
-            raise ProtocolError("it sends without end before it is answered")
+            # Without reading on, the end of the connection would not be noticed.
+            raise ProtocolError("it sends too much before it gets an answer")
 
     def take(self) -> tuple[int, bytes] | None:
-        """The next request, once it is whole and the one before is answered.
+        """Returns the next request when it is complete and the earlier reply has been sent; else
+        None.
 
         Raises:
-            ProtocolError: what came is no message.
+            ProtocolError: the bytes are not a message.
         """
         if self.request or self._outgoing or not self._whole():
             return None
@@ -74,12 +77,12 @@ class Connection:
         return kind, body
 
     def send(self, kind: int, body: bytes) -> None:
-        """Sends a reply, what fits of it now; OSError if the connection is broken."""
+        """Sends a reply, as much as the socket takes now; OSError if the connection is broken."""
         self._outgoing += message(kind, body)
         self.flush()
 
     def flush(self) -> None:
-        """Sends what fits; OSError if the connection is broken."""
+        """Sends as much as the socket takes; OSError if the connection is broken."""
         try:
             while self._outgoing:
                 sent = self.sock.send(memoryview(self._outgoing)[:_CHUNK])
@@ -91,6 +94,6 @@ class Connection:
         if len(self._incoming) < HEADER.size:
             return False
         _, zero, size = HEADER.unpack_from(self._incoming)
-        # What is no header is refused when its turn comes; nothing more of it is read.
+        # `take` refuses a wrong header when its turn comes. No more bytes are read after it.
         wrong = zero or size > MAX_BODY_BYTES
         return wrong or len(self._incoming) >= HEADER.size + int(size)

@@ -1,8 +1,8 @@
-"""The work itself: inputs to a LOADED, LOWERED or LINKED body.  Runs in a sandboxed process that
-has one list of inputs all its life, and so links them once.
+"""Compiles: turns inputs into the body of LOADED, LOWERED or LINKED.
 
-Every error becomes a refusal that names what it is about, also one that nobody foresaw
-(`refusal_of`); only a process without memory ends.
+This runs in a sandboxed process that has one list of inputs all its life, and so links them once.
+Every error, also an unforeseen one, becomes a refusal that names the kernel or module
+(`refusal_of`). The process ends only if it has no memory left.
 """
 
 from __future__ import annotations
@@ -25,38 +25,39 @@ if TYPE_CHECKING:
     from rgpu_emu.ptx.module import Function
     from rgpu_emu.ptx.operands import Variable
 
-# Refused kernels that a log names; JIT logs are short.
+# The most refused kernels that a log names; JIT logs are short.
 _NAMED_REFUSALS: Final = 24
-# Functions that the entries of a module may reach, all together, before only LOWERED looks.
+# The most functions that are analysed for all entries of a module at LOAD. The rest is left to
+# LOWER.
 _MAX_WALKED: Final = 200_000
 
 
 def decode_inputs(inputs: list[bytes]) -> list[str]:
-    """PTX texts; PtxError 209 for bytes that are none."""
+    """Returns the PTX texts; PtxError 209 for bytes that are not PTX."""
     texts = []
     for data in inputs:
         if data[:4] == b"\x7fELF" or b"\0" in data.rstrip(b"\0"):
-            raise PtxError("an input is no PTX text", result=CUDA_ERROR_NO_BINARY_FOR_GPU)
+            raise PtxError("an input is not PTX text", result=CUDA_ERROR_NO_BINARY_FOR_GPU)
         texts.append(data.decode("utf-8", "replace"))
     return texts
 
 
 class Work:
-    """The requests about one list of inputs, which are linked at the first."""
+    """Answers the requests about one list of inputs. The first request links them."""
 
     def __init__(self, inputs: list[bytes]) -> None:
         self._inputs = inputs
         self._program: Program | None = None
 
     def loaded(self, key: bytes) -> bytes:
-        """The body of LOADED; also for a refusal."""
+        """Returns the body of LOADED; also for a refusal."""
         try:
             return _loaded(self._linked(), key)
         except Exception as error:
             return failed_load(refusal_of(error, "this module"), key)
 
     def lowered(self, name: str) -> bytes:
-        """The body of LOWERED; also for a refusal."""
+        """Returns the body of LOWERED; also for a refusal."""
         try:
             program = self._linked()
             if name in program.refusals:
@@ -72,7 +73,7 @@ class Work:
         return out.scalars("I" * len(found.functions), *found.functions).body()
 
     def linked(self) -> bytes:
-        """The body of LINKED."""
+        """Returns the body of LINKED."""
         try:
             log = _warnings(list(self._linked().refusals.values()))
         except Exception as error:
@@ -128,7 +129,7 @@ def _loaded(program: Program, key: bytes) -> bytes:
 
 
 def _warnings(refusals: list[PtxError]) -> str:
-    """The log of a module of which a part runs."""
+    """Returns the log of a module some of whose kernels are refused."""
     lines = [f"warning: {error}\n" for error in refusals[:_NAMED_REFUSALS]]
     if len(refusals) > _NAMED_REFUSALS:
         lines.append(f"warning: {len(refusals) - _NAMED_REFUSALS} more kernels are refused\n")
@@ -137,7 +138,7 @@ def _warnings(refusals: list[PtxError]) -> str:
 
 @dataclass(frozen=True)
 class EntryFacts:
-    """What is known of an entry before it is lowered.  Sizes in bytes."""
+    """The facts of an entry before it is lowered. Sizes in bytes."""
 
     shared: int = 0
     local: int = 0
@@ -145,9 +146,10 @@ class EntryFacts:
 
 
 def _facts(program: Program, name: str, function: Function) -> tuple[EntryFacts, int]:
-    """With the number of functions that were looked at; PtxError for an entry that cannot be
-    lowered."""
-    if function.module.large:  # only LOWERED knows the rest
+    """Returns the entry's facts and the number of functions that were analysed; PtxError for an
+    entry that cannot be lowered.
+    """
+    if function.module.large:  # LOWER finds the other facts
         return EntryFacts(registers=estimate_registers(function)), 0
     found = reach(program, function)
     _, shared = shared_layout(program, found)

@@ -19,7 +19,7 @@ from rgpu_emu.compile_sandbox import EXIT_MEMORY, Report, limit_request
 if TYPE_CHECKING:
     from rgpu_emu.compile_sandbox import JobLimits
 
-MAX_NAME_BYTES: Final = 64 << 10  # fits into a socket's buffer, so that asking never waits
+MAX_NAME_BYTES: Final = 64 << 10  # fits into a socket's buffer, so that a request never blocks
 MAX_ANSWER_BYTES: Final = 256 << 20
 _REQUEST: Final = struct.Struct("<II")
 _ANSWER: Final = struct.Struct("<Q")
@@ -27,7 +27,7 @@ _CHUNK: Final = 1 << 20
 
 
 class JobDiedError(Exception):
-    """The job ended without an answer; `code` as of os.waitstatus_to_exitcode."""
+    """The job ended without an answer. `code` is that of os.waitstatus_to_exitcode."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the compiler failed on this module (status {code})")
@@ -35,10 +35,10 @@ class JobDiedError(Exception):
 
 
 class Job:
-    """The process, seen from the one that started it."""
+    """The job as its parent process sees it."""
 
     def __init__(self, inputs: list[bytes], limits: JobLimits, *, slow: bool) -> None:
-        """Starts it; OSError if the machine has no process or descriptor left."""
+        """Starts the process; OSError if the machine has no process or descriptor left."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.pid = os.fork()
@@ -52,18 +52,22 @@ class Job:
         ours.setblocking(False)
         self.sock = ours
         self._output = bytearray()
-        self._spent = -1.0  # known for good once it has ended
+        self._spent = -1.0  # set when the process has ended
         if slow:
             self.slow_down()
 
     def ask(self, kind: int, body: bytes) -> None:
-        """Hands over a request: LOAD with its key, LOWER with the entry's name, LINK."""
+        """Sends a request: LOAD with its key, LOWER with the entry's name, or LINK."""
         message = _REQUEST.pack(kind, len(body)) + body
         if self.sock.send(message) != len(message):
             raise BlockingIOError
 
     def read(self) -> bytes | None:
-        """What has come; the whole answer once it is there.  JobDiedError if none will come."""
+        """Reads bytes that have arrived, and returns the answer when it is complete; else None.
+
+        Raises:
+            JobDiedError: the job has ended without an answer, or its answer is too long.
+        """
         try:
             data = self.sock.recv(_CHUNK)
         except (BlockingIOError, InterruptedError):
@@ -83,22 +87,24 @@ class Job:
         return answer
 
     def processor_seconds(self) -> float:
-        """Processor time of the process so far; it has no children."""
+        """Returns the processor time of the process so far. It has no children."""
         if self._spent >= 0:
             return self._spent
-        # The clock's number as clock_getcpuclockid makes it, which Python does not offer.
+        # The number that clock_getcpuclockid returns; Python does not offer that function.
         try:
             return time.clock_gettime(((~self.pid) << 3) | 2)
         except OSError:
             return 0.0
 
     def slow_down(self) -> None:
-        """From now on it runs only when the machine has nothing else to do."""
+        """Makes the process run only when the machine has nothing else to do."""
         with contextlib.suppress(OSError):
             os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
 
     def end(self) -> int:
-        """Ends the process; its status, which is its own if it has ended or was about to."""
+        """Kills the process and returns its exit status. The status is its own if it ended before
+        the signal.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         _, status, usage = os.wait4(self.pid, 0)
@@ -107,7 +113,7 @@ class Job:
 
 
 def _child(inputs: list[bytes], limits: JobLimits, fd: int) -> None:
-    """Answers requests until nobody asks any more; never returns."""
+    """Answers requests until the socket is closed; never returns."""
     code = 1
     try:
         limit_request(fd, limits, Report())
@@ -135,11 +141,11 @@ def _answer(work: Work, fd: int) -> None:
         while rest:
             rest = rest[os.write(fd, rest) :]
         gc.collect()
-        gc.freeze()  # the module stays; later collections need not look at it
+        gc.freeze()  # the module stays, so later collections need not visit it
 
 
 def _take(fd: int, count: int) -> bytes:
-    """Exactly so many bytes; fewer only at the end."""
+    """Returns exactly `count` bytes; b"" if the input ends before."""
     data = b""
     while len(data) < count:
         more = os.read(fd, count - len(data))
@@ -150,7 +156,9 @@ def _take(fd: int, count: int) -> bytes:
 
 
 def trial(limits: JobLimits) -> str:
-    """What a job's sandbox could not have on this machine, as a job finds out."""
+    """Returns a report of the measures that a job's sandbox lacks on this machine, as a job finds
+    them.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,5 +1,6 @@
-"""Messages between a worker and the compiler: see DESIGN.md.  Scalars are little-endian, byte
-strings u32 count + bytes."""
+"""Messages between a worker and the compiler: see DESIGN.md. Scalars are little-endian. A byte
+string is a u32 count and the bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ LOWERED: Final = 4
 LINK: Final = 5
 LINKED: Final = 6
 HEADER: Final = struct.Struct("<IIQ")
-# On the accept socket, in a worker's words (rgpu_server/workers/DESIGN.md).
+# Sent on the accept socket, in the format of a worker's READY (rgpu_server/workers/DESIGN.md).
 READY: Final = 16
-MAX_BODY_BYTES: Final = 288 << 20  # the largest image, and what stands around it
+MAX_BODY_BYTES: Final = 288 << 20  # the largest image and the rest of its message
 MAX_INPUTS: Final = 4096
 
 
 class ProtocolError(Exception):
-    """The peer sent something that is no message; the connection ends."""
+    """The peer sent bytes that are not a message; the connection ends."""
 
 
 class Writer:
@@ -30,7 +31,7 @@ class Writer:
         self._parts: list[bytes] = []
 
     def scalars(self, code: str, *values: int) -> Writer:
-        """Values in the codes of `struct`, without padding."""
+        """Appends values in the codes of `struct`, without padding."""
         self._parts.append(struct.pack("<" + code, *values))
         return self
 
@@ -46,7 +47,7 @@ class Writer:
 
 
 class Reader:
-    """Takes a body apart; every length is checked."""
+    """Reads the fields of a body, and checks every length."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -74,12 +75,12 @@ def message(kind: int, body: bytes) -> bytes:
 
 
 def ready(report: str) -> bytes:
-    """READY, with what isolation this machine did not allow."""
+    """Returns READY with the measures of isolation that this machine did not allow."""
     return struct.pack("<I", READY) + Writer().text(report).body()
 
 
 def parse_inputs(body: bytes) -> list[bytes]:
-    """The inputs of LOAD and LINK."""
+    """Returns the inputs of LOAD or LINK."""
     reader = Reader(body)
     count = reader.u32()
     if count > MAX_INPUTS:
@@ -90,7 +91,7 @@ def parse_inputs(body: bytes) -> list[bytes]:
 
 
 def parse_lower(body: bytes) -> tuple[bytes, str]:
-    """Key and entry name of LOWER."""
+    """Returns the key and the entry name of LOWER."""
     reader = Reader(body)
     key, name = reader.data(), reader.data()
     reader.end()

@@ -1,10 +1,10 @@
 """Takes rights away from the compiler.
 
-The process that waits on the sessions' sockets has a user of its own, no capabilities and no
-network, and of the file system only the folder of its tenant's compiled objects.  A job, which
-meets a tenant's PTX, has nothing: it can open no file and no socket, and start nothing; a list
-names the few system calls that computing needs.  What a machine does not allow of this is left as
-it is and named in a Report, which the daemon judges as it judges a worker's.
+The process that waits on the sessions' sockets has its own user, no capabilities and no network. Of
+the file system it can use only the folder of its tenant's compiled objects. A job, which reads a
+tenant's PTX, has no rights: it can open no file and no socket, and start no process. A list names
+the few system calls that computing needs. If a machine does not allow a measure, the process goes
+on without it and names it in a Report, which the daemon judges as it judges a worker's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 from rgpu_emu.compile_calls import as_argument, filter_program
 
 EXIT_MEMORY: Final = 12  # exit status of a job that ran out of memory
-# The measures, by the names that a worker's report has for them.
+# The measures, with the names that a worker's report uses.
 NETWORK_NAMESPACE: Final = "network-namespace"
 OWN_USER: Final = "own-user"
 LANDLOCK: Final = "landlock"
@@ -31,7 +31,7 @@ CAPABILITIES: Final = "capabilities"
 NOT_INSPECTABLE: Final = "not-inspectable"
 LIMITS: Final = "limits"
 SYSTEM_CALLS: Final = "system-calls"
-# Above what systems give to people, services and containers; the workers have the same range.
+# Above the ids that systems give to people, services and containers. Workers use the same range.
 FIRST_UID: Final = 0x60000000
 _UID_RANGE: Final = 0x10000000
 _PR_SET_DUMPABLE: Final = 4
@@ -46,21 +46,23 @@ _LANDLOCK_CREATE_RULESET: Final = 444
 _LANDLOCK_ADD_RULE: Final = 445
 _LANDLOCK_RESTRICT_SELF: Final = 446
 _RULE_PATH_BENEATH: Final = 1
-# All of Landlock's first version: from executing a file to making a symbolic link.
+# All access rights of Landlock's first version, from executing a file to making a symbolic link.
 _FILE_ACCESS: Final = (1 << 13) - 1
 _MAX_DESCRIPTORS: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class JobLimits:
-    """What the kernel bounds for one job: address space, processor time of its whole life."""
+    """Limits of one job that the kernel enforces: address space, and processor time of its whole
+    life.
+    """
 
     memory_bytes: int
     cpu_seconds: int
 
 
 class Report:
-    """Which measures are missing, as one line: "MEASURE: reason; MEASURE: reason"."""
+    """The missing measures, as one line: "MEASURE: reason; MEASURE: reason"."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -69,11 +71,11 @@ class Report:
         self._lines.append(f"{measure}: {why}")
 
     def refused(self, measure: str, call: str, number: int) -> None:
-        """A system call failed."""
+        """Adds a measure whose system call failed."""
         self.lacks(measure, f"{errno.errorcode.get(number, number)} from {call}")
 
     def add(self, text: str) -> None:
-        """Takes over another report's text."""
+        """Adds the measures of another report."""
         self._lines += [line for line in text.split("; ") if line]
 
     def text(self) -> str:
@@ -86,21 +88,23 @@ def _libc() -> ctypes.CDLL:
 
 
 def enter_sandbox(user: int, processes: int, report: Report) -> None:
-    """For the process that waits: another user, no capabilities, no network, no core files.
+    """Restricts the process that waits on sockets: another user, no capabilities, no network, no
+    core files.
 
     Args:
-        user: whom it becomes, as `own_user` or `shared_user` says.
-        processes: how many that user may have, 0 for no bound.
-        report: gets what could not be had.
+        user: the user that it becomes, from `own_user` or `shared_user`.
+        processes: the most processes of that user, 0 for no bound.
+        report: gets the measures that are missing.
     """
     _limit(resource.RLIMIT_CORE, 0, report)
     libc = _libc()
     wanted = _CLONE_NEWNET | _CLONE_NEWIPC
     left = libc.unshare(wanted) == 0
-    # Before there is a user namespace: inside one nobody can become another user of the machine.
+    # Do this before making a user namespace: inside one no process can become another user of the
+    # machine.
     if _become(user, report) and processes:
         _limit(resource.RLIMIT_NPROC, processes, report)
-    # A process without privileges may have the network inside a user namespace of its own.
+    # A process without privileges may make a network namespace inside its own user namespace.
     if not left and libc.unshare(_CLONE_NEWUSER | wanted) != 0:
         report.refused(NETWORK_NAMESPACE, "unshare", ctypes.get_errno())
     _drop_capabilities(report)
@@ -108,7 +112,7 @@ def enter_sandbox(user: int, processes: int, report: Report) -> None:
 
 
 def keep_folder(folder: int, report: Report) -> None:
-    """Leaves of the file system what is below an open folder (-1: nothing)."""
+    """Restricts the process to the files below an open folder (-1: to no files)."""
     attributes = struct.pack("<Q", _FILE_ACCESS)
     libc = _libc()
     ruleset = libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(8), 0)
@@ -125,8 +129,8 @@ def keep_folder(folder: int, report: Report) -> None:
 
 
 def limit_request(keep: int, limits: JobLimits, report: Report) -> None:
-    """In a job: closes every descriptor but `keep` and stderr, bounds memory and processor time,
-    and gives up every right.
+    """Restricts a job: closes every descriptor but `keep` and stderr, bounds memory and processor
+    time, and gives up every right.
     """
     os.closerange(3, keep)
     os.closerange(keep + 1, _MAX_DESCRIPTORS)
@@ -135,7 +139,7 @@ def limit_request(keep: int, limits: JobLimits, report: Report) -> None:
     _limit(resource.RLIMIT_FSIZE, 1 << 20, report)
     _limit(resource.RLIMIT_NPROC, 0, report)
     with contextlib.suppress(OSError):
-        os.nice(5)  # a tenant's compilations come after the sessions' own work
+        os.nice(5)  # the sessions' own work comes before compilations
     keep_folder(-1, report)
     _drop_capabilities(report)
     _forbid_gains(report)
@@ -152,8 +156,8 @@ def _limit(what: int, most: int, report: Report) -> None:
 
 
 def own_user(pid: int = 0) -> int:
-    """The user that a compiler of root's daemon becomes and nobody else is, -1 elsewhere; pid 0:
-    this process.
+    """Returns the uid for a compiler of a daemon that runs as root, which no other process has; -1
+    if this process is not root. pid 0: this process.
     """
     return _user(pid or os.getpid())
 
@@ -168,9 +172,9 @@ def _user(number: int) -> int:
 
 
 def _users() -> tuple[int, int]:
-    """Where the users end that there are here, and how many there are up to there.
+    """Returns the end of the range of uids that exist here, and the number of uids in that range.
 
-    A container with user namespaces has fewer users than the machine.
+    A container with user namespaces has fewer uids than the machine.
     """
     end = count = 0
     with contextlib.suppress(OSError, ValueError), open("/proc/self/uid_map") as lines:
@@ -182,12 +186,16 @@ def _users() -> tuple[int, int]:
 
 
 def shared_user() -> int:
-    """The same for compilers that root's own programs start: they share one folder of objects."""
+    """Returns the uid for all compilers that root's own programs start: they share one folder of
+    objects.
+    """
     return _user(_UID_RANGE - 1)
 
 
 def _become(user: int, report: Report) -> bool:
-    """Neither the daemon's files nor its processes are that user's."""
+    """Becomes the user, which owns neither the daemon's files nor its processes. Returns True on
+    success.
+    """
     if user < 0:
         report.lacks(OWN_USER, "the server does not run as root")
         return False
@@ -208,7 +216,9 @@ def _drop_capabilities(report: Report) -> None:
 
 
 def _forbid_gains(report: Report) -> None:
-    """No new privileges by any program, and no look into this process by others of its user."""
+    """Forbids new privileges by executed programs, and inspection by other processes of the same
+    user.
+    """
     if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         report.refused(NO_NEW_PRIVILEGES, "prctl", ctypes.get_errno())
     if _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:

@@ -1,7 +1,7 @@
-"""Decides which request of a tenant is worked on by which process, and when one has had enough.
+"""Decides which process works on which request of a tenant, and when a process must end.
 
-Pure: the caller says what happened and when, and carries out what `decide` answers.  A *job* is a
-process that has one module linked and works on one request at a time; it is kept for the next
+Pure: the caller says what happened and when, and carries out the decisions of `decide`. A *job* is
+a process that has one module linked and works on one request at a time. It is kept for the next
 request about its module as long as there is room.
 """
 
@@ -10,25 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-# A job that has worked on so many requests is not used again: what the code generator leaves in
-# memory grows with each.
+# The most requests of one job. The code generator leaves some memory behind with each.
 MAX_SERVED: Final = 128
-# Requests' limits of processor time that a job may live for; its process is ended beyond that.
+# The processor time of a job's whole life, in limits of one request. The kernel ends the process
+# beyond that.
 LIFETIME_REQUESTS: Final = 8
 _SOONEST_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one tenant's compiler may take.
+    """The bounds of one tenant's compiler.
 
     Attributes:
-        processes: jobs at a time, those that are kept for their modules included.
+        processes: the most jobs at a time, including those that are kept for their modules.
         request_seconds: processor time of one request.
-        wall_seconds: time of one request, waiting included, however little processor time it got.
-        burst_seconds: processor time at ordinary priority; beyond it one job at a time goes on,
-            with what nobody else on the machine wants.
-        refill: processors; how fast the burst fills again.
+        wall_seconds: time of one request, including waiting, however little processor time it got.
+        burst_seconds: processor time at ordinary priority. Beyond it only one job at a time runs,
+            and
+            only when the machine has nothing else to do.
+        refill: how fast the burst fills again, in processors.
     """
 
     processes: int = 2
@@ -39,13 +40,13 @@ class Bounds:
 
     @property
     def job_seconds(self) -> float:
-        """Processor time of one job, all its requests together."""
+        """Processor time of one job for all its requests together."""
         return LIFETIME_REQUESTS * self.request_seconds
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start a job for a request; end job `instead` before, which nobody uses (0: none)."""
+    """Start a job for a request. First end job `instead`, which is idle (0: none)."""
 
     request: int
     job: int
@@ -63,14 +64,14 @@ class Give:
 
 @dataclass(frozen=True)
 class Slow:
-    """From now on the job gets only processor time that nobody else wants."""
+    """Let the job run only when the machine has nothing else to do."""
 
     job: int
 
 
 @dataclass(frozen=True)
 class Refuse:
-    """Answer a request with this sentence, and end its job (0: it has none)."""
+    """Refuse a request with this sentence, and end its job (0: it has none)."""
 
     request: int
     job: int
@@ -81,14 +82,14 @@ Decision = Start | Give | Slow | Refuse
 
 
 class Budget:
-    """Processor seconds that are spent and come back with time."""
+    """A budget of processor seconds that fills again with time."""
 
     def __init__(self, burst: float, refill: float, now: float) -> None:
         self._burst, self._refill = burst, refill
         self._level, self._at = burst, now
 
     def spend(self, seconds: float, now: float) -> None:
-        # A debt of a fifth of the burst is remembered, so that it is paid in good time.
+        # The debt is limited to a fifth of the burst, so that it is paid back soon.
         self._level = max(self.level(now) - seconds, -self._burst / 5)
         self._at = now
 
@@ -97,14 +98,18 @@ class Budget:
 
 
 class Debts:
-    """What tenants had spent too much when their compiler ended: the next one begins with it."""
+    """Remembers how much tenants had overspent when their compiler ended. The next compiler of the
+    tenant starts with that debt.
+    """
 
     def __init__(self, refill: float = Bounds.refill, most: int = 1024) -> None:
         self._refill, self._most = refill, most
         self._known: dict[str, tuple[float, float]] = {}
 
     def keep(self, tenant: str, spent: float, seconds: float, now: float) -> None:
-        """`spent` is processor time within the last `seconds`, and what was owed before."""
+        """Notes a debt. spent: the processor time within the last `seconds`, and the debt before
+        that.
+        """
         debt = spent - self._refill * seconds
         if debt > 0:
             while len(self._known) >= self._most:
@@ -112,7 +117,9 @@ class Debts:
             self._known[tenant] = (debt, now)
 
     def take(self, tenant: str, now: float) -> float:
-        """What is left of a tenant's debt, which whoever asks now carries."""
+        """Returns the rest of a tenant's debt, and forgets it: the caller passes it to the new
+        compiler.
+        """
         debt, since = self._known.pop(tenant, (0.0, now))
         return max(debt - self._refill * (now - since), 0.0)
 
@@ -129,9 +136,10 @@ class _Job:
     number: int
     key: bytes
     slow: bool
-    # None: it is kept for its module.
+    # None: the job is idle and kept for its module.
     request: _Waiting | None
-    # Processor time: of the process, as last measured, and at the start of the request.
+    # spent: processor time of the process as last measured. began: the same at the start of the
+    # request.
     spent: float = 0.0
     began: float = 0.0
     served: int = 0
@@ -139,7 +147,7 @@ class _Job:
 
 
 class Schedule:
-    """The requests and jobs of one compiler.  Times are seconds of one monotonic clock."""
+    """The requests and jobs of one compiler. Times are seconds of one monotonic clock."""
 
     def __init__(self, bounds: Bounds, now: float) -> None:
         self._bounds = bounds
@@ -150,15 +158,17 @@ class Schedule:
 
     # --- what happened ----------------------------------------------------------------------------
     def owe(self, seconds: float, now: float) -> None:
-        """Processor time that was spent before this schedule began."""
+        """Charges processor time that was spent before this schedule began."""
         self._budget.spend(seconds, now)
 
     def ask(self, request: int, key: bytes, now: float) -> None:
-        """A request came; `key` names its module."""
+        """Adds a request. `key` names its module."""
         self._waiting.append(_Waiting(request, key, now))
 
     def withdraw(self, request: int) -> int:
-        """Nobody waits for the answer any more: the job to be ended, 0 when it has none."""
+        """Removes a request whose client has gone. Returns the job to end; 0 if the request has
+        none.
+        """
         self._waiting = [w for w in self._waiting if w.request != request]
         for job in self._jobs.values():
             if job.request is not None and job.request.request == request:
@@ -167,21 +177,23 @@ class Schedule:
         return 0
 
     def measured(self, job: int, spent: float, now: float) -> None:
-        """The processor time that a job has taken so far."""
+        """Notes the processor time that a job has used so far."""
         found = self._jobs.get(job)
         if found is not None and spent > found.spent:
             self._budget.spend(spent - found.spent, now)
             found.spent = spent
 
     def answered(self, job: int, now: float) -> None:
-        """A job has answered its request and can have another."""
+        """Notes that a job has answered its request and is idle."""
         found = self._jobs[job]
         found.request, found.used_at = None, now
         found.served += 1
 
     def died(self, job: int) -> bool:
-        """A job ended without an answer.  True if its request is tried once more: the job had
-        answered others before, which leave memory behind, so a new one may do better.
+        """Notes that a job ended without an answer. Returns True if its request is tried once more.
+
+        That is so if the job had answered other requests. These leave memory behind, so a new job
+        may succeed.
         """
         found = self._jobs.pop(job)
         again = found.request is not None and found.served > 0
@@ -190,11 +202,11 @@ class Schedule:
         return again
 
     def failed(self, job: int) -> None:
-        """A job could not be started; its request is answered."""
+        """Removes a job that could not be started. The caller answers its request."""
         del self._jobs[job]
 
     def retire(self) -> list[int]:
-        """Nobody is there to ask again: the jobs to be ended, which work on nothing."""
+        """Removes and returns the idle jobs, which the caller ends because no client is left."""
         idle = [job.number for job in self._jobs.values() if job.request is None]
         for number in idle:
             del self._jobs[number]
@@ -202,11 +214,11 @@ class Schedule:
 
     # --- what to do -------------------------------------------------------------------------------
     def busy(self) -> list[int]:
-        """Jobs that work on a request."""
+        """Returns the jobs that work on a request."""
         return [job.number for job in self._jobs.values() if job.request is not None]
 
     def decide(self, now: float) -> list[Decision]:
-        """Everything that is to be done now; it counts as done."""
+        """Returns all decisions that are due now, and takes them as carried out."""
         made = self._overdue(now)
         over = self._budget.level(now) <= 0
         if over:
@@ -220,13 +232,15 @@ class Schedule:
         return made
 
     def wake(self, now: float) -> float | None:
-        """Seconds until `decide` may have something to do although nothing happened."""
+        """Returns the seconds until `decide` may have a decision without another event; None if
+        never.
+        """
         busy = [job for job in self._jobs.values() if job.request is not None]
         waits = [w.since + self._bounds.wall_seconds - now for w in self._waiting]
         for job in busy:
             assert job.request is not None
             waits.append(job.request.since + self._bounds.wall_seconds - now)
-            # A job has one thread: it cannot spend time faster than time goes by.
+            # A job has one thread, so its processor time grows at most as fast as time.
             waits.append(self._bounds.request_seconds - (job.spent - job.began))
         level = self._budget.level(now)
         if busy and level > 0:
@@ -280,7 +294,8 @@ class Schedule:
             (job for job in self._jobs.values() if job.request is None), key=lambda job: job.used_at
         )
         own = next((job for job in idle if job.key == waiting.key and waiting.key), None)
-        # The kernel lets no process without rights leave the idle class: a new one takes its place.
+        # The kernel does not let a process without rights leave the idle class, so a new job
+        # replaces it.
         if own is not None and (over or not own.slow) and self._lasts(own):
             own.request, own.began = waiting, own.spent
             return [Give(waiting.request, own.number), *(self._slow_down() if over else [])]

@@ -1,8 +1,8 @@
 """The compiler's loop.
 
-One thread waits on all connections of one tenant.  What they ask is worked on by jobs, sandboxed
-processes of one module each, so that a request that crashes LLVM, hangs or eats memory ends alone.
-`compile_schedule` says which job works on what, and bounds them all together.
+One thread waits on all connections of one tenant. Jobs, sandboxed processes of one module each,
+work on the requests. So a request that crashes LLVM, hangs or uses up memory ends only its own job.
+`compile_schedule` decides which job works on which request, and bounds all jobs together.
 """
 
 from __future__ import annotations
@@ -51,18 +51,19 @@ from rgpu_emu.ptx.errors import (
     PtxError,
 )
 
-# Parts of the memory bound: modules that are remembered, and each of `processes` jobs.  The rest is
-# for messages on their way.
+# Parts of the memory bound: stored modules, and all jobs together. The rest is for messages on
+# their way.
 _STORE_PART: Final = 1 / 16
 _JOBS_PART: Final = 3 / 4
-# Part of a request's time in which its message must have come while others wait to send theirs.
+# Part of a request's time in which its message must arrive while other connections wait to send
+# theirs.
 _MESSAGE_PART: Final = 1 / 10
 Failure = Callable[[PtxError], bytes]
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What is asked of a job, and how its end is told."""
+    """A request for a job, and how to report its failure."""
 
     connection: Connection
     kind: int
@@ -76,7 +77,9 @@ class Request:
 
 @lru_cache(maxsize=1)
 def emitter_version() -> str:
-    """Names this compiler: its release and its own text, so that no object of another is used."""
+    """Returns a hash of this compiler's release and source text, so that objects of other compilers
+    are never used.
+    """
     digest = hashlib.sha256(__version__.encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -84,7 +87,7 @@ def emitter_version() -> str:
 
 
 def module_key(inputs: list[bytes]) -> bytes:
-    """Names a list of inputs, for this emitter on this machine."""
+    """Returns the key of a list of inputs for this compiler on this machine."""
     digest = hashlib.sha256(f"{emitter_version()} {KERNEL_ABI} {host().fingerprint()}".encode())
     for data in inputs:
         digest.update(len(data).to_bytes(8, "little"))
@@ -104,7 +107,8 @@ class Compiler:
         self._modules = ModuleStore(int(memory_bytes * _STORE_PART))
         self._cache = cache
         self._connections: set[Connection] = set()
-        # Who may send a long message, until when if others wish to, and whether they do.
+        # _floor: the connection that may send a long message. _floor_until: its deadline, which
+        # counts only while _floor_wanted, which is True if other connections want the floor.
         self._floor: Connection | None = None
         self._floor_until = 0.0
         self._floor_wanted = False
@@ -142,7 +146,7 @@ class Compiler:
             self._end(number)
 
     def _go_on(self) -> None:
-        """Looks at what waits until nothing more can be done now."""
+        """Handles requests and decisions until nothing more can be done now."""
         self._pass_floor()
         while True:
             self._measure()
@@ -169,14 +173,15 @@ class Compiler:
         if not data and not descriptors:
             self._selector.unregister(self._listener)
             self._listener.close()
-            self._listener = None  # a daemon that has gone does not end the sessions that run
+            self._listener = None  # the daemon has gone; running sessions go on
             return
         if not descriptors:
             return
         self.serve(socket.socket(fileno=descriptors[0]))
         if self._settled:
             return
-        # With a tenant's first session: its folder, and what an earlier compiler of it spent.
+        # A tenant's first session comes with its folder, and with the time that an earlier compiler
+        # spent.
         self._settled = True
         folder = descriptors[1] if len(descriptors) > 1 else -1
         self._cache.use(folder)
@@ -194,7 +199,9 @@ class Compiler:
 
     @contextlib.contextmanager
     def _closing(self, connection: Connection) -> Iterator[None]:
-        """A connection that is broken, or breaks the protocol, ends alone."""
+        """Closes the connection if the block finds it broken or finds a violation of the
+        protocol.
+        """
         try:
             yield
         except (ProtocolError, OSError) as error:
@@ -213,7 +220,9 @@ class Compiler:
             self._selector.modify(connection.sock, wanted, connection)
 
     def _pass_floor(self) -> None:
-        """Lets one connection send a long message, and the next when a job has that one."""
+        """Gives the floor to one connection with a long message, and to the next when a job works
+        on that message.
+        """
         now = time.monotonic()
         holder = self._floor
         if holder is not None and not holder.wants_floor():
@@ -221,7 +230,7 @@ class Compiler:
             holder = self._floor = holder if waiting else None
         wanting = [c for c in self._connections if c is not holder and c.wants_floor()]
         if wanting and holder is not None and holder.wants_floor() and now >= self._floor_until:
-            print("rgpu compiler: connection ended: its message does not come", file=sys.stderr)
+            print("rgpu compiler: connection ended: its message came too late", file=sys.stderr)
             self._close(holder)
         if wanting and self._floor is None:
             self._floor = wanting.pop()
@@ -255,7 +264,7 @@ class Compiler:
 
     # --- requests ---------------------------------------------------------------------------------
     def _work(self, connection: Connection) -> None:
-        """Takes the next requests of a connection, as long as they are answered at once."""
+        """Takes requests of a connection until one must wait for a job."""
         while (taken := connection.take()) is not None:
             request = self._request(connection, *taken)
             if request is None:
@@ -271,7 +280,7 @@ class Compiler:
         self._watch(connection)
 
     def _request(self, connection: Connection, kind: int, body: bytes) -> Request | None:
-        """What a message asks; None if it is answered already."""
+        """Returns the request of a message; None if it is answered already."""
         if kind == LOAD:
             inputs = parse_inputs(body)
             key = module_key(inputs)
@@ -285,7 +294,7 @@ class Compiler:
             inputs = parse_inputs(body)
             fail = compile_job.failed_link
             return Request(connection, LINK, b"", b"", inputs, LINKED, fail)
-        raise ProtocolError(f"{kind} is no request")
+        raise ProtocolError(f"{kind} is not a request")
 
     def _lower(self, connection: Connection, key: bytes, name: str) -> Request | None:
         inputs = self._modules.get(key)
@@ -337,7 +346,7 @@ class Compiler:
     def _ask(self, number: int, asked: int) -> None:
         self._works_on[number] = asked
         request = self._requests[asked]
-        # A job that is dead already is noticed when its answer is read.
+        # A job that has died is noticed when its answer is read.
         with contextlib.suppress(OSError):
             self._jobs[number].ask(request.kind, request.body)
 

@@ -1,4 +1,4 @@
-"""Tests run against what is installed: the source folders must not hide it."""
+"""Tests run against the installed package: the source folders must not hide it."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ TURNS = pytest.StashKey[str]()
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 # A shell that starts pytest in the background has it ignore SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# The same examples in every run, unless somebody looks for new ones.
+# Every run uses the same examples, unless RGPU_TEST_RANDOM asks for new ones.
 settings.register_profile("same", derandomize=True)
 settings.load_profile("default" if os.environ.get("RGPU_TEST_RANDOM") else "same")
 
@@ -32,7 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves tests/compat out unless asked for: its programs are not in the [test] extra."""
+    """Leaves tests/compat out unless asked for, because its programs are not in the [test]
+    extra.
+    """
     if "compat" in collection_path.relative_to(ROOT).parts and not config.getoption("--run-compat"):
         return True
     return None

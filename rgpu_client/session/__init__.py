@@ -1,4 +1,3 @@
-"""What lives beside a program: the agent that holds its lease.
-
-Tunnels and the choice of a path come here too, when there are transports to choose from.
+"""Prepares a program's session: claims its lease, chooses its path to the server, and starts the
+agents that run beside the program.
 """

@@ -1,7 +1,7 @@
-"""The agent of one application tree: grants a lease, keeps it alive while the program runs,
+"""`rgpu run` with an explicit lease: grants the lease, keeps it alive while the program runs, and
 revokes it.
 
-Without an agent a session still has a lease: the server makes one and keeps it as long as it has
+Without this a session still has a lease: the server makes one and keeps it as long as it has
 sessions.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rgpu_client.control import ControlClient, LeaseRequest
 
-# Keep-alives per life of the lease: two may be lost.
+# Keep-alives in one lifetime of the lease: two of them may be lost.
 _KEEP_ALIVES = 3
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1)
 _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
@@ -75,7 +75,9 @@ def _run(
 
 @contextlib.contextmanager
 def forwarded_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """What is sent to us meanwhile is for the program, and ends us only with it."""
+    """Within the block, signals that this process receives go to the program. This process does
+    not end before the program does.
+    """
 
     def forward(number: int, frame: FrameType | None) -> None:
         if number not in _FROM_KEYBOARD or not _in_foreground():
@@ -90,7 +92,9 @@ def forwarded_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _in_foreground() -> bool:
-    """The terminal sends Ctrl-C to the program as well: forwarded, it would come twice."""
+    """True if the terminal sends Ctrl-C to the program too. The program would then get a forwarded
+    signal twice.
+    """
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -104,8 +108,8 @@ def _in_foreground() -> bool:
 
 
 def _keep_alive(client: ControlClient, lease_id: str) -> None:
-    """A server that does not answer now may answer next time; the program learns it from its own
-    calls.
+    """Keeps the lease alive, and ignores a failure: the server may answer the next time. If it
+    does not, the program's own calls fail.
     """
     try:
         client.keep_alive(lease_id)
@@ -117,4 +121,4 @@ def _let_go(client: ControlClient, lease_id: str) -> None:
     try:
         client.revoke(lease_id)
     except ServerError:
-        return  # it expires by itself
+        return  # the lease expires by itself

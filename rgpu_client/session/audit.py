@@ -1,4 +1,6 @@
-"""What was chosen, and why: a line for people, a line of JSON, figures for a textfile collector."""
+"""Reports of the chosen path and the reason: a line on stderr, a line of JSON in the audit file,
+and figures for a textfile collector.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ if TYPE_CHECKING:
     from netprobe.prober import Measurement
 
 _MAX_BYTES = 1 << 20
-# A FIFO that nobody reads is none to wait for.
+# O_NONBLOCK: opening a FIFO that nobody reads must not block.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def is_loud(environment: Mapping[str, str]) -> bool:
-    """True if choices are to be said on stderr as well; UsageError."""
+    """True if choices go to stderr as well.
+
+    Raises:
+        UsageError: RGPU_LOG has no such level.
+    """
     return log_level(environment) in ("info", "debug")
 
 
@@ -35,14 +41,17 @@ def say(sentence: str) -> None:
 
 
 def audit_file(environment: Mapping[str, str]) -> Path | None:
-    """Returns where this user's choices are written down; None: nowhere."""
+    """Returns the file to which this user's choices are appended; None if no folder is safe for
+    it.
+    """
     base = user_folder(environment, "XDG_STATE_HOME", ".local/state")
     return None if base is None else base / "rgpu" / "paths.jsonl"
 
 
 def write_down(environment: Mapping[str, str], event: str, **facts: Any) -> None:
-    """Appends a line to the audit file, which is begun anew when it is long; what cannot be written
-    is left out, since a program must not fail for it.
+    """Appends a line to the audit file, and starts a new file when the old one is long.
+
+    Errors are ignored, because a program must not fail for want of this file.
     """
     path = audit_file(environment)
     if path is None:
@@ -54,7 +63,7 @@ def write_down(environment: Mapping[str, str], event: str, **facts: Any) -> None
             os.replace(path, path.with_suffix(".jsonl.1"))
         descriptor = os.open(path, _APPEND, 0o600)
         try:
-            # At once: others may append as well.
+            # One write, because other processes may append at the same time.
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)
@@ -89,7 +98,7 @@ def textfile(paths: Sequence[Measurement], current: str, counters: Mapping[str, 
 
 
 def write_textfile(path: Path, text: str) -> None:
-    """Replaces a file as a whole; what cannot be written is left out."""
+    """Replaces a file as a whole; ignores errors."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: a path without a name
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_text(text, encoding="utf-8", errors="replace")

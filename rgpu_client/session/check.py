@@ -1,4 +1,4 @@
-"""`rgpu run` before the program starts: its lease is claimed, or one sentence says why not."""
+"""`rgpu run` before the program starts: claims its lease and shows the place in line meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLEAR = "\r\x1b[K"
 
 
 def claimed(environment: Mapping[str, str], program: str, wait: float = 0.0) -> dict[str, str]:
-    """Returns `environment` with the lease of the run; errors as `claim`."""
+    """Returns `environment` with the lease of the run in RGPU_LEASE; errors as `claim`."""
     held = claim_shown(environment, program, wait)
     return {**environment, "RGPU_LEASE": held.key}
 
@@ -50,8 +50,8 @@ def wait_seconds(text: str) -> float:
 
 
 class InLine:
-    """The place in line on a stream: a line that is drawn anew on a terminal, else one for each
-    change.
+    """Shows the place in line on a stream. On a terminal it redraws one line; elsewhere it writes
+    a line for each change.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -61,7 +61,7 @@ class InLine:
         self._text = self._why = ""
 
     def show(self, place: Place | None) -> None:
-        """Shows a place, or that time has passed (None)."""
+        """Shows a new place; with None redraws the time that has passed."""
         now = time.monotonic()
         if place is not None:
             self._begun = self._begun or now
@@ -69,7 +69,7 @@ class InLine:
             why = "".join(c if c.isprintable() else "?" for c in place.sentence)
             if not self._why:
                 self._write(f"rgpu: {why}\n")
-            if not self._tty and said != self._text:  # a server repeats itself
+            if not self._tty and said != self._text:  # a server may send the same place again
                 self._write(f"{said}\n")
             self._why, self._text = why, said
         elif not self._text or now - self._drawn < _REDRAW_SECONDS:
@@ -79,7 +79,7 @@ class InLine:
             self._write(f"{_CLEAR}{self._text}, {format_seconds(now - self._begun)}")
 
     def clear(self) -> None:
-        """Takes the line away from a terminal."""
+        """Removes the line from a terminal."""
         if self._tty and self._text:
             self._write(_CLEAR)
 

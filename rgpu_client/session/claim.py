@@ -1,8 +1,8 @@
-"""A claim: asks a server for the lease of a run, over the path that its sessions will take.
+"""A claim: asks a server for the lease of a run, over the path that the run's sessions will take.
 
-It costs one connection and one round trip, on which everything is checked that a session would be
-refused for: the server, the token, the version, the sizes.  The lease is held for as long as the
-connection is open, which the program inherits.
+A claim costs one connection and one round trip. The server checks everything for which it would
+refuse a session: the token, the version, the sizes. The lease is held for as long as the
+connection is open. The program inherits the connection's descriptor.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 FOR_EVER = math.inf
 _CONNECT_SECONDS = 10.0
-# A server that does not let wait answers at once; one of an earlier release may start a worker.
+# A server without a line answers at once. A server of an earlier release may start a worker first.
 _ANSWER_SECONDS = 60.0
 _SLICE_SECONDS = 0.2
 _MOST_WAIT_MS = 1 << 50
 _TEXT_BYTES = 1024
-# Programs use low numbers for files of their own; a shell script may name any below.
+# Programs use low numbers for their own files, and a shell script may name any number below this.
 _LOWEST_DESCRIPTOR = 300
 
 
@@ -50,8 +50,8 @@ _LOWEST_DESCRIPTOR = 300
 class Held:
     """A claim that was granted.
 
-    key: for RGPU_LEASE.  server: the address that answered.  descriptor: holds the lease while it
-    is open, -1: nothing does.
+    key: the value for RGPU_LEASE. server: the address that answered. descriptor: holds the lease
+    while it is open; -1 if no descriptor holds it.
     """
 
     claimed: Claimed
@@ -66,13 +66,14 @@ def claim(
     wait_seconds: float = 0.0,
     progress: Progress | None = None,
 ) -> Held:
-    """Claims the lease that `environment` asks for: of RGPU_LEASE, else one for this run alone.
+    """Claims the lease that RGPU_LEASE in `environment` names, or without it a lease for this run
+    alone.
 
-    progress: told each place in line, and every so often None.
+    progress: called with each place in line, and every so often with None.
 
     Raises:
-        UsageError: a variable makes no sense.
-        NoSessionError: the server is not there, or refuses; the sentence says why.
+        UsageError: a variable has a value that cannot be used.
+        NoSessionError: the server does not answer, or refuses; the sentence says why.
     """
     key = environment.get("RGPU_LEASE", "")
     paths = [environment["RGPU_SERVER"], *_others(environment)]
@@ -88,12 +89,12 @@ def claim(
         raise
     if descriptor < 0:
         _native().rgpu_claim_close(handle)
-    # Otherwise the connection stays as it is: closing it in an orderly way would end the claim.
+    # Otherwise the connection stays open: an orderly close would end the claim.
     return Held(claimed, key, server, descriptor)
 
 
 def let_go(held: Held) -> None:
-    """Ends a claim of this process."""
+    """Ends a claim that this process holds."""
     if held.descriptor >= 0:
         with socket.socket(fileno=held.descriptor) as connection:
             connection.shutdown(socket.SHUT_RDWR)
@@ -104,10 +105,12 @@ def _others(environment: Mapping[str, str]) -> list[str]:
 
 
 def _open_first(paths: list[str], hello: bytes) -> tuple[int, str]:
-    """Connects to the first path that takes a connection, as the session will."""
+    """Connects to the first path that accepts a connection, in the order in which a session tries
+    them.
+    """
     first = ""
     for path in paths:
-        # A ring in shared memory is for sessions; the socket beside it carries a claim.
+        # Only sessions have a ring in shared memory. A claim uses the ring's Unix socket.
         uri = "unix:" + path.removeprefix("shm:") if path.startswith("shm:") else path
         why = ctypes.create_string_buffer(_TEXT_BYTES)
         handle = _native().rgpu_claim_open(
@@ -150,14 +153,17 @@ def _hello(
 
 
 class _Answers:
-    """What a server says to a claim."""
+    """Reads the server's answers to a claim."""
 
     def __init__(self, handle: int, server: str) -> None:
         self._handle = handle
         self._server = server
 
     def wait(self, patient: bool, progress: Progress | None) -> Claimed:
-        """Returns the lease; NoSessionError.  patient: once in line it may take any time."""
+        """Returns the lease; NoSessionError if there is none.
+
+        patient: a claim in line may wait for any time.
+        """
         until = time.monotonic() + _ANSWER_SECONDS
         while time.monotonic() < until:
             found = self._next()
@@ -209,8 +215,10 @@ class _Answers:
 
 
 def _from_welcome(head: bytes) -> Claimed:
-    """A server of an earlier release has opened a session, which ends with this connection: so it
-    is there and would serve the program, but it keeps no lease for it.
+    """Returns the answer of a server that does not know claims and has opened a session.
+
+    That session ends with this connection. So the server would serve the program, but it keeps no
+    lease for it.
     """
     welcome = decode_welcome(head)
     name, size = (
@@ -254,6 +262,6 @@ def _native() -> ctypes.CDLL:
 
 
 def _shown(sentence: bytes) -> str:
-    """What a peer may have said: nothing in it is for a terminal to obey."""
+    """Returns a peer's sentence without characters that a terminal would act on."""
     text = sentence.decode(errors="replace")
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -41,12 +41,12 @@ def _run(arguments: argparse.Namespace) -> int:
         listener = listen(endpoint.path)
     except OSError as error:
         raise cannot_listen(endpoint, error) from None
-    # Programs see a local socket only, which they would not expect to be cut.
+    # Programs see a local socket, and would not ask for resumption over one without RGPU_RESUME.
     print(f"rgpu: set RGPU_SERVER={endpoint} RGPU_RESUME=1 to reach {server}", flush=True)
     try:
         run(server, listener)
     finally:
-        with contextlib.suppress(OSError):  # somebody else has removed it
+        with contextlib.suppress(OSError):  # the socket was removed already
             os.unlink(endpoint.path)
     return OK
 
@@ -56,7 +56,7 @@ agent = Command("agent", "carry programs' connections to a grpc: server", _confi
 
 @functools.cache
 def _tunnel_to(uri: str) -> str:
-    """A socket of an agent that ends with this process."""
+    """Starts an agent that ends with this process; returns the address of its socket."""
     server = parse_endpoint(uri)
     assert isinstance(server, GrpcEndpoint)
     return f"unix:{start_agent(server, os.environ)}"

@@ -1,5 +1,6 @@
-"""Starts a process beside a program that is not the program's child: it may wait for all of
-those.
+"""Starts an agent beside a program, in a process that is not the program's child.
+
+A program may wait for all of its children, and must not wait for an agent.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _SECONDS = 30
-# Who starts an agent is another program by the time the agent may die of a module that is not
-# there.  So a child of the agent waits until that says that the folder is its own (`own_folder`),
-# or has gone without a word; it keeps no socket open meanwhile.
+# The process that starts an agent soon executes another program, so it cannot clean up after an
+# agent that dies early, for instance of a missing module. A child of the agent does so: it waits
+# until the agent reports that it owns the folder (`own_folder`), or has ended without a report. The
+# child keeps no socket open meanwhile.
 _FORK = """
 import os, sys
 folder, heard, top, command = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
@@ -39,9 +41,9 @@ if not os.fork():
 os.close(heard)
 os.execv(command[0], command)
 """
-# What a program preloads is for the program.
+# An agent must not load the libraries that the user preloads into the program.
 _FOR_THE_PROGRAM = ("LD_PRELOAD", "LD_LIBRARY_PATH")
-# Their values may be relative to where the program is started, and agents are elsewhere.
+# Their values may be relative to the program's working folder. Agents run in another one.
 _FILES = (
     "RGPU_TOKEN_FILE", "RGPU_TLS_CA", "RGPU_TLS_CERT", "RGPU_TLS_KEY", "RGPU_AGENT_TEXTFILE",
     "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -55,9 +57,13 @@ def serve_beside(
     environment: Mapping[str, str],
     output: int = subprocess.DEVNULL,
 ) -> None:
-    """Runs a Python module in a process of its own session: an agent that serves `listener`, whose
-    socket lies in a `private_folder`, as long as this process lives, whatever that executes
-    meanwhile.  OSError or SubprocessError.
+    """Runs a Python module in a process in a new POSIX session: an agent that serves `listener`.
+
+    The listener's socket lies in a `private_folder`. The agent runs as long as this process lives,
+    also after this process executes another program.
+
+    Raises:
+        OSError, SubprocessError: the agent could not be started.
     """
     folder = os.path.dirname(listener.getsockname())
     with contextlib.ExitStack() as ours:
@@ -73,7 +79,7 @@ def serve_beside(
         _detach([*watched, *command], (*kept, heard), environment, output)
 
 
-# "folder" stays open as long as the agent lives: so nobody sweeps it (folders.py).
+# "folder" stays open as long as the agent lives, so that `_sweep` in folders.py spares the folder.
 _KEPT = ("listen", "program", "ready", "folder")
 
 
@@ -97,7 +103,7 @@ def _detach(
 
 
 def add_agent_options(parser: argparse.ArgumentParser) -> None:
-    """What `serve_beside` tells an agent."""
+    """Adds the options with which `serve_beside` starts an agent."""
     for name in _KEPT:
         parser.add_argument(f"--{name}-fd", type=int, required=True)
     parser.add_argument("--folder", required=True)
@@ -105,10 +111,12 @@ def add_agent_options(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def own_folder(folder: str, ready: int) -> Iterator[None]:
-    """Of an agent: the folder of its socket is its own from here on, and goes with it."""
+    """Within the block this agent owns the folder of its socket. The folder is removed
+    afterwards.
+    """
     try:
         signal.signal(signal.SIGTERM, _leave)
-        with contextlib.suppress(OSError):  # who waited for it has been killed
+        with contextlib.suppress(OSError):  # the child that waits has been killed
             os.write(ready, b"1")
             os.wait()
         os.close(ready)

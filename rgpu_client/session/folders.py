@@ -1,7 +1,8 @@
 """Private folders for the sockets of agents, in the runtime folder of their user.
 
-Who makes one or serves in it holds a lock on it, which ends with the process, however that ends.
-So what nobody holds was left behind, and goes when the next one is made.
+The process that makes a folder, and the agent that serves in it, hold a lock on it. The lock ends
+with the process, however the process ends. So a folder without a lock was left behind, and is
+removed when the next folder is made.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# What `mkdtemp` appends.
+# The part of a name that `mkdtemp` appends.
 _RANDOM = "[a-z0-9_]{8}"
-# Each is lost to somebody who sweeps in just that moment.
+# Each try fails only if another process sweeps in the same moment.
 _TRIES = 100
 
 
 @contextlib.contextmanager
 def private_folder(prefix: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """A folder of this user's for the socket of an agent; gone if the block fails.  Nobody sweeps
-    it within the block, nor later while somebody has it `held`.
+    """Makes a folder of this user for the socket of an agent; removes it if the block fails.
+
+    Other processes do not sweep the folder within the block, nor later while a process has it
+    `held`.
     """
     parent = runtime_folder(environment) or tempfile.gettempdir()
     _sweep(parent, prefix)
@@ -43,17 +46,19 @@ def private_folder(prefix: str, environment: Mapping[str, str]) -> Iterator[str]
 
 
 def runtime_folder(environment: Mapping[str, str]) -> str | None:
-    """Returns where private folders with sockets belong; None: where temporary files are."""
+    """Returns the user's runtime folder; None if private folders belong among the
+    temporary files.
+    """
     folder = environment.get("XDG_RUNTIME_DIR", "")
     return folder if folder and os.access(folder, os.W_OK | os.X_OK) else None
 
 
 def held(folder: str) -> int:
-    """Returns a descriptor: as long as any process has it open, nobody sweeps the folder.
+    """Returns a descriptor of the folder. The folder is not swept while a process has it open.
 
     Raises:
-        FileNotFoundError, BlockingIOError: somebody just does.
-        OSError: it cannot be opened.
+        FileNotFoundError, BlockingIOError: another process is sweeping the folder now.
+        OSError: the folder cannot be opened.
     """
     descriptor = os.open(folder, _OPEN)
     try:
@@ -67,7 +72,10 @@ def held(folder: str) -> int:
 
 
 def _made(parent: str, prefix: str) -> tuple[str, int]:
-    """A new folder, and what holds it.  In between it is nobody's, and may be swept."""
+    """Returns a new folder and the descriptor that holds it.
+
+    Between the two steps no process holds the folder, so it may be swept; then another is made.
+    """
     for _ in range(_TRIES):
         folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
         try:
@@ -81,8 +89,10 @@ def _made(parent: str, prefix: str) -> tuple[str, int]:
 
 
 def _lock(descriptor: int, how: int) -> bool:
-    """True if it is locked; BlockingIOError: somebody else has it.  Without locks on its file
-    system nobody sweeps there.
+    """True if the lock is taken; False if the file system has no locks, where no process sweeps.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
     """
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
@@ -94,7 +104,7 @@ def _lock(descriptor: int, how: int) -> bool:
 
 
 def _sweep(parent: str, prefix: str) -> None:
-    """Removes what dead agents, and starters that died before they had one, left behind."""
+    """Removes folders of dead agents, and of processes that died before they had started one."""
     pattern = re.compile(re.escape(prefix) + _RANDOM)
     try:
         names = [name for name in os.listdir(parent) if pattern.fullmatch(name)]
@@ -106,10 +116,14 @@ def _sweep(parent: str, prefix: str) -> None:
 
 
 def _remove_dead(folder: str) -> None:
-    """OSError if it is not this user's to remove, or holds what no agent leaves."""
+    """Removes a folder without a lock.
+
+    Raises:
+        OSError: the folder is another user's, or holds a file that no agent leaves.
+    """
     descriptor = os.open(folder, _OPEN)
     try:
-        # Root may open the folders of others, whose agents it does not start.
+        # Root can open the folders of other users, and must not remove those.
         if os.fstat(descriptor).st_uid != os.geteuid() or not _lock(descriptor, fcntl.LOCK_EX):
             return
         for name in os.listdir(descriptor):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import BinaryIO
 
-# Which server the agent at RGPU_SERVER reaches.
+# The server that the agent at RGPU_SERVER reaches.
 TUNNEL = "RGPU_TUNNEL"
 AGENT_LOG = "RGPU_AGENT_LOG"
 TLS_FILES = ("RGPU_TLS_CA", "RGPU_TLS_CERT", "RGPU_TLS_KEY")
@@ -28,8 +28,10 @@ _BACKLOG = 128
 
 
 def carried(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns `environment` for a program whose server may be `grpc:`: then this process gets an
-    agent, which lives as long as it does, whatever it executes meanwhile.
+    """Returns `environment` for a program whose server may be a `grpc:` server.
+
+    If so, this process gets an agent. The agent lives as long as this process, also after this
+    process executes another program.
 
     Raises:
         RgpuError: the agent cannot be started.
@@ -42,7 +44,9 @@ def carried(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def same_agent(environment: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
-    """Returns `environment` with the agent of `current`, if that reaches the server asked for."""
+    """Returns `environment` with the agent of `current`, if that agent reaches the server asked
+    for.
+    """
     server, agent = environment.get("RGPU_SERVER", ""), current.get("RGPU_SERVER", "")
     runs = bool(current.get(TUNNEL)) and Path(agent.removeprefix("unix:")).is_socket()
     if runs and agent != server and str(parse_endpoint(server)) == current[TUNNEL]:
@@ -51,7 +55,9 @@ def same_agent(environment: Mapping[str, str], current: Mapping[str, str]) -> di
 
 
 def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
-    """Returns the path of a socket that leads to `server`; RgpuError if there can be none."""
+    """Returns the path of a socket that leads to `server`; RgpuError if the agent cannot be
+    started.
+    """
     check_files(server, environment)
     try:
         with (
@@ -68,7 +74,11 @@ def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
 
 
 def _log(environment: Mapping[str, str]) -> BinaryIO:
-    """UsageError if the file that was named cannot be written."""
+    """Opens the agent's log.
+
+    Raises:
+        UsageError: the file that RGPU_AGENT_LOG names cannot be written.
+    """
     file = environment.get(AGENT_LOG) or os.devnull
     try:
         return open(file, "ab")
@@ -77,7 +87,7 @@ def _log(environment: Mapping[str, str]) -> BinaryIO:
 
 
 def listen(path: str) -> socket.socket:
-    """A socket that listens at `path` for this user only; OSError."""
+    """Returns a socket that listens at `path` and that only this user can connect to; OSError."""
     listener = bind_unix(path)
     try:
         os.chmod(path, 0o600)
@@ -89,7 +99,11 @@ def listen(path: str) -> socket.socket:
 
 
 def check_files(server: GrpcEndpoint, environment: Mapping[str, str]) -> None:
-    """UsageError if a file that the agent will need cannot be used: it could not tell."""
+    """Checks the files that the agent will need, because the agent itself cannot report errors.
+
+    Raises:
+        UsageError: a file cannot be used.
+    """
     for name in (*TLS_FILES, "RGPU_TOKEN_FILE"):
         file = environment.get(name, "")
         if not file or Path(file).is_dir():
@@ -101,7 +115,7 @@ def check_files(server: GrpcEndpoint, environment: Mapping[str, str]) -> None:
             raise UsageError(f"{name}={file} cannot be read: {error.strerror}") from None
     configured_token(environment)
     if server.secure:
-        # Here, since OpenSSL is not for programs that have no use for it.
+        # Imported here, so that programs that need no TLS do not load OpenSSL.
         from rgpu_client.session.trust import trust
 
         trust(environment)

@@ -1,5 +1,5 @@
-"""The path of a program to its server: as it was named, or the best of those that the server
-offers.
+"""Chooses the path of a program to its server: the path that the user named, or the best of those
+that the server offers.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 PATHS = "RGPU_PATHS"
-# Of a server that does not answer the claim says what is wrong (session/claim.py).
+# A short limit is enough: if the server does not answer, the claim says why (session/claim.py).
 _FIND_SECONDS = 1.0
 _CHECK_SECONDS = 0.3
 _FALL_BACK = (
     "HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT, tls:HOST:PORT, ucx:HOST:PORT, unix:/PATH or shm:/PATH, "
     "with ';' between several"
 )
-# What is tried in place of an address that does not answer, or of paths that were too slow.
+# How many other addresses are tried if the named one does not answer, or passed to the agent if all
+# paths were too slow to measure.
 _MOST_ELSEWHERE = 4
 
 
@@ -48,8 +49,9 @@ _MOST_ELSEWHERE = 4
 class Path:
     """How a program reaches its server.
 
-    others: URIs to fall back on, best first.  unseen: where nobody has seen the server yet, if the
-    paths are to be measured again in spite of that.  server: who answered, b"" if nobody was asked.
+    others: URIs to fall back on, best first. unseen: URIs at which the server was not seen yet,
+    and that the agent measures all the same. server: the id of the server that answered; b"" if
+    none was asked.
     """
 
     uri: str
@@ -60,17 +62,19 @@ class Path:
 
     @property
     def worth_watching(self) -> bool:
-        """True if another network path may become the better one, or is one at all."""
+        """True if there are other network paths, one of which may become the better one."""
         return bool(self.others or self.unseen) and scheme_of(self.uri) not in LOCAL
 
     def variables(self) -> dict[str, str]:
-        """Returns what the program's environment has of it."""
+        """Returns the variables that tell the program its paths."""
         paths = {PATHS: ";".join(self.others)} if self.others else {}
         return {"RGPU_SERVER": self.uri, **paths}
 
 
 def transport_of(option: str | None, environment: Mapping[str, str]) -> str:
-    """Returns the transport asked for; UsageError if there is none of that name."""
+    """Returns the name of the transport that was asked for; UsageError if there is none of that
+    name.
+    """
     text = option or environment.get("RGPU_TRANSPORT") or AUTO
     if text not in TRANSPORTS:
         raise UsageError(f"there is no transport {text!r}; there are: {', '.join(TRANSPORTS)}")
@@ -78,7 +82,7 @@ def transport_of(option: str | None, environment: Mapping[str, str]) -> str:
 
 
 def workload_of(environment: Mapping[str, str]) -> Workload:
-    """Returns what paths are ranked for before the program has done anything."""
+    """Returns the workload for which paths are ranked before the program has done anything."""
     text = environment.get("RGPU_WORKLOAD")
     if not text:
         return MIXED
@@ -88,23 +92,26 @@ def workload_of(environment: Mapping[str, str]) -> Workload:
 
 
 def check_others(environment: Mapping[str, str]) -> None:
-    """UsageError if RGPU_PATHS, which users may set as well, has what the driver library cannot
-    connect to.
+    """Checks RGPU_PATHS, which users may set.
+
+    Raises:
+        UsageError: it has an address to which the driver library cannot connect.
     """
     for text in filter(None, environment.get(PATHS, "").split(";")):
         uri = normal(text)
         if scheme_of(uri) in TUNNELLED or not is_address(uri):
             raise UsageError(
-                f"{PATHS}: {text!r} is no address for a program to fall back on; write {_FALL_BACK}"
+                f"{PATHS}: {text!r} is not an address for a program to fall back on; write "
+                f"{_FALL_BACK}"
             )
 
 
 def find_path(named: str, transport: str, environment: Mapping[str, str]) -> Path:
-    """Returns the path to take to the server that the user named.
+    """Returns the path to the server that the user named.
 
     Raises:
         UsageError: the address and the transport contradict each other.
-        NoSessionError: to connect there would end this process.
+        NoSessionError: UCX would end this process if it connected there.
         ServerError: the server does not offer the transport.
     """
     if is_explicit(named):
@@ -115,14 +122,14 @@ def find_path(named: str, transport: str, environment: Mapping[str, str]) -> Pat
                 "one of them out"
             )
         _check_reach(named)
-        return Path(named, "it was named so")
+        return Path(named, "the path was named")
     if transport == AUTO:
         return _best(named, environment)
     return _of_kind(named, transport, environment)
 
 
 def _check_reach(uri: str) -> None:
-    """Of an address that no server has offered."""
+    """Checks a `ucx:` address that no server has offered; NoSessionError."""
     try:
         check_reach(uri)
     except ServerError as error:
@@ -145,7 +152,7 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
     local = local_path(found, uris) if found.same_host else None
     if local is not None:
         return _local(local, uris, found)
-    # Sockets that are not to be seen here, as from another container, need not be measured.
+    # A socket that does not exist here, for instance in another container, is not measured.
     uris = tuple(uri for uri in uris if scheme_of(uri) not in LOCAL) or uris
     if len(uris) == 1:
         return Path(uris[0], "it is the only path", server=found.offer.server)
@@ -155,14 +162,16 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
     if choice is None:
         uri = found.uri if found.uri in uris else uris[0]
         path = _chosen(Choice(uri, "no path could be measured in time"), entry.server, entry.paths)
-        # The agent has more time.
+        # The agent has more time to measure these.
         unseen = [one for one in uris if one not in (path.uri, *path.others)]
         return replace(path, unseen=tuple(unseen[:_MOST_ELSEWHERE]))
     return _chosen(choice, entry.server, entry.paths)
 
 
 def _found(named: str, entry: Entry | None, environment: Mapping[str, str]) -> Found:
-    """The server at the address that was named, else where it was found before; ServerError."""
+    """Returns the server at the named address, or at an address where it was found before;
+    ServerError.
+    """
     try:
         return find(named, _FIND_SECONDS)
     except RgpuError:
@@ -175,7 +184,7 @@ def _found(named: str, entry: Entry | None, environment: Mapping[str, str]) -> F
             with suppress(RgpuError):
                 found = find(uri, _CHECK_SECONDS)
                 if found.offer.server == entry.server:
-                    # The address that was named is one of its own, and perhaps back soon.
+                    # The named address belongs to this server too, and may work again soon.
                     offered = (*found.offer.endpoints, normal(named))
                     return replace(found, offer=replace(found.offer, endpoints=offered))
         raise
@@ -188,8 +197,11 @@ def _local(uri: str, uris: Sequence[str], found: Found) -> Path:
 
 
 def _chosen(choice: Choice, server: bytes, paths: Sequence[Measurement]) -> Path:
-    """Behind those that work comes what has led to this server before, and may do so again.  Where
-    nobody has seen it no program goes, which would show its session's secret there.
+    """Returns the path for a choice.
+
+    After the paths that work come those that do not work now but led to this server before. Paths
+    on which the server was never seen are left out: the program would send its session's secret
+    there.
     """
     before = [
         path.uri
@@ -202,8 +214,8 @@ def _chosen(choice: Choice, server: bytes, paths: Sequence[Measurement]) -> Path
 def _remembered(
     entry: Entry, named: str, environment: Mapping[str, str], workload: Workload
 ) -> Path | None:
-    """The best path of an earlier measurement, if the same server still answers there."""
-    # What may be taken can have changed since: there is a token now, or no RDMA any more.
+    """Returns the best path of an earlier measurement, if the same server still answers there."""
+    # The paths that may be used can have changed: a token was added, or RDMA is gone.
     me = here(entry.same_host, environment)
     allowed = candidates(named, [path.uri for path in entry.paths], me).uris
     there = [path for path in entry.paths if path.uri in allowed]
@@ -223,7 +235,9 @@ def _remembered(
 
 
 def _of_kind(named: str, transport: str, environment: Mapping[str, str]) -> Path:
-    """A path of one transport: where the server offers it, else at the address that was named."""
+    """Returns a path of one transport: the server's own if it can be asked, else the named
+    address.
+    """
     if transport == "tcp":
         return Path(normal(named), "the transport was named")
     if transport not in schemes() and transport != "grpc":
@@ -245,7 +259,7 @@ def _of_kind(named: str, transport: str, environment: Mapping[str, str]) -> Path
     uris = [uri for uri in there.uris if scheme_of(uri) in schemes_wanted]
     if not uris:
         raise ServerError(_not_offered(named, transport, found, there.dropped))
-    # A program has one agent, which leads to one address.
+    # A program has one agent, which leads to one address, so other tunnels are no fall-back.
     others = tuple(uri for uri in uris[1:] if scheme_of(uri) not in TUNNELLED)
     return Path(uris[0], "the transport was named", others, server=found.offer.server)
 

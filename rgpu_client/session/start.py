@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AGENT = "RGPU_AGENT"
 _BACKLOG = 256
 
-# What was asked for when RGPU_SERVER was set: to ask the same again changes nothing.
+# The request for which RGPU_SERVER was chosen. The same request again keeps that path.
 CHOSEN = "RGPU_CHOSEN"
 
 
@@ -34,16 +34,16 @@ def on_path(
 ) -> dict[str, str]:
     """Returns `environment` with the path to the server that the user named.
 
-    transport: None leaves it to RGPU_TRANSPORT, then to the measurement.  loud: says on stderr what
-    was chosen.
+    transport: None leaves the choice to RGPU_TRANSPORT, then to the measurement. loud: the choice
+    is printed on stderr.
 
     Raises:
-        UsageError: a variable makes no sense.
+        UsageError: a variable has a value that cannot be used.
         RgpuError: as `find_path`.
     """
-    if CHOSEN not in environment:  # else `rgpu run` has said it
+    if CHOSEN not in environment:  # else `rgpu run` has printed this already
         say_misspelt(environment)
-    _check(environment)  # also where nothing will be chosen: mistakes come first
+    _check(environment)  # before the choice, so that a mistake is reported first
     kind, named = transport_of(transport, environment), completed(named)
     path = find_path(named, kind, environment)
     audit.write_down(
@@ -59,7 +59,7 @@ def on_path(
 
 
 def _check(environment: Mapping[str, str]) -> None:
-    """UsageError for the first variable that makes no sense."""
+    """Raises UsageError for the first variable whose value cannot be used."""
     for check in (workload_of, pace_of, check_others, audit.is_loud, check_flags, sizes_of):
         check(environment)
     writable(environment, TEXTFILE)
@@ -68,11 +68,13 @@ def _check(environment: Mapping[str, str]) -> None:
 def same_path(
     environment: Mapping[str, str], named: str, transport: str | None, current: Mapping[str, str]
 ) -> dict[str, str] | None:
-    """Returns `environment` with the path of `current`, if that was asked for alike, else None."""
+    """Returns `environment` with the path of `current`, if the same path was asked for;
+    else None.
+    """
     named = completed(named)
     kind, server = transport_of(transport, environment), current.get("RGPU_SERVER", "")
     chosen = current.get(CHOSEN, "")
-    # Also what was not named again is what RGPU_SERVER says now.
+    # A request without a server name has the address that RGPU_SERVER holds now.
     if chosen != f"{kind} {named} {server}" and not (
         named == server and chosen.endswith(f" {server}")
     ):
@@ -85,8 +87,10 @@ def same_path(
 def start_agent(
     path: Path, named: str, environment: Mapping[str, str], loud: bool
 ) -> dict[str, str]:
-    """Starts an agent that lives as long as this process, whatever that executes meanwhile;
-    returns the variables by which sessions find it.  Without one a session keeps its path.
+    """Starts an agent that lives as long as this process, also after it executes another program.
+
+    Returns the variables by which sessions find the agent; none if it could not be started.
+    Without an agent a session keeps its path.
     """
     words = [
         f"--named={named}", "--server", path.server.hex(), *(["--loud"] if loud else []),

@@ -1,4 +1,6 @@
-"""Whom a client of `grpcs:` trusts, and what it shows of itself: the files of `RGPU_TLS_*`."""
+"""TLS for clients of `grpcs:`: the authorities to trust and the client's certificate, from the
+files of `RGPU_TLS_*`.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
 
     from rgpu_common.endpoints import GrpcEndpoint
 
-# OpenSSL's, of X509_verify_cert_error_string.
+# Error numbers of OpenSSL's X509_verify_cert_error_string.
 _NOT_YET, _EXPIRED, _OTHER_NAME = 9, 10, (62, 64)
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 
 
 def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
-    """Returns what TLS needs.
+    """Returns an SSL context from the variables `RGPU_TLS_*`.
 
     Raises:
         UsageError: a file cannot be used; the sentence names the variable.
@@ -31,7 +33,7 @@ def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
     if certificate := environment.get("RGPU_TLS_CERT"):
         key = environment.get("RGPU_TLS_KEY") or certificate
         try:
-            # Nobody is there to be asked for a password.
+            # Without this OpenSSL would ask for a password on the terminal.
             context.load_cert_chain(certificate, key, password=lambda: "")
         except (OSError, ValueError) as error:
             raise UsageError(
@@ -44,7 +46,9 @@ def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def look(server: GrpcEndpoint, environment: Mapping[str, str], seconds: float) -> str:
-    """Connects, and returns why nobody can; "" if somebody is there, or it is not known."""
+    """Connects, and returns a sentence that says why that fails; "" if it works or no reason is
+    known.
+    """
     try:
         with socket.create_connection((server.host, server.port), seconds) as connection:
             if server.secure:
@@ -57,7 +61,9 @@ def look(server: GrpcEndpoint, environment: Mapping[str, str], seconds: float) -
 
 
 def connection_fault(server: GrpcEndpoint, error: OSError) -> str:
-    """Why a connection came to nothing, with what to do; "" if there is just nobody."""
+    """Returns a sentence with the reason and the remedy of a failed connection; "" if no server
+    listens.
+    """
     if isinstance(error, ssl.SSLError):
         return tls_fault(server, error)
     if isinstance(error, socket.gaierror):
@@ -69,7 +75,9 @@ def connection_fault(server: GrpcEndpoint, error: OSError) -> str:
 
 
 def tls_fault(server: GrpcEndpoint, error: ssl.SSLError) -> str:
-    """Why TLS to a server came to nothing, in the words of `tls:`, with what to do."""
+    """Returns a sentence with the reason and the remedy of a failed handshake, worded as for
+    `tls:`.
+    """
     at = f"the certificate of the server at {server}"
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_NAME:
@@ -100,7 +108,7 @@ def _authorities(ca: str) -> ssl.SSLContext:
             return ssl.create_default_context(cafile=ca)
         context = None
         for file in sorted(Path(ca).iterdir()):
-            # Such folders also hold keys, lists and links.
+            # Such folders may also hold keys, revocation lists and links.
             with contextlib.suppress(ssl.SSLError, IsADirectoryError, PermissionError):
                 if context is None:
                     context = ssl.create_default_context(cafile=file)

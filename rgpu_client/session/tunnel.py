@@ -2,8 +2,8 @@
 
     python -m rgpu_client.session.tunnel --server grpc:HOST:PORT --listen-fd N ...
 
-The driver library knows nothing of gRPC: it connects to the socket.  Each connection gets a stream
-over an HTTP/2 connection of its own; when that breaks, both are closed.
+The driver library contains no gRPC: it connects to the socket. Each connection gets a stream over
+an HTTP/2 connection of its own. When the stream breaks, both connections are closed.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ log = logging.getLogger("rgpu.agent")
 _ACCEPT_PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 0.25
 _CONNECT_SECONDS = 10.0
-# What the server may send that nobody has read yet.
+# How many bytes the server may send before the program reads them.
 _WINDOW_BYTES = 4 << 20
 _OPTIONS = (
     *CHANNEL_OPTIONS,
-    # Each tunnel has a connection of its own: a slow one stops nobody else.
+    # Each tunnel has its own HTTP/2 connection, so a slow tunnel delays no other.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     ("grpc.min_reconnect_backoff_ms", round(_CONNECT_SECONDS * 1000)),
@@ -60,7 +60,7 @@ _OPTIONS = (
     ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
     ("grpc.primary_user_agent", f"rgpu-agent/{release()}"),
 )
-# So gRPC begins to say that an answer is HTTP's and not gRPC's; and what is said here instead.
+# gRPC begins a message with _BY_HTTP when an answer is HTTP and not gRPC; _HTTP replaces that.
 _BY_HTTP, _HTTP = "Received http2 header with status:", "HTTP status"
 # gRPC's client makes these up about an answer that breaks the protocol; no gateway of rgpu sends
 # them.
@@ -76,9 +76,9 @@ _END = End(grpc.aio.EOF, (grpc.aio.AioRpcError, asyncio.InvalidStateError))
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What opens the server's door.
+    """The credentials with which the agent connects.
 
-    tls: None for `grpc:`.  environment: the variables that all this comes from.
+    tls: None for `grpc:`. environment: the variables from which the credentials were made.
     """
 
     token: str = field(default="", repr=False)
@@ -87,10 +87,10 @@ class Access:
 
     @staticmethod
     def of(server: GrpcEndpoint, environment: Mapping[str, str]) -> Access:
-        """Returns what the variables say; UsageError if a file is not what it should be."""
+        """Reads the credentials from the variables; UsageError if a file cannot be used."""
         tls = None
         if server.secure:
-            # gRPC would not say which file is no certificate.
+            # gRPC's own errors do not say which file is not a certificate.
             trust(environment)
             tls = tls_credentials(environment)
         return Access(configured_token(environment), tls, environment)
@@ -114,13 +114,13 @@ class Agent:
         return not self._carriers
 
     async def run(self) -> None:
-        """Accepts connections."""
+        """Accepts connections until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 connection, _ = await loop.sock_accept(self._listener)
             except OSError as error:
-                # Out of descriptors, or the program has gone already.
+                # No descriptors are left, or the program has closed its end already.
                 log.warning("accept: %s", error)
                 await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
@@ -129,7 +129,7 @@ class Agent:
             task.add_done_callback(self._carriers.discard)
 
     async def close(self) -> None:
-        """Cuts what is left."""
+        """Closes all open connections."""
         for task in list(self._carriers):
             task.cancel()
         await asyncio.gather(*self._carriers, return_exceptions=True)
@@ -165,8 +165,8 @@ class Agent:
     async def _refuse(
         self, local: LocalEnd, first: bytes, sentence: str, unanswered: bool = True
     ) -> None:
-        """Says why there is no way on: to the log, and to who is about to open a session or to
-        measure.
+        """Reports why no tunnel opens: to the log, and to a client that opens a session or a
+        probe.
         """
         log.warning("%s", sentence)
         if unanswered and _is_first(first[PREFIX_BYTES:]):
@@ -174,7 +174,7 @@ class Agent:
                 await local.put(encode_refused(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence))
 
     def _perhaps(self) -> str:
-        """What else may be the matter where somebody has closed the connection."""
+        """Returns another possible remedy for a connection that the server's side has closed."""
         if not self._server.secure:
             return "write grpcs: where TLS is spoken, "
         if not self._access.environment.get("RGPU_TLS_CERT"):
@@ -203,25 +203,26 @@ class Agent:
             sentence = await asyncio.to_thread(
                 look, self._server, self._access.environment, _CONNECT_SECONDS
             )
-            # An answer by HTTP comes from somebody who trusts us.
+            # After an answer by HTTP the TLS handshake is done, so a certificate is not the reason.
             more = "look at the log of the proxy there, " if by_http else self._perhaps()
             return sentence or self._nobody(details, more)
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return f"what answers at {self._server} takes no tunnels ({details}): is it rgpu's?"
+            return (
+                f"the server at {self._server} takes no tunnels ({details}): check that it is an "
+                "rgpu server"
+            )
         return f"the tunnel to {self._server} ended: {details}"
 
 
 def _without_addresses(details: str) -> str:
-    """gRPC's words about a connection that failed, without the addresses it tried: the sentence
-    around them names the server as the user wrote it.
+    """Returns gRPC's message about a failed connection without the addresses that gRPC tried: the
+    sentence around it names the server as the user wrote it.
     """
     return _CONNECTION_FAILED.sub("", details)
 
 
 def _is_first(data: bytes) -> bool:
-    """True if this begins a session or a probe: then, and only then, somebody reads why it does
-    not open.
-    """
+    """True if the bytes begin a session or a probe: only these clients read why no tunnel opens."""
     try:
         header = parse_header(data[:HEADER_BYTES])
     except WireError:
@@ -230,8 +231,8 @@ def _is_first(data: bytes) -> bool:
 
 
 async def serve(server: GrpcEndpoint, listener: socket.socket, program_fd: int = -1) -> None:
-    """Carries connections until a signal, or until the program of that pidfd has ended and the
-    last connection of its children with it.
+    """Carries connections until a signal; or until the program of that pidfd and the last
+    connection of its children have ended.
     """
     loop = asyncio.get_running_loop()
     stop, ended = asyncio.Event(), asyncio.Event()
@@ -258,7 +259,7 @@ async def serve(server: GrpcEndpoint, listener: socket.socket, program_fd: int =
 
 
 def run(server: GrpcEndpoint, listener: socket.socket, program_fd: int = -1) -> None:
-    """`serve` in an event loop of its own."""
+    """Runs `serve` in an event loop of its own."""
     process.run(serve(server, listener, program_fd))
 
 

@@ -1,5 +1,5 @@
-"""The agent of a program that has several network paths: measures them now and then, and tells the
-program's sessions to move.
+"""The agent of a program that has several network paths: measures the paths now and then, and tells
+the program's sessions to move.
 
 Over a socket that only this user can open (RGPU_AGENT, SOCK_SEQPACKET) the agent sends `STATS?` and
 `MOVE uri`; a session answers `STATS calls=N bulk_bytes=N syncs=N path=URI`.
@@ -46,13 +46,17 @@ if TYPE_CHECKING:
 _MAX_MESSAGE = 4096
 _MAX_SESSIONS = 256
 _CREDENTIALS = struct.Struct("3i")
-# What measuring may cost while a program runs: a part of a percent of a gigabit link.
+# The cost of measuring while a program runs: a fraction of a percent of a gigabit link.
 _BACKGROUND = ProbeBudget(seconds=0.06, bytes=8 << 20, pings=20, round_trips=12, timeout=1.0)
 
 
 @dataclass(slots=True)
 class Agent:
-    """listener: where sessions connect.  program: a pidfd, readable when the program has ended."""
+    """The event loop of the agent.
+
+    listener: the socket to which sessions connect. program: a pidfd, readable when the program has
+    ended.
+    """
 
     listener: socket.socket
     program: int
@@ -72,8 +76,9 @@ class Agent:
         self._selector.register(self.program, selectors.EVENT_READ)
 
     def run(self) -> None:
-        """Until the program has ended."""
-        # The start has measured; the first of ours is for later.
+        """Runs until the program has ended."""
+        # The paths were measured when the program started, so the first measurement here is not due
+        # yet.
         self.watcher.measured_at = time.monotonic()
         while True:
             now = time.monotonic()
@@ -122,7 +127,7 @@ class Agent:
             self._answered(text)
             return
         if stats.path not in self.uris:
-            # Its figures count; where it says to be is no path of ours.
+            # The counters are used, but not the path, which is none of this program's paths.
             stats = replace(stats, path="")
         before = self.watcher.chooser.current
         self.watcher.said(session.fileno(), stats, time.monotonic())
@@ -130,7 +135,7 @@ class Agent:
             self._moved(stats.path)
 
     def _answered(self, text: str) -> None:
-        """What a session made of MOVE: it need not be told again, or here is why it stays."""
+        """Handles the answer to MOVE: the session has moved, or says why it stays."""
         word, _, rest = text.partition(" ")
         uri, _, reason = rest.partition(" ")
         if uri not in self.uris or not rest.isprintable():
@@ -171,7 +176,8 @@ class Agent:
         self._note("move", f"to {move.uri}: {move.reason}", uri=move.uri, reason=move.reason,
                    workload=self.watcher.workload.name)  # fmt: skip
         self._broadcast(f"MOVE {move.uri}")
-        # Sessions say where they are with their next counters; without any the next one starts so.
+        # Sessions report their path with their next counters. Without a session nobody reports,
+        # and the next session starts on this path.
         if not self.watcher.sessions:
             self.watcher.chooser.moved(move.uri)
 
@@ -181,7 +187,7 @@ class Agent:
                 self._tell(key.fileobj, text)
 
     def _tell(self, session: socket.socket, text: str) -> None:
-        with contextlib.suppress(OSError):  # a full queue: it hears the next one
+        with contextlib.suppress(OSError):  # its queue is full: it reads the next message
             session.send(text.encode())
 
     def _export(self, paths: Sequence[Measurement]) -> None:
@@ -197,7 +203,7 @@ class Agent:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The agent's process."""
+    """The main function of the agent's process."""
     parser = argparse.ArgumentParser()
     add_agent_options(parser)
     parser.add_argument("--named", required=True)

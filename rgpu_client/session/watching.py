@@ -1,4 +1,6 @@
-"""When to measure again and when to move: pure.  Events in, actions out; no clock, no I/O."""
+"""Decides when to measure again and when to move. Pure: events in, actions out; no clock,
+no I/O.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +21,31 @@ PACE = "RGPU_AGENT_SECONDS"
 MOVES = "RGPU_MOVE"
 TEXTFILE = "RGPU_AGENT_TEXTFILE"
 _LEAST_PACE, _MOST_PACE = 0.1, 86400.0
-# Fewer in a while than this say nothing about what the program is.
+# With less work than this between two answers the workload of the program is not known.
 _LEAST_WORK = 20.0
 _LEAST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """In seconds.  ask: between two questions for counters.  measure: between measurements.
-    follow: while another path seems to be better.  least: between any two.
+    """Times between the agent's actions, in seconds.
+
+    ask: between two questions for counters. measure: between two measurements as a rule. follow:
+    between two measurements while another path seems to be better. least: between any two.
     """
 
     ask: float = 5.0
     measure: float = 60.0
     follow: float = 5.0
     least: float = 2.0
-    # A session that does less than this part of what it did before has degraded.
+    # A session that does less than this part of its earlier work has degraded.
     degraded: float = 0.5
 
 
 def pace_of(environment: Mapping[str, str]) -> Pace:
-    """Returns how often to measure, when nothing calls for it: RGPU_AGENT_SECONDS; UsageError."""
+    """Returns the times for RGPU_AGENT_SECONDS, which is the time between measurements;
+    UsageError.
+    """
     usual = Pace()
     text = environment.get(PACE)
     if not text:
@@ -63,7 +69,7 @@ def may_move(environment: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a session says of itself since it began, and over which path it goes."""
+    """A session's counters since it began, and its path."""
 
     calls: int
     bulk_bytes: int
@@ -80,7 +86,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Measure all paths; the reason is a sentence's end."""
+    """Measure all paths; `reason` is the end of a sentence."""
 
     reason: str
 
@@ -97,8 +103,8 @@ Action = Ask | Measure | MoveTo
 
 
 def parse_stats(text: str) -> Stats | None:
-    """Returns what `STATS calls=N bulk_bytes=N syncs=N path=URI` says; None if it says something
-    else.  Words that are not known are passed over.
+    """Returns the counters of `STATS calls=N bulk_bytes=N syncs=N path=URI`; None for any other
+    message. Unknown words are ignored.
     """
     head, _, rest = text.partition(" ")
     if head != "STATS":
@@ -120,13 +126,13 @@ def parse_stats(text: str) -> Stats | None:
 class _Session:
     last: Stats | None = None
     at: float = 0.0
-    # Work done per second, smoothed; and in the last while.
+    # The work done per second, as a moving average.
     usual: float = 0.0
 
 
 @dataclass(slots=True)
 class Watcher:
-    """All sessions of one program tree, which go over one path as a rule."""
+    """The state of all sessions of one program tree, which usually share one path."""
 
     chooser: Chooser
     pace: Pace = field(default_factory=Pace)
@@ -137,7 +143,7 @@ class Watcher:
     wanted: str = ""
 
     def tick(self, now: float) -> list[Action]:
-        """Time has passed."""
+        """Returns the actions that are due now."""
         actions: list[Action] = []
         if self.sessions and self._due(self.asked_at, now, self.pace.ask):
             self.asked_at = now
@@ -155,11 +161,11 @@ class Watcher:
         self.sessions[session] = _Session()
 
     def closed(self, session: int) -> None:
-        """It has gone."""
+        """A session has disconnected."""
         self.sessions.pop(session, None)
 
     def said(self, session: int, stats: Stats, now: float) -> None:
-        """A session has answered."""
+        """A session has sent its counters."""
         mine = self.sessions.get(session)
         if mine is None:
             return
@@ -172,11 +178,11 @@ class Watcher:
         self._learn(mine, _difference(before, stats), since)
 
     def measured(self, paths: Sequence[Measurement]) -> list[Action]:
-        """The measurement that was asked for is there."""
+        """The measurement that was asked for is complete."""
         move = self.chooser.observe(paths, self.workload)
         if move.uri is None:
             return []
-        self.chooser.wins = 0  # a session that cannot move is not told so at every measurement
+        self.chooser.wins = 0  # so a session that cannot move is not told to at every measurement
         return [MoveTo(move.uri, move.reason)]
 
     def next_at(self, now: float) -> float:
@@ -200,10 +206,10 @@ class Watcher:
     def _learn(self, session: _Session, work: Workload, seconds: float) -> None:
         enough = work.calls + work.syncs >= _LEAST_WORK
         if not enough and work.up_bytes + work.down_bytes < _LEAST_BYTES:
-            session.usual = 0.0  # it does something else: nothing to compare with
+            session.usual = 0.0  # too little work to compare with
             return
         self.workload = work
-        # A wait counts as much as the calls and bytes that a path carries meanwhile.
+        # A wait counts as 100 calls, and 10 kB count as one call.
         rate = (work.calls + 100 * work.syncs + (work.up_bytes + work.down_bytes) / 1e4) / seconds
         if session.usual > 0 and rate < self.pace.degraded * session.usual:
             self.wanted = "the program does less than before"

@@ -1,4 +1,6 @@
-"""Mirror of device/kernel_abi.h: offsets, operation numbers, kinds.  Change both together."""
+"""The Python copy of device/kernel_abi.h: offsets, operation numbers, kinds. Change both
+together.
+"""
 
 from __future__ import annotations
 
@@ -93,6 +95,6 @@ BLOCK: Final = {
 
 FUNCTION_TOKEN: Final = 0x7267 << 48
 PARAM_PADDING: Final = 64
-# The arguments that every emitted function begins with.
+# The first arguments of every emitted function.
 ENV_TYPES: Final = ("ptr", "i32", "i32", "i32", "i64")
 ENV_NAMES: Final = ("%bi", "%tx", "%ty", "%tz", "%lsp")

@@ -1,4 +1,4 @@
-"""What an entry reaches, and how its functions must be emitted."""
+"""Finds the functions that an entry reaches, and how each must be emitted."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ SYNC: Final = frozenset(
 )
 RECURSION_BYTES: Final = (
     32 << 10
-)  # local window kept for functions that call themselves, directly or by pointer
+)  # part of the local window for functions that call themselves, directly or by pointer
 MAX_LOCAL_BYTES: Final = 512 << 10
 MAX_STATIC_SHARED: Final = 48 << 10
 
 
 @dataclass
 class Reach:
-    """Everything an entry can execute.
+    """All code that an entry can execute.
 
     Attributes:
         functions: reached device functions, callers first.
         suspends: functions that contain a suspend point, directly or through a direct call.
-        inline: functions that must be emitted into their callers (they suspend, or end the thread).
+        inline: functions that must be emitted into their callers: they suspend, or end the thread.
         meets: functions that ask which threads are together (`activemask`), directly or through a
             direct call.
-        recursive: functions on a cycle of calls, and all that can be called by pointer.
-        indirect: whether anything calls by pointer.
+        recursive: functions on a cycle of calls, and all functions that can be called by pointer.
+        indirect: True if a function calls by pointer.
         spins: back-edges that yield, by function.
         instructions: count of all reached instructions.
         bar_only: every suspend point is `bar.sync 0`.
@@ -71,10 +71,10 @@ class Reach:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a body says for itself, whoever reaches it.
+    """The facts of one body, which are the same for every entry that reaches it.
 
     Attributes:
-        lowerings: names of the lowerings that its instructions have.
+        lowerings: names of the lowerings of its instructions.
         shares: it has atomics, fences, calls or ordered accesses.
         bar_only: every suspend point is `bar.sync 0`.
     """
@@ -90,16 +90,16 @@ class Facts:
         return not lowerings.isdisjoint(self.lowerings)
 
     def suspends(self, *, sleeps: bool) -> bool:
-        """`sleeps`: nanosleep suspends in this function."""
+        """Returns True if the function suspends. sleeps: nanosleep is a suspend point here."""
         return bool(self.spins) or self.holds(SYNC if sleeps else SYNC - {"nanosleep"})
 
 
-# Many entries of a module may reach one function; what a body says is found once.
+# Many entries of a module may reach one function, so its facts are cached.
 _known: WeakKeyDictionary[Function, Facts] = WeakKeyDictionary()
 
 
 def facts_of(function: Function) -> Facts:
-    """The facts of a function's body."""
+    """Returns the facts of a function's body."""
     found = _known.get(function)
     if found is None:
         found = _known[function] = _look(function)
@@ -132,7 +132,7 @@ def _plain(item: Instr) -> bool:
 
 
 def reach(program: Program, entry: Function) -> Reach:
-    """Walks the calls from an entry.
+    """Returns all that an entry reaches by calls.
 
     Raises:
         PtxError: 801 for recursion or calls by pointer through functions that suspend.
@@ -158,7 +158,9 @@ def reach(program: Program, entry: Function) -> Reach:
 
 
 def _walk(program: Program, found: Reach) -> dict[Function, list[Function]]:
-    """Fills `functions` and `indirect`; who calls whom."""
+    """Fills `functions` and `indirect`, and returns function -> the functions that it calls by
+    name.
+    """
     edges: dict[Function, list[Function]] = {}
     queue = [found.entry]
     while queue:
@@ -175,7 +177,7 @@ def _walk(program: Program, found: Reach) -> dict[Function, list[Function]]:
 
 
 def callees(program: Program, function: Function) -> list[Function]:
-    """The functions that one calls by name."""
+    """Returns the functions that a function calls by name."""
     names = sorted(function.calls())
     return [f for f in (program.function(name, function.module) for name in names) if f is not None]
 
@@ -192,7 +194,8 @@ def _refuse(program: Program, found: Reach) -> None:
             f"the function '{function.name}'",
             "calls itself and holds a barrier, warp operation, exit or spin loop",
         )
-    # An entry's parameters lie in the launch, not with its caller: called, it would read past them.
+    # The parameters of an entry lie in the launch, not with a caller. A called entry would read
+    # past them.
     for function in found.functions:
         called = function is not found.entry or function in found.recursive
         if function.kind == "entry" and called:
@@ -200,8 +203,9 @@ def _refuse(program: Program, found: Reach) -> None:
 
 
 def shared_layout(program: Program, found: Reach) -> tuple[dict[int, int], int]:
-    """Offsets of the reached .shared variables (dynamic ones after the static), and the static
-    bytes."""
+    """Returns the offsets of the reached .shared variables (dynamic ones after the static ones),
+    and the size of the static ones.
+    """
     static: dict[int, Variable] = {}
     dynamic: dict[int, Variable] = {}
     for function in found.functions:

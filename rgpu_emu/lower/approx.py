@@ -1,8 +1,8 @@
-"""Texts of ex2, lg2, sin, cos and tanh in their `.approx` forms: polynomials that need no library
-and vectorise.
+"""IR texts of ex2, lg2, sin, cos and tanh in their `.approx` forms: polynomials that call no
+library and can be vectorised.
 
-Their errors are below the bounds of the PTX manual; sin and cos are computed in double, so that
-large arguments lose less than on a device.
+Their errors are below the bounds of the PTX manual. sin and cos are computed in double, so large
+arguments are more exact than on a device.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def int_saturating(e: FunctionEmitter, i: Instr) -> None:
 
 
 def multiply(e: FunctionEmitter, i: Instr) -> tuple[str, str]:
-    """The product that `.lo`, `.hi` or `.wide` asks for, and its IR type."""
+    """Returns the product for `.lo`, `.hi` or `.wide`, and its IR type."""
     kind, mode = i.form.type, i.form.get("mode") or "lo"
     a, b = e.source(i, 1), e.source(i, 2)
     if mode == "lo":
@@ -117,8 +117,11 @@ def int_sad(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("int_divide")
 def int_divide(e: FunctionEmitter, i: Instr) -> None:
-    """Division by zero gives all ones and a remainder of the dividend; the most negative value by
-    -1 wraps."""
+    """Emits div and rem.
+
+    Division by zero gives all ones, and its remainder is the dividend. The most negative value
+    divided by -1 wraps.
+    """
     kind, op = i.form.type, i.form.row.op
     llvm, signed = kind.llvm, kind.kind == "s"
     a, b = e.source(i, 1), e.source(i, 2)
@@ -160,7 +163,9 @@ def int_unary(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("int_shift")
 def int_shift(e: FunctionEmitter, i: Instr) -> None:
-    """Amounts are u32 and are not taken modulo the width: large ones shift everything out."""
+    """Emits shl and shr. The amount is u32 and is not taken modulo the width, so a large one shifts
+    all bits out.
+    """
     kind, op = i.form.type, i.form.row.op
     llvm = kind.llvm
     a = e.source(i, 1)
@@ -188,7 +193,7 @@ def int_lop3(e: FunctionEmitter, i: Instr) -> None:
     a, b, c = (e.source(i, k) for k in (1, 2, 3))
     table = i.operands[4]
     if not isinstance(table, Imm):
-        raise PtxError("the lookup table of lop3 is no literal")
+        raise PtxError("the lookup table of lop3 is not a literal")
     e_not = {v: e.op(f"xor i32 {v}, -1") for v in dict.fromkeys((a, b, c))}
     terms = []
     for k in range(8):

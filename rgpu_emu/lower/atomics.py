@@ -35,7 +35,7 @@ _RMW: Final = {
 
 @lowers("atomic")
 def atomic(e: FunctionEmitter, i: Instr) -> None:
-    """`atom` (with a destination) and `red` (without)."""
+    """Emits `atom`, which has a destination, and `red`, which has none."""
     kind, op = i.form.type, i.form.get("op")
     returns = i.form.row.op == "atom"
     address, *sources = i.operands[1:] if returns else i.operands
@@ -76,7 +76,7 @@ def _compare_exchange(
 
 
 def _add_halves(e: FunctionEmitter, place: str, value: str, kind: Type, order: str) -> str:
-    """Adds halves by compare-and-swap; answers the old value in the type's register form."""
+    """Adds halves by compare-and-swap; returns the old value in the type's register form."""
     llvm = f"i{kind.bits}"
     bits = e.op(f"bitcast half {value} to i16") if kind.llvm == "half" else value
     failure = "acquire" if order in ("acq_rel", "acquire") else "monotonic"

@@ -51,7 +51,9 @@ def _low_byte(e: FunctionEmitter, i: Instr, index: int) -> str:
 
 
 def _mask_below(e: FunctionEmitter, llvm: str, bits: int, count: str) -> str:
-    """The integer with `count` (an i32, 0..255) low bits set, all of them from `bits` on."""
+    """Returns an integer with the lowest `count` bits set (count: an i32 from 0 to 255); from
+    `bits` on, all bits are set.
+    """
     small = e.cast_int(minmax(e, "min", "i32", count, str(bits - 1), signed=False), "i32", llvm)
     part = e.op(f"sub {llvm} {e.op(f'shl {llvm} 1, {small}')}, 1")
     whole = e.op(f"icmp uge i32 {count}, {bits}")
@@ -76,7 +78,7 @@ def int_bfe(e: FunctionEmitter, i: Instr) -> None:
     field = e.op(f"and {llvm} {_shift_clamped(e, 'lshr', llvm, bits, a, pos)}, {mask}")
     if (
         kind.kind == "s"
-    ):  # the sign is the field's top bit, or the value's when the field passes its end
+    ):  # the sign is the field's top bit, or the value's if the field ends beyond the value
         end = e.op(f"sub i32 {e.op(f'add i32 {pos}, {length}')}, 1")
         at = minmax(e, "min", "i32", end, str(bits - 1), signed=False)
         bit = e.op(f"lshr {llvm} {a}, {e.cast_int(at, 'i32', llvm)}")

@@ -1,4 +1,4 @@
-"""Questions about who calls whom, answered in time in proportion to the calls."""
+"""Searches in the graph of calls. Each takes time in proportion to the number of calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reaching(edges: Edges, start: Iterable[Function]) -> set[Function]:
-    """`start` and everything that calls into it."""
+    """Returns `start` and all functions that reach one of them by calls."""
     callers: dict[Function, list[Function]] = {}
     for function, callees in edges.items():
         for callee in callees:
@@ -73,13 +73,14 @@ class _Components:
 
 
 def recursive(edges: Edges) -> set[Function]:
-    """The functions that a chain of calls leads back to."""
+    """Returns the functions that a chain of calls leads back to."""
     return _Components(edges).cyclic
 
 
 def heaviest(edges: Edges, weight: Mapping[Function, int], start: Function) -> int:
-    """The greatest sum of weights on a chain of calls from `start`; a call that leads back to a
-    function of the chain does not count."""
+    """Returns the greatest sum of weights on a chain of calls from `start`. A call back to a
+    function of the chain does not count.
+    """
     total: dict[Function, int] = {}
     best = {start: 0}
     stack = [(start, iter(edges.get(start, [])))]

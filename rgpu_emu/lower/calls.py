@@ -27,12 +27,16 @@ _LARGE: Final = "a large argument or result must be a .param variable"
 
 
 def passed(variable: Variable) -> str:
-    """IR type that a parameter is passed as: an integer for scalars, `ptr` for anything larger."""
+    """Returns the IR type in which a parameter is passed: an integer for scalars, `ptr` for
+    anything larger.
+    """
     return SCALARS.get(variable.bytes, "ptr")
 
 
 def returned(prototype: Prototype) -> str:
-    """IR result type: an integer or void (larger results are written through a pointer)."""
+    """Returns the IR result type: an integer or void. Larger results are written through a
+    pointer.
+    """
     if len(prototype.results) > 1:
         raise unsupported(
             "a function with several results", "is not supported by the emulated device"
@@ -63,8 +67,11 @@ def call(e: FunctionEmitter, i: Instr) -> None:
 
 
 def _check_fit(found: Call, prototype: Prototype, name: str, *, by_name: bool) -> None:
-    """Called by name, a function may have a result on one side only: an input may declare it with
-    one while another defines it without, or the reverse, and NVIDIA's linker takes both."""
+    """Checks that the operands of a call fit the function's parameters and results.
+
+    In a call by name only one side may have a result: one input may declare the function with a
+    result while another defines it without, or the reverse. NVIDIA's linker accepts both.
+    """
     for have, want in ((found.arguments, prototype.params), (found.results, prototype.results)):
         if len(have) != len(want):
             if by_name and have is found.results and not (have and want):
@@ -82,14 +89,14 @@ def _size(operand: Operand) -> int:
     if isinstance(operand, Sym):
         if operand.variable is None or operand.variable.space != "param" or operand.offset:
             raise PtxError(
-                f"{operand.name} cannot be passed to a function: it is no .param variable"
+                f"{operand.name} cannot be passed to a function: it is not a .param variable"
             )
         return operand.variable.bytes
     return max(operand.type.bits // 8, 1) if isinstance(operand, Reg) else 0
 
 
 def _scalar(variable: Variable) -> str:
-    """`passed` for what a register or literal stands for."""
+    """Returns `passed` for a parameter whose argument is a register or literal."""
     kind = passed(variable)
     if kind == "ptr":
         raise PtxError(_LARGE)
@@ -103,7 +110,7 @@ def _storage(e: FunctionEmitter, operand: Operand) -> str:
 
 
 def _argument(e: FunctionEmitter, operand: Operand, variable: Variable) -> str:
-    """`type value` of one argument."""
+    """Returns `type value` of one argument."""
     kind = passed(variable)
     if kind == "ptr":
         return f"ptr {_storage(e, operand)}"
@@ -131,7 +138,7 @@ def _finish(
     if not prototype.results:
         _clear_results(e, found)
     if prototype.noreturn:
-        # The callee's word is not to be trusted: it may return all the same.
+        # The callee may return in spite of .noreturn.
         e.line(f"br label %{e.trap_block(CUDA_ERROR_LAUNCH_FAILED)}")
         e.dead()
 
@@ -143,7 +150,7 @@ def _result_place(e: FunctionEmitter, found: Call, prototype: Prototype) -> str:
 
 
 def _clear_results(e: FunctionEmitter, found: Call) -> None:
-    """What a function without a result gives a caller that expects one: zero, always."""
+    """Writes zero to the results that a caller expects from a function without a result."""
     for target in found.results:
         if isinstance(target, Sym) and target.variable is not None:
             e.clear(_storage(e, target), target.variable.bytes)
@@ -228,13 +235,14 @@ def _prototype(e: FunctionEmitter, name: str) -> Prototype:
     targets = body.call_targets.get(name, [name])
     function = e.unit.program.function(targets[0], module)
     if function is None:
-        raise PtxError(f"{name} is no call prototype")
+        raise PtxError(f"{name} is not a call prototype")
     return function.prototype
 
 
 def block_layout(prototype: Prototype) -> tuple[list[int], int]:
-    """Offsets of parameters, then results, in the argument block of a call by pointer, and its
-    bytes."""
+    """Returns the offsets of parameters, then results, in the argument block of a call by pointer,
+    and the size of the block.
+    """
     at, offsets = 0, []
     for variable in (*prototype.params, *prototype.results):
         at = (at + 15) // 16 * 16

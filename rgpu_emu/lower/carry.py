@@ -1,14 +1,14 @@
 """Extended precision: add, subtract and multiply-add with the carry flag of the condition code.
 
-Every PTX function has a flag of its own; the manual does not keep it across calls.
+Every PTX function has its own flag. The manual does not keep the flag across calls.
 
-A subtraction is computed as NVIDIA's hardware computes it, with the adder of the additions:
-`sub.cc` gives a + ~b + 1, `subc` gives a + ~b + flag, and the flag is the adder's carry out.  So
-after a subtraction the flag says *no borrow*.  The PTX manual calls the flag "borrow-out" there
-and does not say what an `addc` after `sub.cc` reads.  nvcc relies on the hardware's answer: its
-division of `__int128` ends each trial subtraction with `addc.u32 q, 0, 0`, which must be 1 when
-nothing was borrowed.  In the other order, `add.cc 0, 0` and `subc 0, 0` give all ones on a GPU.
-Chains of one kind only cannot tell the two meanings apart.
+A subtraction is computed as NVIDIA's hardware does it, with the adder of the additions: `sub.cc`
+gives a + ~b + 1, `subc` gives a + ~b + flag, and the flag is the adder's carry out. So after a
+subtraction the flag means *no borrow*. The PTX manual calls the flag "borrow-out" there and does
+not say what an `addc` after `sub.cc` reads. nvcc relies on the hardware's behaviour: its division
+of `__int128` ends each trial subtraction with `addc.u32 q, 0, 0`, which must be 1 if nothing was
+borrowed. In the other order, `add.cc 0, 0` and `subc 0, 0` give all ones on a GPU. Chains of one
+kind only cannot tell the two meanings apart.
 """
 
 from __future__ import annotations

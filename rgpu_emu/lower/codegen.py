@@ -1,4 +1,4 @@
-"""IR text to an object file with llvmlite."""
+"""Compiles IR text to an object file with llvmlite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROBE: Final = re.compile(r"store i64 (\d+), ptr @rgpu_frame_probe")
 
 @dataclass(frozen=True)
 class Host:
-    """The machine that objects are made for."""
+    """The machine for which objects are compiled."""
 
     triple: str
     cpu: str
@@ -32,7 +32,7 @@ class Host:
 
 @lru_cache(maxsize=1)
 def host() -> Host:
-    """This machine."""
+    """Returns this machine."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return Host(
@@ -52,10 +52,10 @@ def _machine(level: int) -> llvm.TargetMachine:
 
 
 def compile_ir(text: str, instructions: int) -> bytes:
-    """The ELF relocatable of a module.
+    """Returns a module as an ELF relocatable file.
 
     Raises:
-        PtxError: when LLVM refuses the text, which is a defect of the lowering.
+        PtxError: LLVM refuses the text, which is a defect of the lowering.
     """
     level = 1 if instructions < OPTIMISE_BELOW else 0
     machine = _machine(level)

@@ -33,7 +33,7 @@ _UNSIGNED: Final = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
 
 
 def compare(e: FunctionEmitter, i: Instr, kind: Type, a: str, b: str) -> str:
-    """The i1 of the form's comparison; half types come as float."""
+    """Returns the i1 of the form's comparison. Operands of half types are passed as float."""
     cmp = i.form.get("cmp")
     if kind.kind in "fh":
         llvm = "double" if kind.bits == 64 else "float"
@@ -47,7 +47,7 @@ def compare(e: FunctionEmitter, i: Instr, kind: Type, a: str, b: str) -> str:
 
 
 def flush(e: FunctionEmitter, value: str) -> str:
-    """A float with subnormals made zero, sign kept."""
+    """Returns a float with subnormals replaced by zero of the same sign."""
     return e.op(f"call float {e.library('rgpu.ftz')}(float {value})")
 
 
@@ -65,7 +65,7 @@ def _combine(e: FunctionEmitter, i: Instr, value: str) -> str:
 
 
 def write_pair(e: FunctionEmitter, target: Operand, first: str, llvm: str, second: str) -> None:
-    """Writes `d` or `d|p`; the second destination is a predicate."""
+    """Writes `d` or `d|p`. The second destination is a predicate."""
     if isinstance(target, Pair):
         e.write(target.first, first, llvm)
         e.write(target.second, second, "i1")

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def _jump(e: FunctionEmitter, label: LabelRef) -> None:
-    """A branch; backwards it polls the stop word, and yields where the loop waits for another
-    thread."""
+    """Emits a branch. A backward branch polls the stop word, and yields if the loop waits for
+    another thread.
+    """
     target = label.target
     if target is None:
         raise PtxError(f"the label {label.name} is not defined")
@@ -40,7 +41,7 @@ def branch(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("branch_indexed")
 def branch_indexed(e: FunctionEmitter, i: Instr) -> None:
-    """`brx.idx`: an index past the list is undefined on a GPU; here it ends the launch."""
+    """Emits `brx.idx`. An index past the list is undefined on a GPU; here it ends the launch."""
     name = i.operands[1]
     targets = e.frame.body.targets.get(name.name) if isinstance(name, LabelRef) else None
     if targets is None:
@@ -63,7 +64,9 @@ def ret(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("exit_thread")
 def exit_thread(e: FunctionEmitter, i: Instr) -> None:
-    """Ends the thread; functions that hold it are always inlined into their entry."""
+    """Emits the end of the thread. Functions that contain `exit` are always inlined into their
+    entry.
+    """
     e.line(f"br label %{e.thread_exit}")
     e.dead()
 
@@ -75,7 +78,9 @@ def trap(e: FunctionEmitter, i: Instr) -> None:
 
 
 def emit_body(e: FunctionEmitter) -> None:
-    """Emits the frame's body; falls to the frame's exit block, which it does not define."""
+    """Emits the frame's body, which ends with a branch to the frame's exit block. The caller
+    defines that block.
+    """
     frame = e.frame
     if frame.places is not None:
         frame.places.begin()
@@ -91,7 +96,7 @@ def emit_body(e: FunctionEmitter) -> None:
             e.unit.count_inlined()
         try:
             _emit(e, item)
-        except Exception as error:  # a lowering's defect costs its kernel, not the compiler
+        except Exception as error:  # a defect of a lowering refuses only this kernel
             name = f"instruction '{item.form.name}'"
             refusal = refusal_of(error, name).within(name)
             raise refusal.at(line_of(frame.function.module.text, item.pos)) from None

@@ -23,12 +23,14 @@ def _types(i: Instr) -> tuple[Type, Type]:
 
 
 def _source(e: FunctionEmitter, i: Instr, kind: Type) -> str:
-    """The source, from a register that may be wider than its type."""
+    """Returns the source, from a register that may be wider than its type."""
     return e.read(i.operands[1], kind.llvm, relaxed=True)
 
 
 def _write(e: FunctionEmitter, i: Instr, value: str, kind: Type) -> None:
-    """Narrow results are extended to the register by the destination type's sign."""
+    """Writes a result. A narrow result is extended to the register by the sign of the destination
+    type.
+    """
     e.write(i.operands[0], value, kind.llvm, relaxed=True, signed=kind.kind == "s")
 
 
@@ -49,7 +51,7 @@ def cvt_int(e: FunctionEmitter, i: Instr) -> None:
 
 
 def _saturate(e: FunctionEmitter, value: str, to: Type, src: Type) -> str:
-    """Clamped to the target's range, as i128."""
+    """Returns the value clamped to the target's range, as i128."""
     wide = e.cast_int(value, src.llvm, "i128", signed=src.kind == "s")
     low, high = (
         (-(1 << to.bits - 1), (1 << to.bits - 1) - 1) if to.kind == "s" else (0, (1 << to.bits) - 1)
@@ -65,8 +67,9 @@ def _saturate(e: FunctionEmitter, value: str, to: Type, src: Type) -> str:
 
 
 def source_float(e: FunctionEmitter, i: Instr, src: Type) -> tuple[str, str]:
-    """The source as float (halves and singles) or double, flushed if .ftz says so, with its IR
-    type."""
+    """Returns the source as float (halves and singles) or double, and its IR type. `.ftz` flushes
+    it.
+    """
     value = _source(e, i, src)
     if src.name == "f16" and i.form.has("ftz"):
         value = flush_half(e, value)
@@ -79,7 +82,9 @@ def source_float(e: FunctionEmitter, i: Instr, src: Type) -> tuple[str, str]:
 
 @lowers("cvt_float_to_int")
 def cvt_float_to_int(e: FunctionEmitter, i: Instr) -> None:
-    """Out of range goes to the nearest end, NaN to 0."""
+    """Emits float to integer. Values out of range give the nearest end of the range, NaN
+    gives 0.
+    """
     to, src = _types(i)
     value, llvm = source_float(e, i, src)
     value = e.intrinsic(
@@ -105,7 +110,7 @@ def cvt_int_to_float(e: FunctionEmitter, i: Instr) -> None:
 
 
 def _exact(e: FunctionEmitter, value: str, src: Type) -> tuple[str, str]:
-    """A double and its error, which together are the integer."""
+    """Returns a double and its error. Their sum is exactly the integer."""
     signed = src.kind == "s"
     if src.bits <= 32:
         return e.op(f"{'si' if signed else 'ui'}tofp {src.llvm} {value} to double"), "0.0"
@@ -119,7 +124,7 @@ def _exact(e: FunctionEmitter, value: str, src: Type) -> tuple[str, str]:
 
 
 def finish_float(e: FunctionEmitter, total: str, error: str, to: Type, rnd: str) -> str:
-    """total + error (doubles) rounded once to a type by a mode."""
+    """Returns total + error (doubles), rounded once to a type by a mode."""
     if to.name == "f64":
         if rnd == "rn":
             return total
@@ -131,7 +136,7 @@ def finish_float(e: FunctionEmitter, total: str, error: str, to: Type, rnd: str)
 
 
 def round_half(e: FunctionEmitter, value: str, to: Type, rnd: str) -> str:
-    """A float rounded to f16 or bf16."""
+    """Returns a float rounded to f16 or bf16."""
     if to.name == "bf16":
         return e.op(f"call i16 {e.library(f'rgpu.bf16.{rnd}')}(float {value})")
     if rnd == "rn":
@@ -189,7 +194,7 @@ def _between(e: FunctionEmitter, value: str, llvm: str, to: Type, rnd: str) -> s
 
 @lowers("cvt_pack")
 def cvt_pack(e: FunctionEmitter, i: Instr) -> None:
-    """Two floats to a pair: the first source is the high half."""
+    """Emits two floats to a pair. The first source is the high half."""
     element = TYPES[i.form.get("d").removesuffix("x2")]
     halves = []
     for k in (1, 2):

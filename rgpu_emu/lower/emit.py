@@ -1,8 +1,8 @@
-"""The builder: one LLVM function as text, with registers as stack slots that SROA turns into
+"""Builds one LLVM function as text. Registers are stack slots, which LLVM's SROA pass turns into
 values.
 
-Every register starts as zero: reading one that was never written must be no undefined behaviour
-of the host.
+Every register starts as zero, because reading a register that was never written must not be
+undefined behaviour of the host.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ WIDTH: Final = {
     "double": 64,
 }
 FLOATS: Final = frozenset(("half", "float", "double"))
-FRAME_SIZE: Final = "$FRAME$"  # stands for the function's final local frame size until finish()
+FRAME_SIZE: Final = "$FRAME$"  # finish() replaces it by the final size of the local frame
 MAX_STACK_BYTES: Final = 1 << 20  # registers and call parameters of a function, not optimised
 ZERO: Final = {"half": "0xH0000", "float": "0.0", "double": "0.0", "ptr": "null"}
 
 
 def float_constant(value: Imm, llvm: str) -> str:
-    """An IR literal for a PTX literal used as a floating-point number."""
+    """Returns the IR literal for a PTX literal that is used as a floating-point number."""
     if value.float_bits == 0:
         number = float(value.value) if llvm == "double" or abs(value.value) < 1 << 24 else 0.0
         bits = WIDTH[llvm]
@@ -60,13 +60,14 @@ def _misfit(reg: Reg) -> str:
 
 
 class FunctionEmitter:
-    """Builds one function.  `frame` is the PTX function whose body is being emitted (callees may be
-    inlined)."""
+    """Builds one function. `frame` is the PTX function whose body is emitted now: the function
+    itself or an inlined callee.
+    """
 
     def __init__(self, unit: Unit, *, coroutine: bool = False, hoist: bool = False) -> None:
         self.unit = unit
         self.coroutine = coroutine
-        self.hoist = hoist  # what is the same for all threads of a block is computed once, outside
+        self.hoist = hoist  # values that all threads of a block share are computed once, outside
         self.outside: list[str] = []
         self.outside_types: dict[str, str] = {}
         self.entry: list[str] = []
@@ -89,7 +90,7 @@ class FunctionEmitter:
         return f"%t{self._next}"
 
     def op(self, text: str) -> str:
-        """Emits `%tN = text` and answers `%tN`."""
+        """Emits `%tN = text` and returns `%tN`."""
         self._next += 1
         name = f"%t{self._next}"
         self.lines.append(f"{name} = {text}")
@@ -106,7 +107,7 @@ class FunctionEmitter:
         self.lines.append(f"{block}:")
 
     def alloca(self, kind: str, *, align: int = 0, zero: bool = False) -> str:
-        """A stack slot in the entry block."""
+        """Returns a new stack slot in the entry block."""
         words = kind[1:].split(" ", 1)
         self._stack_bytes += int(words[0]) if kind[0] == "[" else 8
         if self._stack_bytes > MAX_STACK_BYTES:
@@ -125,20 +126,20 @@ class FunctionEmitter:
         return f"call void @llvm.memset.p0.i64(ptr {name}, i8 0, i64 {size}, i1 false)"
 
     def clear(self, name: str, size: int) -> None:
-        """Fills a place with zero."""
+        """Fills a slot with zero."""
         self.line(self._cleared(name, size))
 
     def library(self, name: str) -> str:
-        """The name of a helper function of fplib, which the unit will contain."""
+        """Returns the name of a helper function of fplib, and adds the helper to the unit."""
         return self.unit.library(name)
 
     def intrinsic(self, result: str, name: str, *arguments: str) -> str:
-        """Calls an LLVM intrinsic; each argument is 'type value'."""
+        """Calls an LLVM intrinsic. Each argument is 'type value'."""
         self.unit.declare(result, name, [a.split(" ", 1)[0] for a in arguments])
         return self.op(f"call {result} @{name}({', '.join(arguments)})")
 
     def dead(self) -> None:
-        """Starts a block that nothing reaches, after a terminator."""
+        """Starts an unreachable block after a terminator."""
         self.start(self.block_name("dead"))
 
     def copy(self, target: str, origin: str, size: int) -> None:
@@ -148,7 +149,7 @@ class FunctionEmitter:
         )
 
     def new_frame(self, function: Function) -> Frame:
-        """A frame for a body that is emitted into this function."""
+        """Returns a frame for a body that is emitted into this function."""
         self._frames += 1
         frame = Frame(self, function, self._frames)
         if function in self.unit.reach.meets:
@@ -158,37 +159,38 @@ class FunctionEmitter:
         return frame
 
     def next_meeting(self) -> int:
-        """A number for one more place where threads meet."""
+        """Returns a new number for a place where threads meet."""
         self._meetings += 1
         return self._meetings
 
     def reserve_local(self, size: int, align: int) -> int:
-        """Part of this function's local frame; its offset."""
+        """Reserves part of this function's local frame and returns its offset."""
         at = (self.local_top + align - 1) // align * align
         self.local_top = at + size
         return at
 
     def frame_bytes(self) -> int:
-        """Size of the local frame so far."""
+        """Returns the size of the local frame so far."""
         return (self.local_top + 15) // 16 * 16
 
     # --- environment: values loaded once in the entry block ---------------------------------------
     def env(self, name: str) -> str:
-        """A value of LaunchInfo or BlockInfo, or one derived from them, as an SSA name in the entry
-        block."""
+        """Returns a value of LaunchInfo or BlockInfo, or one derived from them, as an SSA name in
+        the entry block.
+        """
         value = self._env.get(name)
         if value is None:
             value = self._env[name] = self._make_env(name)
         return value
 
     def _entry_op(self, text: str) -> str:
-        """An operation in the entry block (of the thread)."""
+        """Emits an operation in the entry block of the thread."""
         name = self.temp()
         self.entry.append(f"{name} = {text}")
         return name
 
     def _block_op(self, text: str) -> str:
-        """An operation whose result is the same for all threads of the block."""
+        """Emits an operation whose result is the same for all threads of the block."""
         name = self.temp()
         self.outside.append(f"{name} = {text}")
         words = text.split()
@@ -204,7 +206,7 @@ class FunctionEmitter:
         return self._block_op(f"load {kind}, ptr {place}, align 1, !invariant.load !0")
 
     def param(self, kind: str, offset: int) -> str:
-        """A value at a fixed place in the launch's parameters."""
+        """Returns a value at a fixed offset in the launch's parameters."""
         name = f"param.{kind}.{offset}"
         value = self._env.get(name)
         if value is None:
@@ -212,7 +214,7 @@ class FunctionEmitter:
         return value
 
     def places_in(self, space: str, size: int) -> str:
-        """How many places a window has for an access of `size` bytes."""
+        """Returns at how many offsets of a window an access of `size` bytes fits."""
         name = f"{space}.places.{size}"
         value = self._env.get(name)
         if value is None:
@@ -261,8 +263,9 @@ class FunctionEmitter:
 
     # --- operands ---------------------------------------------------------------------------------
     def read(self, operand: Operand, llvm: str, *, relaxed: bool = False) -> str:
-        """The operand as an IR value of type `llvm`; with `relaxed`, a register of another width is
-        cut or zero-extended."""
+        """Returns the operand as an IR value of type `llvm`. With `relaxed`, a register of another
+        width is cut or zero-extended.
+        """
         if isinstance(operand, Reg):
             if operand.type.bits == WIDTH[llvm]:
                 return self.op(f"load {llvm}, ptr {self.frame.slot(operand)}")
@@ -294,7 +297,7 @@ class FunctionEmitter:
         return self.op(f"bitcast i{WIDTH[llvm]} {value} to {llvm}") if llvm in FLOATS else value
 
     def cast_int(self, value: str, have: str, want: str, *, signed: bool = False) -> str:
-        """Truncates or extends between integer types (or to the bits of a float type)."""
+        """Truncates or extends between integer types, or to the bits of a float type."""
         if want in FLOATS:
             bits = self.cast_int(value, have, f"i{WIDTH[want]}")
             return self.op(f"bitcast i{WIDTH[want]} {bits} to {want}")
@@ -313,14 +316,15 @@ class FunctionEmitter:
         relaxed: bool = False,
         signed: bool = False,
     ) -> None:
-        """Stores an IR value into a destination; with `relaxed` it is extended or cut to the
-        register's width."""
+        """Stores an IR value into a destination. With `relaxed` the value is extended or cut to the
+        register's width.
+        """
         if isinstance(operand, Sink):
             return
         if isinstance(operand, Pair):
             raise PtxError("two destinations where one is expected")
         if not isinstance(operand, Reg):
-            raise PtxError("the destination is no register")
+            raise PtxError("the destination is not a register")
         if operand.type.bits != WIDTH[llvm]:
             if not relaxed:
                 raise PtxError(_misfit(operand))
@@ -332,7 +336,7 @@ class FunctionEmitter:
         self.lines.append(f"store {llvm} {value}, ptr {self.frame.slot(operand)}")
 
     def source(self, instr: Instr, index: int, kind: Type | None = None) -> str:
-        """Source operand `index` in the instruction's type (or `kind`)."""
+        """Returns source operand `index` in the instruction's type, or in `kind`."""
         return self.read(instr.operands[index], (kind or instr.form.type).llvm)
 
     def result(self, instr: Instr, value: str, llvm: str = "") -> None:
@@ -341,7 +345,7 @@ class FunctionEmitter:
 
     # --- leaving ----------------------------------------------------------------------------------
     def trap_block(self, result: int) -> str:
-        """The block that ends the launch with a CUresult."""
+        """Returns the block that ends the launch with a CUresult."""
         name = self._traps.get(result)
         if name is None:
             name = self._traps[result] = f"trap.{result}"
@@ -354,12 +358,12 @@ class FunctionEmitter:
         self.start(after)
 
     def poll(self) -> None:
-        """Looks whether the launch is to stop; every loop does once per turn."""
+        """Checks whether the launch must stop. Every loop does this once in each round."""
         value = self.op(f"load atomic i32, ptr {self.env('stop')} monotonic, align 4")
         self.trap_if(self.op(f"icmp ne i32 {value}, 0"), CUDA_ERROR_LAUNCH_TIMEOUT)
 
     def finish(self) -> str:
-        """The function's body text."""
+        """Returns the function's body as text."""
         for result, name in self._traps.items():
             self.lines.append(f"{name}:")
             self.lines.append(f"call void {self.env('runtime.trap')}(ptr %bi, i32 {result})")

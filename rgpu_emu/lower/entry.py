@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The LOWERED reply's content."""
+    """The content of a LOWERED reply."""
 
     kind: int
     flags: int
@@ -42,7 +42,7 @@ class Lowered:
 
 
 def emit_ir(program: Program, name: str) -> tuple[Unit, str]:
-    """The entry's IR text, with the unit that knows its sizes."""
+    """Returns the unit, which knows the entry's sizes, and the entry's IR text."""
     unit = Unit(program, program.entry(name))
     emit_entry(unit, llvm_major=llvm_major())
     return unit, unit.text()
@@ -52,7 +52,7 @@ def lower_entry(program: Program, name: str) -> Lowered:
     """Compiles an entry.
 
     Raises:
-        PtxError: 500 for an entry that is not there, 801 for what is not supported.
+        PtxError: 500 if there is no such entry, 801 if it needs something that is not supported.
     """
     unit, text = emit_ir(program, name)
     return Lowered(

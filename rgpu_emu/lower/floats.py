@@ -16,7 +16,7 @@ _SUFFIX: Final = {"float": "f32", "double": "f64"}
 
 
 def inputs(e: FunctionEmitter, i: Instr, count: int) -> list[str]:
-    """Sources 1..count, flushed when the form says so."""
+    """Returns sources 1 to count, flushed if the form has `.ftz`."""
     values = [e.source(i, k) for k in range(1, count + 1)]
     if i.form.has("ftz") and i.form.type.llvm == "float":
         values = [flush(e, v) for v in values]
@@ -24,7 +24,7 @@ def inputs(e: FunctionEmitter, i: Instr, count: int) -> list[str]:
 
 
 def output(e: FunctionEmitter, i: Instr, value: str) -> None:
-    """Writes the result with .ftz and .sat applied."""
+    """Writes the result after applying .sat and .ftz."""
     if i.form.has("sat"):
         value = e.op(f"call float {e.library('rgpu.sat')}(float {value})")
     if i.form.has("ftz") and i.form.type.llvm == "float":
@@ -33,7 +33,7 @@ def output(e: FunctionEmitter, i: Instr, value: str) -> None:
 
 
 def directed(e: FunctionEmitter, i: Instr, op: str, values: list[str]) -> str:
-    """An operation with rounding towards zero, minus or plus infinity."""
+    """Emits an operation with rounding towards zero, minus or plus infinity."""
     llvm = i.form.type.llvm
     helper = e.library(f"rgpu.{op}.{i.form.get('rnd')}.{_SUFFIX[llvm]}")
     return e.op(f"call {llvm} {helper}({', '.join(f'{llvm} {v}' for v in values)})")
@@ -113,7 +113,7 @@ def fp_sign(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("fp_copysign")
 def fp_copysign(e: FunctionEmitter, i: Instr) -> None:
-    """PTX: the sign of the first source on the magnitude of the second."""
+    """Emits copysign. In PTX the first source gives the sign and the second the magnitude."""
     llvm = i.form.type.llvm
     a, b = e.source(i, 1), e.source(i, 2)
     e.result(i, e.intrinsic(llvm, f"llvm.copysign.{_SUFFIX[llvm]}", f"{llvm} {b}", f"{llvm} {a}"))

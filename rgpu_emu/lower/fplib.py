@@ -1,8 +1,8 @@
-"""Helper functions in IR text, put into a module when something calls them.
+"""Helper functions as IR text. A module contains only those that it calls.
 
-Directed rounding in f32 is computed in f64 with the exact error of the operation, so that it
-needs no change of the rounding mode and can be vectorised; in f64 the processor's rounding mode
-is changed around the one operation.
+Directed rounding in f32 is computed in f64 with the exact error of the operation. So the rounding
+mode need not change, and LLVM can vectorise the code. In f64 the processor's rounding mode is
+changed around the one operation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PERMUTES: Final = {
 
 
 def helper(name: str) -> str:
-    """The definition of a helper; its name says what it does (`rgpu.fma.rm.f32`)."""
+    """Returns the definition of a helper. Its name says what it does (`rgpu.fma.rm.f32`)."""
     text = fptext.PLAIN.get(name) or APPROXIMATIONS.get(name)
     if text is not None:
         return text
@@ -47,7 +47,7 @@ def helper(name: str) -> str:
 
 
 def declaration(name: str) -> str:
-    """The declaration of an intrinsic that helper texts use."""
+    """Returns the declaration of an intrinsic that helpers use."""
     return fptext.DECLARATIONS[name]
 
 
@@ -104,8 +104,9 @@ def _prmt(mode: str) -> str:
 
 
 def _minmax(name: str, parts: list[str]) -> str:
-    """By comparisons: LLVM 20 has the right intrinsic, but selects wrong instructions for it on
-    x86-64."""
+    """Returns min or max, written with comparisons: LLVM 20 has an intrinsic with the right
+    meaning, but selects wrong instructions for it on x86-64.
+    """
     kind = parts[-1]
     bits = "i32" if kind == "float" else "i64"
     order, zeros = ("olt", "or") if parts[0] == "min" else ("ogt", "and")
@@ -130,7 +131,9 @@ def _minmax(name: str, parts: list[str]) -> str:
 
 
 def _narrow(name: str, mode: str) -> str:
-    """float(x) for x = s + e, |e| below half an ulp of s, rounded by `mode` ('odd': to odd)."""
+    """Returns float(x) for x = s + e with |e| below half an ulp of s, rounded by `mode` ('odd': to
+    odd).
+    """
     lines = [
         "%t = fptrunc double %s to float",
         "%back = fpext float %t to double",
@@ -188,7 +191,7 @@ _TWO_SUM: Final = [  # %s + %e = %x + %y exactly
     "%s4 = fsub double %y, %s1",
     "%e = fadd double %s3, %s4",
 ]
-# Rounding down, a zero sum of anything but two positive zeros is negative zero.
+# When rounding down, a zero sum is negative zero, unless both terms are positive zeros.
 _ZERO_DOWN: Final = [
     "%xb = bitcast double %x to i64",
     "%yb = bitcast double %y to i64",

@@ -1,4 +1,4 @@
-"""Texts of the helper functions that need no assembling.  Data only."""
+"""IR texts of the helper functions that are the same for every use. Data only."""
 
 from __future__ import annotations
 

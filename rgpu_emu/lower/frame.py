@@ -1,5 +1,6 @@
-"""What one PTX function body has while it is emitted: register slots, local variables, parameters,
-labels."""
+"""The state of one PTX function body while it is emitted: register slots, local variables,
+parameters and labels.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Builder(Protocol):
-    """What a frame, the unit and special registers emit with (FunctionEmitter)."""
+    """The part of FunctionEmitter that a frame, the unit and the special registers use."""
 
     frame: Frame
 
@@ -31,8 +32,9 @@ class Builder(Protocol):
 
 
 class Frame:
-    """One activation that is emitted into an LLVM function (the function's own, or an inlined
-    callee's)."""
+    """One activation that is emitted into an LLVM function: the function's own or an inlined
+    callee's.
+    """
 
     def __init__(self, emitter: Builder, function: Function, number: int) -> None:
         self.emitter = emitter
@@ -56,14 +58,14 @@ class Frame:
             self.param_offsets[id(variable)] = offset
 
     def slot(self, reg: Reg) -> str:
-        """The stack slot of a register."""
+        """Returns the stack slot of a register."""
         name = self._slots.get(reg.index)
         if name is None:
             name = self._slots[reg.index] = self.emitter.alloca(reg.type.llvm, zero=True)
         return name
 
     def carry(self) -> str:
-        """The slot of the condition code register."""
+        """Returns the slot of the condition code register."""
         if not self._carry:
             self._carry = self.emitter.alloca("i1", zero=True)
         return self._carry
@@ -75,7 +77,7 @@ class Frame:
         return f"L{self.number}.{target.index}"
 
     def scratch(self, variable: Variable) -> str:
-        """Storage of a .param variable of a device function or call sequence."""
+        """Returns the storage of a .param variable of a device function or a call sequence."""
         name = self.storage.get(id(variable))
         if name is None:
             kind = f"[{max(variable.bytes, 8)} x i8]"

@@ -1,7 +1,7 @@
 """Half precision: f16, bf16 and their pairs, computed in float and rounded once.
 
-Sums and products of two halves are exact enough in float that one rounding to half is the right
-rounding; fma needs double and rounding to odd (fplib).
+Sums and products of two halves are so exact in float that rounding them once to half gives the
+correct result. fma needs double and rounding to odd (fplib).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPS: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
 
 
 def to_float(e: FunctionEmitter, value: str, kind: Type) -> str:
-    """A half (IR type half or, for bf16, i16) as float, exactly."""
+    """Returns a half (IR type half or, for bf16, i16) as float, exactly."""
     if kind.name == "f16":
         return e.op(f"fpext half {value} to float")
     bits = e.op(f"shl i32 {e.op(f'zext i16 {value} to i32')}, 16")
@@ -29,14 +29,14 @@ def to_float(e: FunctionEmitter, value: str, kind: Type) -> str:
 
 
 def from_float(e: FunctionEmitter, value: str, kind: Type) -> str:
-    """A float rounded to nearest even as half (IR type half, for bf16 i16)."""
+    """Returns a float rounded to nearest even as a half (IR type half or, for bf16, i16)."""
     if kind.name == "f16":
         return e.op(f"fptrunc float {value} to half")
     return e.op(f"call i16 {e.library('rgpu.bf16.rn')}(float {value})")
 
 
 def split_pair(e: FunctionEmitter, value: str, element: Type) -> tuple[str, str]:
-    """The low and the high half of an i32."""
+    """Returns the low and the high half of an i32."""
     low = e.op(f"trunc i32 {value} to i16")
     high = e.op(f"trunc i32 {e.op(f'lshr i32 {value}, 16')} to i16")
     if element.llvm == "half":
@@ -55,7 +55,8 @@ def each_half(
     e: FunctionEmitter, i: Instr, count: int, compute: Callable[[list[str], Type], str]
 ) -> None:
     """Applies `compute(values, element type) -> value` to a scalar form, or to both halves of a
-    pair."""
+    pair.
+    """
     kind = i.form.type
     sources = [e.source(i, k) for k in range(1, count + 1)]
     if kind.kind != "x":
@@ -68,7 +69,7 @@ def each_half(
 
 
 def finish(e: FunctionEmitter, i: Instr, value: str, kind: Type) -> str:
-    """Rounds a float to the half type, then .sat, .relu and .ftz."""
+    """Applies .sat and .relu, rounds a float to the half type, and applies .ftz."""
     if i.form.has("sat"):
         value = e.op(f"call float {e.library('rgpu.sat')}(float {value})")
     if i.form.has("relu"):

@@ -1,8 +1,8 @@
 """Addresses and plain loads and stores.
 
-**Kernels reach memory only through the clamp**: an offset from the band's start that is not
-inside the band becomes the band's end, where a guard page lies; a window offset that is not
-inside its window goes to the same guard page.
+**Kernels reach memory only through the clamp.** An offset from the band's start that is outside the
+band is replaced by the band's end, where a guard page lies. An offset that is outside its window is
+replaced by the same guard page.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ORDERED: Final = {
 
 
 def space_of(name: str) -> str:
-    """`shared::cta` and friends by their plain name; '' is generic."""
+    """Returns the plain name of a space such as `shared::cta`; '' is generic."""
     return name.partition("::")[0]
 
 
 def pointer(e: FunctionEmitter, address: Operand, space: str, size: int) -> str:
-    """A host pointer for `size` bytes at `[address]` of a state space."""
+    """Returns a host pointer for `size` bytes at `[address]` of a state space."""
     if not isinstance(address, Addr):
-        raise PtxError("this operand is no address")
+        raise PtxError("this operand is not an address")
     base = address.base
     if isinstance(base, Sym):
         variable = base.variable or e.unit.program.variable(base.name, e.frame.function.module)
@@ -61,7 +61,7 @@ def _value(e: FunctionEmitter, address: Addr) -> str:
 
 
 def clamp(e: FunctionEmitter, address: str) -> str:
-    """Host pointer of a generic or global address."""
+    """Returns the host pointer of a generic or global address."""
     offset = e.op(f"sub i64 {address}, {e.env('band_base')}")
     offset = minmax(e, "min", "i64", offset, e.env("band_bytes"), signed=False)
     return e.op(f"getelementptr i8, ptr {e.env('arena')}, i64 {offset}")
@@ -75,7 +75,7 @@ def _window(e: FunctionEmitter, offset: str, space: str, size: int) -> str:
 
 
 def _fixed(e: FunctionEmitter, variable: Variable, offset: int, space: str, size: int) -> str:
-    """A pointer that needs no clamp because it is inside a variable; '' when it does need one."""
+    """Returns a pointer that needs no clamp because it is inside a variable; '' if it needs one."""
     inside = offset >= 0 and offset + size <= variable.bytes
     if variable.space == "param" and space in ("param", "", "local"):
         if not inside:
@@ -113,7 +113,7 @@ def _parts(operand: Operand, vector: str) -> tuple[Operand, ...]:
 
 
 def _accessed(operand: Operand, i: Instr) -> tuple[Operand, ...]:
-    """The elements that a load or store moves."""
+    """Returns the elements that a load or store moves."""
     parts = _parts(operand, i.form.get("vec"))
     if len(parts) * i.form.type.bits > MAX_ACCESS_BITS:
         raise PtxError(f"{i.form.name} moves more than {MAX_ACCESS_BITS} bits")
@@ -121,7 +121,9 @@ def _accessed(operand: Operand, i: Instr) -> tuple[Operand, ...]:
 
 
 def _access(e: FunctionEmitter, i: Instr, kind: Type, *, store: bool) -> tuple[str, str]:
-    """What stands before and after an access: `atomic`, and ordering with alignment."""
+    """Returns the text before and after an access: `atomic`, and the ordering with the
+    alignment.
+    """
     order = i.form.get("sem")
     if order in ORDERED and kind.bits <= 64 and space_of(i.form.get("space")) != "param":
         name = ORDERED[order]
@@ -136,7 +138,9 @@ def _access(e: FunctionEmitter, i: Instr, kind: Type, *, store: bool) -> tuple[s
 
 
 def _is_entry_param(e: FunctionEmitter, address: Operand) -> bool:
-    """Whether an address is in the launch's parameters (and not in a call's scratch space)."""
+    """Returns True if an address is in the launch's parameters, and not in a call's
+    scratch space.
+    """
     base = address.base if isinstance(address, Addr) else None
     if isinstance(base, Sym) and base.variable is not None:
         return e.frame.is_entry and id(base.variable) in e.frame.param_offsets
@@ -144,7 +148,9 @@ def _is_entry_param(e: FunctionEmitter, address: Operand) -> bool:
 
 
 def _hoisted(e: FunctionEmitter, i: Instr) -> bool:
-    """Whether the load is of a parameter at a fixed place, which the block's loop reads once."""
+    """Returns True if the load reads a parameter at a fixed place. The block's loop reads
+    it once.
+    """
     address = i.operands[1]
     fixed = isinstance(address, Addr) and isinstance(address.base, Sym) and e.hoist
     return fixed and space_of(i.form.get("space")) == "param" and _is_entry_param(e, address)
@@ -157,7 +163,7 @@ def _hoisted_offset(e: FunctionEmitter, i: Instr) -> int:
         or not isinstance(address.base, Sym)
         or address.base.variable is None
     ):
-        raise PtxError("this operand is no address")
+        raise PtxError("this operand is not an address")
     variable, offset = address.base.variable, address.base.offset + address.offset
     size = i.form.type.bytes * int(i.form.get("vec")[1:] or "1")
     if offset < 0 or offset + size > variable.bytes:
@@ -185,7 +191,9 @@ def load(e: FunctionEmitter, i: Instr) -> None:
 
 
 def _refuse_own_parameter(e: FunctionEmitter, operand: Operand) -> None:
-    """An entry's parameters are shared by all its threads, and its loads of them are invariant."""
+    """Refuses writes to an entry's parameters: all its threads share them, and its loads of them
+    are invariant.
+    """
     base = operand.base if isinstance(operand, Addr) else operand
     scratch = isinstance(base, Sym) and id(base.variable) not in e.frame.param_offsets
     if e.frame.is_entry and not scratch:
@@ -208,7 +216,7 @@ def store(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("copy_async")
 def copy_async(e: FunctionEmitter, i: Instr) -> None:
-    """Copied at once: the waits that follow then have nothing to wait for."""
+    """Emits `cp.async` as an immediate copy, so the later waits have nothing to wait for."""
     size = i.operands[2]
     if not isinstance(size, Imm) or size.value not in (4, 8, 16):
         raise PtxError("cp.async copies 4, 8 or 16 bytes")
@@ -231,13 +239,13 @@ def copy_async(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("policy")
 def policy(e: FunctionEmitter, i: Instr) -> None:
-    """A cache policy is an opaque number that only cache hints use."""
+    """Emits 0: a cache policy is an opaque number that only cache hints use."""
     e.write(i.operands[0], "0", "i64")
 
 
 @lowers("nothing")
 def nothing(e: FunctionEmitter, i: Instr) -> None:
-    """Hints, and waits for what has already happened."""
+    """Emits no code for hints, and for waits for operations that are already complete."""
 
 
 @lowers("mov")
@@ -255,7 +263,7 @@ def mov(e: FunctionEmitter, i: Instr) -> None:
 
 
 def _element_bits(vector: Vec, bits: int) -> int:
-    """Bits of each element of a vector that fills `bits`."""
+    """Returns the bits of each element of a vector that fills `bits`."""
     count = len(vector.parts)
     if count not in (2, 4) or bits < 8 * count:
         raise PtxError(f"{count} elements do not make {bits} bits: give 2 or 4 of 8 bits or more")

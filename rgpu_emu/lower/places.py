@@ -1,15 +1,15 @@
-"""Which threads of a warp are together when they come to `activemask`.
+"""Finds which threads of a warp are together at an `activemask`.
 
-A GPU runs the threads of a warp together, parts them at a branch, and joins them where the
-branches meet.  Here each thread is a coroutine, and the scheduler has to find out who would be
-together.  So a thread that suspends at an `activemask` says where it is: one word for each loop
-around the place (the loop and how often the thread has gone round it) and for each inlined call,
-outermost first, then a word for the place itself.  Threads with equal words are together.  The
-scheduler lets the lowest words go on first: the threads that are furthest behind catch up with the
-others, as on a GPU.
+A GPU runs the threads of a warp together, separates them at a branch, and joins them where the
+branches meet. Here each thread is a coroutine, so the scheduler has to find out which threads would
+be together. A thread that suspends at an `activemask` reports its place as words: one word for each
+loop around the place (the loop, and how many rounds of it the thread has begun) and for each
+inlined call, the outermost first, then a word for the place itself. Threads with equal words are
+together. The scheduler resumes the threads with the lowest words first: threads that are behind
+catch up with the others, as on a GPU.
 
-The words are ordered like the control flow, not like the text: a block comes after all that lead
-to it, and what follows a loop comes after the whole loop.
+The words are ordered like the control flow, not like the text. A block comes after all blocks that
+lead to it, and the code after a loop comes after the whole loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENDS: Final = frozenset(("branch", "branch_indexed", "ret", "exit_thread", "tra
 
 
 class Emitter(Protocol):
-    """What the counts of rounds are emitted with."""
+    """The part of the emitter that the round counts use."""
 
     def op(self, text: str) -> str: ...
 
@@ -52,8 +52,8 @@ class Blocks:
     """The basic blocks of a body in the order of its control flow, and its loops.
 
     Attributes:
-        spans: first position of each block and that behind its last.
-        after: the blocks that each may go on with.
+        spans: for each block its first position and the position after its last.
+        after: for each block the blocks that can follow it.
     """
 
     def __init__(self, body: Body) -> None:
@@ -85,7 +85,9 @@ class Blocks:
         return after
 
     def _walk(self, order: Callable[[int], list[int]]) -> tuple[list[int], list[tuple[int, int]]]:
-        """Blocks in post-order, and the edges that lead back to a block that is being visited."""
+        """Returns the blocks in post-order, and the edges that lead back to a block that is being
+        visited.
+        """
         done: list[int] = []
         backwards: list[tuple[int, int]] = []
         state: dict[int, bool] = {}  # True while it is being visited
@@ -109,7 +111,7 @@ class Blocks:
 
     @cached_property
     def loops(self) -> list[Loop]:
-        """Natural loops, the largest first; back-edges to one header make one loop."""
+        """The natural loops, the largest first. All back-edges to one header belong to one loop."""
         done, backwards = self._walk(lambda block: self.after[block])
         before: dict[int, list[int]] = {block: [] for block in done}
         for block in done:
@@ -128,7 +130,7 @@ class Blocks:
                     queue += before[block]
             members_of_all += len(inside) - size
             if members_of_all > MAX_MEMBERS:
-                raise unsupported("activemask", "stands in a function with too many nested loops")
+                raise unsupported("activemask", "is in a function with too many nested loops")
         found = [Loop(header, frozenset(inside)) for header, inside in members.items()]
         return sorted(found, key=lambda loop: (-len(loop.blocks), loop.header))
 
@@ -146,7 +148,7 @@ class Blocks:
         return {loop.header: loop for loop in self.loops}
 
     def _inside(self, loop: Loop) -> list[Loop]:
-        """The smaller loops that begin in a loop."""
+        """Returns the smaller loops that begin inside a loop."""
         found = self._inner.get(loop)
         if found is None:
             starts = sorted(loop.blocks & self._at_header.keys())
@@ -156,7 +158,9 @@ class Blocks:
         return found
 
     def _ordered(self) -> list[int]:
-        """Every block behind all that lead to it; the ways out of a loop behind the loop."""
+        """Returns the blocks so that each comes after all blocks that lead to it, and the exits of
+        a loop after the loop.
+        """
 
         def ways_out_first(block: int) -> list[int]:
             around = self._around.get(block, [])
@@ -169,7 +173,7 @@ class Blocks:
 
     @cached_property
     def _first(self) -> dict[int, int]:
-        """The number of each block's first position; blocks that nothing reaches have the last."""
+        """Block -> number of its first position. Unreachable blocks have the last numbers."""
         first: dict[int, int] = {}
         at = 1
         reached = self._ordered()
@@ -179,11 +183,11 @@ class Blocks:
         return first
 
     def around(self, position: int) -> list[Loop]:
-        """The loops that hold a position, the outermost first."""
+        """Returns the loops that contain a position, the outermost first."""
         return self._around.get(self.block_of[position], [])
 
     def order(self, position: int) -> int:
-        """A number from 1 that grows along the control flow."""
+        """Returns the position's number, from 1, in the order of the control flow."""
         block = self.block_of[position]
         return self._first[block] + position - self._starts[block]
 
@@ -191,8 +195,9 @@ class Blocks:
         return self.order(self._starts[loop.header])
 
     def rounds(self, position: int, target: int) -> tuple[Loop | None, list[Loop]]:
-        """The loop that going from `position` to `target` begins another round of, and the loops
-        inside that one."""
+        """Returns the loop that starts another round when control goes from `position` to `target`,
+        and the loops inside it.
+        """
         loop = self._at_header.get(self.block_of[target])
         if loop is None or self.block_of[position] not in loop.blocks:
             return None, []
@@ -210,7 +215,7 @@ def _targets(last: Instr | Label | None, body: Body) -> list[Label]:
 
 
 class Places:
-    """What a body that is being emitted knows of the places where its threads meet."""
+    """The places of a body where its threads meet, while the body is emitted."""
 
     def __init__(self, e: Emitter, body: Body, outer: list[Word]) -> None:
         self._e = e
@@ -224,12 +229,14 @@ class Places:
                         self._counts[loop] = e.alloca("i64", zero=True)
 
     def begin(self) -> None:
-        """At the head of the body: an inlined one may run many times."""
+        """Resets the round counts at the beginning of the body, because an inlined body may run
+        many times.
+        """
         for slot in self._counts.values():
             self._e.line(f"store i64 0, ptr {slot}")
 
     def go(self, position: int, target: int) -> None:
-        """Control passes from one position to another."""
+        """Updates the round counts when control passes from one position to another."""
         loop, inner = self._blocks.rounds(position, target)
         if loop in self._counts:
             slot = self._counts[loop]
@@ -240,13 +247,15 @@ class Places:
                 self._e.line(f"store i64 0, ptr {self._counts[other]}")
 
     def words(self, position: int) -> list[Word]:
-        """Where `position` is.  Beyond `WORDS` the innermost loops are left out."""
+        """Returns the words of `position`. If there are more than `WORDS`, `values` leaves the
+        innermost loops out.
+        """
         around = self._blocks.around(position)
         loops = [(self._blocks.order_of_loop(loop), self._counts[loop]) for loop in around]
         return [*self._outer, *loops, (self._blocks.order(position), "")]
 
     def values(self, position: int) -> list[str]:
-        """`words` as IR values, at most WORDS of them."""
+        """Returns `words` as IR values, at most WORDS of them."""
         words = self.words(position)
         return [self._value(word) for word in [*words[:-1][: WORDS - 1], words[-1]]]
 
@@ -258,5 +267,5 @@ class Places:
 
 
 def _meets(item: Instr) -> bool:
-    """Whether threads may meet here, or in a function that is called here."""
+    """Returns True if threads may meet at this instruction, or in a function that it calls."""
     return item.form.row.lower in ("activemask", "call")

@@ -1,8 +1,9 @@
-"""Registers that an entry would need on a GPU: what cuFuncGetAttribute answers.
+"""Estimates the registers that an entry would need on a GPU, which cuFuncGetAttribute returns.
 
-The emulated device has no register file.  The answer is the most 32-bit words that are live at one
-place, and a few for addresses and the call's own.  It is at most what every legal block may have,
-because a launch is never refused for an estimate, and never above the program's own bound.
+The emulated device has no register file. The estimate is the largest number of 32-bit words that
+are live at one place, and a few for addresses and the call itself. It is never above the number
+that every legal block may have, because a launch must not be refused for an estimate. It is also
+never above the program's own bound.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 MOST: Final = REGISTERS_PER_SM // 1024
 LEAST: Final = 16
 OVERHEAD: Final = 8
-# Beyond these the answer is MOST: most such kernels need it, and looking would slow the load.
+# For larger bodies and modules the estimate is MOST. Most such kernels need that many, and the
+# analysis would slow the load.
 LARGE_BODY: Final = 2000
 LARGE_MODULE: Final = 256 << 10
-ROUNDS: Final = 20  # a body whose blocks need more gets a lower estimate
+ROUNDS: Final = 20  # a body whose analysis needs more rounds gets too low an estimate
 
 
 def estimate_registers(function: Function) -> int:
-    """The number for an entry."""
+    """Returns the estimate for an entry."""
     small = len(function.module.text) <= LARGE_MODULE
     most = _of_body(function.body()) if small else MOST
     return min(most, function.max_registers or most)
@@ -41,18 +43,18 @@ def _of_body(body: Body) -> int:
 
 
 class _Liveness:
-    """Live registers as bits of an integer, by their index."""
+    """Sets of live registers, as bits of an integer by register index."""
 
     def __init__(self, body: Body) -> None:
         self._blocks = Blocks(body)
-        self._wide = self._seen = 0  # registers of 64 bits; all but predicates
+        self._wide = self._seen = 0  # _wide: 64-bit registers; _seen: all but predicates
         self._steps = [self._step(item) for item in body.code]
 
     def _step(self, item: Instr | Label) -> tuple[int, int]:
-        """(registers that are surely written, registers that are read)."""
+        """Returns (registers that are always written, registers that are read)."""
         if not isinstance(item, Instr):
             return 0, 0
-        written = self._bits(defines(item))  # under a guard it may not happen
+        written = self._bits(defines(item))  # a guard may skip the write
         return 0 if item.guard is not None else written, self._bits(uses(item))
 
     def _bits(self, registers: list[Reg]) -> int:
@@ -67,7 +69,7 @@ class _Liveness:
         return found
 
     def most(self) -> int:
-        """The most 32-bit words that are live at one place."""
+        """Returns the largest number of 32-bit words that are live at one place."""
         spans = self._blocks.spans
         effect = [self._through(span) for span in spans]
         at_start = [0] * len(spans)

@@ -1,4 +1,4 @@
-"""Lowering functions by the name that the instruction table gives them."""
+"""The lowering functions, by the name that the instruction table has for them."""
 
 from __future__ import annotations
 

@@ -186,16 +186,18 @@ def _device_function(unit: Unit, function: Function) -> None:
 
 
 def _frame_size(unit: Unit, e: FunctionEmitter, function: Function) -> int:
-    """The function's own local frame; every activation of a recursive one counts, so that the depth
-    has a bound."""
+    """Returns the size of the function's own local frame. For a recursive function it is never 0,
+    so that the local window bounds the depth of the recursion.
+    """
     if function in unit.reach.recursive:
         e.local_top = max(e.local_top, RECURSIVE_FRAME)
     return e.frame_bytes()
 
 
 def _by_pointer(unit: Unit, function: Function, ordinal: int) -> None:
-    """The form in which a function is called by pointer: one block of arguments, checked by its
-    signature."""
+    """Emits the form of a function for calls by pointer: it takes one block of arguments and checks
+    the caller's signature.
+    """
     prototype = function.prototype
     offsets, _ = block_layout(prototype)
     lines = [

@@ -1,8 +1,8 @@
-"""Conversions between state-space addresses and generic ones.
+"""Conversions between state-space addresses and generic addresses.
 
-Generic addresses are arena addresses; .global and .const addresses are the same numbers.
-.shared and .local addresses are offsets into the block's and the thread's window, .param ones
-into the parameters.
+Generic addresses are arena addresses, and .global and .const addresses are the same numbers.
+.shared and .local addresses are offsets into the window of the block or thread, .param addresses
+are offsets into the parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def param_window(e: FunctionEmitter) -> str:
-    """Generic address of a copy of the parameters in the thread's local window, made on entry."""
+    """Returns the generic address of a copy of the parameters. The copy is made on entry in the
+    thread's local window.
+    """
     frame = e.frame
     if not frame.is_entry:
         raise unsupported("cvta.param", "is supported in entries only")
@@ -38,7 +40,7 @@ def param_window(e: FunctionEmitter) -> str:
 
 
 def window_base(e: FunctionEmitter, space: str) -> str:
-    """Generic address of a window's offset 0."""
+    """Returns the generic address of a window's offset 0."""
     if space == "shared":
         return e.env("shared_base")
     return e.env("local.base") if space == "local" else param_window(e)

@@ -1,4 +1,4 @@
-"""Special registers.  https://docs.nvidia.com/cuda/parallel-thread-execution/#special-registers"""
+"""Special registers. https://docs.nvidia.com/cuda/parallel-thread-execution/#special-registers"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ZERO: Final = frozenset(
 
 
 def special(e: Builder, name: str) -> tuple[str, str]:
-    """Value and IR type of a special register."""
+    """Returns the value and the IR type of a special register."""
     if name in _DIRECT:
         return _DIRECT[name], "i32"
     if name in _FIELDS:

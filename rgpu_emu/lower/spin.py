@@ -1,10 +1,10 @@
-"""Finds loops that wait for another thread: their back-edges must let the other threads of the
+"""Finds loops that wait for another thread. Their back-edges must let the other threads of the
 block run.
 
-A loop spins when leaving it depends on a value that only somebody else can change: a volatile,
+A loop spins if leaving it depends on a value that only another thread can change: a volatile,
 relaxed or acquire load, an exchange, or a compare-and-swap whose expected value the loop itself
-does not change.  A lock-free update (the expected value comes from the loop) always gets on, and
-must not pay for a suspension.
+does not change. A lock-free update, whose expected value comes from the loop, always makes
+progress, so it must not pay for a suspension.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from rgpu_emu.ptx.operands import (
 
 _WATCHED: Final = frozenset(("volatile", "relaxed", "acquire", "mmio"))
 _DESTINATIONS: Final = frozenset("dDP")
-MAX_LOOKED_AT: Final = 1 << 18  # instructions of all loops of a body together
+MAX_LOOKED_AT: Final = 1 << 18  # the most instructions in all loops of a body together
 
 
 def registers_in(operand: Operand) -> list[Reg]:
-    """The registers of one operand."""
+    """Returns the registers of one operand."""
     if isinstance(operand, Reg):
         return [operand]
     if isinstance(operand, Not):
@@ -51,7 +51,7 @@ def registers_in(operand: Operand) -> list[Reg]:
 
 
 def defines(instr: Instr) -> list[Reg]:
-    """Registers that an instruction writes."""
+    """Returns the registers that an instruction writes."""
     letters = instr.form.letters
     return [
         reg
@@ -62,7 +62,7 @@ def defines(instr: Instr) -> list[Reg]:
 
 
 def uses(instr: Instr) -> list[Reg]:
-    """Registers that an instruction reads, its guard included."""
+    """Returns the registers that an instruction reads, including its guard."""
     found = [instr.guard] if instr.guard is not None else []
     for operand, letter in zip(instr.operands, instr.form.letters, strict=False):
         if letter not in _DESTINATIONS:
@@ -92,7 +92,9 @@ def _watches(instr: Instr, changed: set[Reg]) -> bool:
 
 
 def _tainted(loop: list[Instr], changed: set[Reg]) -> set[Reg]:
-    """Registers whose value depends on what others may change; `changed`: what the loop writes."""
+    """Returns the registers whose value depends on memory that other threads may change. changed:
+    the registers that the loop writes.
+    """
     feeds: dict[Reg, list[Reg]] = {}
     queue: list[Reg] = []
     for instr in loop:
@@ -124,7 +126,7 @@ def _spins(loop: list[Instr]) -> bool:
 
 
 def spinning_branches(body: Body) -> set[int]:
-    """Positions in body.code of back-edges that must yield."""
+    """Returns the positions in body.code of back-edges that must yield."""
     loops = [
         (target.position, position)
         for position, item in enumerate(body.code)
@@ -138,8 +140,11 @@ def spinning_branches(body: Body) -> set[int]:
 
 
 def _spinning_together(body: Body, loops: list[tuple[int, int]]) -> set[int]:
-    """The same for so many loops in loops that looking at each would take too long: those that
-    overlap are looked at as one.  A loop too many may yield, never one too few."""
+    """Does the same for bodies with so many nested loops that a look at each would take too long.
+
+    It treats loops that overlap as one loop. So a loop may yield needlessly, but no loop that must
+    yield is missed.
+    """
     found: set[int] = set()
     at = 0
     while at < len(loops):

@@ -1,5 +1,6 @@
-"""Suspend points: barriers, warp operations, yields.  Each stores what it asks into the thread's
-state and suspends."""
+"""Suspend points: barriers, warp operations, yields. Each stores its request in the thread's state
+and suspends.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _KINDS: Final = {
 
 
 def suspend(e: FunctionEmitter, op: str, *, result: bool = False, **fields: str) -> str:
-    """Suspends with an operation; answers the scheduler's 64-bit result when one is wanted."""
+    """Suspends with an operation; returns the scheduler's 64-bit result if `result` is True."""
     if not e.coroutine:
         raise AssertionError(f"suspend point {op} outside a coroutine")
     for name, value in {"op": str(abi.OP[op]), **fields}.items():
@@ -123,7 +124,9 @@ def match(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("activemask")
 def activemask(e: FunctionEmitter, i: Instr) -> None:
-    """The threads that are together here (`places`) when no other thread of the warp can run."""
+    """Emits activemask: the mask of the threads that are together here (`places`) when no other
+    thread of the warp can run.
+    """
     if e.frame.places is None:
         raise AssertionError("activemask in a function that does not know its places")
     _store_words(e, e.frame.places.values(e.position))
@@ -132,8 +135,9 @@ def activemask(e: FunctionEmitter, i: Instr) -> None:
 
 
 def _store_words(e: FunctionEmitter, words: list[str]) -> None:
-    """One store for all of `ThreadState::place`: LLVM would merge single stores of zero into a
-    memset, and its time for that grows with the square of their number."""
+    """Writes all of `ThreadState::place` with one store. LLVM would merge single stores of zero
+    into a memset, and the time for that grows with the square of their number.
+    """
     words = [*words, *["0"] * (WORDS - len(words))]
     constants = ", ".join(f"i64 {word if word.isdecimal() else 0}" for word in words)
     vector = f"<{constants}>"
@@ -154,7 +158,7 @@ def redux(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("elect")
 def elect(e: FunctionEmitter, i: Instr) -> None:
-    """The lowest lane of the mask that takes part is elected."""
+    """Emits elect. The lowest lane of the mask that takes part is elected."""
     mask = e.read(i.operands[1], "i32")
     ballot = _low(e, suspend(e, "vote.ballot", result=True, mask=mask, value="1"))
     leader = e.intrinsic("i32", "llvm.cttz.i32", f"i32 {ballot}", "i1 false")
@@ -163,8 +167,11 @@ def elect(e: FunctionEmitter, i: Instr) -> None:
 
 @lowers("nanosleep")
 def nanosleep(e: FunctionEmitter, i: Instr) -> None:
-    """Lets the other threads of the block run.  A function that is called by pointer, or calls
-    itself, cannot suspend; there the time is 0, which the manual allows."""
+    """Emits nanosleep, which lets the other threads of the block run.
+
+    A function that is called by pointer, or calls itself, cannot suspend. There the time is 0,
+    which the manual allows.
+    """
     if not e.coroutine:
         e.poll()
         return

@@ -1,4 +1,4 @@
-"""One LLVM module: an entry with everything it reaches."""
+"""One LLVM module: an entry with all functions that it reaches."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ class Unit:
         self.inlined = 0
 
     def count_inlined(self, instructions: int = 1) -> None:
-        """Counts what a call adds to its caller; functions that suspend may call each other twice
-        each, and so on."""
+        """Counts the instructions that an inlined call adds to its caller. Functions that suspend
+        may call each other twice each, so the number can grow exponentially.
+        """
         self.inlined += instructions
         if self.inlined > MAX_INLINED:
             raise unsupported(
@@ -71,7 +72,7 @@ class Unit:
         self._declarations[name] = f"declare {result} @{name}({', '.join(types)})"
 
     def library(self, name: str) -> str:
-        """Adds an fplib helper and what it calls."""
+        """Adds an fplib helper and the helpers that it calls."""
         if name not in self._helpers:
             text = fplib.helper(name)
             self._helpers[name] = text
@@ -80,7 +81,7 @@ class Unit:
         return f"@{name}"
 
     def function_name(self, function: Function) -> str:
-        """The IR name of a device function, which is emitted if it was not yet."""
+        """Returns the IR name of a device function, and queues the function to be emitted."""
         name = self._names.get(id(function))
         if name is None:
             name = self._names[id(function)] = f"@fn.{len(self._names)}"
@@ -88,8 +89,11 @@ class Unit:
         return name
 
     def signature_number(self, prototype: Prototype) -> int:
-        """A number that differs between prototypes whose argument blocks differ.  Tokens are only
-        called from the object that defines their functions, so it need not be known elsewhere."""
+        """Returns a number that differs between prototypes whose argument blocks differ.
+
+        Tokens are only called from the object that defines their functions, so no other object
+        needs to know the number.
+        """
         return self._signatures.setdefault(prototype.signature(), len(self._signatures) + 1)
 
     # --- values -----------------------------------------------------------------------------------
@@ -97,7 +101,7 @@ class Unit:
         return special.special(e, name)
 
     def address_of(self, e: Builder, symbol: Sym) -> str:
-        """The i64 that taking the symbol's address gives, in the symbol's own state space."""
+        """Returns the symbol's address as an i64, in the symbol's own state space."""
         variable = symbol.variable or self.program.variable(symbol.name, e.frame.function.module)
         if variable is None:
             return self._token(e, symbol)
@@ -111,14 +115,16 @@ class Unit:
         return e.op(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
 
     def global_base(self, e: Builder, variable: Variable) -> str:
-        """The device address of a module variable."""
+        """Returns the device address of a module variable."""
         place = e.op(
             f"getelementptr i64, ptr {e.env('globals')}, i64 {self.program.ordinal(variable)}"
         )
         return e.op(f"load i64, ptr {place}, !invariant.load !0")
 
     def const_test(self) -> str:
-        """The function that says whether an address is in a .const variable, written once."""
+        """Returns the function that tests whether an address is in a .const variable. It is emitted
+        once.
+        """
         name = "rgpu.const"
         if name not in self._helpers:
             lines, found = [], "false"
@@ -147,13 +153,13 @@ class Unit:
         if not e.frame.is_entry or id(variable) not in e.frame.param_offsets:
             raise unsupported(
                 f"the address of '{variable.name}'",
-                "cannot be taken: it is no parameter of an entry",
+                "cannot be taken: it is not a parameter of an entry",
             )
         return str(e.frame.param_offsets[id(variable)] + offset)
 
     # --- text -------------------------------------------------------------------------------------
     def local_bytes(self) -> int:
-        """Bytes of the local window that a thread of this entry needs."""
+        """Returns how many bytes of the local window a thread of this entry needs."""
         edges = {f: callees(self.program, f) for f in self.reach.functions}
         need = heaviest(edges, self.local_frames, self.reach.entry)
         need += RECURSION_BYTES if self.reach.recursive else 0
@@ -165,7 +171,7 @@ class Unit:
         return (need + 15) // 16 * 16
 
     def text(self) -> str:
-        """The whole module as IR text."""
+        """Returns the whole module as IR text."""
         body = "\n".join([*self.texts, *self._helpers.values()])
         for name in sorted(set(_DECLARED.findall(body)) - self._declarations.keys()):
             if not name.startswith("llvm.coro."):

@@ -92,10 +92,10 @@ class BodyParser:
                 self._scope.declare_variable(variable)
 
     def parse(self) -> Body:
-        """The body.
+        """Returns the body.
 
         Raises:
-            PtxError: with the line of the statement that is wrong or not supported.
+            PtxError: a statement is wrong or not supported; the error has its line.
         """
         refused: PtxError | None = None
         try:
@@ -106,7 +106,7 @@ class BodyParser:
                 try:
                     self._statement(match)
                 except PtxError as error:
-                    # The rest is read all the same: wrong syntax behind it refuses the module.
+                    # Read on all the same: wrong syntax later on refuses the whole module.
                     if not error.unsupported or match.lastindex != 6:
                         raise
                     refused = refused or error.at(line_of(self.text, self._here()))
@@ -118,7 +118,7 @@ class BodyParser:
             if self._scope.parent is not None:
                 raise PtxError("a '{' is not closed")
             self._scope.close()
-        except Exception as error:  # a defect of the parser costs this function
+        except Exception as error:  # a defect of the parser refuses only this function
             refusal = refusal_of(error, "this statement")
             raise refusal.at(line_of(self.text, self._here())) from None
         if refused is not None:
@@ -128,7 +128,7 @@ class BodyParser:
         return self.body
 
     def _bound_branches(self) -> None:
-        """Each `brx.idx` counts with all its targets."""
+        """Refuses a function whose `brx.idx` instructions have too many targets in all."""
         ways = 0
         for item in self.body.code:
             if isinstance(item, Instr) and item.form.row.lower == "branch_indexed":
@@ -139,7 +139,7 @@ class BodyParser:
             raise unsupported("brx.idx", f"has more than {MAX_WAYS} targets in one function")
 
     def _here(self) -> int:
-        """Where the statement at `pos` begins."""
+        """Returns where the statement at `pos` begins, after blanks."""
         rest = self.text[self.pos : self.end]
         return self.pos + len(rest) - len(rest.lstrip())
 
@@ -161,7 +161,7 @@ class BodyParser:
             return
         self._scope.close()
         if self._scope.parent is None:
-            raise PtxError("a '}' too many")
+            raise PtxError("there is a '}' too many")
         self._scope = self._scope.parent
 
     def _define_label(self, name: str) -> None:
@@ -200,12 +200,13 @@ class BodyParser:
         if guard is not None:
             predicate = scope.register(guard)
             if predicate is None or predicate.type is not PRED:
-                raise PtxError(f"{guard} is no predicate register")
+                raise PtxError(f"{guard} is not a predicate register")
         self.body.code.append(Instr(form, predicate, negated, operands, pos))
 
     def _note(self, operand: Operand) -> None:
-        """Remembers module-level names that an operand uses (operands live as long as their scope's
-        cache)."""
+        """Notes the module-level names that an operand uses. Operands live as long as their scope's
+        cache.
+        """
         if isinstance(operand, Sym):
             if operand.variable is None:
                 self.symbols.add(operand.name)
@@ -220,7 +221,7 @@ class BodyParser:
         elif isinstance(operand, Pair) and not (
             isinstance(operand.first, (Reg, Sink)) and isinstance(operand.second, (Reg, Sink))
         ):
-            raise PtxError("'|' stands between two registers")
+            raise PtxError("'|' must be between two registers")
 
     def _call(self, text: str) -> Call:
         match = _CALL.fullmatch(text)
@@ -287,7 +288,7 @@ class BodyParser:
         for name in names.split(","):
             found = _REG.fullmatch(name.strip())
             if found is None:
-                raise PtxError(f"'{name.strip()[:60]}' is no register name")
+                raise PtxError(f"'{name.strip()[:60]}' is not a register name")
             prefix, count = found.groups()
             if count is None:
                 self._scope.declare_register(prefix, TYPES[word])

@@ -26,7 +26,7 @@ _OPAQUE: Final = frozenset((".texref", ".surfref", ".samplerref"))
 
 
 def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()) -> list[Variable]:
-    """The variables of a declaration, given what follows the state space (without `;`)."""
+    """Returns the variables of a declaration. text: what follows the state space, without `;`."""
     kind, align, vector, rest = _qualifiers(text)
     initial_at = rest.find("=")
     names = [rest] if initial_at >= 0 else split_commas(rest)
@@ -48,8 +48,8 @@ def _qualifiers(text: str) -> tuple[Type, int, int, str]:
         if word == ".align":
             given = whole(number or "0", ".align")
             if given <= 0 or given & (given - 1) or given > 1 << 16:
-                raise PtxError(f"'{text.strip()[:60]}': the alignment is no power of two")
-            # Behind .ptr it is that of what the parameter points to.
+                raise PtxError(f"'{text.strip()[:60]}': the alignment is not a power of two")
+            # After .ptr, .align is the alignment of the object that the parameter points to.
             align = align if pointer else given
         elif word in (".v2", ".v4", ".v8"):
             vector = int(word[2:])
@@ -77,7 +77,7 @@ def _variable(
 ) -> Variable:
     match = _DECLARATOR.fullmatch(text.rstrip())
     if match is None:
-        raise PtxError(f"'{text.strip()[:60]}' is no declaration")
+        raise PtxError(f"'{text.strip()[:60]}' is not a declaration")
     name, dimensions, initial = match.groups()
     element = kind.bytes * vector
     total, empty = element, False
@@ -110,7 +110,7 @@ def _variable(
 def _number(text: str) -> int:
     value = literal(text)
     if value is None or value.float_bits or not 0 <= value.value <= MAX_VARIABLE_BYTES:
-        raise PtxError(f"'{text}' is no array size")
+        raise PtxError(f"'{text}' is not an array size")
     return value.value
 
 
@@ -141,7 +141,7 @@ def _relocate(
 ) -> None:
     match = None if _TWO_WORDS.search(word) else _SYMBOL.fullmatch("".join(word.split()))
     if match is None:
-        raise PtxError(f"'{word[:60]}' is no initial value")
+        raise PtxError(f"'{word[:60]}' is not an initial value")
     mask, name, sign, offset = match.groups()
     addend = _number(offset) * (-1 if sign == "-" else 1) if offset else 0
     if mask is None:
@@ -150,7 +150,7 @@ def _relocate(
         relocations.append((len(out), name, addend))
     elif int(mask, 16) == 0xFF:
         relocations.append((len(out), name, addend))
-    else:  # the n-th byte of an address whose first byte is a relocation n bytes before
+    else:  # byte n of an address; the relocation of its first byte is n bytes before this one
         back = (int(mask, 16).bit_length() - 1) // 8
         if (len(out) - back, name, addend) not in relocations[-1:]:
             raise unsupported(f"initialiser '{word}'", "takes one byte of an address alone")
@@ -164,12 +164,14 @@ def _encode(value: Imm, kind: Type) -> bytes:
             number = unpack(value.value, value.float_bits)
         return pack(number, kind.bits)
     if value.float_bits not in (0, kind.bits):
-        raise PtxError(f"a floating-point number is no initial value of a .{kind.name}")
+        raise PtxError(f"a floating-point number is not an initial value of a .{kind.name}")
     return (value.value & ((1 << kind.bits) - 1)).to_bytes(kind.bytes, "little")
 
 
 def parse_prototype(results: str, params: str) -> Prototype:
-    """The two parenthesised lists of a function header (either may be empty)."""
+    """Returns the prototype for the two parenthesised lists of a function header. Either may be
+    empty.
+    """
     return Prototype(params=_parameters(params), results=_parameters(results))
 
 
@@ -185,13 +187,15 @@ def _parameters(text: str) -> list[Variable]:
                 "is a register parameter, which the emulated device does not take",
             )
         if not word.startswith(".param"):
-            raise PtxError(f"'{word[:60]}' is no parameter")
+            raise PtxError(f"'{word[:60]}' is not a parameter")
         found += parse_variables(word[6:], "param")
     return found
 
 
 def layout(params: list[Variable]) -> tuple[list[tuple[int, int]], int]:
-    """(offset, bytes) of each parameter in order, and the bytes of all."""
+    """Returns (offset, bytes) of each parameter in order, and the size of all parameters
+    together.
+    """
     at, places = 0, []
     for variable in params:
         at = (at + variable.align - 1) // variable.align * variable.align

@@ -1,4 +1,4 @@
-"""The one error that reading or lowering PTX ends with, and the CUresults it carries."""
+"""The error with which reading or lowering PTX ends, and its CUresults."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ CUDA_ERROR_LAUNCH_TIMEOUT: Final = 702
 CUDA_ERROR_MISALIGNED_ADDRESS: Final = 716
 CUDA_ERROR_LAUNCH_FAILED: Final = 719
 CUDA_ERROR_NOT_SUPPORTED: Final = 801
-_SAID_CHARACTERS: Final = 120  # of an unforeseen error, which may quote the input
+_SAID_CHARACTERS: Final = 120  # the most of an unforeseen error's text, which may quote the input
 
 
 class PtxError(Exception):
-    """A module is refused.
+    """A module or kernel is refused.
 
     Attributes:
         result: the CUresult that the loading program gets.
-        line: 1-based line in the input, 0 when it is not about one line.
+        line: the line in the input, from 1; 0 if the error is not about one line.
     """
 
     def __init__(
@@ -38,29 +38,30 @@ class PtxError(Exception):
 
     @property
     def unsupported(self) -> bool:
-        """True if the PTX is legal and only the emulated device lacks it."""
+        """True if the PTX is legal and the emulated device does not support it."""
         return self.result == CUDA_ERROR_NOT_SUPPORTED
 
     def within(self, name: str) -> PtxError:
-        """The same error, told with the instruction that it is about unless it has a line, and so
-        has been told already."""
+        """Returns the error with the name of its instruction added, unless it has a line or the
+        name.
+        """
         if self.line or name in self.message:
             return self
         return PtxError(f"{name}: {self.message}", result=self.result)
 
     def at(self, line: int) -> PtxError:
-        """The same error, told with its line unless it already knows one."""
+        """Returns the error with its line added, unless it has one."""
         return self if self.line else PtxError(self.message, result=self.result, line=line)
 
 
 def refusal_of(error: Exception, doing: str) -> PtxError:
-    """What a kernel is refused with after `error`, which came while `doing`.
+    """Returns the refusal of a kernel for an error that was raised while `doing`.
 
-    An error that nobody foresaw is a defect of the compiler.  It costs the kernel that has it, and
-    its log says so; the compiler goes on.
+    An unforeseen error is a defect of the compiler. Only the kernel that causes it is refused, with
+    a message that says so, and the compiler goes on.
 
     Raises:
-        MemoryError: the process has none left, and another one has to take its place.
+        MemoryError: the process has no memory left, so it must be replaced.
     """
     if isinstance(error, MemoryError):
         raise error
@@ -81,5 +82,5 @@ def refusal_of(error: Exception, doing: str) -> PtxError:
 def unsupported(
     name: str, reason: str = "is not in the emulated device's instruction table"
 ) -> PtxError:
-    """The error for PTX that is legal but not executed here, named in full."""
+    """Returns the error for PTX that is legal but not supported here, with its full name."""
     return PtxError(f"{name} {reason}", result=CUDA_ERROR_NOT_SUPPORTED)

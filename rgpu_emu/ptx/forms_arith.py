@@ -1,4 +1,4 @@
-"""Rows for integer, floating-point and half-precision arithmetic.  Data only."""
+"""Rows for integer, floating-point and half-precision arithmetic. Data only."""
 
 from __future__ import annotations
 

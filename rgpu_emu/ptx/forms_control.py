@@ -1,4 +1,4 @@
-"""Rows for control flow, synchronisation, atomics, warp operations and the rest.  Data only."""
+"""Rows for control flow, synchronisation, atomics, warp operations and the rest. Data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows for comparison, logic, data movement and conversion.  Data only."""
+"""Rows for comparison, logic, data movement and conversion. Data only."""
 
 from __future__ import annotations
 

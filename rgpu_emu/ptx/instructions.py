@@ -1,4 +1,4 @@
-"""The one instruction table, put together from the data modules."""
+"""The instruction table, built from the data modules."""
 
 from __future__ import annotations
 

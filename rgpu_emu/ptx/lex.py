@@ -1,8 +1,8 @@
-"""Text level: comments, positions, literals, splitting at commas outside brackets.
+"""Text level: comments, positions, literals, and splitting at commas outside brackets.
 
-Texts are hostile.  Every pattern of the reader takes time in proportion to what it reads, also
-where it does not match: no two neighbours in a pattern may take the same characters, and what
-closes a comment, string or bracket may be missing.
+PTX texts may be hostile. So every pattern takes time in proportion to the text that it reads, also
+where it does not match. For that, no two neighbouring parts of a pattern may match the same
+characters. The end of a comment, a string or a bracket may be missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAME: Final = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
 def strip_comments(text: str) -> str:
-    """The text without comments; lines keep their numbers and strings their content."""
+    """Returns the text without comments. Lines keep their numbers, and strings their content."""
     if "//" not in text and "/*" not in text:
         return text
 
@@ -41,12 +41,12 @@ def strip_comments(text: str) -> str:
 
 
 def line_of(text: str, pos: int) -> int:
-    """1-based line of an offset."""
+    """Returns the line of an offset, from 1."""
     return text.count("\n", 0, pos) + 1
 
 
 def split_commas(text: str) -> list[str]:
-    """Parts between top-level commas."""
+    """Returns the parts between top-level commas."""
     if "{" not in text and "(" not in text:
         return text.split(",")
     parts, pos = [], 0
@@ -59,14 +59,20 @@ def split_commas(text: str) -> list[str]:
 
 
 def whole(digits: str, what: str) -> int:
-    """The number that decimal digits say.  Python reads no number of 5,000 digits."""
+    """Returns the number of decimal digits.
+
+    Raises:
+        PtxError: there are too many digits. Python itself refuses to read 5,000 of them.
+    """
     if len(digits) > _MAX_DIGITS:
         raise PtxError(f"the number in {what} is too large")
     return int(digits)
 
 
 def pack(number: float, bits: int) -> bytes:
-    """The number in a format of so many bits; what is too large becomes an infinity."""
+    """Returns the bytes of a number in the floating-point format of this size. A number that is too
+    large becomes an infinity.
+    """
     try:
         return struct.pack(_FORMATS[bits], number)
     except OverflowError:
@@ -74,13 +80,13 @@ def pack(number: float, bits: int) -> bytes:
 
 
 def unpack(value: int, bits: int) -> float:
-    """The number with that bit pattern in a format of so many bits."""
+    """Returns the number with this bit pattern in the floating-point format of this size."""
     number: float = struct.unpack(_FORMATS[bits], value.to_bytes(bits // 8, "little"))[0]
     return number
 
 
 def literal(text: str) -> Imm | None:
-    """The literal that the text is, or None."""
+    """Returns the literal that the text is, or None if it is not a literal."""
     match = _INTEGER.fullmatch(text)
     if match:
         digits = match.group(2)
@@ -90,7 +96,7 @@ def literal(text: str) -> Imm | None:
         try:
             value = int(digits[2:] if base in (16, 2) else digits, base)
         except ValueError:
-            raise PtxError(f"'{text}' is no number") from None
+            raise PtxError(f"'{text}' is not a number") from None
         value = -value if match.group(1) == "-" else value
         if not -(1 << 63) <= value < 1 << 64:
             raise PtxError(f"the number {text} does not fit into 64 bits")

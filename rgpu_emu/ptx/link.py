@@ -1,4 +1,4 @@
-"""A program: one or several modules with `.extern` names resolved between them."""
+"""A program: one or several modules, with `.extern` names resolved between them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Program:
 
     Attributes:
         globals: module variables in .global and .const, by ordinal.
-        tokens: address-taken device functions, by ordinal.
-        refusals: entries that use what the emulated device lacks, and why; the others run.
+        tokens: device functions whose address is taken, by ordinal.
+        refusals: entries that use something that the emulated device lacks -> the error; the other
+            entries run.
     """
 
     modules: list[Module]
@@ -42,7 +43,7 @@ class Program:
 
     @property
     def entries(self) -> dict[str, Function]:
-        """Entries by name, in the order of the text."""
+        """The entries by name, in the order of the text."""
         return {
             n: f
             for m in self.modules
@@ -51,21 +52,21 @@ class Program:
         }
 
     def entry(self, name: str) -> Function:
-        """The entry of that name; PtxError 500 when there is none."""
+        """Returns the entry of that name; PtxError 500 if there is none."""
         found = self.entries.get(name)
         if found is None:
             raise PtxError(f"the module has no entry '{name}'", result=CUDA_ERROR_NOT_FOUND)
         return found
 
     def function(self, name: str, module: Module) -> Function | None:
-        """The defined function that `name` means inside `module`."""
+        """Returns the defined function to which `name` refers inside `module`."""
         local = module.functions.get(name)
         if local is not None and local.defined:
             return local
         return self._visible_functions.get(name)
 
     def variable(self, name: str, module: Module) -> Variable | None:
-        """The variable that `name` means inside `module`."""
+        """Returns the variable to which `name` refers inside `module`."""
         local = module.variables.get(name)
         if local is not None and not local.extern and not local.weak:
             return local
@@ -75,8 +76,9 @@ class Program:
         return self._ordinals[id(variable)]
 
     def relocations(self, variable: Variable) -> list[tuple[int, int, int, int]]:
-        """(offset, kind, ordinal, addend) of each address in the initial value; kind 1: global, 2:
-        function token."""
+        """Returns (offset, kind, ordinal, addend) of each address in the initial value. Kind 1 is a
+        global, kind 2 a function token.
+        """
         found = []
         module = self._homes.get(id(variable), self.modules[0])
         for offset, symbol, addend in variable.relocations:
@@ -96,7 +98,7 @@ class Program:
         return found
 
     def token(self, function: Function) -> int:
-        """The ordinal of an address-taken function."""
+        """Returns the ordinal of a function whose address is taken."""
         found = self._token_of.get(function)
         if found is None:
             raise unsupported(
@@ -106,18 +108,18 @@ class Program:
         return found
 
     def take_address(self, function: Function) -> None:
-        """Gives the function an ordinal, if it has none."""
+        """Gives the function an ordinal if it has none."""
         if function not in self._token_of:
             self._token_of[function] = len(self.tokens)
             self.tokens.append(function)
 
 
 def link(sources: list[str]) -> Program:
-    """Parses and links.
+    """Parses and links modules.
 
     Raises:
-        PtxError: 209 without any input, 218 for wrong PTX and unresolved or doubly defined names,
-            801 by name when no entry is left that uses only what is executed here.
+        PtxError: 209 without any input; 218 for wrong PTX and for names that are not defined or
+            defined twice; 801, with the instruction's name, if no entry is left that can run here.
     """
     if not any(source.strip("\0 \n\t\r") for source in sources):
         raise PtxError("the image holds no PTX text", result=CUDA_ERROR_NO_BINARY_FOR_GPU)
@@ -178,8 +180,9 @@ def _runs(function: Function) -> bool:
 
 
 def _worth_parsing(module: Module, function: Function) -> bool:
-    """Whether the body may declare variables of its own (very large modules are not parsed for
-    that)."""
+    """True if the body may declare variables. Bodies of very large modules are searched as text,
+    not parsed.
+    """
     if not module.large:
         return True
     text = function.text()
@@ -187,7 +190,7 @@ def _worth_parsing(module: Module, function: Function) -> bool:
 
 
 def _take_addresses(program: Program, module: Module, *, lazy: bool) -> None:
-    """Fills program.tokens, and checks that every name means something."""
+    """Fills program.tokens, and checks that every name is defined."""
 
     def take(name: str) -> None:
         function = program.function(name, module)

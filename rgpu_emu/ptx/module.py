@@ -1,5 +1,6 @@
-"""The lazy module index: finds every function and variable of one PTX text; bodies are parsed when
-asked for."""
+"""The module index: finds every function and variable of a PTX text. Bodies are parsed on
+demand.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 NEWEST_VERSION: Final = 99
 REGISTERS_PER_SM: Final = 65536
-EAGER_BYTES: Final = 4 << 20  # larger modules are checked by instruction name only; bodies wait
+EAGER_BYTES: Final = 4 << 20  # of larger modules only the instruction names are checked at first
 _TOP: Final = re.compile(
     r"\s*(?:"
     r"\.version\s+(\d{1,4})\.(\d{1,4})"  # 1, 2
@@ -69,7 +70,7 @@ _KNOWN_TUNING: Final = frozenset(
     ]
 )
 _STATEMENT: Final = re.compile(r"[^;{}]+")
-_OPCODE: Final = re.compile(  # at the start of a statement, behind .loc lines, labels and a guard
+_OPCODE: Final = re.compile(  # at the start of a statement, after .loc lines, labels and a guard
     r"(?:\s*(?:\.(?:loc|file)\b[^\n]*|[%$A-Za-z_][\w$]*\s*:(?!:)))*"
     r"\s*(?:@\s*(?:!\s*)?[%$\w]+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?![\w.:])"
 )
@@ -81,10 +82,11 @@ class Function:
 
     Attributes:
         kind: 'entry' or 'func'.
-        span: where its body lies in the module's text; (0, 0) for a declaration.
-        max_threads: from .maxntid or .reqntid, 0 when not given.
-        max_registers: from .maxnreg, or from .minnctapersm and the threads; 0 when not given.
-        refused: what in its body the emulated device lacks, as `check_instructions` found it.
+        span: the place of its body in the module's text; (0, 0) for a declaration.
+        max_threads: from .maxntid or .reqntid; 0 without them.
+        max_registers: from .maxnreg, or from .minnctapersm and the threads; 0 without them.
+        refused: the first instruction in its body that the emulated device lacks, as
+            `check_instructions` found it.
     """
 
     name: str
@@ -114,19 +116,19 @@ class Function:
         return self._parsed
 
     def body(self) -> Body:
-        """The parsed body; PtxError when it is wrong."""
+        """Returns the parsed body; PtxError if it is wrong."""
         return self._parse().body
 
     def calls(self) -> set[str]:
-        """Names of the functions that it calls directly."""
+        """Returns the names of the functions that it calls directly."""
         return self._parse().calls
 
     def symbols(self) -> set[str]:
-        """Module-level names that it uses as values or addresses."""
+        """Returns the module-level names that it uses as values or addresses."""
         return self._parse().symbols
 
     def indirect(self) -> bool:
-        """Whether it calls by pointer."""
+        """Returns True if it calls a function by pointer."""
         return self._parse().indirect
 
     def text(self) -> str:
@@ -153,8 +155,7 @@ def parse_module(source: str) -> Module:
     """Indexes a PTX text.
 
     Raises:
-        PtxError: 218 with a line for what cannot be read, 222 for a PTX version newer than this
-            reads.
+        PtxError: 218 with a line if the text cannot be read; 222 for a PTX version that is too new.
     """
     text = strip_comments(source.rstrip("\0"))
     module = Module(text)
@@ -165,7 +166,7 @@ def parse_module(source: str) -> Module:
             break
         try:
             pos = _item(module, match)
-        except Exception as error:  # a defect of the parser costs this module
+        except Exception as error:  # a defect of the parser refuses only this module
             line = line_of(text, match.end() - len(match.group().lstrip()))
             raise refusal_of(error, "this declaration").at(line) from None
     if text[pos:].strip():
@@ -213,7 +214,7 @@ def _item(module: Module, match: re.Match[str]) -> int:
 def _module_variables(module: Module, match: re.Match[str]) -> None:
     linkage = frozenset(match.group(9).split())
     if not linkage <= LINKAGE:
-        raise PtxError(f"'{match.group(9)}' is no linkage")
+        raise PtxError(f"'{match.group(9)}' is not a linkage")
     for variable in parse_variables(match.group(11), match.group(10), linkage):
         old = module.variables.get(variable.name)
         if old is None or old.extern:
@@ -311,8 +312,9 @@ def _matching_brace(text: str, pos: int) -> int:
 
 
 def check_instructions(module: Module) -> None:
-    """Notes in each function what the table does not have (`Function.refused`); looks at whole
-    bodies, or only at the names of instructions in a very large module.
+    """Sets `Function.refused` for instructions that the table lacks.
+
+    It parses whole bodies, or looks only at the names of instructions in a very large module.
 
     Raises:
         PtxError: 218 with the line for wrong syntax.

@@ -1,4 +1,6 @@
-"""Typed operands and instructions: what the body parser gives to the lowering passes."""
+"""Typed operands and instructions: the output of the body parser, the input of the
+lowering passes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Reg:
-    """A virtual register; identity is the object, `index` is unique in its function."""
+    """A virtual register. Each object is one register; `index` is unique in its function."""
 
     __slots__ = ("index", "name", "type")
     name: str
@@ -24,8 +26,9 @@ class Reg:
 
 @dataclass(frozen=True)
 class Imm:
-    """A literal. Integers are 64-bit two's complement values; `float_bits` is 32 or 64 for 0f/0d
-    literals, whose `value` is then the bit pattern."""
+    """A literal. Integers are 64-bit two's complement values. For a literal 0f or 0d, `float_bits`
+    is 32 or 64 and `value` is the bit pattern.
+    """
 
     __slots__ = ("float_bits", "value")
     value: int
@@ -42,8 +45,9 @@ class Special:
 
 @dataclass(eq=False)
 class Variable:
-    """A declared variable. `space`: global, const, shared, local or param; `bytes` 0: extern
-    without a size."""
+    """A declared variable. `space`: global, const, shared, local or param. `bytes` is 0 for an
+    extern variable without a size.
+    """
 
     __slots__ = (
         "align",
@@ -81,7 +85,7 @@ class Sym:
 
 @dataclass(frozen=True)
 class Addr:
-    """`[base + offset]`; base None: an absolute address."""
+    """`[base + offset]`. A base of None means an absolute address."""
 
     __slots__ = ("base", "offset")
     base: Reg | Sym | None
@@ -132,15 +136,16 @@ class LabelRef:
 
 @dataclass(frozen=True)
 class Sink:
-    """`_`: the result is not wanted."""
+    """`_`: the result is dropped."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Call:
-    """Operands of `call`: results, callee, arguments, and for an indirect call its prototype or
-    target list."""
+    """Operands of `call`: results, callee, arguments, and the prototype or target list of an
+    indirect call.
+    """
 
     __slots__ = ("arguments", "callee", "prototype", "results")
     results: tuple[Operand, ...]
@@ -154,8 +159,9 @@ Operand = Union[Reg, Imm, Special, Sym, Addr, Vec, Pair, Not, LabelRef, Sink, Ca
 
 @dataclass(eq=False)
 class Instr:
-    """One instruction. `guard`: predicate register and whether it is negated; `pos`: offset in the
-    module's text."""
+    """One instruction. `guard`: its predicate register; `negated`: the guard is negated. `pos`: its
+    offset in the module's text.
+    """
 
     __slots__ = ("form", "guard", "negated", "operands", "pos")
     form: Form
@@ -167,14 +173,14 @@ class Instr:
 
 @dataclass(eq=False)
 class Prototype:
-    """Parameter list of a function, entry or call prototype."""
+    """The parameter lists of a function, an entry or a call prototype."""
 
     params: list[Variable] = field(default_factory=list)
     results: list[Variable] = field(default_factory=list)
     noreturn: bool = False
 
     def signature(self) -> str:
-        """A text that is equal for calls and functions that fit together."""
+        """Returns a text that is equal for a call and a function that fit together."""
 
         def one(v: Variable) -> str:
             return f"{v.bytes}"
@@ -184,7 +190,7 @@ class Prototype:
 
 @dataclass(eq=False)
 class Body:
-    """A parsed function body: instructions and labels in order, and what it declares."""
+    """A parsed function body: its instructions and labels in order, and its declarations."""
 
     code: list[Instr | Label] = field(default_factory=list)
     registers: int = 0

@@ -1,7 +1,7 @@
-"""Which entries of a program are refused for what the emulated device lacks, and why.
+"""Finds the entries of a program that need something that the emulated device lacks.
 
-NVIDIA's compiler refuses a whole module for one unknown instruction.  Here the entries that cannot
-reach the instruction run, and the others are refused by name when a program asks for them.
+NVIDIA's compiler refuses a whole module for one unknown instruction. Here the entries that cannot
+reach the instruction run. The other entries are refused by name when a program asks for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POINTER_CALL: Final = re.compile(r"\.callprototype\b|\.calltargets\b")
 
 
 class Linked(Protocol):
-    """What is read of a program."""
+    """The part of a program that this module reads."""
 
     modules: list[Module]
     tokens: list[Function]
@@ -33,9 +33,13 @@ class Linked(Protocol):
 
 
 def find_refusals(program: Linked) -> dict[str, PtxError]:
-    """The refused entries by name: those that hold, call or may call by pointer what is refused."""
+    """Returns the refused entries by name, each with its error.
+
+    An entry is refused if it contains a refused instruction, or calls or may call by pointer a
+    function that does.
+    """
     functions = [f for m in program.modules for f in m.functions.values() if f.defined]
-    # A function that leads to an instruction which is refused -> the function that holds it.
+    # Function that reaches a refused instruction -> the function that contains the instruction.
     origin = {f: f for f in functions if f.refused is not None}
     if not origin:
         return {}
@@ -51,7 +55,7 @@ def find_refusals(program: Linked) -> dict[str, PtxError]:
     while queue:
         function = queue.pop()
         found = callers.get(function, [])
-        if function in tokens:  # one is like all others to those that call by pointer
+        if function in tokens:  # a call by pointer may reach any function whose address is taken
             found, tokens = found + by_pointer, set()
         for caller in found:
             if caller not in origin:
@@ -61,7 +65,7 @@ def find_refusals(program: Linked) -> dict[str, PtxError]:
 
 
 def refuse_whole(program: Linked, refusals: Mapping[str, PtxError]) -> None:
-    """Raises the first refusal if nothing of the program can run."""
+    """Raises the first refusal if no part of the program can run."""
     if refusals and len(refusals) == len(program.entries):
         raise next(iter(refusals.values()))
     if not program.entries:  # a library of device functions
@@ -72,7 +76,7 @@ def refuse_whole(program: Linked, refusals: Mapping[str, PtxError]) -> None:
 
 
 def refused_entry(name: str, error: PtxError) -> PtxError:
-    """The refusal of an entry for what was found in its own code."""
+    """Returns the refusal of an entry for an error in its own code."""
     if f"kernel '{name}'" in error.message:
         return error
     return PtxError(
@@ -94,7 +98,7 @@ def _why(name: str, entry: Function, origin: Function) -> PtxError:
 
 
 def _reached(program: Linked, function: Function) -> tuple[list[Function], bool]:
-    """What a call by name in `function` may lead to at once, and whether it calls by pointer."""
+    """Returns the functions that `function` may call by name, and whether it calls by pointer."""
     if function.module.large:
         # Not parsed yet: every name in the text may be called.
         text = function.text()

@@ -1,5 +1,6 @@
-"""Names in a function body: registers, variables and labels of nested `{ }` scopes, and operands by
-their text."""
+"""Names in a function body: the registers, variables and labels of nested `{ }` scopes. Reads
+operands from their text.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ MAX_DEPTH: Final = 200
 _DIGITS: Final = "0123456789"
 _MAX_DIGITS: Final = len(str(MAX_REGISTERS))
 _WORD: Final = re.compile(r"[\w$%]+")
-# Inside the brackets of an address: its base, and up to two numbers behind their signs.
+# The inside of an address's brackets: its base, and up to two signed numbers.
 _BASE: Final = re.compile(r"[A-Za-z_$%][\w$.]*")
 _OFFSETS: Final = re.compile(r"(?:\s*(?:\+\s*(?:-\s*)?|-\s*)\w+){0,2}\s*")
 _OFFSET: Final = re.compile(r"([+-])\s*(?:(-)\s*)?(\w+)")
@@ -69,12 +70,12 @@ _PLAIN: Final = frozenset(
 
 
 def wrapped(offset: int) -> int:
-    """An offset as addresses of 64 bits see it: the one number in that range that stands for it."""
+    """Returns the signed 64-bit number that is equal to an offset modulo 2^64."""
     return (offset + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 class Scope:
-    """One `{ }` level. Operands are remembered by their text, because most of them repeat."""
+    """One `{ }` level. A scope caches operands by their text, because most operands repeat."""
 
     def __init__(self, parent: Scope | None, counter: list[int]) -> None:
         self.parent = parent
@@ -100,7 +101,7 @@ class Scope:
         return reg
 
     def declare_range(self, prefix: str, kind: Type, count: int) -> None:
-        """`.reg .b32 %r<count>`: made when first used."""
+        """Declares `.reg .b32 %r<count>`. The registers are made when they are first used."""
         self.ranges[prefix] = (kind, count)
         self.cache.clear()
 
@@ -117,7 +118,7 @@ class Scope:
         return label
 
     def close(self) -> None:
-        """Resolves branches whose labels are here; hands the others up."""
+        """Resolves branches to labels of this scope, and passes the others to the parent scope."""
         for ref in self.open:
             ref.target = self.labels.get(ref.name)
             if ref.target is None:
@@ -131,7 +132,7 @@ class Scope:
         return ref
 
     def register(self, name: str) -> Reg | None:
-        """The register of that name in this or an outer scope."""
+        """Returns the register of that name in this or an outer scope."""
         scope: Scope | None = self
         while scope is not None:
             reg = scope.registers.get(name)
@@ -156,7 +157,7 @@ class Scope:
         return None
 
     def _ranged(self, name: str) -> Type | None:
-        """The type of a register that `declare_range` announced at this level."""
+        """Returns the type of a register that `declare_range` declared at this level."""
         if not self.ranges or not name[-1:].isdecimal():
             return None
         first = len(name.rstrip(_DIGITS))
@@ -167,11 +168,11 @@ class Scope:
         return None
 
     def _declares(self, name: str) -> bool:
-        """Whether a word of an operand is a name of this level."""
+        """Returns True if a word of an operand is declared at this level."""
         return name in self.registers or name in self.variables or self._ranged(name) is not None
 
     def operand(self, text: str) -> Operand:
-        """The operand written as `text`; the answer is remembered."""
+        """Returns the operand that `text` denotes, from the cache if it was read before."""
         found = self.cache.get(text)
         if found is None:
             if self.parent is not None and not any(map(self._declares, _WORD.findall(text))):
@@ -228,7 +229,7 @@ class Scope:
                 return Sym(indexed.group(1), wrapped(index.value * variable.type.bytes), variable)
         if text.startswith("%"):
             self._refuse_special(text)
-        raise PtxError(f"'{text[:60]}' is no operand")
+        raise PtxError(f"'{text[:60]}' is not an operand")
 
     def _refuse_special(self, text: str) -> None:
         base = text.partition(".")[0]
@@ -245,16 +246,16 @@ class Scope:
         name = _BASE.match(inner)
         rest = inner[name.end() :] if name else inner if inner[:1] in "+-" else f"+{inner}"
         if not text.endswith("]") or _OFFSETS.fullmatch(rest) is None:
-            raise PtxError(f"'{text[:60]}' is no address")
+            raise PtxError(f"'{text[:60]}' is not an address")
         offset = 0
         for sign, minus, number in _OFFSET.findall(rest):
             value = literal(number)
             if value is None or value.float_bits:
-                raise PtxError(f"'{text[:60]}' is no address")
+                raise PtxError(f"'{text[:60]}' is not an address")
             offset += -value.value if minus or sign == "-" else value.value
         if name is None:
             return Addr(None, wrapped(offset))
         base = self._name(name.group())
         if isinstance(base, (Reg, Sym)):
             return Addr(base, wrapped(offset))
-        raise PtxError(f"'{text[:60]}' is no address")
+        raise PtxError(f"'{text[:60]}' is not an address")

@@ -1,8 +1,8 @@
-"""The instruction table: one row per form, and the look-up that refuses everything else by name.
+"""The instruction table: one row per form. The look-up refuses every other instruction by name.
 
-A row's pattern is a list of slots in order: `name=alt|alt` must be there, `name?=alt|alt` may be
-there, a bare `word` is the modifier itself and `?word` an optional one.  A row's operand list
-has a letter per operand:
+A row's pattern is a list of slots in order. `name=alt|alt` is required and `name?=alt|alt` is
+optional. A bare `word` is a required modifier and `?word` an optional one. A row's operand list has
+a letter for each operand:
 
     d  destination register or `_`      D  destination: register, vector or `_`
     s  source: register, literal, name  S  source: s or vector
@@ -10,7 +10,7 @@ has a letter per operand:
     q  thread count or predicate        m  `[address]`
     l  label or target list             c  the operands of `call`
 
-with `?` after the letter for an operand that may be left out (only at the end).
+A `?` after the letter marks an operand that may be left out (only at the end).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Slot:
 
 @dataclass(frozen=True)
 class Row:
-    """One form.
+    """One form of an instruction.
 
     Attributes:
         op: opcode without modifiers.
         pattern: the modifiers, see the module's docstring.
         operands: operand letters.
-        lower: name of the function in rgpu_emu.lower that emits it.
+        lower: name of the function in rgpu_emu.lower that emits the instruction.
         section: anchor of its section in the PTX manual.
     """
 
@@ -60,14 +60,14 @@ class Row:
 
     @cached_property
     def counts(self) -> tuple[int, int]:
-        """Least and greatest number of operands."""
+        """The least and the greatest number of operands."""
         letters = self.operands.split()
         return sum(not w.endswith("?") for w in letters), len(letters)
 
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """A row with the modifiers that one instruction chose."""
+    """A row with the modifiers of one instruction."""
 
     name: str
     row: Row
@@ -124,13 +124,14 @@ _ATOMIC_RANKS: Final = {
 
 
 def _atomic_rank(part: str) -> int:
-    """The manual's place of a modifier of atom and red: assemblers take any order, and libraries
-    write `atom.add.acq_rel.gpu.s32`."""
+    """Returns the position of a modifier of atom and red in the manual's order. Assemblers accept
+    any order, and libraries write `atom.add.acq_rel.gpu.s32`.
+    """
     return _ATOMIC_RANKS.get(part, len(_ATOMIC_RANKS))
 
 
 class Table:
-    """All rows, indexed by opcode; remembers the answers."""
+    """All rows, indexed by opcode. Caches the forms that were looked up."""
 
     def __init__(self, rows: tuple[Row, ...]) -> None:
         self.rows = rows
@@ -140,10 +141,11 @@ class Table:
         self._forms: dict[str, Form] = {}
 
     def form(self, name: str) -> Form:
-        """The form of a full instruction name such as `add.rn.f32`.
+        """Returns the form of a full instruction name such as `add.rn.f32`.
 
         Raises:
-            PtxError: 801 with the name when no row has it, 218 when it is no instruction name.
+            PtxError: 801 with the name if no row matches; 218 if the text is not an instruction
+                name.
         """
         form = self._forms.get(name)
         if form is None:
@@ -157,7 +159,7 @@ class Table:
         rows = self._by_op.get(op)
         if rows is None:
             if not op.isidentifier():
-                raise PtxError(f"'{name}' is no instruction")
+                raise PtxError(f"'{name}' is not an instruction")
             raise unsupported(f"instruction '{name}'")
         for row in rows:
             found: dict[str, str] = {}

@@ -1,9 +1,9 @@
-"""The `.target` of a module: whether its code may run on the emulated device.
+"""The `.target` of a module: decides whether its code may run on the emulated device.
 
 https://docs.nvidia.com/cuda/parallel-thread-execution/#ptx-module-directives-target: code for an
-architecture runs on that one and on later ones.  With the suffix `a` it runs on that architecture
-alone, with `f` on that one's family.  NVIDIA's driver refuses the rest when it compiles, with
-CUDA_ERROR_INVALID_PTX and a line in the error log.
+architecture runs on that architecture and on later ones. With the suffix `a` it runs on that
+architecture alone, with `f` on that architecture's family. NVIDIA's driver refuses other code when
+it compiles, with CUDA_ERROR_INVALID_PTX and a line in the error log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ARCHITECTURE: Final = re.compile(r"\b(?:sm|compute)_(\d+)([af]?)\b")
 
 
 def read_target(text: str) -> int:
-    """The number of the architecture in a list of targets; 0 when it names none.
+    """Returns the number of the architecture in a list of targets; 0 if it names none.
 
     Raises:
         PtxError: 218 for code that the device may not run.

@@ -1,4 +1,4 @@
-"""PTX fundamental types: width and kind of each.
+"""PTX fundamental types: the width and kind of each.
 
 https://docs.nvidia.com/cuda/parallel-thread-execution/#fundamental-types
 """
@@ -11,8 +11,11 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Type:
-    """kind: 's' signed, 'u' unsigned, 'b' untyped bits, 'f' IEEE float, 'h' bfloat16, 'p'
-    predicate, 'x' packed pair."""
+    """A PTX type.
+
+    kind: 's' signed, 'u' unsigned, 'b' untyped bits, 'f' IEEE float, 'h' bfloat16, 'p' predicate,
+    'x' packed pair.
+    """
 
     name: str
     bits: int
@@ -24,7 +27,7 @@ class Type:
 
     @property
     def llvm(self) -> str:
-        """The IR type that arithmetic on it uses (bfloat16 and pairs travel as integers)."""
+        """The IR type for arithmetic on this type. bfloat16 and pairs are passed as integers."""
         if self.kind == "f":
             return {16: "half", 32: "float", 64: "double"}[self.bits]
         return f"i{self.bits}"

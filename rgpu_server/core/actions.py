@@ -1,4 +1,4 @@
-"""What the shell shall do, in order."""
+"""The actions that the shell carries out, in order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True)
 class StopWorker:
-    """Lets a warm worker end by closing its control socket."""
+    """Ends a warm worker by closing its control socket."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class KillWorker:
-    """The worker was told to end and did not."""
+    """Kills a worker that was told to end and has not ended."""
 
     worker: int
 
@@ -44,7 +44,7 @@ class AssignWorker:
 
 @dataclass(frozen=True, slots=True)
 class EndSession:
-    """Tells the worker to tell its client and end."""
+    """Makes a worker tell its client the sentence, and end."""
 
     worker: int
     session: int
@@ -53,7 +53,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True)
 class RefuseSession:
-    """Answers HELLO with REFUSED and closes."""
+    """Answers HELLO with REFUSED and closes the connection."""
 
     session: int
     refusal: Refusal
@@ -61,7 +61,7 @@ class RefuseSession:
 
 @dataclass(frozen=True, slots=True)
 class ForgetSession:
-    """The session is over; the shell drops what it holds for it."""
+    """The session has ended; the shell releases everything that it holds for the session."""
 
     session: int
     reason: str
@@ -82,7 +82,7 @@ class UpdatePage:
 
 @dataclass(frozen=True, slots=True)
 class TakeSlot:
-    """Marks the lowest free slot, which is this one, as the session's."""
+    """Marks the lowest free slot of the lease's page, which is `slot`, as the session's."""
 
     lease: str
     slot: int
@@ -91,7 +91,7 @@ class TakeSlot:
 
 @dataclass(frozen=True, slots=True)
 class ClearSlot:
-    """The slot's worker is gone: add its counters to the lease's and set the slot free."""
+    """The worker of a slot has exited: adds its counters to the lease's, and frees the slot."""
 
     lease: str
     slot: int
@@ -105,7 +105,9 @@ class DropPage:
 
 @dataclass(frozen=True, slots=True)
 class AnnounceReclaim:
-    """The lease ends after `seconds`, because the owner needs the memory that it borrowed."""
+    """Announces that a lease ends after `seconds`, because the owner needs the memory that it
+    borrowed.
+    """
 
     lease: str
     seconds: float
@@ -113,7 +115,7 @@ class AnnounceReclaim:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A request on a lease succeeded; the lease as it is now can be read from the node."""
+    """A request on a lease succeeded. The node has the lease in its new state."""
 
     request: int
     lease: str
@@ -130,7 +132,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class GrantClaim:
-    """A claim has its lease, which can be read from the node."""
+    """Grants a claim. The node has its lease."""
 
     claim: int
     lease: str
@@ -138,7 +140,9 @@ class GrantClaim:
 
 @dataclass(frozen=True, slots=True)
 class TellPlace:
-    """A claim waits: it is number `place` of `waiting` in its line.  sentence: for what."""
+    """Tells a waiting claim that it is number `place` of `waiting` in its line. sentence: why it
+    waits.
+    """
 
     claim: int
     place: int
@@ -148,7 +152,7 @@ class TellPlace:
 
 @dataclass(frozen=True, slots=True)
 class RefuseClaim:
-    """A claim is refused; the shell forgets it."""
+    """Refuses a claim; the shell forgets it."""
 
     claim: int
     refusal: Refusal

@@ -1,10 +1,10 @@
-"""Whether a lease fits, where, and who has to give way for it.
+"""Decides whether a lease fits, on which device, and which leases have to make room for it.
 
-A lease fits on a device if the sums of memory and of share requests stay within it and its tenant
-may hold it.  In this order others make room: empty leases that nobody was granted go at once;
-borrowed shares become 0, so that their leases run on with what is idle; borrowed memory is
-announced to be reclaimed, and its owner has to wait.  The last two only for what the asking tenant
-owns.
+A lease fits on a device if the sums of memory and of share requests stay within the device and its
+tenant may hold that much. Other leases make room in this order. Empty leases that nobody was
+granted end at once. Borrowed shares become 0; those leases run on with idle time. Borrowed memory
+is announced to be reclaimed, and the owner has to wait. The last two happen only for amounts that
+the asking tenant owns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Table:
-    """One try: who is still there, and who has given way."""
+    """One attempt: the holdings that remain, and those that have made room."""
 
     kept: list[Holding]
     dropped: list[Holding] = field(default_factory=list)
@@ -38,7 +38,10 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Short:
-    """What is missing on the device, and of the quota.  owned: the asker's own, of each."""
+    """The amounts that are missing on the device and in the tenant's quota.
+
+    owned: whether the share, and the memory, is within what the asking tenant owns.
+    """
 
     device: Amount
     quota: Amount
@@ -49,22 +52,22 @@ class _Short:
 
     @property
     def refused(self) -> bool:
-        """True if it is more than the tenant may borrow."""
+        """True if the tenant lacks quota for an amount that it does not own."""
         return any(short and not own for short, own in zip(self.quota, self.owned, strict=True))
 
     def only(self, which: int) -> _Short:
-        """Returns what can be reclaimed: of the share (0) or of the memory (1)."""
+        """Returns the missing share (0) or memory (1), if the tenant owns it and can reclaim it."""
         mask = tuple(i == which and own for i, own in enumerate(self.owned))
         return _Short(where(mask, self.device), where(mask, self.quota), self.owned)
 
     def less_than(self, other: _Short) -> bool:
-        """True if this is better in something that was missing."""
+        """True if any of the four amounts is smaller here than in `other`."""
         mine, theirs = (*self.device, *self.quota), (*other.device, *other.quota)
         return any(m < t for m, t in zip(mine, theirs, strict=True))
 
 
 class Admission:
-    """Plans; `Lending` carries them out."""
+    """Makes plans; `Lending` carries them out."""
 
     def __init__(self, devices: Sequence[Device], policy: Policy, quotas: Quotas) -> None:
         self._devices = devices
@@ -72,11 +75,12 @@ class Admission:
         self.quotas = quotas
 
     def plan(self, ask: Ask, holdings: Sequence[Holding], claims: Sequence[Claim]) -> Plan:
-        """Returns the plan that disturbs least; with no device asked for, on the emptiest.
+        """Returns the plan that disturbs other leases least. If the ask names no device and several
+        plans are equal, the plan is for the device with the most free memory.
 
         Raises:
-            RefusedError: it does not fit, not even if all who must have given way; the sentence
-                says by how much and what would fit.
+            RefusedError: the ask does not fit, not even if all leases that must make room did so.
+                The sentence says how much is missing and how much would fit.
         """
         wanted = self.wanted(ask, lambda: holdings)
         plans = [self._plan_on(device, ask, holdings, claims) for device in wanted]
@@ -86,7 +90,9 @@ class Admission:
         raise self._refusal(best, ask, holdings, claims)
 
     def possible(self, ask: Ask) -> list[int]:
-        """Returns the devices on which the ask would fit alone; RefusedError: there is none."""
+        """Returns the devices on which the ask would fit if there were no other lease;
+        RefusedError: none.
+        """
         wanted = self.wanted(ask, list)
         fitting = [d.ordinal for d in wanted if self._plan_on(d, ask, (), ()).fits]
         if not fitting:
@@ -96,7 +102,7 @@ class Admission:
     def wanted(self, ask: Ask, holdings: Callable[[], Sequence[Holding]]) -> list[Device]:
         """Returns the devices on which the ask may be placed if there is room; RefusedError: none.
 
-        Cheap, but for tenants that own something: only for those it looks at the holdings.
+        Looks at the holdings only for tenants that own a quota, so that it is cheap for all others.
         """
         allowed = self._allowed(ask)
         large = [device for device in allowed if not _too_large(ask, device)]
@@ -111,12 +117,12 @@ class Admission:
     def _keeps_out(
         self, device: Device, ask: Ask, holdings: Callable[[], Sequence[Holding]]
     ) -> bool:
-        """True if claims in line wait for what the ask would take of the device."""
+        """True if the ask would take room of the device for which claims wait in line."""
         if not ask.bars:
             return False
         quota, owned = ask.quota_on(device), (False, False)
         if self.quotas.owned(ask.tenant, device.model) is not None:
-            # The tenant's own empty leases make way for the ask.
+            # The tenant's own empty leases make room for the ask.
             there = [h for h in holdings() if not (h.idle and h.tenant == ask.tenant)]
             owned = self.quotas.judge(_holding(device, ask), (True, True), there, {}).owned
         return ask.bars.keep_out(device, quota, ask.tenant, owned)
@@ -155,7 +161,7 @@ class Admission:
         if ask.may_reclaim:
             self._reclaim(table, there, short)
         verdict = short(table.kept)
-        # An owner does not wait for memory of which the device has enough.
+        # An owner need not wait for borrowed memory if the device has enough without it.
         late = short(_still(table)).device if table.noticed else NOTHING
         here = _on(device, table.kept)
         kept_for_others = _kept_for_others(device, here, others, verdict.owned)
@@ -202,7 +208,7 @@ class Admission:
         weak = [h for h in order if h.lease in shares and h.amount.share_ppm and h.active]
         _give_way(table.kept, table.weakened, weak, _weaker, lambda kept: short(kept).only(0))
         if self._policy.reclaim_memory:
-            # Those that are on their way out already come first.
+            # Leases whose memory is being reclaimed already come first.
             loans = [h for h in order if h.noticed]
             loans += [h for h in order if h.lease in memories and h.active and not h.noticed]
             loans = [_current(table.kept, h) for h in loans]
@@ -219,7 +225,7 @@ class Admission:
             if device is not plan.device and self._in_pool(ask.tenant, device)
         ]
         if ask.before != NOTHING:
-            others = []  # a running lease stays where it is
+            others = []  # a running lease stays on its device
         if plan.refusal:
             hint = elsewhere([other for other in others if other.fits])
             return RefusedError(Code.TENANT_LIMIT, plan.refusal + hint)
@@ -231,14 +237,14 @@ class Admission:
 
 
 def _holding(device: Device, ask: Ask) -> Holding:
-    """What the tenant would hold on the device."""
+    """Returns what the tenant would hold on the device."""
     quota = ask.quota_on(device)
     amount = Amount(quota.share_request_ppm, quota.memory_bytes)
     return Holding("", ask.tenant, device.ordinal, amount, ask.number, quota.priority)
 
 
 def _too_large(ask: Ask, device: Device) -> bool:
-    """True if the device has less memory in all than is asked for."""
+    """True if the ask needs more memory than the device has in all."""
     return ask.quota_on(device).memory_bytes > max(device.memory_bytes, ask.before.memory_bytes)
 
 
@@ -249,9 +255,10 @@ def _give_way(
     after: Callable[[Holding], Holding | None],
     short: Callable[[list[Holding]], _Short],
 ) -> None:
-    """Lets candidates give way, in order, as long as something is missing and it helps.
+    """Makes candidates give way, in order, as long as something is missing and the step helps.
 
-    `after`: what is left of one.  Who turns out not to have been needed stays.
+    `after` returns what is left of a candidate. At the end, candidates that turn out not to be
+    needed are put back.
     """
     missing = short(kept)
     for candidate in candidates:
@@ -287,18 +294,20 @@ def _weaker(holding: Holding) -> Holding:
 
 
 def _memoryless(holding: Holding) -> Holding:
-    """Until it ends it has its share."""
+    """Returns the holding without its memory. A lease keeps its share until its last
+    session ends.
+    """
     return replace(holding, amount=Amount(holding.amount.share_ppm, 0))
 
 
 def _still(table: _Table) -> list[Holding]:
-    """Who is there before the noticed ones are gone."""
+    """Returns the holdings before the leases whose memory is being reclaimed have ended."""
     going = {h.lease for h in table.noticed}
     return [*(h for h in table.kept if h.lease not in going), *table.noticed]
 
 
 def _current(kept: list[Holding], holding: Holding) -> Holding:
-    """It may have been weakened meanwhile."""
+    """Returns the present holding of the same lease, which may have lost its share meanwhile."""
     return next(h for h in kept if h.lease == holding.lease)
 
 
@@ -313,8 +322,8 @@ def _on(device: Device, holdings: Iterable[Holding]) -> list[Holding]:
 def _kept_for_others(
     device: Device, here: list[Holding], claims: list[Claim], owned: tuple[bool, bool]
 ) -> Amount:
-    """Room for those who wait, beyond what is on its way out for them; an owner need not leave
-    it.
+    """Returns the room that is kept for owners that wait, beyond the memory that is being reclaimed
+    for them. Amounts that the asking tenant owns are not kept from it.
     """
     waiting = sum_of([claim.amount for claim in claims if claim.device == device.ordinal])
     room = over(waiting, total(h for h in here if h.noticed))

@@ -1,7 +1,9 @@
-"""What is kept on each device for the claims that wait in line: later leases do not take it.
+"""Bars: the room on each device that is kept for claims in line, and that later leases may not
+take.
 
-What a tenant owns is not kept from it: a claim bars another tenant only from what that tenant would
-borrow, or has without a quota.  A claim bars later claims of its own tenant from all of it.
+A claim bars another tenant only from room that this tenant would borrow or has without a quota. It
+does not bar the tenant from its own quota. A claim bars later claims of its own tenant from all of
+the room.
 """
 
 from __future__ import annotations
@@ -22,27 +24,27 @@ _Waiting = dict[int, dict[str, bool]]
 
 
 class Bars:
-    """What the claims in line miss on each device: memory or share."""
+    """The memory or share that claims in line miss on each device."""
 
     def __init__(self) -> None:
         self._memory: _Waiting = {}
         self._share: _Waiting = {}
 
     def __bool__(self) -> bool:
-        """True if any device is barred for anybody."""
+        """True if a device is barred for any tenant."""
         return bool(self._memory or self._share)
 
     def clear(self) -> None:
-        """Nobody waits, as far as is known."""
+        """Removes all bars."""
         self._memory.clear()
         self._share.clear()
 
     def add(
         self, ordinals: Iterable[int], *, memory: bool, tenant: str, everybody: bool = False
     ) -> None:
-        """A claim of the tenant waits on these devices for memory, or for a share.
+        """Bars these devices, because a claim of the tenant waits there for memory, or for a share.
 
-        everybody: the bar is for leases of other tenants, too.
+        everybody: the bar holds for leases of other tenants, too.
         """
         bars = self._memory if memory else self._share
         for ordinal in ordinals:
@@ -50,9 +52,10 @@ class Bars:
             here[tenant] = everybody or here.get(tenant, False)
 
     def keep_out(self, device: Device, quota: Quota, tenant: str, owned: tuple[bool, bool]) -> bool:
-        """True if a lease of the tenant with these ceilings would take what a claim waits for.
+        """True if a lease of the tenant with these ceilings would take room for which a claim
+        waits.
 
-        owned: the share, and the memory, of the lease is within what the tenant owns.
+        owned: whether the share, and the memory, of the lease is within what the tenant owns.
         """
         share, memory = owned
         return _barred(self._memory, device, tenant, memory) or (
@@ -66,11 +69,11 @@ def _barred(bars: _Waiting, device: Device, tenant: str, owned: bool) -> bool:
 
 
 class Turns:
-    """When each tenant's claims last began to bar other tenants.
+    """Limits how long each tenant's claims may bar other tenants.
 
-    A turn lasts `seconds`, and a tenant has one in ten times that.  Without this bound one claim
-    that never fits would keep everybody else from the device for as long as it waits.  A claim that
-    leaves and comes again goes on with the same turn.
+    A turn lasts `seconds`, and a tenant has one turn in ten times that. Without this bound one
+    claim that never fits would keep all other tenants from the device while it waits. A claim that
+    leaves and comes again continues the same turn.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -78,7 +81,9 @@ class Turns:
         self._began: dict[str, float] = {}
 
     def ends_at(self, tenant: str, now: float) -> float | None:
-        """Returns when the tenant's turn ends, which begins now if it may; None: it has had one."""
+        """Returns when the tenant's turn ends. Begins a turn if the tenant may have one; None: it
+        may not.
+        """
         began = self._began.get(tenant)
         if began is None or now - began >= _TURNS_APART * self._seconds:
             self._forget(now)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from rgpu_server.core.serving import Serving
     from rgpu_server.core.standing import Standing
 
-# After these every claim in line has another answer.
+# After these events the answer to every claim in line may be another one.
 _FOR_ALL = (on.DrainRequested, on.UndrainRequested, on.StopRequested)
 
 
 class Claiming:
-    """Brings claims from their request to their end.  Times are seconds of the caller's clock.
+    """Handles claims from their request to their end. Times are seconds of the caller's clock.
 
-    line: the claims in line.  handlers: one row per event type that is about a claim.
+    line: the claims in line. handlers: one row per event type that concerns a claim.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Claiming:
         self._serving = serving
         self._standing = standing
         self._out = out
-        # Those in line and those that settle.
+        # Counts the claims in line and the claims that settle.
         self._waiting = Waiting(policy)
-        # Claims that wait for the programs in their lease to end, and until when.
+        # Claims that wait until the programs in their lease have ended, each with its deadline.
         self._settling: dict[int, tuple[on.ClaimRequested, float]] = {}
         # Claim -> the lease that it holds: its key and its id.
         self._held: dict[int, tuple[LeaseKey, str]] = {}
         self._tenants = Counter[str]()
-        # How often a claim has ended, and what `_changes` was when the line was served last.
+        # How often a claim has ended, and the value of `_changes` when the line was served last.
         self._ended = self._served_at = 0
         self.handlers: dict[type[Any], Callable[[Any, float], None]] = {
             on.ClaimRequested: self._requested,
@@ -61,14 +61,14 @@ class Claiming:
         }
 
     def next_wake(self) -> float | None:
-        """Returns when time alone changes something here; None: never."""
+        """Returns the next time at which something changes without an event; None: never."""
         times = [self.line.next_deadline(), *(until for _, until in self._settling.values())]
         if self.line.wants_place:
             times.append(self._serving.kept.next_end())
         return min((t for t in times if t is not None), default=None)
 
     def settle(self, event: on.Event, now: float) -> None:
-        """After an event: serves who waits, and says who has another place."""
+        """Serves the claims that wait after an event, and tells claims whose place has changed."""
         for claim, until in list(self._settling.values()):
             if until <= now or not self._leases.unsettled(_key(claim), claim.wish):
                 self._settled(claim.claim)
@@ -88,7 +88,7 @@ class Claiming:
 
     @property
     def _changes(self) -> int:
-        """How often since the start a claim in line may have got another answer."""
+        """Counts the events since the start that may have changed the answer to a claim in line."""
         return self._leases.changes + self._serving.changes + self._ended
 
     def _serve(self, now: float) -> None:
@@ -105,7 +105,7 @@ class Claiming:
         self._served_at = self._changes
 
     def _refuse(self, waiter: Waiter) -> None:
-        """Ends the waiting of a claim that has left the line."""
+        """Refuses a claim that has left the line."""
         self._waiting.go(waiter.event)
         self._out.add(do.RefuseClaim(waiter.event.claim, waiter.why))
 
@@ -121,7 +121,7 @@ class Claiming:
         self._settling[event.claim] = (event, now + self._policy.settle_seconds)
 
     def _settled(self, claim: int) -> None:
-        """The claim settles no longer, if it did."""
+        """Removes the claim from those that settle, if it is one of them."""
         event, _ = self._settling.pop(claim, (None, 0.0))
         if event is not None:
             self._waiting.go(event)
@@ -133,7 +133,9 @@ class Claiming:
             self._wait(event, error.refusal, now)
 
     def _wait(self, event: on.ClaimRequested, why: Refusal, now: float) -> None:
-        """Puts a claim in line that wants to wait, and may be granted some day."""
+        """Puts a claim in line if it wants to wait and can be granted later; otherwise
+        refuses it.
+        """
         try:
             if event.wait_seconds <= 0 or why.code not in WORTH_WAITING:
                 raise RefusedError(why.code, why.sentence)
@@ -149,7 +151,12 @@ class Claiming:
         )
 
     def _possible(self, event: on.ClaimRequested) -> dict[int, Quota]:
-        """Where the claim could be granted some day, and with what; RefusedError: nowhere."""
+        """Returns the devices on which the claim could be granted later, each with the lease's
+        ceilings.
+
+        Raises:
+            RefusedError: there is no such device.
+        """
         tenant = self._leases.quotas.policy_of(event.tenant)
         if tenant.sessions == 0:
             raise RefusedError(
@@ -184,15 +191,17 @@ class Claiming:
         self._out.add(do.GrantClaim(event.claim, lease.id))
 
     def _check_claims(self, tenant: str) -> None:
-        """Each held claim costs the server a connection: all may have so many, a tenant half."""
+        """Refuses a claim if there are too many. Each held claim costs the server a connection, so
+        there is a limit for all, and one tenant may have half of it.
+        """
         own, most = self._tenants[tenant], self._most
         if own >= most // 2 or len(self._held) >= most:
             who = f"of tenant {tenant!r} " if own >= most // 2 else ""
             raise RefusedError(
-                # What a tenant has too much of keeps back nobody else who waits.
+                # A tenant's own limit does not stop claims of other tenants in the line.
                 Code.TENANT_LIMIT if who else Code.SERVER_FULL,
-                f"{own if who else most} runs {who}hold leases of this server, as many as may; try "
-                "again when one has ended",
+                f"{own if who else most} runs {who}hold leases of this server, the most that are "
+                "allowed; try again when one has ended",
             )
 
     def _left(self, event: on.ClaimLeft, now: float) -> None:
@@ -207,7 +216,7 @@ class Claiming:
         key, lease_id = self._held.pop(claim)
         self._ended += 1
         self._tenants[key.tenant] -= 1
-        if not self._tenants[key.tenant]:  # names are what clients say
+        if not self._tenants[key.tenant]:  # clients choose names, so unused ones are forgotten
             del self._tenants[key.tenant]
         lease = self._leases.get(lease_id)
         if lease is not None and self._leases.let_go(lease, claim, now):

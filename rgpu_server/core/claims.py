@@ -1,4 +1,4 @@
-"""What owners wait to get back."""
+"""Claims of owners: the borrowed amounts that owners wait to get back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an owner waits to get back on a device, kept for it until then."""
+    """An amount that an owner waits to get back on a device, and that is kept for it until
+    `until`.
+    """
 
     tenant: str
     device: int
@@ -21,34 +23,36 @@ class Claim:
 
 
 class Claims:
-    """One claim of each tenant on each model of device."""
+    """At most one claim of each tenant on each model of device."""
 
     def __init__(self, policy: Policy) -> None:
         self._keep = policy.reclaim_seconds + policy.claim_seconds
         self._claims: dict[tuple[str, str], Claim] = {}
 
     def current(self, now: float) -> list[Claim]:
-        """Returns the claims that still count."""
+        """Returns the claims that have not expired."""
         return [claim for claim in self._claims.values() if claim.until > now]
 
     def add(self, tenant: str, device: Device, amount: Amount, now: float) -> None:
-        """A tenant waits for `amount` of a device, instead of what it waited for before."""
+        """Notes that a tenant waits for `amount` of a device; replaces its earlier claim on the
+        model.
+        """
         claim = Claim(tenant, device.ordinal, device.model, amount, now + self._keep)
         self._claims[tenant, device.model] = claim
 
     def met(self, tenant: str, model: str, amount: Amount) -> None:
-        """The tenant was given `amount`: it waits no longer, unless it waits for more."""
+        """Removes the tenant's claim after it was given `amount`, unless the claim is for more."""
         claim = self._claims.get((tenant, model))
         if claim is not None and amount.memory_bytes >= claim.amount.memory_bytes:
             del self._claims[tenant, model]
 
     def expire(self, now: float) -> bool:
-        """Forgets what nobody came for in time.  True: there was something."""
+        """Removes expired claims; returns True if there were any."""
         late = [who for who, claim in self._claims.items() if claim.until <= now]
         for who in late:
             del self._claims[who]
         return bool(late)
 
     def ends(self) -> list[float]:
-        """Returns when `expire` has something to do."""
+        """Returns the times at which claims expire."""
         return [claim.until for claim in self._claims.values()]

@@ -20,24 +20,24 @@ class _Ended:
 
 
 class EndedKeys:
-    """Remembers keys for a while, the last few thousand of them."""
+    """Remembers the keys of ended leases for a while, at most the last few thousand."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._keys: dict[LeaseKey, _Ended] = {}
 
     def add(self, key: LeaseKey, state: LeaseState, now: float) -> None:
-        """A lease of this key has ended."""
+        """Notes that a lease of this key has ended."""
         self._keys[key] = _Ended(state, now)
         while len(self._keys) > MAX_REMEMBERED:
             del self._keys[next(iter(self._keys))]
 
     def forget(self, key: LeaseKey) -> None:
-        """The key is in use again."""
+        """Forgets a key that is in use again."""
         self._keys.pop(key, None)
 
     def clean(self, now: float) -> None:
-        """Drops what need not be remembered any longer."""
+        """Forgets the keys that were remembered for long enough."""
         keep = self._policy.memory_seconds
         for key in [key for key, ended in self._keys.items() if now - ended.at >= keep]:
             del self._keys[key]

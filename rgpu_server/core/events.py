@@ -1,4 +1,4 @@
-"""What happens to a node, in the past tense.  The shell feeds these to `Node.handle` with the
+"""The events of a node, named in the past tense. The shell hands them to `Node.handle` with the
 time.
 """
 
@@ -24,9 +24,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Leases and sessions of an earlier daemon on this machine go on here; each session has a
-    worker, whose number is not used yet, and its slot in its lease.  A lease that has ended has
-    sessions.
+    """The node takes over leases and sessions of an earlier daemon on this machine.
+
+    Each session has a worker, whose number is not used yet, and its slot in its lease. A lease that
+    has ended still has sessions.
     """
 
     leases: tuple[Lease, ...]
@@ -40,16 +41,17 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The operator stops the server; `end_sessions` ends the running ones too."""
+    """The operator stops the server. end_sessions: running sessions end too."""
 
     end_sessions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequested:
-    """An explicit grant; ttl_seconds 0 is the default, an empty key asks for a new one.
+    """A client asks for an explicit lease. ttl_seconds 0 is the default; an empty key asks for a
+    new key.
 
-    passes_line: it may take what claims in line wait for, as an operator has decided.
+    passes_line: an operator decided that the lease may take room for which claims wait in line.
     """
 
     request: int
@@ -68,8 +70,10 @@ class KeepAliveRequested:
 
 @dataclass(frozen=True, slots=True)
 class ResizeRequested:
-    """used: session -> bytes that it holds.  kill: if that is more than the lease has afterwards,
-    sessions are ended, the largest first, until it is not.
+    """A client changes the sizes of a lease.
+
+    used: session -> bytes that it holds. kill: if that is more than the lease has afterwards,
+    sessions are ended, the largest first, until the rest fits.
     """
 
     request: int
@@ -81,7 +85,9 @@ class ResizeRequested:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequested:
-    """paused False: the lease goes on.  operator: only an operator undoes it."""
+    """A client pauses a lease; with `paused` False it resumes the lease. operator: an operator
+    asks, and only an operator can resume the lease.
+    """
 
     request: int
     lease: str
@@ -91,15 +97,16 @@ class PauseRequested:
 
 @dataclass(frozen=True, slots=True)
 class MemoryObserved:
-    """What leases that hold more than they have hold now, in bytes."""
+    """The shell has read how many bytes the leases hold that are over their limit."""
 
     used: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """No new leases and sessions from now on; after `end_after_seconds` those that there are end,
-    None: they go on.
+    """An operator drains the server: it takes no new lease and no new session from now on.
+
+    end_after_seconds: running leases end after this time; None: they go on.
     """
 
     request: int
@@ -119,10 +126,10 @@ class RevokeRequested:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequested:
-    """A HELLO that could be read.  An empty key means the lease of tenant and container.
+    """A client has sent a valid HELLO. An empty key means the lease of tenant and container.
 
-    address: where it came from (a network, or a user of this machine), for the bounds on what one
-    client may leave behind.
+    address: the client's network, or its user on this machine; what one address may leave behind is
+    bounded.
     """
 
     session: int
@@ -135,10 +142,10 @@ class SessionRequested:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequested:
-    """A run asks for the lease of its program, and holds it until `ClaimLeft`.
+    """A run asks for the lease of its program, and holds the lease until `ClaimLeft`.
 
-    own: the lease is for this run alone.  wait_seconds: how long it waits in line for room.
-    proved: a credential says that it is of this tenant.
+    own: the lease is for this run alone. wait_seconds: how long the claim may wait in line for
+    room. proved: a credential proves that the client is of this tenant.
     """
 
     claim: int
@@ -154,7 +161,7 @@ class ClaimRequested:
 
 @dataclass(frozen=True, slots=True)
 class ClaimLeft:
-    """The run has ended, or gave up waiting."""
+    """The run of a claim has ended, or has stopped waiting."""
 
     claim: int
 
@@ -173,21 +180,21 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """The worker welcomed its client."""
+    """A worker has welcomed its client."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRefusedByWorker:
-    """The worker refused its client and has told it why."""
+    """A worker has refused its client and told it why."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerExited:
-    """The process is gone; `reason` is a sentence."""
+    """A worker's process has exited; `reason` is a sentence."""
 
     worker: int
     reason: str

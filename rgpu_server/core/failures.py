@@ -1,4 +1,6 @@
-"""How many failed attempts are answered, and noted: floods are not worth it."""
+"""Limits how many failed attempts the server answers and logs, so that a flood of them costs
+little.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ class _Bucket:
 
 
 class Failures:
-    """A bucket of failures per peer and one for all.  Whoever succeeds is not asked for: else a
-    neighbour behind the same address could lock others out.
+    """A token bucket of failures for each peer, and one for all peers.
 
-    burst: what a peer may fail with at once; per_minute: what it may fail with later on.
-    peers: addresses that are remembered; the one that failed longest ago gives way.
+    Only failures are counted and limited. Otherwise a neighbour behind the same address could lock
+    others out.
+
+    burst: how many failures a peer may have at once. per_minute: how many it may have later on.
+    peers: how many addresses are remembered; the one that failed longest ago is forgotten first.
     """
 
     def __init__(self, burst: int = 10, per_minute: float = 10.0, peers: int = 1024) -> None:
@@ -25,7 +29,7 @@ class Failures:
         self._per_second = per_minute / 60
         self._peers = peers
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
-        # Many addresses may be one attacker's.
+        # One attacker may have many addresses.
         self._all: _Bucket | None = None
         self._factor = 10
 
@@ -33,14 +37,17 @@ class Failures:
         return len(self._buckets)
 
     def answered(self, peer: str, now: float) -> bool:
-        """Notes a failure; returns False if it is one too many to be answered."""
+        """Notes a failure; returns False if the peer, or all peers, have failed too often to be
+        answered.
+        """
         if self._all is None:
             self._all = _Bucket(self._burst * self._factor, now)
         bucket = self._buckets.pop(peer, None) or _Bucket(self._burst, now)
         self._buckets[peer] = bucket
         if len(self._buckets) > self._peers:
             self._buckets.popitem(last=False)
-        # Both are taken from, or neither: who is silenced uses up nothing of the others'.
+        # Take from both buckets or from neither, so that a peer over its limit uses up none of the
+        # others'.
         self._fill(bucket, self._burst, self._per_second, now)
         self._fill(self._all, self._burst * self._factor, self._per_second * self._factor, now)
         if bucket.left < 1 or self._all.left < 1:
@@ -56,7 +63,9 @@ class Failures:
 
 
 def network_of(peer: str) -> str:
-    """Returns what counts as one peer: an IPv4 address, or the /64 of an IPv6 address."""
+    """Returns the network that counts as one peer: an IPv4 address, or the /64 of an IPv6
+    address.
+    """
     if ":" not in peer:
         return peer
     head, gap, tail = peer.partition("%")[0].partition("::")

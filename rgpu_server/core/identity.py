@@ -1,4 +1,4 @@
-"""Who somebody is and what that allows, from what a connection showed."""
+"""Decides from a connection's credentials which tenant it belongs to, and what it may do."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _HOW = (
 
 
 class Require(Enum):
-    """Of whom a token or a certificate is asked.  AUTO: of callers from other machines, and of
-    callers over loopback where users of this machine are configured.
+    """Which callers need a token or a certificate.
+
+    AUTO: callers from other machines. If users of this machine are configured, callers over
+    loopback need one too.
     """
 
     AUTO = "auto"
@@ -28,8 +30,10 @@ class Require(Enum):
 
 
 class Proof(Enum):
-    """What somebody's identity rests on.  OWNER: the server's own user, or root.  PLACE: nothing
-    but where the connection comes from.
+    """The proof of an identity.
+
+    OWNER: the caller is the server's own user, or root. PLACE: no proof but the connection's
+    origin.
     """
 
     TOKEN = "token"
@@ -41,12 +45,11 @@ class Proof(Enum):
 
 @dataclass(frozen=True, slots=True)
 class IdentityRules:
-    """What the operator set.
+    """The operator's settings.
 
-    configured: there are tokens, certificates, users or operators.
-    insecure: who comes from another machine is believed as well.
-    operators: tenants that may do everything.
-    users: uid of a process on this machine -> the tenant that it is.
+    configured: tokens, certificates, users or operators are configured. insecure: callers from
+    other machines need no proof either. operators: tenants that may do everything. users: uid of a
+    process on this machine -> its tenant.
     """
 
     require: Require = Require.AUTO
@@ -58,11 +61,11 @@ class IdentityRules:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a connection showed.
+    """The credentials and the origin of a connection.
 
-    local: it comes from this machine.  uid: over a Unix socket; own: the server's user or root.
-    certificate: the tenant that its certificate names, "" for none.
-    token: the tenant of its token, "" for none; bad_token: it has one that is not valid.
+    local: it comes from this machine. uid: of the peer on a Unix socket; own: the uid is the
+    server's or root's. certificate: the tenant that its certificate names, "" without one. token:
+    the tenant of its token, "" without one; bad_token: it has a token that is not valid.
     """
 
     local: bool = False
@@ -75,14 +78,18 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """tenant: None may say which one it is.  operator: sees and changes what is of others."""
+    """tenant: None if the caller may name any tenant. operator: may see and change everything of
+    others.
+    """
 
     tenant: str | None
     operator: bool
     proof: Proof
 
     def speaks_for(self, said: str) -> str | Refusal:
-        """Returns whose the things are that somebody asks for who said that tenant ("": none)."""
+        """Returns the tenant for a request that names the tenant `said` ("": none), or a
+        refusal.
+        """
         if self.tenant is None:
             return said or DEFAULT_TENANT
         if not said or said == self.tenant:
@@ -96,12 +103,12 @@ class Identity:
         return Refusal(Code.NOT_ALLOWED, sentence)
 
     def sees(self, tenant: str) -> bool:
-        """True if what is of that tenant is shown, and may be changed."""
+        """True if the caller may see and change the leases and sessions of that tenant."""
         return self.operator or self.tenant is None or self.tenant == tenant
 
 
 def identify(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
-    """Returns who it is, or why it may not come in."""
+    """Returns the identity of a connection, or the refusal of it."""
     if evidence.bad_token:
         sentence = (
             "this token is not valid here: it is wrong, was revoked or has expired; ask the "
@@ -129,8 +136,10 @@ def _named(rules: IdentityRules, tenant: str, proof: Proof) -> Identity:
 
 
 def _believe(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
-    """Decides about callers that show nothing.  Where users of this machine are configured, a
-    connection from this machine has to say which user it is, and one over loopback cannot.
+    """Decides about callers without credentials.
+
+    If users of this machine are configured, a connection from this machine needs a user's uid,
+    which a connection over loopback does not have.
     """
     from_here = evidence.uid is not None or (evidence.local and not rules.insecure)
     stranger = from_here and bool(rules.users)

@@ -1,8 +1,9 @@
-"""Which measures isolate the processes of a server, and which of them an operator may do without.
+"""The measures that isolate the processes of a server, and which of them an operator may do
+without.
 
-Every process that reads what strangers or tenants send says which measures this machine did not
-allow it: "MEASURE: reason; MEASURE: reason" (rgpu_common/native/confine/rights.h).  `judge` decides
-whether that is enough, and `refusal` says what to do when it is not.
+Every process that reads bytes from strangers or tenants reports the measures that this machine did
+not allow: "MEASURE: reason; MEASURE: reason" (rgpu_common/native/confine/rights.h). `judge` decides
+whether the process may be used, and `refusal` tells the operator what to do if not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LANDLOCK: Final = "landlock"
 SANDBOX: Final = "sandbox"
 NOT_ROOT: Final = "the server does not run as root"
 
-# Measures that an operator may do without, and what then still holds.
+# Measures that an operator may do without -> the protection that remains.
 OPTIONAL: Final = {
     NETWORK_NAMESPACE: "the list of system calls still refuses new sockets and connections",
     OWN_USER: "the list of system calls still refuses signals to other processes, and looks into "
@@ -28,7 +29,7 @@ OPTIONAL: Final = {
     LANDLOCK: "the rights of its user still say which files a process can open",
 }
 _MEANING: Final = {
-    NETWORK_NAMESPACE: "a network of its own, in which there is nobody",
+    NETWORK_NAMESPACE: "an empty network of its own",
     OWN_USER: "a user of its own",
     LANDLOCK: "no access to files (Landlock)",
     "no-new-privileges": "no way to gain privileges",
@@ -52,7 +53,7 @@ class Process(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A measure that a process does not have.  why: "EPERM from unshare"."""
+    """A measure that a process does not have. why: the cause, such as "EPERM from unshare"."""
 
     measure: str
     why: str
@@ -60,7 +61,7 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """allowed: measures that the operator does without.  root: the server runs as root."""
+    """allowed: measures that the operator accepts to do without. root: the server runs as root."""
 
     allowed: frozenset[str] = frozenset()
     root: bool = True
@@ -68,10 +69,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What of this machine explains a refusal.
+    """The properties of this machine that explain why a measure is missing.
 
     filtered: the server itself runs under a filter of system calls, as in a container.
-    no_user_namespaces: the setting that forbids them to users, "" if none does.
+    no_user_namespaces: the setting that forbids user namespaces to users; "" if none does.
     """
 
     filtered: bool = False
@@ -80,14 +81,16 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """refused: without these the process must not be used.  weakened: allowed by name."""
+    """refused: missing measures without which the process must not be used. weakened: missing
+    measures that the operator accepted by name.
+    """
 
     refused: tuple[Lack, ...] = ()
     weakened: tuple[Lack, ...] = ()
 
 
 def read_report(report: str) -> tuple[Lack, ...]:
-    """Returns what a report says is missing; an entry of no known form is a measure too."""
+    """Returns the missing measures of a report. An entry in an unknown form counts as a measure."""
     entries = (entry.partition(": ") for entry in report.split("; ") if entry.strip())
     return tuple(Lack(measure.strip(), why.strip()) for measure, _, why in entries)
 
@@ -103,11 +106,12 @@ def judge(process: Process, report: str, rules: Rules) -> Verdict:
 
 
 def _is_made_up_for(process: Process, lack: Lack, lacks: Collection[Lack], rules: Rules) -> bool:
-    """A server that is not root shares its user with its processes.
+    """True if other measures make up for a missing user: processes of a server without root share
+    its user.
 
-    Where the list of system calls refuses signals, connections and programs, and Landlock (or the
-    list itself) refuses files, nothing is left that one user's processes could do to each other.
-    NVIDIA's driver needs files and most system calls, so its workers need a user of their own.
+    If the list of system calls refuses signals, connections and programs, and Landlock (or the list
+    itself) refuses files, processes of one user can do nothing to each other. NVIDIA's driver needs
+    files and most system calls, so its workers need a user of their own.
     """
     if lack.measure != OWN_USER or rules.root or process is Process.CUDA_WORKER:
         return False
@@ -115,7 +119,9 @@ def _is_made_up_for(process: Process, lack: Lack, lacks: Collection[Lack], rules
 
 
 def refusal(lacks: Iterable[tuple[Process, Lack]], machine: Machine) -> str:
-    """Returns what is missing, why, and what to do; `lacks` is not empty."""
+    """Returns a sentence that names the missing measures, the causes and the remedy. `lacks` is not
+    empty.
+    """
     by_lack: dict[Lack, list[str]] = {}
     for process, lack in lacks:
         names = by_lack.setdefault(lack, [])
@@ -127,7 +133,7 @@ def refusal(lacks: Iterable[tuple[Process, Lack]], machine: Machine) -> str:
 
 
 def weakening(process: Process, lack: Lack) -> str:
-    """Returns a line for the log about a measure that the operator does without."""
+    """Returns a line for the log about a missing measure that the operator accepted."""
     remains = OPTIONAL.get(lack.measure, "nothing of it remains")
     return (
         f"isolation is weaker than it could be: {process.value} without {lack.measure} "

@@ -1,10 +1,10 @@
-"""Places for sessions that are kept for runs: a run holds a lease before it has a session in it.
+"""Keeps places for the sessions of runs that hold a lease and have no session in it.
 
-A place that is kept is one that others cannot have, so keeping has three bounds.  A place is kept
-for a minute, counted from the claim, or from the end of the last session in the lease.  All kept
-places are at most a quarter of the places for sessions.  Beyond that the tenant with the most kept
-places loses the one that it has had for longest.  A run whose place is not kept any more gets a
-session as everybody does, while there is a place.
+Other tenants cannot use a kept place, so keeping has three bounds. A place is kept for a minute,
+from the claim or from the end of the last session in the lease. All kept places together are at
+most a quarter of the places for sessions. When there would be more, the tenant with the most kept
+places loses the one that was kept longest. A run without a kept place gets a session only if a
+place is free.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _PART = 4
 
 
 class KeptPlaces:
-    """By the key of the lease.  Times are seconds of the caller's clock."""
+    """Kept places by the key of their lease. Times are seconds of the caller's clock."""
 
     def __init__(self, policy: Policy) -> None:
         self._most = max(policy.max_sessions // _PART, 1)
         self._seconds = policy.keep_place_seconds
-        # Until when, the longest kept first.
+        # Lease key -> when keeping ends; the place that was kept longest comes first.
         self._until: dict[LeaseKey, float] = {}
         # How often a place was given up.
         self.given_up = 0
@@ -52,11 +52,11 @@ class KeptPlaces:
             self.give_up(self._spare())
 
     def take(self, key: LeaseKey) -> None:
-        """A session of the lease has the place now."""
+        """Ends the keeping because a session of the lease uses the place now."""
         self._until.pop(key, None)
 
     def give_up(self, key: LeaseKey) -> None:
-        """No place is kept for the lease any more, if one was."""
+        """Gives up the place that is kept for the lease, if there is one."""
         if self._until.pop(key, None) is not None:
             self.given_up += 1
 
@@ -66,11 +66,13 @@ class KeptPlaces:
             self.give_up(key)
 
     def next_end(self) -> float | None:
-        """Returns when `lapse` has something to do."""
+        """Returns when the next kept place lapses; None if there is none."""
         return next(iter(self._until.values()), None)
 
     def _spare(self) -> LeaseKey:
-        """The longest kept place of the tenant that has the most."""
+        """Returns the key of the place that was kept longest, of the tenant with the most kept
+        places.
+        """
         counts = Counter(key.tenant for key in self._until)
         most = max(counts.values())
         return next(key for key in self._until if counts[key.tenant] == most)

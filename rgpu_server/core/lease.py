@@ -1,4 +1,4 @@
-"""One lease, and what can be said about it without the others."""
+"""One lease, and the checks that need no other lease."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class Joined(Enum):
-    """How a session came to its lease: a new one, an empty one of other sizes, one as it was."""
+    """How a session got its lease: the lease is new, was empty and has new sizes, or is
+    unchanged.
+    """
 
     NEW = "new"
     RESHAPED = "reshaped"
@@ -35,17 +37,16 @@ class Joined(Enum):
 
 @dataclass(slots=True)
 class Lease:
-    """A time-limited right to a placement.
+    """A time-limited right to a device, with a memory limit and a share.
 
-    number: in the order of grants.  address: where the session came from that made it.
-    asked_share_ppm: its request; quota has less while what it borrowed is needed by its owner.
-    held_bytes: what its sessions still held when its memory was made less than that.
-    ends_at: when it expires if nothing happens; None while sessions hold an implicit lease.
-    reclaim_at: when its borrowed memory goes back.  slots: page slot -> session.
-    stopped: an operator paused it.
-    holders: the claims of runs that are still there; a held lease stays without a session.
-    own: it belongs to one run and ends with it.
-    first: its ceilings before anybody resized it; None: nobody did.
+    number: its place in the order of grants. address: the network of the client for whose session
+    it was made. asked_share_ppm: its share request as asked for; `quota` has less while the owner
+    needs the share that this lease borrowed. held_bytes: the memory that its sessions still held
+    when its limit was made smaller than that. ends_at: when it expires if nothing happens; None
+    while sessions hold an implicit lease. reclaim_at: when its borrowed memory goes back to the
+    owner. slots: page slot -> session. stopped: an operator paused it. holders: the claims of runs
+    that have not ended; a lease with holders stays without a session. own: it belongs to one run
+    and ends with it. first: its ceilings before the first resize; None if it was never resized.
     """
 
     id: str
@@ -70,12 +71,12 @@ class Lease:
 
     @property
     def used(self) -> bool:
-        """True if a session is in it or a run holds it."""
+        """True if it has a session or a run holds it."""
         return bool(self.slots or self.holders)
 
     @property
     def idle(self) -> bool:
-        """True if nobody granted it and nobody uses it."""
+        """True if it is implicit, active and not used."""
         return not self.explicit and not self.used and self.state is LeaseState.ACTIVE
 
     @property
@@ -85,14 +86,18 @@ class Lease:
 
     @property
     def amount(self) -> Amount:
-        """What it takes of its device."""
+        """The share and memory that it takes of its device."""
         memory = max(self.quota.memory_bytes, self.held_bytes)
         return Amount(self.quota.share_request_ppm, memory)
 
 
 def life(seconds: float, policy: Policy) -> float:
-    """Returns how long a granted lease lives without keep-alive, of `seconds` (0: as the policy
-    says); RefusedError: nothing lives so long, or so short.
+    """Returns the lifetime of a granted lease without keep-alive.
+
+    seconds: the lifetime that was asked for; 0 for the policy's.
+
+    Raises:
+        RefusedError: a lease cannot have such a lifetime.
     """
     ttl = seconds or policy.ttl_seconds
     if not 0 < ttl <= policy.max_ttl_seconds:
@@ -125,7 +130,7 @@ def check_drained(held: Lease | None) -> None:
 
 
 def check_as_asked(held: Lease, wish: Wish, device: Device) -> None:
-    """Refuses who asks for other sizes than its lease has: they are never silently ignored."""
+    """Refuses a wish for other sizes than the lease has. Sizes are never silently ignored."""
     if wish.device not in (None, held.device):
         raise RefusedError(
             Code.LEASE_TOO_SMALL,
@@ -151,10 +156,9 @@ def differs(held: Lease, wish: Wish, device: Device) -> bool:
 
 
 def _differences(held: Lease, wish: Wish, device: Device) -> list[tuple[str, str, str]]:
-    """What is asked for and is not so: the name, what was asked for, what there is.
+    """Returns (name, size asked for, size of the lease) for each size that differs.
 
-    What the lease had before it was resized counts as well: a later process of the same program
-    asks for that.
+    The sizes before a resize count as well: a later process of the same program asks for those.
     """
     quota, first = held.asked, held.first or held.asked
 
@@ -196,7 +200,7 @@ def _word(policy: SharePolicy) -> str:
 
 
 def sizes(quota: Quota) -> str:
-    """Returns the ceilings in words."""
+    """Returns the ceilings as text for a sentence."""
     text = (
         f"{format_bytes(quota.memory_bytes)}, share {format_share(quota.share_request_ppm)}, "
         f"limit {format_share(quota.share_limit_ppm)}"

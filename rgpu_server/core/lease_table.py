@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LeaseTable:
-    """next_number: of the next lease, in the order of grants."""
+    """All leases. next_number: the number of the next lease in the order of grants."""
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}
@@ -34,7 +34,7 @@ class LeaseTable:
         return self._by_key.get(key)
 
     def add(self, lease: Lease) -> None:
-        """Enters a lease."""
+        """Adds a lease."""
         self._leases[lease.id] = lease
         self._by_key[lease.key] = lease
 
@@ -44,7 +44,7 @@ class LeaseTable:
         del self._by_key[lease.key]
 
     def holdings(self, without: Lease | None = None) -> list[Holding]:
-        """Returns what each lease holds."""
+        """Returns the holding of each lease except `without`."""
         return [
             Holding(
                 lease.id,

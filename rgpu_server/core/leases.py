@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 
 class LeaseBook:
-    """All leases.  The sums of their memory and of their share requests never pass a device.
+    """Grants, changes and ends leases. The sums of their memory and of their share requests never
+    exceed a device.
 
     Times (`now`) are seconds of the caller's clock, which never goes back.
     """
@@ -58,7 +59,7 @@ class LeaseBook:
         self.lending = Lending(devices, policy, self.quotas, self._table)
         self._ended = EndedKeys(policy)
         self._made = 0
-        # Devices that are kept for those who wait in line.
+        # The room on devices that is kept for claims in line.
         self.bars = Bars()
 
     def __iter__(self) -> Iterator[Lease]:
@@ -69,8 +70,9 @@ class LeaseBook:
         return self._table.get(lease)
 
     def adopt(self, lease: Lease, now: float) -> None:
-        """Takes over a lease of an earlier daemon, whether or not it would be granted today.  An
-        explicit one gets a new ttl, an implicit one without sessions its grace.
+        """Takes over a lease of an earlier daemon, also if it would not be granted today.
+
+        An explicit lease gets a new ttl, an implicit one without sessions a new grace period.
         """
         if lease.state is LeaseState.ACTIVE:
             if lease.explicit:
@@ -85,7 +87,7 @@ class LeaseBook:
 
     @property
     def changes(self) -> int:
-        """How often since the start somebody got room, or a key its lease."""
+        """Counts since the start how often room became free or a new lease was made."""
         return self.lending.changes + self._made
 
     def of(self, key: LeaseKey) -> Lease | None:
@@ -109,13 +111,14 @@ class LeaseBook:
         *,
         passes_line: bool = False,
     ) -> tuple[Lease, bool]:
-        """Grants an explicit lease; the same grant again keeps it alive.  True: it is new.
+        """Grants an explicit lease. The same grant again keeps it alive. Returns True with a new
+        lease.
 
-        ttl_seconds: 0 for the policy's.  passes_line: it may take what claims in line wait for.
+        ttl_seconds: 0 for the policy's. passes_line: the lease may take room for which claims wait.
 
         Raises:
             RefusedError: it does not fit, the key has a lease with other sizes, or there are too
-                many.
+                many leases.
         """
         ttl = life(ttl_seconds, self._policy)
         held = self._table.of(key)
@@ -134,7 +137,7 @@ class LeaseBook:
     def join(
         self, key: LeaseKey, wish: Wish, now: float, address: str = ""
     ) -> tuple[Lease, Joined]:
-        """Returns the lease of a session of `key`; an unknown key gets an implicit one.
+        """Returns the lease of a session of `key`. A key without a lease gets an implicit one.
 
         Raises:
             RefusedError: the lease has ended, has other sizes and is in use, or does not fit.
@@ -154,13 +157,15 @@ class LeaseBook:
             check_as_asked(held, wish, find(self._devices, held.device))
             return held, Joined.AS_IT_WAS
         self._check_tenants(key.tenant)
-        # Nobody is in it: what is asked for now counts, not what the last session asked for.
+        # The lease is empty: the sizes asked for now count, not those of its last session.
         before = held.quota
         self._reshape(held, wish, now)
         return held, Joined.AS_IT_WAS if held.quota == before else Joined.RESHAPED
 
     def unsettled(self, key: LeaseKey, wish: Wish) -> bool:
-        """True if a session of `key` would fit better once the sessions there have ended."""
+        """True if a session of `key` asks for other sizes than its implicit lease, which is in use
+        now. Once that lease is empty it can take the new sizes.
+        """
         held = self._table.of(key)
         if held is None or held.explicit or held.state is not LeaseState.ACTIVE or not held.used:
             return False
@@ -181,7 +186,7 @@ class LeaseBook:
         )
 
     def detach(self, lease: Lease, slot: int, now: float) -> bool:
-        """Frees a slot.  True: the lease is gone with its last session."""
+        """Frees a slot. Returns True if the lease ended with its last session."""
         del lease.slots[slot]
         if lease.slots:
             return False
@@ -193,7 +198,9 @@ class LeaseBook:
         return self._left(lease, now)
 
     def hold(self, lease: Lease, claim: int) -> None:
-        """A run holds the lease from now on; RefusedError if as many as may do already."""
+        """Notes that a run holds the lease; RefusedError if it has as many holders as it
+        may have.
+        """
         if len(lease.holders) >= self._policy.slots:
             raise RefusedError(
                 Code.LEASE_FULL,
@@ -205,7 +212,7 @@ class LeaseBook:
             lease.ends_at = None
 
     def let_go(self, lease: Lease, claim: int, now: float) -> bool:
-        """A run has ended.  True: its lease is gone with it."""
+        """Notes that a run has ended. Returns True if its lease ended with it."""
         lease.holders.discard(claim)
         if lease.used or lease.state is not LeaseState.ACTIVE:
             return False
@@ -213,8 +220,8 @@ class LeaseBook:
         return self._left(lease, now)
 
     def without_session(self, tenant: str, key: LeaseKey) -> int:
-        """Returns how many leases of a tenant, without that of `key`, runs hold in which no session
-        is.
+        """Returns how many leases of a tenant are held by a run and have no session; skips that of
+        `key`.
         """
         return sum(
             1
@@ -223,28 +230,33 @@ class LeaseBook:
         )
 
     def keep_alive(self, lease_id: str, now: float) -> Lease:
-        """Moves the end of an explicit lease to `now` + its ttl; RefusedError if it has ended."""
+        """Moves the end of an explicit lease to `now` + its ttl; RefusedError if the lease has
+        ended.
+        """
         lease = self.active(lease_id)
         if lease.explicit:
             lease.ends_at = now + lease.ttl_seconds
         return lease
 
     def pause(self, lease_id: str, paused: bool, operator: bool = True) -> Lease:
-        """Stops or lets go on the device work of a lease; RefusedError if it has ended, or if an
-        operator stopped it and somebody else lets it go on.
+        """Pauses or resumes the device work of a lease.
+
+        Raises:
+            RefusedError: the lease has ended, or an operator paused it and another caller resumes
+                it.
         """
         lease = self.active(lease_id)
         if lease.paused and lease.stopped and not operator:
-            sentence = f"lease {lease.key} was paused by an operator, who alone lets it go on"
+            sentence = f"lease {lease.key} was paused by an operator; only an operator resumes it"
             raise RefusedError(Code.NOT_ALLOWED, sentence)
         lease.paused = paused
         lease.stopped = paused and operator
         return lease
 
     def resize(self, lease_id: str, change: Change, used_bytes: int, now: float) -> Lease:
-        """Changes sizes; RefusedError if the lease has ended or they do not fit.
+        """Changes sizes; RefusedError if the lease has ended or the sizes do not fit.
 
-        used_bytes: what its sessions hold now, which stays taken until it is freed.
+        used_bytes: the memory that its sessions hold now. It stays taken until they free it.
         """
         lease = self.active(lease_id)
         device = find(self._devices, lease.device)
@@ -252,23 +264,24 @@ class LeaseBook:
         asked = changed(lease.asked, change, device, tenant)
         quota, has = asked, lease.quota.share_request_ppm
         if has < lease.asked_share_ppm and asked.share_request_ppm <= lease.asked_share_ppm:
-            quota = replace(asked, share_request_ppm=0)  # what it lent back it gets back later
+            # Its owner has the borrowed share now; `restore` gives it back later.
+            quota = replace(asked, share_request_ppm=0)
         before = Amount(has, lease.quota.memory_bytes)
         ask = Ask(lease.key.tenant, lease.device, always(quota), lease.number, before)
         self.lending.admit(ask, lease, now)
         lease.first = lease.first or lease.asked
         lease.quota, lease.asked_share_ppm = quota, asked.share_request_ppm
-        # A worker may say any number; what its lease had bounds what it can hold.
+        # A worker may report any number. Its sessions cannot hold more than its lease had.
         lease.held_bytes = min(used_bytes, max(before.memory_bytes, lease.held_bytes))
         self.lending.freed()
         return lease
 
     def oversize(self) -> list[str]:
-        """Returns the leases that hold more than they have, as far as it is known."""
+        """Returns the leases whose sessions are known to hold more than the memory limit."""
         return [x.id for x in self._table if x.held_bytes > x.quota.memory_bytes]
 
     def observe(self, used: Mapping[str, int]) -> None:
-        """Takes note of what oversized leases hold now."""
+        """Notes how much memory oversized leases hold now."""
         for lease_id, used_bytes in used.items():
             lease = self._table.get(lease_id)
             if lease is not None and used_bytes < lease.held_bytes:
@@ -276,17 +289,19 @@ class LeaseBook:
                 self.lending.freed()
 
     def revoke(self, lease_id: str, now: float) -> tuple[Lease, bool]:
-        """Ends a lease.  True: it is gone at once, having no session."""
+        """Ends a lease. Returns True if it had no session and is gone at once."""
         lease = self.active(lease_id)
         return lease, self._end(lease, LeaseState.REVOKED, now)
 
     def end_all(self, now: float) -> list[tuple[Lease, bool]]:
-        """Ends all leases because the server is drained.  True: gone at once."""
+        """Ends all leases because the server is drained. True: the lease is gone at once."""
         active = [x for x in self._table if x.state is LeaseState.ACTIVE]
         return [(lease, self._end(lease, LeaseState.DRAINED, now)) for lease in active]
 
     def expire(self, now: float) -> list[tuple[Lease, bool]]:
-        """Ends what was not kept alive until `now`, or is reclaimed now.  True: gone at once."""
+        """Ends the leases whose time is over, or whose borrowed memory is reclaimed now. True: the
+        lease is gone at once.
+        """
         ended = []
         for lease in self._table:
             if lease.state is not LeaseState.ACTIVE:
@@ -300,7 +315,7 @@ class LeaseBook:
         return ended
 
     def next_end(self) -> float | None:
-        """Returns when `expire` has something to do next."""
+        """Returns the next time at which `expire` has work to do."""
         active = [x for x in self._table if x.state is LeaseState.ACTIVE]
         ends = [time for x in active for time in (x.ends_at, x.reclaim_at) if time is not None]
         return min(ends + self.lending.ends(), default=None)
@@ -343,19 +358,22 @@ class LeaseBook:
         self.lending.freed()
 
     def check_line(self, key: LeaseKey, wish: Wish) -> None:
-        """RefusedError if a new lease would have to take what claims in line wait for.
+        """Checks a new lease against the bars of the claims in line.
 
-        It says so without looking at all leases, so that many claims in line cost little.
+        It does not look at all leases, so many claims in line cost little.
+
+        Raises:
+            RefusedError: all room that the lease could take is kept for claims.
         """
         if self.bars and self._table.of(key) is None:
             self.lending.check_line(self._ask(key, wish, self._table.next_number, self.bars))
 
     def possible(self, key: LeaseKey, wish: Wish) -> dict[int, Quota]:
-        """Returns the devices on which a new lease could be if nobody else had one, with its
+        """Returns the devices on which a new lease would fit without other leases, with its
         ceilings there.
 
         Raises:
-            RefusedError: there is none, however long one waits.
+            RefusedError: there is no such device, so waiting does not help.
         """
         ask = self._ask(key, wish, 0, None)
         return {o: ask.quota_on(find(self._devices, o)) for o in self.lending.possible(ask)}
@@ -382,7 +400,9 @@ class LeaseBook:
     # The end
 
     def _left(self, lease: Lease, now: float) -> bool:
-        """Nobody is in an active lease any more.  True: it is gone, since it was one run's own."""
+        """Handles an active lease that has become empty. Returns True if it is gone, because it was
+        for one run alone.
+        """
         if lease.used or lease.explicit:
             return False
         if lease.own:
@@ -402,7 +422,7 @@ class LeaseBook:
         return True
 
     def _crowd(self, lease: Lease) -> None:
-        """Empty leases of one tenant, and from one address, are not many: the oldest go."""
+        """Ends the oldest empty leases of a tenant, and of an address, if there are too many."""
         for same in (
             [x for x in self._table if x.idle and x.key.tenant == lease.key.tenant],
             [x for x in self._table if x.idle and x.address == lease.address],

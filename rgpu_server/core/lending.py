@@ -1,4 +1,4 @@
-"""Who gives way for whom: carries out the plans of admission, and gives back what was taken."""
+"""Carries out the plans of admission: leases make room for others, and get back what was taken."""
 
 from __future__ import annotations
 
@@ -38,26 +38,30 @@ class Lending:
         self._changed: dict[str, tuple[Lease, bool]] = {}
         self._noticed: list[Lease] = []
         self._room = False
-        # How often somebody else may have got room since the start.
+        # Counts since the start how often room may have become free.
         self.changes = 0
 
     def take_changes(self) -> list[tuple[Lease, bool]]:
-        """Returns the leases that others made to give way, or that got their share back, since
-        this was asked last.  True: it is gone.
+        """Returns the leases that lost their share, got it back or ended for others since the last
+        call. True: the lease is gone.
         """
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
     def take_notices(self) -> list[Lease]:
-        """Returns the leases that were told since this was asked last that they will end."""
+        """Returns the leases that were told since the last call that their memory will be
+        reclaimed.
+        """
         noticed, self._noticed = self._noticed, []
         return noticed
 
     def admit(self, ask: Ask, lease: Lease | None, now: float) -> Plan:
-        """Makes room as the plan says.  `lease`: the one that changes, None for a new one.
+        """Makes room for an ask and returns the plan. `lease`: the lease that changes; None for a
+        new one.
 
         Raises:
-            RefusedError: there is no room, or none yet: then the tenant has a claim to it.
+            RefusedError: there is no room. Or there is none yet, and the tenant now has a claim to
+                it.
         """
         holdings = self._table.holdings(lease)
         plan = self._admission.plan(ask, holdings, self._claims.current(now))
@@ -81,7 +85,9 @@ class Lending:
         return plan
 
     def possible(self, ask: Ask) -> list[int]:
-        """Returns the devices on which an ask would fit alone; RefusedError: on none."""
+        """Returns the devices on which an ask would fit without other leases; RefusedError if there
+        is none.
+        """
         ordinals = self._admission.possible(ask)
         for ordinal in ordinals:
             quota = ask.quota_on(find(self._devices, ordinal))
@@ -90,38 +96,40 @@ class Lending:
         return ordinals
 
     def check_line(self, ask: Ask) -> None:
-        """RefusedError if all that the ask could take is kept for claims in line."""
+        """Raises RefusedError if all room that the ask could take is kept for claims in line."""
         self._admission.wanted(ask, self._table.holdings)
 
     def freed(self) -> None:
-        """A lease holds less than before: `restore` has something to look at."""
+        """Notes that a lease holds less than before, so that `restore` looks again."""
         self._room = True
         self.changes += 1
 
     def dismiss(self, lease: Lease) -> None:
-        """Ends an empty lease; its key is free at once."""
+        """Ends an empty lease. Its key is free at once."""
         lease.state = LeaseState.EXPIRED
         self.drop(lease)
         self._changed[lease.id] = (lease, True)
 
     def drop(self, lease: Lease) -> None:
-        """A lease is gone, with all its sessions."""
+        """Removes a lease that has no session any more."""
         self._table.remove(lease)
         self._changed.pop(lease.id, None)
         self.freed()
 
     def expire(self, now: float) -> None:
-        """Forgets what owners waited for and did not come for in time."""
+        """Removes the expired claims of owners."""
         if self._claims.expire(now):
             self.freed()
 
     def ends(self) -> list[float]:
-        """Returns when `expire` has something to do."""
+        """Returns the times at which `expire` has work to do."""
         return self._claims.ends()
 
     def restore(self, now: float) -> None:
-        """Gives back what owners had taken, first come first, where there is room again."""
-        # What makes way in here may make room for more.
+        """Gives back what owners had taken, if there is room again: withdraws notices that are no
+        longer needed, and returns shares, to the oldest lease first.
+        """
+        # A lease that makes room in here may make more than is needed.
         while self._room:
             self._room = False
             self._review_notices(now)
@@ -142,7 +150,8 @@ class Lending:
             there = Holding("", lease.key.tenant, lease.device, back, lease.number)
             try:
                 plan = self._admission.plan(ask, others, self._claims.current(now))
-                # What its tenant got meanwhile is within the ceiling without this.
+                # The tenant got other leases meanwhile, and may be at its ceiling without this
+                # share.
                 self._quotas.check_ceilings(there, others)
             except RefusedError:
                 continue
@@ -152,7 +161,10 @@ class Lending:
                 self._changed[lease.id] = (lease, False)
 
     def _review_notices(self, now: float) -> None:
-        """What is borrowed may stay if nobody waits for it and owners leave as much idle."""
+        """Withdraws notices of reclaiming that are no longer needed, and gives new ones.
+
+        Borrowed memory may stay if no owner waits for it and owners leave at least as much idle.
+        """
         wanted = {claim.model for claim in self._claims.current(now)}
         for model in {device.model for device in self._devices}:
             leases = [
@@ -164,7 +176,8 @@ class Lending:
             memories = self._quotas.borrowing(self._table.holdings())[1]
             for lease in [x for x in leases if x.reclaim_at is not None]:
                 when, lease.reclaim_at = lease.reclaim_at, None
-                # An earlier lease of its tenant may have ended: then it is owned now.
+                # If an earlier lease of its tenant has ended, this lease may be within the quota
+                # now.
                 if lease.id in memories and (model in wanted or self._overdrawn(model)):
                     lease.reclaim_at = when
             for lease in reversed([x for x in leases if x.id in memories]):
@@ -186,7 +199,7 @@ class Lending:
 
     def _named(self, lease_id: str) -> Lease:
         lease = self._table.get(lease_id)
-        assert lease is not None, "a plan names leases that there are"
+        assert lease is not None, "a plan names only leases that exist"
         return lease
 
     def _notice(self, lease: Lease, now: float) -> None:

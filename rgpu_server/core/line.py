@@ -1,13 +1,14 @@
 """The line of claims that wait for room: first come, first served, on each device.
 
-A claim is served when it fits and no earlier claim waits for the same devices.  What the first
-claim of a device misses there is kept for it: new leases that do not wait in line do not take it,
-unless they are within what their tenant owns (`bars`).  That holds for a minute
-(`quota.claim_seconds`), and for a tenant once in ten minutes; then the claim keeps its place, and
-keeps back its own tenant only.  So does a claim that is short of its own tenant's quota.
+A claim is served when it fits and no earlier claim waits for the same devices. The room that the
+first claim of a device misses is kept for it: new leases that do not wait in line do not take that
+room, unless they are within their tenant's own quota (`bars`). The room is kept for a minute
+(`quota.claim_seconds`), and for each tenant once in ten minutes. After that the claim keeps its
+place, and bars only its own tenant. A claim that is short of its own tenant's quota also bars only
+its own tenant.
 
-Claims are tried again only when something may have changed for them.  That is for the caller to
-say, and for the line when a claim that kept others back has left (`due`).
+Claims are tried again only when their answer may have changed. The caller says when that is so, and
+the line does when a claim that barred others has left (`due`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.events import ClaimRequested
     from rgpu_server.core.model import Policy, Quota
 
-# What may be different later, because somebody else makes room.
+# Reasons of a refusal that can go away when others make room.
 WORTH_WAITING = frozenset(
     {
         Code.NO_MEMORY,
@@ -46,9 +47,9 @@ _NO_ROOM = (Code.NO_MEMORY, Code.NO_SHARE, Code.LENT)
 class Waiter:
     """A claim in line.
 
-    devices: where it could be.  quota: the ceilings that it asks for.  since, until: seconds of the
-    caller's clock.  why: the last refusal.  place: as it was told last, 0: not yet.  blocks: it
-    kept others back when it was tried last.
+    devices: those on which it could be granted. quota: the ceilings that it asks for. since, until:
+    seconds of the caller's clock. why: the last refusal. place: the place that it was told last; 0:
+    none yet. blocks: it barred other claims when it was tried last.
     """
 
     event: ClaimRequested
@@ -68,11 +69,11 @@ class Line:
         self._bars = bars
         self._waiters: dict[int, Waiter] = {}
         self._turns = Turns(policy.claim_seconds)
-        # When a claim stops barring other tenants; None: none does.
+        # When the next claim stops barring other tenants; None: no claim bars them.
         self._turn_ends: float | None = None
         # Tenants whose first claim is short of their own quota.
         self._short: set[str] = set()
-        # A claim that kept others back has left; places have changed.
+        # _unblocked: a claim that barred others has left. _moved: places have changed.
         self._unblocked = self._moved = False
 
     def __len__(self) -> int:
@@ -82,14 +83,14 @@ class Line:
         return iter(tuple(self._waiters.values()))
 
     def join(self, waiter: Waiter, now: float) -> None:
-        """The claim waits from now on, behind all others."""
+        """Adds a claim at the end of the line."""
         self._waiters[waiter.event.claim] = waiter
         self._moved = True
         if waiter.event.tenant not in self._short:
             self._stand(waiter, now)
 
     def leave(self, claim: int) -> Waiter | None:
-        """The claim waits no longer.  Returns what it was, None: it did not wait."""
+        """Removes a claim from the line and returns it; None if it was not in line."""
         waiter = self._waiters.pop(claim, None)
         if waiter is not None:
             self._unblocked |= waiter.blocks
@@ -97,16 +98,18 @@ class Line:
         return waiter
 
     def due(self, now: float) -> bool:
-        """True if the line itself has changed so that claims are to be tried again."""
+        """True if claims must be tried again because the line itself has changed."""
         return self._unblocked or (self._turn_ends is not None and self._turn_ends <= now)
 
     @property
     def wants_place(self) -> bool:
-        """True if a claim waits for a place of a session."""
+        """True if a claim waits for a free place for a session."""
         return any(waiter.why.code is Code.SERVER_FULL for waiter in self._waiters.values())
 
     def next_deadline(self) -> float | None:
-        """Returns when a claim has waited for as long as it wanted to, or bars others no longer."""
+        """Returns the next time at which a claim's wait ends, or a claim stops barring other
+        tenants.
+        """
         times = [waiter.until for waiter in self._waiters.values()]
         if times and self._turn_ends is not None:
             times.append(self._turn_ends)
@@ -115,9 +118,10 @@ class Line:
     def serve(
         self, try_one: Callable[[ClaimRequested], Refusal | None], now: float
     ) -> list[Waiter]:
-        """Tries the claims whose turn it is and sets the bars anew.  `try_one` returns None for a
-        claim that was granted.  Returns those that have left the line because of that: `why` is a
-        refusal that waiting cannot change.
+        """Tries the claims in order and sets the bars anew.
+
+        `try_one` returns None for a claim that was granted. Returns the claims that were refused
+        for good and have left the line; their `why` is the refusal.
         """
         self.forget_bars()
         for waiter in self:
@@ -139,14 +143,14 @@ class Line:
         return hopeless
 
     def forget_bars(self) -> None:
-        """Nothing is kept for anybody until claims are tried again."""
+        """Removes all bars until claims are tried again."""
         self._bars.clear()
         self._turn_ends = None
         self._short.clear()
         self._unblocked = False
 
     def _stand(self, waiter: Waiter, now: float) -> None:
-        """Keeps back those behind a claim that was just refused, as its refusal demands."""
+        """Bars later claims after a refusal, as far as the reason of the refusal demands."""
         code, tenant = waiter.why.code, waiter.event.tenant
         waiter.blocks = code is not Code.IN_LINE
         if code in _NO_ROOM:
@@ -159,7 +163,7 @@ class Line:
             self._short.add(tenant)
 
     def late(self, now: float) -> list[Waiter]:
-        """Takes out the claims that have waited for as long as they wanted to."""
+        """Removes and returns the claims whose wait is over."""
         late = [waiter for waiter in self if waiter.until <= now]
         for waiter in late:
             self.leave(waiter.event.claim)
@@ -168,8 +172,8 @@ class Line:
         return late
 
     def moved(self) -> list[tuple[Waiter, int]]:
-        """Returns the claims whose place has changed since they were told, each with how many wait
-        in the same line.
+        """Returns the claims whose place has changed since they were told, each with the number of
+        claims in the same line.
         """
         if not self._moved:
             return []
@@ -192,9 +196,10 @@ class Line:
 
 
 class Lengths:
-    """How many claims wait in one line with a claim.  Two claims do if both may have one device, or
-    if both are of one tenant.  There are few different sets of devices, so counting by them costs
-    little.
+    """Counts how many claims wait in the same line as a claim.
+
+    Two claims are in the same line if both may have the same device, or if both are of one tenant.
+    There are few different sets of devices, so the counts are kept by set.
     """
 
     def __init__(self) -> None:
@@ -202,12 +207,12 @@ class Lengths:
         self._own: defaultdict[str, Counter[frozenset[int]]] = defaultdict(Counter)
 
     def add(self, waiter: Waiter) -> None:
-        """One more claim waits."""
+        """Counts a claim."""
         self._all[waiter.devices] += 1
         self._own[waiter.event.tenant][waiter.devices] += 1
 
     def of(self, waiter: Waiter) -> int:
-        """Returns how many of those that were added wait in the line of this claim."""
+        """Returns how many of the counted claims wait in the line of this claim."""
         own = self._own[waiter.event.tenant].items()
         here = sum(n for devices, n in self._all.items() if devices & waiter.devices)
         return here + sum(n for devices, n in own if not devices & waiter.devices)

@@ -1,4 +1,4 @@
-"""Words of the state machines."""
+"""Data types of the state machines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rgpu_common.units import Memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Whoever names no tenant.
+# The tenant of clients that name none.
 DEFAULT_TENANT = "default"
-# The pool of a device that the configuration puts in none.
+# The pool of a device for which the configuration names no pool.
 DEFAULT_POOL = "public"
 
 
 class Code(Enum):
-    """Why something is refused; shells translate it for their protocol."""
+    """The reason of a refusal. Shells translate it for their protocol."""
 
     BAD_REQUEST = "bad request"
     NO_SUCH_DEVICE = "no such device"
@@ -62,9 +62,8 @@ class RefusedError(Exception):
 class Device:
     """A device of this server.
 
-    library: name of the worker pool that serves it.
-    default_memory_bytes: what a lease gets that does not say.
-    model, pool: what tenants' quotas and pools are about.
+    library: name of the worker pool that serves it. default_memory_bytes: the memory limit of a
+    lease that asks for none. model, pool: the names by which tenants' quotas and pools refer to it.
     """
 
     ordinal: int
@@ -76,7 +75,7 @@ class Device:
 
 
 class Amount(NamedTuple):
-    """Share in millionths of a device (of a sum: of devices) and memory in bytes."""
+    """A share in millionths of a device (in a sum: of devices) and memory in bytes."""
 
     share_ppm: int = 0
     memory_bytes: int = 0
@@ -95,8 +94,10 @@ class LeaseKey:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The ceilings of a lease.  policy: how request and limit came about.  priority, weight: who
-    gets idle device time first, and how much of it.
+    """The ceilings of a lease.
+
+    policy: the rule that set request and limit. priority: leases of a higher priority get idle
+    device time first. weight: how leases of one priority divide that time.
     """
 
     memory_bytes: int
@@ -109,9 +110,9 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Sizes as asked for: 0 and None are "the server's default", device None is "any".
+    """Sizes as asked for. 0 and None mean the server's default; device None means any device.
 
-    memory_ppm: the memory as millionths of the device, where memory_bytes is 0.
+    memory_ppm: the memory in millionths of the device's memory; used if memory_bytes is 0.
     """
 
     device: int | None = None
@@ -124,13 +125,14 @@ class Wish:
     weight: int | None = None
 
     def memory_on(self, device: Device) -> int:
-        """Returns the bytes asked for on this device; 0: its default."""
+        """Returns the bytes that are asked for on this device; 0 for the device's default."""
         return Memory(self.memory_bytes, self.memory_ppm).of(device.memory_bytes)
 
 
 class LeaseState(Enum):
-    """A lease that is not active holds its memory until its last session is gone.  Values: the
-    verb.
+    """The state of a lease. The values are verbs for sentences.
+
+    A lease that is not active holds its memory until its last session is gone.
     """
 
     ACTIVE = "is active"
@@ -141,8 +143,10 @@ class LeaseState(Enum):
 
 
 class SessionState(Enum):
-    """WAITING: no worker yet.  OPENING: given to a worker.  OPEN: its client has been welcomed.
-    ENDING: told to end.
+    """The state of a session.
+
+    WAITING: it has no worker yet. OPENING: a worker has its connection. OPEN: the worker has
+    welcomed the client. ENDING: the worker was told to end.
     """
 
     WAITING = "waiting"
@@ -161,16 +165,13 @@ class PageState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TenantPolicy:
-    """What all leases and sessions of one tenant may take together; None is no ceiling.
+    """The ceilings of one tenant over all its leases and sessions. None means no ceiling.
 
-    memory_bytes, share_ppm: over all devices, never to be passed.
-    max_priority, max_weight: what its leases may ask for.
-    pools: of which pools it may use devices; () is all.
-    quota: model -> what it owns of the devices of that model; None: it has no quota.
-    borrow: it may have more while other owners leave theirs idle, `borrow_limit` of a model at
-        most.
-    lend: others may have what it leaves idle.
-    leases: granted ones.
+    memory_bytes, share_ppm: over all devices. max_priority, max_weight: the highest that its leases
+    may ask for. pools: the pools whose devices it may use; () means all. quota: model -> what it
+    owns of the devices of that model; None: it has no quota. borrow: it may hold more than it owns
+    while other owners leave theirs idle. borrow_limit: the most share, and memory, of a model that
+    it may borrow. lend: other tenants may use what it leaves idle. leases: the most granted leases.
     """
 
     sessions: int | None = None
@@ -188,30 +189,31 @@ class TenantPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator set.
+    """The operator's settings.
 
     slots: sessions that fit in one lease page.
-    max_sessions: sessions at once.  tenant_sessions: of one tenant whose table names no number;
-        None is half of max_sessions.
-    ttl_seconds: life of an explicit lease without keep-alive, where the grant does not say.
+    max_sessions: the most sessions at once. tenant_sessions: the most of one tenant whose table
+        names no number; None is half of max_sessions.
+    ttl_seconds: life of an explicit lease without keep-alive, if the grant does not say.
     grace_seconds: how long an implicit lease stays after its last session.
     settle_seconds: how long a session that asks for other sizes than its implicit lease has waits
         for the lease to become empty, as when one program follows another.
     memory_seconds: how long an ended lease's key is refused by name.
-    open_seconds: a session must be open by then.
-    end_seconds: a worker that was told to end is killed after that.
-    max_tenants: tenants without a table of their own that may have sessions or granted leases.
-    max_leases: granted leases.
-    max_idle_leases: empty leases that one tenant, and one address, may leave behind.
-    absent_tenant_unlimited, absent_model_unlimited: what it means that a tenant has no quota, and
-        that its quota does not name a model; otherwise it gets nothing there.
-    reclaim_memory: an owner gets borrowed memory back; reclaim_seconds: after this notice.
-    claim_seconds: how long it is then kept for the owner.
+    open_seconds: how long a session may take to open.
+    end_seconds: how long a worker that was told to end may take before it is killed.
+    max_tenants: the most tenants without a table that may have sessions or granted leases.
+    max_leases: the most granted leases.
+    max_idle_leases: the most empty leases of one tenant, and from one address.
+    absent_tenant_unlimited: a tenant without a quota has no ceiling; otherwise it gets nothing.
+    absent_model_unlimited: a tenant has no ceiling on models that its quota does not name;
+        otherwise it gets nothing of them.
+    reclaim_memory: an owner gets borrowed memory back. reclaim_seconds: the notice before that.
+    claim_seconds: how long the reclaimed memory is then kept for the owner.
     keep_place_seconds: how long a run that holds a lease keeps a place for its next session.
-    max_claims: runs that hold leases at once, of one tenant half of them; None is twice
+    max_claims: the most runs that hold leases at once, half of them of one tenant; None is twice
         max_sessions.
-    max_waiting: claims that wait for room, of all, of one tenant, from one address.
-    max_wait_seconds: no claim waits for longer.
+    max_waiting: the most claims that wait for room: in all, of one tenant, from one address.
+    max_wait_seconds: the longest wait of a claim.
     """
 
     slots: int = 56

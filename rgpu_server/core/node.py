@@ -1,4 +1,4 @@
-"""The whole server's decisions: one event in, the actions out."""
+"""The decisions of the whole server: one event in, the actions out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_DRAIN_SECONDS = 7 * 86400.0
 
-# A key that the node gave; tenants name theirs as they like, also so.
+# The form of a key that the node made. Tenants choose their keys, and may choose one of this form.
 _GIVEN_KEY = re.compile("granted-([0-9]{1,15})")
 
 
@@ -82,7 +82,7 @@ class Node:
 
     def handle(self, event: on.Event, now: float) -> list[do.Action]:
         """Returns what to do, in order, after `event` at time `now` (seconds, never going back)."""
-        self._out.take()  # of an event whose handling failed
+        self._out.take()  # drop the actions of an earlier event whose handling failed
         self.kept.lapse(now)
         self._handlers[type(event)](event, now)
         self._serving.settle(now)
@@ -93,8 +93,8 @@ class Node:
         return self._out.take()
 
     def next_wake(self, now: float) -> float | None:
-        """Returns when to hand in `TimePassed` (seconds, as `now`), or None while only other
-        events can change anything.
+        """Returns when to hand in `TimePassed` (seconds, as `now`). None: only other events change
+        anything.
         """
         drain = self.standing.drain
         times = [self.leases.next_end(), self._serving.next_wake(now), self._claiming.next_wake()]
@@ -138,9 +138,11 @@ class Node:
         self._answer(event.request, resize)
 
     def _end_largest(self, lease: Lease, used: Mapping[int, int], now: float) -> int:
-        """Ends sessions until what the others hold is within the lease; returns how many."""
+        """Ends the largest sessions until the others fit into the lease; returns how many it
+        ended.
+        """
         over = sum(used.values()) - lease.quota.memory_bytes
-        sentence = f"lease {lease.key} was made smaller than what it held"
+        sentence = f"lease {lease.key} was made smaller than the memory that it held"
         ended = 0
         for session_id in sorted(used, key=lambda s: (-used[s], s)):
             session = self.sessions.get(session_id)
@@ -196,7 +198,7 @@ class Node:
         while True:
             key = f"granted-{self._next_key}"
             self._next_key += 1
-            # A tenant may have named one like it.
+            # A tenant may have chosen the same key.
             if self.leases.of(LeaseKey(tenant, key)) is None:
                 return key
 
@@ -206,7 +208,9 @@ class Node:
         pass
 
     def _adopted(self, event: on.Adopted, now: float) -> None:
-        """What an earlier daemon was ending is ended again: the worker may not have heard it."""
+        """Takes over leases and sessions. Leases that an earlier daemon was ending are ended again,
+        because their workers may not have got the message.
+        """
         for lease in event.leases:
             self.leases.adopt(lease, now)
             given = _GIVEN_KEY.fullmatch(lease.key.name)

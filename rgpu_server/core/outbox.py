@@ -1,4 +1,4 @@
-"""What the shell shall do after one event, collected in order."""
+"""Collects the actions of one event, in order."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Actions, and what leases come to as actions on their pages."""
+    """Collects actions, and turns changes of leases into actions on their pages."""
 
     def __init__(self, reclaim_seconds: float) -> None:
         self._reclaim_seconds = reclaim_seconds
         self._actions: list[do.Action] = []
 
     def add(self, action: do.Action) -> None:
-        """The next thing to do."""
+        """Adds an action at the end."""
         self._actions.append(action)
 
     def take(self) -> list[do.Action]:
-        """Returns what has been collected, and begins anew."""
+        """Returns the collected actions and starts a new collection."""
         actions, self._actions = self._actions, []
         return actions
 
     def make_page(self, lease: Lease) -> None:
-        """The lease is new."""
+        """Adds the action that makes the page of a new lease."""
         self.add(do.MakePage(lease.id, lease.quota))
 
     def update_page(self, lease: Lease) -> None:
-        """An active lease has other sizes, or runs again, or no longer."""
+        """Adds the action that writes a lease's sizes and whether it is paused to its page."""
         state = PageState.PAUSED if lease.paused else PageState.ACTIVE
         self.add(do.UpdatePage(lease.id, lease.quota, state))
 
     def add_changes(self, lending: Lending) -> None:
-        """Leases that gave way for another one, got their share back, or will have to end."""
+        """Adds actions for the leases that made room, got their share back, or will have to end."""
         for lease, gone in lending.take_changes():
             if gone:
                 self.add(do.DropPage(lease.id))

@@ -1,4 +1,4 @@
-"""A lease as asked for, and how that can be met on a device."""
+"""A request for a lease, and the ways to meet it on a device."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A lease as asked for.
+    """A request for a lease.
 
-    quota_on: its ceilings on a device.  number: its place in the order of grants.  before: what it
-    has, where it changes.  bars: what is kept for those who wait in line; None: nothing is.
+    quota_on: its ceilings on a device. number: its place in the order of grants. before: what a
+    lease that changes has now. bars: the room that is kept for claims in line; None: the ask
+    ignores it.
     """
 
     tenant: str
@@ -35,8 +36,9 @@ class Ask:
 class Plan:
     """How an ask can be met on a device.
 
-    dropped, weakened, noticed: the leases that give way.  wait: not before the noticed ones are
-    gone.  short: what is missing in spite of all; `within` then tells a full device from a quota.
+    dropped, weakened, noticed: the leases that make room. wait: the room is free only when the
+    noticed leases have ended. free: what is free on the device. missing: what is missing there all
+    the same. refusal: the sentence if the tenant's quota is too small, else "".
     """
 
     device: Device
@@ -51,7 +53,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """True if nothing has to be waited for."""
+        """True if the ask can be granted now."""
         return not (self.wait or self.refusal or self.missing != NOTHING)
 
 

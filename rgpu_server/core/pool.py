@@ -1,4 +1,4 @@
-"""Warm workers of one library: how many to start, and when after a crash."""
+"""The warm workers of one library: how many to start, and when to start again after a crash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class WorkerState(Enum):
-    """STARTING until it says READY, WARM until it gets a session, SERVING until it exits."""
+    """STARTING until the worker reports READY, WARM until it gets a session, SERVING until it
+    exits.
+    """
 
     STARTING = "starting"
     WARM = "warm"
@@ -29,8 +31,8 @@ class Worker:
 class WorkerPool:
     """Keeps `warm_workers` ready, and one more for each session that waits.
 
-    A worker that ends before it was ready counts as a failure: the next start waits twice as long
-    as the one before.
+    A worker that ends before it was ready counts as a failed start. After each failure the next
+    start waits twice as long as after the one before.
     """
 
     def __init__(self, library: str, policy: Policy) -> None:
@@ -57,11 +59,13 @@ class WorkerPool:
 
     @property
     def broken(self) -> bool:
-        """True when so many starts failed in a row that a session need not wait for the next."""
+        """True if so many starts failed in a row that sessions do not wait for the next one."""
         return self.failures >= self._policy.max_start_failures
 
     def to_start(self, waiting: int, now: float) -> int:
-        """Returns how many workers to start now, with `waiting` sessions that have none."""
+        """Returns how many workers to start now. waiting: the number of sessions without
+        a worker.
+        """
         if now < self._not_before:
             return 0
         starting = self.count(WorkerState.STARTING)
@@ -70,11 +74,11 @@ class WorkerPool:
         return max(min(wanted, room), 0)
 
     def started(self, worker: int) -> None:
-        """Notes a worker that the shell is told to start."""
+        """Adds a worker that the shell is told to start."""
         self._workers[worker] = Worker(worker, self.library)
 
     def adopt(self, worker: int, session: int) -> None:
-        """Notes a worker that serves a session already."""
+        """Adds a worker that serves a session already."""
         self._workers[worker] = Worker(worker, self.library, WorkerState.SERVING, session)
 
     def ready(self, worker: int) -> None:
@@ -93,7 +97,7 @@ class WorkerPool:
         return None
 
     def exited(self, worker: int, reason: str, now: float) -> Worker:
-        """Forgets a worker and returns what it was."""
+        """Removes a worker and returns it."""
         gone = self._workers.pop(worker)
         if gone.state is not WorkerState.SERVING:
             self.failures += 1
@@ -107,7 +111,7 @@ class WorkerPool:
         return [w.id for w in self._workers.values() if w.state is not WorkerState.SERVING]
 
     def next_start(self, waiting: int, now: float) -> float | None:
-        """Returns when a start that waits for its back-off is due; None if none waits."""
+        """Returns when a start that waits for its back-off is due; None if there is none."""
         if self._not_before <= now:
             return None
         return self._not_before if self.to_start(waiting, self._not_before) else None

@@ -1,7 +1,8 @@
-"""Tenants' quotas: who owns how much of a model of device, who borrows, and from what.
+"""Tenants' quotas: how much each tenant owns of a model of device, and how much it borrows from
+others.
 
-All functions look at a list of holdings; nothing here changes anything.  Share and memory are
-counted apart: a lease may borrow its memory and own its share.
+All functions look at a list of holdings; nothing here changes anything. Share and memory are
+counted separately: a lease may borrow its memory and own its share.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ EVERYBODY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a lease holds.
+    """What a lease holds of a device.
 
-    number: in the order of grants.  idle: it is empty and gives way at once.  active: not ended.
-    noticed: its memory is being reclaimed.
+    number: its place in the order of grants. idle: it is empty and makes room at once. active: it
+    has not ended. noticed: its memory is being reclaimed.
     """
 
     lease: str
@@ -42,10 +43,10 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an amount is within what a tenant may hold, share and memory apart.
+    """Whether a tenant may hold an amount, for share and memory separately.
 
-    owned: within its own quota, so that what others have borrowed of it comes back.
-    short: by how much it does not fit (where owned: how much others have to give back).
+    owned: the amount is within the tenant's own quota, so that others have to return what they
+    borrowed of it. short: how much is missing; where `owned`, how much others have to return.
     """
 
     owned: tuple[bool, bool]
@@ -63,7 +64,9 @@ class Quotas:
         self._tenants = tenants
 
     def policy_of(self, tenant: str) -> TenantPolicy:
-        """Returns the tenant's table, else everybody's, else one without ceilings."""
+        """Returns the tenant's table, else the table for all tenants (`*`), else one without
+        ceilings.
+        """
         found = self._tenants.get(tenant) or self._tenants.get(EVERYBODY)
         return found if found is not None else TenantPolicy()
 
@@ -83,10 +86,10 @@ class Quotas:
     def balance(
         self, model: str, holdings: Sequence[Holding], claims: Mapping[str, Amount]
     ) -> tuple[Amount, Amount]:
-        """Returns (what is borrowed, what owners leave idle and lend) of a model.
+        """Returns (the borrowed amount, the amount that owners leave idle and lend) of a model.
 
-        Memory that is being reclaimed counts as gone.  `claims`: tenant -> what it has
-        asked back and will soon hold, which it does not lend.
+        Memory that is being reclaimed counts as returned. `claims`: tenant -> the amount that it
+        has asked back and will soon hold, which it does not lend.
         """
         uses: dict[str, Amount] = {}
         for h in holdings:
@@ -111,7 +114,9 @@ class Quotas:
         holdings: Sequence[Holding],
         claims: Mapping[str, Amount],
     ) -> Verdict:
-        """Returns whether a tenant may hold `ask` beside `holdings`, in the sizes that grow."""
+        """Returns whether a tenant may hold `ask` beside `holdings`. Only sizes that grow are
+        judged.
+        """
         model = self._models[ask.device]
         own = self.owned(ask.tenant, model)
         others = {tenant: claim for tenant, claim in claims.items() if tenant != ask.tenant}
@@ -130,9 +135,10 @@ class Quotas:
         return Verdict(owned, Amount(*map(max, beyond, where(grows, short))))
 
     def borrowing(self, holdings: Sequence[Holding]) -> tuple[set[str], set[str]]:
-        """Returns the leases whose share, and whose memory, is more than their tenant owns.
+        """Returns the leases whose share, and whose memory, is beyond what their tenant owns.
 
-        In the order of grants a lease is owned as long as it fits into its tenant's quota.
+        Leases count in the order of grants: a lease is owned as long as it fits into its tenant's
+        quota.
         """
         marks: tuple[set[str], set[str]] = (set(), set())
         taken: dict[tuple[str, str], list[int]] = {}
@@ -150,7 +156,7 @@ class Quotas:
         return marks
 
     def check_ceilings(self, ask: Holding, holdings: Iterable[Holding]) -> None:
-        """Refuses what passes the tenant's ceilings over all devices."""
+        """Refuses an ask that exceeds the tenant's ceilings over all devices."""
         policy = self.policy_of(ask.tenant)
         held = total(h for h in holdings if h.tenant == ask.tenant)
         rows: tuple[tuple[str, int | None, int, int, Callable[[int], str]], ...] = (
@@ -164,8 +170,8 @@ class Quotas:
                 raise RefusedError(
                     Code.TENANT_LIMIT,
                     f"tenant {ask.tenant!r} may lease {what}{form(ceiling)} in all, and "
-                    f"{form(more)} was asked for, so that no wait helps; ask for less, or ask the "
-                    "operator for more",
+                    f"{form(more)} was asked for, so waiting does not help; ask for less, or ask "
+                    "the operator for more",
                 )
             free = max(ceiling - has, 0)
             raise RefusedError(
@@ -177,7 +183,9 @@ class Quotas:
     def refusal(
         self, ask: Holding, holdings: Sequence[Holding], claims: Mapping[str, Amount]
     ) -> str:
-        """Returns why a tenant may not hold `ask`: by how much, and what would fit."""
+        """Returns a sentence that says why a tenant may not hold `ask`, how much is missing and
+        what would fit.
+        """
         model = self._models[ask.device]
         own = self.owned(ask.tenant, model) or NOTHING
         policy = self.policy_of(ask.tenant)
@@ -194,8 +202,8 @@ class Quotas:
             if asked > most[which]:
                 return (
                     f"tenant {ask.tenant!r} may hold at most {form(most[which])} of {model!r}, and "
-                    f"{form(asked)} was asked for, so that no wait helps; ask for less, or ask the "
-                    "operator for more"
+                    f"{form(asked)} was asked for, so waiting does not help; ask for less, or ask "
+                    "the operator for more"
                 )
             free = max(own[which] - held[which], 0)
             if policy.borrow:
@@ -214,7 +222,9 @@ class Quotas:
         return f"tenant {ask.tenant!r} is at its quota of {model!r}: {why}, {loan}"
 
     def _most(self, tenant: str, model: str) -> Amount:
-        """Returns what a tenant with a quota could hold of a model if nobody else held anything."""
+        """Returns how much of a model a tenant with a quota could hold if no other tenant held
+        anything.
+        """
         own, policy = self.owned(tenant, model) or NOTHING, self.policy_of(tenant)
         if not policy.borrow:
             return own
@@ -244,12 +254,12 @@ def plus(a: Amount, b: Amount) -> Amount:
 
 
 def over(a: Amount, b: Amount) -> Amount:
-    """Returns by how much `a` is more than `b`, 0 where it is not."""
+    """Returns by how much `a` exceeds `b`; 0 where it does not."""
     return Amount(max(a.share_ppm - b.share_ppm, 0), max(a.memory_bytes - b.memory_bytes, 0))
 
 
 def total(holdings: Iterable[Holding]) -> Amount:
-    """Returns the sum of what leases hold."""
+    """Returns the sum of the amounts of holdings."""
     return sum_of([h.amount for h in holdings])
 
 
@@ -259,5 +269,5 @@ def sum_of(amounts: Sequence[Amount]) -> Amount:
 
 
 def where(mask: Sequence[bool], amount: Amount) -> Amount:
-    """Returns share and memory where `mask` says so, else 0."""
+    """Returns the amount with 0 in place of the parts whose `mask` is False."""
     return Amount(*(a if m else 0 for a, m in zip(amount, mask, strict=True)))

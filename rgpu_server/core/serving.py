@@ -1,4 +1,4 @@
-"""Sessions and workers: every session gets a worker, or a sentence that says why not."""
+"""Gives every session a worker, or a sentence that says why it gets none."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LEFT = "its client left before it was open"
 
 
 class Serving:
-    """Brings sessions from their request to their end.  Times are seconds of the caller's clock.
+    """Handles sessions from their request to their end. Times are seconds of the caller's clock.
 
-    pools: one per library, with all workers.  settling: session -> its request, which waits for
-    its lease to settle, and until when.  kept: places for sessions of runs that hold a lease.
-    handlers: one row per event type that is about a session or a worker.
+    pools: one for each library, with all its workers. settling: session -> its request, which waits
+    until its lease is empty, and its deadline. kept: places for sessions of runs that hold a lease.
+    handlers: one row per event type that concerns a session or a worker.
     """
 
     def __init__(
@@ -64,11 +64,13 @@ class Serving:
 
     @property
     def changes(self) -> int:
-        """How often since the start somebody may have got a place, or workers have failed."""
+        """Counts since the start how often a place for a session became free, or workers failed to
+        start.
+        """
         return self._changes + self.kept.given_up
 
     def next_wake(self, now: float) -> float | None:
-        """Returns when time alone changes something here; None: never."""
+        """Returns the next time at which something changes without an event; None: never."""
         times = [self.sessions.next_deadline(), *(until for _, until in self.settling.values())]
         if not self._standing.stopping:
             times += [
@@ -85,16 +87,16 @@ class Serving:
         self._next_worker = max(self._next_worker, session.worker + 1)
 
     def settle(self, now: float) -> None:
-        """Opens the sessions that need not wait for their lease to become empty, or no longer."""
+        """Opens the sessions that wait for an empty lease and whose wait is over."""
         stopping = self._standing.stopping
         for event, until in list(self.settling.values()):
             if stopping or until <= now or not self._leases.unsettled(_key(event), event.wish):
                 del self.settling[event.session]
                 if not self._open(event, now) and until < now + self._policy.settle_seconds:
-                    self._changes += 1  # it has had a place until now
+                    self._changes += 1  # its place is free again
 
     def refill(self, now: float) -> None:
-        """Starts the workers that are wanted."""
+        """Starts as many workers as the pools ask for."""
         if self._standing.stopping:
             return
         for pool in self.pools.values():
@@ -104,13 +106,13 @@ class Serving:
                 self._next_worker += 1
 
     def stop_idle(self) -> None:
-        """Lets the workers end that have no session."""
+        """Ends the workers that have no session."""
         for pool in self.pools.values():
             for worker in pool.idle():
                 self._out.add(do.StopWorker(worker))
 
     def end(self, session: Session, refusal: Refusal, now: float) -> None:
-        """Ends a session: its worker says why, or the shell where it has none."""
+        """Ends a session. Its worker tells the client why; without a worker the shell does."""
         if session.worker is None:
             self._out.add(do.RefuseSession(session.id, refusal))
             self._gone(session, refusal.sentence, now)
@@ -142,12 +144,12 @@ class Serving:
         try:
             self.check_room(event.tenant, _key(event))
         except RefusedError:
-            self._open(event, now)  # it is refused, perhaps for a better reason
+            self._open(event, now)  # refuses it, perhaps with a more specific reason
         else:
             self.settling[event.session] = (event, now + self._policy.settle_seconds)
 
     def _open(self, event: on.SessionRequested, now: float) -> bool:
-        """False: it is refused."""
+        """Opens a session; returns False if it is refused."""
         try:
             session = self._admit(event, now)
         except RefusedError as error:
@@ -176,10 +178,10 @@ class Serving:
         return Session(event.session, event.tenant, lease.id, slot, library, now, deadline)
 
     def check_room(self, tenant: str, key: LeaseKey) -> None:
-        """Refuses one more session in the lease of `key` if there are as many as may be.
+        """Refuses one more session in the lease of `key` if there are as many as allowed.
 
-        Sessions that wait for their lease to settle have their places already, and so have runs
-        whose place is kept.  To its own tenant's ceiling a run counts as long as it holds a lease.
+        Sessions that wait for an empty lease count as sessions, and so do runs whose place is kept.
+        For the ceiling of its own tenant a run counts as long as it holds a lease.
         """
         there = len(self.sessions) + len(self.settling) + self.kept.besides(key)
         if there >= self._policy.max_sessions:
@@ -194,7 +196,7 @@ class Serving:
         check_sessions(tenant, ceilings, running, self._tenant_sessions)
 
     def check_pool(self, device: int | None) -> None:
-        """Before anything is granted: a server whose workers cannot start says so at once."""
+        """Refuses a session at once if the workers of all pools that may serve it cannot start."""
         pools = list(self.pools.values())
         if device is not None:
             pools = [self.pools[find(self._devices, device).library]]
@@ -268,7 +270,7 @@ class Serving:
             return
         session = self._session_of(event.worker)
         pool.exited(event.worker, event.reason, now)
-        self._changes += pool.broken  # claims in line hear that they wait in vain
+        self._changes += pool.broken  # claims in line must be refused, not wait in vain
         if session is not None:
             if session.state is SessionState.OPENING:
                 sentence = f"the worker of this session ended before it was open: {event.reason}"

@@ -1,4 +1,4 @@
-"""Sessions: waiting, opening, open, ending."""
+"""Sessions and their table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Session:
-    """An application process and, once there is one, its worker.
+    """A session of an application process, with its worker once it has one.
 
-    deadline: until when it must be open (WAITING, OPENING) or its worker gone (ENDING); None while
-    OPEN.
+    deadline: when it must be open (WAITING, OPENING), or its worker gone (ENDING); None while OPEN.
     """
 
     id: int
@@ -31,7 +30,7 @@ class Session:
 
 
 class SessionTable:
-    """All sessions, in the order they came."""
+    """All sessions, in the order of their requests."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
@@ -73,7 +72,7 @@ class SessionTable:
         return [s for s in self._sessions.values() if s.deadline is not None and s.deadline <= now]
 
     def next_deadline(self) -> float | None:
-        """Returns when `late` has something next."""
+        """Returns the earliest deadline; None if there is none."""
         return min(
             (s.deadline for s in self._sessions.values() if s.deadline is not None), default=None
         )

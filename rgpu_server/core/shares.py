@@ -1,4 +1,4 @@
-"""What a wish means: sizes, policy, priority and weight of a lease."""
+"""Turns a wish into the sizes, policy, priority and weight of a lease."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANOTHER_POLICY = "the lease keeps its policy unless another one is named: add -
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """New sizes of a lease; None leaves one as it is."""
+    """New sizes of a lease. A size that is None stays unchanged."""
 
     memory_bytes: int | None = None
     memory_ppm: int | None = None
@@ -30,10 +30,10 @@ class Change:
 
 
 def resolve(policy: Policy, tenant: TenantPolicy, wish: Wish, device: Device) -> Quota:
-    """Returns the ceilings that `wish` comes to on a device.
+    """Returns the ceilings that a wish gives on a device.
 
     Raises:
-        RefusedError: it contradicts itself, or passes what the tenant may ask for.
+        RefusedError: the wish contradicts itself, or exceeds what the tenant may ask for.
     """
     words = _policy_of(policy, wish)
     limit = wish.share_limit_ppm or None
@@ -53,7 +53,8 @@ def resolve(policy: Policy, tenant: TenantPolicy, wish: Wish, device: Device) ->
 def changed(old: Quota, change: Change, device: Device, tenant: TenantPolicy) -> Quota:
     """Returns the ceilings of a lease after a change; RefusedError as `resolve`.
 
-    A limit that the policy dictates follows the share; otherwise what is not named stays.
+    A limit that the policy dictates follows the share. Other sizes that are not named stay
+    unchanged.
     """
     policy = old.policy if change.policy is None else change.policy
     request, limit = change.share_request_ppm, change.share_limit_ppm
@@ -79,12 +80,12 @@ def changed(old: Quota, change: Change, device: Device, tenant: TenantPolicy) ->
 def settle(
     policy: SharePolicy, request: int, limit: int | None, *, kept: bool = False
 ) -> tuple[int, int]:
-    """Returns request and limit under a policy; `limit` None leaves it to the policy.
+    """Returns request and limit under a policy. `limit` None leaves the limit to the policy.
 
-    kept: nobody asks for the policy, the lease has it.
+    kept: the policy is the lease's present one and was not asked for.
 
     Raises:
-        RefusedError: they contradict each other or the policy.
+        RefusedError: the sizes contradict each other or the policy.
     """
     if not 0 <= request <= PPM or not (limit is None or 0 < limit <= PPM):
         raise RefusedError(Code.BAD_REQUEST, "a share is a fraction of one device, from 0 to 1")
@@ -115,7 +116,7 @@ def settle(
 
 
 def check_standing(tenant: TenantPolicy, priority: int, weight: int) -> None:
-    """Refuses a priority or weight that is none, or more than the tenant may ask for."""
+    """Refuses a priority or weight that is out of range, or above what the tenant may ask for."""
     for name, asked, low, high, may in (
         ("priority", priority, 0, MAX_PRIORITY, tenant.max_priority),
         ("weight", weight, 1, MAX_WEIGHT, tenant.max_weight),
@@ -131,7 +132,9 @@ def check_standing(tenant: TenantPolicy, priority: int, weight: int) -> None:
 
 
 def _policy_of(policy: Policy, wish: Wish) -> SharePolicy:
-    """What is asked for explicitly wins over the server's policy as a whole."""
+    """Returns the policy of a wish. If it names none, and its sizes contradict the server's default
+    policy, the policy is none.
+    """
     if wish.policy is not None:
         return wish.policy
     default = policy.default_policy

@@ -1,4 +1,4 @@
-"""Why a lease does not fit, in a sentence: what was asked for, what there is, what helps."""
+"""Sentences that say why a lease does not fit: what was asked for, what is free, what helps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 
 def full(plan: Plan, others: Sequence[Plan]) -> RefusedError:
-    """Too little is free on the device of the plan; `others`: what other devices could do."""
+    """Returns the error for a device with too little room. `others`: the plans for other
+    devices.
+    """
     code = Code.NO_MEMORY if plan.missing.memory_bytes else Code.NO_SHARE
     return RefusedError(code, _missing(plan) + (elsewhere(others) or _wait_hint(plan)))
 
 
 def never_fits(ask: Ask, devices: Sequence[Device], larger: Sequence[Device]) -> RefusedError:
-    """None of the devices that may be asked for has as much memory in all; `larger` ones have."""
+    """Returns the error for a lease that needs more memory than any allowed device has in all.
+
+    larger: devices that have enough memory, and that the ask does not name.
+    """
     most = max(devices, key=lambda device: (device.memory_bytes, -device.ordinal))
     asked, has = format_bytes(ask.quota_on(most).memory_bytes), format_bytes(most.memory_bytes)
     if len(devices) == 1:
@@ -34,17 +39,17 @@ def never_fits(ask: Ask, devices: Sequence[Device], larger: Sequence[Device]) ->
     if larger and ask.ordinal is not None:
         remedy += f" or for device {larger[0].ordinal}"
     return RefusedError(
-        Code.NO_MEMORY, f"a lease of {asked} {why}, so that no wait helps; {remedy}"
+        Code.NO_MEMORY, f"a lease of {asked} {why}, so waiting does not help; {remedy}"
     )
 
 
 def barred(devices: Sequence[Device]) -> RefusedError:
-    """Claims in line wait for what becomes free on all these devices."""
+    """Returns the error for an ask whose room on all these devices is kept for claims in line."""
     numbers = ", ".join(str(device.ordinal) for device in devices)
     return RefusedError(
         Code.IN_LINE,
-        f"others wait in line for room on device {numbers}, and what becomes free there is theirs"
-        + WAIT_HINT,
+        f"others wait in line for room on device {numbers}, and room that becomes free there is "
+        f"kept for them{WAIT_HINT}",
     )
 
 
@@ -76,7 +81,7 @@ def _wait_hint(plan: Plan) -> str:
 
 
 def elsewhere(plans: Sequence[Plan]) -> str:
-    """What other devices could do instead."""
+    """Returns the end of a sentence that names a device with more room; "" if there is none."""
     if not plans:
         return ""
     fitting = [plan for plan in plans if plan.fits]

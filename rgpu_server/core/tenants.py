@@ -1,4 +1,6 @@
-"""How many sessions and granted leases a tenant may have, and how many tenants there may be."""
+"""Limits how many sessions and granted leases a tenant may have, and how many tenants there may
+be.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def check_sessions(tenant: str, policy: TenantPolicy, running: int, most: int) -> None:
-    """Refuses one more session beside `running` ones if the tenant's ceiling is reached.
+    """Refuses one more session beside `running` ones if the tenant has reached its ceiling.
 
-    most: the ceiling of a tenant whose table names none, so that no tenant takes every session.
+    most: the ceiling of a tenant whose table names none, so that no tenant takes all sessions.
     """
     if policy.sessions is None and running >= most:
         raise RefusedError(
@@ -31,8 +33,10 @@ def check_sessions(tenant: str, policy: TenantPolicy, running: int, most: int) -
 
 
 def check_grants(tenant: str, policy: TenantPolicy, there: Sequence[str], most: int) -> None:
-    """Refuses one more granted lease beside those of `there`, a tenant each: every one costs
-    descriptors and memory, however little it asks for.
+    """Refuses one more granted lease if there are as many as allowed: each costs descriptors and
+    memory.
+
+    there: the tenant of each granted lease. most: the ceiling over all tenants.
     """
     own = there.count(tenant)
     if policy.leases is not None and own >= policy.leases:
@@ -50,13 +54,15 @@ def check_grants(tenant: str, policy: TenantPolicy, there: Sequence[str], most: 
 
 
 def check_tenants(tenant: str, named: Container[str], there: Iterable[str], most: int) -> None:
-    """Refuses one more tenant that the configuration does not name: each costs a process."""
+    """Refuses one more tenant that the configuration does not name, because each tenant costs a
+    process.
+    """
     if tenant in named or tenant == DEFAULT_TENANT:
         return
     others = {name for name in there if name not in named and name != DEFAULT_TENANT}
     if tenant not in others and len(others) >= most:
         raise RefusedError(
-            # Not SERVER_FULL: tenants that the configuration names are served all the same.
+            # Not SERVER_FULL, because tenants that the configuration names are still served.
             Code.TENANT_LIMIT,
             f"the server serves {len(others)} tenants that its configuration does not name, as "
             "many as it may (quota.max_tenants); use a tenant that it names, leave the name out, "

@@ -1,4 +1,4 @@
-"""How many claims wait: in line, or for the programs in their lease to end."""
+"""Limits how many claims wait: in line, or until the programs in their lease have ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Waiting:
-    """Counts the claims that wait, of all, of each tenant and from each address.
+    """Counts the claims that wait: all, those of each tenant and those from each address.
 
-    The bound of an address is for claims that show no credential: many tenants may come from one
-    address, and what a tenant may have waiting is bounded where nobody can borrow its name.
+    The bound for an address counts only claims without a credential. Many tenants may share one
+    address, and a tenant's bound holds only where no other client can use its name.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -26,7 +26,7 @@ class Waiting:
         self._addresses = Counter[str]()
 
     def come(self, event: ClaimRequested) -> None:
-        """One more claim waits; RefusedError if too many do."""
+        """Counts one more waiting claim; RefusedError if too many wait."""
         every, tenant, address = self._most
         for who, there, most in (
             ("", self._all, every),
@@ -40,13 +40,13 @@ class Waiting:
             if there >= most:
                 raise RefusedError(
                     Code.SERVER_FULL,
-                    f"{there} claims{who} wait in line for room already, as many as may; try again "
-                    "when one has been served",
+                    f"{there} claims{who} wait in line for room already, the most that are "
+                    "allowed; try again when one has been served",
                 )
         self._count(event, 1)
 
     def go(self, event: ClaimRequested) -> None:
-        """A claim that came waits no longer."""
+        """Counts one waiting claim less."""
         self._count(event, -1)
 
     def _count(self, event: ClaimRequested, more: int) -> None:
@@ -58,5 +58,5 @@ class Waiting:
 
 def _add(counts: Counter[str], name: str, more: int) -> None:
     counts[name] += more
-    if not counts[name]:  # names are what clients say: none is remembered for nothing
+    if not counts[name]:  # clients choose names, so unused ones are forgotten
         del counts[name]

@@ -11,7 +11,9 @@ from helpers.server import Server
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Who goes is gone at once: what is held for a client that may come back is tests/transport's."""
+    """A server that frees everything of a client at once when the client disconnects. Resumption is
+    tested in tests/transport.
+    """
     config = tmp_path_factory.mktemp("server") / "rgpu.toml"
     config.write_text("[sessions]\nresume_grace_seconds = 0\n")
     with Server("--config", str(config)) as running:

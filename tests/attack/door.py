@@ -68,7 +68,7 @@ class Lane:
         return frame.header.status, decode_refused(frame.head)
 
     def hello(self, **fields: object) -> Welcome | tuple[int, Refused]:
-        """Says HELLO; the answer."""
+        """Sends HELLO and returns the answer."""
         values = {"release": "test", "program": "attack", "pid": 1, "device_bands": (BAND,)}
         self.send(encode_hello(Hello(**{**values, **fields})))  # type: ignore[arg-type]
         return self.answer()

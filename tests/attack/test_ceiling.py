@@ -17,7 +17,7 @@ OUT_OF_MEMORY = 2
 
 
 def hoard(folder: Path) -> Path:
-    """The library that stands for the defect."""
+    """Builds the library that imitates the defect."""
     compiler = shutil.which("c++") or shutil.which("g++")
     assert compiler, "no C++ compiler"
     library = folder / "hoard.so"
@@ -27,7 +27,9 @@ def hoard(folder: Path) -> Path:
 
 
 def test_a_defect_in_the_charge_stops_at_the_ceiling(tmp_path: Path) -> None:
-    """Nothing of the hoarded memory is touched: what counts is what the worker may have."""
+    """The library touches no page of its memory: the ceiling bounds the memory that the worker may
+    map.
+    """
     library, report = hoard(tmp_path), tmp_path / "report"
     preload = {"LD_PRELOAD": str(library), "HOARD_REPORT": str(report)}
     with pooled("--no-sandbox", **preload) as warm, pooled("--no-sandbox") as beside:

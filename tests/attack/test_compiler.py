@@ -40,7 +40,7 @@ def kernel(lines: int, comment: str = "") -> str:
 
 
 class Session:
-    """One session of a tenant at its compiler, as its worker has it."""
+    """A session of a tenant at its compiler, with the connection that its worker has."""
 
     all: ClassVar[list[Session]] = []
 
@@ -110,7 +110,7 @@ def bytes_in(folder: Path) -> int:
 async def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "what the test waited for did not come"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.01)
 
 
@@ -158,12 +158,14 @@ async def test_a_flood_from_one_tenant_stays_in_its_bounds_and_another_is_served
 
 
 def assert_bounded(pid: int) -> None:
-    """The kernel holds a job to its part of the tenant's memory, and puts it behind sessions."""
+    """Asserts that the kernel bounds a job's memory, and gives it a lower priority than
+    sessions.
+    """
     try:
         limits = Path(f"/proc/{pid}/limits").read_text()
         nice = os.getpriority(os.PRIO_PROCESS, pid)
     except (FileNotFoundError, ProcessLookupError):
-        return  # it was replaced meanwhile
+        return  # the job was replaced meanwhile
     (line,) = [line for line in limits.splitlines() if line.startswith("Max address space")]
     soft = line.split()[3]
     assert soft == "unlimited" or int(soft) * LIMITS.processes <= LIMITS.memory_bytes

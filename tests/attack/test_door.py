@@ -160,8 +160,8 @@ def test_greetings_that_hang_up_at_once_leave_no_session(server: Server) -> None
     for _ in range(12):
         with Lane(server.tcp) as lane:
             lane.send(greeting)
-    # Workers with sanitizers take their time to start and to end.  Those that were started for
-    # sessions that did not wait for them stay, for the next ones.
+    # Workers with sanitizers are slow to start and to end. Those that were started for sessions
+    # that have left stay for the next sessions.
     wait_until(lambda: server.sessions() == none, 60)
     served(server)
 

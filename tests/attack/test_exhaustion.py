@@ -1,4 +1,6 @@
-"""Clients that take and never give: what they hold is bounded and goes with them."""
+"""Clients that use resources and release none: their use is bounded, and is freed when
+they leave.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A server on a machine that does not isolate its processes: it refuses to start, says what is
-missing and what to do, and starts when the operator does without that by name.
+"""A server on a machine that does not isolate its processes: it refuses to start, names the missing
+measures and the remedy, and starts when the operator accepts these measures by name.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _get(where: str, path: str) -> str:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of a user who is not root."""
+    """A folder that belongs to a user other than root."""
     with tempfile.TemporaryDirectory(prefix="rgpu-test-") as name:
         os.chown(name, NOBODY, NOBODY)
         yield Path(name)
@@ -157,7 +157,9 @@ def folder() -> Iterator[Path]:
 def test_a_cuda_device_needs_a_server_that_can_give_workers_their_own_user(
     folder: Path, allowed: bool
 ) -> None:
-    """The emulated device stands for NVIDIA's library; the server does not run as root."""
+    """The emulated device takes the place of NVIDIA's library, and the server does not run
+    as root.
+    """
     library = compiled_part("rgpu_emu", "lib/librgpu_emu.so")
     environment = {**os.environ, "HOME": str(folder), "RGPU_LIBCUDA": str(library)}
     more = ["--allow-weak-isolation=own-user"] if allowed else []

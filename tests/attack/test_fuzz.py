@@ -18,7 +18,7 @@ COMMANDS = 1500
 WORDS = (0, 1, 2, 3, 4, 7, 8, 255, 512, 4096, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40,
          1 << 62, 1 << 63, (1 << 64) - 4096, (1 << 64) - 512, (1 << 64) - 1)  # fmt: skip
 BITS = {"u8": 8, "u16": 16, "u32": 32, "i32": 32}
-# These end what the others need, or wait for what never comes: rarely.
+# These commands end objects that the others need, or wait for ever, so they are chosen rarely.
 RARE = ("Destroy", "Free", "Unload", "Wait", "Trim")
 NEVER = ("rgpuPrimaryRetain", "rgpuContextDestroy")
 PTX = (

@@ -1,5 +1,5 @@
-"""What a worker and a compiler could reach if a kernel or a text took them over, and what tenants
-see of each other.
+"""What a worker and a compiler could reach if a kernel or a PTX text took them over, and what
+tenants can see of each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ cuda.upload(address, b"secret" * 1024)
 print("open")
 wait_for_line()
 """
-# What a request's child tries, as the compiler starts it: nothing of it may succeed.
+# The attempts of a job, as the compiler starts it: none may succeed.
 CHILD = """
 import ctypes, os
 from rgpu_emu.compile_sandbox import JobLimits, Report, limit_request
@@ -255,6 +255,6 @@ def test_a_stopped_process_holds_up_nobody_else(server: Server, who: str) -> Non
 
 
 def busy(workers: set[int]) -> int:
-    """The one of the warm workers that got a session: it has threads."""
+    """Returns the warm worker that got a session: it has several threads."""
     (found,) = [p for p in workers if Path(f"/proc/{p}").exists() and int(facts(p)["Threads"]) > 1]
     return found

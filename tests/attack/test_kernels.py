@@ -1,4 +1,6 @@
-"""Kernels that break the rules: each gets the error that fits, and the session beside it goes on."""
+"""Kernels that break the rules: each ends with the matching error, and the neighbouring session
+goes on.
+"""
 
 from __future__ import annotations
 

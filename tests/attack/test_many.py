@@ -35,8 +35,8 @@ def longest_wait(runs: list[Run]) -> int:
 
 
 def test_a_storm_of_small_leases_takes_one_tenants_share(server: Server) -> None:
-    """One tenant has 90 %.  Another one has many leases of 1 ppm that all launch a long kernel at
-    the same moment: the first tenant waits for one of these, or two, and not for all.
+    """One tenant has 90 %. Another tenant has many leases of 1 ppm that all launch a long kernel at
+    the same moment. The first tenant waits for one or two of these kernels, not for all.
     """
     wish = {"share_request_ppm": 1, "memory_bytes": 8 * MIB, "tenant": "storm"}
     leases = [{"lease_key": f"storm-{n}", **wish} for n in range(LEASES)]
@@ -60,7 +60,7 @@ def test_a_storm_of_small_leases_takes_one_tenants_share(server: Server) -> None
 
 
 def test_no_worker_can_write_what_its_lease_was_granted(server: Server) -> None:
-    """Of each worker with a session: how it has mapped its lease's page, and its descriptors."""
+    """Checks the mappings of the lease's page and the descriptors of each worker with a session."""
     with tenants(server, {"lease_key": "page", "memory_bytes": 64 * MIB}):
         found = 0
         for pid in server.children():

@@ -1,4 +1,4 @@
-"""Texts that are meant to hurt the compiler or what it writes: refused or harmless, and quickly."""
+"""PTX texts made to harm the compiler or its output: each is refused or harmless, and quickly."""
 
 from __future__ import annotations
 

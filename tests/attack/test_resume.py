@@ -1,5 +1,5 @@
-"""Sessions that may be resumed, in the hands of who lies about them: a session that breaks the
-rules ends alone, and one that keeps them is where it was.
+"""Resumable sessions and clients that lie about them: a session that breaks the rules ends alone,
+and an honest one continues where it was.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def honest(server: Server) -> Iterator[ByHand]:
 
 
 def ping(one: ByHand, connection: socket.socket, seq: int) -> object:
-    """Sends a command in a record and reads what is answered, up to its reply."""
+    """Sends a command in a record and reads the answers up to its reply."""
     command = encode_command("rgpuPing", {"echo": 4}, seq=seq)
     connection.sendall(RECORD.pack(len(command), 0, len(command) * (seq - 1), 0) + command)
     while True:
@@ -103,7 +103,8 @@ def test_acknowledgements_that_go_back_change_nothing(server: Server) -> None:
     for received in (40, 0, 40, 13, 40, 0):
         one.control.sendall(RECORD.pack(0, 0, 0, received))
     one.control.sendall(RECORD.pack(len(ALIVE), 0, 0, 0) + ALIVE)
-    # What was acknowledged once is not there to be sent again, whoever says now that it lacks it.
+    # Acknowledged bytes are not kept, so they cannot be sent again to a client that says it lacks
+    # them.
     connection, answer = one.resume(1, 0, Lane.CONTROL)
     assert resumed(answer) in (0, 40)
     connection.close()
@@ -141,7 +142,9 @@ def test_guesses_keep_nobody_from_going_on(server: Server, honest: ByHand) -> No
 
 
 def test_resumes_by_the_hundred_leave_one_connection(server: Server, honest: ByHand) -> None:
-    """Nobody reads their answers; each replaces the one before, and others are served meanwhile."""
+    """The client reads no answer. Each RESUME replaces the connection before, and others are served
+    meanwhile.
+    """
     greedy = session(server, "greedy")
     (worker,) = (pid for pid in server.children() if held_by(pid, greedy))
     before = descriptors(worker)

@@ -1,4 +1,6 @@
-"""Strangers without a token: what they may move, leave behind and claim has a bound."""
+"""Strangers without a token: the traffic, the leftovers and the claims that they can cause are
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from rgpu_common.wire.refused import decode_refused
 MIB = 1 << 20
 # As small as the server lets an operator set it, so that the test moves little.
 RATE = 16 * MIB
-# What one peer may move after a pause.
+# The bytes that one peer may move after a pause.
 BURST = 4 * RATE
 TRAIN_BYTES = 32 * MIB
 PROBE = encode_frame(WireKind.HANDSHAKE, Handshake.PROBE, struct.pack("<IHH", MAGIC, 1, 0))
@@ -128,7 +130,9 @@ def test_refused_calls_leave_no_files_behind(tmp_path: Path) -> None:
 
 
 def test_an_unknown_user_over_loopback_is_nobody(tmp_path: Path) -> None:
-    """The server knows a user of its machine; a loopback connection does not say which it is."""
+    """The server has a user of its machine configured. A loopback connection does not say which
+    user it belongs to.
+    """
     text = f'[identity]\nusers = {{{os.geteuid() + 4711} = "alice"}}\n'
     with Server("--config", config(tmp_path, text)) as server:
         granted = run_rgpu("lease", "grant", "job", "--tenant", "alice", "--server", server.unix)

@@ -1,6 +1,6 @@
-"""The filters of system calls, asked from inside: what runs in a worker starts no process or
-program, sets no limit, connects to nobody and reaches no other process, be it only by a signal or
-by its priority.  A gateway can do only what is on its list.
+"""The filters of system calls, tested from inside. A worker can start no process or program, set no
+limit, connect to nothing, and reach no other process, not even by a signal or its priority. A
+gateway can make only the calls on its list.
 """
 
 from __future__ import annotations

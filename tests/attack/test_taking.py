@@ -24,7 +24,8 @@ from rgpu_common.wire.messages import Notice
 MIB = 1 << 20
 ILLEGAL_ADDRESS = 700
 OUT_OF_MEMORY = 2
-# docs/explanation/quotas-memory.md: what running kernels hold without a charge, with two processors.
+# docs/explanation/quotas-memory.md: the memory that running kernels hold without a charge, with two
+# processors.
 RUNNING_BYTES = (128 + 2 * 4) * MIB
 PLAIN_BYTES = 96 * MIB  # the worker itself, with the buffers of its connection
 MOST_THREADS = 1024
@@ -172,7 +173,9 @@ def test_kernels_of_60_streams_hold_no_more_than_is_granted() -> None:
 
 
 def test_an_error_stops_the_kernels_of_all_streams_and_their_time_is_charged() -> None:
-    """Before: they ran on for 9.9 s, of which 0.02 s were charged, beside another lease."""
+    """A regression: the kernels ran on for 9.9 s, of which 0.02 s were charged, beside another
+    lease.
+    """
     page = TokenPage()
     with leased(page=page) as (client, _):
         words = with_kernels(client)

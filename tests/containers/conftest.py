@@ -1,4 +1,4 @@
-"""One engine, and the images built once, for all tests here."""
+"""One engine for all tests here, with images that are built once."""
 
 from __future__ import annotations
 

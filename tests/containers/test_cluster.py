@@ -1,5 +1,5 @@
-"""docker-compose.yml as it stands, under podman: it comes up healthy, each client gets its path and
-its share, limits hold, and nothing is left afterwards.
+"""docker-compose.yml unchanged, under podman: the demo becomes healthy, each client gets its path
+and its share, limits hold, and nothing is left afterwards.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_every_service_is_healthy(cluster: Cluster) -> None:
 
 
 def test_a_check_of_a_node_that_does_not_answer_fails(cluster: Cluster) -> None:
-    """The same check passes at the node's port, and fails at one where nobody listens."""
+    """The health check passes at the node's port, and fails at a port where nothing listens."""
     words = cluster.services["gpu-a"]["healthcheck"]["test"][1:]
     assert cluster.inside("gpu-a", *words) == ""
     asked = [word.replace("9400", "9401") for word in words]
@@ -104,8 +104,8 @@ def test_no_network_leads_out(cluster: Cluster) -> None:
 
 
 def test_each_client_gets_its_path_and_its_share(cluster: Cluster) -> None:
-    """The report ends the clients, so this test is the last one that needs them.  Prometheus stands
-    still until the report's own health was seen.
+    """The report ends the clients, so this test is the last one that needs them. Prometheus is
+    paused until the report was seen to be healthy.
     """
     engine = cluster.engine
     engine.podman("pause", container("prometheus"))

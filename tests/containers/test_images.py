@@ -1,4 +1,4 @@
-"""What is in the images that deploy/docker/Dockerfile makes, and what is not."""
+"""The contents of the images that deploy/docker/Dockerfile makes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMAGES = ("server", "client", "client-demo", "proxy")
 MB = 1_000_000
 MOST_BYTES = {"server": 350 * MB, "client": 250 * MB}
 UID = "65532:65532"
-# Prints, as JSON, what no image should have.
+# Prints, as JSON, the files that no image should have.
 LOOK = """\
 import json, os, stat
 found = {"setuid": [], "tools": [], "caches": []}

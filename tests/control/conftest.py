@@ -1,4 +1,4 @@
-"""A daemon in this process, with fake workers, for tests of what it does to the outside."""
+"""A daemon in this process, with fake workers, for tests of its outside behaviour."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ DEADLINE_SECONDS = 20
 
 @dataclass
 class Lane:
-    """One connection of a client."""
+    """A connection of a client."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     async def frame(self) -> tuple[FrameHeader, bytes]:
-        """The next frame: header and head."""
+        """Returns the next frame: header and head."""
         header = parse_header(await self.reader.readexactly(HEADER_BYTES))
         return header, await self.reader.readexactly(header.payload_bytes)
 
@@ -142,7 +142,7 @@ def serve(tmp_path: Path) -> Serve:
 
 
 def open_descriptors() -> set[str]:
-    """What this process has open, as text."""
+    """Returns the open descriptors of this process as text."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):

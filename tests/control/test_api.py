@@ -226,7 +226,7 @@ async def test_the_record_is_read_once_at_a_time(
         stub = observe_pb2_grpc.ObserveServiceStub(channel)
         first = asyncio.ensure_future(stub.GetRecord(observe_pb2.GetRecordRequest()))
         assert await asyncio.to_thread(started.wait, 20)
-        # Who does not wait for the answer has not asked for less.
+        # A cancelled request has cost as much as one whose answer was read.
         first.cancel()
         others = [
             asyncio.ensure_future(stub.GetRecord(observe_pb2.GetRecordRequest())) for _ in range(3)

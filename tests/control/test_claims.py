@@ -1,4 +1,4 @@
-"""Claims at the data port: what a client says and hears, and that the connection is the claim."""
+"""Claims at the data port: the messages, and that a claim lives as long as its connection."""
 
 from __future__ import annotations
 

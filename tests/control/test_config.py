@@ -1,4 +1,4 @@
-"""The server's configuration: what is accepted, and which sentence the rest gets."""
+"""The server's configuration: which values are accepted, and which sentence refuses the others."""
 
 from __future__ import annotations
 

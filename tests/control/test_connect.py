@@ -1,4 +1,4 @@
-"""`rgpu_client.connect()`: what it returns, and what it says when it is wrong or too late."""
+"""`rgpu_client.connect()`: its result, and its errors for wrong values and late calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who makes room where places are few, and that nobody who comes fast stops the daemon."""
+"""Which connection makes room when places are few, and that many fast connections do not stop the
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +152,7 @@ async def test_a_tunnel_that_is_never_empty_lets_others_go_on(
 
 
 class Guests:
-    """Guests of `Places`: `here` are those who have not been sent away."""
+    """Guests of `Places`. here: the guests that have not been sent away."""
 
     def __init__(self, count: int) -> None:
         self.places = Places(count)
@@ -181,7 +183,7 @@ async def test_a_tenant_with_most_places_makes_room_down_to_half() -> None:
     assert guests.come("bob 0", "192.0.2.7", "bob")
     assert guests.come("bob 1", "192.0.2.7", "bob")
     assert guests.here == ["alice 2", "alice 3", "bob 0", "bob 1"]
-    # Now nobody has more than half, and all have business here.
+    # Now no tenant has more than half of the places, so none makes room.
     assert not guests.come("carol", "192.0.2.8", "carol")
 
 

@@ -1,4 +1,4 @@
-"""What `rgpu serve` serves when nobody names a device: a pure decision, and the look at the
+"""The devices that `rgpu serve` offers when none is named: the pure decision, and the look at the
 machine.
 """
 

@@ -1,4 +1,4 @@
-"""What the limit of open files leaves of what was configured."""
+"""How the limit of open files reduces the configured numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ CONFIG = ServerConfig(listen=(parse_endpoint("127.0.0.1:0"),), devices=())
 
 
 def files(config: ServerConfig) -> int:
-    """What sessions, claims, leases and connections cost if there are as many as may be."""
+    """Returns the descriptors that sessions, claims, leases and connections need at their
+    maximum.
+    """
     policy, limits = config.policy, config.limits
     assert policy.max_claims is not None
     return (

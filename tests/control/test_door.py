@@ -1,4 +1,4 @@
-"""The front door: sessions are opened, strangers are turned away, nobody can block it."""
+"""The front door: sessions are opened, strangers are refused, and no client can block it."""
 
 from __future__ import annotations
 

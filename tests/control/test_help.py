@@ -1,4 +1,4 @@
-"""`rgpu help`: pages that a user who installed the package has."""
+"""`rgpu help`: the pages that the installed package contains."""
 
 from __future__ import annotations
 

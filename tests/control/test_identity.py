@@ -1,4 +1,4 @@
-"""Who may do what: sessions and the API with tokens, certificates and users of this machine."""
+"""Permissions for sessions and the API, with tokens, certificates and users of this machine."""
 
 from __future__ import annotations
 
@@ -320,7 +320,8 @@ async def test_operators_actions_are_for_operators(serve: Serve, keys: Keys) -> 
         await ops(ops.leases.ResumeLease, resume)
         revoke = lease_pb2.RevokeLeaseRequest(lease_id=hers.lease_id)
         await ops(ops.leases.RevokeLease, revoke)
-        # Over TCP this machine is believed, but is nobody's operator; the server's user is.
+        # Over TCP a client of this machine may name any tenant, but is no operator; the server's
+        # user is.
         async with grpc.aio.insecure_channel(str(server.tcp)) as channel:
             stub = node_pb2_grpc.NodeServiceStub(channel)
             with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -354,7 +355,7 @@ async def test_a_flood_of_bad_tokens_hurts_nobody_else(
                 answered += bool(await lane.reader.read())
                 await lane.close()
         assert answered == 10
-        # Who has a token comes in meanwhile, from the same address too.
+        # A client with a token is accepted meanwhile, also from the same address.
         assert await knock(server, Hello(token=keys.alice)) == "alice"
         other = replace(REMOTE, peer="192.0.2.8:1")
         assert "not valid" in await knock(server, Hello(token="wrong"), other)

@@ -1,4 +1,6 @@
-"""What gateways bring: they say for whom they speak, and nobody else may say that."""
+"""Connections from gateways: a gateway names its client's tenant, and no other connection may do
+that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the daemon keeps compiled kernels: on a disk, in a folder of its own."""
+"""The place where the daemon keeps compiled kernels: on a disk, in its own folder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_file_system_in_memory_is_said(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_what_nobody_finds_again_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers on a port that nobody knows: one that stops, one that was killed, one that runs."""
+    """Servers on ports that cannot be found again: one stops, one was killed, one runs."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     states = tmp_path / "states"

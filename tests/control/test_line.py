@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
 
 @contextmanager
 def in_line(server: Server) -> Iterator[subprocess.Popen[str]]:
-    """One run has half of the device, and another one waits for all of it."""
+    """Yields a run that waits in line for the whole device while another run has half of it."""
     with run(exact(server), "--memory", "512MiB") as first:
         assert line(first) == str(512 * MIB)
         with run(exact(server), "--memory", "1GiB", "--wait", "--tenant", "bob") as second:
@@ -73,10 +73,11 @@ def test_an_operator_grants_what_others_wait_for(server: Server) -> None:
 
 
 def test_a_drained_server_lets_nobody_wait(server: Server, tmp_path: Path) -> None:
-    """A drain may last for days, so that a place in line says nothing about when room comes."""
+    """A drain may last for days, so a place in line would not say when room becomes free."""
     sentence = (
-        "rgpu: the server is being drained by its operator and takes nothing new, and nobody waits "
-        "for it in line; use another one, or try again after `rgpu undrain`\n"
+        "rgpu: the server is being drained by its operator: it takes no new lease and no new "
+        "session, and nobody can wait in line; use another server, or try again after "
+        "`rgpu undrain`\n"
     )
     with run(exact(server), "--memory", "1GiB") as first:
         assert line(first) == str(1024 * MIB)

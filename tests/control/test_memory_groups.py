@@ -35,7 +35,7 @@ def parent(folder: Path, *, v2: bool) -> Path:
 
 
 def group(folder: Path, pid: int, *, v2: bool) -> Path:
-    """What the kernel makes of a new folder there."""
+    """Makes the files that the kernel puts into a new control group."""
     made = folder / f"rgpu-worker-{pid}"
     made.mkdir()
     (made / "cgroup.procs").write_text("")

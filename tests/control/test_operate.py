@@ -1,4 +1,4 @@
-"""What an operator types, against a real server: leases, drain, tenants; and units on their way."""
+"""Commands of an operator against a real server: leases, drain, tenants; and the units of sizes."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def test_kill_ends_a_program_that_holds_too_much(server: Server) -> None:
     output, errors = client.communicate("go\n", timeout=60)
     assert "; 1 session ended" in said
     assert output.strip() == "46", errors
-    assert "was made smaller than what it held" in errors
+    assert "was made smaller than the memory that it held" in errors
 
 
 # The node

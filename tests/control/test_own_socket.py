@@ -48,7 +48,7 @@ def test_programs_of_the_machine_get_shared_memory_unasked() -> None:
         address, port, socket_uri = ready.groups()
         path = own_socket_path(int(port))
         assert socket_uri == f"unix:{path}"
-        # As 127.0.0.1, it is for everybody who reaches the folder.
+        # Like 127.0.0.1, the socket is for everybody who can reach the folder.
         assert stat.S_IMODE(path.stat().st_mode) == 0o666
         ended = subprocess.run(
             [rgpu_command(), "run", "-v", "--server", address, "--", "true"],

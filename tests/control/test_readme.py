@@ -1,4 +1,4 @@
-"""What the README has a newcomer type, as it stands there."""
+"""The commands that the README gives a newcomer, run as they are printed there."""
 
 from __future__ import annotations
 

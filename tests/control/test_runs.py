@@ -143,7 +143,7 @@ def test_a_later_process_of_a_run_that_was_resized_is_served(server: Server) -> 
     assert (code, output.split()) == (0, [str(128 * MIB)]), errors
 
 
-# What is wrong is said before the program starts, as the last line.
+# The error is printed before the program starts, as the last line.
 
 
 def test_a_server_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> None:
@@ -239,10 +239,8 @@ def test_a_run_that_waits_is_told_its_place_and_gets_the_room(server: Server) ->
             assert second.stderr.readline() == "rgpu: waiting for room, place 1 of 1\n"
             with run(exact(server), *whole, "--wait=60") as third:
                 assert third.stderr is not None
-                said = (
-                    "rgpu: others wait in line for room on device 0, and what becomes free there "
-                )
-                assert third.stderr.readline() == said + "is theirs\n"
+                said = "rgpu: others wait in line for room on device 0, and room that becomes free "
+                assert third.stderr.readline() == said + "there is kept for them\n"
                 assert third.stderr.readline() == "rgpu: waiting for room, place 2 of 2\n"
                 end(first)
                 assert line(second) == str(1024 * MIB)

@@ -1,4 +1,4 @@
-"""`rgpu trace`: what it keeps however a program ends, and what it says of it."""
+"""`rgpu trace`: its counters however a program ends, and its output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def traced(server: str, source: str, *options: str) -> tuple[int, list[str], str]:
-    """The exit code of `rgpu trace`, its lines, and what was said."""
+    """Runs `rgpu trace`; returns its exit code, its output lines and its error output."""
     ended = subprocess.run(
         [rgpu_command(), "trace", *options, "--", sys.executable, "-c", clients.PRELUDE + source],
         env=clients.environment(server, COLUMNS="100"), cwd="/", stdin=subprocess.DEVNULL,

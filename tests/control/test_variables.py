@@ -89,7 +89,9 @@ def test_every_package_says_that_it_is_typed(package: str) -> None:
 
 @pytest.mark.parametrize("form", ["{}", "tcp:{}", "tls:{}"])
 def test_a_server_without_a_port_is_at_7700(form: str) -> None:
-    """Nobody listens at an address of this machine that nothing else uses."""
+    """Nothing listens at this address of the machine, so the errors name the port that was
+    tried.
+    """
     address = form.format("127.93.17.211")
     variables = {**clients.environment(address), "RGPU_LOG": "error"}
     where = "127.93.17.211:7700"

@@ -1,4 +1,4 @@
-"""What daemon and workers share: messages, lease pages, logs."""
+"""The data that daemon and workers share: messages, lease pages, logs."""
 
 from __future__ import annotations
 
@@ -212,7 +212,8 @@ def test_a_worker_cannot_write_what_is_granted() -> None:
         page.update(Quota(2 * MIB), PageState.ACTIVE)
         assert struct.unpack_from("=Q", shown, 8) == (2 * MIB,)
         shown.close()
-        # Its mode keeps everyone without the right to pass over modes from opening it again.
+        # The file's mode keeps every process without the right to override modes from opening it
+        # again.
         assert os.fstat(fd).st_mode & 0o777 == 0o400
         if os.geteuid():
             with pytest.raises(PermissionError):

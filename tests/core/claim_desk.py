@@ -1,4 +1,4 @@
-"""A node to which runs come with their claims, and what it answers them."""
+"""A node for tests of claims, and helpers that read its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node that goes on with what an earlier daemon left."""
+"""A node that takes over the leases and sessions of an earlier daemon."""
 
 from __future__ import annotations
 

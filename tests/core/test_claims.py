@@ -1,4 +1,4 @@
-"""Claims of runs: their own lease, joining another one, and the line of those who wait for room."""
+"""Claims of runs: leases of their own, joining another lease, and the line of claims that wait."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_small_claim_does_not_overtake_a_large_one() -> None:
     n.handle(claim(1, 6), 0.0)
     n.handle(claim(2, 8, wait=60), 1.0)
     assert places(n.handle(claim(3, 1, "bob", wait=60), 2.0)) == {3: (2, 2)}
-    # Nor does who does not wait, and nor does a session without a claim.
+    # A claim that does not wait is refused too, and so is a session without a claim.
     for event in (claim(4, 1, "carol"), session(5, "x", 1, "carol")):
         refused = refusal(n.handle(event, 2.0))
         assert refused.code is Code.IN_LINE
@@ -173,13 +173,15 @@ def test_a_tenant_at_its_own_ceiling_keeps_nobody_else_back() -> None:
     n.handle(claim(1, 4), 0.0)
     assert places(n.handle(claim(2, 2, wait=60), 1.0)) == {2: (1, 1)}
     assert granted(n.handle(claim(3, 4, "bob"), 1.0)) == [3]
-    # Its own later claims stay behind the earlier one.
+    # Later claims of the same tenant stay behind the earlier one.
     n.handle(claim(4, 1, wait=60), 2.0)
     assert granted(n.handle(on.ClaimLeft(1), 3.0)) == [2, 4]
 
 
 def test_a_claim_bars_others_for_a_minute_only() -> None:
-    """Before: one claim that can never be granted kept a device from everybody for a day."""
+    """A regression: one claim that could never be granted kept a device from all tenants
+    for a day.
+    """
     n = node()
     n.handle(claim(1, 1, "mallory"), 0.0)
     assert places(n.handle(claim(2, 8, "mallory", wait=86400), 1.0)) == {2: (1, 1)}
@@ -188,7 +190,7 @@ def test_a_claim_bars_others_for_a_minute_only() -> None:
     assert n.next_wake(3.0) == 61.0
     assert granted(n.handle(on.TimePassed(), 61.0)) == [4]
     assert granted(n.handle(claim(5, 1, "carol"), 62.0)) == [5]
-    # Its own tenant goes on to wait behind it.
+    # The claim still bars its own tenant.
     assert refusal(n.handle(claim(6, 1, "mallory"), 63.0)).code is Code.IN_LINE
     # To leave and come again begins no new turn, until ten turns later.
     n.handle(on.ClaimLeft(2), 70.0)

@@ -1,4 +1,4 @@
-"""What one tenant's claims may not take from others: what these own, places, processor time."""
+"""What the claims of one tenant may not take from others: their quota, places, processor time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def grant(key: str, gib: int, tenant: str, **more: bool) -> on.LeaseRequested:
 
 
 def answered(actions: list[do.Action]) -> Code | None:
-    """Why a grant was refused; None: it was not."""
+    """Returns the code of a refused grant; None if it was granted."""
     (answer,) = [a for a in actions if isinstance(a, do.Answer | do.Refuse)]
     return answer.refusal.code if isinstance(answer, do.Refuse) else None
 
@@ -44,7 +44,7 @@ def test_what_a_tenant_owns_is_not_kept_from_it() -> None:
     assert granted(n.handle(claim(3, 2, "owner"), 2.0)) == [3]
     assert do.MakePage in map(type, n.handle(session(4, "x", 1, "owner"), 2.0))
     assert answered(n.handle(grant("y", 1, "owner"), 2.0)) is None
-    # Who owns nothing here is kept out.
+    # A tenant that owns nothing here is kept out.
     assert refusal(n.handle(claim(5, 1, "bob"), 2.0)).code is Code.IN_LINE
 
 
@@ -167,7 +167,7 @@ def test_whoever_shows_a_credential_is_bounded_by_its_tenant_and_not_by_its_addr
     assert "2 claims from this address wait" in refused.sentence
 
 
-# What an event costs
+# The cost of an event
 
 
 def test_claims_in_line_are_tried_again_only_when_that_may_help(
@@ -196,7 +196,7 @@ def test_claims_in_line_are_tried_again_only_when_that_may_help(
     ):
         n.handle(event, 2.0)
     assert tried == []
-    # One that kept nobody back leaves.
+    # A claim that barred no other leaves.
     n.handle(on.ClaimLeft(20), 3.0)
     assert tried == []
     n.handle(on.ClaimLeft(3), 3.0)
@@ -231,7 +231,7 @@ def test_places_are_right_for_lines_that_cross() -> None:
     assert places(n.handle(on.ClaimLeft(3), 2.0)) == {5: (2, 3), 6: (3, 4)}
 
 
-# What no wait helps
+# Requests for which waiting does not help
 
 
 @pytest.mark.parametrize("wait", [0.0, 60.0])
@@ -240,8 +240,8 @@ def test_a_claim_larger_than_the_device_hears_what_the_device_has(wait: float) -
     n.handle(claim(1, 6), 0.0)
     n.handle(claim(2, 8, "bob", wait=60), 0.5)  # no advice to wait behind this one
     assert refusal(n.handle(claim(3, 100, wait=wait), 1.0)).sentence == (
-        "a lease of 100 GiB does not fit on device 0, which has 8 GiB in all, so that no wait "
-        "helps; ask for less memory"
+        "a lease of 100 GiB does not fit on device 0, which has 8 GiB in all, so waiting does "
+        "not help; ask for less memory"
     )
 
 
@@ -265,9 +265,9 @@ def test_a_claim_larger_than_every_device_hears_of_the_largest() -> None:
 def test_a_second_claim_beyond_the_quota_hears_that_no_wait_helps(
     policy: TenantPolicy, sentence: str, wait: float
 ) -> None:
-    """Before: it was told how much would be free at the time, or to wait."""
+    """A regression: the refusal said how much would be free at the time, or advised to wait."""
     n = node(POLICY, bob=policy)
     n.handle(claim(1, 3, "bob"), 0.0)
     said = refusal(n.handle(claim(2, 5, "bob", wait=wait), 1.0)).sentence
     assert said.startswith(sentence)
-    assert "so that no wait helps; ask for less, or ask the operator for more" in said
+    assert "so waiting does not help; ask for less, or ask the operator for more" in said

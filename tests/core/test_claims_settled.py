@@ -86,7 +86,7 @@ def test_nobody_in_line_could_be_served_after_an_event(seed: int) -> None:
     for _ in range(200):
         crowd.step()
         n = crowd.node
-        # What goes back to borrowers after an event is looked at with the next one.
+        # Amounts that go back to borrowers after an event are used by the next event.
         n.handle(on.KeepAliveRequested(0, "none"), crowd.now)
         waited += bool(len(n.line))
         other = copy.deepcopy(n)

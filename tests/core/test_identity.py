@@ -1,4 +1,4 @@
-"""Who somebody is: a table of what is shown against what is believed, and bounded failures."""
+"""Identities: a table of credentials and the resulting identity, and the limit of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which isolation is enough, what an operator may do without, and what a refusal says."""
+"""Which isolation is enough, which measures an operator may do without, and how a refusal is
+worded.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,7 @@ def test_a_refusal_names_the_measure_the_reason_and_the_remedy(
 ) -> None:
     missing = [(process, lack(UNSHARE)) for process in (Process.WORKER, Process.COMPILER)]
     sentence = refusal(missing, machine)
-    assert "does not give worker and compiler a network of its own" in sentence
+    assert "does not give worker and compiler an empty network of its own" in sentence
     assert "EPERM from unshare" in sentence
     assert expected in sentence
     assert "rgpu serve --allow-weak-isolation=network-namespace" in sentence

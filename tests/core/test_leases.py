@@ -83,7 +83,7 @@ def test_granted_leases_are_bounded_in_all_and_of_a_tenant() -> None:
     code, text = sentence(n.handle(grant("b", 1), 0.0))
     assert code is Code.SERVER_FULL
     assert "as many as it may (leases.max); revoke one" in text
-    # What is there is kept alive, sessions come in, and what has ended makes room.
+    # Existing leases can be kept alive, sessions can join, and an ended lease makes room.
     assert n.handle(grant("a", 1), 1.0) == [do.Answer(1, "lease-2")]
     actions = n.handle(on.SessionRequested(7, "alice", "c"), 1.0)
     assert not [x for x in actions if isinstance(x, do.RefuseSession)]

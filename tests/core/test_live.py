@@ -1,4 +1,4 @@
-"""What an operator does to running leases and to the node."""
+"""An operator's changes to running leases and to the node."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_kill_ends_the_largest_sessions_until_the_rest_fits() -> None:
     actions = n.handle(on.ResizeRequested(2, "lease-1", Change(3 * GIB), used, kill=True), 1.0)
     ended = [a for a in actions if isinstance(a, do.EndSession)]
     assert [(e.worker, e.session) for e in ended] == [(workers[2], 2)]
-    assert "was made smaller than what it held" in ended[0].sentence
+    assert "was made smaller than the memory that it held" in ended[0].sentence
     assert actions[-1] == do.Answer(2, "lease-1", 1)
 
 
@@ -213,7 +213,7 @@ def test_a_drain_with_an_end_ends_everything_then_and_keys_are_free_again() -> N
     assert list(n.leases) == []
     assert n.standing.drain == Drain(None)
     n.handle(on.UndrainRequested(3), 12.0)
-    # Nobody granted the first one, so its container may come back.
+    # The first lease was implicit, so its container may come back.
     assert isinstance(n.handle(session(2, ""), 12.0)[0], do.MakePage)
     code, text = refusal(n.handle(session(3, "idle"), 12.0))
     assert code is Code.LEASE_ENDED

@@ -49,8 +49,8 @@ ODD = st.builds(
 WISHES = st.one_of(SENSIBLE, SENSIBLE, SENSIBLE, ODD)
 # A lease that there is, by its place, or one that there is not.
 PLACES = st.integers(0, 12)
-# bob has ceilings; alice and carol own parts, and so does nobody else; dave owns nothing and
-# borrows; strangers have no quota at all.
+# bob has ceilings; only alice and carol own parts; dave owns nothing and borrows; strangers have no
+# quota at all.
 OWNED = Amount(700_000, 64 * MIB)
 TENANT_POLICIES = {
     "bob": TenantPolicy(2, 64 * MIB, 1_200_000, max_priority=5, max_weight=3),
@@ -78,7 +78,9 @@ POLICY = Policy(
 
 
 class Server(RuleBasedStateMachine):
-    """A shell that does what the node says, with workers that do what hypothesis says."""
+    """A shell that carries out the node's actions. hypothesis chooses the events of clients and
+    workers.
+    """
 
     @initialize()
     def start(self) -> None:
@@ -380,7 +382,7 @@ class Server(RuleBasedStateMachine):
                 assert session.deadline is not None
 
     def teardown(self) -> None:
-        """With nobody left and time going on, everything ends."""
+        """After all clients have left and time has passed, everything has ended."""
         if not hasattr(self, "node"):
             return
         while gone := self.claims | self.held:

@@ -57,7 +57,7 @@ def shares(n: Node) -> dict[str, float]:
     return {lease.key.name: lease.quota.share_request_ppm / 1e6 for lease in n.leases}
 
 
-# Who owns what
+# Ownership
 
 
 def test_the_sum_over_all_leases_and_devices_counts() -> None:
@@ -153,7 +153,8 @@ def test_what_others_leave_idle_can_be_borrowed_and_no_more() -> None:
 def test_borrowing_has_bounds_and_not_everybody_lends() -> None:
     n = node(alice=owns(0.2, 2, borrow=True, borrow_limit=(200_000, GIB)), bob=owns(0.8, 6))
     assert refusal(ask(n, "alice", "a", 0.5, 1))[1].startswith(
-        "tenant 'alice' may hold at most 40% of 'm', and 50% was asked for, so that no wait helps"
+        "tenant 'alice' may hold at most 40% of 'm', and 50% was asked for, so waiting does not "
+        "help"
     )
     assert not granted(ask(n, "alice", "a", 0.1, 4))
     assert granted(ask(n, "alice", "a", 0.4, 3))
@@ -185,7 +186,7 @@ def test_a_borrowed_share_goes_back_at_once_and_comes_again() -> None:
     ]
     ask(n, "bob", "b2", 0.3, 1, 2.0)
     assert shares(n) == {"a": 0.5, "a2": 0.0, "a3": 0.0, "b": 0.2, "b2": 0.3}
-    # The same grant again is still the same lease, and keeps it alive.
+    # The same grant again returns the same lease, and keeps it alive.
     assert ask(n, "alice", "a2", 0.3, 2, 2.5) == [do.Answer(1, "lease-2")]
     actions = n.handle(on.RevokeRequested(2, "lease-5"), 3.0)
     assert do.UpdatePage("lease-2", Quota(2 * GIB, 300_000), PageState.ACTIVE) in actions
@@ -239,13 +240,15 @@ def test_borrowed_memory_goes_back_after_a_notice() -> None:
     assert refusal(ask(n, "bob", "b", 0, 2, 6.0))[1].endswith("try again in 5 s")
     assert n.next_wake(6.0) == 11.0
     assert n.handle(on.TimePassed(), 11.0) == [do.DropPage("lease-3")]
-    # It is kept for bob: nobody borrows it meanwhile.
+    # The amount is kept for bob: no tenant can borrow it meanwhile.
     assert not granted(ask(n, "carol", "c", 0, 2, 12.0))
     assert granted(ask(n, "bob", "b", 0, 2, 13.0))
 
 
 def test_memory_that_goes_back_frees_no_share_before_its_lease_ends() -> None:
-    """Its owner may have the memory and still not borrow what the borrower uses meanwhile."""
+    """The owner gets the memory back, but cannot borrow the share while the ending lease
+    uses it.
+    """
     n = node(
         devices=2, alice=owns(0.7, 4, borrow=True), carol=owns(0.7, 4), dave=owns(0, 0, borrow=True)
     )
@@ -272,7 +275,7 @@ def test_an_owner_does_not_wait_where_there_is_room_beside() -> None:
     n = node(devices=2, alice=owns(0, 0, borrow=True), bob=owns(0, 6))
     ask(n, "alice", "a", 0, 6)
     assert granted(ask(n, "bob", "b", 0, 6, 1.0))
-    # What alice has is not idle any more, so she is told to leave.
+    # alice now borrows an amount that its owner uses, so she gets a notice.
     assert [lease.reclaim_at for lease in n.leases] == [11.0, None]
     n.handle(on.RevokeRequested(2, "lease-2"), 2.0)
     assert [lease.reclaim_at for lease in n.leases] == [None]
@@ -392,7 +395,7 @@ def test_an_owner_gets_what_it_owns_where_it_would_fit_without_the_borrowers(
     assert granted(first) or refusal(first)[0] is Code.LENT or not any(room)
     if granted(first) or not any(room):
         return
-    # Who borrows goes on asking for all it can get.
+    # The borrower goes on asking for as much as it can get.
     for number in range(4):
         ask(n, "d", f"greedy-{number}", 0.25, 1, now + 5)
     n.handle(on.TimePassed(), now + 10)
@@ -419,6 +422,6 @@ def test_nothing_is_promised_twice(asks: list[tuple[str, float, float, int]]) ->
             assert more == Amount()
         if tenant == "c":
             assert over(more, Amount(250_000, 2 * GIB)) == Amount()
-    # What a weakened lease asked for is not forgotten.
+    # The share that a weakened lease asked for is remembered.
     for lease in book:
         assert lease.quota.share_request_ppm in (0, lease.asked_share_ppm)

@@ -1,5 +1,5 @@
-"""Owners, borrowers and strangers fill devices in any order: nothing is promised twice, nobody
-loses what is its own, and what was lent comes back.
+"""Owners, borrowers and strangers fill devices in any order. No amount is promised twice, no tenant
+loses its own amounts, and lent amounts come back.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ class Owners(RuleBasedStateMachine):
             self.check_refusal(refused[0].code, Amount(share, memory), before)
 
     def check_refusal(self, code: Code, asked: Amount, before: list[object]) -> None:
-        """What its owner was refused was more than it owns, or others use what is theirs."""
+        """Checks a refusal to an owner: it asked for more than it owns, or other tenants use their
+        own amounts.
+        """
         book = self.node.leases
         held = book.quotas.held("carol", "m", book.holdings())
         if held.share_ppm + asked.share_ppm > OWNED.share_ppm:
@@ -194,7 +196,7 @@ class Owners(RuleBasedStateMachine):
         holdings = book.holdings()
         borrowed, lent = book.quotas.balance("m", holdings, {})
         assert borrowed.share_ppm <= lent.share_ppm
-        # Memory that nobody can take any more is on its way back.
+        # Borrowed memory beyond the lent memory is on its way back.
         ending = sum(h.amount.memory_bytes for h in holdings if not h.active)
         oversize = sum(x.held_bytes for x in book if x.held_bytes > x.quota.memory_bytes)
         assert borrowed.memory_bytes <= lent.memory_bytes + ending + oversize
@@ -245,7 +247,9 @@ class Owners(RuleBasedStateMachine):
                 assert state is PageState.ENDED
 
     def teardown(self) -> None:
-        """When all others have gone, who is left has what it asked for, and then nothing stays."""
+        """After all other tenants have left, the remaining one has what it asked for. In the end
+        nothing is left.
+        """
         if not hasattr(self, "node"):
             return
         self.obeys = True

@@ -147,7 +147,7 @@ def test_sessions_that_wait_for_their_lease_count_for_their_tenant() -> None:
     found = refusal(n.handle(ask(3, memory_bytes=3 * GIB), 2.0))
     assert found.code is Code.TENANT_LIMIT
     assert "all of its sessions (2 of 2)" in found.sentence
-    # The one that waits has its place.
+    # The session that waits has its place.
     actions = n.handle(on.WorkerExited(1, "the client left"), 2.1)
     assert do.TakeSlot("lease-1", 0, 2) in actions
     assert not n.settling
@@ -178,7 +178,7 @@ def test_an_implicit_lease_stays_for_its_grace_and_goes() -> None:
     n.handle(on.WorkerExited(1, "the client left"), 5.0)
     assert n.next_wake(5.0) == 10.0
     assert n.handle(on.TimePassed(), 10.0) == [do.DropPage("lease-1")]
-    # Nobody ended it against its will, so the same container may come back.
+    # The lease was not revoked, so the same container may come back.
     assert isinstance(n.handle(ask(8), 11.0)[0], do.MakePage)
 
 

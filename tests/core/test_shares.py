@@ -1,4 +1,4 @@
-"""Policies, priority and weight: what a wish comes to."""
+"""Policies, priority and weight: the quota that a wish gives."""
 
 from __future__ import annotations
 

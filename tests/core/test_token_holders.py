@@ -12,7 +12,7 @@ from rgpu_server.core.tokens.params import TokenParams
 from rgpu_server.core.tokens.scheduler import TokenScheduler
 from rgpu_server.core.tokens.share import Share
 
-# Those who do not come back
+# Holders that do not return the token
 
 
 def test_a_holder_that_dies_is_fenced_before_anybody_is_granted() -> None:
@@ -193,7 +193,7 @@ def test_a_clock_that_goes_back_stands_still() -> None:
     assert due is not None
     assert due <= 1000 * MS + 2 * SECOND
     assert desk.back("b", 2, 10, 1010) == [do.Grant("a", 3, 10 * MS)]
-    # It slept an hour, is owed for a tenth of a second of it, and had 10 ms.
+    # The lease slept for an hour, is owed time for a tenth of a second, and had 10 ms.
     assert desk.debt("b") == pytest.approx(10 - 50, abs=8)
 
 
@@ -203,7 +203,7 @@ def test_a_clock_that_jumps_ahead_gives_no_credit() -> None:
     desk.wake("b", 0)
     hour = 3_600_000
     assert desk.back("a", 1, 50, hour) == [do.Grant("b", 2, 10 * MS)]
-    # What the jump let the bucket earn is at most the bucket.
+    # A jump of the clock fills the bucket at most to its size.
     desk.back("b", 2, 10, hour + 10, empty=True)
     total = 0.0
     now = hour + 10.0

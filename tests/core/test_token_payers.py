@@ -1,4 +1,4 @@
-"""What the leases of one payer owe together, under any order of events."""
+"""The debt of all leases of one payer together, under any order of events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def balance(tokens: TokenScheduler, payer: Payer) -> int:
 
 
 class Families(Tokens):
-    """One lease pays for itself; all the others have one payer."""
+    """One lease pays for itself; all other leases have one common payer."""
 
     def payer(self, lease: str) -> str:
         return "alone" if lease == ALONE else "many"
@@ -52,8 +52,8 @@ class Families(Tokens):
 
     @invariant()
     def a_debt_is_at_most_one_hold(self) -> None:
-        """Service of a payer from its requests in any window is at most r T, what it was owed, and
-        one hold, whatever number of leases it has and however they come and go.
+        """In any window a payer gets from its requests at most r T, what it was owed, and one hold.
+        The number of its leases, and the order in which they join and leave, make no difference.
         """
         for payer in self.tokens._book.payers:
             assert balance(self.tokens, payer) >= -self.longest - MS
@@ -67,7 +67,7 @@ class Families(Tokens):
 
     @invariant()
     def requests_are_met(self) -> None:
-        """The other payer's number of leases makes no difference to this one."""
+        """The request of the single lease is met whatever number of leases the other payer has."""
         if ALONE in self.mirrors:
             usage = self.usage(ALONE)
             if usage.state in ("ready", "holding"):
@@ -104,7 +104,7 @@ class Storm:
                 self.say(on.Fenced(action.lease, action.gen))
 
     def hold(self, span: int, empty: bool) -> None:
-        """The holder goes on for so long; the victim for 10 ms."""
+        """Lets the holder run for this time and the victim for 10 ms."""
         holder = self.holder
         assert holder is not None
         if holder.lease == "victim":
@@ -158,8 +158,9 @@ def test_no_debt_is_forgotten_by_opening_closing_or_resizing_leases(
         storm.attack(what, ppm, span, empty)
         # The victim waits for one kernel, and never for that of a second lease.
         assert storm.owed() <= storm.longest + 200 * MS
-    # The victim gets its 90 % whole (the floor of best-effort leases shrinks them by 0.5 %), but for
-    # what cannot be cut: one kernel on what is lent, and one on the other tenant's request.
+    # The victim gets all of its 90 % (the floor of best-effort leases reduces that by 0.5 %),
+    # except for work that cannot be cut: one kernel on lent time, and one on the other tenant's
+    # request.
     for _ in range(300):
         storm.hold(10 * MS, False)
     due = 0.895 * storm.tokens.device_ns
@@ -181,7 +182,7 @@ def test_a_new_lease_of_a_payer_in_debt_waits_as_its_other_leases_do(ppm: int) -
     actions = desk.back("first", 1, 1000, 1000)
     desk.say(on.Joined("third", Share(ppm), "a"))
     desk.wake("third", 1000)
-    # Until the victim has had 90 % of all time nobody else is served.
+    # Until the victim has had 90 % of all time no other lease is served.
     gen, served = 2, 0
     while granted(actions) == "victim":
         served += 10
@@ -190,7 +191,9 @@ def test_a_new_lease_of_a_payer_in_debt_waits_as_its_other_leases_do(ppm: int) -
 
 
 def test_a_debt_of_one_lease_delays_the_others_of_its_payer_and_nobody_for_ever() -> None:
-    """The payer of 'clean' owes a second that 'dirty' had; its requests of 50 % pay it in two."""
+    """The payer of 'clean' owes a second that 'dirty' used. Its requests of 50 % pay that back in
+    two seconds.
+    """
     desk = Desk()
     for lease, share, payer in (
         ("other", 500_000, "o"),
@@ -215,7 +218,9 @@ def test_a_debt_of_one_lease_delays_the_others_of_its_payer_and_nobody_for_ever(
 
 
 def test_within_a_payer_the_lease_that_is_furthest_behind_goes_first() -> None:
-    """Each sibling's first turn, however long, is one turn; then its own debt keeps it behind."""
+    """The first turn of each sibling is one turn, however long. Then the sibling's own debt delays
+    it.
+    """
     desk = Desk()
     desk.say(on.Joined("steady", Share(500_000), "a"))
     small = [f"small-{n}" for n in range(20)]
@@ -238,7 +243,9 @@ def test_within_a_payer_the_lease_that_is_furthest_behind_goes_first() -> None:
 
 
 def test_what_is_lent_to_a_payer_in_debt_goes_to_its_lease_that_is_behind() -> None:
-    """Alone with its own leases a payer's debt delays none of them: nobody else is behind."""
+    """Without other payers a payer's debt delays none of its leases: no other lease is
+    owed time.
+    """
     desk = Desk()
     desk.say(on.Joined("long", Share(100_000), "a"))
     desk.say(on.Joined("short", Share(500_000), "a"))
@@ -251,7 +258,7 @@ def test_what_is_lent_to_a_payer_in_debt_goes_to_its_lease_that_is_behind() -> N
         now += span
         got[grant.lease] += span
         actions = desk.back(grant.lease, grant.gen, span, now)
-    # Of the 40 % that nobody asked for each gets half.
+    # Each gets half of the 40 % that no lease requested.
     assert got["short"] / now == pytest.approx(0.7, abs=0.03)
 
 

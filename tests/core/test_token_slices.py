@@ -1,4 +1,4 @@
-"""What is reported, and how long slices are."""
+"""The reports of the scheduler, and the length of slices."""
 
 from __future__ import annotations
 

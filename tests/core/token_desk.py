@@ -1,4 +1,4 @@
-"""A token scheduler with leases on it, and the time: what the tests of tokens talk to."""
+"""A token scheduler with leases and a clock, as an interface for tests."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ leases = st.sampled_from(LEASES)
 
 class Tokens(RuleBasedStateMachine):
     def payer(self, lease: str) -> str:
-        """Who pays for a lease; empty: the lease for itself."""
+        """Returns the payer of a lease; empty if the lease pays for itself."""
         return ""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Tokens(RuleBasedStateMachine):
         return actions
 
     def served(self, lease: str) -> None:
-        """A hold has been charged; if it waits now, it waits from here."""
+        """Notes that a hold was charged: if the lease waits now, its wait starts here."""
         mirror = self.mirrors.get(lease)
         if mirror is not None:
             mirror.served_from = self.tokens.device_ns
@@ -94,7 +94,7 @@ class Tokens(RuleBasedStateMachine):
         if mirror.share.limit_ppm < PPM:
             mirror.refill(self.now)
             assert mirror.credit > 0, "no grant without credit"
-            # At its end the bucket is empty, with what is earned until then.
+            # At the end of the slice the bucket is empty, including the time earned until then.
             earned = action.slice_ns * mirror.share.limit_ppm
             assert action.slice_ns * PPM <= max(mirror.credit + earned, PPM)
             assert not action.until_recall
@@ -106,7 +106,7 @@ class Tokens(RuleBasedStateMachine):
         return usage
 
     def pass_time(self, span: int) -> None:
-        """Time goes on; timers are handed in when they are due."""
+        """Lets time pass, and hands in timers when they are due."""
         end = self.now + span
         while (due := self.tokens.next_wake()) is not None and due <= end:
             self.step(max(due, self.now))
@@ -293,7 +293,7 @@ class Tokens(RuleBasedStateMachine):
                 self.mirrors[lease].wants = False
             self.say(on.Died(lease))
 
-    # What holds
+    # Invariants
 
     @invariant()
     def requests_fit(self) -> None:
@@ -307,7 +307,7 @@ class Tokens(RuleBasedStateMachine):
         assert self.tokens.device_ns + late == self.charged + self.idle
 
     def _heard(self) -> int:
-        """Idle time is counted when the scheduler hears of it."""
+        """Returns the scheduler's time: it counts idle time when it gets an event."""
         return self.tokens._clocks.now
 
     @invariant()
@@ -341,7 +341,9 @@ class Tokens(RuleBasedStateMachine):
 
     @invariant()
     def a_debt_is_at_most_one_hold(self) -> None:
-        """Service from requests in any window is at most r (T + what was owed) + one hold."""
+        """In any window a lease gets from its request at most r (T + what it was owed) +
+        one hold.
+        """
         for lease, mirror in self.mirrors.items():
             assert self.usage(lease).owed_ns >= -self.longest - MS, (lease, mirror)
 
@@ -354,8 +356,8 @@ class Tokens(RuleBasedStateMachine):
 
     @invariant()
     def requests_are_met(self) -> None:
-        """Who wants the device is never further behind its request than what the others may owe
-        it: W(T) >= r T - the same.
+        """A lease that wants the device is never further below its request than the others may owe
+        it: W(T) >= r T - slack.
         """
         for lease, mirror in self.mirrors.items():
             usage = self.usage(lease)

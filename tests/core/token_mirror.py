@@ -1,5 +1,5 @@
-"""What a test of the token scheduler knows about leases and the holder by itself, and the shares
-and holds that it tries.
+"""The state of leases and of the holder that a test of the token scheduler computes by itself, and
+the shares and holds that it tries.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ holds = st.integers(1, 60 * MS)
 
 @dataclass
 class Mirror:
-    """One lease.
+    """The state of one lease.
 
-    credit, at: the cap bucket in ns x PPM, and when it was last filled.
-    capped_since: the bucket pays for device time from then on.
-    served_from: the device clock when the lease last did not wait.
+    credit, at: the cap bucket in ns x PPM, and when it was last filled. capped_since: from when on
+    the bucket pays for device time. served_from: the device clock when the lease last did not wait.
     debt: device time until the lease may be served from its request.
     """
 
@@ -53,7 +52,9 @@ class Mirror:
 
 @dataclass
 class Held:
-    """One hold of the token.  began: its Grant; since: the start of what is not booked yet."""
+    """One hold of the token. began: the time of its Grant. since: the start of the time that is not
+    booked yet.
+    """
 
     lease: str
     gen: int

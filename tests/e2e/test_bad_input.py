@@ -1,6 +1,4 @@
-"""What goes wrong outside the program: each case ends with the CUDA error that fits and one
-sentence.
-"""
+"""Errors from outside the program: each case ends with the matching CUDA error and one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ print(result)
 
 
 def sentence_of(errors: str) -> str:
-    """The one line on stderr that is ours."""
+    """Returns the one line on stderr that rgpu wrote."""
     lines = [line for line in errors.splitlines() if line.startswith("rgpu")]
     assert len(lines) == 1, errors
     assert "Traceback" not in errors

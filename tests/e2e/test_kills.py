@@ -45,7 +45,9 @@ except CudaError as error:
 
 
 def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) -> str:
-    """Starts a busy client, kills something after a random number of steps; says what."""
+    """Starts a busy client and kills something after a random number of steps; returns what it
+    killed.
+    """
     what = random_source.choice(["client", "worker", "connection", "client"])
     through = (
         proxy.address
@@ -64,7 +66,7 @@ def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) ->
             proxy.cut(60)
         else:
             for worker in server.children():
-                # It may have ended by itself since it was listed.
+                # The process may have ended since it was listed.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker, signal.SIGKILL)
         output, errors = client.communicate(timeout=60)

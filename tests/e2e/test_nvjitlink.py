@@ -1,5 +1,5 @@
-"""numba-cuda in an environment that has nvJitLink: it would send SASS, which an emulated device
-does not run.  The real library is in `make compat`; here a library of its name stands in for it.
+"""numba-cuda in an environment that has nvJitLink. It would send SASS, which an emulated device
+does not run. `make compat` has the real library; here a library of the same name takes its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Out of memory says so once on stderr: whose memory it is, and how much of it is left."""
+"""Out of memory prints one line on stderr that says whose memory is used up and how much
+is left.
+"""
 
 from __future__ import annotations
 

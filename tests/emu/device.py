@@ -34,7 +34,7 @@ class CudaError(Exception):
 
 
 def library_path() -> str:
-    """The installed library, or the one in a build folder named by RGPU_BUILD_DIR."""
+    """Returns the installed library, or the one in the build folder that RGPU_BUILD_DIR names."""
     build = os.environ.get("RGPU_BUILD_DIR")
     if build is not None:
         (found,) = Path(build).rglob("librgpu_emu.so")
@@ -159,7 +159,7 @@ def finish(thread: threading.Thread) -> None:
 
 
 def run_in_child(file: str, name: str, timing: str, settings: dict[str, str]) -> str:
-    """Runs one scenario in a fresh process; its error output."""
+    """Runs one scenario in a fresh process; returns its error output."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_EMU_")}
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     environment |= {"PYTHONPATH": path, "RGPU_EMU_CHILD": "1", "RGPU_EMU_TIMING": timing}

@@ -22,7 +22,9 @@ def hold(cuda: Device, stream: int) -> int:
 
 
 def hold_more(cuda: Device, stream: int) -> int:
-    """`hold` without its wait for the context, which would wait for what is held already."""
+    """Does the same as `hold` without its wait for the context, which would wait for held
+    streams.
+    """
     flag = cuda.pinned(4)
     ctypes.memset(flag, 0, 4)
     cuda("cuStreamWaitValue32_v2", stream, flag, 1, 1)

@@ -1,4 +1,4 @@
-"""An error of a kernel stops what runs beside it, before the host hears of the error."""
+"""An error of a kernel stops the kernels beside it before the host gets the error."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_an_unknown_instruction_refuses_its_kernel_and_the_others_run(cuda: Devi
     cuda("cuMemsetD32_v2", data, 21, 1)
     cuda.launch(cuda.function(module, "add"), [U64(data), ctypes.c_uint32(1)])
     assert cuda.read(data, 4) == struct.pack("<I", 22)
-    # Enumerated, it has a name and nothing else.
+    # An enumerated kernel has a name and nothing else.
     handles = (U64 * 5)()
     assert cuda.out("cuModuleGetFunctionCount", module, kind=ctypes.c_uint) == 5
     assert cuda.result("cuModuleEnumerateFunctions", handles, 5, module) == 801
@@ -134,7 +134,7 @@ def test_machine_code_is_refused_with_what_to_set(cuda: Device) -> None:
 
 
 RESULT_TEXTS = (
-    # (declaration and use, definition, what the use stores)
+    # (declaration and use, definition, the value that the use stores)
     (
         CALLER,
         CALLEE.replace("(.param .b32 r) twice", "twice").replace("st.param.b32 [r], %r2;", ""),
@@ -281,7 +281,7 @@ def test_fat_binaries(cuda: Device) -> None:
     expect(209, lambda: cuda.out("cuModuleLoadData", fatbin((1, 80, 0x8000, bytes(64), 100))))
     damaged = fatbin((1, 80, 0x2000, lz4(new), len(new) + 1))
     expect(200, lambda: cuda.out("cuModuleLoadData", damaged))
-    # What a small image may unpack to: 16 times a page, whatever LZ4 could do.
+    # The most bytes that a small image may unpack to: 16 times a page, whatever LZ4 could do.
     for size, result in ((60_000, 0), (70_000, 200)):
         padded = text[:-1] + b"\n" * (size - len(text)) + b"\0"
         packed = fatbin((1, 80, 0x2000, lz4(padded), len(padded)))

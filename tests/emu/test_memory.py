@@ -1,4 +1,4 @@
-"""Allocation, copies, sets and what pointers say."""
+"""Allocation, copies, sets and pointer attributes."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_properties_of_streams(cuda: Device) -> None:
 
 @on_device()
 def test_freeing_while_another_stream_waits_ends(cuda: Device) -> None:
-    """One thread waits and frees (which may block), another one writes the value."""
+    """One thread waits and frees (the free may block), another thread writes the value."""
     context = cuda.open()
     waiter, writer, flag = cuda.stream(NON_BLOCKING), cuda.stream(NON_BLOCKING), cuda.alloc(4)
     victim = cuda.alloc(1 << 20)

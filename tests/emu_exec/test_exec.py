@@ -16,7 +16,7 @@ HERE = ROOT / "tests" / "emu_exec"
 EXEC = ROOT / "rgpu_emu" / "device" / "exec"
 GROUPS = ["compiler", "faults", "grid", "loader", "numbers", "printf", "processors"]
 KERNEL = re.compile(r"defined\(KERNEL_(\w+)\)")
-# What compiled kernels are: plain code that needs nothing of its surroundings.
+# Compiled kernels are plain code that needs no other symbol.
 KERNEL_FLAGS = [
     "-std=c++20", "-O1", "-fPIC", "-fno-builtin", "-fno-exceptions", "-fno-rtti",
     "-fno-stack-protector", "-fno-asynchronous-unwind-tables",

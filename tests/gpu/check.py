@@ -34,11 +34,11 @@ FIGURE = re.compile(r"^(\w+) ([\d.]+) (\S+)$", re.MULTILINE)
 
 
 class CannotCheckError(Exception):
-    """The check cannot run here; the text is one sentence that says why."""
+    """The check cannot run here; the text is a sentence with the reason."""
 
 
 class NotBuiltError(Exception):
-    """There is a GPU, but nothing of rgpu to check on it; the text says what to do."""
+    """There is a GPU, but rgpu is not built; the text says what to do."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def find_parts(build: Path | None) -> Parts:
     Raises:
         NotBuiltError: nothing was built.
     """
-    # Beside it in build/ may be what is only good with sanitizers.
+    # Other files in build/ may work only with sanitizers.
     for place in [build] if build else [ROOT / "build" / "dev"]:
         shims = sorted(place.glob("**/libcuda.so.1")) if place.is_dir() else []
         workers = [p for p in sorted(place.glob("**/rgpu-worker")) if os.access(p, os.X_OK)]

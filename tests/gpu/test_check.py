@@ -1,5 +1,5 @@
-"""`make gpu-check` itself: what it says without a GPU, and its table, with the emulated device in
-the place of NVIDIA's driver.
+"""`make gpu-check` itself: its message without a GPU, and its table, with the emulated device in
+place of NVIDIA's driver.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What tests share.  Nothing here imports from a conftest."""
+"""Helpers that several tests share. No module here imports from a conftest."""

@@ -13,13 +13,15 @@ from typing_extensions import Self
 
 from helpers.command import rgpu_command
 
-# What to give to `Server` so that it has an address for tunnels.
+# Arguments for `Server` so that it has an address for tunnels.
 GRPC = ("--listen", "grpc:127.0.0.1:0", "--insecure")
 DEADLINE_SECONDS = 30
 
 
 class Agent:
-    """`with Agent("grpc:127.0.0.1:7700") as agent:` runs `rgpu agent`; `agent.unix` leads there."""
+    """`with Agent("grpc:127.0.0.1:7700") as agent:` runs `rgpu agent`; `agent.unix` is its
+    socket.
+    """
 
     def __init__(self, server: str, **environment: str) -> None:
         self._folder = tempfile.mkdtemp(prefix="rgpu-test-")
@@ -55,12 +57,12 @@ class Agent:
             sys.stderr.write(f"--- agent\n{self.errors}")
 
     def stop(self) -> None:
-        """SIGTERM; `errors` is then what the agent has said."""
+        """Ends the agent with SIGTERM; `errors` then has its output on stderr."""
         assert self.process is not None
         self.process.terminate()
         _, self.errors = self.process.communicate(timeout=DEADLINE_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def address(self, transport: str) -> str:
-        """What programs are given as their server, whatever the transport."""
+        """Returns the server address for programs, which is the same for every transport."""
         return self.unix

@@ -15,7 +15,7 @@ DEADLINE_SECONDS = 300
 
 
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; no exception when it fails."""
+    """Runs a command to its end; raises no exception if the command fails."""
     return subprocess.run(
         [str(word) for word in command],
         cwd="/",
@@ -29,13 +29,13 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 
 
 def checked(*command: str | Path) -> None:
-    """Runs a command, which must succeed."""
+    """Runs a command, and asserts that it succeeds."""
     done = run(*command)
     assert done.returncode == 0, " ".join(map(str, command)) + "\n" + done.stdout + done.stderr
 
 
 class Builder:
-    """Compiles sources once each and links them."""
+    """Compiles each source once and links programs from the object files."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
@@ -52,7 +52,7 @@ class Builder:
         return SANITIZE if linked.returncode == 0 else []
 
     def objects(self, sources: list[Path]) -> list[Path]:
-        """Compiles each source, several at a time; the object files."""
+        """Compiles the sources in parallel; returns the object files."""
         outputs = [
             self.folder / (str(s.relative_to(ROOT)).replace("/", "_") + ".o") for s in sources
         ]

@@ -18,7 +18,9 @@ PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = D
 
 
 def environment(server: str | None, **extra: str) -> dict[str, str]:
-    """What a container image without a wrapper sets: the library path and RGPU_SERVER."""
+    """Returns the variables that a container image without a wrapper sets: the library path and
+    RGPU_SERVER.
+    """
     variables = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
     variables["LD_LIBRARY_PATH"] = str(rgpu_client.library_path())
     variables["PYTHONPATH"] = ":".join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
@@ -31,13 +33,15 @@ def environment(server: str | None, **extra: str) -> dict[str, str]:
 
 
 def preload() -> dict[str, str]:
-    """What a client needs to load a shim that was built with sanitizers (tests/sanitize)."""
+    """Returns the variables with which a client loads a shim that was built with sanitizers
+    (tests/sanitize).
+    """
     libraries = os.environ.get("RGPU_TEST_PRELOAD")
     return {"LD_PRELOAD": libraries} if libraries else {}
 
 
 def trust() -> dict[str, str]:
-    """What a client needs to believe a server with the tests' certificates."""
+    """Returns the variables with which a client trusts a server with the tests' certificates."""
     return {"RGPU_TLS_CA": str(pki.folder() / "ca.pem")}
 
 
@@ -55,7 +59,7 @@ def start(server: str | None, source: str, **extra: str) -> subprocess.Popen[str
 
 
 def run(server: str | None, source: str, timeout: float = 60, **extra: str) -> tuple[int, str, str]:
-    """Runs `source` to its end: (exit code, output, error output)."""
+    """Runs `source` to its end; returns (exit code, output, error output)."""
     process = start(server, source, **extra)
     try:
         output, errors = process.communicate(timeout=timeout)

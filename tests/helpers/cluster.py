@@ -1,10 +1,10 @@
-"""What the demo of docker-compose.yml must print, whatever runs its containers."""
+"""Checks the output of the demo of docker-compose.yml, for any container engine."""
 
 from __future__ import annotations
 
 import re
 
-# Client: its node, the transport that it gets, its share and its memory.
+# Client -> its node, transport, share and memory.
 CLIENTS = {
     "client-local": ("gpu-a", "shm", "60 %", "256 MiB"),
     "client-lan": ("gpu-b", "tcp", "50 %", "384 MiB"),
@@ -13,8 +13,8 @@ CLIENTS = {
 
 
 def check_table(said: str) -> None:
-    """AssertionError unless each client has its path, its share, its memory and a right result, and
-    a sentence about its path.
+    """Asserts that each client has its path, its share, its memory, a right result, and a sentence
+    about its path.
     """
     for name, (node, scheme, share, memory) in CLIENTS.items():
         row = next(line for line in said.splitlines() if line.startswith(name + "  "))

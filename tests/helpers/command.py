@@ -1,4 +1,4 @@
-"""The command that tests run."""
+"""The `rgpu` command for tests."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-# For servers of tests about something else than isolation: they run in containers too, which do not
-# give processes a network namespace.  A machine that has everything isolates them all the same.
+# For servers of tests that do not test isolation. These tests also run in containers that give
+# processes no network namespace. A machine that has all measures still isolates the processes.
 WEAK_ISOLATION = "--allow-weak-isolation=network-namespace,landlock,own-user"
 
 
 def rgpu_command() -> str:
-    """The `rgpu` beside the running Python."""
+    """Returns the path of the `rgpu` beside the running Python."""
     return str(Path(sys.executable).parent / "rgpu")
 
 

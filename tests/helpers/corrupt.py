@@ -1,4 +1,4 @@
-"""Damage to bytes, all of it: every shorter prefix, every word changed."""
+"""Yields damaged bytes: every shorter prefix, and every word changed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def prefixes(data: bytes) -> Iterator[bytes]:
-    """Every proper prefix."""
+    """Yields every proper prefix."""
     for size in range(len(data)):
         yield data[:size]
 
 
 def corrupted_words(data: bytes, mask: int) -> Iterator[bytes]:
-    """`data` with one word changed, for the word at every offset (a short one at the end)."""
+    """Yields `data` with the word at each offset changed. The words at the end are shorter."""
     for at in range(len(data)):
         width = min(4, len(data) - at)
         word = int.from_bytes(data[at : at + width], "little") ^ (mask & ((1 << 8 * width) - 1))
@@ -24,7 +24,7 @@ def corrupted_words(data: bytes, mask: int) -> Iterator[bytes]:
 
 
 def hostile_words(data: bytes) -> Iterator[bytes]:
-    """`data` with the word at every offset replaced by lengths that an attacker would try."""
+    """Yields `data` with the word at each offset replaced by lengths that an attacker would try."""
     for at in range(len(data) - 3):
         for word in (0, 1, len(data), 0x7FFFFFFF, 0x80000000, 0xFFFFFFF0, 0xFFFFFFFF):
             yield data[:at] + struct.pack("<I", word) + data[at + 4 :]

@@ -1,5 +1,5 @@
-"""The driver API by ctypes, for client processes of tests: just enough, and never more than public
-calls.
+"""The driver API by ctypes, for client processes of tests. It uses public calls only, and has no
+more of them than the tests need.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ class Driver:
         self.library = ctypes.CDLL("libcuda.so.1")
 
     def result(self, call: str, *arguments: object) -> int:
-        """Calls and gives the CUresult."""
+        """Makes the call and returns its CUresult."""
         value: int = getattr(self.library, call)(*arguments)
         return value
 
     def __call__(self, call: str, *arguments: object) -> None:
-        """Calls; anything but success raises CudaError."""
+        """Makes the call; CudaError unless it succeeds."""
         result = self.result(call, *arguments)
         if result != 0:
             raise CudaError(call, result)
 
     def open(self) -> None:
-        """cuInit and a current primary context."""
+        """Calls cuInit and makes the primary context current."""
         context = ctypes.c_void_p()
         self("cuInit", 0)
         self("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
         self("cuCtxSetCurrent", context)
 
     def alloc(self, size: int) -> int:
-        """Device memory; its address."""
+        """Allocates device memory and returns its address."""
         address = ctypes.c_uint64()
         self("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         return address.value
@@ -50,7 +50,7 @@ class Driver:
         self("cuMemFree_v2", ctypes.c_uint64(address))
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes."""
+        """Returns (free bytes, total bytes)."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
@@ -64,7 +64,7 @@ class Driver:
         return data.raw
 
     def load(self, image: bytes) -> int:
-        """A module handle."""
+        """Loads a module and returns its handle."""
         module = ctypes.c_void_p()
         self("cuModuleLoadData", ctypes.byref(module), image)
         return module.value or 0
@@ -75,7 +75,7 @@ class Driver:
         return function.value or 0
 
     def launch(self, function: int, grid: int, block: int, *addresses: int) -> None:
-        """One-dimensional launch on the default stream with 64-bit arguments."""
+        """Launches a one-dimensional grid on the default stream, with 64-bit arguments."""
         values = [ctypes.c_uint64(a) for a in addresses]
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(v) for v in values])
         shape = (grid, 1, 1, block, 1, 1)
@@ -86,5 +86,5 @@ class Driver:
 
 
 def wait_for_line() -> None:
-    """Blocks until the test says to go on (a line, or the end, of standard input)."""
+    """Blocks until the test writes a line to standard input or closes it."""
     sys.stdin.readline()

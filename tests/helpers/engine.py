@@ -1,13 +1,13 @@
-"""A container engine for tests: Debian's podman, in namespaces and a folder of its own.
+"""A container engine for tests: Debian's podman, in its own namespaces and its own folder.
 
-Every podman command enters one mount, PID and network namespace.  A waiting process keeps these
-namespaces, and they end with it, however it ends: containers, mounts, bridges and packet filter
-rules go with them.  Images stay in the engine's folder.
+Every podman command enters the same mount, PID and network namespaces. A waiting process keeps
+these namespaces alive. However that process ends, the namespaces end with it, and so do containers,
+mounts, bridges and packet filter rules. Images stay in the engine's folder.
 
-Where no registry answers, the base images are stand-ins: debootstrap makes a Debian as the official
-slim image has it, and this machine's own Prometheus is copied onto that.  Packages come from where
-this machine gets its own: apt's sources, pip's settings and the authority for TLS are mounted into
-each build and are in no image.
+If no registry answers, the base images are stand-ins. debootstrap makes a Debian like the official
+slim image, and this machine's Prometheus is copied onto it. Packages come from the same places as
+this machine's packages: apt's sources, pip's settings and the certificate authority are mounted
+into each build and are in no image.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NEEDED = {
     "prometheus": "prometheus", "promtool": "prometheus", "openssl": "openssl",
 }  # fmt: skip
 _PATH = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-# What the official slim images leave out.
+# Folders that the official slim images leave out.
 _NOT_SLIM = (
     "usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr/share/locale/",
     "var/cache/apt/", "var/lib/apt/lists/", "var/log/",
@@ -50,7 +50,7 @@ _PIP_OPTIONS = ("index-url", "extra-index-url", "trusted-host", "proxy", "defaul
 
 
 def require() -> None:
-    """AssertionError with what is missing, where no engine can be made."""
+    """Asserts that an engine can be made here; the message names what is missing."""
     assert os.geteuid() == 0, "a container engine of one's own needs root: run this with sudo"
     missing = {package for name, package in _NEEDED.items() if not shutil.which(name, path=_PATH)}
     assert not missing, f"apt-get install --no-install-recommends {' '.join(sorted(missing))}"
@@ -58,8 +58,10 @@ def require() -> None:
 
 
 class Engine:
-    """podman and podman-compose.  folder: for images and settings; it may be kept for a next run.
-    secrets: where make_secrets.py has made the demo's.
+    """podman and podman-compose.
+
+    folder: for images and settings; it may be kept for the next run. secrets: the folder in which
+    make_secrets.py has made the demo's secrets.
     """
 
     def __init__(self, folder: Path, secrets: Path) -> None:
@@ -73,7 +75,7 @@ class Engine:
             "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
             "RGPU_SECRETS": str(secrets),
         }
-        # bash reaps what podman leaves to the first process of a PID namespace.
+        # bash reaps the processes that podman leaves to the first process of a PID namespace.
         inside = "ip link set lo up && echo ready && read"
         self._keeper = subprocess.Popen(
             ["unshare", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--pid", "--net",
@@ -86,7 +88,7 @@ class Engine:
         self._enter = ["nsenter", f"--target={children.split()[0]}", "--pid", "--mount"]
 
     def close(self) -> None:
-        """Ends everything that runs; images stay."""
+        """Ends all processes; images stay."""
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         self._keeper.stdin.close()
@@ -102,7 +104,7 @@ class Engine:
         return self._run([*self._enter, "--net", "--", "podman", *words], COMMAND_SECONDS, check)
 
     def compose(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """podman-compose with docker-compose.yml as it stands."""
+        """Runs podman-compose with docker-compose.yml unchanged."""
         command = [*self._enter, "--net", "--", "podman-compose", "-f", str(COMPOSE_FILE)]
         return self._run([*command, *words], COMMAND_SECONDS, True)
 
@@ -113,12 +115,12 @@ class Engine:
         return found[0]
 
     def interfaces(self) -> list[str]:
-        """The network interfaces beside the containers'."""
+        """Returns the network interfaces in the namespace beside the containers' own."""
         shown = self._run([*self._enter, "--net", "--", "ip", "-json", "link"], 10, True)
         return [link["ifname"] for link in json.loads(shown.stdout)]
 
     def build(self, services: Sequence[str], wheel: Path) -> None:
-        """Builds the images of services by podman-compose.  wheel: a file below ROOT."""
+        """Builds the images of services with podman-compose. wheel: a file below ROOT."""
         where = wheel.relative_to(ROOT)
         command = [*self._enter, "--", "podman-compose", "-f", str(COMPOSE_FILE), "--parallel=1"]
         command += [f"--podman-build-args={shlex.join(self._from_this_machine)}", "build"]
@@ -126,7 +128,7 @@ class Engine:
         self._run([*command, *services], BUILD_SECONDS, True)
 
     def use_prometheus(self) -> None:
-        """Has docker-compose.yml's image of Prometheus, or names a stand-in for it."""
+        """Pulls the Prometheus image of docker-compose.yml, or builds and names a stand-in."""
         found = re.search(r"RGPU_PROMETHEUS_IMAGE:-([^}]+)\}", COMPOSE_FILE.read_text())
         assert found
         if self._pull(found[1]):
@@ -166,8 +168,8 @@ class Engine:
 
     @cached_property
     def _from_this_machine(self) -> list[str]:
-        """Options of `podman build`: this machine's network, apt's and pip's settings.  The format
-        is the one that has health checks.
+        """Options of `podman build`: this machine's network, and apt's and pip's settings. The
+        docker format is needed for health checks.
         """
         shown = self._run(["apt-config", "dump", "Acquire"], 10, True).stdout
         proxies = [line for line in shown.splitlines() if re.match(r"Acquire::https?::Proxy", line)]
@@ -202,9 +204,11 @@ class Engine:
         return done
 
     def _configure(self) -> None:
-        """A store, locks and networks of its own.  runc, since crun 1.8 refuses a machine that has
-        both versions of control groups.  podman raises the limits of open files and processes where
-        nobody names them, which a root without CAP_SYS_RESOURCE may not.
+        """Configures a separate store, locks and networks.
+
+        runc is used because crun 1.8 refuses a machine that has both versions of control groups.
+        The limits of open files and processes are named because podman would otherwise raise them,
+        which a root without CAP_SYS_RESOURCE may not do.
         """
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         most = int(Path("/proc/sys/kernel/pid_max").read_text())
@@ -233,8 +237,8 @@ runroot = "{folder}/run/storage"
 
 
 def _apt_sources() -> list[tuple[str, str, str]]:
-    """Where apt of this machine finds Debian: (address, suite, component); nothing on another
-    release.
+    """Returns where apt of this machine finds Debian, as (address, suite, component); nothing on
+    another release.
     """
     wanted = "$(REPO_URI) $(RELEASE) $(COMPONENT)"
     shown = subprocess.run(
@@ -255,7 +259,7 @@ def _stanza(source: tuple[str, str, str]) -> str:
 
 
 def _bootstrap(root: Path, archive: Path, sources: list[tuple[str, str, str]]) -> None:
-    """A Debian without what the slim images leave out, in an archive."""
+    """Makes an archive of a Debian without the folders that the slim images leave out."""
     mirror = next((address for address, suite, _ in sources if suite == SUITE), MIRROR)
     shutil.rmtree(root, ignore_errors=True)
     done = subprocess.run(
@@ -276,7 +280,7 @@ def _bootstrap(root: Path, archive: Path, sources: list[tuple[str, str, str]]) -
 
 
 def _pip_options() -> dict[str, str]:
-    """How pip of this machine reaches its index; a variable goes before a file."""
+    """Returns how pip of this machine reaches its index. A variable overrides a file."""
     shown = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         capture_output=True, text=True, check=True, timeout=60,
@@ -287,7 +291,7 @@ def _pip_options() -> dict[str, str]:
 
 
 def _remove_cgroups() -> None:
-    """The empty control groups that podman leaves; one in use cannot be removed."""
+    """Removes the empty control groups that podman leaves. The system refuses for those in use."""
     for parent in Path("/sys/fs/cgroup").glob("**/libpod_parent"):
         for folder in [*sorted(parent.glob("**/"), reverse=True), parent]:
             with contextlib.suppress(OSError):

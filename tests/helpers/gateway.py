@@ -1,4 +1,4 @@
-"""The gateway process of `grpc:` alone, in front of a door that is the test's."""
+"""The gateway process of `grpc:` alone. The test takes the daemon's place."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ DEADLINE_SECONDS = 30
 
 
 class Gateway:
-    """`with Gateway() as gateway:`; clients connect to `gateway.address`, the test calls
-    `gateway.accept()` for the connection that a client's tunnel has become.
+    """`with Gateway() as gateway:` runs a gateway.
+
+    Clients connect to `gateway.address`. The test calls `gateway.accept()` for the connection that
+    the gateway makes of a client's tunnel.
     """
 
     def __init__(self, *options: str, scheme: str = "grpc", port: int = 0) -> None:
@@ -39,7 +41,7 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """Where agents connect to."""
+        """The address to which agents connect."""
         return f"{self._scheme}:{self.target}"
 
     def __enter__(self) -> Self:
@@ -66,7 +68,7 @@ class Gateway:
         return self
 
     def refused(self, reason: str) -> int:
-        """How often the gateway has refused somebody, as far as it has said."""
+        """Returns how often the gateway has reported a refusal for this reason."""
         self.control.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while line := self.control.recv(1 << 16).decode():
@@ -76,11 +78,11 @@ class Gateway:
         return self.figures.refused(reason)
 
     def descriptors(self) -> int:
-        """How many the process has open."""
+        """Returns how many descriptors the process has open."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def accept(self) -> tuple[socket.socket, Preface]:
-        """The next connection, and what the gateway says of it."""
+        """Returns the next connection, and its PREFACE."""
         _, (descriptor,), _, _ = socket.recv_fds(self._door, 16, 1)
         connection = socket.socket(fileno=descriptor)
         connection.settimeout(DEADLINE_SECONDS)
@@ -88,11 +90,11 @@ class Gateway:
         return connection, decode_preface(receive(connection, header.payload_bytes))
 
     def close_door(self) -> None:
-        """From now on nobody takes the gateway's clients."""
+        """Closes the door, so that connections of later clients are not accepted."""
         self._door.close()
 
     def resident_bytes(self) -> int:
-        """What the process holds in memory."""
+        """Returns the resident memory of the process in bytes."""
         return resident_bytes(self.process.pid)
 
     def __exit__(
@@ -110,7 +112,7 @@ class Gateway:
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
-    """Exactly `count` bytes; AssertionError if the peer ends before."""
+    """Returns exactly `count` bytes; AssertionError if the peer ends before."""
     data = bytearray()
     while len(data) < count:
         piece = connection.recv(count - len(data))
@@ -120,5 +122,5 @@ def receive(connection: socket.socket, count: int) -> bytes:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process holds in memory."""
+    """Returns the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096

@@ -1,4 +1,4 @@
-"""Servers that answer each HELLO with one frame, for tests of clients that need no session."""
+"""Servers that answer each HELLO with one frame, for tests of clients that open no session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from rgpu_common.wire.claim import Claimed, encode_claimed
 
 @contextmanager
 def answering(frame: bytes) -> Iterator[str]:
-    """The address of a server that answers with `frame`, and then waits for the client's end."""
+    """Yields the address of a server that answers with `frame` and then waits until the client
+    closes.
+    """
 
     def serve(connection: socket.socket) -> None:
         with connection:
@@ -46,6 +48,6 @@ def answering(frame: bytes) -> Iterator[str]:
 
 @contextmanager
 def granting() -> Iterator[str]:
-    """The address of a server that grants each claim."""
+    """Yields the address of a server that grants each claim."""
     with answering(encode_claimed(Claimed(device_name="granted", key="granted"))) as address:
         yield address

@@ -1,4 +1,4 @@
-"""Raw HTTP/2 (RFC 9113) for tests: frames as bytes, and a client that says what it likes."""
+"""Raw HTTP/2 (RFC 9113) for tests: frames as bytes, and a client that can send any bytes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing_extensions import Self
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES = 9
-# The window of a stream, and what a frame of it may be.
+# The initial window of a stream, and the largest window.
 STREAM_WINDOW = 65535
 MAX_WINDOW = 0x7FFFFFFF
-# What the gateway lets a peer have.
+# The gateway's limits for a peer.
 MAX_STREAMS = 1024
 ALLOWANCE = 4000
 DEADLINE_SECONDS = 30
@@ -83,7 +83,7 @@ def ping(flags: int = 0) -> bytes:
 
 
 def block(fields: Fields) -> bytes:
-    """HPACK without any of its tables (RFC 7541, 6.2.2)."""
+    """Returns a header block in HPACK without its tables (RFC 7541, 6.2.2)."""
     texts = [text.encode("latin-1") for field in fields for text in field]
     assert all(len(text) < 127 for text in texts)
     pieces = [bytes((len(text),)) + text for text in texts]
@@ -105,16 +105,16 @@ def data(payload: bytes, stream: int = 1, flags: int = 0) -> bytes:
 
 
 def message(payload: bytes, stream: int = 1, flags: int = 0) -> bytes:
-    """A message of gRPC in one frame."""
+    """Returns a gRPC message in one frame."""
     return data(struct.pack(">BI", 0, len(payload)) + payload, stream, flags)
 
 
-# The gateway's settings hold from their acknowledgement on.
+# The acknowledgement makes the gateway's settings valid.
 HELLO = PREFACE + settings({}) + frame(Kind.SETTINGS, Flag.ACK, 0, b"")
 
 
 class Raw:
-    """`with Raw(target) as raw:`; source: the machine's own address that it comes from."""
+    """`with Raw(target) as raw:` connects. source: the local address to connect from."""
 
     def __init__(self, target: str, *says: bytes, source: str = "127.0.0.1") -> None:
         host, _, port = target.rpartition(":")
@@ -143,30 +143,32 @@ class Raw:
         return bytes(whole)
 
     def frames(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """Kind, flags, stream and payload of each, until the connection ends."""
+        """Yields the kind, flags, stream and payload of each frame until the connection ends."""
         with contextlib.suppress(ConnectionError, EOFError):
             while True:
                 high, low, kind, flags, stream = struct.unpack(">BHBBI", self._exactly(HEAD_BYTES))
                 yield kind, flags, stream, self._exactly(high << 16 | low)
 
     def hears(self, kind: Kind, stream: int | None = None) -> bytes:
-        """The payload of the next frame of this kind."""
+        """Returns the payload of the next frame of this kind."""
         for found, _, number, payload in self.frames():
             if found == kind and stream in (None, number):
                 return payload
         raise AssertionError(f"the connection ended without {kind.name}")
 
     def hears_number(self, kind: Kind, stream: int | None = None) -> int:
-        """The number that the next frame of this kind has: why a stream ends, or a window."""
+        """Returns the number in the next frame of this kind: an error code or a window."""
         return int.from_bytes(self.hears(kind, stream)[:4], "big")
 
     def answers(self) -> None:
-        """The gateway still listens to this connection."""
+        """Asserts that the gateway still answers on this connection."""
         self.say(ping())
         self.hears(Kind.PING)
 
     def ends(self) -> int | None:
-        """Why the gateway has given the connection up, if it said so; returns once it has ended."""
+        """Waits for the end of the connection; returns the error code of GOAWAY, or None without
+        one.
+        """
         code = None
         for kind, _, _, payload in self.frames():
             if kind == Kind.GOAWAY:
@@ -185,7 +187,7 @@ class _NameValue(ctypes.Structure):
 
 
 def fields_of(payload: bytes) -> Fields:
-    """The first header block of a connection, read by nghttp2."""
+    """Returns the fields of the first header block of a connection, decoded by nghttp2."""
     library = ctypes.CDLL("libnghttp2.so.14")
     library.nghttp2_hd_inflate_hd2.restype = ctypes.c_ssize_t
     inflater = ctypes.c_void_p()

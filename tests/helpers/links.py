@@ -1,7 +1,8 @@
-"""Emulated networks: network namespaces, and links between them with a set delay and rate.
+"""Emulated networks: network namespaces, and links between them with a fixed delay and rate.
 
-Namespaces, devices and processes end with who made them, however that ends: a namespace lives as
-long as a process that waits for the end of its input, and devices live as long as their namespace.
+Namespaces, devices and processes end when the test process ends, however it ends. A namespace lives
+as long as a process that waits for the end of its input, and devices live as long as their
+namespace.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "tests" / "net"
 PROGRAMS = ("link", "traffic")
 DEADLINE_SECONDS = 30.0
-# What is measured goes before other work of this machine, which is not a part of the link.
-# What takes part runs on one processor: to wake another one can take longer than the shortest round
-# trip, and the system decides anew for each process how often that is done.
+# Measured processes get a higher priority than other work of this machine, which is not part of the
+# link. All of them run on one processor. Waking another processor can take longer than the shortest
+# round trip, and the system would choose anew for each process how often to do that.
 ONE_PROCESSOR = ("taskset", "-c", str(max(os.sched_getaffinity(0))))
-# But what carries a faster link leaves the ends no time on theirs, so it gets one of its own, and
-# looks for packets there rather than be woken for each.
+# But the emulator of a faster link would leave the ends no time on their processor. So it gets its
+# own processor, and polls for packets there rather than be woken for each.
 FAST = 1.5e9
 OTHER_PROCESSOR = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
 SPIN_SECONDS = 500e-6
@@ -41,14 +42,14 @@ _NEEDED = {
 MS = 1e-3
 MBIT = 1e6
 GBIT = 1e9
-# TCP payload in a full Ethernet frame with time stamps, over what the frame takes on the wire.
+# The part of a full Ethernet frame on the wire that is TCP payload, with time stamps.
 GOODPUT = 1448 / 1538
-# A token bucket of the kernel does not count preamble, gap and check sequence.
+# The same for a token bucket of the kernel, which does not count preamble, gap and check sequence.
 BUCKET_GOODPUT = 1448 / 1514
 
 
 def require() -> None:
-    """AssertionError with what is missing, where networks cannot be emulated."""
+    """Asserts that networks can be emulated here; the message names what is missing."""
     assert os.geteuid() == 0, (
         "emulating networks needs root (network namespaces and TUN devices): run these tests with "
         "sudo, or leave them out with --ignore=tests/net"
@@ -73,10 +74,10 @@ def build(folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a link is to be.
+    """The properties of a link.
 
-    round_trip: seconds, 0 for none.  rate: bits per second on the wire, each way.
-    burst: 0, or the bytes of a token bucket; then it is the kernel's veth and tbf, with no delay.
+    round_trip: seconds, 0 for none. rate: bits per second on the wire, each way. burst: 0, or the
+    bytes of a token bucket; then the link is the kernel's veth and tbf, without a delay.
     """
 
     name: str
@@ -86,12 +87,12 @@ class Shape:
 
     @property
     def goodput(self) -> float:
-        """Bytes of TCP payload per second that it carries."""
+        """The bytes of TCP payload per second that the link carries."""
         return self.rate / 8 * (BUCKET_GOODPUT if self.burst else GOODPUT)
 
 
 class Namespace:
-    """A network namespace with a loopback device, as long as the block lasts."""
+    """A network namespace with a loopback device, until `close`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -112,19 +113,19 @@ class Namespace:
         return f"/proc/{self._keeper.pid}/ns/net"
 
     def command(self, *words: str) -> list[str]:
-        """The command line that runs `words` in here."""
+        """Returns the command line that runs `words` in this namespace."""
         return ["nsenter", f"--net={self.path}", "--", *words]
 
     def first(self, *words: str) -> list[str]:
-        """The same for what is measured."""
+        """Returns the same for a measured process."""
         return self.command(*NICE, *words)
 
     def first_there(self, *words: str) -> list[str]:
-        """The same on the other processor."""
+        """Returns the same for a measured process on the other processor."""
         return self.command(*OTHER_PROCESSOR, *NICE[len(ONE_PROCESSOR) :], *words)
 
     def run(self, *words: str, timeout: float = DEADLINE_SECONDS) -> str:
-        """Runs a command in here and returns its output; AssertionError if it fails."""
+        """Runs a command in this namespace and returns its output; AssertionError if it fails."""
         done = subprocess.run(
             self.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=timeout, check=False, cwd="/",
@@ -155,7 +156,7 @@ class Link:
     emulator: subprocess.Popen[str] | None = None
 
     def order(self, text: str) -> str:
-        """Tells the emulator something; its answer."""
+        """Sends a command to the emulator; returns its answer."""
         assert self.emulator is not None, "a token bucket of the kernel takes no orders"
         assert self.emulator.stdin is not None
         assert self.emulator.stdout is not None
@@ -164,29 +165,29 @@ class Link:
         return self.emulator.stdout.readline().rstrip("\n")
 
     def cut(self) -> None:
-        """From now on nothing passes, and nobody is told."""
+        """Drops all packets from now on. Neither end is told."""
         assert self.order("cut") == "done"
 
     def mend(self) -> None:
         assert self.order("mend") == "done"
 
     def set(self, delay: float, rate: float) -> None:
-        """Changes it: seconds one way, bits per second."""
+        """Changes the link: delay one way in seconds, rate in bits per second."""
         assert self.order(f"set {round(delay * 1e9)} {round(rate)}") == "done"
 
     def lose(self, of_a_million: int) -> None:
-        """From now on so many packets are lost at random."""
+        """Drops this many of a million packets at random from now on."""
         assert self.order(f"lose {of_a_million}") == "done"
 
     def lost(self) -> int:
-        """Packets that were lost so far, both ways."""
+        """Returns how many packets were lost so far, in both directions."""
         _, there, _, back = map(int, self.order("count").split())
         return there + back
 
 
 @dataclass
 class Truth:
-    """What raw TCP gets out of a link.  Seconds, and bytes per second."""
+    """What raw TCP reaches over a link. Seconds, and bytes per second."""
 
     least_round_trip: float
     round_trip: float
@@ -195,7 +196,7 @@ class Truth:
 
 
 class Network:
-    """`with Network(programs) as net:` makes namespaces and links; all of it ends with the block."""
+    """`with Network(programs) as net:` makes namespaces and links, which end with the block."""
 
     def __init__(self, programs: Path) -> None:
         require()
@@ -215,17 +216,20 @@ class Network:
         self._stack.close()
 
     def namespace(self, name: str) -> Namespace:
-        """A new namespace."""
+        """Returns a new namespace."""
         made = Namespace(name)
         self._stack.callback(made.close)
-        # Enough for 10 Gbit/s over 20 ms; the defaults would be what limits that, not the link.
+        # Enough for 10 Gbit/s over 20 ms. With the defaults these buffers would be the limit, not
+        # the link.
         made.set("net.ipv4.tcp_rmem", "4096 131072 67108864")
         made.set("net.ipv4.tcp_wmem", "4096 16384 67108864")
         return made
 
     def link(self, a: Namespace, b: Namespace, shape: Shape, apart: bool = False) -> Link:
-        """Connects two namespaces.  apart: what carries it is on the other processor, and leaves it
-        to others when there is nothing to carry.
+        """Connects two namespaces.
+
+        apart: the emulator runs on the other processor, and leaves it to others while there are no
+        packets.
         """
         number, self._links = self._links, self._links + 1
         names = (f"link{number}a", f"link{number}b")
@@ -235,7 +239,7 @@ class Network:
         else:
             link.emulator = self._emulate(a, b, shape, names, apart)
         for space, name, address in ((a, names[0], link.a), (b, names[1], link.b)):
-            # A packet of 64 KiB that is passed on at once would make a slow link a bursty one.
+            # Passing on a packet of 64 KiB at once would make a slow link bursty.
             whole = max(3000, min(65536, int(shape.rate / 8 * 100e-6)))
             sizes = ["gso_max_size", str(whole)]
             space.run("ip", "addr", "add", f"{address}/24", "dev", name)
@@ -245,9 +249,9 @@ class Network:
     def _emulate(
         self, a: Namespace, b: Namespace, shape: Shape, names: Sequence[str], apart: bool
     ) -> subprocess.Popen[str]:
-        # Twice what one round trip carries, and never less than switches have for a port: with
-        # less a connection that starts loses packets, and its rate says more of that than of the
-        # link.
+        # The queue holds twice the bytes of one round trip, and never less than switches have for a
+        # port. With less, a connection that starts loses packets, and its rate depends more on the
+        # queue than on the link.
         queue = max(1 << 20, int(shape.rate / 4 * shape.round_trip))
         alone = shape.rate >= FAST and not apart and OTHER_PROCESSOR != ONE_PROCESSOR
         where = OTHER_PROCESSOR if alone or apart else ONE_PROCESSOR
@@ -273,7 +277,7 @@ class Network:
 
     @contextlib.contextmanager
     def traffic(self, space: Namespace, address: str) -> Iterator[str]:
-        """A raw TCP server in a namespace; its port."""
+        """Runs a raw TCP server in a namespace; yields its port."""
         command = space.first(str(self.programs / "traffic"), "serve", address)
         server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
@@ -285,9 +289,10 @@ class Network:
             _close(server)
 
     def ping(self, a: Namespace, address: str, port: str, expected: float) -> tuple[float, float]:
-        """Least and median round trip of 64 bytes between two processes, seconds.
+        """Returns the least and the median round trip of 64 bytes between two processes, in
+        seconds.
 
-        expected: about how long it is; fewer are taken of long ones.
+        expected: about how long a round trip is. Of long ones fewer are measured.
         """
         program = str(self.programs / "traffic")
         count = max(8, min(60, round(0.06 / max(expected, 1e-6))))
@@ -295,13 +300,13 @@ class Network:
         return float(least) / 1e9, float(median) / 1e9
 
     def bulk(self, a: Namespace, address: str, port: str, way: str, seconds: float) -> float:
-        """Bytes per second of one TCP connection, `way` up (from a) or down."""
+        """Returns the bytes per second of one TCP connection; `way` is up (from a) or down."""
         program = str(self.programs / "traffic")
         return float(a.run(*NICE, program, way, address, port, str(seconds)))
 
     def truth(self, a: Namespace, b: Namespace, link: Link) -> Truth:
-        """What raw TCP gets out of a link, b serving."""
-        # Half of it is for the connection to find out what there is.
+        """Returns what raw TCP reaches over a link, with the server in b."""
+        # The connection needs half of the time to find its rate.
         seconds = max(0.4, 60 * link.shape.round_trip)
         with self.traffic(b, link.b) as port:
             least, median = self.ping(a, link.b, port, link.shape.round_trip)
@@ -309,12 +314,12 @@ class Network:
         return Truth(least, median, *ways)
 
     def tune(self, a: Namespace, b: Namespace, link: Link, rounds: int = 2) -> None:
-        """Takes what this machine itself adds to a round trip out of the link's delay, as far as
-        there is any left, so that processes see the round trip that was set.
+        """Subtracts the time that this machine adds to a round trip from the link's delay, so that
+        processes see the round trip that was set. The delay cannot become negative.
         """
         wanted, delay = link.shape.round_trip, link.shape.round_trip / 2
         if wanted >= 10 * MS:
-            return  # what is added is some 0.1 ms
+            return  # this machine adds only about 0.1 ms
         with self.traffic(b, link.b) as port:
             for _ in range(rounds):
                 seen = statistics.median(self.ping(a, link.b, port, wanted)[1] for _ in range(3))
@@ -323,7 +328,7 @@ class Network:
 
 
 def _close(process: subprocess.Popen[str]) -> None:
-    """Ends a program that ends with its input."""
+    """Closes the pipes of a program that ends with its input, and waits for its end."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -337,7 +342,7 @@ def _close(process: subprocess.Popen[str]) -> None:
 
 @dataclass
 class Programs:
-    """The compiled programs, for the time of a block."""
+    """The compiled programs, in a folder that exists within the block."""
 
     folder: tempfile.TemporaryDirectory[str] = field(
         default_factory=lambda: tempfile.TemporaryDirectory(prefix="rgpu-links-")

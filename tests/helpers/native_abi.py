@@ -48,17 +48,19 @@ _OUT = ctypes.create_string_buffer(1 << 18)
 
 
 def command_roundtrip(opcode: int, is_reply: bool, head: bytes) -> bytes | int:
-    """What the C++ codec makes of a command's head: the bytes it encodes again, or why not."""
+    """Decodes and encodes a command's head with the C++ codec. Returns the new bytes, or a negative
+    number that says why it failed.
+    """
     code = library().rgpu_wire_roundtrip(opcode, is_reply, head, len(head), _OUT, len(_OUT))
     return _OUT[:code] if code >= 0 else code
 
 
 def handshake_roundtrip(opcode: int, head: bytes) -> bytes | int:
-    """The same for a handshake message."""
+    """Does the same for a handshake message."""
     code = library().rgpu_wire_handshake(opcode, head, len(head), _OUT, len(_OUT))
     return _OUT[:code] if code >= 0 else code
 
 
 def header_accepted(header: bytes) -> bool:
-    """Whether the C++ reader takes these 40 bytes for a header."""
+    """Returns True if the C++ reader accepts these 40 bytes as a header."""
     return bool(library().rgpu_wire_header(header))

@@ -1,4 +1,4 @@
-"""A real nginx with the configuration that `deploy/nginx` offers."""
+"""A real nginx with the configuration in `deploy/nginx`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ http {{
 class Nginx:
     """`with Nginx(folder, "grpc:127.0.0.1:7701") as nginx:` serves `nginx.address` over TLS.
 
-    seconds: what the proxy waits on an idle connection.  settings: other values, or lines, for what
-    it says of a target on `grpcs:`.
+    seconds: how long the proxy keeps an idle connection. settings: replace or add lines of the
+    configuration for a target on `grpcs:`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Nginx:
         return self
 
     def start(self) -> None:
-        """Starts it; returns when it listens."""
+        """Starts nginx; returns when it listens."""
         self.process = subprocess.Popen(
             [
                 program(), "-p", str(self._folder), "-c", "nginx.conf",
@@ -87,7 +87,7 @@ class Nginx:
         wait_until(self._listens)
 
     def stop(self) -> None:
-        """Ends it at once, with every connection."""
+        """Ends nginx at once, with all its connections."""
         self.process.terminate()
         self.process.wait(30)
 
@@ -107,7 +107,9 @@ class Nginx:
 
 
 def _over_tls(text: str, settings: Mapping[str, str]) -> str:
-    """The lines that the configuration has for that, with these values; "" leaves one out."""
+    """Returns the configuration with its lines for a `grpcs:` target in use, and with these values;
+    "" removes a line.
+    """
     text = re.sub(r"# (grpc_ssl_\w+)", r"\1", text)
     for name, value in settings.items():
         line, count = f"{name} {value};" if value else "", 0
@@ -118,7 +120,7 @@ def _over_tls(text: str, settings: Mapping[str, str]) -> str:
 
 
 def program() -> str:
-    """Debian puts it where only root looks."""
+    """Returns the path of nginx, which Debian installs in a folder that only root's PATH has."""
     found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
         pytest.fail("there is no nginx: install Debian's package nginx-light (apt-get install "
@@ -127,11 +129,11 @@ def program() -> str:
 
 
 def free_port() -> int:
-    """A port that nobody has."""
+    """Returns a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 def _user() -> str:
-    """Started by root, its workers would not be allowed into the test's folder."""
+    """Returns the `user` line that root needs: other workers could not read the test's folder."""
     return "user root;" if os.geteuid() == 0 else ""

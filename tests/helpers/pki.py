@@ -1,4 +1,6 @@
-"""Certificates for tests, made once per run: an authority, a server, clients, and bad ones."""
+"""Certificates for tests, made once in each run: an authority, a server, clients, and
+invalid ones.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,14 @@ HOSTS = ["localhost", "127.0.0.1", "::1"]
 
 @functools.lru_cache(maxsize=1)
 def folder() -> Path:
-    """ca, server, alice, bob; expired-server, expired-alice; elsewhere (a server of another name);
-    as-server-alice, as-client-server: made for the other end's use; nul, newline, two-names: of
-    nobody; stranger/: another authority with a server and alice of its own.
+    """Returns the folder with the certificates:
+
+    - ca, server, alice, bob;
+    - expired-server, expired-alice;
+    - elsewhere: a server of another name;
+    - as-server-alice, as-client-server: made for the use of the other end;
+    - nul, newline, two-names: their names are no tenant's;
+    - stranger/: another authority with its own server and alice.
     """
     path = Path(tempfile.mkdtemp(prefix="rgpu-pki-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
@@ -48,7 +55,7 @@ def folder() -> Path:
 
 
 def _sign(path: Path, key: str, name: str, subject: str, extensions: str, days: int = 30) -> None:
-    """Makes the certificate NAME of the key of another one."""
+    """Makes the certificate `name` for the key of another certificate."""
     request = ["req", "-new", "-config", os.devnull, "-key", f"{key}.key", "-subj", subject]
     sign = ["x509", "-req", "-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "7"]
     (path / "extensions").write_text(extensions + "\n")
@@ -59,8 +66,8 @@ def _sign(path: Path, key: str, name: str, subject: str, extensions: str, days: 
 
 
 def _put(path: Path, name: str, byte: int) -> None:
-    """Puts a byte that the program would not write in the place of the `#` of a certificate's name,
-    and signs it anew.
+    """Replaces the `#` in a certificate's name by a byte that openssl would not write, and signs
+    the certificate again.
     """
     whole = ssl.PEM_cert_to_DER_cert((path / f"{name}.pem").read_text())
     start = 4 if whole[1] == 0x82 else 3
@@ -82,7 +89,7 @@ def _openssl(path: Path, *words: str) -> bytes:
 
 
 def config(server: str = "server", more: str = "") -> str:
-    """The text of a server's configuration."""
+    """Returns the text of a server's configuration."""
     path = folder()
     return (
         f'[tls]\ncertificate = "{path}/{server}.pem"\nkey = "{path}/{server}.key"\n'
@@ -91,7 +98,7 @@ def config(server: str = "server", more: str = "") -> str:
 
 
 def client(certificate: str = "", ca: str = "ca") -> dict[str, str]:
-    """The variables of a client."""
+    """Returns the variables of a client."""
     path = folder()
     variables = {"RGPU_TLS_CA": f"{path}/{ca}.pem"} if ca else {}
     if certificate:

@@ -19,7 +19,7 @@ NETPROBE = str(Path(sys.executable).parent / "netprobe")
 
 @contextlib.contextmanager
 def responder(space: Namespace, host: str = "0.0.0.0") -> Iterator[str]:
-    """`netprobe listen` on all addresses of a namespace; its port."""
+    """Runs `netprobe listen` on all addresses of a namespace; yields its port."""
     command = space.first(NETPROBE, "listen", "--listen", f"{host}:0", "--burst", "1000")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/")
     try:
@@ -35,7 +35,7 @@ def responder(space: Namespace, host: str = "0.0.0.0") -> Iterator[str]:
 
 
 def probe(space: Namespace, *paths: str, workload: str = "mixed") -> dict[str, Any]:
-    """What `netprobe run` finds out."""
+    """Returns the results of `netprobe run`."""
     text = space.run(*NICE, NETPROBE, "run", *paths, "--workload", workload, "--json")
     found: dict[str, Any] = json.loads(text)
     return found

@@ -1,4 +1,6 @@
-"""A TCP proxy on loopback that can cut its connections: the network failing between both ends."""
+"""A TCP proxy on loopback that can cut its connections, like a network that fails between
+the ends.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ SLOW_BUFFER_BYTES = 64 << 10
 class CuttingProxy:
     """`with CuttingProxy("127.0.0.1:7700") as proxy:` forwards until `cut()`.
 
-    cuts: how often it has closed everything.  rate: bytes per second that pass, both ways
-    together; then its buffers are small, as a slow link's are.
+    cuts: how often it has closed all connections. rate: bytes per second in both directions
+    together; with a rate its buffers are as small as a slow link's.
     """
 
     def __init__(self, target: str, rate: float = math.inf) -> None:
@@ -68,8 +70,8 @@ class CuttingProxy:
     def cut(self, away_seconds: float = 0.0, *, half_open: bool = False) -> None:
         """Closes every connection; returns when that is done.
 
-        away_seconds: for so long new ones are turned away.  half_open: the server's ends stay
-        open, as when the client's machine has changed its address.
+        away_seconds: how long new connections are refused. half_open: the connections to the server
+        stay open, as when the client's machine has changed its address.
         """
         self._away_seconds = away_seconds
         self._keep_server_ends = half_open
@@ -79,13 +81,15 @@ class CuttingProxy:
         self._was_cut.clear()
 
     def target(self, address: str) -> None:
-        """From now on new connections go to `address`."""
+        """Sends new connections to `address` from now on."""
         host, port = address.removeprefix("tcp:").rsplit(":", 1)
         self._target = (host, int(port))
 
     def cut_after(self, *counts: int, away_seconds: float = 0.0) -> None:
-        """Cuts when so many bytes have been forwarded, then again after the next count, and so
-        on.  away_seconds: for so long new connections are turned away.
+        """Cuts after the first count of forwarded bytes, then again after the next count, and so
+        on.
+
+        away_seconds: how long new connections are refused.
         """
         self._away_seconds = away_seconds
         self._plan = list(counts)
@@ -129,11 +133,11 @@ class CuttingProxy:
             server = socket.create_connection(self._target)
             if self._rate < math.inf:
                 server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_BUFFER_BYTES)
-        except OSError:  # nobody is there, for now
+        except OSError:  # the server does not listen now
             client.close()
             return
         for one, other in ((client, server), (server, client)):
-            # As a router, it holds nothing back.
+            # A router does not hold bytes back either.
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._peers[one] = other
             self._selector.register(one, selectors.EVENT_READ)
@@ -151,7 +155,7 @@ class CuttingProxy:
         self._close(one)
 
     def _pace(self, size: int) -> None:
-        """Takes as long as a link of this rate."""
+        """Waits as long as a link of this rate would take."""
         self._free_at = max(self._free_at, time.monotonic()) + size / self._rate
         if (wait := self._free_at - time.monotonic()) > 0:
             time.sleep(wait)

@@ -1,5 +1,5 @@
-"""`python refusing.py CALL[=ERRNO],... COMMAND...`: runs a command on a machine that refuses system
-calls, as the seccomp profile of a container does.
+"""`python refusing.py CALL[=ERRNO],... COMMAND...`: runs a command under a filter that refuses
+system calls, as the seccomp profile of a container does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 import sys
 from pathlib import Path
 
-# By machine: x86-64, aarch64.
+# Call -> its number on x86-64 and on aarch64.
 _NUMBERS = {
     "unshare": (272, 97),
     "setresuid": (117, 147),
@@ -26,7 +26,7 @@ _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _MODE_FILTER = 22, 38, 2
 
 
 def refusing(*calls: str) -> tuple[str, ...]:
-    """The words before a command that is to run on such a machine."""
+    """Returns the words to put before a command so that it runs with these calls refused."""
     return (sys.executable, str(Path(__file__)), ",".join(calls))
 
 

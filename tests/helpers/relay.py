@@ -1,4 +1,4 @@
-"""A gateway for tests: brings connections to a server's door, behind a PREFACE."""
+"""A gateway for tests: brings connections to a server's door, each with a PREFACE."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint
 from rgpu_common.wire.preface import Preface, encode_preface
 
-# What a test says instead of an address when it is a gateway that comes.
+# The address that a test gives for a connection that comes from a gateway.
 INSIDE = UnixEndpoint("a gateway's way")
 
 
 async def enter(server: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection of a gateway to a daemon in this process."""
+    """Opens a connection of a gateway to a daemon in this process."""
     here, there = socket.socketpair()
     server.daemon.door.enter_inside(there)
     return await asyncio.open_unix_connection(sock=here)
@@ -25,7 +25,7 @@ async def enter(server: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 @asynccontextmanager
 async def relay(server: Any, preface: Preface) -> AsyncIterator[TcpEndpoint]:
-    """Yields where to connect to; every connection is one of `preface`."""
+    """Yields an address; every connection to it reaches the server with `preface`."""
 
     async def carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

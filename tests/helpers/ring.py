@@ -1,4 +1,4 @@
-"""A session over a ring in shared memory, spoken frame by frame: the client's end in Python."""
+"""The client's end of a session over a ring in shared memory, frame by frame."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ RINGS = Wish(WishKey.SHM, 1)
 
 
 class Ring:
-    """The memory that came with WELCOME; every word of it can be set to anything."""
+    """The memory that came with WELCOME. A test can set every word of it to any value."""
 
     def __init__(self, fd: int) -> None:
         size = os.fstat(fd).st_size
         self.bytes = (size - DATA_OFFSET) // 2
         self.memory = mmap.mmap(fd, size)
-        # Views of words are read and written whole; `struct` goes byte by byte, and the worker would
-        # meet positions that nobody wrote.
+        # Memory views read and write words whole. `struct` goes byte by byte, so the worker could
+        # see positions that were never written.
         self._positions = memoryview(self.memory).cast("Q")
         self._flags = memoryview(self.memory).cast("I")
 
@@ -58,7 +58,7 @@ class Ring:
         self.memory.close()
 
     def read(self, limit: int) -> bytes:
-        """What is there, at most `limit` bytes."""
+        """Reads the bytes that are available, at most `limit`."""
         head = self.get(FROM_WORKER, HEAD)
         count = min(limit, self.get(FROM_WORKER, TAIL) - head)
         data = bytearray()
@@ -70,7 +70,7 @@ class Ring:
         return bytes(data)
 
     def write(self, data: bytes) -> int:
-        """Writes what fits; how much that was."""
+        """Writes as many bytes as fit; returns their number."""
         tail = self.get(TO_WORKER, TAIL)
         count = min(len(data), self.bytes - (tail - self.get(TO_WORKER, HEAD)))
         start = DATA_OFFSET + self.bytes
@@ -85,7 +85,7 @@ class Ring:
 
 
 class RingClient(Client):
-    """A client that goes over to the ring, or declines it."""
+    """A client that accepts or declines the ring."""
 
     def __init__(
         self,
@@ -102,7 +102,9 @@ class RingClient(Client):
         self.descriptors: list[int] = []
 
     def welcome(self) -> Welcome | Refused:
-        """Says HELLO; WELCOME, with what came along in `descriptors`."""
+        """Sends HELLO and returns WELCOME. The descriptors that came with it are in
+        `descriptors`.
+        """
         self.send(encode_hello(hello(minor=2, wishes=(RINGS,))))
         data = b""
         while len(data) < HEADER_BYTES:
@@ -129,7 +131,7 @@ class RingClient(Client):
         if isinstance(welcome, Refused):
             return welcome
         if len(self.descriptors) > 1:
-            # Only the beginning: Python maps no terabytes.
+            # Only the beginning is mapped: Python maps no terabytes.
             self.device = mmap.mmap(self.descriptors[1], 1 << 30)
         self.band = welcome.band.base
         self.answer(Shm(int(self.accept), "" if self.accept else "not today"))
@@ -148,13 +150,13 @@ class RingClient(Client):
             got = self.ring.read(count - len(data))
             self.bell()
             data += got
-            # What was written before the end is still there.
+            # Bytes that were written before the end are still in the ring.
             if not got and self._over() and not self._more():
                 raise Gone
         return data
 
     def _over(self) -> bool:
-        """Waits a little for a doorbell; True: the worker is gone."""
+        """Waits a little for a doorbell; returns True if the worker has closed the connection."""
         if not select.select([self.socket], [], [], 0.05)[0]:
             return False
         try:
@@ -167,7 +169,7 @@ class RingClient(Client):
         return self.ring.get(FROM_WORKER, TAIL) != self.ring.get(FROM_WORKER, HEAD)
 
     def bell(self) -> None:
-        # Also unasked: the worker must bear that.
+        # Rings also when the worker does not wait, which the worker must accept.
         with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
             self.socket.send(b"\1", socket.MSG_DONTWAIT)
 
@@ -182,11 +184,11 @@ class RingClient(Client):
             self.bell()
 
     def memory_at(self, address: int) -> int:
-        """Where an address of the device is in `device`."""
+        """Returns the place of a device address in `device`."""
         return address - self.band
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Closes the mappings and descriptors."""
         for one in (self.ring, self.device):
             if one is not None:
                 one.close()
@@ -196,7 +198,7 @@ class RingClient(Client):
 
 @contextmanager
 def ring_worker(*, accept: bool = True, **environment: str) -> Iterator[RingClient]:
-    """A worker that waits for HELLO on a Unix socket; gone at the end."""
+    """Starts a worker that waits for HELLO on a Unix socket; it ends with the block."""
     ours, theirs = socket.socketpair()
     control, their_control = socket.socketpair()
     fds = (theirs.fileno(), their_control.fileno())
@@ -224,7 +226,7 @@ def ring_worker(*, accept: bool = True, **environment: str) -> Iterator[RingClie
 
 @contextmanager
 def ring_session(*, accept: bool = True, **environment: str) -> Iterator[RingClient]:
-    """A worker with an open session over a ring and a context."""
+    """Starts a worker with an open session over a ring, and a context."""
     with ring_worker(accept=accept, **environment) as client:
         client.start()
         yield client

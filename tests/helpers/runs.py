@@ -1,4 +1,4 @@
-"""`rgpu run` of programs that show what they have and go on until they are told to end."""
+"""Runs `rgpu run` with programs that print their memory and go on until they are told to end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STAYS = SHOWS + "; input()"
 def run(
     server: str, *options: str, source: str = STAYS, **environment: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """`rgpu run OPTIONS` of a program that goes on until its input ends."""
+    """Runs `rgpu run OPTIONS` with a program that goes on until its input ends."""
     process = subprocess.Popen(
         [rgpu_command(), "run", "--server", server, *options, "--", sys.executable, "-u", "-c",
          clients.PRELUDE + source],
@@ -49,7 +49,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def leases(server: str) -> list[dict[str, object]]:
-    """The own leases of runs."""
+    """Returns the leases that belong to one run each."""
     done = subprocess.run(
         [rgpu_command(), "lease", "list", "--json", "--server", server],
         check=True, capture_output=True, text=True, timeout=60, cwd="/",
@@ -67,7 +67,7 @@ def exact(server: Server) -> str:
 
 
 def refused_before(tmp_path: Path, server: str, *options: str, **environment: str) -> str:
-    """The one line that a run says whose program must not start."""
+    """Returns the one line that a refused run prints; asserts that its program did not start."""
     mark = tmp_path / "started"
     done = subprocess.run(
         [rgpu_command(), "run", "--server", server, *options, "--", "touch", str(mark)],

@@ -1,4 +1,4 @@
-"""A real `rgpu serve` for tests: started from what is installed, stopped and checked for
+"""A real `rgpu serve` for tests: started from the installed package, stopped, and checked for
 leftovers.
 """
 
@@ -26,22 +26,22 @@ from helpers.command import WEAK_ISOLATION, rgpu_command
 
 READY = re.compile(r"^rgpu: serving .* on (?P<where>.+)$")
 DEADLINE_SECONDS = 60
-# For Server: UCX lets no server at 127.0.0.1 without a token, or this.
+# Arguments for Server: UCX needs a token or `--insecure`, also at 127.0.0.1.
 UCX = ("--listen", "ucx:127.0.0.1:0", "--insecure")
-# The library is the operator's to install; .ci/run does.
+# The operator installs the library; .ci/run does so.
 HAS_UCX = ctypes.util.find_library("ucp") is not None
 WITH_UCX = pytest.mark.skipif(not HAS_UCX, reason="libucp.so.0 is not installed (libucx0)")
-# Parameters: what `Server.address` knows.
+# Parameters of tests: the transports that `Server.address` knows.
 TRANSPORTS = ("unix", "shm", "tcp", "tls", "grpc", pytest.param("ucx", marks=WITH_UCX))
 
 
 class Server:
     """`with Server() as server:` serves on a free TCP port and a Unix socket.
 
-    tcp, unix: what to give to `--server`.  tls: the text of a configuration with [tls]; then it
-    listens there too.  grpc: the same, with the arguments of `helpers.agent`; ucx: the same, with
-    UCX.  strict: it refuses to run with less isolation than it wants.  before: words of a command
-    that starts it.
+    tcp, unix: addresses for `--server`. tls: the text of a configuration with [tls]; with it the
+    server has a `tls:` address too. grpc: the address with the arguments of `helpers.agent`; ucx:
+    the address with UCX. strict: the server refuses to run if a measure of isolation is missing.
+    before: words of a command that starts the server.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Server:
             sys.stderr.write("--- server log\n" + "".join(self.log[-200:]))
 
     def stop(self) -> None:
-        """SIGTERM, then a deadline, then SIGKILL."""
+        """Ends the server with SIGTERM, and after a deadline with SIGKILL."""
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.stop()
@@ -138,7 +138,7 @@ class Server:
         assert not findings, "".join(self.log)
 
     def address(self, transport: str) -> str:
-        """What to give to `--server` for a transport kind; over grpc what an agent offers."""
+        """Returns the address for `--server` for a transport; for grpc the socket of an agent."""
         if transport == "grpc":
             if self._agent is None:
                 self._agent = Agent(self.grpc).__enter__()
@@ -148,14 +148,14 @@ class Server:
         return known.get(transport, self.tcp)
 
     def sessions(self) -> str:
-        """What `rgpu ps` prints."""
+        """Returns the output of `rgpu ps`."""
         return subprocess.run(
             [rgpu_command(), "ps", "--server", self.tcp],
             cwd="/", check=True, capture_output=True, text=True, timeout=60,
         ).stdout  # fmt: skip
 
     def children(self, name: str = "rgpu-worker") -> list[int]:
-        """Process ids of the daemon's descendants whose executable is called `name`."""
+        """Returns the process ids of the daemon's descendants whose executable is called `name`."""
         found: list[int] = []
         for child in self.descendants():
             with contextlib.suppress(OSError):
@@ -164,7 +164,7 @@ class Server:
         return found
 
     def descendants(self) -> list[int]:
-        """Process ids of all of the daemon's descendants."""
+        """Returns the process ids of all of the daemon's descendants."""
         assert self.process is not None
         found: list[int] = []
         pending = [self.process.pid]
@@ -191,7 +191,9 @@ def run_client(
     timeout: float = 120,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """`rgpu run --server SERVER OPTIONS -- COMMAND`, with its output, over exactly this path."""
+    """Runs `rgpu run --server SERVER OPTIONS -- COMMAND` over exactly this path; captures its
+    output.
+    """
     exact = f"tcp:{server}" if server[0].isdigit() else server
     trusted = clients.trust() if server.startswith("tls:") else {}
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""Waiting for something to become true elsewhere: polled with a deadline, never slept for."""
+"""Waits for a condition by polling with a deadline, never by sleeping."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
     """Returns as soon as `condition` holds; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "what the test waited for did not come"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         select.select([], [], [], 0.01)

@@ -18,8 +18,10 @@ LIMIT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Result:
-    """One run.  ok: within the limit, exit code 0, and from a litmus program a line "NAME ok"; text
-    says what came out.
+    """The result of one run.
+
+    ok: within the limit, with exit code 0, and for a litmus program with a line "NAME ok". text:
+    the program's output.
     """
 
     ok: bool

@@ -19,7 +19,7 @@ from rgpu_common.parts import compiled_part
 
 COMPILER = f"{sys.executable} -m rgpu_emu.compiler"
 HOSTILE_SEEDS = (1, 2)
-# Programs that must find too little memory, and what they print then.
+# Programs that must run out of memory, and their output then.
 LITTLE_MEMORY = [
     ("deferred_error", "deferred_error ok\n"),
     ("local_memory_charged", "local_memory_charged ok (refused)\n"),
@@ -65,8 +65,8 @@ def server(
 
 
 def over_the_wire(server: Server, transport: str, name: str, **extra: str) -> dict[str, str]:
-    """A lease for each program, shared by its processes: one that is still ending frees nothing in
-    the next one's.
+    """Returns variables with a lease for each program, which its processes share. So a program that
+    is still ending frees nothing in the next program's lease.
     """
     variables = {"RGPU_LEASE": name, "LITMUS_ROUNDS": ROUNDS, **extra}
     return clients.environment(server.address(transport), **variables)
@@ -114,8 +114,8 @@ def test_too_little_memory_over_the_wire(
 
 
 def test_a_daemonised_child_keeps_nothing(server: Server) -> None:
-    """A child that never calls CUDA holds its dead parent's sockets; the memory comes back all the
-    same.
+    """A child that never calls CUDA inherits its dead parent's sockets; the memory is freed
+    nevertheless.
     """
     parent = clients.start(
         server.unix,

@@ -1,5 +1,5 @@
-"""docker-compose.yml and the Dockerfile: what they say of each other, of this repository and of what
-the demo runs must agree.  No engine is asked here: tests/containers builds and runs them.
+"""docker-compose.yml and the Dockerfile must agree with each other, with this repository and with
+the programs of the demo. No engine is used here: tests/containers builds and runs them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_every_file_that_it_names_is_here(services: dict[str, Any]) -> None:
 
 
 def test_secrets_come_as_files_to_those_who_need_them(services: dict[str, Any]) -> None:
-    """Who shows a token has that one alone, and no variable or argument holds one."""
+    """A service that shows a token has only that token, and no variable or argument holds one."""
     for name, body in services.items():
         named = set(re.findall(r"/run/secrets/(\w+)", str(body)))
         for mount in body.get("volumes", []):
@@ -123,7 +123,9 @@ def test_secrets_come_as_files_to_those_who_need_them(services: dict[str, Any]) 
 
 
 def test_addresses_agree(services: dict[str, Any]) -> None:
-    """Who connects where, and who listens there, on a network that both have."""
+    """Each service connects to a port at which the other service listens, on a network that both
+    have.
+    """
     listens: dict[str, set[str]] = {}
     for name, body in services.items():
         listens[name] = set(re.findall(r":(\d{4})\b", " ".join(body["command"])))
@@ -224,7 +226,7 @@ def versions(name: str) -> dict[str, str]:
 
 
 def test_packages_are_those_of_the_project() -> None:
-    """What pyproject.toml asks for has one version that is written down."""
+    """Each dependency in pyproject.toml has one pinned version."""
     project = (ROOT / "pyproject.toml").read_text()
 
     def asked(*fields: str) -> set[str]:
@@ -242,7 +244,7 @@ def test_packages_are_those_of_the_project() -> None:
 
 
 def test_the_programs_are_installed_here() -> None:
-    """What the containers run is what the demo runs."""
+    """The programs that the containers run are those that the demo runs."""
     folder = Path(sys.executable).parent
     for name in ("rgpu", "netprobe", "python"):
         assert (folder / name).exists(), name

@@ -27,7 +27,7 @@ input()
 
 @pytest.fixture(scope="module")
 def allowed(client: Namespace) -> set[str]:
-    """What any user may choose here."""
+    """Returns the algorithms that any user may choose here."""
     path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
     return set(client.run("cat", path).split())
 
@@ -47,7 +47,7 @@ def serving(server: Namespace) -> Iterator[None]:
 
 
 def controls(space: Namespace, address: str) -> list[str]:
-    """Those of the connections of `address` that are open in a namespace."""
+    """Returns the algorithms of the open connections of `address` in a namespace."""
     known = LOCAL | {"bbr"}
     words = space.run("ss", "-tinH", "state", "established", "src", address).split()
     return [word for word in words if word in known]

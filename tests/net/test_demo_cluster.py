@@ -1,4 +1,4 @@
-"""`make demo-cluster` as a user runs it, and what is left of it when it is killed."""
+"""`make demo-cluster` as a user runs it, and its leftovers when it is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def _root() -> None:
 
 @pytest.fixture
 def variables(tmp_path: Path) -> dict[str, str]:
-    """Its folder is made in ours, so that others' are not taken for it."""
+    """Returns variables that put the demo's folder into the test's, so that others' are not
+    mistaken for it.
+    """
     return {**os.environ, "TMPDIR": str(tmp_path)}
 
 

@@ -1,4 +1,4 @@
-"""Emulated links: they are what was set, and netprobe finds out what that is."""
+"""Emulated links: they have the properties that were set, and netprobe measures these."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def made(
             network.tune(client, server, link)
         truth = network.truth(client, server, link)
         late = abs(truth.round_trip - shape.round_trip)
-        # On the shortest link what a process waits for a CPU is part of the path.
+        # On the shortest link the time that a process waits for a CPU is part of the path.
         right = shape.burst or late <= max(0.1 * shape.round_trip, WAKE_SECONDS)
         rates = [truth.up / shape.goodput, truth.down / shape.goodput]
         if right and all(0.9 <= rate <= 1.1 for rate in rates):

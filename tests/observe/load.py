@@ -71,6 +71,6 @@ class Load:
         self.process.stdin.flush()
 
     def close(self) -> str:
-        """Ends it; what it said on stderr."""
+        """Kills the program; returns its error output."""
         self.process.kill()
         return self.process.communicate()[1]

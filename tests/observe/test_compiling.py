@@ -54,7 +54,7 @@ def rgpu(server: Server, *words: str) -> str:
 
 
 def compiling(server: Server) -> tuple[bool, int]:
-    """What `rgpu ps` and `rgpu top` say of the one session."""
+    """Returns whether the one session compiles by `rgpu ps`, and the number by `rgpu top`."""
     (session,) = json.loads(rgpu(server, "ps", "--json"))["sessions"]
     (lease,) = json.loads(rgpu(server, "top", "--json"))["leases"]
     return session["compiling"], lease["compiling"]
@@ -76,7 +76,7 @@ def test_a_session_is_seen_to_compile_as_long_as_it_does(server: Server) -> None
     finally:
         client.kill()
         client.communicate()
-    # A worker that goes while it compiles leaves nothing of it behind.
+    # A worker that ends while it compiles leaves no compiling session behind.
     wait_until(lambda: json.loads(rgpu(server, "top", "--json"))["leases"] == [], 60)
     with clients.start(
         server.tcp, "cuda.open()\nprint('open', flush=True)\nwait_for_line()"

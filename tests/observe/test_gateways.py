@@ -92,7 +92,9 @@ def carries(server: Server, transport: str, address: str, **variables: str) -> N
 
 
 def is_replaced(server: Server, transport: str, pid: int) -> None:
-    """A gateway that dies is counted, and what it has counted stays."""
+    """Kills a gateway; asserts that its restart is counted, and that its counters do not
+    go back.
+    """
     label = {"transport": transport}
     before = reads(server, "received_bytes_total", **label)
     os.kill(pid, signal.SIGKILL)
@@ -102,7 +104,7 @@ def is_replaced(server: Server, transport: str, pid: int) -> None:
 
 
 def stranger(address: str, context: ssl.SSLContext | None, first: bytes = b"") -> None:
-    """Comes to a TLS port, and stays until it is sent away."""
+    """Connects to a TLS port and stays until the server closes the connection."""
     host, _, port = address.removeprefix("tls:").rpartition(":")
     one = socket.create_connection((host, int(port)), 20)
     if context is not None:
@@ -144,7 +146,7 @@ def test_tls() -> None:
         strange.load_cert_chain(folder / "alice.pem", folder / "alice.key")
         stranger(server.tls, strange)
         wait_until(lambda: refused("certificate") == 1)
-        # Who comes and goes, as a health check does, was not refused.
+        # A client that connects and disconnects, like a health check, was not refused.
         host, _, port = server.tls.removeprefix("tls:").rpartition(":")
         socket.create_connection((host, int(port)), 20).close()
         (pid,) = server.children("rgpu-gateway")

@@ -1,4 +1,6 @@
-"""The metrics of a server: what goes on over ended leases and over restarts, and GPUManager's."""
+"""The metrics of a server: counters that survive ended leases and restarts, and GPUManager's
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def test_a_tenant_keeps_what_its_ended_leases_did(tmp_path: Path) -> None:
 
 
 def test_health_is_not_answered_before_sessions_can_be_opened() -> None:
-    """A server that cannot listen everywhere never says that it is well."""
+    """A server that cannot listen at all its addresses never reports that it is healthy."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"grpc:127.0.0.1:{taken.getsockname()[1]}"
         server = Server("--insecure", "--metrics", "127.0.0.1:0", "--listen", place)

@@ -1,4 +1,4 @@
-"""What `deploy/` offers, against a real Prometheus that scrapes a server with two tenants at work."""
+"""The files in `deploy/`, with a real Prometheus that scrapes a server with two busy tenants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record: bounded, and what a crash leaves of its files is read as far as it makes sense."""
+"""The record: it is bounded, and after a crash the intact part of its files is read."""
 
 from __future__ import annotations
 

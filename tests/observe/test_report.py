@@ -1,6 +1,4 @@
-"""`rgpu quota report`: numbers, a picture that is well-formed whatever names are, and the record
-behind it.
-"""
+"""`rgpu quota report`: its numbers, a picture that is well-formed for any names, and the record."""
 
 from __future__ import annotations
 
@@ -93,7 +91,7 @@ def test_leases_of_one_tenant_are_told_apart() -> None:
         assert name in said
     beside = [word for word in said if "…" in word]
     assert len(set(beside)) == len(beside)
-    # Each lease has a colour of its own, the same beside the areas and above its panel.
+    # Each lease has its own colour, the same beside the areas and above its panel.
     colours = fills(svg)
     assert len(colours) == 10
     assert len(set(colours)) == 5

@@ -1,4 +1,4 @@
-"""`rgpu top`: what it draws at any size, and that it leaves the terminal as it was."""
+"""`rgpu top`: its picture at any size, and that it restores the terminal."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class Terminal:
         self.seen = self.seen.partition(text)[2]
 
     def ended(self) -> int:
-        """Its exit code; what it still writes is kept."""
+        """Waits for the end; returns the exit code. Output until then is kept in `seen`."""
         with contextlib.suppress(OSError):
             while data := os.read(self.mine, 65536):
                 self.seen += data

@@ -49,7 +49,7 @@ Listen = Callable[..., AbstractContextManager[Listening]]
 
 @pytest.fixture
 def listen(tmp_path: Path) -> Listen:
-    """`with listen("--idle-ms", "100") as responder:`; its limits."""
+    """`with listen("--idle-ms", "100") as responder:` starts a responder with these limits."""
 
     @contextmanager
     def start(*options: str) -> Iterator[Listening]:

@@ -26,7 +26,7 @@ def answer(head: bytes) -> bytes:
 
 
 def arrivals(*rows: tuple[int, int]) -> bytes:
-    """What a server says of a train: bytes and nanoseconds."""
+    """Returns a server's answer to a train: bytes and nanoseconds."""
     data = b"".join(struct.pack("<QQ", *row) for row in rows)
     return answer(struct.pack("<I", len(data)) + data)
 
@@ -48,7 +48,9 @@ class Guest:
         connection.settimeout(SECONDS)
 
     def frame(self) -> bytes:
-        """The head of the next frame; its bulk is thrown away.  OSError when it has left."""
+        """Returns the head of the next frame and drops its bulk. OSError when the client
+        has left.
+        """
         header = parse_header(self.exactly(HEADER_BYTES))
         head = self.exactly(header.head_bytes)
         self.exactly(header.bulk_bytes)
@@ -97,8 +99,9 @@ def echoes(guest: Guest, order: Order) -> None:
 
 @dataclass
 class Liar:
-    """`with Liar() as liar:` listens at `liar.uri`.  first: what it answers PROBE with, else
-    `offer`.  answers: to orders.
+    """`with Liar() as liar:` listens at `liar.uri`.
+
+    first: its answer to PROBE; by default `offer`. answers: its answers to orders.
     """
 
     offer: Offer = field(default_factory=lambda: Offer(bytes=1 << 30, seconds=15.0))

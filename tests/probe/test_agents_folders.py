@@ -1,4 +1,4 @@
-"""The folders of agents: what was left behind goes, what somebody needs stays."""
+"""The folders of agents: abandoned folders are removed, folders in use stay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rgpu_common.endpoints import GrpcEndpoint
 
 PREFIX = "rgpu-agent-"
 NOBODY = GrpcEndpoint("127.0.0.1", 1)
-# A starter: makes its folder, and goes on when it may.
+# A starter makes its folder, and goes on when the test tells it to.
 _STARTER = """
 import os, socket, sys
 from rgpu_client.session.folders import private_folder
@@ -31,7 +31,7 @@ with private_folder("rgpu-agent-", os.environ) as folder:
     print(folder, flush=True)
     sys.stdin.read()
 """
-# Makes folders while others do, and has each to itself.
+# Makes folders while other processes do the same, and owns each folder alone.
 _MAKER = """
 import os, socket
 from rgpu_client.session.folders import private_folder
@@ -54,7 +54,7 @@ Start = Callable[[bool], tuple["subprocess.Popen[str]", Path]]
 
 @pytest.fixture
 def start(environment: dict[str, str]) -> Iterator[Start]:
-    """Starts a starter; says its process and its folder."""
+    """Starts a starter; returns its process and its folder."""
     starters = []
 
     def started(bound: bool) -> tuple[subprocess.Popen[str], Path]:
@@ -114,7 +114,9 @@ def process_of(folder: Path) -> int:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Those that were told the folder as theirs, without the child that waits for its end."""
+    """Returns the processes that got this folder, without the child that waits for an
+    agent's end.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""Agents beside programs, as processes: what they leave behind when they start badly."""
+"""Agents beside programs, as processes: what is left of an agent that fails to start."""
 
 from __future__ import annotations
 

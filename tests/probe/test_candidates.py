@@ -75,7 +75,7 @@ def test_a_token_does_not_go_in_the_clear() -> None:
 def test_a_token_does_not_go_to_the_named_address_in_the_clear() -> None:
     found = candidates("n:1", ("tcp:n:1", "tls:n:2"), Here(ALL, secret=True))
     assert found.uris == ("tls:n:2",)
-    # What cannot be used protects nothing.
+    # An encrypted path that cannot be used is no reason to leave out the others.
     for offered in ("tls:127.0.0.1:2", "tls:[::]:70000", "nonsense"):
         assert "tcp:n:1" in candidates("n:1", (offered,), Here(ALL, secret=True)).uris
     assert candidates("n:1", ("tls:n:2",), Here(("tcp",), secret=True)).uris == ("tcp:n:1",)
@@ -195,7 +195,7 @@ def test_who_answered_before_a_path_broke_is_known_for_a_day() -> None:
     kept = replace(entry(), paths=(path("tcp:a:1"),))
 
     def measured(at: float, *paths: Measurement) -> tuple[bytes, ...]:
-        """Of each path who is known to answer there."""
+        """Returns for each path the server that is known to answer there."""
         nonlocal kept
         kept = replace(entry(at), paths=paths or (broken("tcp:a:1"),)).after(kept)
         return tuple(one.server for one in kept.paths)
@@ -205,7 +205,7 @@ def test_who_answered_before_a_path_broke_is_known_for_a_day() -> None:
     assert measured(1001.0 + DAY) == (b"",)
     assert not kept.seen
     assert measured(1002.0 + DAY) == (b"",)
-    # Who answers again is known for a day again, and only of paths that are offered.
+    # A server that answers again is known for another day, and only on paths that it offers.
     assert measured(2000.0 + DAY, path("tcp:a:1")) == (SERVER,)
     assert measured(2000.0 + 2 * DAY, broken("tcp:a:1"), broken("tcp:a:2")) == (SERVER, b"")
     assert kept.seen == {"tcp:a:1": 2000.0 + DAY}

@@ -64,7 +64,9 @@ def test_the_tail_leaves_out_a_slow_start() -> None:
 
 
 def test_how_a_connection_begins_is_not_what_the_link_carries() -> None:
-    """Over long round trips two short trains agree on what the connection dares to send."""
+    """Over long round trips two short trains agree on the connection's first window, not on the
+    rate.
+    """
     trip, rate = 0.02, 7.5e6
     trains = [link(64 << 10, rate, trip), link(256 << 10, rate, trip)]
     assert agree(*(whole_rate(train, trip) for train in trains))
@@ -86,7 +88,7 @@ def test_heaps_of_the_first_round_trips_are_no_bucket() -> None:
 
 
 def test_what_comes_late_in_a_heap_is_not_fast() -> None:
-    """A packet was lost before the middle: all behind it waits for it."""
+    """A packet was lost before the middle, so all later bytes wait for it."""
     size, rate, trip = MIB, 125e6, 0.002
     step = size // 64
     times = [
@@ -99,7 +101,7 @@ def test_what_comes_late_in_a_heap_is_not_fast() -> None:
 
 
 def test_the_slowest_count_may_begin_once_a_connection_has_opened() -> None:
-    """Its receiver slept: what it then reads at once says nothing of the link."""
+    """The receiver slept. The bytes that it then reads at once do not show the rate of the link."""
     size, rate, trip = 14 * MIB, 0.9e9, 0.0002
     awake, slept = 3 * MIB / rate, 9 * MIB / rate
     points = [
@@ -116,7 +118,7 @@ def test_the_slowest_count_may_begin_once_a_connection_has_opened() -> None:
 
 @pytest.mark.parametrize("down", [False, True])
 def test_what_waits_for_its_receiver_comes_out_of_no_bucket(down: bool) -> None:
-    """It was away for the first 2 ms, and then reads at once what the link had brought."""
+    """The receiver slept for the first 2 ms, and then reads at once the bytes that have arrived."""
     size, rate, trip = 8 * MIB, 1.25e9, 0.0001
     there = int(rate * 0.002)
     points = [(1, 0.002), (there, 0.00205), (size, size / rate)]
@@ -171,8 +173,8 @@ def test_a_connection_that_opens_is_judged_by_how_its_train_ends() -> None:
 
 
 def test_what_a_short_queue_lost_hides_no_rate() -> None:
-    """20 ms, 1 Gbit/s: it has carried its rate for eight round trips when it loses much at once,
-    and all that follows comes after three more, in a heap.
+    """On a link of 20 ms and 1 Gbit/s, a train has run at its rate for eight round trips when it
+    loses much at once. All later bytes arrive together, three round trips later.
     """
     rate, trip = 118e6, 0.02
     open_at, lost_at = 0.1, 0.26
@@ -188,7 +190,7 @@ def test_what_a_short_queue_lost_hides_no_rate() -> None:
 
 
 def test_a_stretch_is_counted_from_before_what_was_lost() -> None:
-    """After the heap it goes on: counted from there a stretch would look too fast."""
+    """Counted from bytes that arrived together, a stretch would look too fast."""
     rate, trip = 118e6, 0.02
     points = [(int(0.1 * rate), 0.1), (int(0.1 * rate) + 1, 0.16)]
     points += [(int(0.16 * rate), 0.162), (int(0.26 * rate), 0.26)]
@@ -208,13 +210,13 @@ def test_of_a_long_train_that_waited_counts_what_it_carried_before() -> None:
 
 
 def test_short_round_trips_have_no_stretches() -> None:
-    """Some of them say more about when the system woke whom than about the path."""
+    """Some arrivals show when the system woke the receiver, not when the path carried the bytes."""
     assert stretch_rate(link(4 * MIB, 125e6, 0.002), 0.002) is None
     assert stretch_rate(link(32 * MIB, 125e6, 0.02), 0.02) == pytest.approx(125e6)
 
 
 def test_trains_that_agree_are_not_outdone_by_a_slower_one_before_them() -> None:
-    """Both were over too soon to end it; but what came over a path, it carries."""
+    """Both trains were too short to end the measurement, but a path carries at least their rate."""
     rate, trip = 1.2e9, 0.002
     opening = [(MIB, 0.0009), (MIB + 1, 0.0029), (4 * MIB, 0.0065)]
     slow = Train(4 * MIB, 0.0085, curve(opening))
@@ -225,7 +227,7 @@ def test_trains_that_agree_are_not_outdone_by_a_slower_one_before_them() -> None
 
 
 def test_of_trains_that_do_not_agree_the_middle_counts() -> None:
-    """One of them met a moment in which the machine was busy with something else."""
+    """One train was sent at a moment when the machine was busy with other work."""
     rates = (125e6, 125e6, 700e6)
     sizes = (MIB, MIB + (512 << 10), MIB + (768 << 10))
     trains = [link(size, rate, 0.0005) for size, rate in zip(sizes, rates, strict=True)]

@@ -1,5 +1,5 @@
-"""What a program falls back on, and what its agent looks at, when paths do not work: in process, as
-if the server were elsewhere.
+"""The paths that a program falls back on, and that its agent measures, when paths do not work. In
+process, as if the server were on another machine.
 """
 
 from __future__ import annotations
@@ -68,14 +68,15 @@ def test_a_path_that_broke_is_one_to_fall_back_on(
             assert reason in path.reason
             assert path.worth_watching
             assert path.variables()["RGPU_PATHS"] == proxy.uri
-        # Whoever has its address after two days, no program shows a session's secret there.
+        # After two days another machine may have the address, so no program sends a session's
+        # secret there.
         aged(environment, named, 2 * 86400)
         path = find_path(named, "auto", environment)
         assert (path.uri, path.others) == (responder.tcp, ())
 
 
 def aged(environment: dict[str, str], named: str, seconds: float) -> None:
-    """What was measured was measured before."""
+    """Makes the stored measurement older."""
     kept = surveying.memory(environment)
     entry = kept.read(named)
     assert entry is not None
@@ -151,7 +152,7 @@ def test_a_program_that_starts_while_a_path_is_down_has_an_agent(
 
 
 def agents_at(folder: Path) -> list[int]:
-    """Agents that have taken over the folder: nobody waits for them any more."""
+    """Returns the agents that own the folder. They have no waiting child any more."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

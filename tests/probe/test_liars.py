@@ -1,4 +1,6 @@
-"""Servers that lie, hold up and send rubbish: a client says a sentence, in time, and obeys nothing."""
+"""Servers that lie, delay and send garbage: a client prints a sentence in time, and obeys
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_a_server_does_not_send_its_clients_everywhere(
 
 
 def believes(*rows: tuple[int, int]) -> None:
-    """Answers a train with these arrivals; -1 stands for what it really had."""
+    """Sends a train to a server that answers with these arrivals; -1 is the true number of
+    bytes.
+    """
 
     def lies(guest: Guest, order: Order) -> None:
         if order.verb == UP:

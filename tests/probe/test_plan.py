@@ -14,16 +14,16 @@ from probe.trains import Opening, link
 
 PIECE = 256 << 10
 TRIP = 0.02
-# What a path of 20 ms has for one direction.
+# The budget of a path of 20 ms for one direction.
 BUDGET = Budget(0.37, 64 * MIB)
 
 
 def run(rate: float, trip: float, budget: Budget, **shape: float) -> tuple[list[Train], float]:
-    """What a prober does on such a link: the trains, and the seconds that they took."""
+    """Returns the trains that a prober sends over such a link, and the seconds that they took."""
     trains: list[Train] = []
     spent = 0.0
     while (order := next_train(trains, trip, budget, spent)) is not None:
-        # What a bucket has saved up goes at once.
+        # The tokens in the bucket pass at once.
         size = min(order.bytes, int(order.seconds * rate + shape.get("burst", 0)) + PIECE)
         trains.append(link(size, rate, trip, **shape))  # type: ignore[arg-type]
         spent += trains[-1].seconds
@@ -116,7 +116,9 @@ def test_over_a_long_path_all_that_is_left_is_one_train() -> None:
 
 
 def test_a_slow_long_path_gets_no_train_of_which_only_the_time_is_known() -> None:
-    """What is under way when its sender stops could take as long as all the rest."""
+    """The bytes that are on the way when the sender stops could take as long as the whole
+    measurement.
+    """
     trains, spent = run(1.2e6, TRIP, BUDGET)
     assert [train.bytes for train in trains] == [64 << 10, 256 << 10]
     assert spent <= BUDGET.seconds

@@ -144,7 +144,7 @@ def test_connect_refuses_what_makes_no_sense(environment: dict[str, str]) -> Non
 
 def test_the_level_of_the_log_is_the_same_in_capitals(environment: dict[str, str]) -> None:
     done = rgpu(environment, "run", "--server", "tcp:127.0.0.1:1", "--", "true", RGPU_LOG="INFO")
-    assert done.stderr.startswith("rgpu path: tcp:127.0.0.1:1: it was named so\n")
+    assert done.stderr.startswith("rgpu path: tcp:127.0.0.1:1: the path was named\n")
 
 
 def test_what_makes_sense_is_passed_on(environment: dict[str, str]) -> None:
@@ -348,7 +348,7 @@ def test_rgpu_probe_shows_chooses_and_draws(
     lines = done.stdout.splitlines()
     assert lines[0].split()[:5] == ["path", "handshake", "min", "median", "p99"]
     assert any(line.startswith(f"tcp:{server.tcp} ") for line in lines)
-    # Behind it may stand why a path that the table favours was not chosen.
+    # A sentence may follow that says why a path that the table favours was not chosen.
     chosen = next(line for line in lines if line.startswith("Chosen: "))
     assert "one machine" in chosen
     text = picture.read_text()
@@ -419,7 +419,7 @@ def test_mistakes(arguments: tuple[str, ...], status: int, sentence: str) -> Non
 
 
 def test_a_tunnel_that_leads_nowhere_is_called_by_its_name(environment: dict[str, str]) -> None:
-    """Not by the socket of the agent that carries it, which nobody knows."""
+    """The error does not name the socket of the agent, which the user does not know."""
     done = rgpu(environment, "probe", "grpc:127.0.0.1:1")
     assert done.returncode == 1
     assert "at grpc:127.0.0.1:1 (Connection refused)" in done.stderr

@@ -170,7 +170,7 @@ def test_it_never_measures_more_often_than_it_may(events: list[tuple[Any, ...]])
 
 @pytest.fixture
 def two_paths(listen: Listen) -> Iterator[tuple[str, str, bytes]]:
-    """A slow and a fast path to one responder, and who that is."""
+    """Yields a slow and a fast path to one responder, and the responder's id."""
     with listen("burst", "100000") as responder:
         proxy = SlowProxy(responder.port, 0.01)
         with Line(responder.tcp) as line:
@@ -229,7 +229,7 @@ def agent(
 
 
 class FakeSession:
-    """What a program's library does at its end of the agent's socket."""
+    """Plays the part of a program's library at the agent's socket."""
 
     def __init__(self, where: str, uri: str) -> None:
         self.uri, self.calls = uri, 0

@@ -11,7 +11,9 @@ SEGMENT = 1448
 
 
 def link(size: int, rate: float, trip: float, *, line: float = 0.0, burst: int = 0) -> Train:
-    """A train over a link of `rate`, whose bucket lets `burst` bytes through at `line` rate."""
+    """Returns a train over a link of `rate` whose token bucket passes `burst` bytes at the rate
+    `line`.
+    """
     step = max(size // 60, 1)
 
     def when(count: int) -> float:
@@ -44,7 +46,7 @@ class Opening:
         self._pace = 10 * SEGMENT / trip
 
     def send(self, order: Order) -> Train:
-        """What comes of a train to here, each at most a twentieth of a round trip later."""
+        """Returns a train as it arrives here, with arrivals a twentieth of a round trip apart."""
         step, sent, now = self.trip / 20, 0.0, 0.0
         arrivals: list[Arrival] = []
         while sent < order.bytes and now < order.seconds:
@@ -55,7 +57,7 @@ class Opening:
         return Train(int(sent), arrivals[-1].seconds, tuple(arrivals), down=True)
 
     def probe(self, budget: Budget) -> tuple[list[Train], float]:
-        """What a prober does on it: the trains, and the seconds that they took."""
+        """Returns the trains that a prober sends over this path, and the seconds that they took."""
         trains: list[Train] = []
         spent = 0.0
         while (order := next_train(trains, self.trip, budget, spent)) is not None:

@@ -1,4 +1,4 @@
-"""The threads of a block as coroutines: who waits for whom at barriers and in warps."""
+"""The threads of a block as coroutines, and their waits for each other at barriers and in warps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class DeadlockError(AssertionError):
 class Block:
     """The coroutines of one block and their scheduler.
 
-    symbol: the address of a function or variable of the kernel.  info: the block's structure.
-    threads: what each of the `count` threads waits for, where the kernel writes it.
+    symbol: returns the address of a function or variable of the kernel. info: the block's
+    structure. threads: the memory in which the kernel writes what each of the `count` threads waits
+    for.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ KERNEL = (
 
 
 class Client:
-    """One connection to a compiler."""
+    """A connection to a compiler."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -91,7 +91,7 @@ def start(
 
 
 class Accepting:
-    """A compiler as the daemon has one: it gets a tenant's sessions and folder by descriptor."""
+    """A compiler as the daemon starts it: it gets a tenant's sessions and folder by descriptor."""
 
     def __init__(self, folder: Path, *options: str, **how: tuple[str, ...]) -> None:
         self.accept, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -46,7 +46,7 @@ class Arena:
         self.top = HEAP_AT
 
     def put(self, array: npt.NDArray[np.generic], *, align: int = 256) -> int:
-        """Copies an array in; its device address."""
+        """Copies an array into the arena; returns its device address."""
         raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         self.top = (self.top + align - 1) // align * align
         at = self.top
@@ -123,7 +123,7 @@ class Kernel:
         dynamic: int = 0,
         stop: int = 0,
     ) -> None:
-        """Runs all blocks, one after another."""
+        """Runs all blocks one after another."""
         Launch(
             self, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self.pack(arguments), dynamic, stop
         ).run()
@@ -131,7 +131,9 @@ class Kernel:
     def launch_in_child(
         self, grid: Sequence[int], block: Sequence[int], *arguments: object, stop: int = 0
     ) -> int:
-        """Runs in a forked process, because a trap does not come back; the CUresult, 0 when it ended well."""
+        """Runs in a forked process, because a trap does not return. Returns the CUresult; 0 without
+        a trap.
+        """
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -150,7 +152,7 @@ class Kernel:
 
 
 class Launch:
-    """One launch: the structures that the kernel reads."""
+    """One launch, with the structures that the kernel reads."""
 
     trap_pipe = -1
 

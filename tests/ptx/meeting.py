@@ -44,7 +44,8 @@ def _beside(t: int) -> list[int]:
     return [mine, 0xFFFFFFFF]
 
 
-# Both ways of a branch, the place where they meet, and the same with one way behind that place in the text.
+# Both sides of a branch, the place where they meet, and the same with one side after that place in
+# the text.
 BESIDE = """
     rem.u32 %r2, %r1, 3; setp.eq.u32 %p1, %r2, 0;
     @%p1 bra low; activemask.b32 %r3; bra join;

@@ -43,7 +43,7 @@ def run(
     before: str = "",
     dynamic: int = 0,
 ) -> Array:
-    """What the kernel leaves in `out`."""
+    """Runs the kernel; returns the final content of `out`."""
     made = kernel(body, before=before)
     place = made.arena.put(out)
     made.launch(

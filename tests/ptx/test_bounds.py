@@ -18,7 +18,7 @@ from rgpu_emu.ptx.link import link
 from rgpu_emu.ptx.module import EAGER_BYTES
 
 ENTRY = ".visible .entry k() { ret; }\n"
-# For the longer text.  What it takes is below 2 s on any machine; what it took was above 30 s.
+# For the longer text. It takes less than 2 s on any machine; it took more than 30 s before.
 SECONDS = 20
 Text = Callable[[int], str]
 

@@ -26,7 +26,7 @@ THREADS = 64
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction; `sources` are the places of its operands among a thread's four inputs."""
+    """One instruction. sources: which of a thread's four inputs are its operands."""
 
     op: str
     kind: str
@@ -81,7 +81,8 @@ def source(found: list[tuple[Step, Step, Step]]) -> str:
     for k in range(4):
         lines.append(f"ld.global.u64 %x{k}, [%in+{k * 8}];\ncvt.u32.u64 %w{k}, %x{k};\n")
     for n, chain in enumerate(found):
-        # Results are stored after the chain, so that nothing stands between its instructions.
+        # Results are stored after the chain, so that no other instruction is between its
+        # instructions.
         lines.append("{\n.reg .b32 %r<3>;\n.reg .b64 %q<3>;\n")
         names = [f"%{'r' if bits(step.kind) == 32 else 'q'}{k}" for k, step in enumerate(chain)]
         lines += [step.text(name) + "\n" for step, name in zip(chain, names, strict=True)]

@@ -132,7 +132,9 @@ def test_sessions_arrive_by_descriptor_and_do_not_disturb_each_other(tmp_path: P
 def test_long_messages_come_from_one_session_at_a_time_and_none_blocks_the_others(
     tmp_path: Path,
 ) -> None:
-    """One begins a message of 200 MB and stops; what others send beyond a little is not read."""
+    """One session starts a message of 200 MB and stops. Of other long messages only the first bytes
+    are read meanwhile.
+    """
     with Accepting(tmp_path, "--wall-seconds", "5") as compiler:
         silent, other = compiler.connect(), compiler.connect()
         silent.sock.sendall(HEADER.pack(LOAD, 0, 200 << 20) + bytes(1 << 20))

@@ -1,4 +1,4 @@
-"""The compiler's cache of objects: its bound, and who shares it."""
+"""The compiler's cache of objects: its bound, and which compilers share it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs of one tenant's compiler: how many there are, what bounds them, and how they end."""
+"""The jobs of one tenant's compiler: their number, their bounds, and how they end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from rgpu_emu.compile_protocol import HEADER, LOAD, LOADED, LOWERED
 
 
 def test_a_module_is_linked_once_for_all_its_kernels(tmp_path: Path) -> None:
-    """One process has the module and lowers every kernel; what comes out is what a fresh one makes."""
+    """One process has the module and lowers every kernel. Its objects are those of a fresh
+    process.
+    """
     with Accepting(tmp_path / "one") as compiler:
         client = compiler.connect()
         _, _, key, _ = client.load(kernels(6))
@@ -94,7 +96,7 @@ def test_a_stopped_job_costs_no_processor_time_and_ends_by_the_clock(tmp_path: P
 def test_a_tenant_that_has_spent_its_processor_time_compiles_behind_all_others(
     tmp_path: Path,
 ) -> None:
-    """Its debt comes from an earlier compiler of the same tenant."""
+    """The debt comes from an earlier compiler of the same tenant."""
     with Accepting(tmp_path) as compiler:
         client = compiler.connect(debt=400.0)
         assert client.load(KERNEL)[0] == 0

@@ -1,4 +1,4 @@
-"""What a compiler process may do, and what it reports that it could not give up."""
+"""The rights of a compiler process, and its report of the rights that it could not give up."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""An error in the compiler that nobody foresaw costs the kernel that meets it: its refusal says what happened, and the
-kernels, sessions and processes beside it go on."""
+"""An unforeseen error in the compiler refuses only the kernel that causes it. The refusal says what
+happened, and the other kernels, sessions and processes go on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and names at the edges of what PTX may say: read as they are meant, or refused."""
+"""Numbers and names at the limits of PTX: they are read correctly, or refused."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def test_offsets_wrap_as_addresses_do() -> None:
 @pytest.mark.parametrize(
     ("declaration", "wanted"),
     [
-        (".global .b8 x[-1];", "'-1' is no array size"),
-        (".global .b8 x[2+2];", "'2\\+2' is no array size"),
-        (".global .b8 x[%];", "is no array size"),
+        (".global .b8 x[-1];", "'-1' is not an array size"),
+        (".global .b8 x[2+2];", "'2\\+2' is not an array size"),
+        (".global .b8 x[%];", "is not an array size"),
         (".global .b32 x[4294967296][4294967296];", "x is too large"),
-        (".global .align 0 .b8 x[4];", "no power of two"),
-        (".global .align 3 .b8 x[4];", "no power of two"),
-        (".global .align -4 .b8 x[4];", "no power of two"),
-        (".global .u32 x = 1.5;", "no initial value of a .u32"),
-        (".global .u64 x = y z;", "'y z' is no initial value"),
+        (".global .align 0 .b8 x[4];", "not a power of two"),
+        (".global .align 3 .b8 x[4];", "not a power of two"),
+        (".global .align -4 .b8 x[4];", "not a power of two"),
+        (".global .u32 x = 1.5;", "not an initial value of a .u32"),
+        (".global .u64 x = y z;", "'y z' is not an initial value"),
         ("/* .global .u32 x;", "a comment is not closed"),
     ],
 )

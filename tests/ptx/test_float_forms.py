@@ -25,7 +25,7 @@ def saturate(raw: int, kind: str) -> int:
 
 
 def exact(op: str, kind: str, mode: str, *raw: int) -> int:
-    """One operation on bits, exactly, rounded once."""
+    """Returns the result bits of one operation, computed exactly and rounded once."""
     values = [decode(r, kind) for r in raw]
     if (
         not all(map(math.isfinite, values))

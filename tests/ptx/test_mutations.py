@@ -1,4 +1,6 @@
-"""Damaged PTX: every outcome is a module or a PtxError, and what is accepted gives IR that LLVM accepts."""
+"""Damaged PTX: the outcome is always a module or a PtxError, and an accepted module gives IR that
+LLVM accepts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is not executed is refused by name when the module loads, and wrong text with its line."""
+"""PTX that is not supported is refused by name when the module loads, and wrong text with
+its line.
+"""
 
 from __future__ import annotations
 
@@ -79,12 +81,12 @@ def test_the_line_is_told() -> None:
     ("body", "words"),
     [
         ("add.u32 %r1, %r2;", "takes 3 operands, not 2"),
-        ("add.u32 %r1, %r2, ;", "no operand"),
+        ("add.u32 %r1, %r2, ;", "not an operand"),
         ("add.u32 5, %r2, %r3;", "no destination"),
         ("ld.u32 %r1, %r2;", "no .address. there"),
         ("bra nowhere;", "label nowhere is not defined"),
         ("here: here: ret;", "defined twice"),
-        ("@%r1 bra x; x:", "no predicate register"),
+        ("@%r1 bra x; x:", "not a predicate register"),
         ("{ add.u32 %r1, %r1, 1;", "not closed"),
         (".reg .b32 %one, %one;", "declared twice"),
         ("mov.u32 %r1, %nothing;", "%nothing is not declared"),
@@ -110,7 +112,7 @@ def test_wrong_text(body: str, words: str) -> None:
         ("add.u64 %rd1, %r2, %rd3;", r"%r2 \(.b32\) does not fit"),
         ("ld.u64 %r1, [%in];", "too narrow"),
         ("ld.v2.u32 %r1, [%in];", "needs 2 registers"),
-        ("lop3.b32 %r1, %r1, %r2, %r3, %r4;", "no literal"),
+        ("lop3.b32 %r1, %r1, %r2, %r3, %r4;", "not a literal"),
         ("cp.async.ca.shared.global [%r1], [%in], 5;", "4, 8 or 16"),
         (".local .b8 big[600000]; mov.u64 %rd1, big;", "more than 524288"),
         ("bar.red.and.pred %p1, 0, 64;", "predicate as its last operand"),

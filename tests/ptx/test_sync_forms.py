@@ -227,7 +227,9 @@ def test_a_lock_held_over_a_suspension() -> None:
 
 
 def test_a_function_called_by_pointer_may_sleep() -> None:
-    """It cannot suspend, so it goes on at once; one that is called by name lets others run."""
+    """A function called by pointer cannot suspend, so it does not sleep. Called by name it lets
+    other threads run.
+    """
     before = """
     .func (.param .b32 r) doze(.param .b32 x)
     { .reg .b32 %r<3>; ld.param.b32 %r1, [x]; nanosleep.u32 %r1; add.u32 %r2, %r1, 1; st.param.b32 [r], %r2; ret; }

@@ -6,9 +6,9 @@ from __future__ import annotations
 def resolve(
     name: str, lane: int, values: dict[int, int], state: tuple[int, int, int, int, int]
 ) -> int:
-    """The result of a warp operation for one lane.
+    """Returns the result of a warp operation for one lane.
 
-    values: lane -> what it brought.  state: the lane's own, whose third and fourth word are the
+    values: lane -> its source value. state: the lane's own state; its third and fourth word are the
     operands b and c of a shuffle.
     """
     family, _, mode = name.partition(".")

@@ -1,4 +1,4 @@
-"""A server whose leases end soon, and what every test leaves behind: nothing."""
+"""A server whose leases end soon, and the check that each test leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def nothing_is_left(server: Server, control: ControlClient) -> Iterator[None]:
     loop = loop_of(server)
 
     def held() -> tuple[int, ...]:
-        """Once nobody is there any more."""
+        """Waits until no lease and no session is left; returns the numbers of descriptors and
+        files.
+        """
         assert server.process is not None
         wait_until(lambda: not control.leases() and not control.sessions())
         wait_until(lambda: len(server.children()) == 2)  # warm ones

@@ -1,8 +1,8 @@
-"""Tenants that speak the wire by hand to a real server, and kernels that say when they ran.
+"""Tenants that speak the wire protocol to a real server, and kernels that record when they ran.
 
 A kernel holds the device for a set time without using a CPU and then writes its begin and end, by
-the device's clock, into a log.  All workers of a machine have the same clock there, so tests
-compare tenants by what happened on the device, not by when they heard of it.
+the device's clock, into a log. All workers of a machine have the same clock. So tests compare what
+happened on the device, not when the tenants got their answers.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Tenant(Client):
         self.call("rgpuContextSynchronize", ctx=10)
 
     def runs(self) -> list[Run]:
-        """What its kernels wrote, in order of their ends; waits for all of them."""
+        """Waits for all kernels; returns their log in order of their ends."""
         self.synchronize()
         data = self.download(self.log, 16 * (LOG_ENTRIES + 1))
         (count,) = struct.unpack_from("<I", data)
@@ -184,7 +184,7 @@ def tenants(server: Server, *fields: dict[str, object]) -> Iterator[list[Tenant]
 
 @contextmanager
 def in_thread(work: Callable[[threading.Event], None]) -> Iterator[threading.Event]:
-    """`work` beside the test, until it is over: it looks at the event that is yielded."""
+    """Runs `work` in a thread beside the test. The yielded event tells it to stop."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,))
     thread.start()

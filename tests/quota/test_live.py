@@ -33,7 +33,7 @@ def resize(control: ControlClient, key: str, **what: object) -> None:
 
 
 def pass_by(ns: int) -> int:
-    """Lets the device's clock go on by so much; what it says then."""
+    """Waits until the device's clock has advanced by `ns`; returns its time."""
     until = time.time_ns() + ns
     wait_until(lambda: time.time_ns() >= until)
     return time.time_ns()
@@ -96,7 +96,7 @@ def test_memory_below_use_takes_nothing_away(server: Server, control: ControlCli
         assert a.result("rgpuMemAlloc", bytes=8 * MIB).status == 0
         assert len(a.runs()) == 100
         resize(control, "a", memory_bytes=8 * MIB, kill=True)
-        assert "was made smaller than what it held" in a.gone()
+        assert "was made smaller than the memory that it held" in a.gone()
 
 
 def test_pause_stops_and_resume_goes_on(server: Server, control: ControlClient) -> None:
@@ -121,7 +121,7 @@ def test_pause_stops_and_resume_goes_on(server: Server, control: ControlClient) 
         runs = a.runs()
         assert len(runs) == 500
         assert a.download(at, 4096) == bytes([7]) * 4096
-        # What was on the device at the pause (5 ms of it, and one kernel) drains.
+        # Work that was on the device at the pause (5 ms of it, and one kernel) drains.
         assert not [run for run in runs if paused + 50 * MS < run.begin < resumed]
         assert [run for run in runs if run.begin > resumed]
 

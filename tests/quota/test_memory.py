@@ -68,12 +68,12 @@ def test_every_path_at_once(server: Server, control: ControlClient) -> None:
             threads[0].join(0.02)
         for thread in threads:
             thread.join()
-        # A pool that may have room is asked, and grows by one allocation if it has none in one
-        # piece; that is undone (docs/explanation/quotas-memory.md).
+        # A pool that may have room is asked first, and grows by one allocation if its room is in
+        # pieces. That is undone (docs/explanation/quotas-memory.md).
         assert most <= LIMIT + PIECE
         for name, said in statuses.items():
             assert set(said) <= {0, OUT_OF_MEMORY}, (name, said)
-        # Together they came to the limit, and nobody could take what is the neighbour's.
+        # Together they reached the limit, and none could take memory of the neighbour.
         wait_until(lambda: used(control) <= LIMIT, SECONDS)
         assert used(control) > LIMIT - 2 * MIB
         assert plain(victim, 48 * MIB) == 0
@@ -83,7 +83,9 @@ def test_every_path_at_once(server: Server, control: ControlClient) -> None:
 
 
 def test_a_storm_of_allocations(server: Server, control: ControlClient) -> None:
-    """It allocates and frees as fast as it can: its neighbour keeps its time, nothing is lost."""
+    """One tenant allocates and frees as fast as it can. Its neighbour keeps its time, and no memory
+    is lost.
+    """
     with tenants(server, LEASE, VICTIM) as (taker, victim):
         pool = taker.welcome.devices[0].default_pool
         before = used(control)

@@ -59,7 +59,7 @@ def show(runs: Sequence[Sequence[Run]], *marks: int) -> None:
 
 
 def pass_by(ns: int) -> int:
-    """Lets the device's clock go on by so much; what it says then."""
+    """Waits until the device's clock has advanced by `ns`; returns its time."""
     until = time.time_ns() + ns
     wait_until(lambda: time.time_ns() >= until)
     return time.time_ns()
@@ -144,7 +144,7 @@ def _loops(server: Server) -> list[int]:
 
 
 def test_a_loop_that_is_stopped_for_a_while(tmp_path: Path) -> None:
-    """Nobody is taken for dead because the loop did not look."""
+    """No worker is ended because the loop was stopped."""
     with Server("--state-dir", str(tmp_path / "state")) as server, tenants(server, *ASKS) as pair:
         there, loop = sessions(server), loop_of(server)
         compete(pair, 2.5)
@@ -161,7 +161,7 @@ def test_a_loop_that_is_stopped_for_a_while(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hours", [1, -1])
 def test_the_loops_clock_jumps(tmp_path: Path, hours: int) -> None:
-    """Nobody is ended for it, and all work is done: the clock of all others is right."""
+    """The clocks of the workers are right, so no session is ended and all work is done."""
     offset = tmp_path / "offset"
     offset.write_bytes(bytes(8))
     (tmp_path / "sitecustomize.py").write_text(CLOCK.format(path=str(offset)))

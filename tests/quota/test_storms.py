@@ -1,4 +1,4 @@
-"""Leases that come and go, to begin anew each time: what a tenant owes stays its own."""
+"""Tenants that open and close leases to lose their debt: the debt stays with the tenant."""
 
 from __future__ import annotations
 

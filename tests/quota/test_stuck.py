@@ -42,14 +42,14 @@ def goes_on(victim: Tenant, kernels: int = 50) -> None:
 
 
 def hold_the_token(culprit: Tenant) -> None:
-    """Its kernels are on the device now, and more wait."""
+    """Launches so many kernels that some are on the device and more wait."""
     for _ in range(400):
         culprit.hold(2 * MS)
 
 
 @contextmanager
 def compilers_stopped(server: Server) -> Iterator[None]:
-    """As if what they are asked for took very long."""
+    """Stops the compilers, as if their requests took very long."""
     stopped = [
         pid
         for pid in server.descendants()
@@ -66,7 +66,9 @@ def compilers_stopped(server: Server) -> Iterator[None]:
 
 
 def keeps_busy(victim: Tenant, *culprits: Tenant) -> None:
-    """The victim's work goes on, for so long that who does not give the device back is ended."""
+    """Asserts that the victim's work goes on for a time after which a holder that does not return
+    the device is ended.
+    """
     until = time.monotonic() + SILENCE
     while time.monotonic() < until:
         for culprit in culprits:
@@ -191,7 +193,9 @@ def test_a_stream_that_waits_for_a_value_for_ever(server: Server) -> None:
 
 
 def test_an_endless_kernel(server: Server) -> None:
-    """It runs while nobody else wants the device, and then as long as the operator allows."""
+    """The kernel runs while no other tenant wants the device, and then as long as the operator
+    allows.
+    """
     with tenants(server, CULPRIT, VICTIM) as (culprit, victim):
         culprit.hold(0, function=ENDLESS)
         culprit.call("rgpuMemGetInfo")
@@ -213,7 +217,7 @@ def test_an_endless_kernel_in_the_own_lease_harms_the_own_lease(server: Server) 
 
 
 def test_a_kernel_that_takes_long_to_compile(server: Server) -> None:
-    """Its worker neither holds the device nor is taken for dead, and the kernel runs in the end."""
+    """The worker does not hold the device and is not ended, and its kernel runs in the end."""
     with tenants(server, VICTIM, CULPRIT) as (victim, culprit):
         goes_on(victim)  # its kernel is compiled
         with compilers_stopped(server):

@@ -1,4 +1,6 @@
-"""Tenants that want more than their share: each gets it, and no more, and nobody else less."""
+"""Tenants that want more than their share: each gets its share and no more, and no other
+gets less.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ KERNEL = 2 * MS
 # One slice and what is in flight, on both sides (facts of the scheduler: L = 10 + 5/2 ms), and the
 # credit of 100 ms of whoever slept before.
 BOUND = 2 * 15 * MS + 100 * MS
-# What a cap lets through at once, and what kernels side by side take beyond a slice, which is
-# paid off afterwards.
+# The time that a cap lets through at once, and the time that parallel kernels use beyond a slice,
+# which is paid back afterwards.
 CAP_BOUND = 25 * MS + 100 * MS
 # Threads of a busy machine come late.
 NOISE = 0.1
@@ -67,7 +69,9 @@ def test_32_processes_of_one_lease(server: Server) -> None:
 
 
 def test_one_that_never_synchronises(server: Server) -> None:
-    """Thousands of commands at once: what is held back is bounded, and the rest waits outside."""
+    """Thousands of commands at once: the worker holds back a bounded number, and the others wait in
+    the client.
+    """
     with tenants(server, {"lease_key": "v", **HALF}, {"lease_key": "a", **HALF}) as (victim, other):
 
         def flood(_: object) -> None:
@@ -82,7 +86,9 @@ def test_one_that_never_synchronises(server: Server) -> None:
 
 
 def test_one_that_wakes_at_the_worst_times(server: Server) -> None:
-    """It wants the device again as soon as it may cut its neighbour, and uses nearly nothing."""
+    """The tenant wants the device again as soon as it may cut its neighbour's slice, and uses very
+    little.
+    """
     small = {"share_request_ppm": 300_000, "memory_bytes": 64 * MIB}
     large = {"share_request_ppm": 700_000, "memory_bytes": 64 * MIB}
     with tenants(server, {"lease_key": "v", **large}, {"lease_key": "a", **small}) as (
@@ -129,7 +135,9 @@ def test_charged_is_what_ran(server: Server, control: ControlClient) -> None:
 
 
 def test_a_kernel_that_outlasts_the_loops_reports_counts_whole(server: Server) -> None:
-    """Against the limit of a tenant that is alone, where nobody's waiting counts."""
+    """The kernel counts against the limit of its tenant, which is alone, so that no other tenant
+    waits.
+    """
     lease = {"lease_key": "long", "memory_bytes": 64 << 20, "share_limit_ppm": 500_000}
     with tenants(server, lease) as (tenant,):
         for ns in (2500 * MS, MS):

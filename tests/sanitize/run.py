@@ -19,23 +19,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_common", "rgpu_emu", "rgpu_server")
 TARGETS = ("rgpu-worker", "rgpu-gateway", "rgpu_emu", "rgpu_shim", "rgpu_shim_link")
-# The shim's parts are tested where they are compiled: they need the generated code.
+# The shim's parts are tested in their build folder, because they need the generated code.
 UNITS = "rgpu_shim_test"
 SANITIZERS = "address,undefined"
-# What ends keeps its memory on purpose; the tests know the exit code.
+# Ending processes do not free their memory, on purpose; the tests check the exit code.
 OPTIONS = "detect_leaks=0:exitcode=99"
 # Garbage frames and calls of every area, programs in process and over both transports, doors.
 TESTS = (
     "tests/worker", "tests/litmus", "tests/shim/test_copies.py", "tests/shim/test_process.py",
     "tests/attack/test_door.py", "tests/attack/test_fuzz.py", "tests/transport/test_tls.py",
     "tests/transport/test_tls_gateway.py",
-    # What is freed stays in the sanitizer's quarantine: sizes of processes say nothing.
+    # Freed memory stays in the sanitizer's quarantine, so sizes of processes mean nothing.
     "--deselect=tests/transport/test_tls_gateway.py::test_a_slow_reader_is_waited_for_in_bounded_memory",
 )  # fmt: skip
 
 
 def call(*words: str | Path, **environment: str) -> int:
-    """Runs a command in the repository; its exit code."""
+    """Runs a command in the repository; returns its exit code."""
     command = [str(word) for word in words]
     # CMake and Ninja may be Python packages beside this Python.
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
@@ -98,7 +98,7 @@ def libraries() -> str:
 
 def main() -> int:
     folder, site = ROOT / "build" / "asan", ROOT / "build" / "asan-site"
-    # The repository's own folders are not what is installed.
+    # The repository's own folders are not the installed package.
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
     build(folder)
     if sys.argv[1:] == ["--build"]:

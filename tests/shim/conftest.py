@@ -18,5 +18,5 @@ def running() -> Iterator[Server]:
 
 @pytest.fixture(params=["unix", "shm", "tcp", "tls", "grpc"])
 def server(running: Server, request: pytest.FixtureRequest) -> str:
-    """Its address."""
+    """The server's address for the transport of the test."""
     return running.address(request.param)

@@ -1,4 +1,6 @@
-"""A server that says what a test wants: HELLO is answered, every command goes to the test."""
+"""A server whose answers the test writes: it answers HELLO itself, and passes every command to the
+test.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Copies as a program sees them: which bytes move, when they may be touched, what is refused."""
+"""Copies as a program sees them: which bytes move, when they may be changed, which copies are
+refused.
+"""
 
 from __future__ import annotations
 

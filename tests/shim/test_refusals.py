@@ -1,4 +1,6 @@
-"""What a program asked for and rgpu does not have: said once if the program then fails, else not."""
+"""Functions that a program asked for and rgpu lacks: they are named once if the program
+then fails.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def server() -> Iterator[str]:
 
 
 def said(server: str | None, source: str) -> tuple[int, list[str]]:
-    """The exit code, and what the driver library said."""
+    """Runs a program; returns its exit code and the lines of the driver library."""
     code, _, errors = clients.run(server, ASK + source)
     return code, [line for line in errors.splitlines() if line.startswith("rgpu: ")]
 
@@ -127,7 +129,7 @@ int main() {
 
 
 def test_a_statically_linked_runtime_is_explained(server: str, tmp_path: Path) -> None:
-    """The program of a user who runs nvcc with its defaults."""
+    """The program of a user who runs nvcc with its default options."""
     nvidia = pytest.importorskip("nvidia.cu13")
     libraries = Path(next(iter(nvidia.__path__))) / "lib"
     if not (libraries / "libcudart_static.a").exists():

@@ -1,5 +1,5 @@
-"""What the shim makes of what servers say: addresses, missing commands, late bytes, credits, and
-nonsense.
+"""The shim's handling of a server's messages: addresses, missing commands, late bytes, credits, and
+garbage.
 """
 
 from __future__ import annotations
@@ -274,7 +274,9 @@ print(result, cuda.result("cuCtxSynchronize"))
 
 
 def test_what_the_server_says_does_not_steer_the_terminal() -> None:
-    """Nor what somebody says who answers in its place: escapes of 7 and of 8 bits."""
+    """Text of a server, or of a stranger in its place, has no 7-bit or 8-bit escapes when it is
+    printed.
+    """
 
     def script(name: str, values: dict[str, Value], frame: Frame) -> Iterator[Answer]:
         if name == "rgpuMemGetInfo":

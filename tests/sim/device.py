@@ -22,8 +22,10 @@ STEP = 100 * MS
 
 @dataclass(frozen=True)
 class Costs:
-    """launch, notice: around a kernel.  handover: from a Grant to the first release, or from a
-    Prepare if that came.  message: one way between daemon and worker.  fence: to end a worker.
+    """The costs of a device and its daemon.
+
+    launch, notice: before and after a kernel. handover: from a Grant to the first release, or from
+    a Prepare if there was one. message: one way between daemon and worker. fence: to end a worker.
     grace: how long a holder without work keeps the token; None is two hand-overs.
     """
 

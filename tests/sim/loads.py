@@ -1,4 +1,4 @@
-"""What applications do: each says how many kernels are queued and how long the next one is."""
+"""The behaviour of applications: how many kernels each has queued, and how long the next one is."""
 
 from __future__ import annotations
 

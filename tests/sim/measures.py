@@ -1,4 +1,4 @@
-"""What a run shows: shares over sliding windows, Jain's index, waits."""
+"""Measures of a run: shares over sliding windows, Jain's index, waits."""
 
 from __future__ import annotations
 

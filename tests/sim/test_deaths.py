@@ -48,7 +48,9 @@ def test_a_worker_that_dies_while_it_holds_is_fenced_and_the_other_goes_on() -> 
 
 
 def test_dying_over_and_over_gains_nothing() -> None:
-    """What a process did before it died is its lease's, so the other keeps its half."""
+    """The lease is charged for the work of its dead processes, so the other lease keeps
+    its half.
+    """
     device, first, second = pair(100 * MS)
     rng = random.Random(5)
     while device.now < 20 * SECOND:

@@ -17,7 +17,9 @@ END = 5 * SECOND
 
 
 def beside_a_saturated_half(load: Syncing, costs: Costs | None = None) -> tuple[float, float]:
-    """What a lease with half the device gets beside one that is never idle, and what that gets."""
+    """Returns the device time of a lease with half the device, and of its neighbour that is never
+    idle.
+    """
     device = Device(None, costs)
     own = device.add("own", fraction(0.5), load)
     other = device.add("other", fraction(0.5), Saturated(2 * MS))
@@ -82,7 +84,9 @@ def test_credit_of_the_backlogged_is_not_clipped() -> None:
 
 
 def test_hand_over_time_does_not_make_the_tags_lag() -> None:
-    """Tags on wall time would lag by the loss, and who sleeps for a moment would wait as long."""
+    """Tags in wall time would lag by the hand-over time, and a lease that sleeps for a moment would
+    wait for that.
+    """
     costs = Costs(handover=200 * US, overlap=False)
     params = TokenParams(slice_base_ns=2 * MS, slice_min_ns=2 * MS, slice_max_ns=2 * MS)
     device = Device(params, costs)
@@ -130,7 +134,9 @@ def test_an_extension_is_decided_at_the_return_not_before() -> None:
 
 @pytest.mark.parametrize("handover", [100 * US, 200 * US])
 def test_a_frequent_waker_costs_the_device_little(handover: int) -> None:
-    """Learned gaps: it wakes for a short kernel each millisecond, and the grace is skipped."""
+    """The lease wakes for a short kernel each millisecond. Its gaps are learned, and the grace is
+    skipped.
+    """
     device = Device(None, Costs(handover=handover))
     device.add("waker", fraction(0.1), Syncing(20 * US, MS))
     device.add("other", fraction(0.9), Saturated(2 * MS))

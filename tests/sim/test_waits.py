@@ -1,4 +1,4 @@
-"""How long a lease waits when it wakes, and what that costs those who borrowed from it."""
+"""How long a lease waits when it wakes, and what that costs the leases that borrowed its share."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Worker:
 
     def recalled(self, gen: int, at: int) -> None:
         if gen != self.gen:
-            # It overtook the Grant, whose hand-over takes longer.
+            # The Recall overtook the Grant, whose hand-over takes longer.
             self.early_recall = (gen, at)
             return
         self.recall_at = at
@@ -201,7 +201,9 @@ class Worker:
             self.device.at(self.idle_since + grace, self._grace_over, self.gen, self.released)
 
     def _grace_over(self, gen: int, released: int) -> None:
-        """An old timer must not end a later slice: it names its generation and release count."""
+        """Looks again when the grace is over. The generation and the release count keep an old
+        timer from ending a later slice.
+        """
         if self.holding and self.gen == gen and self.released == released and not self.flight:
             self.pump()
 
@@ -212,7 +214,7 @@ class Worker:
         device.tell(on.Returned(self.lease, self.gen, held, self.busy, empty, self.kernel))
 
     def report(self) -> None:
-        """Says what it used so far, and goes on."""
+        """Reports the time used so far; the hold goes on."""
         if self.holding:
             held, busy = self.device.now - self.started, self.busy
             self.started, self.busy = self.device.now, 0
@@ -221,13 +223,13 @@ class Worker:
     # Ends
 
     def kill(self) -> None:
-        """The process dies; its kernels go on until it is fenced."""
+        """Kills the process; its kernels go on until it is fenced."""
         self.dead = True
         self.holding = False
         self.device.tell(on.Died(self.lease))
 
     def stop_kernels(self) -> None:
-        """The context is gone: what ran ends now."""
+        """Ends the running kernels now, because the context is gone."""
         now = self.device.now
         for start, end in self.flight:
             if end > now:

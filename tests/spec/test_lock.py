@@ -1,4 +1,4 @@
-"""opcodes.lock: fresh, append-only, and the truth about what the code generates."""
+"""opcodes.lock: it is up to date, append-only, and agrees with the generated code."""
 
 from __future__ import annotations
 

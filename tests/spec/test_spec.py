@@ -19,7 +19,7 @@ PLANNED = {
     "IPC": "cuIpcGetMemHandle",
     "virtual memory management": "cuMemMap",
 }
-# What numba-cuda, cuda.core and Taichi really call.
+# The functions that numba-cuda, cuda.core and Taichi call.
 CALLED = (
     "cuCtxGetCurrent cuCtxGetDevice cuCtxPopCurrent_v2 cuCtxPushCurrent_v2 cuCtxSetCurrent "
     "cuCtxSynchronize cuDeviceGetAttribute cuDeviceGetCount cuDeviceGetMemPool "

@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 30.0
 
 
 class Worker:
-    """A running worker of the loop's; `lines` is what it says."""
+    """A running worker; `lines` has its output."""
 
     def __init__(self, lease: Lease, session: int, mode: str) -> None:
         self.session, self.lease = session, lease
@@ -173,7 +173,7 @@ class Loop:
         self.send(message, worker.pidfd, worker.control.fileno())
 
     def hear(self, kind: type, seconds: float = DEADLINE_SECONDS) -> tuple[say.Message, list[int]]:
-        """The next message of a kind; others are kept in `heard`."""
+        """Returns the next message of a kind; other messages are kept in `heard`."""
         deadline = time.monotonic() + seconds
         while True:
             got = self.channel.receive()

@@ -1,4 +1,4 @@
-"""What outlives a daemon, and what outlives a token loop, with real servers and real workers."""
+"""The sessions that outlive a daemon or a token loop, with real servers and real workers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def server(state: Path, *arguments: str, port: int = 0) -> Server:
 
 
 def sessions(address: str) -> list[dict[str, object]]:
-    """What `rgpu ps` says."""
+    """Returns the sessions of `rgpu ps`."""
     return list(_ps(address)["sessions"])
 
 
@@ -227,7 +227,7 @@ def test_a_lease_whose_page_is_broken_is_not_adopted_and_holds_nothing(state: Pa
 
 
 def _break_pages(loop: int) -> None:
-    """What an exploited worker may do: no page begins as pages do any more."""
+    """Overwrites the beginning of every lease page, as an exploited worker could."""
     for fd in Path(f"/proc/{loop}/fd").iterdir():
         if "rgpu-lease" in os.readlink(fd):
             with fd.open("r+b") as page:

@@ -1,4 +1,4 @@
-"""One device's token on real pages, in a time that the test makes pass."""
+"""One device's token on real pages, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Clock:
 def speak(
     seat: Seat, clock: Clock, active: int = 0, spent: int = 0, drained: int = 0, near: bool = False
 ) -> None:
-    """What the only worker of a lease writes; it always wants more."""
+    """Writes the words of a lease's only worker, which always wants more."""
     words = (ctypes.c_uint64 * 9)(active, active * near, spent, 1, 2_000, 0, clock.now, 0, drained)
     native().rgpu_token_write_slot(ctypes.c_void_p(seat.page.address), 0, words)
 
@@ -45,7 +45,9 @@ def join(device: DeviceTokens, clock: Clock, lease: str, request_ppm: int = PPM 
 
 
 def turn(device: DeviceTokens, clock: Clock, hand_over_ns: int) -> tuple[Seat, int]:
-    """Who has the device uses it to the end of its slice; that slice, in ns."""
+    """Lets the holder use the device to the end of its slice; returns the holder and the slice in
+    ns.
+    """
     while True:
         holder = device.holder
         assert holder is not None
@@ -80,7 +82,7 @@ def first_slice(hand_over_ns: int) -> int:
 
 
 def test_slices_follow_the_measured_hand_over() -> None:
-    # What the next holder needs until its first kernel runs (100 us) comes on top.
+    # The next holder also needs 100 us until its first kernel runs.
     assert first_slice(0) == 10 * MS
     assert 19 * MS <= first_slice(100_000) <= 20 * MS
     assert first_slice(2 * MS) == 25 * MS
@@ -91,7 +93,9 @@ def test_a_pause_of_the_device_is_no_hand_over() -> None:
 
 
 def test_a_worker_that_says_it_had_drained_long_ago_pays_for_its_turn() -> None:
-    """It holds for a whole slice and says that its work was complete as it began."""
+    """The worker holds the device for a whole slice and claims that its work was complete at the
+    start.
+    """
     clock = Clock()
     device = DeviceTokens(60_000 * MS, lambda session, sentence: None, clock=clock)
     device.start()

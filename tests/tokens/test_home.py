@@ -1,4 +1,4 @@
-"""The state folder: whose it is, and when it goes."""
+"""The state folder: its owner, and when it is removed."""
 
 from __future__ import annotations
 

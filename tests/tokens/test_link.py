@@ -1,4 +1,4 @@
-"""The daemon's side of the token loop, where the machine refuses what it needs."""
+"""The daemon's side of the token loop on a machine that refuses what the loop needs."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def test_the_loop_ends_with_the_last_worker_and_daemon() -> None:
 
 
 def hand_over(loop: Loop) -> None:
-    """What the daemon does with a loop that knows nothing."""
+    """Sends a new loop all leases and workers, as the daemon does."""
     loop.start()
     loop.send(loop.setup)
     for lease in loop.leases.values():
@@ -274,7 +274,7 @@ def test_a_lease_whose_page_cannot_be_mapped_is_left_out() -> None:
 
 
 def deface(lease: Lease, at: int, value: int) -> None:
-    """What a worker can do to its lease's page."""
+    """Overwrites a word of a lease's page, as a worker can."""
     ctypes.c_uint64.from_address(lease.page.address + at).value = value
 
 
@@ -359,7 +359,7 @@ def test_a_daemon_that_does_not_read_gets_no_queue_of_reports() -> None:
         while channel.receive() is not None:
             heard += 1
         assert heard == ticks - 1
-        # The one that was kept goes out, and then there are new ones.
+        # The message that was kept is sent, and then new ones.
         for _ in range(2):
             loop._tick(time.monotonic_ns())
         assert [channel.receive() is not None for _ in range(3)] == [True, True, False]

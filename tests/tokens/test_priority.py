@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 class Machine:
-    """Notes what was asked for; `used_ns` is the loop's own processor time."""
+    """Records the requests. used_ns: the loop's own processor time."""
 
     def __init__(self) -> None:
         self.used_ns = 0

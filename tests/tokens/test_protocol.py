@@ -1,4 +1,4 @@
-"""Messages between daemon and token loop, and what is no message."""
+"""Messages between daemon and token loop, and bytes that are not messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs whose connection the tests cut, and what they say."""
+"""Programs whose connection the tests cut, and their output."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ print(answers == [0])
 
 @contextmanager
 def running(server: str, body: str, **extra: str) -> Iterator[subprocess.Popen[str]]:
-    """A client that has come to its `go()`."""
+    """Starts a client; returns when it waits at its `go()`."""
     client = clients.start(server, PTX + body, RGPU_MEMORY="256MiB", **extra)
     try:
         assert client.stdout is not None

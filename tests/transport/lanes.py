@@ -75,7 +75,7 @@ class ByHand:
     def resume(
         self, epoch: int, received: int = 0, lane: Lane = Lane.COMMAND, **fields: object
     ) -> tuple[socket.socket, Frame]:
-        """Says RESUME on a new connection; that and the answer."""
+        """Sends RESUME on a new connection; returns the connection and the answer."""
         message = Resume(self.welcome.session, self.welcome.secret, lane, 0, epoch, received)
         connection = connect(self.address)
         try:
@@ -97,6 +97,6 @@ def refusal(answer: Frame) -> tuple[int, str]:
 
 
 def resumed(answer: Frame) -> int:
-    """What a RESUMED says was received."""
+    """Returns the number of received bytes in RESUMED."""
     assert answer.header.opcode == Handshake.RESUMED, refusal(answer)
     return decode_resumed(answer.head).received

@@ -1,4 +1,4 @@
-"""`rgpu agent` in the hands of newcomers: each mistake is a sentence, and nothing is left behind."""
+"""`rgpu agent` used by newcomers: each mistake gives a sentence, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def starts(process: subprocess.Popen[str]) -> None:
 
 
 def serves(path: Path) -> None:
-    """It takes connections, and closes those that lead nowhere."""
+    """Asserts that the agent accepts connections, and closes those that reach no server."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(60)
         client.connect(str(path))
@@ -113,7 +113,7 @@ def test_the_socket_of_an_agent_that_was_killed_is_replaced(tmp_path: Path) -> N
     words = ("--server", NOBODY, "--listen", f"unix:{path}")
     first = agent(*words)
     starts(first)
-    # As long as it lives, nobody takes its place.
+    # As long as it lives, no other process can take its place.
     code, errors = refused(*words)
     assert code == 1
     assert "end what listens there" in errors
@@ -177,7 +177,7 @@ def test_ctrl_c_ends_a_probe_without_a_word(tmp_path: Path) -> None:
 
 
 def test_agents_find_files_that_are_named_from_where_they_were_started(tmp_path: Path) -> None:
-    """They run elsewhere: in the root folder."""
+    """Agents run in the root folder."""
     (tmp_path / "ca.pem").write_bytes((pki.folder() / "ca.pem").read_bytes())
     token = tmp_path / "t"
     made = subprocess.run(

@@ -1,4 +1,4 @@
-"""Links that compress where it pays: the same results, fewer bytes, and nothing where it does not."""
+"""Links that compress where that pays: the results are the same, and fewer bytes are sent."""
 
 from __future__ import annotations
 
@@ -67,14 +67,16 @@ def server() -> Iterator[Server]:
 
 
 def sizes(trace: Path) -> tuple[int, int, int, int]:
-    """Of what was compressed: sent, and as how much; received, and as how much."""
+    """Returns the bytes of compressed blocks: sent and their compressed size, received and
+    theirs.
+    """
     line = next(x for x in trace.read_text().splitlines() if x.startswith("#compressed"))
     sent, into, received, out_of = map(int, line.split("\t")[1::2])
     return sent, into, received, out_of
 
 
 def traced(address: str, body: str, trace: Path, **extra: str) -> tuple[int, int, int, int]:
-    """Runs it with compression allowed; what that came to."""
+    """Runs the program with compression allowed; returns `sizes` of its trace."""
     wish = {"RGPU_COMPRESSION": "1", "RGPU_TRACE": str(trace), **extra}
     with running(address, body, **wish) as client:
         go_on(client)

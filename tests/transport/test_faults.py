@@ -19,8 +19,8 @@ from helpers.waiting import wait_until
 
 from transport.cut_programs import ASYNC, SYNCHRONISATIONS, WAITS, finish, go_on, running
 
-# What a relay can stand in between of.  A local connection ends only with one of its ends, and UCX
-# makes connections of its own to the addresses of both.
+# The transports that a relay can carry. A local connection ends only with one of its ends, and UCX
+# makes its own connections to the addresses of both ends.
 NETWORKS = ["tcp", "tls", "grpc"]
 # Both ends send more than a window and a socket's buffers hold, and read only in between.
 FULL = ASYNC
@@ -58,8 +58,9 @@ def hasty() -> Iterator[Server]:
 
 @contextmanager
 def relayed(server: Server, transport: str) -> Iterator[tuple[CuttingProxy, str]]:
-    """A proxy in front of the server's port, and what programs are given as their server.  The
-    client of an agent does not see that its way leads over a network: `rgpu run` says so.
+    """Yields a proxy in front of the server's port, and the address for programs.
+
+    A client of an agent cannot see that its path leads over a network; `rgpu run` tells it.
     """
     target = {"tcp": server.tcp, "tls": server.tls, "grpc": server.grpc}[transport]
     with ExitStack() as stack:

@@ -32,7 +32,7 @@ def test_the_message_class_writes_what_we_read(data: bytes, end: bool) -> None:
 
 @given(st.binary(max_size=300))
 def test_what_is_no_chunk_is_refused(message: bytes) -> None:
-    """Whatever comes is either what the message class reads in it, or refused."""
+    """A message is refused, or decoded to the same data as by the message class."""
     try:
         data, end = decode(message)
     except ProtocolError:

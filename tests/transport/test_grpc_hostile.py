@@ -1,4 +1,4 @@
-"""The gateway process and clients that mean harm: others are served, and memory stays bounded."""
+"""The gateway process and hostile clients: others are served, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def gateway() -> Iterator[Gateway]:
 
 
 def serves(gateway: Gateway) -> None:
-    """Somebody else's bytes go both ways."""
+    """Asserts that the bytes of another client pass both ways."""
     word = os.urandom(8)
     with Agent(gateway.address) as agent, socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
@@ -43,7 +43,7 @@ def serves(gateway: Gateway) -> None:
 
 
 def test_streams_hold_their_windows_and_no_more(gateway: Gateway) -> None:
-    """The daemon takes none of them: what they bring waits in the gateway."""
+    """The daemon accepts none of the tunnels, so their bytes wait in the gateway."""
     before = gateway.resident_bytes()
     count = 400
     piece = encode(bytes(16000))
@@ -68,7 +68,7 @@ def test_what_nobody_takes_of_the_api(gateway: Gateway) -> None:
 
 
 def test_calls_of_the_api_that_are_given_up(gateway: Gateway) -> None:
-    """The daemon is told, and nothing is left of them."""
+    """The daemon gets the cancellation of these calls, and nothing is left of them."""
     with Raw(gateway.target, HELLO) as raw:
         streams = range(1, 400, 2)
         for stream in streams:

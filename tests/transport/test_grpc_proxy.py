@@ -116,7 +116,9 @@ def test_a_proxy_that_dies_and_comes_back(server: Server, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_an_idle_tunnel_outlives_the_proxys_patience(tmp_path: Path) -> None:
-    """The proxy ends what is idle for 5 s; both ends of a tunnel speak every 3 s."""
+    """The proxy closes connections that are idle for 5 s; both ends of a tunnel send something
+    every 3 s.
+    """
     with (
         Gateway() as gateway,
         Nginx(tmp_path, gateway.address, seconds=5) as proxy,

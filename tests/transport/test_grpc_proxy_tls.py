@@ -83,7 +83,7 @@ def test_a_proxy_that_does_not_agree_with_the_gateway(
 
 
 def test_whose_certificate_the_gateway_sees(tmp_path: Path) -> None:
-    """The proxy's: also where TLS goes on with what two ends agreed on before."""
+    """The gateway sees the proxy's certificate, also when TLS resumes an earlier session."""
     shows = {"grpc_ssl_certificate": f"{pki.folder()}/alice.pem",
              "grpc_ssl_certificate_key": f"{pki.folder()}/alice.key"}  # fmt: skip
     config = pki.config(more="require_client_cert = true")

@@ -122,7 +122,7 @@ def test_the_api_goes_the_same_way(server: Server) -> None:
     assert "emulated" in rgpu("devices", "--server", server.grpc).stdout
     held = rgpu("run", "--hold", "--server", server.grpc, "--memory", "64MiB", "--", "true")
     assert held.returncode == 0, held.stderr
-    # What a program that has an agent sees.
+    # The API through an agent, as a program that has one uses it.
     with Agent(server.grpc) as agent:
         assert "emulated" in rgpu("devices", "--server", agent.unix).stdout
     refused = rgpu("lease", "revoke", "--server", server.grpc, "lease-none")
@@ -271,7 +271,8 @@ def test_tokens_name_the_tenant(tmp_path: Path) -> None:
     ask = "print(cuda.result('cuInit', 0))"
     with Server("--listen", "grpc:127.0.0.1:0", "--tokens", str(tokens)) as server:
         with Agent(server.grpc) as agent:
-            # What comes over HTTP/2 from this machine is not of this machine: it may be a proxy's.
+            # A connection over HTTP/2 from this machine may come from a proxy, so it counts as
+            # remote.
             _, output, errors = clients.run(agent.unix, ask)
             assert output == "46\n", errors
             assert "RGPU_TOKEN_FILE" in errors
@@ -403,7 +404,7 @@ def test_a_flood_of_streams_leaves_room(server: Server) -> None:
             calls = []
             for number in range(400):
                 call = channel.stream_stream(OPEN)()
-                # Some say nothing, some begin something.
+                # Some send nothing, some begin a call.
                 await call.write(encode(b"RGPU"[: number % 4]) if number % 4 else b"")
                 calls.append(call)
             with Agent(server.grpc) as agent:

@@ -17,7 +17,7 @@ from helpers.gateway import Gateway, receive, resident_bytes
 from helpers.waiting import wait_until
 
 MIB = 1 << 20
-# What two processes, four sockets and HTTP/2's windows may hold of one connection.
+# The bytes of one connection that two processes, four sockets and HTTP/2's windows may hold.
 BOUND = 48 * MIB
 
 
@@ -53,7 +53,7 @@ def tunnel(gateway: Gateway, agent: Agent) -> Iterator[tuple[socket.socket, sock
 
 
 def ended(connection: socket.socket, seconds: float) -> bool:
-    """True if the connection ends within that time; what still comes is dropped."""
+    """Returns True if the connection ends within that time; drops the bytes that arrive before."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         if not select.select([connection], [], [], left)[0]:

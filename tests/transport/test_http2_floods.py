@@ -1,4 +1,4 @@
-"""What a client may send without bringing data: the gateway ends floods, and serves the others."""
+"""Frames that a client may send without data: the gateway ends floods, and serves the others."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_rapid_resets(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("said", [frame(0xBE, 0, 0, b""), data(b"x"), data(bytes(16384))])
 def test_frames_that_are_passed_over(gateway: Gateway, said: bytes) -> None:
-    """They are of another protocol, or of a stream that is closed."""
+    """The frames are of another protocol, or of a stream that is closed."""
     count = 2 * ALLOWANCE * 4096 // len(said)
     is_a_flood(gateway, request(OPEN), reset(Error.CANCEL, 1), said * count)
 
 
 def test_what_was_on_its_way_to_a_closed_stream(gateway: Gateway) -> None:
-    """It is no flood, with the widest window that a stream gets."""
+    """Data for a closed stream is not a flood, with the largest window that a stream gets."""
     with Raw(gateway.target, HELLO, request(OPEN), reset(Error.CANCEL, 1)) as raw:
         raw.say(data(bytes(16384)) * 256)
         raw.answers()
@@ -138,7 +138,7 @@ def test_messages_earn_what_their_windows_cost(gateway: Gateway) -> None:
 
 
 def test_the_allowance_comes_back(gateway: Gateway) -> None:
-    """Whoever asks now and then is no flood, however long it stays."""
+    """A client that sends a PING now and then is not a flood, however long it stays."""
     with Raw(gateway.target, HELLO, ping() * (ALLOWANCE - 200)) as raw:
         for _ in range(ALLOWANCE - 200):
             raw.hears(Kind.PING)

@@ -1,4 +1,4 @@
-"""Sockets that mean harm, break the rules or say nothing, before the gateway of `grpc:`."""
+"""Clients that attack, break the rules or send nothing, at the gateway of `grpc:`."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_answers_that_nobody_reads(gateway: Gateway) -> None:
     ],
 )
 def test_what_is_no_grpc(gateway: Gateway, fields: Fields, answer: str) -> None:
-    """It is answered in HTTP, or given up."""
+    """The request is answered in HTTP, or its stream is reset."""
     with Raw(gateway.target, HELLO) as raw:
         raw.say(frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, block(fields)))
         if answer:
@@ -203,7 +203,7 @@ def test_what_ends_a_stream_leaves_the_others(gateway: Gateway, said: bytes, cod
 
 
 def until_ping(raw: Raw) -> Iterator[tuple[int, int, int, bytes]]:
-    """What the gateway says before it answers a PING."""
+    """Yields the frames that the gateway sends before it answers a PING."""
     raw.say(ping())
     for said in raw.frames():
         if said[0] == Kind.PING:
@@ -230,7 +230,7 @@ def test_a_window_is_no_larger_than_agreed(gateway: Gateway) -> None:
 
 
 def test_a_client_that_is_reset_ends_its_connection(gateway: Gateway) -> None:
-    """What it said before arrives, and then the end."""
+    """The bytes that the client sent before arrive, and then the end."""
     with Raw(gateway.target, HELLO, request(OPEN), message(encode(b"last words"))) as raw:
         inner, _ = gateway.accept()
         raw.answers()

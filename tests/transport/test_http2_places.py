@@ -1,4 +1,6 @@
-"""Who has a place at the gateway of `grpc:`, and how much memory all of them have together."""
+"""Which connections have a place at the gateway of `grpc:`, and how much memory all have
+together.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from rgpu_common.tunnel.chunk import OPEN, encode
 
 NEIGHBOUR, CROWD = "127.0.0.2", "127.0.0.3"
 MIB = 1 << 20
-# What a tunnel gets beside what every stream has.
+# The window that a tunnel gets in addition to a stream's own.
 WIDE = 4 * MIB - STREAM_WINDOW
 
 
@@ -132,7 +134,7 @@ def test_all_tunnels_share_their_windows() -> None:
             for number, raw in enumerate((first, second)):
                 granted[number] += stack.enter_context(answered(gateway, raw, stream))
         assert total // 3 < sum(granted.values()) <= total
-        # Who goes gives back what it had.
+        # A client that leaves releases its places.
         first.say(*(reset(Error.CANCEL, stream) for stream in range(1, 40, 2)))
         first.answers()
         left = total - granted[1]

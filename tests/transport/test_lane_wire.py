@@ -49,7 +49,7 @@ def refused_now(client: ByHand) -> bool:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """True when the other end has closed; what it says before is read."""
+    """Reads until the other end has closed; returns True."""
     try:
         while connection.recv(4096):
             pass
@@ -110,7 +110,7 @@ def test_what_was_not_received_comes_again(client: ByHand) -> None:
 
 
 def test_bytes_that_came_already_are_dropped(client: ByHand) -> None:
-    """A message of the client's, cut in the middle, its first half sent twice."""
+    """A message of the client is cut in the middle, and its first half is sent twice."""
     alive = encode_message(Control.KEEP_ALIVE)
     epochs = itertools.count(1)
 

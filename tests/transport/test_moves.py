@@ -18,7 +18,7 @@ from transport.test_faults import LAST_CALL
 
 
 class Agent:
-    """What `rgpu run` listens on."""
+    """An agent's socket, as `rgpu run` makes it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "agent")
@@ -75,7 +75,7 @@ def test_a_session_moves_while_it_works(
             assert agent.stats()["path"] == path
         assert finish(client) == ("True\n", "")
         assert first.cuts == second.cuts == 0
-    # The server may end the old connection before the client does: that looks like a cut.
+    # The server may close the old connection before the client does, which looks like a cut.
     numbers = counted(trace)
     assert numbers["moves"] + numbers["resumes"] >= 7
 

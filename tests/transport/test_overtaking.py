@@ -1,4 +1,4 @@
-"""Answers go in front of bulk of other streams, and never in front of bytes that they stand for."""
+"""Answers overtake bulk of other streams, and never the bytes that they stand for."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Laned(Client):
 
 
 class Records(Connection):
-    """One lane's records, by hand."""
+    """Reads and writes the records of one lane."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -142,8 +142,8 @@ def test_a_large_copy_of_another_thread_is_overtaken(client: Laned) -> None:
 
 
 class Model:
-    """What must have landed before an answer, by the rules of CUDA: streams, events, the legacy
-    stream that stands between blocking ones, synchronous copies that are there for all.
+    """Computes which bytes must have landed before an answer, by CUDA's rules: streams, events, the
+    legacy stream between blocking ones, and synchronous copies that are complete for all streams.
     """
 
     def __init__(self, client: Laned, seed: int) -> None:

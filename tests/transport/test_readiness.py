@@ -45,7 +45,7 @@ def pair(kind: str) -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def go_with_a_reset(near: socket.socket, far: socket.socket, last_words: bytes) -> None:
-    """Both are in `near` when this returns: the words, and behind them the reset."""
+    """Sends the words and then a reset to `near`; returns when both have arrived."""
     near.send(b"never read")
     far.sendall(last_words)
     far.close()

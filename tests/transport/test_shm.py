@@ -288,7 +288,7 @@ print("ok")
 
 @pytest.mark.parametrize("transport", ["shm"])
 def test_one_processor_for_both_ends(transport: str) -> None:
-    """Who looks instead of sleeping would keep the other end from running."""
+    """An end that polls instead of sleeping would keep the other end from running."""
     one = str(min(os.sched_getaffinity(0)))
     everything = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {int(one)})
@@ -301,7 +301,7 @@ def test_one_processor_for_both_ends(transport: str) -> None:
 
 
 def test_containers_that_share_a_folder_only(server: Server) -> None:
-    """Other namespaces of processes, network, IPC and host name, and a /dev/shm of its own."""
+    """Separate namespaces for processes, network, IPC and host name, and a separate /dev/shm."""
     program = CTYPES + clients.PRELUDE + COPIES + MAPPINGS
     command = [
         "unshare", "--net", "--ipc", "--uts", "--pid", "--fork", "--mount", "sh", "-c",

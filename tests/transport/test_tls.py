@@ -1,4 +1,4 @@
-"""tls: who is trusted, who is let in, and what neither a stranger nor a slow client can do."""
+"""tls: which ends are trusted and accepted, and that strangers and slow clients cannot do harm."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_without_a_required_certificate_nobody_shakes_hands() -> None:
 
 
 def test_names_that_are_none_are_nobodys() -> None:
-    """What begins like a tenant's name is not taken for it."""
+    """A name that begins like a tenant's name is not accepted as that tenant."""
     with Server(tls=pki.config(more='[identity]\nrequire = "always"')) as server:
         for certificate in ("nul", "newline", "two-names"):
             found, text = opens(server.tls, pki.client(certificate))
@@ -171,7 +171,7 @@ def test_tokens_go_over_tls(tmp_path: Path) -> None:
         assert not [line for line in server.log if secret in line]
 
 
-# What is not TLS, and what is not ours
+# Bytes that are not TLS, and certificates that are not ours
 
 
 def test_plain_text_at_the_tls_port_and_the_other_way_round(server: Server) -> None:
@@ -291,7 +291,9 @@ def test_strangers_who_say_nothing_make_room() -> None:
 
 
 def test_one_network_does_not_take_all_places() -> None:
-    """As many as there are, of strangers who shake hands and say nothing, from another address."""
+    """Strangers from another address use up all places: they finish the handshake and send
+    nothing.
+    """
     more = "[sessions]\ngateway_connections = 8\nhandshake_seconds = 60"
     with Server(tls=pki.config(more=more)) as server, contextlib.ExitStack() as stack:
         strangers = [stack.enter_context(secure(server, "", source="127.0.0.2")) for _ in range(8)]

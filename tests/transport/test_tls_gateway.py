@@ -1,4 +1,4 @@
-"""The gateway of tls: as a process: what it may do, what it holds, how it ends and is replaced."""
+"""The gateway of tls: as a process: its rights, its memory, how it ends and is replaced."""
 
 from __future__ import annotations
 

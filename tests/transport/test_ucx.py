@@ -1,4 +1,4 @@
-"""ucx: over UCX's tcp and shared memory; where there is no UCX, what is said then."""
+"""ucx: over UCX's tcp and shared memory, and the sentence where there is no UCX."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_program_that_dies_ends_its_session(server: Server) -> None:
 
 @WITH_UCX
 def test_garbage_harms_ucx_at_most() -> None:
-    """UCX's own listener may end its process over it; docs/explanation/security.md says what that means."""
+    """UCX's own listener may end its process; docs/explanation/security.md says what that means."""
     with Server(*UCX, device="emulated:256MiB") as server:
         where = ("127.0.0.1", int(server.ucx.rpartition(":")[2]))
         neighbour = clients.start(server.tcp, HOLD)

@@ -1,4 +1,4 @@
-"""Clients of a server on `tls:`, and what they say."""
+"""Clients of a server on `tls:`, and their messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def start(server: Server, source: str, **variables: str) -> subprocess.Popen[str
 
 
 def opens(address: str, variables: dict[str, str]) -> tuple[bool, str]:
-    """Whether a program gets its session; what it and the API's client print otherwise."""
+    """Returns whether a program gets its session, and the error output of the program and the API's
+    client.
+    """
     status, _, errors = clients.run(address, "cuda.open()", **variables)
     done = subprocess.run(
         [rgpu_command(), "devices", "--server", address],

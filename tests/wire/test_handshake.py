@@ -1,4 +1,4 @@
-"""The messages that open a session: Python against C++, and what is hostile."""
+"""The messages that open a session: Python against C++, and hostile ones."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_limits_and_bounds(page: SharedPage) -> None:
 
 
 def test_a_slot_that_compiles_is_known_by_its_bit(page: SharedPage) -> None:
-    """What a worker writes, its bit of the word behind `freeing_bytes`."""
+    """A worker sets its bit of the word after `freeing_bytes`."""
     lib = library()
     word = lib.rgpu_lease_grant_bytes() + 512 + 8 * lib.rgpu_lease_slots()
     assert not lib.rgpu_lease_compiling(page.at, 5)

@@ -42,7 +42,7 @@ def part(name: str) -> Path:
 
 
 def worker_command() -> list[str]:
-    """The program and the device library, without how it gets its session."""
+    """Returns the worker's command without the options that give it a session."""
     library = part("rgpu_emu/lib/librgpu_emu.so")
     return [str(part("rgpu_server/bin/rgpu-worker")), "--library", str(library)]
 
@@ -109,7 +109,7 @@ class Answer:
 
 
 class Client(Connection):
-    """One session: commands out, answers in; what comes unasked is kept."""
+    """One session: sends commands, reads answers, and keeps notices."""
 
     def __init__(
         self, lane: socket.socket, control: Connection, process: subprocess.Popen[bytes]
@@ -127,7 +127,7 @@ class Client(Connection):
 
     # --- the handshake
     def open(self, message: Hello | None = None) -> Welcome | Refused:
-        """Says HELLO; what the worker answers."""
+        """Sends HELLO; returns the worker's answer."""
         self.send(encode_hello(message or hello()))
         frame = self.frame()
         assert frame.header.kind is Kind.HANDSHAKE
@@ -156,7 +156,7 @@ class Client(Connection):
         context: int | None = None,
         **values: Value,
     ) -> int:
-        """Sends a command and does not wait; its number."""
+        """Sends a command without waiting; returns its number."""
         self.seq += 1
         ctx = self.context if context is None else context
         self.send(encode_command(name, values, seq=self.seq, thread=thread, context=ctx, bulk=bulk))

@@ -1,4 +1,6 @@
-"""A session under a lease whose page the test writes, and what the device really holds for it."""
+"""A session under a lease whose page the test writes, and the memory that the device holds
+for it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def leased(limit: int = LIMIT, page: LeasePage | None = None) -> Iterator[tuple[
 
 
 def held(client: Client, page: LeasePage, limit: int = LIMIT) -> int:
-    """What the device has in use: with a limit far above its size, the quota's view is its own."""
+    """Returns the bytes in use on the device. With a limit far above its size, rgpuMemGetInfo
+    returns the device's own numbers.
+    """
     page.set_limit(DEVICE * 1024)
     info = client.call("rgpuMemGetInfo")
     page.set_limit(limit)

@@ -114,7 +114,7 @@ def test_nothing_is_copied_by_empty_copies() -> None:
 
 
 def test_a_synchronous_copy_is_there_for_streams_that_wait_for_nobody() -> None:
-    """Nothing orders the stream behind the copy's stream but the worker's fence."""
+    """Only the worker's fence orders this stream after the copy's stream."""
     with session() as client:
         big = 16 * MIB
         source, target = client.alloc(big), client.alloc(big)
@@ -282,7 +282,7 @@ def test_rows_are_pulled_in_portions_that_end_with_a_row() -> None:
 
 
 def test_a_long_copy_is_one_step_of_its_stream() -> None:
-    """One that is too long for the staging memory to take at once."""
+    """The copy is too long to fit into the staging memory at once."""
     with session() as client:
         width, height = 300_000, 240
         pitch = width + 96

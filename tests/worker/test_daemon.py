@@ -25,7 +25,7 @@ READY, OPENED, REFUSED, ENDED = 16, 17, 18, 19
 
 
 def status(process: subprocess.Popen[bytes]) -> dict[str, str]:
-    """What the system says of the process."""
+    """Returns the fields of /proc/PID/status of the process."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
@@ -138,7 +138,7 @@ def test_kernels_run_inside_the_sandbox_on_the_tenants_compiler() -> None:
 
 
 def test_two_workers_share_the_limit_of_their_lease() -> None:
-    """What one frees the other can have."""
+    """Memory that one worker frees is available to the other."""
     page = LeasePage(LIMIT)
     with pooled() as one, pooled() as two:
         one.hear()

@@ -1,4 +1,6 @@
-"""Handles that do not exist, and errors of posted commands: each reaches who caused it, once."""
+"""Handles that do not exist, and errors of posted commands: each is reported once, to the thread
+that caused it.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The gate: device work waits for the lease's token, everything else goes on."""
+"""The gate: device work waits for the lease's token; all other work goes on."""
 
 import ctypes
 import os
@@ -87,7 +87,7 @@ class TokenPage(LeasePage):
             self.signalled(0.2)
 
     def until(self, **wanted: int) -> dict[str, int]:
-        """The demand once it says this, as a loop hears of it: by signals."""
+        """Waits, by signals like a loop, until the demand has these values; returns it."""
         deadline = time.monotonic() + SECONDS
         while True:
             said = self.demand()
@@ -131,7 +131,7 @@ def test_device_work_waits_for_the_token_and_questions_do_not() -> None:
         page.grant(SLICE, LONG_NS)
         assert client.wait(sync).status == 0
         assert client.download(at, 4096) == bytes([7]) * 4096
-        # It gives the token back by itself when it has nothing more to do.
+        # The session returns the token by itself when it has no more work.
         said = page.until(active=0, wanting=0)
         assert said["spent"] == 0
         assert said["busy_ns"] > 0
@@ -254,7 +254,7 @@ def test_without_a_loop_a_lease_limits_itself(request_ppm: int) -> None:
         page.heartbeat(time.monotonic_ns() - LOOP_GONE_NS)
         memset(client, at, 3)
         assert client.download(at, 4096) == bytes([3]) * 4096
-        # A loop that comes back finds who is on the device, and may take it back.
+        # A new loop finds the holder that is on the device, and may recall the token.
         page.heartbeat(time.monotonic_ns() + LONG_NS)
         page.grant(RECALLED)
         page.until(active=0)

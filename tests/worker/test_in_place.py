@@ -1,6 +1,6 @@
-"""Large copies are sent from, and received, where they lie, if the host reaches the device's memory.
+"""Large copies are sent from and received in place if the host reaches the device's memory.
 
-In normal timing only: in hostile timing the emulated device says that it cannot.
+In normal timing only: in hostile timing the emulated device says that it does not.
 """
 
 import random
@@ -85,7 +85,7 @@ def test_bytes_from_the_host_are_received_where_they_belong() -> None:
 
 
 def test_pieces_do_not_overtake_what_is_on_the_device() -> None:
-    """A fill that was posted in front of the copy is not seen behind it."""
+    """A fill that was posted before the copy is not visible after it."""
     with session() as client:
         count = 32 * MIB
         data = random.Random(6).randbytes(count)

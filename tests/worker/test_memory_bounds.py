@@ -1,5 +1,7 @@
-"""What the device really holds, by its own counters, against the lease's limit: each path alone is
-driven until it is refused, and must stay within the bound that docs/explanation/quotas-memory.md states."""
+"""The memory that the device holds, by its own counters, against the lease's limit. Each path alone
+is driven until it is refused, and must stay within the bound that docs/explanation/quotas-memory.md
+states.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def test_the_image_of_a_module_without_data_is_charged() -> None:
 
 
 def test_a_library_in_every_context() -> None:
-    """Its data is placed once more where it is used first, by whatever call."""
+    """The library's data is placed in each context at its first use there, by any call."""
     with leased() as (client, page):
         assert load(client, 50, with_table(20 * MIB), "Library") == 0
         client.call("rgpuLibraryGetKernel", library=50, name=b"add", kernel=51)
@@ -170,7 +172,7 @@ def run(client: Client, function: int, *params: int) -> None:
 
 
 def test_the_heap_of_kernels_is_charged_while_they_hold_it() -> None:
-    """It is one for all contexts, and does not go with one of them."""
+    """All contexts share the heap, and it does not end with one of them."""
     with leased() as (client, page):
         client.call("rgpuContextCreate", ctx=11, device=0, flags=0)
         heap = {"limit": 2, "context": 11}
@@ -216,7 +218,9 @@ def test_every_path_at_once() -> None:
 
 
 def test_loads_among_allocations_and_frees_of_other_threads() -> None:
-    """What others free while a module is measured must not hide what the module takes."""
+    """Memory that other threads free while a module is measured must not hide the memory that the
+    module takes.
+    """
     with leased() as (client, page):
         for n in range(25):
             big = client.result("rgpuMemAlloc", bytes=20 * MIB)
@@ -236,7 +240,7 @@ def test_loads_among_allocations_and_frees_of_other_threads() -> None:
             assert client.wait(waiting).status == 0
             answer = client.wait(again)
             assert page.used() <= LIMIT
-            # The device lets go of what was freed once the work before is done.
+            # The device releases freed memory when the work before it is complete.
             wait_until(lambda: held(client, page) <= page.used())
             if answer.status == 0:
                 client.post("rgpuMemFree", dptr=answer.values["dptr"])

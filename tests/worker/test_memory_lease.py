@@ -1,4 +1,6 @@
-"""Several processes of one lease: one limit, and frees of one that another waits for."""
+"""Several processes of one lease: they have one limit, and one may wait for memory that another
+frees.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def two(limit: int = LIMIT) -> Iterator[tuple[Client, Client, LeasePage]]:
 
 
 def block_and_free(client: Client, size: int) -> int:
-    """Frees `size` bytes behind work that goes on until `release`; the address that it waits on."""
+    """Frees `size` bytes after work that runs until `release`; returns the address on which it
+    waits.
+    """
     flag, block = client.alloc(4096), client.alloc(size)
     client.upload(flag, bytes(4))
     for stream in (20, 21):

@@ -1,5 +1,6 @@
-"""What pools, and frees out of other contexts, hold by the device's own counters, against the lease's
-limit and the bounds that docs/explanation/quotas-memory.md states."""
+"""The memory that pools, and frees from other contexts, hold by the device's own counters, against
+the lease's limit and the bounds that docs/explanation/quotas-memory.md states.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def test_a_pool_in_pieces_does_not_grow_past_the_limit() -> None:
     """Much is free in the pool, but no piece is large enough."""
     with leased() as (client, page):
         client.call("rgpuPoolCreate", pool=30, device=0, max_bytes=0)
-        # RELEASE_THRESHOLD: it keeps what is freed.
+        # RELEASE_THRESHOLD: the pool keeps freed memory.
         client.call("rgpuMemGetInfo")
         client.post("rgpuPoolSetAttribute", pool=30, attribute=4, value=(1 << 64) - 1)
         pieces: list[int] = []
@@ -87,7 +88,7 @@ def test_a_destroyed_pool_is_charged_until_its_last_allocation_is_freed() -> Non
 
 @pytest.mark.parametrize("pool", [30, DEFAULT_POOL])
 def test_a_pool_outlives_the_context_it_was_made_in(pool: int) -> None:
-    """Another context's allocations stay, and are charged; what the first one had in it goes."""
+    """Allocations of another context stay and are charged; those of the first context are freed."""
     with leased() as (client, page):
         if pool != DEFAULT_POOL:
             client.call("rgpuPoolCreate", pool=pool, device=0, max_bytes=0)

@@ -1,4 +1,4 @@
-"""Out of memory is told once, before the answer: the lease is full, or the device itself is."""
+"""Out of memory is reported once, before the answer: the lease is full, or the device itself is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Waits, polls, credits, threads: nothing blocks the decoder; a wait is for what was there."""
+"""Waits, polls, credits, threads: nothing blocks the decoder, and a wait covers only
+earlier work.
+"""
 
 import struct
 
@@ -9,7 +11,9 @@ NOT_READY = 600
 
 
 def blocked(client: Client, *streams: int) -> int:
-    """Streams 20 ... that wait for the flag whose address is returned; 90 is free to set it."""
+    """Makes streams that wait for a flag; returns the flag's address. Stream 90 is free to
+    set it.
+    """
     flag = client.alloc(512)
     client.upload(flag, struct.pack("<I", 0))
     client.post("rgpuStreamCreate", stream=90, flags=1, priority=0)
@@ -31,7 +35,7 @@ def test_a_parked_wait_lets_everybody_else_go_on() -> None:
 
 
 def test_an_event_wait_is_for_the_record_that_was_in_force() -> None:
-    """The event is recorded again behind something that never ends."""
+    """The event is recorded again after work that never ends."""
     with session() as client:
         flag = blocked(client, 20)
         client.post("rgpuEventCreate", event=30, flags=2)
@@ -151,7 +155,7 @@ def test_large_copies_give_their_memory_back_one_by_one() -> None:
 
 
 def test_two_threads_on_their_own_default_streams() -> None:
-    """One waits for the value that the other writes."""
+    """One stream waits for the value that the other writes."""
     with session() as client:
         flag = client.alloc(512)
         client.upload(flag, struct.pack("<I", 0))

@@ -1,5 +1,5 @@
-"""A server that lets a kernel run for a minute, as it does by default: what ends those who do not
-give the device back must not be what helps others.
+"""A server with the default limit of a minute for a kernel, so that this limit does not end the
+sessions that must be handled otherwise.
 """
 
 from __future__ import annotations

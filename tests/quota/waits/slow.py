@@ -32,14 +32,16 @@ def holds(slow: Tenant, stream: int, count: int = HOLDS) -> None:
 
 
 def ask_for_bytes(slow: Tenant, at: int, stream: int, size: int = MIB) -> int:
-    """A copy from pinned memory, whose bytes the client is asked for; its number."""
+    """Posts a copy from pinned memory whose bytes the worker asks the client for; returns its
+    number.
+    """
     return slow.post(
         "rgpuCopyHtoDPull", dst=at, pitch=0, width=size, height=1, stream=stream
     )  # fmt: skip
 
 
 def answer(slow: Tenant, data: bytes, copy: int | None = None) -> None:
-    """What a client does whose network was slow, for one of its copies."""
+    """Sends the bytes of one copy, as a client does whose network was slow."""
     left = len(data)
     others = []
     while left:

@@ -47,7 +47,7 @@ def test_other_streams_go_on(server: Server) -> None:
 
 
 def test_much_that_waits_is_not_more_than_fits(server: Server) -> None:
-    """What is launched behind a stream that waits is held back, or all of it would run at once."""
+    """Launches after a wait of their stream are held back; otherwise they would all run at once."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         (stream,) = slow.streams(1)
@@ -65,7 +65,7 @@ def test_much_that_waits_is_not_more_than_fits(server: Server) -> None:
 
 
 def test_one_that_does_not_read(server: Server) -> None:
-    """Once everything that can be on its way is, it stands still, and keeps nobody."""
+    """When as many bytes as possible are on their way, the session waits and delays no other."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(96 * MIB)
         for stream in slow.streams(2):

@@ -1,4 +1,6 @@
-"""What waits by an event, or by the device's own order, for a stream that waits for its client."""
+"""Streams that wait, by an event or by the device's own order, for a stream that waits for its
+client.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ QUEUE = 1100  # more commands than a stream of the emulated device holds
 
 
 def record(slow: Tenant, stream: int, event: int = EVENT) -> int:
-    """An event that stands at the end of `stream`."""
+    """Records an event at the end of `stream`."""
     slow.post("rgpuEventCreate", event=event, flags=2)
     slow.post("rgpuEventRecord", event=event, stream=stream, version=1, flags=0)
     return event
@@ -39,14 +41,18 @@ def streams_of_kind(slow: Tenant, first: int, count: int) -> list[int]:
 
 
 def seems_short(slow: Tenant) -> None:
-    """The kernel is taken for one of no length: its runs are not told apart by markers."""
+    """Makes the worker learn that the kernel is very short, so that it sets no markers between its
+    runs.
+    """
     for _ in range(20):
         slow.hold(MS // 100)
         slow.synchronize()
 
 
 def turns(victim: Tenant, slow: Tenant, copy: int) -> None:
-    """The victim works although `slow` waits for a copy, and nobody runs while the other does."""
+    """Asserts that the victim works while `slow` waits for a copy, before and after the copy's
+    bytes.
+    """
     assert works(victim, 0.5) > 0
     answer(slow, bytes(MIB), copy)
     assert works(victim, 0.2) > 0
@@ -84,7 +90,7 @@ def test_streams_in_a_chain(server: Server) -> None:
 
 
 def test_the_order_of_the_legacy_stream(server: Server) -> None:
-    """It waits for all that block with it, and they for it."""
+    """The legacy stream waits for all blocking streams, and they wait for it."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         loading, using = streams_of_kind(slow, 100, 2)
@@ -97,7 +103,7 @@ def test_the_order_of_the_legacy_stream(server: Server) -> None:
 
 
 def test_the_legacy_stream_waits_for_an_event(server: Server) -> None:
-    """And with it those that block with it; what they had before runs on, and is not disturbed."""
+    """Blocking streams wait with the legacy stream. Their earlier work runs on undisturbed."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         (loading,) = slow.streams(1)
@@ -113,7 +119,9 @@ def test_the_legacy_stream_waits_for_an_event(server: Server) -> None:
 
 
 def test_what_was_there_before_the_legacy_stream(server: Server) -> None:
-    """It is told from what comes behind the legacy stream, which comes behind the copy."""
+    """Work before the legacy stream's is distinguished from work after it, which waits for the
+    copy.
+    """
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         loading, using = streams_of_kind(slow, 100, 2)
@@ -139,7 +147,7 @@ def test_what_was_there_before_a_copy_in_the_legacy_stream(server: Server) -> No
 
 
 def test_refused_work_orders_nothing(server: Server) -> None:
-    """Blocking streams do not come behind what the legacy stream would have come behind."""
+    """Blocking streams do not wait for the refused work of the legacy stream."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         loading, using = streams_of_kind(slow, 100, 2)
@@ -154,7 +162,9 @@ def test_refused_work_orders_nothing(server: Server) -> None:
 
 
 def test_what_was_there_before_the_wait(server: Server) -> None:
-    """It runs, so the device is kept until it is complete, and then not."""
+    """Earlier work runs, so the session keeps the device until that work is complete, and no
+    longer.
+    """
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         loading, using = slow.streams(2)
@@ -182,7 +192,9 @@ def test_a_stream_that_waits_for_two(server: Server) -> None:
 
 
 def test_a_stream_that_waits_for_one_that_comes_later(server: Server) -> None:
-    """What was set aside for one copy stays behind another that its stream had not come to then."""
+    """Work that was set aside for one copy stays set aside for another, which its stream had not
+    reached.
+    """
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at, other, flag = slow.alloc(MIB), slow.alloc(LONG), slow.alloc(8)
         slow.upload(flag, bytes(8))
@@ -204,7 +216,9 @@ def test_a_stream_that_waits_for_one_that_comes_later(server: Server) -> None:
 
 
 def test_a_full_queue_of_the_driver(server: Server) -> None:
-    """Who puts more behind the copy than fits waits in the driver; the stream goes on all the same."""
+    """A client that issues more after the copy than fits waits in the driver; the stream
+    goes on.
+    """
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         loading, using = slow.streams(2)
@@ -224,7 +238,7 @@ def test_a_full_queue_of_the_driver(server: Server) -> None:
 
 
 def test_an_event_from_before_the_copy(server: Server) -> None:
-    """Who waits for it does not wait for the client."""
+    """A stream that waits for this event does not wait for the client."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         at = slow.alloc(MIB)
         loading, using = slow.streams(2)
