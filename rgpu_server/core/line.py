@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from rgpu_server.core.bars import Bars
     from rgpu_server.core.events import ClaimRequested
-    from rgpu_server.core.model import Policy, Quota
+    from rgpu_server.core.model import Quota
+    from rgpu_server.core.policy import Policy
 
 # What may be different later, because somebody else makes room.
 WORTH_WAITING = frozenset(

@@ -22,7 +22,7 @@ from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.refused import decode_refused
-from rgpu_server.core.model import Policy
+from rgpu_server.core.policy import Policy
 
 Serve = Callable[..., Any]
 GIB = 1 << 30
