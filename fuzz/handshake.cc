@@ -2,12 +2,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "rgpu_common/native/wire/attach.h"
-#include "rgpu_common/native/wire/hello.h"
-#include "rgpu_common/native/wire/refused.h"
-#include "rgpu_common/native/wire/resume.h"
-#include "rgpu_common/native/wire/shm.h"
-#include "rgpu_common/native/wire/welcome.h"
+#include "gen/handshake.gen.h"
 
 namespace {
 

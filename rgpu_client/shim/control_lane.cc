@@ -2,10 +2,10 @@
 
 #include <time.h>
 
+#include "gen/handshake.gen.h"
+
 #include <algorithm>
 #include <vector>
-
-#include "rgpu_common/native/wire/attach.h"
 
 namespace rgpu::shim {
 namespace {
@@ -38,7 +38,8 @@ bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
       transport::SendState::kSent) {
     return false;
   }
-  if (const uint64_t grace_ms = welcome.Granted(wire::WishKey::kResumable); grace_ms != 0) {
+  if (const uint64_t grace_ms = wire::Granted(welcome.grants, wire::WishKey::kResumable);
+      grace_ms != 0) {
     transport::LaneOptions options;
     options.grace_ms = static_cast<int>(std::min<uint64_t>(grace_ms, INT32_MAX));
     options.discard = true;  // no thread reads this lane: the worker sends only ATTACHED on it

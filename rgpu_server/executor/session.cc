@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/wire/fields.h"
-#include "rgpu_common/native/wire/refused.h"
 #include "rgpu_server/executor/device_table.h"
 #include "rgpu_server/executor/role.h"
 

@@ -133,7 +133,7 @@ async def test_a_server_that_stops_lets_its_claims_go(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("frame", "decode"),
     [
-        (encode_claimed(Claimed("1", "lease-1", "k", "t", 3, "d", 1, 2, 3, 4)), decode_claimed),
+        (encode_claimed(Claimed("1", "lease-1", "k", "t", "d", 3, 1, 2, 3, 4)), decode_claimed),
         (encode_place(Place(1, 2, "full")), decode_place),
     ],
 )
