@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "gen/handshake.gen.h"
+#include "gen/notices.gen.h"
 
 #include <algorithm>
 #include <vector>
@@ -61,8 +62,7 @@ bool ControlLane::SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes,
     header.flags = static_cast<uint8_t>(bytes > count ? wire::kMore : 0);
     transport::FrameBuffer frame;
     wire::Writer head = frame.Begin(header);
-    head.Put(pull);
-    head.Put(offset);
+    Put(head, wire::PullData{pull, offset});
     frame.End(static_cast<uint32_t>(count));
     if (!Send(frame, &source, offset, count)) return false;
     offset += count;
@@ -75,7 +75,8 @@ bool ControlLane::SendCopyDone(uint64_t ticket) {
   const std::lock_guard lock(mutex_);
   if (connection_ == nullptr) return false;
   transport::FrameBuffer frame;
-  frame.Begin(Header(wire::Control::kCopyDone)).Put(ticket);
+  wire::Writer head = frame.Begin(Header(wire::Control::kCopyDone));
+  Put(head, wire::CopyDone{ticket});
   frame.End();
   return Send(frame, nullptr, 0, 0);
 }
