@@ -12,10 +12,15 @@ dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install '.[dev]'
 
-gen: ## regenerate what is generated and committed (protobuf code, opcode lock, coverage page)
+gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python scripts/gen_protos.py
 	$(BIN)/python -m cudaspec --lock
 	$(BIN)/python -m cudaspec --docs docs/reference/cuda.md
+	$(BIN)/python -m cudaspec --wire rgpu_common/wire
+	$(BIN)/ruff format -q rgpu_common/wire
+	$(BIN)/ruff check -q --fix rgpu_common/wire
+	$(BIN)/python -m cudaspec --wire-page docs/reference/wire-format.md
+	$(BIN)/python -m rgpu_server.config_page docs/reference/server.md
 
 check: ## everything that reads the code without running it
 	$(BIN)/ruff check .

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from cudaspec import generate, load, lock, rows
-from cudaspec.gen import docs
+from cudaspec import generate, load, load_messages, lock, rows
+from cudaspec.gen import docs, messages_md, messages_py
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,13 +16,15 @@ def main(arguments: list[str] | None = None) -> int:
     add("out", nargs="?", type=Path, metavar="OUT_DIR", help="where `gen/` is written")
     add("--docs", type=Path, metavar="FILE", help="write the coverage page to FILE")
     add("--dictionary", type=Path, metavar="FILE", help="write the fuzz dictionary to FILE")
+    add("--wire", type=Path, metavar="FOLDER", help="write the Python codecs of messages there")
+    add("--wire-page", type=Path, metavar="FILE", help="write the tables of messages in FILE")
     add("--lock", action="store_true", help="append new opcodes to opcodes.lock")
     options = parser.parse_args(arguments)
     try:
         if options.lock:
             for line in lock.append(load.read()):
                 print(f"opcodes.lock: {line}")
-        spec = load.load()
+        spec, messages = load.load(), load_messages.load()
     except rows.SpecError as error:
         print(f"cudaspec: {error}", file=sys.stderr)
         return 1
@@ -32,8 +34,18 @@ def main(arguments: list[str] | None = None) -> int:
         generate.write_file(options.docs, docs.coverage_md(spec))
     if options.dictionary:
         generate.write_file(options.dictionary, docs.dictionary(spec))
-    if not (options.out or options.docs or options.dictionary or options.lock):
-        parser.error("say where to write: OUT_DIR, --docs FILE, --dictionary FILE or --lock")
+    if options.wire:
+        for name, text in messages_py.modules(messages).items():
+            generate.write_file(options.wire / name, text)
+    if options.wire_page:
+        page = options.wire_page.read_text(encoding="utf-8")
+        generate.write_file(options.wire_page, messages_md.replaced(messages, page))
+    outputs = (options.out, options.docs, options.dictionary, options.wire, options.wire_page)
+    if not (any(outputs) or options.lock):
+        parser.error(
+            "say where to write: OUT_DIR, --docs FILE, --dictionary FILE, --wire FOLDER, "
+            "--wire-page FILE or --lock"
+        )
     return 0
 
 

@@ -1,5 +1,5 @@
-"""Checks that data modules hold only rows: a docstring, imports from cudaspec.model, names bound
-to literals.
+"""Checks that data modules hold only rows: a docstring, imports from cudaspec.model or
+cudaspec.message, names bound to literals.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from cudaspec.rows import SpecError
 
 PACKAGE = Path(__file__).parent
-FOLDERS = ("calls", "commands", "types")
+FOLDERS = ("calls", "commands", "messages", "types")
 
 
 def check_package() -> None:
@@ -28,7 +28,7 @@ def check_source(text: str, name: str) -> None:
         match statement:
             case ast.Expr(value=ast.Constant(value=str())) if position == 0:
                 continue
-            case ast.ImportFrom(module="cudaspec.model"):
+            case ast.ImportFrom(module="cudaspec.model" | "cudaspec.message"):
                 imported |= {alias.name for alias in statement.names}
             case ast.Assign(targets=[ast.Name()], value=value):
                 _literal(value, imported, name)

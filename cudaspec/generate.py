@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudaspec import load_messages
 from cudaspec.gen import (
     abi,
     abi_check,
@@ -13,6 +14,7 @@ from cudaspec.gen import (
     driver,
     errors,
     exports,
+    messages_cc,
     opcodes,
     procaddr,
 )
@@ -45,6 +47,10 @@ ARTEFACTS: Mapping[str, Callable[[Spec], str]] = {
     "opcodes.dict": docs.dictionary,
     "abi_check.gen.cc": abi_check.abi_check_cc,
     "emu.map": lambda spec: exports.version_script(spec, exports.emu(spec)),
+    "message_numbers.gen.h": lambda _: messages_cc.message_numbers_h(load_messages.load()),
+    "notices.gen.h": lambda _: messages_cc.notices_h(load_messages.load()),
+    "handshake.gen.h": lambda _: messages_cc.handshake_h(load_messages.load()),
+    "handshake.gen.cc": lambda _: messages_cc.handshake_cc(load_messages.load()),
 }
 
 

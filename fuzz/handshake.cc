@@ -1,15 +1,14 @@
-// A hostile head into the handshake's decoders.  First byte: which message.
+// A hostile head into the generated decoders of messages: the handshake, notices and control
+// messages. First byte: which message.
 #include <cstdlib>
 #include <vector>
 
-#include "rgpu_common/native/wire/attach.h"
-#include "rgpu_common/native/wire/hello.h"
-#include "rgpu_common/native/wire/refused.h"
-#include "rgpu_common/native/wire/resume.h"
-#include "rgpu_common/native/wire/shm.h"
-#include "rgpu_common/native/wire/welcome.h"
+#include "gen/handshake.gen.h"
+#include "gen/notices.gen.h"
 
 namespace {
+
+namespace wire = rgpu::wire;
 
 template <typename Message>
 void RoundTrip(const uint8_t* data, size_t size) {
@@ -26,18 +25,20 @@ void RoundTrip(const uint8_t* data, size_t size) {
   if (encoded.size() != size || std::memcmp(encoded.data(), data, size) != 0) std::abort();
 }
 
+// Reads the message with the number `which` in the list.
+template <typename... Messages>
+void OneOf(uint8_t which, const uint8_t* data, size_t size) {
+  size_t number = 0;
+  ((number++ == which % sizeof...(Messages) ? RoundTrip<Messages>(data, size) : void()), ...);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const uint8_t which = data[0] % 6;
-  ++data;
-  --size;
-  if (which == 0) RoundTrip<rgpu::wire::Hello>(data, size);
-  if (which == 1) RoundTrip<rgpu::wire::Welcome>(data, size);
-  if (which == 2) RoundTrip<rgpu::wire::Refused>(data, size);
-  if (which == 3) RoundTrip<rgpu::wire::Attach>(data, size);
-  if (which == 4) RoundTrip<rgpu::wire::Shm>(data, size);
-  if (which == 5) RoundTrip<rgpu::wire::Resume>(data, size);
+  OneOf<wire::Hello, wire::Welcome, wire::Refused, wire::Attach, wire::Shm, wire::Resume,
+        wire::Preface, wire::Resumed, wire::Credit, wire::Completed, wire::Sticky, wire::Pull,
+        wire::Callback, wire::Log, wire::Compiled, wire::Cancel, wire::PullData, wire::CallbackDone,
+        wire::CopyDone>(data[0], data + 1, size - 1);
   return 0;
 }

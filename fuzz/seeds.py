@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cudaspec.load import load
 from netprobe.native import Offer, put_offer
 from rgpu_common.v1.tunnel_pb2 import Chunk
+from rgpu_common.wire import preface as pf
 from rgpu_common.wire import resume as rs
 from rgpu_common.wire.attach import Attach, put_attach
 from rgpu_common.wire.codec import Value, put_fields
@@ -46,7 +47,7 @@ def commands() -> Iterator[tuple[str, bytes]]:
 
 
 def handshakes() -> Iterator[tuple[str, bytes]]:
-    """Number and head of every handshake message."""
+    """Number and head of every handshake message, and of some notices and control messages."""
     hello = Hello(
         release="0.1", token="token", lease_key="lease", tenant="tenant", container="container",
         program="python", pid=1, device_bands=(Band(1 << 45, 1 << 40),),
@@ -60,6 +61,12 @@ def handshakes() -> Iterator[tuple[str, bytes]]:
     yield "attach", b"\3" + put_attach(Attach(session=1))
     yield "resume", b"\5" + rs.put_resume(rs.Resume(session=1, received=1 << 40))
     yield "shm", b"\4" + put_shm(Shm(reason="no memory"))
+    preface = pf.Preface("tls", "192.0.2.7:5123", "alice", True)
+    yield "preface", b"\6" + pf.put_preface(preface)
+    yield "resumed", b"\7" + rs.put_resumed(rs.Resumed(1 << 40))
+    yield "credit", b"\x08" + struct.pack("<QQ", 1, 2)
+    yield "sticky", b"\x0a" + struct.pack("<II", 1, 4) + b"text"
+    yield "pull-data", b"\x10" + struct.pack("<QQ", 1, 2)
     granted = Welcome(devices=(device,), grants=(Wish(6, 1),))
     yield "granted", b"\1" + put_welcome(granted)
 

@@ -162,6 +162,12 @@ class Table:
         self._known.append(key)
         return key in self._data
 
+    def names_key(self, name: str) -> bool:
+        """Returns whether `table.key` exists, without reading it."""
+        table, _, key = name.rpartition(".")
+        inner = self._data.get(table)
+        return isinstance(inner, dict) and key in inner
+
     def is_table(self, key: str) -> bool:
         """Returns whether the key exists and its value is a table."""
         return isinstance(self._data.get(key), dict)
@@ -206,7 +212,9 @@ class Table:
         """Raises ConfigError if a key has not been read, because it is then unknown."""
         for key in self._data:
             close = difflib.get_close_matches(key, self._known, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {sorted(self._known)}"
+            hint = (
+                f"did you mean {close[0]!r}?" if close else f"known are {sorted(set(self._known))}"
+            )
             raise ConfigError(f"{self._source}: unknown key {self._name(key)!r}; {hint}")
 
     def _take(self, key: str, default: object) -> Any:

@@ -83,7 +83,7 @@ def _rendered(block: list[str], width: int) -> list[str]:
     if first == "```":
         return [f"    {line}" for line in block[1:]]
     if first.startswith("#"):
-        title = _words(first.lstrip("#"))
+        title = plain_words(first.lstrip("#"))
         return [title, ("=" if first.startswith("# ") else "-") * len(title)]
     if first.startswith("|"):
         return _table(block, width)
@@ -96,12 +96,12 @@ def _rendered(block: list[str], width: int) -> list[str]:
         subsequent_indent=hang,
         break_on_hyphens=False,
         break_long_words=False,
-    ).wrap(_words(text))
+    ).wrap(plain_words(text))
 
 
 def _table(block: list[str], width: int) -> list[str]:
     """Renders each row as its first cell, and below it the other cells, with columns' titles."""
-    rows = [[_words(cell) for cell in _CELLS.split(line.strip())[1:-1]] for line in block]
+    rows = [[plain_words(cell) for cell in _CELLS.split(line.strip())[1:-1]] for line in block]
     rows = [row for line, row in zip(block, rows, strict=True) if not _RULE.fullmatch(line)]
     titles, *body = rows
     lines = []
@@ -117,6 +117,6 @@ def _table(block: list[str], width: int) -> list[str]:
     return lines
 
 
-def _words(text: str) -> str:
-    """Removes the addresses of links and the marks for bold text."""
+def plain_words(text: str) -> str:
+    """Returns a line of Markdown as text, without addresses of links and marks for bold text."""
     return _LINK.sub(r"\1", text).replace("**", "").replace("\\|", "|").strip()

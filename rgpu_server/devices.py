@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.errors import DeviceError
 from rgpu_common.units import format_bytes
-from rgpu_server.config import DeviceSpec, ServerConfig, default_memory_bytes, pool_of
+from rgpu_server.config import ServerConfig, default_memory_bytes, pool_of
 from rgpu_server.core.model import Device
 from rgpu_server.default_devices import check_compiler
 from rgpu_server.driver_probe import ask_driver
@@ -21,6 +21,8 @@ from rgpu_server.workers.process import WorkerOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from rgpu_server.config_kinds import DeviceSpec
 
 
 @dataclass(frozen=True, slots=True)

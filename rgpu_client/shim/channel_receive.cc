@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "gen/notices.gen.h"
 #include "rgpu_client/shim/channel.h"
 #include "rgpu_client/shim/pump.h"
 
@@ -287,23 +288,19 @@ void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
 }
 
 bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
-  uint64_t pull = 0;
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  reader.Get(&pull);
-  reader.Get(&offset);
-  reader.Get(&bytes);
+  wire::Pull pull;
+  const bool good = Get(reader, &pull);
   HostRegion region;
   {
     const std::lock_guard lock(receive_mutex_);
     const auto it = expected_.find(header.seq);
-    if (!reader.done() || it == expected_.end() || !it->second.pulled) return false;
+    if (!good || it == expected_.end() || !it->second.pulled) return false;
     region = it->second.region;
   }
   const uint64_t total = region.bytes();
-  if (bytes == 0 || offset > total || bytes > total - offset) return false;
-  handler_->OnPull(pull, offset, bytes, region);
-  Finish(header.seq, bytes, false);
+  if (pull.bytes == 0 || pull.offset > total || pull.bytes > total - pull.offset) return false;
+  handler_->OnPull(pull.pull, pull.offset, pull.bytes, region);
+  Finish(header.seq, pull.bytes, false);
   return true;
 }
 
@@ -319,27 +316,22 @@ bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
     case wire::Notice::kCredit:
     case wire::Notice::kCompleted:
       return HandleProgress(header, reader);
-    case wire::Notice::kSticky:
+    case wire::Notice::kSticky: {
+      wire::Sticky sticky;
+      if (!Get(reader, &sticky)) return false;
+      SetSticky(static_cast<CUresult>(header.status), sticky.sentence.text());
+      return true;
+    }
     case wire::Notice::kLog: {
-      uint32_t number = 0;
-      ByteView text;
-      reader.Get(&number);
-      reader.Get(&text);
-      if (!reader.done()) return false;
-      if (notice == wire::Notice::kLog) {
-        handler_->OnLog(number, text.text());
-      } else {
-        SetSticky(static_cast<CUresult>(header.status), text.text());
-      }
+      wire::Log log;
+      if (!Get(reader, &log)) return false;
+      handler_->OnLog(log.level, log.text.text());
       return true;
     }
     case wire::Notice::kCompiled: {
-      uint64_t ns = 0;
-      ByteView name;
-      reader.Get(&ns);
-      reader.Get(&name);
-      if (!reader.done()) return false;
-      handler_->OnCompiled(ns, name.text());
+      wire::Compiled compiled;
+      if (!Get(reader, &compiled)) return false;
+      handler_->OnCompiled(compiled.ns, compiled.name.text());
       return true;
     }
     default:
@@ -349,18 +341,14 @@ bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
 
 // Handles CREDIT and COMPLETED, and wakes the threads that wait for progress.
 bool Channel::HandleProgress(const FrameHeader& header, wire::Reader& reader) {
-  uint64_t object = 0;
-  uint64_t count = 0;
-  uint64_t time_ns = 0;
-  const bool credit = header.opcode == static_cast<uint16_t>(wire::Notice::kCredit);
-  reader.Get(&object);
-  reader.Get(&count);
-  if (!credit) reader.Get(&time_ns);
-  if (!reader.done()) return false;
-  if (credit) {
-    handler_->OnCredit(header, object, count);
+  if (header.opcode == static_cast<uint16_t>(wire::Notice::kCredit)) {
+    wire::Credit credit;
+    if (!Get(reader, &credit)) return false;
+    handler_->OnCredit(header, credit.stream, credit.completed);
   } else {
-    handler_->OnCompleted(header, object, count, time_ns);
+    wire::Completed completed;
+    if (!Get(reader, &completed)) return false;
+    handler_->OnCompleted(header, completed.object, completed.version, completed.time_ns);
   }
   const std::lock_guard lock(receive_mutex_);
   if (watchers_ > 0) progress_.notify_all();

@@ -2,10 +2,11 @@
 
 #include <time.h>
 
+#include "gen/handshake.gen.h"
+#include "gen/notices.gen.h"
+
 #include <algorithm>
 #include <vector>
-
-#include "rgpu_common/native/wire/attach.h"
 
 namespace rgpu::shim {
 namespace {
@@ -38,7 +39,8 @@ bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
       transport::SendState::kSent) {
     return false;
   }
-  if (const uint64_t grace_ms = welcome.Granted(wire::WishKey::kResumable); grace_ms != 0) {
+  if (const uint64_t grace_ms = wire::Granted(welcome.grants, wire::WishKey::kResumable);
+      grace_ms != 0) {
     transport::LaneOptions options;
     options.grace_ms = static_cast<int>(std::min<uint64_t>(grace_ms, INT32_MAX));
     options.discard = true;  // no thread reads this lane: the worker sends only ATTACHED on it
@@ -60,8 +62,7 @@ bool ControlLane::SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes,
     header.flags = static_cast<uint8_t>(bytes > count ? wire::kMore : 0);
     transport::FrameBuffer frame;
     wire::Writer head = frame.Begin(header);
-    head.Put(pull);
-    head.Put(offset);
+    Put(head, wire::PullData{pull, offset});
     frame.End(static_cast<uint32_t>(count));
     if (!Send(frame, &source, offset, count)) return false;
     offset += count;
@@ -74,7 +75,8 @@ bool ControlLane::SendCopyDone(uint64_t ticket) {
   const std::lock_guard lock(mutex_);
   if (connection_ == nullptr) return false;
   transport::FrameBuffer frame;
-  frame.Begin(Header(wire::Control::kCopyDone)).Put(ticket);
+  wire::Writer head = frame.Begin(Header(wire::Control::kCopyDone));
+  Put(head, wire::CopyDone{ticket});
   frame.End();
   return Send(frame, nullptr, 0, 0);
 }

@@ -8,10 +8,10 @@
 #include <mutex>
 #include <string>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_client/shim/host_region.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/lane/lane.h"
-#include "rgpu_common/native/wire/welcome.h"
 
 namespace rgpu::shim {
 

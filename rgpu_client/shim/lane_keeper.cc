@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_client/shim/service_thread.h"
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/zip/compressed_connection.h"
-#include "rgpu_common/native/wire/refused.h"
 
 namespace rgpu::shim {
 namespace {

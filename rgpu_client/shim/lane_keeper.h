@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/transport/lane/lane.h"
 #include "rgpu_common/native/transport/zip/block_sender.h"
-#include "rgpu_common/native/wire/resume.h"
-#include "rgpu_common/native/wire/welcome.h"
 
 namespace rgpu::shim {
 

@@ -1,7 +1,7 @@
 #include "rgpu_client/shim/ring.h"
 
+#include "gen/handshake.gen.h"
 #include "rgpu_client/shim/say.h"
-#include "rgpu_common/native/wire/shm.h"
 
 namespace rgpu::shim {
 namespace {
@@ -30,7 +30,7 @@ bool Answer(transport::ShmConnection& connection, const wire::Shm& answer) {
 
 bool AgreeOnRing(transport::ShmConnection& connection, const transport::FrameReader& reader,
                  const wire::Welcome& welcome) {
-  const uint64_t granted = welcome.Granted(wire::WishKey::kShm);
+  const uint64_t granted = wire::Granted(welcome.grants, wire::WishKey::kShm);
   std::string why;
   if (granted == 0) {
     why = "the server's release is older than shm:";

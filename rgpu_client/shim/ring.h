@@ -1,9 +1,9 @@
 // The client's part in setting up a shared-memory ring.
 #pragma once
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
-#include "rgpu_common/native/wire/welcome.h"
 
 namespace rgpu::shim {
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gen/handshake.gen.h"
 #include "gen/opcodes.gen.h"
 #include "rgpu_client/shim/ring.h"
 #include "rgpu_client/shim/say.h"
@@ -15,9 +16,6 @@
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/zip/compressed_connection.h"
 #include "rgpu_common/native/wire/fields.h"
-#include "rgpu_common/native/wire/hello.h"
-#include "rgpu_common/native/wire/refused.h"
-#include "rgpu_common/native/wire/shm.h"
 #include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::shim {
@@ -169,9 +167,10 @@ Session* Session::Open(const Settings& asked, CUresult* status, std::string* sen
     delete session;
     return nullptr;
   }
-  if (const uint64_t grace_ms = welcome.Granted(wire::WishKey::kResumable); grace_ms != 0) {
+  if (const uint64_t grace_ms = wire::Granted(welcome.grants, wire::WishKey::kResumable);
+      grace_ms != 0) {
     // The server grants compression only to a client that wished for it, so zstd is present.
-    session->compresses_ = welcome.Granted(wire::WishKey::kCompression) == 1 &&
+    session->compresses_ = wire::Granted(welcome.grants, wire::WishKey::kCompression) == 1 &&
                            transport::zip::LoadZstd(nullptr) != nullptr;
     session->lane_ = WrapLane(grace_ms, session->compresses_ ? &session->savings_ : nullptr,
                               &connection, &reader);
@@ -236,7 +235,7 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
 // the rings.
 void Session::TakeDeviceMemory(transport::ShmConnection& ring, const wire::Welcome& welcome) {
   const auto received = ring.TakeDescriptors();
-  const uint64_t granted = welcome.Granted(wire::WishKey::kShm);
+  const uint64_t granted = wire::Granted(welcome.grants, wire::WishKey::kShm);
   if (!ring.switched() || (granted & wire::kDeviceMemoryGranted) == 0 || received.empty()) return;
   direct_.Map(received.front(), welcome.band);
 }

@@ -10,10 +10,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_client/shim/program.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/transport.h"
-#include "rgpu_common/native/wire/hello.h"
 #include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::shim {

@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/lease/page.h"
 #include "rgpu_common/native/lease/token.h"
 #include "rgpu_common/native/probe/message.h"
-#include "rgpu_common/native/wire/attach.h"
-#include "rgpu_common/native/wire/hello.h"
-#include "rgpu_common/native/wire/preface.h"
-#include "rgpu_common/native/wire/refused.h"
-#include "rgpu_common/native/wire/resume.h"
-#include "rgpu_common/native/wire/shm.h"
-#include "rgpu_common/native/wire/welcome.h"
 
 namespace {
 

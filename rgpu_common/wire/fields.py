@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rgpu_common.wire.frame import MAGIC, WireError
+from rgpu_common.wire.handshake import MAX_BANDS as MAX_BANDS
+from rgpu_common.wire.handshake import MAX_WISHES
+from rgpu_common.wire.handshake import WishKey as WishKey
 from rgpu_common.wire.scalars import Reader, Writer, is_control
 
-MAX_BANDS: Final = 64
-MAX_WISHES: Final = 32
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-
-class WishKey(IntEnum):
-    """The keys of wishes. A server ignores keys that it does not know."""
-
-    MEMORY_PPM = 1
-    POLICY = 2
-    PRIORITY = 3
-    WEIGHT = 4
-    RESUMABLE = 5
-    SHM = 6
-    COMPRESSION = 7
-    CLAIM = 8
-    WAIT = 9
-    COMPILED = 10
+_T = TypeVar("_T")
+_Enumeration = TypeVar("_Enumeration", bound=IntEnum)
 
 
 class Wish(NamedTuple):
@@ -98,6 +89,54 @@ def get_bands(r: Reader, what: str) -> tuple[Band, ...]:
 def get_wishes(r: Reader) -> tuple[Wish, ...]:
     """Reads wishes, or grants."""
     return tuple(Wish(*row) for row in get_rows(r, "<HQ", MAX_WISHES, "wishes"))
+
+
+def get_optional(r: Reader, get: Callable[[Reader], tuple[_T, ...]], what: str) -> tuple[_T, ...]:
+    """Reads a last field that may be absent. An empty list must have no bytes, so that a message
+    has one form only.
+    """
+    if not r.left:
+        return ()
+    rows = get(r)
+    if not rows:
+        raise WireError(f"a message without {what} must end before the field of the {what}")
+    return rows
+
+
+def get_records(r: Reader, limit: int, get: Callable[[Reader], _T], what: str) -> tuple[_T, ...]:
+    """Reads a u32 count, at most `limit`, and so many records."""
+    count = r.integer("u32")
+    if count > limit:
+        raise WireError(f"there are {count} {what}, but the limit is {limit}")
+    return tuple(get(r) for _ in range(count))
+
+
+def get_number(r: Reader, kind: str, least: int, most: int, what: str) -> int:
+    """Reads an integer from `least` to `most`."""
+    value = r.integer(kind)
+    if not least <= value <= most:
+        raise WireError(f"the field {what} is {value}, but must be from {least} to {most}")
+    return value
+
+
+def get_bool(r: Reader, what: str) -> bool:
+    """Reads a u8 that is 0 or 1."""
+    return bool(get_number(r, "u8", 0, 1, what))
+
+
+def get_enum(r: Reader, of: type[_Enumeration]) -> _Enumeration:
+    """Reads a u8 that is a value of the enumeration."""
+    value = r.integer("u8")
+    try:
+        return of(value)
+    except ValueError:
+        raise WireError(f"there is no {of.__name__} {value}") from None
+
+
+def check(good: bool, why: str) -> None:
+    """Raises WireError unless `good`."""
+    if not good:
+        raise WireError(why)
 
 
 def get_magic(r: Reader) -> None:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from rgpu_server.core.claims import Claim
-    from rgpu_server.core.model import Device, Policy
+    from rgpu_server.core.model import Device
     from rgpu_server.core.plans import Ask
+    from rgpu_server.core.policy import Policy
 
 
 @dataclass(slots=True)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rgpu_server.core.leases import LeaseBook
-    from rgpu_server.core.model import Policy, Quota
+    from rgpu_server.core.model import Quota
     from rgpu_server.core.outbox import Outbox
+    from rgpu_server.core.policy import Policy
     from rgpu_server.core.serving import Serving
     from rgpu_server.core.standing import Standing
 

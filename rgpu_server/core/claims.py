@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rgpu_server.core.model import Amount, Device, Policy
+    from rgpu_server.core.model import Amount, Device
+    from rgpu_server.core.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rgpu_server.core.model import Code, LeaseKey, LeaseState, RefusedError
 
 if TYPE_CHECKING:
-    from rgpu_server.core.model import Policy
+    from rgpu_server.core.policy import Policy
 
 MAX_REMEMBERED = 4096
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rgpu_server.core.model import LeaseKey, Policy
+    from rgpu_server.core.model import LeaseKey
+    from rgpu_server.core.policy import Policy
 
 _PART = 4
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rgpu_common.sharing import SharePolicy
-    from rgpu_server.core.model import Policy
+    from rgpu_server.core.policy import Policy
 
 
 class Joined(Enum):

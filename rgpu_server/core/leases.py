@@ -25,10 +25,8 @@ from rgpu_server.core.model import (
     Device,
     LeaseKey,
     LeaseState,
-    Policy,
     Quota,
     RefusedError,
-    TenantPolicy,
     Wish,
 )
 from rgpu_server.core.placement import find
@@ -39,6 +37,8 @@ from rgpu_server.core.tenants import check_grants, check_tenants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from rgpu_server.core.policy import Policy, TenantPolicy
 
 
 class LeaseBook:

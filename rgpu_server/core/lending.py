@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.lease_table import LeaseTable
-    from rgpu_server.core.model import Device, Policy, Quota
+    from rgpu_server.core.model import Device, Quota
     from rgpu_server.core.plans import Plan
+    from rgpu_server.core.policy import Policy
     from rgpu_server.core.quota import Quotas
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from rgpu_server.core.bars import Bars
     from rgpu_server.core.events import ClaimRequested
-    from rgpu_server.core.model import Policy, Quota
+    from rgpu_server.core.model import Quota
+    from rgpu_server.core.policy import Policy
 
 # Reasons of a refusal that can go away when others make room.
 WORTH_WAITING = frozenset(

@@ -15,12 +15,11 @@ from rgpu_server.core.model import (
     LeaseKey,
     LeaseState,
     PageState,
-    Policy,
     Refusal,
     RefusedError,
-    TenantPolicy,
 )
 from rgpu_server.core.outbox import Outbox
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.serving import Serving
 from rgpu_server.core.standing import Drain, Standing
 

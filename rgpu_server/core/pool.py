@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rgpu_server.core.model import Policy
+    from rgpu_server.core.policy import Policy
 
 
 class WorkerState(Enum):

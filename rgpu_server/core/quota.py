@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.units import format_bytes, format_share
-from rgpu_server.core.model import Amount, Code, RefusedError, TenantPolicy
+from rgpu_server.core.model import Amount, Code, RefusedError
+from rgpu_server.core.policy import TenantPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from rgpu_server.core.model import Device, Policy
+    from rgpu_server.core.model import Device
+    from rgpu_server.core.policy import Policy
 
 NOTHING = Amount()
 EVERYBODY = "*"

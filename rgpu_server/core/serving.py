@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rgpu_server.core.leases import LeaseBook
-    from rgpu_server.core.model import Device, Policy
+    from rgpu_server.core.model import Device
     from rgpu_server.core.outbox import Outbox
+    from rgpu_server.core.policy import Policy
     from rgpu_server.core.standing import Standing
 
 _LEFT = "its client left before it was open"

@@ -10,7 +10,8 @@ from rgpu_common.units import format_share
 from rgpu_server.core.model import PPM, Code, Quota, RefusedError, Wish
 
 if TYPE_CHECKING:
-    from rgpu_server.core.model import Device, Policy, TenantPolicy
+    from rgpu_server.core.model import Device
+    from rgpu_server.core.policy import Policy, TenantPolicy
 
 
 _ANOTHER_POLICY = "the lease keeps its policy unless another one is named: add --policy none"

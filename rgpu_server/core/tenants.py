@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_server.core.model import DEFAULT_TENANT, Code, RefusedError, TenantPolicy
+from rgpu_server.core.model import DEFAULT_TENANT, Code, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
+
+    from rgpu_server.core.policy import TenantPolicy
 
 
 def check_sessions(tenant: str, policy: TenantPolicy, running: int, most: int) -> None:

@@ -9,7 +9,7 @@ from rgpu_server.core.model import Code, RefusedError
 
 if TYPE_CHECKING:
     from rgpu_server.core.events import ClaimRequested
-    from rgpu_server.core.model import Policy
+    from rgpu_server.core.policy import Policy
 
 
 class Waiting:

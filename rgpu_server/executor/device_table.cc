@@ -124,7 +124,7 @@ void ReadAttributes(const Driver& driver, CUdevice device, const Pci& pci, wire:
     if (id == kPciDevice) value = 0;
     if (id == kPciDomain) value = pci.domain;
     if (id == kUnifiedAddressing || id == kHostRegister) value = 1;
-    info->attributes.emplace_back(id, value);
+    info->attributes.push_back({id, value});
   }
 }
 

@@ -2,7 +2,7 @@
 // own values, except those that would promise what does not work over the wire.
 #pragma once
 
-#include "rgpu_common/native/wire/welcome.h"
+#include "gen/handshake.gen.h"
 #include "rgpu_server/executor/driver.h"
 
 namespace rgpu::exec {

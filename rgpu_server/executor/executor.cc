@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gen/codec.gen.h"
+#include "gen/notices.gen.h"
 #include "gen/opcodes.gen.h"
 #include "rgpu_common/native/base/clock.h"
 
@@ -101,8 +102,7 @@ void Executor::SetSticky(CUresult error, uint32_t context, const std::string& se
   header.context = context;
   transport::FrameBuffer frame;
   wire::Writer writer = frame.Begin(header);
-  writer.Put(context);
-  writer.Put(wire::Bytes(sentence));
+  Put(writer, wire::Sticky{context, wire::Bytes(sentence)});
   frame.End();
   outbox_.Post(frame);
   changed_.notify_all();
@@ -125,8 +125,7 @@ void Executor::Tell(Told kind, const std::string& sentence) {
   header.kind = wire::Kind::kNotice;
   header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
   wire::Writer writer = notices(0).Begin(header);
-  writer.Put(kError);
-  writer.Put(wire::Bytes(sentence));
+  Put(writer, wire::Log{kError, wire::Bytes(sentence)});
   notices_.End();
 }
 

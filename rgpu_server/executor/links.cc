@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "gen/cuda_abi.gen.h"
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/wire/fields.h"
-#include "rgpu_common/native/wire/hello.h"
-#include "rgpu_common/native/wire/refused.h"
 
 namespace rgpu::exec {
 

@@ -7,10 +7,10 @@
 #include <memory>
 #include <optional>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/lane/lane.h"
 #include "rgpu_common/native/transport/zip/compressed_connection.h"
-#include "rgpu_common/native/wire/resume.h"
 #include "rgpu_server/executor/assignment.h"
 
 namespace rgpu::exec {

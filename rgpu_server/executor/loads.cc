@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gen/notices.gen.h"
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/round.h"
@@ -70,8 +71,7 @@ Compiling::~Compiling() {
   header.opcode = static_cast<uint16_t>(wire::Notice::kCompiled);
   transport::FrameBuffer& notices = executor_.notices(0);
   wire::Writer writer = notices.Begin(header);
-  writer.Put(base::NowNs() - start_ns_);
-  writer.Put(wire::Bytes(name_));
+  Put(writer, wire::Compiled{base::NowNs() - start_ns_, wire::Bytes(name_)});
   notices.End();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "gen/notices.gen.h"
 #include "gen/opcodes.gen.h"
 #include "rgpu_server/executor/executor.h"
 
@@ -141,9 +142,8 @@ bool Poller::TickWatches() {
     header.context = watched.context;
     transport::FrameBuffer& notices = executor_.notices(behind);
     wire::Writer writer = notices.Begin(header);
-    writer.Put(watched.object);
-    writer.Put(watched.version);
-    writer.Put(uint64_t{0});  // no time: the client asks with rgpuEventElapsedTime
+    // No time: the client asks with rgpuEventElapsedTime.
+    Put(writer, wire::Completed{watched.object, watched.version, 0});
     notices.End();
     progress = true;
     return true;

@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include "gen/notices.gen.h"
+
 namespace rgpu::exec {
 
 namespace {
@@ -29,8 +31,7 @@ void SendLog(transport::Outbox& outbox, uint32_t level, std::string_view text) {
   header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
   transport::FrameBuffer frame;
   wire::Writer writer = frame.Begin(header);
-  writer.Put(level);
-  writer.Put(wire::Bytes(text));
+  Put(writer, wire::Log{level, wire::Bytes(text)});
   frame.End();
   outbox.Post(frame, false, 0);
 }

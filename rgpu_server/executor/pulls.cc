@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gen/notices.gen.h"
 #include "rgpu_server/executor/executor.h"
 
 namespace rgpu::exec {
@@ -30,9 +31,7 @@ void Pulls::Fetch(Pull* pull) {
     header.thread = pull->thread;
     header.context = pull->context;
     wire::Writer writer = frames.Begin(header);
-    writer.Put(pull->id);
-    writer.Put(pull->offsets[i]);
-    writer.Put(uint64_t{pull->pieces[i].size});
+    Put(writer, wire::Pull{pull->id, pull->offsets[i], pull->pieces[i].size});
     frames.End();
   }
   {

@@ -8,8 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "gen/handshake.gen.h"
+#include "gen/notices.gen.h"
 #include "rgpu_common/native/wire/fields.h"
-#include "rgpu_common/native/wire/refused.h"
 #include "rgpu_server/executor/device_table.h"
 #include "rgpu_server/executor/role.h"
 
@@ -233,31 +234,36 @@ void Session::ReadControl() {
 bool Session::OnControl(transport::FrameReader& reader, const wire::FrameHeader& header,
                         wire::ByteView head) {
   wire::Reader fields(head.data, head.size);
-  uint64_t id = 0;
-  uint64_t offset = 0;
   if (header.kind == wire::Kind::kControl) {
     switch (static_cast<wire::Control>(header.opcode)) {
       case wire::Control::kBye:
         End("the client said goodbye");
         return false;
-      case wire::Control::kCancel:        // no waiting command can be cancelled yet
-      case wire::Control::kCallbackDone:  // there are no host functions yet
-        fields.Get(&id);
-        if (fields.done()) return true;
+      case wire::Control::kCancel: {  // no waiting command can be cancelled yet
+        wire::Cancel cancel;
+        if (Get(fields, &cancel)) return true;
         break;
+      }
+      case wire::Control::kCallbackDone: {  // there are no host functions yet
+        wire::CallbackDone done;
+        if (Get(fields, &done)) return true;
+        break;
+      }
       case wire::Control::kKeepAlive:
         return true;
-      case wire::Control::kCopyDone:
-        fields.Get(&id);
-        if (fields.done() && executor_->directs().Done(id)) return true;
+      case wire::Control::kCopyDone: {
+        wire::CopyDone done;
+        if (Get(fields, &done) && executor_->directs().Done(done.ticket)) return true;
         break;
-      case wire::Control::kPullData:
-        fields.Get(&id);
-        fields.Get(&offset);
-        if (fields.done() && executor_->pulls().OnData(reader, id, offset, header.bulk_bytes)) {
+      }
+      case wire::Control::kPullData: {
+        wire::PullData data;
+        if (Get(fields, &data) &&
+            executor_->pulls().OnData(reader, data.pull, data.offset, header.bulk_bytes)) {
           return true;
         }
         break;
+      }
     }
   }
   EndWith(CUDA_ERROR_EXTERNAL_DEVICE,

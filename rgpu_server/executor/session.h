@@ -7,12 +7,10 @@
 #include <optional>
 #include <string>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/outbox.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
-#include "rgpu_common/native/wire/attach.h"
-#include "rgpu_common/native/wire/hello.h"
-#include "rgpu_common/native/wire/welcome.h"
 #include "rgpu_server/executor/assignment.h"
 #include "rgpu_server/executor/decoder.h"
 #include "rgpu_server/executor/executor.h"

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 
+#include "gen/notices.gen.h"
 #include "rgpu_common/native/wire/frame.h"
 
 namespace rgpu::exec {
@@ -57,8 +58,7 @@ void Shortage::Say(const std::string& sentence, transport::Outbox& outbox) {
   header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
   transport::FrameBuffer frame;
   wire::Writer writer = frame.Begin(header);
-  writer.Put(kReason);
-  writer.Put(wire::Bytes(sentence.data(), sentence.size()));
+  Put(writer, wire::Log{kReason, wire::Bytes(sentence.data(), sentence.size())});
   if (frame.End()) outbox.Post(frame, true, 0);
 }
 

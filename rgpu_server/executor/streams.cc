@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gen/notices.gen.h"
 #include "rgpu_server/executor/executor.h"
 
 namespace rgpu::exec {
@@ -229,8 +230,7 @@ void Executor::ReturnCredits(Stream& stream, uint64_t credited) {
   header.thread = stream.thread;
   header.context = stream.context->id;
   wire::Writer writer = notices(0).Begin(header);
-  writer.Put(stream.id);
-  writer.Put(stream.returned);
+  Put(writer, wire::Credit{stream.id, stream.returned});
   notices_.End();
 }
 

@@ -1,6 +1,6 @@
 // Sends WELCOME, and sets up a ring in shared memory if the client asks for one.
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/base/log.h"
-#include "rgpu_common/native/wire/shm.h"
 #include "rgpu_server/executor/session.h"
 
 namespace rgpu::exec {

@@ -1,8 +1,8 @@
 // The way to the daemon, which is passed one end of a pair of sockets for each client.
 #pragma once
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/base/fd.h"
-#include "rgpu_common/native/wire/preface.h"
 
 namespace rgpu::gateway {
 

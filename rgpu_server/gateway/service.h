@@ -3,8 +3,8 @@
 
 #include <functional>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/transport/transport.h"
-#include "rgpu_common/native/wire/preface.h"
 
 namespace rgpu::gateway {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/base/fd.h"
 #include "rgpu_common/native/transport/transport.h"
-#include "rgpu_common/native/wire/preface.h"
 #include "rgpu_server/gateway/figures.h"
 
 namespace rgpu::gateway {

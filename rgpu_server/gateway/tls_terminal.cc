@@ -9,10 +9,10 @@
 #include <cstring>
 #include <string_view>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/wire/fields.h"
-#include "rgpu_common/native/wire/refused.h"
 #include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::gateway {

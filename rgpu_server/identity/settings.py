@@ -5,32 +5,74 @@ from __future__ import annotations
 import os
 import pwd
 import ssl
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rgpu_common import keys
 from rgpu_common.errors import ConfigError, UsageError
+from rgpu_common.key_kinds import Choice, File, Flag, Text, Texts
+from rgpu_common.keys import Kind, Option
 from rgpu_server.core.identity import IdentityRules, Require
 from rgpu_server.identity.tokens import check_tenant, default_tokens_file
 
 if TYPE_CHECKING:
     from rgpu_common.config import Table
 
-_REQUIRE = tuple(require.value for require in Require)
+
+class Users(Kind["dict[int, str]"]):
+    """A table: a user of this machine, by name or number -> the tenant that the user is."""
+
+    accepted = '`{worker = "alice"}`'
+
+    def read(self, table: Table, name: str, default: dict[int, str]) -> dict[int, str]:
+        del default
+        return _users(table.table(name))
+
+
+class Operators(Texts):
+    """Names of tenants."""
+
+    accepted = "list of tenants"
+
+    def read(self, table: Table, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        tenants = super().read(table, name, default)
+        for tenant in tenants:
+            _check(table, name, tenant)
+        return tenants
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """tokens: path of the tokens file, or "". users: uid -> tenant. certificate: which name in a
-    client's certificate is its tenant, "cn" or "uri"; uri_prefix is removed from a "uri" name.
-    """
+    """`[identity]`: who clients are. tokens: path of the tokens file, or ""."""
 
-    require: Require = Require.AUTO
-    tokens: str = ""
-    operators: tuple[str, ...] = ()
-    users: dict[int, str] = field(default_factory=dict)
-    certificate: str = "cn"
-    uri_prefix: str = "rgpu://tenant/"
+    require: Require = keys.key(
+        "identity.require", Choice({one.value: one for one in Require}), Require.AUTO,
+        'Of whom a token or a certificate is asked. `"auto"`: of callers from other machines; with '
+        "`identity.users` of callers over loopback, too.",
+    )  # fmt: skip
+    tokens: str = keys.key(
+        "identity.tokens", File(), "",
+        "Clients on other machines show a token of this file; `rgpu token` writes it.",
+        option=Option("--tokens", "FILE"),
+        unset="none; the default file of `rgpu token` where other machines can reach the server",
+    )  # fmt: skip
+    operators: tuple[str, ...] = keys.key(
+        "identity.operators", Operators(), (),
+        "The tenants that may drain the server, and see and change what belongs to others.",
+    )  # fmt: skip
+    users: dict[int, str] = keys.key(
+        "identity.users", Users(), {},
+        "The users of this machine, by name or number, and the tenant that each of them is.",
+        unset="none",
+    )  # fmt: skip
+    certificate: str = keys.key(
+        "identity.certificate", Choice({"cn": "cn", "uri": "uri"}), "cn",
+        "Which name of a client's certificate is its tenant. `\"cn\"`: the subject's common name. "
+        "`\"uri\"`: what follows `identity.uri_prefix` in a URI of the subject alternative names.",
+    )  # fmt: skip
+    uri_prefix: str = keys.key(
+        "identity.uri_prefix", Text(), "rgpu://tenant/", "What precedes the tenant in such a URI."
+    )
 
     def rules(self, certificates: bool, insecure: bool) -> IdentityRules:
         """Returns the rules for decisions. certificates: clients are asked for certificates."""
@@ -45,12 +87,23 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files. client_ca: the authority of clients' certificates; "" asks for none."""
+    """`[tls]`: paths of PEM files."""
 
-    certificate: str = ""
-    key: str = ""
-    client_ca: str = ""
-    require_client_cert: bool = False
+    certificate: str = keys.key(
+        "tls.certificate", File(), "",
+        "PEM file of the server's certificate, for its [`tls:`](../explanation/transports.md#tls) "
+        "addresses.", unset="none",
+    )  # fmt: skip
+    key: str = keys.key("tls.key", File(), "", "PEM file of that certificate's key.", unset="none")
+    client_ca: str = keys.key(
+        "tls.client_ca", File(), "",
+        "PEM file of the authority that signs clients' certificates. Without it no client is asked "
+        "for a certificate.", unset="none",
+    )  # fmt: skip
+    require_client_cert: bool = keys.key(
+        "tls.require_client_cert", Flag(), False,
+        "Refuse clients without a certificate; needs `tls.client_ca`.",
+    )  # fmt: skip
 
     def check(self) -> None:
         """Raises ConfigError if the certificate and key cannot be used, because gRPC would not say
@@ -87,38 +140,6 @@ def _why(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def tls_of(table: Table) -> Tls:
-    """Reads `[tls]`; raises ConfigError with the key."""
-    tls = Tls(
-        certificate=_absolute(table.text("certificate", "")),
-        key=_absolute(table.text("key", "")),
-        client_ca=_absolute(table.text("client_ca", "")),
-        require_client_cert=table.flag("require_client_cert", False),
-    )
-    table.done()
-    if tls.require_client_cert and not tls.client_ca:
-        raise table.refuse(
-            "require_client_cert", "also set tls.client_ca, the authority that signs them"
-        )
-    return tls
-
-
-def identity_of(table: Table, tokens: str | None) -> Identity:
-    """Reads `[identity]`; `tokens` is the command line's value. Raises ConfigError with the key."""
-    low = Identity()
-    written = table.text("tokens", low.tokens)
-    identity = Identity(
-        require=Require(table.choice("require", low.require.value, _REQUIRE)),
-        tokens=_absolute(written) if tokens is None else _absolute(tokens),
-        operators=tuple(_tenants(table, table.texts("operators", []))),
-        users=_users(table.table("users")),
-        certificate=table.choice("certificate", low.certificate, ("cn", "uri")),
-        uri_prefix=table.text("uri_prefix", low.uri_prefix),
-    )
-    table.done()
-    return identity
-
-
 def with_default_tokens(identity: Identity, tls: Tls) -> Identity:
     """Returns `identity` with the tokens file that `rgpu token` writes, where neither a tokens file
     nor certificates say who clients are and that file is there.
@@ -127,16 +148,6 @@ def with_default_tokens(identity: Identity, tls: Tls) -> Identity:
     if identity.tokens or tls.client_ca or not file.is_file():
         return identity
     return replace(identity, tokens=str(file))
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute()) if path else ""
-
-
-def _tenants(table: Table, names: list[str]) -> list[str]:
-    for name in names:
-        _check(table, "operators", name)
-    return names
 
 
 def _users(table: Table) -> dict[int, str]:

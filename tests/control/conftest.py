@@ -18,7 +18,8 @@ from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, parse_end
 from rgpu_common.wire.frame import HEADER_BYTES, FrameHeader, parse_header
 from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_server.config import Limits, ServerConfig
-from rgpu_server.core.model import Device, Policy, TenantPolicy
+from rgpu_server.core.model import Device
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.daemon import Daemon
 from rgpu_server.devices import DeviceFacts, Inventory, Served
 from rgpu_server.identity.settings import Identity

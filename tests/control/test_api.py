@@ -17,7 +17,7 @@ from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.refused import decode_refused
 from rgpu_server.config import Limits
-from rgpu_server.core.model import Policy
+from rgpu_server.core.policy import Policy
 from rgpu_server.service import observing
 
 pytestmark = pytest.mark.asyncio

@@ -22,7 +22,7 @@ from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.refused import decode_refused
-from rgpu_server.core.model import Policy
+from rgpu_server.core.policy import Policy
 
 Serve = Callable[..., Any]
 GIB = 1 << 30
@@ -133,7 +133,7 @@ async def test_a_server_that_stops_lets_its_claims_go(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("frame", "decode"),
     [
-        (encode_claimed(Claimed("1", "lease-1", "k", "t", 3, "d", 1, 2, 3, 4)), decode_claimed),
+        (encode_claimed(Claimed("1", "lease-1", "k", "t", "d", 3, 1, 2, 3, 4)), decode_claimed),
         (encode_place(Place(1, 2, "full")), decode_place),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,16 +13,17 @@ from rgpu_common.errors import ConfigError, UsageError
 from rgpu_common.sharing import SharePolicy
 from rgpu_server.config import (
     CompilerLimits,
-    DeviceSpec,
     Emulated,
     Enforcement,
     ServerConfig,
     default_memory_bytes,
     pool_of,
 )
-from rgpu_server.config_reader import Overrides, load_config
+from rgpu_server.config_kinds import DeviceSpec
+from rgpu_server.config_reader import load_config
 from rgpu_server.core.identity import Require
-from rgpu_server.core.model import Amount, Device, TenantPolicy
+from rgpu_server.core.model import Amount, Device
+from rgpu_server.core.policy import TenantPolicy
 from rgpu_server.devices import Inventory, strange_models
 from rgpu_server.identity import settings
 from rgpu_server.identity.settings import Identity
@@ -113,10 +116,10 @@ memory = 1000
 """
 
 
-def load(tmp_path: Path, text: str, overrides: Overrides | None = None) -> ServerConfig:
+def load(tmp_path: Path, text: str, said: Mapping[str, Any] | None = None) -> ServerConfig:
     path = tmp_path / "rgpu.toml"
     path.write_text(text)
-    return load_config(path, overrides or Overrides())
+    return load_config(path, said or {})
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
@@ -163,7 +166,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
                 "H200": Amount(500_000, 0),
             },
             borrow=True,
-            borrow_limit=(500_000, GIB),
+            borrow_share_ppm=500_000,
+            borrow_memory_bytes=GIB,
             lend=False,
             leases=5,
         ),
@@ -172,7 +176,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 
 
 def test_without_a_file_everything_has_a_default() -> None:
-    config = load_config(None, Overrides())
+    config = load_config(None, {})
     assert config.listen == (TcpEndpoint("127.0.0.1", 7700),)
     assert config.devices == (DeviceSpec("emulated", 8 * GIB),)
     assert config.metrics is None
@@ -182,10 +186,15 @@ def test_without_a_file_everything_has_a_default() -> None:
 
 
 def test_the_command_line_wins(tmp_path: Path) -> None:
-    overrides = Overrides(
-        listen=("0.0.0.0:1",), devices=("emulated:1GiB",), insecure=True, metrics="", state="/s"
-    )
-    config = load(tmp_path, FULL.replace("teamA = [1]", "teamA = []"), overrides)
+    said = {
+        "listen": ["0.0.0.0:1"],
+        "devices": ["emulated:1GiB"],
+        "insecure": True,
+        "metrics.listen": "",
+        "server.state": "/s",
+        "server.socket": None,
+    }
+    config = load(tmp_path, FULL.replace("teamA = [1]", "teamA = []"), said)
     assert config.listen == (TcpEndpoint("0.0.0.0", 1),)
     assert config.devices == (DeviceSpec("emulated", GIB),)
     assert (config.metrics, config.state) == (None, "/s")
@@ -347,15 +356,15 @@ def test_a_model_that_no_device_here_has_is_told(tmp_path: Path) -> None:
 def test_with_tokens_other_machines_may_come(tmp_path: Path) -> None:
     text = "listen = ['0.0.0.0:1']\n[identity]\ntokens = '~/t'"
     assert load(tmp_path, text).identity.tokens == str(Path("~/t").expanduser())
-    overrides = Overrides(tokens="t", listen=("0.0.0.0:1",))
-    assert load_config(None, overrides).identity.tokens == str(Path("t").absolute())
+    said = {"identity.tokens": "t", "listen": ["0.0.0.0:1"]}
+    assert load_config(None, said).identity.tokens == str(Path("t").absolute())
     text = "metrics='0.0.0.0:1'\nlisten = ['0.0.0.0:1']\n[identity]\ntokens='/t'\noperators=['o']"
     assert load(tmp_path, text).metrics == TcpEndpoint("0.0.0.0", 1)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.toml: there is no such file"):
-        load_config(tmp_path / "nothing.toml", Overrides())
+        load_config(tmp_path / "nothing.toml", {})
 
 
 def test_a_default_memory_in_bytes_or_as_a_part(tmp_path: Path) -> None:
@@ -377,4 +386,4 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, reaso
     else:
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=f"cannot be read: {reason}"):
-        load_config(path, Overrides())
+        load_config(path, {})

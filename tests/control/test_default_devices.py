@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgpu_common.errors import DeviceError, MissingPartError
-from rgpu_server.config_reader import Overrides, load_config
+from rgpu_server.config_reader import load_config
 from rgpu_server.default_devices import MOST_GPUS, Machine, choose_devices
 
 NO_DRIVER = "NVIDIA's driver library libcuda.so.1 was not found"
@@ -54,9 +54,9 @@ def test_devices_that_are_named_are_taken(tmp_path: Path) -> None:
 
     file = tmp_path / "rgpu.toml"
     file.write_text('devices = ["emulated:1GiB"]')
-    assert load_config(file, Overrides(), never).devices[0].memory_bytes == 1 << 30
-    assert load_config(None, Overrides(devices=("cuda:3",)), never).devices[0].ordinal == 3
-    found = load_config(None, Overrides(), lambda: ("cuda:0", "cuda:1")).devices
+    assert load_config(file, {}, never).devices[0].memory_bytes == 1 << 30
+    assert load_config(None, {"devices": ["cuda:3"]}, never).devices[0].ordinal == 3
+    found = load_config(None, {}, lambda: ("cuda:0", "cuda:1")).devices
     assert [(one.kind, one.ordinal) for one in found] == [("cuda", 0), ("cuda", 1)]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rgpu_common.endpoints import parse_endpoint
 from rgpu_server.config import Limits, ServerConfig
-from rgpu_server.core.model import Policy
+from rgpu_server.core.policy import Policy
 from rgpu_server.descriptors import fitted
 
 CONFIG = ServerConfig(listen=(parse_endpoint("127.0.0.1:0"),), devices=())

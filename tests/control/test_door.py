@@ -17,7 +17,8 @@ from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_common.wire.refused import decode_refused
 from rgpu_common.wire.welcome import Welcome, decode_welcome
 from rgpu_server.config import Limits
-from rgpu_server.core.model import Policy, SessionState
+from rgpu_server.core.model import SessionState
+from rgpu_server.core.policy import Policy
 
 pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]

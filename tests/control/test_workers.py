@@ -224,7 +224,7 @@ def test_a_worker_cannot_write_what_is_granted() -> None:
 
 
 def test_slots_agree_with_the_layout() -> None:
-    from rgpu_server.core.model import Policy
+    from rgpu_server.core.policy import Policy
 
     assert slots() == Policy().slots
     library = ctypes.CDLL(str(native_library()))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import Device, Policy, Refusal, TenantPolicy, Wish
+from rgpu_server.core.model import Device, Refusal, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy, TenantPolicy
 
 GIB = 1 << 30
 POLICY = Policy(warm_workers=0, max_waiting=(6, 3, 4))

@@ -5,17 +5,9 @@ from __future__ import annotations
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.leases import Lease
-from rgpu_server.core.model import (
-    Code,
-    Device,
-    LeaseKey,
-    LeaseState,
-    Policy,
-    Quota,
-    SessionState,
-    Wish,
-)
+from rgpu_server.core.model import Code, Device, LeaseKey, LeaseState, Quota, SessionState, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy
 from rgpu_server.core.sessions import Session
 
 GIB = 1 << 30

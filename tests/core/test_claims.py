@@ -7,7 +7,8 @@ from core.claim_desk import GIB, POLICY, claim, granted, node, places, refusal, 
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import Amount, Code, PageState, Policy, Quota, TenantPolicy
+from rgpu_server.core.model import Amount, Code, PageState, Quota
+from rgpu_server.core.policy import Policy, TenantPolicy
 
 
 def test_a_claim_makes_a_lease_that_lives_without_a_session() -> None:

@@ -10,8 +10,9 @@ from core.claim_desk import GIB, POLICY, claim, granted, node, places, refusal, 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.claiming import Claiming
-from rgpu_server.core.model import Amount, Code, LeaseKey, Policy, TenantPolicy, Wish
+from rgpu_server.core.model import Amount, Code, LeaseKey, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.shares import Change
 
 OWNS = TenantPolicy(quota={"model": Amount(1_000_000, 4 * GIB)})
@@ -257,7 +258,7 @@ def test_a_claim_larger_than_every_device_hears_of_the_largest() -> None:
         (TenantPolicy(memory_bytes=4 * GIB), "tenant 'bob' may lease 4 GiB in all, and 5 GiB was"),
         (OWNS, "tenant 'bob' may hold at most 4 GiB of 'model', and 5 GiB was asked for"),
         (
-            TenantPolicy(quota=OWNS.quota, borrow=True, borrow_limit=(None, GIB // 2)),
+            TenantPolicy(quota=OWNS.quota, borrow=True, borrow_memory_bytes=GIB // 2),
             "tenant 'bob' may hold at most 4 GiB of 'model', and 5 GiB was asked for",
         ),
     ],

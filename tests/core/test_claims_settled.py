@@ -10,8 +10,9 @@ from core.claim_desk import GIB, claim, node, session
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import Amount, Policy, TenantPolicy, Wish
+from rgpu_server.core.model import Amount, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.shares import Change
 
 TENANTS = {

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import (
-    Code,
-    Device,
-    LeaseState,
-    PageState,
-    Policy,
-    Quota,
-    TenantPolicy,
-    Wish,
-)
+from rgpu_server.core.model import Code, Device, LeaseState, PageState, Quota, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.shares import Change
 from rgpu_server.core.standing import Drain
 

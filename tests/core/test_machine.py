@@ -9,18 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rgpu_common.sharing import SharePolicy
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import (
-    Amount,
-    Device,
-    LeaseState,
-    PageState,
-    Policy,
-    Quota,
-    SessionState,
-    TenantPolicy,
-    Wish,
-)
+from rgpu_server.core.model import Amount, Device, LeaseState, PageState, Quota, SessionState, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.shares import Change
 
 MIB = 1 << 20
@@ -56,7 +47,7 @@ TENANT_POLICIES = {
     "bob": TenantPolicy(2, 64 * MIB, 1_200_000, max_priority=5, max_weight=3),
     "alice": TenantPolicy(quota={"m": OWNED}, borrow=True, max_priority=5),
     "carol": TenantPolicy(quota={"m": OWNED}, pools=("public",)),
-    "dave": TenantPolicy(quota={"m": Amount()}, borrow=True, borrow_limit=(500_000, None)),
+    "dave": TenantPolicy(quota={"m": Amount()}, borrow=True, borrow_share_ppm=500_000),
 }
 POLICY = Policy(
     slots=3,

@@ -8,18 +8,9 @@ from hypothesis import strategies as st
 from rgpu_common.sharing import SharePolicy
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import (
-    Amount,
-    Code,
-    Device,
-    LeaseState,
-    PageState,
-    Policy,
-    Quota,
-    TenantPolicy,
-    Wish,
-)
+from rgpu_server.core.model import Amount, Code, Device, LeaseState, PageState, Quota, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.quota import over, total
 from rgpu_server.core.shares import Change
 
@@ -151,7 +142,10 @@ def test_what_others_leave_idle_can_be_borrowed_and_no_more() -> None:
 
 
 def test_borrowing_has_bounds_and_not_everybody_lends() -> None:
-    n = node(alice=owns(0.2, 2, borrow=True, borrow_limit=(200_000, GIB)), bob=owns(0.8, 6))
+    n = node(
+        alice=owns(0.2, 2, borrow=True, borrow_share_ppm=200_000, borrow_memory_bytes=GIB),
+        bob=owns(0.8, 6),
+    )
     assert refusal(ask(n, "alice", "a", 0.5, 1))[1].startswith(
         "tenant 'alice' may hold at most 40% of 'm', and 50% was asked for, so waiting does not "
         "help"
@@ -330,7 +324,7 @@ def test_one_can_always_ask_for_less() -> None:
 TENANTS = {
     "a": owns(0.75, 6, borrow=True),
     "b": owns(0.75, 6),
-    "c": owns(0.5, 4, borrow=True, borrow_limit=(250_000, 2 * GIB)),
+    "c": owns(0.5, 4, borrow=True, borrow_share_ppm=250_000, borrow_memory_bytes=2 * GIB),
     "d": owns(0, 0, borrow=True),
 }
 STRICT = Policy(

@@ -10,18 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import (
-    Amount,
-    Code,
-    Device,
-    LeaseState,
-    PageState,
-    Policy,
-    Quota,
-    TenantPolicy,
-    Wish,
-)
+from rgpu_server.core.model import Amount, Code, Device, LeaseState, PageState, Quota, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.quota import total
 from rgpu_server.core.shares import Change
 
@@ -40,7 +31,7 @@ OWNED = Amount(700_000, 64 * MIB)
 TENANTS = {
     "alice": TenantPolicy(quota={"m": OWNED}, borrow=True, max_priority=5),
     "carol": TenantPolicy(quota={"m": OWNED}, pools=("public",), max_priority=5),
-    "dave": TenantPolicy(quota={"m": Amount()}, borrow=True, borrow_limit=(500_000, None)),
+    "dave": TenantPolicy(quota={"m": Amount()}, borrow=True, borrow_share_ppm=500_000),
     "bob": TenantPolicy(memory_bytes=96 * MIB, share_ppm=600_000),
 }
 NAMES = st.sampled_from([*TENANTS, "alice", "dave", "carol", "x", "y", "z"])

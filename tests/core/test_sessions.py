@@ -6,18 +6,9 @@ import pytest
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import (
-    Code,
-    Device,
-    PageState,
-    Policy,
-    Quota,
-    Refusal,
-    SessionState,
-    TenantPolicy,
-    Wish,
-)
+from rgpu_server.core.model import Code, Device, PageState, Quota, Refusal, SessionState, Wish
 from rgpu_server.core.node import Node
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.shares import Change
 
 GIB = 1 << 30

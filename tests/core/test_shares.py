@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rgpu_common.sharing import SharePolicy, parse_policy
-from rgpu_server.core.model import Device, Policy, Quota, RefusedError, TenantPolicy, Wish
+from rgpu_server.core.model import Device, Quota, RefusedError, Wish
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.shares import Change, changed, resolve
 
 GIB = 1 << 30

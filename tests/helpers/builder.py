@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,12 +54,19 @@ class Builder:
 
     def objects(self, sources: list[Path]) -> list[Path]:
         """Compiles the sources in parallel; returns the object files."""
-        outputs = [
-            self.folder / (str(s.relative_to(ROOT)).replace("/", "_") + ".o") for s in sources
-        ]
+        outputs = [self.folder / (self._name(s).replace("/", "_") + ".o") for s in sources]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             list(pool.map(self._compile, sources, outputs))
         return outputs
+
+    def generate(self) -> Path:
+        """Writes what cudaspec generates where sources find it; the folder."""
+        if not (self.folder / "gen").exists():
+            checked(sys.executable, "-m", "cudaspec", self.folder)
+        return self.folder / "gen"
+
+    def _name(self, source: Path) -> str:
+        return str(source.relative_to(ROOT if source.is_relative_to(ROOT) else self.folder))
 
     def _compile(self, source: Path, output: Path) -> None:
         checked(self.compiler, *self._flags, "-c", source, "-o", output)

@@ -1,10 +1,6 @@
-#include "rgpu_common/native/wire/attach.h"
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/wire/fields.h"
-#include "rgpu_common/native/wire/hello.h"
-#include "rgpu_common/native/wire/refused.h"
-#include "rgpu_common/native/wire/shm.h"
 #include "rgpu_common/native/wire/text.h"
-#include "rgpu_common/native/wire/welcome.h"
 
 #include <string>
 #include <vector>
@@ -73,7 +69,8 @@ TEST(handshake, round_trips) {
   Welcome granted = FullWelcome();
   granted.grants = {{6, 1}, {99, 2}};
   CHECK(Decode(Encode(granted), &welcome));
-  CHECK(welcome.Granted(WishKey::kShm) == 1 && welcome.Granted(WishKey::kResumable) == 0);
+  CHECK(Granted(welcome.grants, WishKey::kShm) == 1 &&
+        Granted(welcome.grants, WishKey::kResumable) == 0);
   CHECK(Decode(more, &welcome) && welcome.grants.empty());
   std::vector<uint8_t> none = more;
   none.resize(none.size() + 4);

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "gen/cuda_abi.gen.h"
+#include "gen/handshake.gen.h"
 #include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tables/objects.h"
-#include "rgpu_common/native/wire/welcome.h"
 
 namespace rgpu::shim {
 

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <system_error>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
-#include "rgpu_common/native/wire/refused.h"
-#include "rgpu_common/native/wire/shm.h"
 
 namespace rgpu::probe {
 

@@ -71,6 +71,13 @@ bool GetWishes(Reader& r, std::vector<Wish>* wishes) {
   return GetRows(r, wishes, kWishBytes, kMaxWishes, ReadWish);
 }
 
+uint64_t Granted(const std::vector<Wish>& grants, WishKey key) {
+  for (const Wish& grant : grants) {
+    if (grant.key == static_cast<uint16_t>(key)) return grant.value;
+  }
+  return 0;
+}
+
 bool SameSecret(const std::array<uint8_t, kSecretBytes>& a,
                 const std::array<uint8_t, kSecretBytes>& b) {
   unsigned different = 0;

@@ -14,33 +14,17 @@
 
 namespace rgpu::wire {
 
-inline constexpr uint32_t kMaxNameBytes =
-    256;  // release, lease key, tenant, container, device name
-inline constexpr uint32_t kMaxSentenceBytes = 4096;  // program, sentences
-inline constexpr uint32_t kMaxBands = 64;
-inline constexpr uint32_t kMaxOpcodes = 4096;
-inline constexpr uint32_t kMaxWishes = 32;
-
 struct Band {
   uint64_t base = 0;
   uint64_t size = 0;
   bool operator==(const Band&) const = default;
 };
 
-// The keys of wishes: what a client asks for beside memory and share. A server ignores unknown
-// keys.
-enum class WishKey : uint16_t {
-  kMemoryPpm = 1,
-  kPolicy = 2,
-  kPriority = 3,
-  kWeight = 4,
-  kResumable = 5,
-  kShm = 6,
-  kCompression = 7,
-  kClaim = 8,  // this one and kWait: rgpu_common/wire/claim.py
-  kWait = 9,
-  kCompiled = 10,
-};
+// The bits of the grant kShm. Bit 0: the rings came with WELCOME. Bit 1: the device's memory came
+// after them. From kRingErrnoShift on: the errno with which the server failed to make the rings.
+inline constexpr uint64_t kRingGranted = 1;
+inline constexpr uint64_t kDeviceMemoryGranted = 2;
+inline constexpr unsigned kRingErrnoShift = 8;
 
 // A wish of a client, or a server's grant, which has the same key as its wish.
 struct Wish {
@@ -59,6 +43,8 @@ void PutBands(Writer& w, const std::vector<Band>& bands);
 bool GetBands(Reader& r, std::vector<Band>* bands);
 void PutWishes(Writer& w, const std::vector<Wish>& wishes);
 bool GetWishes(Reader& r, std::vector<Wish>* wishes);
+// The value of a grant, 0 if there is none.
+uint64_t Granted(const std::vector<Wish>& grants, WishKey key);
 
 // Compares in constant time, so that a peer cannot guess a secret byte by byte.
 bool SameSecret(const std::array<uint8_t, kSecretBytes>& a,

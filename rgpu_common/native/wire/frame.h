@@ -1,9 +1,11 @@
-// The frame of wire version 1. docs/reference/wire-format.md explains it; the constants of C++ are
-// here.
+// The frame of wire version 1, which docs/reference/wire-format.md explains. The opcodes of
+// notices, control messages and the handshake are generated from cudaspec/messages.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+
+#include "gen/message_numbers.gen.h"
 
 namespace rgpu::wire {
 
@@ -19,7 +21,6 @@ inline constexpr uint32_t kMaxBulkBytes = 1U << 20;
 // The size of the pieces of a copy. A piece of this size stays in a core's cache on its way between
 // the connection and the device.
 inline constexpr uint32_t kPieceBytes = 256U << 10;
-inline constexpr uint32_t kSecretBytes = 32;
 
 enum class Kind : uint8_t {
   kCommand = 1,
@@ -32,39 +33,6 @@ enum class Kind : uint8_t {
 };
 
 enum Flags : uint8_t { kWantsReply = 1, kLast = 2, kMore = 4, kResumed = 8 };
-
-enum class Notice : uint16_t {
-  kCredit = 1,
-  kCompleted = 2,
-  kSticky = 3,
-  kPull = 4,
-  kCallback = 5,
-  kLog = 6,
-  kAck = 7,
-  kCompiled = 8,
-};
-enum class Control : uint16_t {
-  kBye = 1,
-  kCancel = 2,
-  kPullData = 3,
-  kCallbackDone = 4,
-  kKeepAlive = 5,
-  kCopyDone = 6,
-};
-enum class Handshake : uint16_t {
-  kHello = 1,
-  kWelcome = 2,
-  kRefused = 3,
-  kAttach = 4,
-  kAttached = 5,
-  kResume = 6,
-  kResumed = 7,
-  kPreface = 8,
-  kShm = 9,
-  kProbe = 10,    // probe/message.h
-  kClaimed = 11,  // this one and kPlace: rgpu_common/wire/claim.py
-  kPlace = 12,
-};
 
 struct FrameHeader {
   uint32_t payload_bytes = 0;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "gen/handshake.gen.h"
 #include "rgpu_common/native/transport/transport.h"
-#include "rgpu_common/native/wire/preface.h"
 #include "rgpu_server/gateway/http2/allowance.h"
 #include "rgpu_server/gateway/http2/api.h"
 #include "rgpu_server/gateway/http2/call.h"
