@@ -35,7 +35,11 @@ MESSAGES = [
         "The worker's answer to HELLO, which opens the session.",
         (
             Part("u64 session", "number of the session"),
-            Part("secret secret", "a connection that shows it may attach and resume lanes", hidden=True),
+            Part(
+                "secret secret",
+                "a connection that shows it may attach and resume lanes",
+                hidden=True,
+            ),
             Part("text release", "the server's release of rgpu", most="MAX_NAME_BYTES"),
             Part("band band", "device addresses; of size 0: the device library chooses them"),
             Part("band pinned", "addresses of pinned host memory"),
