@@ -14,10 +14,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cudaspec", description=__doc__)
     add = parser.add_argument
     add("out", nargs="?", type=Path, metavar="OUT_DIR", help="where `gen/` is written")
+    add("--list", action="store_true", help="print the names of the files in `gen/`")
     add("--docs", type=Path, metavar="FILE", help="write the coverage page to FILE")
     add("--dictionary", type=Path, metavar="FILE", help="write the fuzz dictionary to FILE")
     add("--lock", action="store_true", help="append new opcodes to opcodes.lock")
     options = parser.parse_args(arguments)
+    if options.list:
+        print("\n".join(generate.ARTEFACTS))
+        return 0
     try:
         if options.lock:
             for line in lock.append(load.read()):
@@ -33,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.dictionary:
         generate.write_file(options.dictionary, docs.dictionary(spec))
     if not (options.out or options.docs or options.dictionary or options.lock):
-        parser.error("say where to write: OUT_DIR, --docs FILE, --dictionary FILE or --lock")
+        parser.error("say what to do: OUT_DIR, --docs FILE, --dictionary FILE, --list or --lock")
     return 0
 
 

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from cudaspec import datacheck, length, lock, model
+from cudaspec import check_command, datacheck, length, lock, model
 from cudaspec.model import Mode
 from cudaspec.prototype import Parameter, field_name, type_names
-from cudaspec.rows import CallRow, CommandRow, Spec, SpecError
+from cudaspec.rows import CallRow, Spec, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-_COMMAND_NAME = re.compile(r"rgpu[A-Z][A-Za-z0-9]*")
-# A command with such a name takes device memory or keeps the device busy, so it must name the meter
-# that pays for it.
-_MEMORY = re.compile(
-    r"Alloc|Load|Retain|ContextCreate|PoolCreate|SetLimit|Array\w*Create|Managed|Mem(Create|Map|Import)"
-    r"|Prefetch|Graph\w*(Instantiate|Upload|Update)"
-)
-_TIME = re.compile(r"Launch|Copy|Memset|Prefetch")
-# Keywords of C++ that could be the name of a field.
-_CPP_WORDS = re.compile(
-    "and|auto|bool|break|case|catch|char|class|const|continue|default|delete|do|double|else|enum|"
-    "explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|"
-    "not|operator|or|private|protected|public|register|return|short|signed|sizeof|static|struct|"
-    "switch|template|this|throw|true|try|typedef|typeid|typename|union|unsigned|using|virtual|void|"
-    "volatile|while|xor"
-)
 _NOT_IMPLEMENTED = (Mode.UNSUPPORTED, Mode.PLANNED)
 
 
@@ -39,7 +22,7 @@ def check(spec: Spec, locked: Mapping[int, tuple[str, int]] | None = None) -> No
     """
     check_types(spec)
     for command in spec.commands.values():
-        check_command(command)
+        check_command.check(command)
     for call in spec.calls.values():
         check_call(spec, call)
     check_lists(spec)
@@ -51,75 +34,6 @@ def check_package(spec: Spec) -> None:
     """Checks the specification of this package: `check`, its data modules and its lock."""
     datacheck.check_package()
     check(spec, lock.read())
-
-
-# Commands.
-
-
-def check_command(command: CommandRow) -> None:
-    for rule in _COMMAND_RULES:
-        if sentence := rule(command):
-            raise SpecError(f"{command.name}: {sentence}")
-
-
-def _command_name(command: CommandRow) -> str:
-    if not _COMMAND_NAME.fullmatch(command.name):
-        return "the name of a command is 'rgpu' and words with capitals."
-    if not 0 < command.opcode <= 0xFFFF:
-        return f"the opcode {command.opcode:#x} does not fit 16 bits."
-    return ""
-
-
-def _command_fields(command: CommandRow) -> str:
-    for fields in (command.request, command.reply):
-        names = [f.name for f in fields]
-        for name in names:
-            if names.count(name) > 1:
-                return f"the field '{name}' appears twice."
-            if _CPP_WORDS.fullmatch(name):
-                return f"the field '{name}' is a keyword of C++; give it another name."
-    if any(f.new for f in command.reply):
-        return "the client creates handles, so a reply cannot have a 'new' one."
-    return ""
-
-
-def _command_mode(command: CommandRow) -> str:
-    row = command.row
-    if row.mode in (Mode.LOCAL, *_NOT_IMPLEMENTED):
-        return f"a command is sent, so its class cannot be {row.mode.name}."
-    if command.is_call:
-        return "only a posted command can be reaped." if row.reaped else ""
-    if command.reply:
-        return f"a posted command has no reply; make it a call or drop '{command.reply[0].text}'."
-    if row.reports or row.drains:
-        return "a posted command cannot report a deferred error; only a call can."
-    if row.bulk == "reply" and row.mode is not Mode.DELIVERED:
-        return "a posted command sends nothing back; its class is DELIVERED when bytes come later."
-    return ""
-
-
-def _command_flags(command: CommandRow) -> str:
-    row = command.row
-    if row.bulk not in ("", "request", "reply"):
-        return f"bulk is 'request' or 'reply', not '{row.bulk}'."
-    if row.drains and row.mode is not Mode.PARKED:
-        return "a command that drains all threads waits for them, so its class is PARKED."
-    takes, works = _MEMORY.search(command.name), _TIME.search(command.name)
-    if (takes or works) and not row.charges:
-        return "it allocates, copies or launches, so it must name the meter that pays (charges)."
-    if takes and model.DEVICE_MEMORY.isdisjoint(row.charges):
-        return "it takes device memory, so it must name a meter of memory (charges)."
-    if works and model.DEVICE_TIME.isdisjoint(row.charges):
-        return "it keeps the device busy, so it must name a meter of time (charges)."
-    return ""
-
-
-_COMMAND_RULES: tuple[Callable[[CommandRow], str], ...] = (
-    _command_name,
-    _command_fields,
-    _command_mode,
-    _command_flags,
-)
 
 
 # Calls.

@@ -1,4 +1,4 @@
-"""The table of artefacts: file name -> generator. CMakeLists.txt has the only other such list."""
+"""The table of artefacts: file name -> generator."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cudaspec.gen import (
     exports,
     opcodes,
     procaddr,
+    work,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ ARTEFACTS: Mapping[str, Callable[[Spec], str]] = {
     "opcodes.gen.h": opcodes.opcodes_h,
     "opcodes.gen.cc": opcodes.opcodes_cc,
     "codec.gen.h": codec.codec_h,
+    "work.gen.h": work.work_h,
+    "work.gen.cc": work.work_cc,
     "cuda_abi.gen.h": abi.cuda_abi_h,
     "driver_table.gen.h": driver.driver_table_h,
     "driver_table.gen.cc": driver.driver_table_cc,

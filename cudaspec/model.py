@@ -53,6 +53,38 @@ after the driver is asked (docs/explanation/quotas-memory.md).
 """
 
 
+class WorkKind(enum.Enum):
+    """The measurements from which the executor predicts the device time of a command."""
+
+    LAUNCH = "launch"
+    COPY_IN = "copy in"
+    COPY_OUT = "copy out"
+    COPY_WITHIN = "copy within"
+    SET = "set"
+
+
+class WorkBound(enum.Enum):
+    """The most bytes that one prediction counts. A client may ask for any number of bytes."""
+
+    LEASE = "lease"  # the memory of the lease: a longer copy is refused later
+    FIXED = "fixed"  # a constant of the executor
+    PIECE = "piece"  # one piece: the copy asks the gate again for each piece
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The device work of a command, for the prediction of its device time.
+
+    bytes: the length of a copy or set, an expression over the request's fields. The name `bulk`
+        means the number of bulk bytes of the frame. A launch has none: its fields `function` and
+        `kernel` name what runs.
+    """
+
+    kind: WorkKind
+    bytes: str = ""
+    bound: WorkBound = WorkBound.LEASE
+
+
 @dataclass(frozen=True, slots=True)
 class In:
     """A pointer that the call reads: one element of its type, or `len` bytes, or `count` elements.
@@ -162,7 +194,12 @@ class Command:
     charges: meters; a command that allocates or runs device work must name one.
     reaped: the command takes effect in the tables in order; the reaper carries it out when its
         fences are complete.
-    passes_gate: the command only asks, so it may pass device work that waits for its turn.
+    passes_gate: the command only asks, so it may pass device work that waits for its turn. It does
+        not pass a waiting command that concerns the same event.
+    concerns: the event field that the command creates, changes or asks for, or "none". Every
+        command with an event field says one or the other.
+    work: the device work; exactly the commands that are charged for device time have it.
+    names: constants of an integer field: {field: {constant: value}}.
     """
 
     opcode: int
@@ -177,7 +214,9 @@ class Command:
     charges: tuple[Meter, ...] = ()
     reaped: bool = False
     passes_gate: bool = False
-    since: int = 1
+    concerns: str = ""
+    work: Work | None = None
+    names: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,17 @@ class CommandRow:
         """True if the client waits for a reply."""
         return self.row.mode in (model.Mode.CALL, model.Mode.PARKED)
 
+    def offset(self, name: str) -> int | None:
+        """Returns where a field of the request begins; None: behind one of variable length."""
+        at = 0
+        for part in self.request:
+            if part.name == name:
+                return at
+            if part.size == 0:
+                return None
+            at += part.size
+        raise KeyError(name)
+
     @property
     def canonical(self) -> str:
         """The text whose CRC-32 client and server compare."""

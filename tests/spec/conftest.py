@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cudaspec import load, model, rows
-from cudaspec.model import Call, Command, In, Meter, Mode, Out
+from cudaspec.model import Call, Command, In, Meter, Mode, Out, Work, WorkBound, WorkKind
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -45,6 +45,31 @@ COMMANDS = (
         request=("address dst", "u64 width", "stream stream", "bytes note"),
         bulk="request",
         charges=(Meter.COPY,),
+        work=Work(WorkKind.COPY_IN, "bulk"),
+    ),
+    Command(
+        0x0406,
+        "rgpuMemset",
+        Mode.POSTED,
+        request=("address dst", "u32 kind", "u32 width", "u64 height"),
+        charges=(Meter.COPY,),
+        work=Work(WorkKind.SET, "width * height + 16", WorkBound.PIECE),
+        names={"kind": {"kZero": 0, "kOne": 1}},
+    ),
+    Command(
+        0x0512,
+        "rgpuEventRecord",
+        Mode.POSTED,
+        request=("stream stream", "event event"),
+        concerns="event",
+    ),
+    Command(
+        0x0601,
+        "rgpuLaunch",
+        Mode.POSTED,
+        request=("function function", "kernel kernel", "bytes params"),
+        charges=(Meter.LAUNCH,),
+        work=Work(WorkKind.LAUNCH),
     ),
 )
 CALLS = (

@@ -15,6 +15,7 @@ from cudaspec import check, generate, rows
     [
         "codec.gen.h",
         "opcodes.gen.h",
+        "work.gen.cc",
         "dispatch.gen.h",
         "dispatch.gen.cc",
         "driver_table.gen.h",

@@ -5,10 +5,9 @@
 namespace rgpu::shim {
 namespace {
 
-// The preference that rgpuContextHint sets.
-enum Hint : int32_t { kCacheConfig = 0, kSharedConfig = 1, kResetL2 = 2, kFlags = 3 };
+using Hint = rgpuContextHint_Request;
 
-CUresult PostHint(const Here& here, Hint what, unsigned value) {
+CUresult PostHint(const Here& here, int32_t what, unsigned value) {
   return here.channel().Post<op_rgpuContextHint>(here.issuer(), {what, value});
 }
 
@@ -27,7 +26,7 @@ CUresult cuCtxSetFlags(unsigned int flags) {
   if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   here.context->flags = flags;
-  return PostHint(here, kFlags, flags);
+  return PostHint(here, Hint::kFlags, flags);
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
@@ -80,7 +79,7 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   }
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   here.context->cache_config = config;
-  return PostHint(here, kCacheConfig, static_cast<unsigned>(config));
+  return PostHint(here, Hint::kCacheConfig, static_cast<unsigned>(config));
 }
 
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
@@ -98,13 +97,13 @@ CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
   }
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   here.context->shared_config = config;
-  return PostHint(here, kSharedConfig, static_cast<unsigned>(config));
+  return PostHint(here, Hint::kSharedMemConfig, static_cast<unsigned>(config));
 }
 
 CUresult cuCtxResetPersistingL2Cache() {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
-  return PostHint(here, kResetL2, 0);
+  return PostHint(here, Hint::kResetPersistingL2, 0);
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {

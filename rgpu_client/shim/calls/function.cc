@@ -6,7 +6,7 @@
 namespace rgpu::shim {
 namespace {
 
-enum FunctionHint : int32_t { kCacheConfig = 0, kSharedConfig = 1 };
+using Hint = rgpuFunctionHint_Request;
 
 CUresult ParamInfo(const Function* function, size_t index, size_t* offset, size_t* bytes) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -63,7 +63,7 @@ CUresult SetAttribute(const Here& here, Function* function, int attribute, int v
       here.issuer(), {FunctionOperand(*function), KernelOperand(*function), attribute, value});
 }
 
-CUresult PostHint(const Here& here, const Function* function, FunctionHint what, int value) {
+CUresult PostHint(const Here& here, const Function* function, int32_t what, int value) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   return here.channel().Post<op_rgpuFunctionHint>(
       here.issuer(), {FunctionOperand(*function), KernelOperand(*function), what, value});
@@ -116,19 +116,19 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   Here here;
   Function* function = nullptr;
   const CUresult status = FunctionHere(hfunc, &here, &function);
-  return status == CUDA_SUCCESS ? PostHint(here, function, kCacheConfig, config) : status;
+  return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kCacheConfig, config) : status;
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
   if (CurrentSession()->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  return PostHint(KernelHere(dev), FindKernel(kernel), kCacheConfig, config);
+  return PostHint(KernelHere(dev), FindKernel(kernel), Hint::kCacheConfig, config);
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
   Here here;
   Function* function = nullptr;
   const CUresult status = FunctionHere(hfunc, &here, &function);
-  return status == CUDA_SUCCESS ? PostHint(here, function, kSharedConfig, config) : status;
+  return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kSharedMemConfig, config) : status;
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
@@ -214,7 +214,8 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
   if (status != CUDA_SUCCESS) return status;
   if (found->is_kernel) return CUDA_ERROR_INVALID_HANDLE;
   rgpuFunctionLoad_Reply reply;
-  status = here.channel().Call<op_rgpuFunctionLoad>(here.issuer(), {found->id, 0}, &reply);
+  status = here.channel().Call<op_rgpuFunctionLoad>(
+      here.issuer(), {found->id, rgpuFunctionLoad_Request::kAsk}, &reply);
   if (status == CUDA_SUCCESS) *state = static_cast<CUfunctionLoadingState>(reply.state);
   return status;
 }
@@ -226,7 +227,8 @@ CUresult cuFuncLoad(CUfunction function) {
   if (status != CUDA_SUCCESS) return status;
   if (found->is_kernel) return CUDA_ERROR_INVALID_HANDLE;
   rgpuFunctionLoad_Reply reply;
-  return here.channel().Call<op_rgpuFunctionLoad>(here.issuer(), {found->id, 1}, &reply);
+  return here.channel().Call<op_rgpuFunctionLoad>(
+      here.issuer(), {found->id, rgpuFunctionLoad_Request::kLoad}, &reply);
 }
 
 }  // namespace rgpu::shim

@@ -9,7 +9,7 @@
 namespace rgpu::shim {
 namespace {
 
-constexpr uint32_t kCooperative = 1;
+constexpr uint32_t kCooperative = rgpuLaunch_Request::kCooperative;
 
 LaunchLimits LimitsOf(const Device& device) {
   const auto get = [&](CUdevice_attribute id) {

@@ -7,7 +7,9 @@
 namespace rgpu::shim {
 namespace {
 
-enum Question : int32_t { kActiveBlocks = 0, kDynamicShared = 1, kBlockSize = 2 };
+using Question = rgpuOccupancy_Request;
+// What rgpuOccupancyBlockSize answers, in the keys of kept answers.
+constexpr uint64_t kBlockSize = 2;
 
 CUresult FunctionHere(CUfunction handle, Here* here, Function** function) {
   *function = nullptr;
@@ -64,7 +66,7 @@ CUresult MaxActiveBlocks(const Here& here, Function& function, int block_size, u
   rgpuOccupancy_Request request;
   request.function = FunctionOperand(function);
   request.kernel = KernelOperand(function);
-  request.what = kActiveBlocks;
+  request.what = Question::kBlocksPerProcessor;
   request.block_size = block_size;
   request.dynamic = dynamic;
   request.flags = flags;
@@ -103,7 +105,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   rgpuOccupancy_Request request;
   request.function = FunctionOperand(*function);
   request.kernel = KernelOperand(*function);
-  request.what = kDynamicShared;
+  request.what = Question::kAvailableShared;
   request.block_size = blockSize;
   request.blocks = numBlocks;
   uint64_t value = 0;
