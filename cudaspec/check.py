@@ -10,7 +10,7 @@ from cudaspec.prototype import Parameter, field_name, type_names
 from cudaspec.rows import CallRow, Spec, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
 _NOT_IMPLEMENTED = (Mode.UNSUPPORTED, Mode.PLANNED)
 
@@ -42,7 +42,7 @@ def check_package(spec: Spec) -> None:
 def check_call(spec: Spec, call: CallRow) -> None:
     known = {t.name for t in spec.types} | {"CUresult"}
     for parameter in call.prototype.parameters:
-        if sentence := _parameter(call, parameter, known):
+        if sentence := _parameter(call, parameter, known, spec.named_numbers):
             raise SpecError(f"{call.name}: {sentence}")
     for sentence in (
         _arguments(call),
@@ -55,13 +55,17 @@ def check_call(spec: Spec, call: CallRow) -> None:
             raise SpecError(f"{call.name}: {sentence}")
 
 
-def _parameter(call: CallRow, parameter: Parameter, known: set[str]) -> str:
+def _parameter(
+    call: CallRow, parameter: Parameter, known: set[str], numbers: Container[str]
+) -> str:
     for name in type_names(parameter.type):
         if name not in known:
             return f"the type '{name}' of '{parameter.name}' is not in types/."
     arg = call.row.args.get(parameter.name)
     if not parameter.is_pointer:
-        return f"'{parameter.name}' is not a pointer, so it must have no direction." if arg else ""
+        return _number(parameter, arg, numbers)
+    if isinstance(arg, model.Number):
+        return f"'{parameter.name}' is a pointer, so it has a direction and not limits."
     if arg is None:
         return (
             f"the pointer '{parameter.name}' has no direction: "
@@ -73,10 +77,28 @@ def _parameter(call: CallRow, parameter: Parameter, known: set[str]) -> str:
     return _length(call, parameter, arg)
 
 
+def _number(parameter: Parameter, arg: model.Arg | None, numbers: Container[str]) -> str:
+    if arg is not None and not isinstance(arg, model.Number):
+        return f"'{parameter.name}' is not a pointer, so it must have no direction."
+    named: tuple[int | str | None, ...] = ()
+    if isinstance(arg, model.Flags):
+        named = arg.bits
+    if isinstance(arg, model.Range):
+        named = (arg.least, arg.most)
+        if named == (None, None):
+            return f"the range of '{parameter.name}' has no limit."
+    for name in named:
+        if isinstance(name, str) and name not in numbers:
+            return f"the limit '{name}' of '{parameter.name}' is not in types/."
+    return ""
+
+
 def _length(call: CallRow, parameter: Parameter, arg: model.Arg) -> str:
     if not isinstance(arg, (model.In, model.Out, model.InOut)):
         return ""
     text = not isinstance(arg, model.InOut) and arg.text
+    if isinstance(arg, model.In) and arg.empty and not (arg.len or arg.count):
+        return f"'{parameter.name}' may be empty, so it needs a length."
     if parameter.pointee == "void" and arg.len is None and not text:
         return f"the void pointer '{parameter.name}' needs a length in bytes."
     others = {p.name: p for p in call.prototype.parameters}
@@ -177,9 +199,8 @@ def check_types(spec: Spec) -> None:
         if error.value in values:
             raise SpecError(f"{error.name}: the value {error.value} is {values[error.value]}'s.")
         values[error.value] = error.name
-    enumerators = [name for t in spec.types if isinstance(t, model.Enum) for name in t.values]
-    for name in enumerators:
-        if enumerators.count(name) > 1:
+    for name, times in spec.enumerators.items():
+        if times > 1:
             raise SpecError(f"{name}: there are two enumerators of this name.")
 
 

@@ -89,19 +89,26 @@ class Work:
 class In:
     """A pointer that the call reads: one element of its type, or `len` bytes, or `count` elements.
 
-    Lengths are expressions over parameter names with `+ *` and integers. text: terminated by a zero
-    byte.
+    Lengths are expressions over parameter names with `+ *` and integers.
+
+    nullable: null is legal.
+    empty: null is legal if the length is 0.
+    text: terminated by a zero byte.
+    late: why the generated guard does not check the pointer: the function checks it, after
+        something else.
     """
 
     len: str | None = None
     count: str | None = None
     nullable: bool = False
+    empty: bool = False
     text: bool = False
+    late: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """A pointer that the call writes; lengths as in `In`.
+    """A pointer that the call writes; the fields are those of `In`.
 
     creates: the kind of handle that is returned.
     """
@@ -111,11 +118,12 @@ class Out:
     nullable: bool = False
     text: bool = False
     creates: str | None = None
+    late: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class InOut:
-    """A pointer that the call reads and writes; lengths as in `In`."""
+    """A pointer that the call reads and writes; the fields are those of `In`."""
 
     len: str | None = None
     count: str | None = None
@@ -125,6 +133,8 @@ class InOut:
 @dataclass(frozen=True, slots=True)
 class Value:
     """A pointer that the call treats as a number and does not follow: user data, a host address."""
+
+    nullable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +149,37 @@ class Layout:
     """
 
     nullable: bool = False
+    late: str = ""
 
 
-Arg = In | Out | InOut | Value | Image | Layout
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A number that names a device; CUDA_ERROR_INVALID_DEVICE if the lease has no such device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """A number of which only the bits of these enumerators may be set."""
+
+    bits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number from `least` to `most`, each an integer or an enumerator; None: no limit."""
+
+    least: int | str | None = None
+    most: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotZero:
+    """A number that must not be 0."""
+
+
+Pointer = In | Out | InOut | Value | Image | Layout
+Number = Device | Flags | Range | NotZero
+Arg = Pointer | Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +188,9 @@ class Call:
 
     prototype: C declaration, verbatim, with the exported symbol's name.
     mode: the class.
-    args: direction and length of every pointer parameter.
+    args: direction and length of every pointer parameter, and the numbers that have limits. The
+        shim's export checks them in this order before the function runs: CUDA_ERROR_INVALID_VALUE,
+        or CUDA_ERROR_INVALID_DEVICE for a `Device`.
     sends: names of the commands that its client code may send (none for LOCAL and UNSUPPORTED).
     state: the client table that answers or checks the call (Dev Ctx Mod Adr Str Evt Link Table).
     reports: the call may return an earlier asynchronous error (`\\notefnerr`).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -161,6 +162,16 @@ class Spec:
         """Every symbol that the shim and the emulated device export, sorted."""
         names = {s for row in self.symbols for s in (*(n for _, n in row.versions), *row.twins)}
         return tuple(sorted(names))
+
+    @functools.cached_property
+    def enumerators(self) -> Mapping[str, int]:
+        """The names of all enumerators, with the number of their declarations."""
+        return Counter(n for t in self.types if isinstance(t, model.Enum) for n in t.values)
+
+    @functools.cached_property
+    def named_numbers(self) -> frozenset[str]:
+        """The names that a limit of a number may use: enumerators and constants."""
+        return frozenset({*self.enumerators, *(c.name for c in self.constants)})
 
     @functools.cached_property
     def known_types(self) -> frozenset[str]:

@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 
 from cudaspec import load, model, rows
-from cudaspec.model import Call, Command, In, Meter, Mode, Out, Work, WorkBound, WorkKind
+from cudaspec.model import (
+    Call,
+    Command,
+    In,
+    Meter,
+    Mode,
+    NotZero,
+    Out,
+    Work,
+    WorkBound,
+    WorkKind,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -76,7 +87,7 @@ CALLS = (
     Call(
         "CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)",
         Mode.CALL,
-        args={"dptr": Out(creates="address")},
+        args={"dptr": Out(creates="address"), "bytesize": NotZero()},
         sends=("rgpuMemAlloc",),
         reports=True,
     ),
@@ -87,7 +98,7 @@ CALLS = (
         "CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, "
         "CUstream hStream)",
         Mode.POSTED,
-        args={"src": In(len="bytes")},
+        args={"src": In(len="bytes", empty=True)},
         sends=("rgpuCopyHtoD",),
         state="Adr",
         twins="_ptsz",

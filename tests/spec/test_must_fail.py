@@ -11,11 +11,14 @@ from cudaspec import check, datacheck, lock, rows
 from cudaspec.model import (
     Call,
     Command,
+    Flags,
     In,
     InOut,
     Meter,
     Mode,
+    NotZero,
     Out,
+    Range,
     Value,
     Work,
     WorkKind,
@@ -48,6 +51,22 @@ CALL_CASES = {
     "direction of nothing": (
         _local("CUresult cuX(int value)", args={"valu": In()}),
         "cuX: 'valu' has a direction but is not a parameter.",
+    ),
+    "limits of a pointer": (
+        _local("CUresult cuX(int *value)", args={"value": NotZero()}),
+        "cuX: 'value' is a pointer, so it has a direction and not limits.",
+    ),
+    "range without a limit": (
+        _local("CUresult cuX(int value)", args={"value": Range()}),
+        "cuX: the range of 'value' has no limit.",
+    ),
+    "unknown flag": (
+        _local("CUresult cuX(int value)", args={"value": Flags(("CU_NOTHING",))}),
+        "cuX: the limit 'CU_NOTHING' of 'value' is not in types/.",
+    ),
+    "empty without a length": (
+        _local("CUresult cuX(const int *value)", args={"value": In(empty=True)}),
+        "cuX: 'value' may be empty, so it needs a length.",
     ),
     "unknown type": (
         _local("CUresult cuX(CUbogus value)"),

@@ -95,8 +95,7 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
   return GetAttribute(FindFunction(hfunc), attrib, pi);
 }
 
-CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
-  if (CurrentSession()->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice) {
   return GetAttribute(FindKernel(kernel), attrib, pi);
 }
 
@@ -108,7 +107,6 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
-  if (CurrentSession()->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   return SetAttribute(KernelHere(dev), FindKernel(kernel), attrib, val);
 }
 
@@ -120,7 +118,6 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
-  if (CurrentSession()->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   return PostHint(KernelHere(dev), FindKernel(kernel), Hint::kCacheConfig, config);
 }
 
@@ -133,7 +130,6 @@ CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
   const Function* function = FindFunction(hfunc);
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *name = function->name.c_str();
   return CUDA_SUCCESS;
@@ -154,7 +150,6 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramO
 }
 
 CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
-  if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Function* function = FindFunction(hfunc);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (function->kernel != 0) {
@@ -169,7 +164,6 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 }
 
 CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
-  if (pLib == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Function* function = FindKernel(kernel);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *pLib = MakeHandle<CUlibrary>(function->owner);
@@ -178,7 +172,6 @@ CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
 
 CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
   Here here;
-  if (pFunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   Function* found = FindKernel(kernel);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -209,7 +202,6 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
   Here here;
   Function* found = nullptr;
-  if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUresult status = FunctionHere(function, &here, &found);
   if (status != CUDA_SUCCESS) return status;
   if (found->is_kernel) return CUDA_ERROR_INVALID_HANDLE;

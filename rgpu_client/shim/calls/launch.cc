@@ -151,7 +151,6 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
-  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Launch launch;
   launch.function = f;
   launch.geometry = {{config->gridDimX, config->gridDimY, config->gridDimZ},

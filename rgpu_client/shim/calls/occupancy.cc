@@ -81,7 +81,6 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
                                                               unsigned int flags) {
   Here here;
   Function* function = nullptr;
-  if (numBlocks == nullptr || blockSize <= 0 || flags > 1) return CUDA_ERROR_INVALID_VALUE;
   const CUresult status = FunctionHere(func, &here, &function);
   if (status != CUDA_SUCCESS) return status;
   return MaxActiveBlocks(here, *function, blockSize, dynamicSMemSize, flags, numBlocks);
@@ -97,9 +96,6 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
                                                  int numBlocks, int blockSize) {
   Here here;
   Function* function = nullptr;
-  if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   CUresult status = FunctionHere(func, &here, &function);
   if (status != CUDA_SUCCESS) return status;
   rgpuOccupancy_Request request;
@@ -121,9 +117,6 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
                                                    unsigned int flags) {
   Here here;
   Function* function = nullptr;
-  if (minGridSize == nullptr || blockSize == nullptr || blockSizeLimit < 0 || flags > 1) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   CUresult status = FunctionHere(func, &here, &function);
   if (status != CUDA_SUCCESS) return status;
   const Device& device = *here.session->devices().Find(here.context->device);
