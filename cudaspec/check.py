@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudaspec import check_command, datacheck, length, lock, model
+from cudaspec.forward import wire_name
 from cudaspec.model import Mode
 from cudaspec.prototype import Parameter, field_name, type_names
 from cudaspec.rows import CallRow, Spec, SpecError
@@ -47,6 +48,7 @@ def check_call(spec: Spec, call: CallRow) -> None:
     for sentence in (
         _arguments(call),
         _class(spec, call),
+        _forward(spec, call),
         _sends(spec, call),
         _alias(spec, call),
         _symbol(spec, call),
@@ -145,6 +147,22 @@ def _class(spec: Spec, call: CallRow) -> str:
     return (
         "" if row.sends or row.state else "it is not local, so it must say which commands it sends."
     )
+
+
+def _forward(spec: Spec, call: CallRow) -> str:
+    if call.row.forward is None:
+        return ""
+    for name, arg in call.row.args.items():
+        if getattr(arg, "late", "") or getattr(arg, "nullable", False):
+            return f"it is forwarded, so the guard must check '{name}': not late, not nullable."
+    command = spec.commands.get(call.row.sends[0])
+    if command is None:
+        return ""  # _sends says it
+    names = {wire_name(p.name) for p in call.prototype.parameters}
+    for field in (*command.request, *command.reply):
+        if field.name not in names:
+            return f"the field '{field.name}' of {command.name} is not a parameter."
+    return ""
 
 
 def _sends(spec: Spec, call: CallRow) -> str:

@@ -183,6 +183,24 @@ Arg = Pointer | Number
 
 
 @dataclass(frozen=True, slots=True)
+class Forward:
+    """The call is one request and one reply, without a table of the client or the worker.
+
+    opcode: a new command with this number is made from the row: its name is that of the function
+        with `rgpu` for `cu`, and its fields are the parameters. The worker's handler calls the
+        driver's function of the same name.
+    command: instead, the existing command that is sent. Its fields have the parameters' names.
+    context: the call needs a current context.
+    charges: the meters of the new command.
+    """
+
+    opcode: int = 0
+    command: str = ""
+    context: bool = False
+    charges: tuple[Meter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A function of the driver API.
 
@@ -192,6 +210,7 @@ class Call:
         shim's export checks them in this order before the function runs: CUDA_ERROR_INVALID_VALUE,
         or CUDA_ERROR_INVALID_DEVICE for a `Device`.
     sends: names of the commands that its client code may send (none for LOCAL and UNSUPPORTED).
+    forward: the functions of client and worker are generated; then `sends` is not given.
     state: the client table that answers or checks the call (Dev Ctx Mod Adr Str Evt Link Table).
     reports: the call may return an earlier asynchronous error (`\\notefnerr`).
     twins: the call is also exported with this suffix, `_ptds` or `_ptsz` (per-thread default
@@ -209,6 +228,7 @@ class Call:
     mode: Mode
     args: Mapping[str, Arg] = field(default_factory=dict)
     sends: tuple[str, ...] = ()
+    forward: Forward | None = None
     state: str = ""
     reports: bool = False
     twins: str = ""

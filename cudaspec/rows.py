@@ -128,6 +128,11 @@ class CallRow:
         return self.row.mode not in (model.Mode.UNSUPPORTED, model.Mode.PLANNED)
 
     @property
+    def makes_command(self) -> bool:
+        """True if the call's command is made from its row."""
+        return self.row.forward is not None and not self.row.forward.command
+
+    @property
     def body(self) -> str:
         """The function that implements the call."""
         return self.row.alias or self.name

@@ -1,6 +1,6 @@
 """Errors, initialisation, version, entry points, devices.  Data only."""
 
-from cudaspec.model import Call, Device, Flags, In, InOut, Mode, NotZero, Out, Range, Value
+from cudaspec.model import Call, Device, Flags, Forward, In, InOut, Mode, NotZero, Out, Range, Value
 
 CALLS = [
     Call("CUresult cuGetErrorString(CUresult error, const char **pStr)", Mode.LOCAL,
@@ -21,8 +21,8 @@ CALLS = [
     Call("CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)", Mode.UNSUPPORTED,
          args={"luid": Out(len="8"), "deviceNodeMask": Out()}, reason="Windows only"),
     Call("CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)", Mode.LOCAL, args={"dev": Device(), "bytes": Out()}, state="Dev"),
-    Call("CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format, unsigned numChannels, CUdevice dev)", Mode.PLANNED,
-         args={"maxWidthInElements": Out()}, reason="arrays and textures"),
+    Call("CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format, unsigned numChannels, CUdevice dev)", Mode.CALL,
+         args={"dev": Device(), "maxWidthInElements": Out()}, forward=Forward(0x0110)),
     Call("CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)", Mode.LOCAL,
          args={"dev": Device(), "pi": Out()}, state="Dev"),
     Call("CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice dev)", Mode.LOCAL,

@@ -1,10 +1,10 @@
 """Allocation, host memory, pointer queries, IPC.  Data only."""
 
-from cudaspec.model import Call, Flags, In, Layout, Mode, NotZero, Out, Value
+from cudaspec.model import Call, Flags, Forward, In, Layout, Mode, NotZero, Out, Value
 
 CALLS = [
     Call("CUresult cuMemGetInfo_v2(size_t *free, size_t *total)", Mode.CALL,
-         args={"free": Out(), "total": Out()}, sends=("rgpuMemGetInfo",), reports=True),
+         args={"free": Out(), "total": Out()}, forward=Forward(command="rgpuMemGetInfo", context=True), reports=True),
     Call("CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)", Mode.CALL,
          args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuMemAlloc",), reports=True),
     Call("CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)", Mode.CALL,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cudaspec import load, model, rows
+from cudaspec import forward, load, model, rows
 from cudaspec.model import (
     Call,
     Command,
@@ -136,9 +136,10 @@ class Toy:
     )
 
     def spec(self) -> rows.Spec:
+        calls, made = forward.expand(load.call_rows({"toy": self.calls}), self.types)
         return rows.Spec(
-            calls=load.call_rows({"toy": self.calls}),
-            commands=load.command_rows({"toy": self.commands}),
+            calls=calls,
+            commands=load.command_rows({"toy": (*self.commands, *made.get("toy", ()))}),
             types=self.types,
             errors=ERRORS,
             symbols=SYMBOLS if self.calls is CALLS else (),

@@ -70,17 +70,6 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   return status;
 }
 
-CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-  Here here;
-  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
-  rgpuMemGetInfo_Reply reply;
-  const CUresult status = here.channel().Call<op_rgpuMemGetInfo>(here.issuer(), {}, &reply);
-  if (status != CUDA_SUCCESS) return status;
-  *free = reply.free;
-  *total = reply.total;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
