@@ -14,12 +14,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cudaspec", description=__doc__)
     add = parser.add_argument
     add("out", nargs="?", type=Path, metavar="OUT_DIR", help="where `gen/` is written")
+    add("--list", action="store_true", help="print the names of the files in `gen/`")
     add("--docs", type=Path, metavar="FILE", help="write the coverage page to FILE")
     add("--dictionary", type=Path, metavar="FILE", help="write the fuzz dictionary to FILE")
     add("--wire", type=Path, metavar="FOLDER", help="write the Python codecs of messages there")
     add("--wire-page", type=Path, metavar="FILE", help="write the tables of messages in FILE")
     add("--lock", action="store_true", help="append new opcodes to opcodes.lock")
     options = parser.parse_args(arguments)
+    if options.list:
+        print("\n".join(generate.ARTEFACTS))
+        return 0
     try:
         if options.lock:
             for line in lock.append(load.read()):
@@ -43,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     outputs = (options.out, options.docs, options.dictionary, options.wire, options.wire_page)
     if not (any(outputs) or options.lock):
         parser.error(
-            "say where to write: OUT_DIR, --docs FILE, --dictionary FILE, --wire FOLDER, "
+            "say what to do: OUT_DIR, --docs FILE, --dictionary FILE, --list, --wire FOLDER, "
             "--wire-page FILE or --lock"
         )
     return 0

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from cudaspec import datacheck, length, lock, model
+from cudaspec import check_command, datacheck, length, lock, model
+from cudaspec.forward import wire_name
 from cudaspec.model import Mode
 from cudaspec.prototype import Parameter, field_name, type_names
-from cudaspec.rows import CallRow, CommandRow, Spec, SpecError
+from cudaspec.rows import CallRow, Spec, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Container, Mapping
 
-_COMMAND_NAME = re.compile(r"rgpu[A-Z][A-Za-z0-9]*")
-# A command with such a name takes device memory or keeps the device busy, so it must name the meter
-# that pays for it.
-_MEMORY = re.compile(
-    r"Alloc|Load|Retain|ContextCreate|PoolCreate|SetLimit|Array\w*Create|Managed|Mem(Create|Map|Import)"
-    r"|Prefetch|Graph\w*(Instantiate|Upload|Update)"
-)
-_TIME = re.compile(r"Launch|Copy|Memset|Prefetch")
-# Keywords of C++ that could be the name of a field.
-_CPP_WORDS = re.compile(
-    "and|auto|bool|break|case|catch|char|class|const|continue|default|delete|do|double|else|enum|"
-    "explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|"
-    "not|operator|or|private|protected|public|register|return|short|signed|sizeof|static|struct|"
-    "switch|template|this|throw|true|try|typedef|typeid|typename|union|unsigned|using|virtual|void|"
-    "volatile|while|xor"
-)
 _NOT_IMPLEMENTED = (Mode.UNSUPPORTED, Mode.PLANNED)
 
 
@@ -39,7 +23,7 @@ def check(spec: Spec, locked: Mapping[int, tuple[str, int]] | None = None) -> No
     """
     check_types(spec)
     for command in spec.commands.values():
-        check_command(command)
+        check_command.check(command)
     for call in spec.calls.values():
         check_call(spec, call)
     check_lists(spec)
@@ -53,86 +37,18 @@ def check_package(spec: Spec) -> None:
     check(spec, lock.read())
 
 
-# Commands.
-
-
-def check_command(command: CommandRow) -> None:
-    for rule in _COMMAND_RULES:
-        if sentence := rule(command):
-            raise SpecError(f"{command.name}: {sentence}")
-
-
-def _command_name(command: CommandRow) -> str:
-    if not _COMMAND_NAME.fullmatch(command.name):
-        return "the name of a command is 'rgpu' and words with capitals."
-    if not 0 < command.opcode <= 0xFFFF:
-        return f"the opcode {command.opcode:#x} does not fit 16 bits."
-    return ""
-
-
-def _command_fields(command: CommandRow) -> str:
-    for fields in (command.request, command.reply):
-        names = [f.name for f in fields]
-        for name in names:
-            if names.count(name) > 1:
-                return f"the field '{name}' appears twice."
-            if _CPP_WORDS.fullmatch(name):
-                return f"the field '{name}' is a keyword of C++; give it another name."
-    if any(f.new for f in command.reply):
-        return "the client creates handles, so a reply cannot have a 'new' one."
-    return ""
-
-
-def _command_mode(command: CommandRow) -> str:
-    row = command.row
-    if row.mode in (Mode.LOCAL, *_NOT_IMPLEMENTED):
-        return f"a command is sent, so its class cannot be {row.mode.name}."
-    if command.is_call:
-        return "only a posted command can be reaped." if row.reaped else ""
-    if command.reply:
-        return f"a posted command has no reply; make it a call or drop '{command.reply[0].text}'."
-    if row.reports or row.drains:
-        return "a posted command cannot report a deferred error; only a call can."
-    if row.bulk == "reply" and row.mode is not Mode.DELIVERED:
-        return "a posted command sends nothing back; its class is DELIVERED when bytes come later."
-    return ""
-
-
-def _command_flags(command: CommandRow) -> str:
-    row = command.row
-    if row.bulk not in ("", "request", "reply"):
-        return f"bulk is 'request' or 'reply', not '{row.bulk}'."
-    if row.drains and row.mode is not Mode.PARKED:
-        return "a command that drains all threads waits for them, so its class is PARKED."
-    takes, works = _MEMORY.search(command.name), _TIME.search(command.name)
-    if (takes or works) and not row.charges:
-        return "it allocates, copies or launches, so it must name the meter that pays (charges)."
-    if takes and model.DEVICE_MEMORY.isdisjoint(row.charges):
-        return "it takes device memory, so it must name a meter of memory (charges)."
-    if works and model.DEVICE_TIME.isdisjoint(row.charges):
-        return "it keeps the device busy, so it must name a meter of time (charges)."
-    return ""
-
-
-_COMMAND_RULES: tuple[Callable[[CommandRow], str], ...] = (
-    _command_name,
-    _command_fields,
-    _command_mode,
-    _command_flags,
-)
-
-
 # Calls.
 
 
 def check_call(spec: Spec, call: CallRow) -> None:
     known = {t.name for t in spec.types} | {"CUresult"}
     for parameter in call.prototype.parameters:
-        if sentence := _parameter(call, parameter, known):
+        if sentence := _parameter(call, parameter, known, spec.named_numbers):
             raise SpecError(f"{call.name}: {sentence}")
     for sentence in (
         _arguments(call),
         _class(spec, call),
+        _forward(spec, call),
         _sends(spec, call),
         _alias(spec, call),
         _symbol(spec, call),
@@ -141,13 +57,17 @@ def check_call(spec: Spec, call: CallRow) -> None:
             raise SpecError(f"{call.name}: {sentence}")
 
 
-def _parameter(call: CallRow, parameter: Parameter, known: set[str]) -> str:
+def _parameter(
+    call: CallRow, parameter: Parameter, known: set[str], numbers: Container[str]
+) -> str:
     for name in type_names(parameter.type):
         if name not in known:
             return f"the type '{name}' of '{parameter.name}' is not in types/."
     arg = call.row.args.get(parameter.name)
     if not parameter.is_pointer:
-        return f"'{parameter.name}' is not a pointer, so it must have no direction." if arg else ""
+        return _number(parameter, arg, numbers)
+    if isinstance(arg, model.Number):
+        return f"'{parameter.name}' is a pointer, so it has a direction and not limits."
     if arg is None:
         return (
             f"the pointer '{parameter.name}' has no direction: "
@@ -159,10 +79,28 @@ def _parameter(call: CallRow, parameter: Parameter, known: set[str]) -> str:
     return _length(call, parameter, arg)
 
 
+def _number(parameter: Parameter, arg: model.Arg | None, numbers: Container[str]) -> str:
+    if arg is not None and not isinstance(arg, model.Number):
+        return f"'{parameter.name}' is not a pointer, so it must have no direction."
+    named: tuple[int | str | None, ...] = ()
+    if isinstance(arg, model.Flags):
+        named = arg.bits
+    if isinstance(arg, model.Range):
+        named = (arg.least, arg.most)
+        if named == (None, None):
+            return f"the range of '{parameter.name}' has no limit."
+    for name in named:
+        if isinstance(name, str) and name not in numbers:
+            return f"the limit '{name}' of '{parameter.name}' is not in types/."
+    return ""
+
+
 def _length(call: CallRow, parameter: Parameter, arg: model.Arg) -> str:
     if not isinstance(arg, (model.In, model.Out, model.InOut)):
         return ""
     text = not isinstance(arg, model.InOut) and arg.text
+    if isinstance(arg, model.In) and arg.empty and not (arg.len or arg.count):
+        return f"'{parameter.name}' may be empty, so it needs a length."
     if parameter.pointee == "void" and arg.len is None and not text:
         return f"the void pointer '{parameter.name}' needs a length in bytes."
     others = {p.name: p for p in call.prototype.parameters}
@@ -209,6 +147,22 @@ def _class(spec: Spec, call: CallRow) -> str:
     return (
         "" if row.sends or row.state else "it is not local, so it must say which commands it sends."
     )
+
+
+def _forward(spec: Spec, call: CallRow) -> str:
+    if call.row.forward is None:
+        return ""
+    for name, arg in call.row.args.items():
+        if getattr(arg, "late", "") or getattr(arg, "nullable", False):
+            return f"it is forwarded, so the guard must check '{name}': not late, not nullable."
+    command = spec.commands.get(call.row.sends[0])
+    if command is None:
+        return ""  # _sends says it
+    names = {wire_name(p.name) for p in call.prototype.parameters}
+    for field in (*command.request, *command.reply):
+        if field.name not in names:
+            return f"the field '{field.name}' of {command.name} is not a parameter."
+    return ""
 
 
 def _sends(spec: Spec, call: CallRow) -> str:
@@ -263,9 +217,8 @@ def check_types(spec: Spec) -> None:
         if error.value in values:
             raise SpecError(f"{error.name}: the value {error.value} is {values[error.value]}'s.")
         values[error.value] = error.name
-    enumerators = [name for t in spec.types if isinstance(t, model.Enum) for name in t.values]
-    for name in enumerators:
-        if enumerators.count(name) > 1:
+    for name, times in spec.enumerators.items():
+        if times > 1:
             raise SpecError(f"{name}: there are two enumerators of this name.")
 
 

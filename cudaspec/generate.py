@@ -1,4 +1,4 @@
-"""The table of artefacts: file name -> generator. CMakeLists.txt has the only other such list."""
+"""The table of artefacts: file name -> generator."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from cudaspec.gen import (
     driver,
     errors,
     exports,
+    forward,
     messages_cc,
     opcodes,
     procaddr,
+    work,
 )
 
 if TYPE_CHECKING:
@@ -29,16 +31,20 @@ ARTEFACTS: Mapping[str, Callable[[Spec], str]] = {
     "opcodes.gen.h": opcodes.opcodes_h,
     "opcodes.gen.cc": opcodes.opcodes_cc,
     "codec.gen.h": codec.codec_h,
+    "work.gen.h": work.work_h,
+    "work.gen.cc": work.work_cc,
     "cuda_abi.gen.h": abi.cuda_abi_h,
     "driver_table.gen.h": driver.driver_table_h,
     "driver_table.gen.cc": driver.driver_table_cc,
     "dispatch.gen.h": dispatch.dispatch_h,
     "dispatch.gen.cc": dispatch.dispatch_cc,
+    "exec_forwards.gen.cc": forward.exec_forwards_cc,
     "errors.gen.h": errors.errors_h,
     "errors.gen.cc": errors.errors_cc,
     "shim_calls.gen.h": lambda spec: exports.calls_h(spec, exports.shim(spec)),
     "shim_exports.gen.cc": lambda spec: exports.exports_cc(spec, exports.shim(spec)),
     "shim_procaddr.gen.cc": lambda spec: procaddr.procaddr_cc(spec, exports.shim(spec)),
+    "shim_forwards.gen.cc": forward.shim_forwards_cc,
     "shim.map": lambda spec: exports.version_script(spec, exports.shim(spec)),
     "emu_calls.gen.h": lambda spec: exports.calls_h(spec, exports.emu(spec)),
     "emu_exports.gen.cc": lambda spec: exports.exports_cc(spec, exports.emu(spec)),

@@ -1,4 +1,4 @@
-"""Length expressions: `+`, `*`, names and integers, which C++ and Python evaluate alike."""
+"""Length expressions: `+` and `*` over names and integers, from which C++ is generated."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|([+*]))")
-_MAX = (1 << 64) - 1
 
 
 def parse(expression: str) -> list[list[int | str]]:
@@ -40,16 +39,16 @@ def names(expression: str) -> set[str]:
     return {factor for term in parse(expression) for factor in term if isinstance(factor, str)}
 
 
-def evaluate(expression: str, values: Mapping[str, int]) -> int:
-    """Returns the length as u64; raises OverflowError if a product or the sum does not fit."""
-    total = 0
+def cpp(expression: str, value: Callable[[str], str]) -> str:
+    """Returns a C++ expression of type uint64_t, which is UINT64_MAX if the length does not fit.
+
+    value: the C++ expression of a name.
+    """
+    total = ""
     for term in parse(expression):
-        product = 1
+        product = ""
         for factor in term:
-            product *= values[factor] if isinstance(factor, str) else factor
-            if product > _MAX:
-                raise OverflowError(f"the length '{expression}' needs more than 64 bits.")
-        total += product
-    if total > _MAX:
-        raise OverflowError(f"the length '{expression}' needs more than 64 bits.")
+            operand = value(factor) if isinstance(factor, str) else f"uint64_t{{{factor}}}"
+            product = f"base::SaturatedProduct({product}, {operand})" if product else operand
+        total = f"base::SaturatedSum({total}, {product})" if total else product
     return total

@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 import cudaspec
-from cudaspec import check, model
+from cudaspec import check, forward, model
 from cudaspec.prototype import parse_prototype
 from cudaspec.rows import HANDLES, SCALARS, CallRow, CommandRow, Field, Spec, SpecError
 
@@ -109,21 +109,23 @@ def read() -> Spec:
     def by_area(package: str, attribute: str) -> dict[str, list[model.Call]]:
         return {m.__name__.rpartition(".")[2]: getattr(m, attribute) for m in modules(package)}
 
-    calls = call_rows(by_area("calls", "CALLS"))
-    commands = command_rows(
-        {m.__name__.rpartition(".")[2]: m.COMMANDS for m in modules("commands")}
-    )
+    types = _types()
+    calls, made = forward.expand(call_rows(by_area("calls", "CALLS")), types)
+    written = {m.__name__.rpartition(".")[2]: m.COMMANDS for m in modules("commands")}
+    areas = {area: [*written.get(area, ()), *made.get(area, ())] for area in {**written, **made}}
+    commands = command_rows(areas)
+    forwarded = tuple(name for name, call in calls.items() if call.makes_command)
     shim = {name for name, call in calls.items() if call.implemented}
     return Spec(
         calls=calls,
         commands=commands,
-        types=_types(),
+        types=types,
         errors=tuple(errors.ERRORS),
         constants=tuple(handles.CONSTANTS),
         symbols=_symbols(),
         emulated=frozenset((shim | set(emulated.ALSO)) - set(emulated.NOT)),
-        driver=tuple(driver.FUNCTIONS),
-        driver_optional=frozenset(driver.OPTIONAL),
+        driver=(*driver.FUNCTIONS, *forwarded),
+        driver_optional=frozenset((*driver.OPTIONAL, *forwarded)),
         extra_exports=dict(symbols.EXTRA),
     )
 

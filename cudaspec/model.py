@@ -53,23 +53,62 @@ after the driver is asked (docs/explanation/quotas-memory.md).
 """
 
 
+class WorkKind(enum.Enum):
+    """The measurements from which the executor predicts the device time of a command."""
+
+    LAUNCH = "launch"
+    COPY_IN = "copy in"
+    COPY_OUT = "copy out"
+    COPY_WITHIN = "copy within"
+    SET = "set"
+
+
+class WorkBound(enum.Enum):
+    """The most bytes that one prediction counts. A client may ask for any number of bytes."""
+
+    LEASE = "lease"  # the memory of the lease: a longer copy is refused later
+    FIXED = "fixed"  # a constant of the executor
+    PIECE = "piece"  # one piece: the copy asks the gate again for each piece
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The device work of a command, for the prediction of its device time.
+
+    bytes: the length of a copy or set, an expression over the request's fields. The name `bulk`
+        means the number of bulk bytes of the frame. A launch has none: its fields `function` and
+        `kernel` name what runs.
+    """
+
+    kind: WorkKind
+    bytes: str = ""
+    bound: WorkBound = WorkBound.LEASE
+
+
 @dataclass(frozen=True, slots=True)
 class In:
     """A pointer that the call reads: one element of its type, or `len` bytes, or `count` elements.
 
-    Lengths are expressions over parameter names with `+ *` and integers. text: terminated by a zero
-    byte.
+    Lengths are expressions over parameter names with `+ *` and integers.
+
+    nullable: null is legal.
+    empty: null is legal if the length is 0.
+    text: terminated by a zero byte.
+    late: why the generated guard does not check the pointer: the function checks it, after
+        something else.
     """
 
     len: str | None = None
     count: str | None = None
     nullable: bool = False
+    empty: bool = False
     text: bool = False
+    late: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """A pointer that the call writes; lengths as in `In`.
+    """A pointer that the call writes; the fields are those of `In`.
 
     creates: the kind of handle that is returned.
     """
@@ -79,11 +118,12 @@ class Out:
     nullable: bool = False
     text: bool = False
     creates: str | None = None
+    late: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class InOut:
-    """A pointer that the call reads and writes; lengths as in `In`."""
+    """A pointer that the call reads and writes; the fields are those of `In`."""
 
     len: str | None = None
     count: str | None = None
@@ -93,6 +133,8 @@ class InOut:
 @dataclass(frozen=True, slots=True)
 class Value:
     """A pointer that the call treats as a number and does not follow: user data, a host address."""
+
+    nullable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +149,55 @@ class Layout:
     """
 
     nullable: bool = False
+    late: str = ""
 
 
-Arg = In | Out | InOut | Value | Image | Layout
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A number that names a device; CUDA_ERROR_INVALID_DEVICE if the lease has no such device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """A number of which only the bits of these enumerators may be set."""
+
+    bits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number from `least` to `most`, each an integer or an enumerator; None: no limit."""
+
+    least: int | str | None = None
+    most: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotZero:
+    """A number that must not be 0."""
+
+
+Pointer = In | Out | InOut | Value | Image | Layout
+Number = Device | Flags | Range | NotZero
+Arg = Pointer | Number
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """The call is one request and one reply, without a table of the client or the worker.
+
+    opcode: a new command with this number is made from the row: its name is that of the function
+        with `rgpu` for `cu`, and its fields are the parameters. The worker's handler calls the
+        driver's function of the same name.
+    command: instead, the existing command that is sent. Its fields have the parameters' names.
+    context: the call needs a current context.
+    charges: the meters of the new command.
+    """
+
+    opcode: int = 0
+    command: str = ""
+    context: bool = False
+    charges: tuple[Meter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +206,11 @@ class Call:
 
     prototype: C declaration, verbatim, with the exported symbol's name.
     mode: the class.
-    args: direction and length of every pointer parameter.
+    args: direction and length of every pointer parameter, and the numbers that have limits. The
+        shim's export checks them in this order before the function runs: CUDA_ERROR_INVALID_VALUE,
+        or CUDA_ERROR_INVALID_DEVICE for a `Device`.
     sends: names of the commands that its client code may send (none for LOCAL and UNSUPPORTED).
+    forward: the functions of client and worker are generated; then `sends` is not given.
     state: the client table that answers or checks the call (Dev Ctx Mod Adr Str Evt Link Table).
     reports: the call may return an earlier asynchronous error (`\\notefnerr`).
     twins: the call is also exported with this suffix, `_ptds` or `_ptsz` (per-thread default
@@ -137,6 +228,7 @@ class Call:
     mode: Mode
     args: Mapping[str, Arg] = field(default_factory=dict)
     sends: tuple[str, ...] = ()
+    forward: Forward | None = None
     state: str = ""
     reports: bool = False
     twins: str = ""
@@ -162,7 +254,12 @@ class Command:
     charges: meters; a command that allocates or runs device work must name one.
     reaped: the command takes effect in the tables in order; the reaper carries it out when its
         fences are complete.
-    passes_gate: the command only asks, so it may pass device work that waits for its turn.
+    passes_gate: the command only asks, so it may pass device work that waits for its turn. It does
+        not pass a waiting command that concerns the same event.
+    concerns: the event field that the command creates, changes or asks for, or "none". Every
+        command with an event field says one or the other.
+    work: the device work; exactly the commands that are charged for device time have it.
+    names: constants of an integer field: {field: {constant: value}}.
     """
 
     opcode: int
@@ -177,7 +274,9 @@ class Command:
     charges: tuple[Meter, ...] = ()
     reaped: bool = False
     passes_gate: bool = False
-    since: int = 1
+    concerns: str = ""
+    work: Work | None = None
+    names: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,17 @@ class CommandRow:
         """True if the client waits for a reply."""
         return self.row.mode in (model.Mode.CALL, model.Mode.PARKED)
 
+    def offset(self, name: str) -> int | None:
+        """Returns where a field of the request begins; None: behind one of variable length."""
+        at = 0
+        for part in self.request:
+            if part.name == name:
+                return at
+            if part.size == 0:
+                return None
+            at += part.size
+        raise KeyError(name)
+
     @property
     def canonical(self) -> str:
         """The text whose CRC-32 client and server compare."""
@@ -114,6 +126,11 @@ class CallRow:
     @property
     def implemented(self) -> bool:
         return self.row.mode not in (model.Mode.UNSUPPORTED, model.Mode.PLANNED)
+
+    @property
+    def makes_command(self) -> bool:
+        """True if the call's command is made from its row."""
+        return self.row.forward is not None and not self.row.forward.command
 
     @property
     def body(self) -> str:
@@ -150,6 +167,16 @@ class Spec:
         """Every symbol that the shim and the emulated device export, sorted."""
         names = {s for row in self.symbols for s in (*(n for _, n in row.versions), *row.twins)}
         return tuple(sorted(names))
+
+    @functools.cached_property
+    def enumerators(self) -> Mapping[str, int]:
+        """The names of all enumerators, with the number of their declarations."""
+        return Counter(n for t in self.types if isinstance(t, model.Enum) for n in t.values)
+
+    @functools.cached_property
+    def named_numbers(self) -> frozenset[str]:
+        """The names that a limit of a number may use: enumerators and constants."""
+        return frozenset({*self.enumerators, *(c.name for c in self.constants)})
 
     @functools.cached_property
     def known_types(self) -> frozenset[str]:

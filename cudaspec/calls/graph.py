@@ -1,6 +1,6 @@
 """Graphs.  Data only."""
 
-from cudaspec.model import Call, In, InOut, Layout, Mode, Out, Value
+from cudaspec.model import Call, Device, Forward, In, InOut, Layout, Mode, Out, Value
 
 CALLS = [
     Call("CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)", Mode.PLANNED,
@@ -81,11 +81,12 @@ CALLS = [
          args={"phGraphNode": Out(), "dependencies": In(count="numDependencies", nullable=True)}, reason="graphs"),
     Call("CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out)", Mode.PLANNED,
          args={"dptr_out": Out()}, reason="graphs"),
-    Call("CUresult cuDeviceGraphMemTrim(CUdevice device)", Mode.PLANNED, reason="graphs"),
-    Call("CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)", Mode.PLANNED,
-         args={"value": Out(len="8")}, reason="graphs"),
-    Call("CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)", Mode.PLANNED,
-         args={"value": In(len="8")}, reason="graphs"),
+    Call("CUresult cuDeviceGraphMemTrim(CUdevice device)", Mode.CALL,
+         args={"device": Device()}, forward=Forward(0x0701)),
+    Call("CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)", Mode.CALL,
+         args={"device": Device(), "value": Out(len="8")}, forward=Forward(0x0702)),
+    Call("CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)", Mode.CALL,
+         args={"device": Device(), "value": In(len="8")}, forward=Forward(0x0703)),
     Call("CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)", Mode.PLANNED,
          args={"phGraphClone": Out()}, reason="graphs"),
     Call("CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph)", Mode.PLANNED,

@@ -1,6 +1,6 @@
 """Graphics, core dumps, logs, checkpoints, the profiler.  Data only."""
 
-from cudaspec.model import Call, In, InOut, Layout, Mode, Out, Value
+from cudaspec.model import Call, Flags, Forward, In, InOut, Layout, Mode, Out, Value
 
 CALLS = [
     Call("CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)", Mode.UNSUPPORTED,
@@ -30,8 +30,8 @@ CALLS = [
     Call("CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)", Mode.PLANNED,
          args={"userData": Value(), "callback_out": Out()}, reason="logs"),
     Call("CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)", Mode.PLANNED, reason="logs"),
-    Call("CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)", Mode.PLANNED,
-         args={"iterator_out": Out()}, reason="logs"),
+    Call("CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)", Mode.CALL,
+         args={"iterator_out": Out(), "flags": Flags()}, forward=Forward(0x0111)),
     Call("CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)", Mode.PLANNED,
          args={"iterator": InOut(nullable=True), "pathToFile": In(text=True)}, reason="logs"),
     Call("CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)", Mode.PLANNED,

@@ -1,6 +1,6 @@
 """Launches, host functions, occupancy.  Data only."""
 
-from cudaspec.model import Call, In, Layout, Mode, Out, Value
+from cudaspec.model import Call, Flags, In, Layout, Mode, Out, Range, Value
 
 CALLS = [
     Call("CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)", Mode.PLANNED,
@@ -23,22 +23,22 @@ CALLS = [
     Call("CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)", Mode.LOCAL, state="Mod"),
     Call("CUresult cuParamSetf(CUfunction hfunc, int offset, float value)", Mode.LOCAL, state="Mod"),
     Call("CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)", Mode.LOCAL,
-         args={"ptr": In(len="numbytes")}, state="Mod"),
+         args={"ptr": In(len="numbytes", late="the handle decides first")}, state="Mod"),
     Call("CUresult cuLaunch(CUfunction f)", Mode.POSTED, sends=("rgpuLaunch",), state="Mod"),
     Call("CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)", Mode.POSTED,
          sends=("rgpuLaunch",), state="Mod"),
     Call("CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream)", Mode.POSTED,
          sends=("rgpuLaunch",), state="Mod"),
     Call("CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize)", Mode.CALL,
-         args={"numBlocks": Out()}, sends=("rgpuOccupancy",), state="Mod"),
+         args={"numBlocks": Out(), "blockSize": Range(1)}, sends=("rgpuOccupancy",), state="Mod"),
     Call("CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)", Mode.CALL,
-         args={"numBlocks": Out()}, sends=("rgpuOccupancy",), state="Mod"),
+         args={"numBlocks": Out(), "blockSize": Range(1), "flags": Flags(("CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE",))}, sends=("rgpuOccupancy",), state="Mod"),
     Call("CUresult cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit)", Mode.CALL,
-         args={"minGridSize": Out(), "blockSize": Out()}, sends=("rgpuOccupancyBlockSize",), state="Mod"),
+         args={"minGridSize": Out(), "blockSize": Out(), "blockSizeLimit": Range(0)}, sends=("rgpuOccupancyBlockSize",), state="Mod"),
     Call("CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags)", Mode.CALL,
-         args={"minGridSize": Out(), "blockSize": Out()}, sends=("rgpuOccupancyBlockSize",), state="Mod"),
+         args={"minGridSize": Out(), "blockSize": Out(), "blockSizeLimit": Range(0), "flags": Flags(("CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE",))}, sends=("rgpuOccupancyBlockSize",), state="Mod"),
     Call("CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize)", Mode.CALL,
-         args={"dynamicSmemSize": Out()}, sends=("rgpuOccupancy",), state="Mod"),
+         args={"dynamicSmemSize": Out(), "numBlocks": Range(1), "blockSize": Range(1)}, sends=("rgpuOccupancy",), state="Mod"),
     Call("CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config)", Mode.PLANNED,
          args={"clusterSize": Out(), "config": In()}, reason="clusters"),
     Call("CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config)", Mode.PLANNED,

@@ -1,24 +1,24 @@
 """Allocation, host memory, pointer queries, IPC.  Data only."""
 
-from cudaspec.model import Call, In, Layout, Mode, Out, Value
+from cudaspec.model import Call, Flags, Forward, In, Layout, Mode, NotZero, Out, Value
 
 CALLS = [
     Call("CUresult cuMemGetInfo_v2(size_t *free, size_t *total)", Mode.CALL,
-         args={"free": Out(), "total": Out()}, sends=("rgpuMemGetInfo",), reports=True),
+         args={"free": Out(), "total": Out()}, forward=Forward(command="rgpuMemGetInfo", context=True), reports=True),
     Call("CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)", Mode.CALL,
-         args={"dptr": Out(creates="address")}, sends=("rgpuMemAlloc",), reports=True),
+         args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuMemAlloc",), reports=True),
     Call("CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)", Mode.CALL,
-         args={"dptr": Out(creates="address"), "pPitch": Out()}, sends=("rgpuMemAllocPitch",), reports=True),
+         args={"dptr": Out(creates="address"), "pPitch": Out(), "WidthInBytes": NotZero(), "Height": NotZero()}, sends=("rgpuMemAllocPitch",), reports=True),
     Call("CUresult cuMemFree_v2(CUdeviceptr dptr)", Mode.POSTED, sends=("rgpuMemFree",), state="Adr"),
     Call("CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)", Mode.LOCAL,
          args={"pbase": Out(nullable=True), "psize": Out(nullable=True)}, state="Adr"),
     Call("CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)", Mode.LOCAL,
-         args={"pp": Out()}, state="Adr", waits=True),
+         args={"pp": Out(), "bytesize": NotZero()}, state="Adr", waits=True),
     Call("CUresult cuMemFreeHost(void *p)", Mode.LOCAL, args={"p": Value()}, state="Adr", waits=True),
     Call("CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)", Mode.LOCAL,
-         args={"pp": Out()}, state="Adr", waits=True),
+         args={"pp": Out(), "bytesize": NotZero(), "Flags": Flags(("CU_MEMHOSTALLOC_PORTABLE", "CU_MEMHOSTALLOC_DEVICEMAP", "CU_MEMHOSTALLOC_WRITECOMBINED"))}, state="Adr", waits=True),
     Call("CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)", Mode.LOCAL,
-         args={"pdptr": Out(), "p": Value()}, state="Adr"),
+         args={"pdptr": Out(), "p": Value(nullable=False), "Flags": Flags()}, state="Adr"),
     Call("CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p)", Mode.LOCAL,
          args={"pFlags": Out(), "p": Value()}, state="Adr"),
     Call("CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)", Mode.UNSUPPORTED,
@@ -33,10 +33,10 @@ CALLS = [
          args={"pdptr": Out()}, reason="IPC"),
     Call("CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)", Mode.PLANNED, reason="IPC"),
     Call("CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)", Mode.LOCAL,
-         args={"p": Value()}, state="Adr", waits=True),
+         args={"p": Value(nullable=False), "bytesize": NotZero()}, state="Adr", waits=True),
     Call("CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)", Mode.LOCAL,
          args={"p": Value()}, state="Adr", alias="cuMemHostRegister_v2", waits=True),
-    Call("CUresult cuMemHostUnregister(void *p)", Mode.LOCAL, args={"p": Value()}, state="Adr", waits=True),
+    Call("CUresult cuMemHostUnregister(void *p)", Mode.LOCAL, args={"p": Value(nullable=False)}, state="Adr", waits=True),
     Call("CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)", Mode.UNSUPPORTED,
          args={"handle": Out(len="8")}, reason="a dma-buf descriptor means nothing on another machine"),
     Call("CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)", Mode.LOCAL,
@@ -44,5 +44,5 @@ CALLS = [
     Call("CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)", Mode.LOCAL,
          args={"value": Layout()}, state="Adr", waits=True),
     Call("CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)", Mode.LOCAL,
-         args={"attributes": In(count="numAttributes"), "data": Layout()}, state="Adr"),
+         args={"numAttributes": NotZero(), "attributes": In(count="numAttributes"), "data": Layout()}, state="Adr"),
 ]

@@ -1,6 +1,6 @@
 """Virtual memory, multicast, stream-ordered allocation, managed memory.  Data only."""
 
-from cudaspec.model import Call, In, Layout, Mode, Out, Value
+from cudaspec.model import Call, In, Layout, Mode, NotZero, Out, Value
 
 CALLS = [
     Call("CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)", Mode.PLANNED,
@@ -32,7 +32,7 @@ CALLS = [
     Call("CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)", Mode.POSTED,
          sends=("rgpuPoolFree",), state="Adr", twins="_ptsz"),
     Call("CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)", Mode.CALL,
-         args={"dptr": Out(creates="address")}, sends=("rgpuPoolAlloc",), twins="_ptsz"),
+         args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuPoolAlloc",), twins="_ptsz"),
     Call("CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)", Mode.POSTED,
          sends=("rgpuPoolTrim",), state="Dev"),
     Call("CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)", Mode.POSTED,
@@ -40,14 +40,14 @@ CALLS = [
     Call("CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)", Mode.CALL,
          args={"value": Layout()}, sends=("rgpuPoolGetAttribute",), state="Dev"),
     Call("CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)", Mode.LOCAL,
-         args={"map": In(count="count")}, state="Dev"),
+         args={"map": In(count="count", empty=True)}, state="Dev"),
     Call("CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)", Mode.LOCAL,
          args={"flags": Out(), "location": In()}, state="Dev"),
     Call("CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)", Mode.CALL,
          args={"pool": Out(creates="pool"), "poolProps": In()}, sends=("rgpuPoolCreate",), state="Dev"),
     Call("CUresult cuMemPoolDestroy(CUmemoryPool pool)", Mode.POSTED, sends=("rgpuPoolDestroy",), state="Dev"),
     Call("CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)", Mode.CALL,
-         args={"dptr": Out(creates="address")}, sends=("rgpuPoolAlloc",), twins="_ptsz"),
+         args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuPoolAlloc",), twins="_ptsz"),
     Call("CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags)", Mode.UNSUPPORTED,
          args={"handle_out": Out(len="64")}, reason="a descriptor cannot cross machines"),
     Call("CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags)", Mode.UNSUPPORTED,

@@ -1,12 +1,12 @@
 """Streams, events, memory operations, external objects.  Data only."""
 
-from cudaspec.model import Call, In, InOut, Mode, Out
+from cudaspec.model import Call, Flags, In, InOut, Mode, Out
 
 CALLS = [
     Call("CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)", Mode.POSTED,
-         args={"phStream": Out(creates="stream")}, sends=("rgpuStreamCreate",), state="Str"),
+         args={"phStream": Out(creates="stream"), "Flags": Flags(("CU_STREAM_NON_BLOCKING",))}, sends=("rgpuStreamCreate",), state="Str"),
     Call("CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)", Mode.POSTED,
-         args={"phStream": Out(creates="stream")}, sends=("rgpuStreamCreate",), state="Str"),
+         args={"phStream": Out(creates="stream"), "flags": Flags(("CU_STREAM_NON_BLOCKING",))}, sends=("rgpuStreamCreate",), state="Str"),
     Call("CUresult cuStreamGetPriority(CUstream hStream, int *priority)", Mode.LOCAL,
          args={"priority": Out()}, state="Str", twins="_ptsz"),
     Call("CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device)", Mode.LOCAL,
@@ -20,6 +20,7 @@ CALLS = [
     Call("CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)", Mode.LOCAL,
          args={"pCtx": Out(), "pGreenCtx": Out()}, state="Str", twins="_ptsz"),
     Call("CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)", Mode.POSTED,
+         args={"Flags": Flags()},
          sends=("rgpuStreamWaitEvent",), state="Str", twins="_ptsz"),
     Call("CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)", Mode.PLANNED,
          twins="_ptsz", reason="stream capture"),
@@ -56,10 +57,11 @@ CALLS = [
     Call("CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue *value)", Mode.LOCAL,
          args={"value": In()}, state="Str", twins="_ptsz"),
     Call("CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)", Mode.POSTED,
-         args={"phEvent": Out(creates="event")}, sends=("rgpuEventCreate",), state="Evt"),
+         args={"phEvent": Out(creates="event"), "Flags": Flags(("CU_EVENT_BLOCKING_SYNC", "CU_EVENT_DISABLE_TIMING", "CU_EVENT_INTERPROCESS"))}, sends=("rgpuEventCreate",), state="Evt"),
     Call("CUresult cuEventRecord(CUevent hEvent, CUstream hStream)", Mode.POSTED,
          sends=("rgpuEventRecord",), state="Evt", twins="_ptsz"),
     Call("CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)", Mode.POSTED,
+         args={"flags": Flags()},
          sends=("rgpuEventRecord",), state="Evt", twins="_ptsz"),
     Call("CUresult cuEventQuery(CUevent hEvent)", Mode.CALL, sends=("rgpuEventQuery",), state="Evt", reports=True),
     Call("CUresult cuEventSynchronize(CUevent hEvent)", Mode.PARKED,
@@ -94,8 +96,10 @@ CALLS = [
     Call("CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)", Mode.POSTED,
          sends=("rgpuStreamWaitValue",), state="Adr", twins="_ptsz"),
     Call("CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)", Mode.POSTED,
+         args={"flags": Flags(("CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER",))},
          sends=("rgpuStreamWriteValue",), state="Adr", twins="_ptsz"),
     Call("CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)", Mode.POSTED,
+         args={"flags": Flags(("CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER",))},
          sends=("rgpuStreamWriteValue",), state="Adr", twins="_ptsz"),
     Call("CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)", Mode.PLANNED,
          args={"paramArray": In(count="count")}, twins="_ptsz", reason="batched memory operations"),

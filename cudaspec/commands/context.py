@@ -13,8 +13,8 @@ COMMANDS = [
     Command(0x0105, "rgpuContextSetLimit", Mode.PARKED,
             request=("i32 limit", "u64 value"), reports=True, charges=(Meter.LOCAL_MEMORY,)),
     Command(0x0106, "rgpuContextGetLimit", Mode.CALL, request=("i32 limit",), reply=("u64 value",)),
-    # what: 0 cache config, 1 shared memory config, 2 reset persisting L2, 3 flags.
-    Command(0x0107, "rgpuContextHint", Mode.POSTED, request=("i32 what", "u32 value")),
+    Command(0x0107, "rgpuContextHint", Mode.POSTED, request=("i32 what", "u32 value"),
+            names={"what": {"kCacheConfig": 0, "kSharedMemConfig": 1, "kResetPersistingL2": 2, "kFlags": 3}}),
     Command(0x0108, "rgpuThreadGone", Mode.POSTED, request=("u32 gone",)),
     Command(0x0109, "rgpuPing", Mode.CALL, request=("u64 echo",), reply=("u64 echo",)),
 ]

@@ -4,7 +4,7 @@ Copies and sets are two-dimensional: `height` rows of `width` bytes, `pitch` byt
 Bulk bytes are the rows packed without gaps.  The client splits a copy that does not fit one frame (`MORE` on all its frames but the last).
 """
 
-from cudaspec.model import Command, Meter, Mode
+from cudaspec.model import Command, Meter, Mode, Work, WorkBound, WorkKind
 
 COMMANDS = [
     Command(0x0301, "rgpuMemAlloc", Mode.CALL,
@@ -29,32 +29,35 @@ COMMANDS = [
     # non-blocking streams).
     Command(0x0401, "rgpuCopyHtoD", Mode.POSTED,
             request=("address dst", "u64 pitch", "u64 width", "u64 height", "stream stream", "u8 synchronous"),
-            bulk="request", charges=(Meter.COPY,)),
+            bulk="request", charges=(Meter.COPY,), work=Work(WorkKind.COPY_IN, "bulk")),
     # The worker asks for the bytes with PULL when the stream has reached this command.
     Command(0x0402, "rgpuCopyHtoDPull", Mode.POSTED,
-            request=("address dst", "u64 pitch", "u64 width", "u64 height", "stream stream"), charges=(Meter.COPY,)),
+            request=("address dst", "u64 pitch", "u64 width", "u64 height", "stream stream"), charges=(Meter.COPY,),
+            work=Work(WorkKind.COPY_IN, "width * height")),
     # Answered with packed rows in DATA frames, then the reply.
     Command(0x0403, "rgpuCopyDtoH", Mode.PARKED,
             request=("address src", "u64 pitch", "u64 width", "u64 height", "stream stream"),
-            bulk="reply", reports=True, charges=(Meter.COPY,)),
+            bulk="reply", reports=True, charges=(Meter.COPY,),
+            work=Work(WorkKind.COPY_OUT, "width * height", WorkBound.PIECE)),
     # Answered with packed rows in DELIVERY frames.
     Command(0x0404, "rgpuCopyDtoHLater", Mode.DELIVERED,
             request=("address src", "u64 pitch", "u64 width", "u64 height", "stream stream"),
-            bulk="reply", charges=(Meter.COPY,)),
+            bulk="reply", charges=(Meter.COPY,), work=Work(WorkKind.COPY_OUT, "width * height")),
     Command(0x0405, "rgpuCopyDtoD", Mode.POSTED,
             request=("address dst", "u64 dst_pitch", "address src", "u64 src_pitch", "u64 width", "u64 height",
                      "stream stream", "u8 synchronous"),
-            charges=(Meter.COPY,)),
+            charges=(Meter.COPY,), work=Work(WorkKind.COPY_WITHIN, "width * height")),
     # width counts elements of element_bytes (1, 2, 4).
     Command(0x0406, "rgpuMemset", Mode.POSTED,
             request=("address dst", "u64 pitch", "u32 element_bytes", "u32 value", "u64 width", "u64 height",
                      "stream stream", "u8 synchronous"),
-            charges=(Meter.COPY,)),
+            charges=(Meter.COPY,), work=Work(WorkKind.SET, "width * height * element_bytes")),
     # The client copies by itself, in device memory that it shares. The reply says that the stream has reached the copy; the stream
     # waits there for COPY_DONE on the control lane.
     Command(0x0407, "rgpuCopyInDirect", Mode.PARKED,
-            request=("address dst", "u64 bytes", "stream stream"), reply=("u64 ticket",), charges=(Meter.COPY,)),
+            request=("address dst", "u64 bytes", "stream stream"), reply=("u64 ticket",), charges=(Meter.COPY,),
+            work=Work(WorkKind.COPY_IN, "bytes", WorkBound.FIXED)),
     Command(0x0408, "rgpuCopyOutDirect", Mode.PARKED,
             request=("address src", "u64 bytes", "stream stream"), reply=("u64 ticket",),
-            reports=True, charges=(Meter.COPY,)),
+            reports=True, charges=(Meter.COPY,), work=Work(WorkKind.COPY_OUT, "bytes", WorkBound.FIXED)),
 ]

@@ -41,12 +41,13 @@ COMMANDS = [
     # One of function and kernel is 0.
     Command(0x020D, "rgpuFunctionSetAttribute", Mode.POSTED,
             request=("function function", "kernel kernel", "i32 attribute", "i32 value")),
-    # what: 0 cache config, 1 shared memory config.
     Command(0x020E, "rgpuFunctionHint", Mode.POSTED,
-            request=("function function", "kernel kernel", "i32 what", "i32 value")),
-    # load: 0 is cuFuncIsLoaded, 1 is cuFuncLoad.
+            request=("function function", "kernel kernel", "i32 what", "i32 value"),
+            names={"what": {"kCacheConfig": 0, "kSharedMemConfig": 1}}),
+    # kAsk: cuFuncIsLoaded. kLoad: cuFuncLoad.
     Command(0x020F, "rgpuFunctionLoad", Mode.CALL,
-            request=("function function", "i32 load"), reply=("i32 state",), charges=(Meter.MODULE,)),
+            request=("function function", "i32 load"), reply=("i32 state",), charges=(Meter.MODULE,),
+            names={"load": {"kAsk": 0, "kLoad": 1}}),
     Command(0x0210, "rgpuLinkCreate", Mode.CALL,
             request=("new link link", "bytes options", "u32 info_log_bytes", "u32 error_log_bytes")),
     Command(0x0211, "rgpuLinkAddData", Mode.PARKED,
@@ -56,11 +57,11 @@ COMMANDS = [
     Command(0x0212, "rgpuLinkComplete", Mode.PARKED, request=("link link", "u64 limit"),
             reply=("u64 size", "bytes info_log", "bytes error_log"), bulk="reply"),
     Command(0x0213, "rgpuLinkDestroy", Mode.POSTED, request=("link link",), destroys=True),
-    # what: 0 blocks per SM (block_size, dynamic, flags), 1 available dynamic shared memory (blocks, block_size).
+    # kBlocksPerProcessor reads block_size, dynamic and flags. kAvailableShared reads blocks and block_size.
     Command(0x0214, "rgpuOccupancy", Mode.CALL,
             request=("function function", "kernel kernel", "i32 what", "i32 block_size", "i32 blocks",
                      "u64 dynamic", "u32 flags"),
-            reply=("u64 value",)),
+            reply=("u64 value",), names={"what": {"kBlocksPerProcessor": 0, "kAvailableShared": 1}}),
     # table: dynamic shared memory for block sizes 1, 32, 64, ... as u64; empty if `dynamic` holds
     # for all block sizes.
     Command(0x0215, "rgpuOccupancyBlockSize", Mode.CALL,

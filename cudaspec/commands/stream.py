@@ -4,32 +4,35 @@ A stream operand is 1 for the legacy default stream, 2 for the per-thread stream
 `notify` asks for a COMPLETED notice when the answer is CUDA_ERROR_NOT_READY.
 """
 
-from cudaspec.model import Command, Meter, Mode
+from cudaspec.model import Command, Meter, Mode, Work, WorkKind
 
 COMMANDS = [
     Command(0x0501, "rgpuStreamCreate", Mode.POSTED, request=("new stream stream", "u32 flags", "i32 priority")),
     Command(0x0502, "rgpuStreamDestroy", Mode.POSTED, request=("stream stream",), destroys=True, reaped=True),
     Command(0x0503, "rgpuStreamSynchronize", Mode.PARKED, request=("stream stream",), reports=True),
     Command(0x0504, "rgpuStreamQuery", Mode.CALL, request=("stream stream", "u64 version", "u8 notify"), reports=True),
-    Command(0x0505, "rgpuStreamWaitEvent", Mode.POSTED, request=("stream stream", "event event", "u32 flags")),
+    Command(0x0505, "rgpuStreamWaitEvent", Mode.POSTED, request=("stream stream", "event event", "u32 flags"),
+            concerns="none"),
     # width: 4 or 8 bytes.
     Command(0x0506, "rgpuStreamWaitValue", Mode.POSTED,
             request=("stream stream", "address address", "u64 value", "u32 flags", "u32 width")),
     Command(0x0507, "rgpuStreamWriteValue", Mode.POSTED,
             request=("stream stream", "address address", "u64 value", "u32 flags", "u32 width")),
-    Command(0x0510, "rgpuEventCreate", Mode.POSTED, request=("new event event", "u32 flags")),
-    Command(0x0511, "rgpuEventDestroy", Mode.POSTED, request=("event event",), destroys=True),
-    Command(0x0512, "rgpuEventRecord", Mode.POSTED, request=("event event", "stream stream", "u64 version", "u32 flags")),
+    Command(0x0510, "rgpuEventCreate", Mode.POSTED, request=("new event event", "u32 flags"),
+            concerns="event"),
+    Command(0x0511, "rgpuEventDestroy", Mode.POSTED, request=("event event",), destroys=True, concerns="event"),
+    Command(0x0512, "rgpuEventRecord", Mode.POSTED, request=("event event", "stream stream", "u64 version", "u32 flags"),
+            concerns="event"),
     Command(0x0513, "rgpuEventQuery", Mode.CALL, request=("event event", "u64 version", "u8 notify"), reports=True,
-            passes_gate=True),
-    Command(0x0514, "rgpuEventSynchronize", Mode.PARKED, request=("event event",), reports=True, passes_gate=True),
+            passes_gate=True, concerns="event"),
+    Command(0x0514, "rgpuEventSynchronize", Mode.PARKED, request=("event event",), reports=True, passes_gate=True,
+            concerns="event"),
     Command(0x0515, "rgpuEventElapsedTime", Mode.CALL,
-            request=("event start", "event end"), reply=("f32 milliseconds",)),
-    # One of function and kernel is 0. flags: 1 cooperative. attributes: n x {i32 id, 64 value
-    # bytes}.
+            request=("event start", "event end"), reply=("f32 milliseconds",), concerns="none"),
+    # One of function and kernel is 0. attributes: n x {i32 id, 64 value bytes}.
     Command(0x0601, "rgpuLaunch", Mode.POSTED,
             request=("function function", "kernel kernel", "u32 grid_x", "u32 grid_y", "u32 grid_z",
                      "u32 block_x", "u32 block_y", "u32 block_z", "u32 shared_bytes", "stream stream", "u32 flags",
                      "bytes attributes", "bytes params"),
-            charges=(Meter.LAUNCH,)),
+            charges=(Meter.LAUNCH,), work=Work(WorkKind.LAUNCH), names={"flags": {"kCooperative": 1}}),
 ]

@@ -10,7 +10,7 @@ from cudaspec.gen.source import c_bool, c_type, header
 from cudaspec.model import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cudaspec.rows import CommandRow, Field, Spec
 
@@ -29,7 +29,7 @@ def codec_h(spec: Spec) -> str:
 def _command(command: CommandRow) -> list[str]:
     row, name = command.row, command.name
     return [
-        *_struct(f"{name}_Request", command.request),
+        *_struct(f"{name}_Request", command.request, row.names),
         *_struct(f"{name}_Reply", command.reply),
         f"struct op_{name} {{",
         f"  using Request = {name}_Request;",
@@ -68,7 +68,9 @@ def _visit(spec: Spec) -> list[str]:
     ]
 
 
-def _struct(name: str, fields: Sequence[Field]) -> list[str]:
+def _struct(
+    name: str, fields: Sequence[Field], names: Mapping[str, Mapping[str, int]] | None = None
+) -> list[str]:
     if not fields:
         return [
             f"struct {name} {{}};",
@@ -76,8 +78,15 @@ def _struct(name: str, fields: Sequence[Field]) -> list[str]:
             f"inline bool Get(wire::Reader& r, {name}*) {{ return r.done(); }}",
         ]
     members = [f"  {c_type(f.kind)} {f.name}{'' if f.kind == 'bytes' else ' = 0'};" for f in fields]
+    kinds = {f.name: c_type(f.kind) for f in fields}
+    constants = [
+        f"  static constexpr {kinds[field]} {constant} = {value};  // of {field}"
+        for field, values in (names or {}).items()
+        for constant, value in values.items()
+    ]
     return [
         f"struct {name} {{",
+        *constants,
         *members,
         "};",
         f"inline void Put(wire::Writer& w, const {name}& m) {{",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cudaspec.gen.guards import guards
 from cudaspec.gen.source import header, source
 from cudaspec.model import Mode
 
@@ -34,23 +35,29 @@ const void* FindProc(const char* name, int version, uint64_t flags, int* status,
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One library. `namespace`: its C++ namespace. `entry`: the header with its EntryGuard."""
+    """One library.
+
+    namespace: its C++ namespace.
+    entry: the header with its EntryGuard.
+    guarded: its exports check the arguments.
+    """
 
     name: str
     namespace: str
     entry: str
     implemented: frozenset[str]
+    guarded: bool
 
 
 def shim(spec: Spec) -> Library:
     """Returns the client's libcuda.so.1."""
     implemented = frozenset(c.name for c in spec.calls.values() if c.implemented or c.row.explains)
-    return Library("shim", "rgpu::shim", "rgpu_client/shim/entry.h", implemented)
+    return Library("shim", "rgpu::shim", "rgpu_client/shim/entry.h", implemented, True)
 
 
 def emu(spec: Spec) -> Library:
     """Returns the emulated device."""
-    return Library("emu", "rgpu::emu", "rgpu_emu/device/entry.h", spec.emulated)
+    return Library("emu", "rgpu::emu", "rgpu_emu/device/entry.h", spec.emulated, False)
 
 
 def base_symbol(symbol: str) -> str:
@@ -101,12 +108,13 @@ def _export(spec: Spec, library: Library, index: int, symbol: str) -> list[str]:
         return [f"RGPU_EXPORT CUresult {symbol}({_unnamed(spec, call, symbol)}) {{ {answer} }}"]
     body = spec.calls[call.body]
     flags = " | ".join(f"{library.namespace}::{flag}" for flag in _flags(call, symbol)) or "0"
-    names = body.prototype.names if call.row.alias else call.prototype.names
-    parameters = (body if call.row.alias else call).prototype.parameter_list
+    names, parameters = body.prototype.names, body.prototype.parameter_list
+    checked = library.guarded and body.implemented
     return [
         f"RGPU_EXPORT CUresult {symbol}({parameters}) {{",
         f"  {library.namespace}::EntryGuard entry({index}, {flags});",
         "  if (!entry.ok()) return entry.status();",
+        *(guards(body, library.namespace) if checked else ()),
         f"  return entry.Leave({library.namespace}::{call.body}({names}));",
         "}",
     ]

@@ -31,6 +31,8 @@ EntryGuard::~EntryGuard() {
   if ((flags_ & kMayWait) != 0) pthread_setcancelstate(cancel_state_, nullptr);
 }
 
+bool IsDevice(CUdevice ordinal) { return CurrentSession()->devices().Find(ordinal) != nullptr; }
+
 CUresult Unsupported(uint32_t index, CUresult answer) {
   if (TraceOn()) TraceCall(index, 0);
   NoteUnsupported(index);

@@ -3,10 +3,13 @@
 //   CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 //     rgpu::shim::EntryGuard entry(kIndex, rgpu::shim::kMayWait | rgpu::shim::kNeedsInit);
 //     if (!entry.ok()) return entry.status();
+//     if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
 //     return entry.Leave(rgpu::shim::cuMemAlloc_v2(dptr, bytesize));
 //   }
 //
-// kIndex is the function's CallId: its place in kCallNames, from which the trace takes its names.
+// The checks of arguments come from the row of the call (cudaspec/calls), so a body does not repeat
+// them. kIndex is the function's CallId: its place in kCallNames, from which the trace takes its
+// names.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +53,9 @@ class EntryGuard {
   int cancel_state_ = 0;
   uint64_t start_ns_ = 0;
 };
+
+// True if `ordinal` names a device of the session's lease. Generated exports check it.
+bool IsDevice(CUdevice ordinal);
 
 // Called by functions that have no body: counts the call for the trace, notes it for `refusals.h`,
 // and returns `answer`.

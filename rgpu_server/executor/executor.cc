@@ -3,7 +3,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "gen/codec.gen.h"
@@ -23,24 +22,6 @@ constexpr uint64_t kDeviceGranule = 2U << 20;
 // Bounds a prediction, because the client may ask for any number of bytes.
 constexpr uint64_t kMostPredictedBytes = 64U << 20;
 
-// Returns the bytes of a copy or set, at most `most`.
-template <typename Request>
-uint64_t BytesOf(const Command& command, uint64_t most) {
-  Request request;
-  wire::Reader fields(command.head.data, command.head.size);
-  if (!Get(fields, &request)) return 0;
-  uint64_t bytes = 0;
-  if constexpr (requires { request.bytes; }) {
-    bytes = request.bytes;
-  } else if (__builtin_mul_overflow(request.width, request.height, &bytes)) {
-    return most;
-  }
-  if constexpr (requires { request.element_bytes; }) {
-    if (__builtin_mul_overflow(bytes, uint64_t{request.element_bytes}, &bytes)) return most;
-  }
-  return std::min(bytes, most);
-}
-
 }  // namespace
 
 Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outbox, CUdevice device,
@@ -56,40 +37,45 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       directs_(*this),
       gate_(*this, lease.page, lease.slot, std::move(lease.signal)) {}
 
-uint64_t Executor::PredictCopy(const Command& command, uint64_t most) const {
-  switch (static_cast<Opcode>(command.header.opcode)) {
-    case Opcode::rgpuCopyInDirect:
-      return copies_.in->Predict(BytesOf<rgpuCopyInDirect_Request>(command, kMostPredictedBytes));
-    case Opcode::rgpuCopyOutDirect:
-      return copies_.out->Predict(BytesOf<rgpuCopyOutDirect_Request>(command, kMostPredictedBytes));
-    case Opcode::rgpuCopyHtoDPull:
-      return copies_.in->Predict(BytesOf<rgpuCopyHtoDPull_Request>(command, most));
-    case Opcode::rgpuCopyDtoH:  // asks the gate again for each piece
-      return copies_.out->Predict(BytesOf<rgpuCopyDtoH_Request>(command, wire::kPieceBytes));
-    case Opcode::rgpuCopyDtoHLater:
-      return copies_.out->Predict(BytesOf<rgpuCopyDtoHLater_Request>(command, most));
-    case Opcode::rgpuCopyDtoD:
-      return copies_.within->Predict(BytesOf<rgpuCopyDtoD_Request>(command, most));
-    case Opcode::rgpuMemset:
-      return copies_.set->Predict(BytesOf<rgpuMemset_Request>(command, most));
-    default:
-      return copies_.in->Predict(command.header.bulk_bytes);
+uint64_t Executor::Predict(const Command& command) const {
+  const DeviceWork work =
+      WorkOf(static_cast<Opcode>(command.header.opcode), command.head, command.header.bulk_bytes);
+  const uint64_t bytes = std::min(work.bytes, MostPredicted(work.bound));
+  switch (work.kind) {
+    case WorkKind::kNone:
+      return 0;
+    case WorkKind::kLaunch:
+      return PredictLaunch(work);
+    case WorkKind::kCopyIn:
+      return copies_.in->Predict(bytes);
+    case WorkKind::kCopyOut:
+      return copies_.out->Predict(bytes);
+    case WorkKind::kCopyWithin:
+      return copies_.within->Predict(bytes);
+    case WorkKind::kSet:
+      return copies_.set->Predict(bytes);
   }
+  return 0;
 }
 
-uint64_t Executor::Predict(const Command& command) const {
-  // The client may ask for any number of bytes; a copy of more than the lease holds is refused
-  // later.
-  if (static_cast<Opcode>(command.header.opcode) != Opcode::rgpuLaunch) {
-    return PredictCopy(command, std::max(ledger_.limit(), kMostPredictedBytes));
-  }
-  uint64_t ids[2] = {};  // function and kernel: the first two fields
-  if (command.head.size >= sizeof ids) std::memcpy(ids, command.head.data, sizeof ids);
+uint64_t Executor::PredictLaunch(const DeviceWork& launch) const {
   Function* function = nullptr;
-  const CUresult found =
-      ids[0] != 0 ? functions_.Find(ids[0], &function) : kernels_.Find(ids[1], &function);
+  const CUresult found = launch.function != 0 ? functions_.Find(launch.function, &function)
+                                              : kernels_.Find(launch.kernel, &function);
   return found == CUDA_SUCCESS ? function->estimate->Predict(1)
                                : static_cast<uint64_t>(kFirstKernelNs);
+}
+
+uint64_t Executor::MostPredicted(WorkBound bound) const {
+  switch (bound) {
+    case WorkBound::kPiece:
+      return wire::kPieceBytes;
+    case WorkBound::kFixed:
+      return kMostPredictedBytes;
+    case WorkBound::kLease:
+      break;
+  }
+  return std::max(ledger_.limit(), kMostPredictedBytes);
 }
 
 void Executor::SetSticky(CUresult error, uint32_t context, const std::string& sentence) {

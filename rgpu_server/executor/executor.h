@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "gen/work.gen.h"
 #include "rgpu_common/native/transport/outbox.h"
 #include "rgpu_server/executor/command.h"
 #include "rgpu_server/executor/directs.h"
@@ -270,7 +271,8 @@ class Executor {
   uint64_t resident_threads();
 
  private:
-  uint64_t PredictCopy(const Command& command, uint64_t most) const;
+  uint64_t PredictLaunch(const DeviceWork& launch) const;
+  uint64_t MostPredicted(WorkBound bound) const;
   bool ChargeAfterOthers(uint64_t bytes);
   void WaitForPoolFrees();
   void TrimPools();

@@ -1,27 +1,10 @@
 #include "rgpu_server/executor/held.h"
 
-#include <cstring>
 #include <utility>
 
-namespace rgpu::exec {
+#include "gen/work.gen.h"
 
-// Returns the event that a command concerns; 0: none. The event is the first field of these
-// requests.
-uint64_t Held::EventOf(const OpcodeInfo& info, wire::ByteView head) {
-  switch (info.opcode) {
-    case Opcode::rgpuEventCreate:
-    case Opcode::rgpuEventDestroy:
-    case Opcode::rgpuEventRecord:
-    case Opcode::rgpuEventQuery:
-    case Opcode::rgpuEventSynchronize: {
-      uint64_t event = 0;
-      if (head.size >= sizeof event) std::memcpy(&event, head.data, sizeof event);
-      return event;
-    }
-    default:
-      return 0;
-  }
-}
+namespace rgpu::exec {
 
 void Held::Add(const OpcodeInfo& info, const Command& command, std::vector<uint8_t>* bulk) {
   Entry entry;
@@ -35,13 +18,13 @@ void Held::Add(const OpcodeInfo& info, const Command& command, std::vector<uint8
     entry.bulk = wire::Bytes(entry.own_bulk.data(), command.bulk.size);
   }
   bytes_ += entry.head.size() + entry.own_bulk.size();
-  if (const uint64_t event = EventOf(info, command.head); event != 0) ++events_[event];
+  if (const uint64_t event = EventOf(info.opcode, command.head); event != 0) ++events_[event];
   entries_.push_back(std::move(entry));
 }
 
 bool Held::MayPass(const OpcodeInfo& info, const Command& command) const {
   if (!info.passes_gate) return false;
-  const uint64_t event = EventOf(info, command.head);
+  const uint64_t event = EventOf(info.opcode, command.head);
   return event == 0 || !events_.contains(event);
 }
 
@@ -59,7 +42,8 @@ Held::Entry Held::Take() {
   Entry entry = std::move(entries_.front());
   entries_.pop_front();
   bytes_ -= entry.head.size() + entry.own_bulk.size();
-  const uint64_t event = EventOf(*entry.info, wire::Bytes(entry.head.data(), entry.head.size()));
+  const uint64_t event =
+      EventOf(entry.info->opcode, wire::Bytes(entry.head.data(), entry.head.size()));
   if (const auto found = events_.find(event); found != events_.end() && --found->second == 0) {
     events_.erase(found);
   }

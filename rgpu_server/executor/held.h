@@ -41,8 +41,6 @@ class Held {
   static constexpr size_t kMostEntries = 4096;
   static constexpr uint64_t kMostBytes = 8U << 20;
 
-  static uint64_t EventOf(const OpcodeInfo& info, wire::ByteView head);
-
   std::deque<Entry> entries_;
   uint64_t bytes_ = 0;
   // Events that held commands create, record or destroy, with the number of such commands.

@@ -10,8 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from cudaspec import load, model, rows
-from cudaspec.model import Call, Command, In, Meter, Mode, Out
+from cudaspec import forward, load, model, rows
+from cudaspec.model import (
+    Call,
+    Command,
+    In,
+    Meter,
+    Mode,
+    NotZero,
+    Out,
+    Work,
+    WorkBound,
+    WorkKind,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -45,13 +56,38 @@ COMMANDS = (
         request=("address dst", "u64 width", "stream stream", "bytes note"),
         bulk="request",
         charges=(Meter.COPY,),
+        work=Work(WorkKind.COPY_IN, "bulk"),
+    ),
+    Command(
+        0x0406,
+        "rgpuMemset",
+        Mode.POSTED,
+        request=("address dst", "u32 kind", "u32 width", "u64 height"),
+        charges=(Meter.COPY,),
+        work=Work(WorkKind.SET, "width * height + 16", WorkBound.PIECE),
+        names={"kind": {"kZero": 0, "kOne": 1}},
+    ),
+    Command(
+        0x0512,
+        "rgpuEventRecord",
+        Mode.POSTED,
+        request=("stream stream", "event event"),
+        concerns="event",
+    ),
+    Command(
+        0x0601,
+        "rgpuLaunch",
+        Mode.POSTED,
+        request=("function function", "kernel kernel", "bytes params"),
+        charges=(Meter.LAUNCH,),
+        work=Work(WorkKind.LAUNCH),
     ),
 )
 CALLS = (
     Call(
         "CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)",
         Mode.CALL,
-        args={"dptr": Out(creates="address")},
+        args={"dptr": Out(creates="address"), "bytesize": NotZero()},
         sends=("rgpuMemAlloc",),
         reports=True,
     ),
@@ -62,7 +98,7 @@ CALLS = (
         "CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, "
         "CUstream hStream)",
         Mode.POSTED,
-        args={"src": In(len="bytes")},
+        args={"src": In(len="bytes", empty=True)},
         sends=("rgpuCopyHtoD",),
         state="Adr",
         twins="_ptsz",
@@ -100,9 +136,10 @@ class Toy:
     )
 
     def spec(self) -> rows.Spec:
+        calls, made = forward.expand(load.call_rows({"toy": self.calls}), self.types)
         return rows.Spec(
-            calls=load.call_rows({"toy": self.calls}),
-            commands=load.command_rows({"toy": self.commands}),
+            calls=calls,
+            commands=load.command_rows({"toy": (*self.commands, *made.get("toy", ()))}),
             types=self.types,
             errors=ERRORS,
             symbols=SYMBOLS if self.calls is CALLS else (),

@@ -38,4 +38,9 @@ def test_the_coverage_page_in_docs_is_fresh(spec: rows.Spec) -> None:
 def test_says_what_to_give(tmp_path: Path) -> None:
     done = _run(cwd=tmp_path)
     assert done.returncode == 2
-    assert "say where to write: OUT_DIR, --docs FILE, --dictionary FILE, " in done.stderr
+    assert "say what to do: OUT_DIR, --docs FILE, --dictionary FILE, --list, " in done.stderr
+
+
+def test_lists_the_artefacts_for_cmake(tmp_path: Path) -> None:
+    done = _run("--list", cwd=tmp_path)
+    assert done.stdout.splitlines() == list(generate.ARTEFACTS)

@@ -15,6 +15,7 @@ from cudaspec import check, generate, rows
     [
         "codec.gen.h",
         "opcodes.gen.h",
+        "work.gen.cc",
         "dispatch.gen.h",
         "dispatch.gen.cc",
         "driver_table.gen.h",
@@ -38,11 +39,13 @@ def test_toy_keeps_every_rule(toy: Callable[..., rows.Spec]) -> None:
 
 
 def test_generated_calls_are_short(spec: rows.Spec) -> None:
-    """A generated call has no ideas: its wrapper is five lines, or one that refuses."""
+    """A generated call has no ideas: its wrapper is five lines and at most two for the checks of
+    its arguments, or one that refuses.
+    """
     text = generate.ARTEFACTS["shim_exports.gen.cc"](spec).partition("\nnamespace")[0]
     bodies = text.split("RGPU_EXPORT CUresult ")[1:]
     assert len(bodies) == len(spec.exported)
-    assert max(body.rstrip().count("\n") for body in bodies) == 4
+    assert max(body.rstrip().count("\n") for body in bodies) <= 6
 
 
 def test_unchanged_files_keep_their_time(tmp_path: Path, toy: Callable[..., rows.Spec]) -> None:

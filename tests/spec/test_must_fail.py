@@ -8,7 +8,21 @@ from pathlib import Path
 import pytest
 
 from cudaspec import check, datacheck, lock, rows
-from cudaspec.model import Call, Command, In, InOut, Meter, Mode, Out, Value
+from cudaspec.model import (
+    Call,
+    Command,
+    Flags,
+    In,
+    InOut,
+    Meter,
+    Mode,
+    NotZero,
+    Out,
+    Range,
+    Value,
+    Work,
+    WorkKind,
+)
 
 MEM_FREE = Command(0x0303, "rgpuMemFree", Mode.POSTED, request=("address dptr",))
 PING = Command(0x0109, "rgpuPing", Mode.CALL, request=("u64 echo",), reply=("u64 echo",))
@@ -18,6 +32,11 @@ METER = "it allocates, copies or launches, so it must name the meter that pays (
 
 def _local(prototype: str, **fields: object) -> Call:
     return Call(prototype, Mode.LOCAL, state="Dev", **fields)  # type: ignore[arg-type]
+
+
+def _copy(work: Work) -> Command:
+    request = ("u64 width", "bytes note", "u64 height")
+    return Command(1, "rgpuCopyX", Mode.POSTED, request=request, charges=(Meter.COPY,), work=work)
 
 
 CALL_CASES = {
@@ -32,6 +51,22 @@ CALL_CASES = {
     "direction of nothing": (
         _local("CUresult cuX(int value)", args={"valu": In()}),
         "cuX: 'valu' has a direction but is not a parameter.",
+    ),
+    "limits of a pointer": (
+        _local("CUresult cuX(int *value)", args={"value": NotZero()}),
+        "cuX: 'value' is a pointer, so it has a direction and not limits.",
+    ),
+    "range without a limit": (
+        _local("CUresult cuX(int value)", args={"value": Range()}),
+        "cuX: the range of 'value' has no limit.",
+    ),
+    "unknown flag": (
+        _local("CUresult cuX(int value)", args={"value": Flags(("CU_NOTHING",))}),
+        "cuX: the limit 'CU_NOTHING' of 'value' is not in types/.",
+    ),
+    "empty without a length": (
+        _local("CUresult cuX(const int *value)", args={"value": In(empty=True)}),
+        "cuX: 'value' may be empty, so it needs a length.",
     ),
     "unknown type": (
         _local("CUresult cuX(CUbogus value)"),
@@ -179,6 +214,59 @@ COMMAND_CASES = {
     "name": (
         Command(1, "cuX", Mode.CALL),
         "cuX: the name of a command is 'rgpu' and words with capitals.",
+    ),
+    "event without a class": (
+        Command(1, "rgpuX", Mode.POSTED, request=("stream stream", "event event")),
+        "rgpuX: it has the event 'event': name the event that it concerns, or 'none'.",
+    ),
+    "concerns another field": (
+        Command(1, "rgpuX", Mode.POSTED, request=("event a", "u32 b"), concerns="b"),
+        "rgpuX: it concerns 'b', which is not an event of its request.",
+    ),
+    "concerns an event that it does not have": (
+        Command(1, "rgpuX", Mode.POSTED, request=("u32 b",), concerns="none"),
+        "rgpuX: it concerns 'none', which is not an event of its request.",
+    ),
+    "device time without work": (
+        Command(1, "rgpuCopyAtoA", Mode.POSTED, charges=(Meter.COPY,)),
+        "rgpuCopyAtoA: it is charged for device time, so it must say what the executor predicts "
+        "(work).",
+    ),
+    "work without device time": (
+        Command(1, "rgpuX", Mode.POSTED, work=Work(WorkKind.COPY_IN, "4")),
+        "rgpuX: it has work but is not charged for device time (charges).",
+    ),
+    "work over no field": (
+        _copy(Work(WorkKind.COPY_IN, "width * rows")),
+        "rgpuCopyX: its work reads 'rows', which is not a field of its request.",
+    ),
+    "work over bulk that does not travel": (
+        _copy(Work(WorkKind.COPY_IN, "bulk")),
+        "rgpuCopyX: its work reads 'bulk', which is not a field of its request.",
+    ),
+    "work behind a field of variable length": (
+        _copy(Work(WorkKind.COPY_IN, "height")),
+        "rgpuCopyX: its work reads 'height', which stands behind a field of variable length.",
+    ),
+    "work with a minus": (
+        _copy(Work(WorkKind.COPY_IN, "width - 1")),
+        "rgpuCopyX: the length 'width - 1' is not '+' and '*' over names and integers.",
+    ),
+    "launch with a length": (
+        _copy(Work(WorkKind.LAUNCH, "width")),
+        "rgpuCopyX: a launch has no length; its function says how long it runs.",
+    ),
+    "launch of nothing": (
+        _copy(Work(WorkKind.LAUNCH)),
+        "rgpuCopyX: its work reads 'function', which is not a field of its request.",
+    ),
+    "names of no field": (
+        Command(1, "rgpuX", Mode.CALL, request=("u32 a",), names={"b": {"kOne": 1}}),
+        "rgpuX: 'b' has names for its values but is not an integer of its request.",
+    ),
+    "name of another form": (
+        Command(1, "rgpuX", Mode.CALL, request=("u32 a",), names={"a": {"ONE": 1}}),
+        "rgpuX: 'ONE' is not a new name of the form kName.",
     ),
     "opcode that does not fit": (
         Command(0x10000, "rgpuX", Mode.CALL),

@@ -8,7 +8,6 @@ namespace {
 
 CUresult NotCapturing(CUstream stream, CUstreamCaptureStatus* out) {
   Here here;
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(stream, &here); status != CUDA_SUCCESS) return status;
   *out = CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
@@ -37,8 +36,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
-      *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+  if (*mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const int before = ThisThread().capture_mode;

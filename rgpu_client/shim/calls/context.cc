@@ -137,8 +137,6 @@ void StartHostOrder(const Here& here, uint64_t seq) {
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   Session& session = *CurrentSession();
   Device* device = session.devices().Find(dev);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(device->primary_mutex);
   if (device->primary == nullptr) {
     const CUresult status = Create<op_rgpuPrimaryRetain>(
@@ -153,7 +151,6 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   Session& session = *CurrentSession();
   Device* device = session.devices().Find(dev);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(device->primary_mutex);
   if (device->primary_references == 0) return CUDA_ERROR_INVALID_CONTEXT;
   if (--device->primary_references > 0) return CUDA_SUCCESS;
@@ -164,7 +161,6 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   Session& session = *CurrentSession();
   Device* device = session.devices().Find(dev);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(device->primary_mutex);
   Context* primary = std::exchange(device->primary, nullptr);
   device->primary_references = 0;
@@ -173,8 +169,6 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
 
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
   Device* device = CurrentSession()->devices().Find(dev);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if ((flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(device->primary_mutex);
   device->primary_flags = flags;
   if (device->primary != nullptr) device->primary->flags = flags;
@@ -183,8 +177,6 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
   Device* device = CurrentSession()->devices().Find(dev);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(device->primary_mutex);
   *flags = device->primary_flags;
   *active = device->primary != nullptr ? 1 : 0;
@@ -246,15 +238,13 @@ CUresult cuCtxSetCurrent(CUcontext ctx) {
 }
 
 CUresult cuCtxGetCurrent(CUcontext* pctx) {
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto& stack = ThisThread().stack;
   *pctx = stack.empty() ? nullptr : MakeHandle<CUcontext>(stack.back()->id);
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
+CUresult cuCtxAttach(CUcontext* pctx, unsigned int) {
   Here here;
-  if (pctx == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   here.context->attached.fetch_add(1);
   *pctx = MakeHandle<CUcontext>(here.context->id);
@@ -286,7 +276,6 @@ CUresult cuCtxGetDevice(CUdevice* device) { return shim::cuCtxGetDevice_v2(devic
 
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext ctx) {
   Context* context = nullptr;
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = Named(ctx, true, &context); status != CUDA_SUCCESS) return status;
   *device = context->device;
   return CUDA_SUCCESS;
@@ -294,7 +283,6 @@ CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext ctx) {
 
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
   Context* context = nullptr;
-  if (ctxId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = Named(ctx, true, &context); status != CUDA_SUCCESS) return status;
   *ctxId = context->id;
   return CUDA_SUCCESS;
@@ -302,7 +290,6 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
   Context* context = nullptr;
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = Named(ctx, true, &context); status != CUDA_SUCCESS) return status;
   *version = context->api_version;
   return CUDA_SUCCESS;

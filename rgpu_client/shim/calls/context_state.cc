@@ -5,10 +5,9 @@
 namespace rgpu::shim {
 namespace {
 
-// The preference that rgpuContextHint sets.
-enum Hint : int32_t { kCacheConfig = 0, kSharedConfig = 1, kResetL2 = 2, kFlags = 3 };
+using Hint = rgpuContextHint_Request;
 
-CUresult PostHint(const Here& here, Hint what, unsigned value) {
+CUresult PostHint(const Here& here, int32_t what, unsigned value) {
   return here.channel().Post<op_rgpuContextHint>(here.issuer(), {what, value});
 }
 
@@ -16,7 +15,6 @@ CUresult PostHint(const Here& here, Hint what, unsigned value) {
 
 CUresult cuCtxGetFlags(unsigned int* flags) {
   Here here;
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   *flags = here.context->flags;
   return CUDA_SUCCESS;
@@ -24,15 +22,13 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 
 CUresult cuCtxSetFlags(unsigned int flags) {
   Here here;
-  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   here.context->flags = flags;
-  return PostHint(here, kFlags, flags);
+  return PostHint(here, Hint::kFlags, flags);
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   Here here;
-  if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   {
     const std::lock_guard lock(here.context->mutex);
@@ -45,7 +41,6 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
 
 CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
   Here here;
-  if (pvalue == nullptr || limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   if (limit != CU_LIMIT_STACK_SIZE) {  // not kept: the driver raises the stack size by itself
     const std::lock_guard lock(here.context->mutex);
@@ -67,7 +62,6 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
   Here here;
-  if (pconfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   *pconfig = static_cast<CUfunc_cache>(here.context->cache_config.load());
   return CUDA_SUCCESS;
@@ -75,17 +69,13 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   Here here;
-  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   here.context->cache_config = config;
-  return PostHint(here, kCacheConfig, static_cast<unsigned>(config));
+  return PostHint(here, Hint::kCacheConfig, static_cast<unsigned>(config));
 }
 
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
   Here here;
-  if (pConfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   *pConfig = static_cast<CUsharedconfig>(here.context->shared_config.load());
   return CUDA_SUCCESS;
@@ -93,18 +83,15 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
   Here here;
-  if (config < 0 || config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   here.context->shared_config = config;
-  return PostHint(here, kSharedConfig, static_cast<unsigned>(config));
+  return PostHint(here, Hint::kSharedMemConfig, static_cast<unsigned>(config));
 }
 
 CUresult cuCtxResetPersistingL2Cache() {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
-  return PostHint(here, kResetL2, 0);
+  return PostHint(here, Hint::kResetPersistingL2, 0);
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
@@ -116,9 +103,8 @@ CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) 
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinityType) {
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam*, CUexecAffinityType) {
   Here here;
-  if (pExecAffinity == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }

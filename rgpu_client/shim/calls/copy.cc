@@ -47,7 +47,6 @@ bool Advance(Side* side, size_t x_bytes, size_t y, size_t pitch) {
 
 CUresult Plane(const CUDA_MEMCPY2D* copy, CUstream stream, bool synchronous) {
   Here here;
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(stream, &here); status != CUDA_SUCCESS) return status;
   Side to;
   Side from;

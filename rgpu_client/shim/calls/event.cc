@@ -5,9 +5,6 @@
 namespace rgpu::shim {
 namespace {
 
-constexpr unsigned kKnownFlags =
-    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-
 CUresult EventHere(CUevent handle, Here* here, Event** event) {
   *here = AnyHere();
   *event = here->session->handles().Find<Event>(HandleValue(handle));
@@ -26,7 +23,6 @@ bool IsComplete(const Here& here, const Event& event) {
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   Here here;
-  if (phEvent == nullptr || (Flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
     return (Flags & CU_EVENT_DISABLE_TIMING) == 0 ? CUDA_ERROR_INVALID_VALUE
                                                   : CUDA_ERROR_NOT_SUPPORTED;
@@ -55,8 +51,6 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
   Here here;
-  // CU_EVENT_RECORD_EXTERNAL is valid only during a stream capture.
-  if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
@@ -118,7 +112,6 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
   Here here;
   Event* start = nullptr;
   Event* end = nullptr;
-  if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUresult status = EventHere(hStart, &here, &start);
   if (status == CUDA_SUCCESS) status = EventHere(hEnd, &here, &end);
   if (status != CUDA_SUCCESS) return status;

@@ -6,7 +6,7 @@
 namespace rgpu::shim {
 namespace {
 
-enum FunctionHint : int32_t { kCacheConfig = 0, kSharedConfig = 1 };
+using Hint = rgpuFunctionHint_Request;
 
 CUresult ParamInfo(const Function* function, size_t index, size_t* offset, size_t* bytes) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -63,7 +63,7 @@ CUresult SetAttribute(const Here& here, Function* function, int attribute, int v
       here.issuer(), {FunctionOperand(*function), KernelOperand(*function), attribute, value});
 }
 
-CUresult PostHint(const Here& here, const Function* function, FunctionHint what, int value) {
+CUresult PostHint(const Here& here, const Function* function, int32_t what, int value) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   return here.channel().Post<op_rgpuFunctionHint>(
       here.issuer(), {FunctionOperand(*function), KernelOperand(*function), what, value});
@@ -95,8 +95,7 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
   return GetAttribute(FindFunction(hfunc), attrib, pi);
 }
 
-CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
-  if (CurrentSession()->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice) {
   return GetAttribute(FindKernel(kernel), attrib, pi);
 }
 
@@ -108,7 +107,6 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
-  if (CurrentSession()->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   return SetAttribute(KernelHere(dev), FindKernel(kernel), attrib, val);
 }
 
@@ -116,24 +114,22 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   Here here;
   Function* function = nullptr;
   const CUresult status = FunctionHere(hfunc, &here, &function);
-  return status == CUDA_SUCCESS ? PostHint(here, function, kCacheConfig, config) : status;
+  return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kCacheConfig, config) : status;
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
-  if (CurrentSession()->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  return PostHint(KernelHere(dev), FindKernel(kernel), kCacheConfig, config);
+  return PostHint(KernelHere(dev), FindKernel(kernel), Hint::kCacheConfig, config);
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
   Here here;
   Function* function = nullptr;
   const CUresult status = FunctionHere(hfunc, &here, &function);
-  return status == CUDA_SUCCESS ? PostHint(here, function, kSharedConfig, config) : status;
+  return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kSharedMemConfig, config) : status;
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
   const Function* function = FindFunction(hfunc);
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *name = function->name.c_str();
   return CUDA_SUCCESS;
@@ -154,7 +150,6 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramO
 }
 
 CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
-  if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Function* function = FindFunction(hfunc);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (function->kernel != 0) {
@@ -169,7 +164,6 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 }
 
 CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
-  if (pLib == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Function* function = FindKernel(kernel);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *pLib = MakeHandle<CUlibrary>(function->owner);
@@ -178,7 +172,6 @@ CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
 
 CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
   Here here;
-  if (pFunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   Function* found = FindKernel(kernel);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -209,12 +202,12 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
   Here here;
   Function* found = nullptr;
-  if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUresult status = FunctionHere(function, &here, &found);
   if (status != CUDA_SUCCESS) return status;
   if (found->is_kernel) return CUDA_ERROR_INVALID_HANDLE;
   rgpuFunctionLoad_Reply reply;
-  status = here.channel().Call<op_rgpuFunctionLoad>(here.issuer(), {found->id, 0}, &reply);
+  status = here.channel().Call<op_rgpuFunctionLoad>(
+      here.issuer(), {found->id, rgpuFunctionLoad_Request::kAsk}, &reply);
   if (status == CUDA_SUCCESS) *state = static_cast<CUfunctionLoadingState>(reply.state);
   return status;
 }
@@ -226,7 +219,8 @@ CUresult cuFuncLoad(CUfunction function) {
   if (status != CUDA_SUCCESS) return status;
   if (found->is_kernel) return CUDA_ERROR_INVALID_HANDLE;
   rgpuFunctionLoad_Reply reply;
-  return here.channel().Call<op_rgpuFunctionLoad>(here.issuer(), {found->id, 1}, &reply);
+  return here.channel().Call<op_rgpuFunctionLoad>(
+      here.issuer(), {found->id, rgpuFunctionLoad_Request::kLoad}, &reply);
 }
 
 }  // namespace rgpu::shim

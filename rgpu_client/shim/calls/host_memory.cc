@@ -5,8 +5,6 @@
 namespace rgpu::shim {
 namespace {
 
-constexpr unsigned kAllocFlags =
-    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
 constexpr unsigned kRegisterFlags =
     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
 
@@ -26,9 +24,6 @@ Range HostRange(const Here& here, const void* address, uint64_t bytes, RangeKind
 
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   Here here;
-  if (pp == nullptr || bytesize == 0 || (Flags & ~kAllocFlags) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   void* const memory = here.session->pinned().Allocate(bytesize);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -64,7 +59,6 @@ CUresult cuMemFreeHost(void* p) {
 
 CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   Here here;
-  if (p == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if ((Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
@@ -76,7 +70,6 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
 
 CUresult cuMemHostUnregister(void* p) {
   const Here here = AnyHere();
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto address = reinterpret_cast<uint64_t>(p);
   const auto range = here.session->addresses().Find(address);
   if (!range || range->kind != RangeKind::kRegistered || range->base != address) {
@@ -89,14 +82,12 @@ CUresult cuMemHostUnregister(void* p) {
 
 // The device cannot reach this machine's memory. CUDA documents the error for this function, not
 // for the allocation.
-CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
-  if (pdptr == nullptr || p == nullptr || Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void*, unsigned int) {
   *pdptr = 0;
   return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
-  if (pFlags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto range = CurrentSession()->addresses().Find(reinterpret_cast<uint64_t>(p));
   if (!range || range->kind != RangeKind::kPinned) return CUDA_ERROR_INVALID_VALUE;
   *pFlags = range->flags;

@@ -9,7 +9,7 @@
 namespace rgpu::shim {
 namespace {
 
-constexpr uint32_t kCooperative = 1;
+constexpr uint32_t kCooperative = rgpuLaunch_Request::kCooperative;
 
 LaunchLimits LimitsOf(const Device& device) {
   const auto get = [&](CUdevice_attribute id) {
@@ -151,7 +151,6 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
-  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Launch launch;
   launch.function = f;
   launch.geometry = {{config->gridDimX, config->gridDimY, config->gridDimZ},

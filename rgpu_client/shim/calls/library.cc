@@ -52,14 +52,10 @@ CUresult FindKernel(const Here& here, Library& library, std::string_view name, C
 }  // namespace
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
-                           void** jitOptionsValues, unsigned int numJitOptions,
-                           CUlibraryOption* libraryOptions, void**,
-                           unsigned int numLibraryOptions) {
+                           void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption*,
+                           void**, unsigned int) {
   JitOptions jit;
   Image found;
-  if (library == nullptr || (numLibraryOptions != 0 && libraryOptions == nullptr)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   CUresult status = jit.Read(numJitOptions, jitOptions, jitOptionsValues);
   if (status == CUDA_SUCCESS) status = FindImage(code, &found);
   return status == CUDA_SUCCESS ? Load(LibraryHere(), found, jit, library) : status;
@@ -67,14 +63,10 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
 
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
                                void** jitOptionsValues, unsigned int numJitOptions,
-                               CUlibraryOption* libraryOptions, void**,
-                               unsigned int numLibraryOptions) {
+                               CUlibraryOption*, void**, unsigned int) {
   JitOptions jit;
   std::vector<uint8_t> file;
   Image found;
-  if (library == nullptr || (numLibraryOptions != 0 && libraryOptions == nullptr)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   CUresult status = jit.Read(numJitOptions, jitOptions, jitOptionsValues);
   if (status == CUDA_SUCCESS) status = FindImageFile(fileName, &file, &found);
   return status == CUDA_SUCCESS ? Load(LibraryHere(), found, jit, library) : status;
@@ -102,7 +94,6 @@ CUresult cuLibraryUnload(CUlibrary library) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
-  if (pKernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(found->mutex);
@@ -110,7 +101,6 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* na
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Library* found = FindLibrary(lib);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(found->mutex);
@@ -120,7 +110,6 @@ CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
 }
 
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
-  if (kernels == nullptr || numKernels == 0) return CUDA_ERROR_INVALID_VALUE;
   Library* found = FindLibrary(lib);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const Here here = LibraryHere();
@@ -137,7 +126,6 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, C
 
 CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   Here here;
-  if (pMod == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -164,7 +152,7 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
   Here here;
-  if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (dptr == nullptr && bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;

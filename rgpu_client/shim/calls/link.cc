@@ -60,7 +60,6 @@ bool IsInputType(CUjitInputType type) { return type >= 0 && type < CU_JIT_NUM_IN
 CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** optionValues,
                          CUlinkState* stateOut) {
   Here here;
-  if (stateOut == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   auto made = std::make_unique<Link>();
   made->context = here.context_id();

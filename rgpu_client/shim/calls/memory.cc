@@ -31,7 +31,6 @@ CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kin
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   Here here;
-  if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   rgpuMemAlloc_Reply reply;
   CUresult status = here.channel().Call<op_rgpuMemAlloc>(here.issuer(), {bytesize}, &reply);
@@ -44,9 +43,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
                             unsigned int ElementSizeBytes) {
   Here here;
   const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
-  if (dptr == nullptr || pPitch == nullptr || WidthInBytes == 0 || Height == 0 || !element) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!element) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   rgpuMemAllocPitch_Reply reply;
   CUresult status = here.channel().Call<op_rgpuMemAllocPitch>(
@@ -71,18 +68,6 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   const CUresult status = here.channel().Post<op_rgpuMemFree>(here.issuer(), {dptr});
   if (range->bytes >= kPromptFreeBytes) here.channel().Flush();
   return status;
-}
-
-CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-  Here here;
-  if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
-  rgpuMemGetInfo_Reply reply;
-  const CUresult status = here.channel().Call<op_rgpuMemGetInfo>(here.issuer(), {}, &reply);
-  if (status != CUDA_SUCCESS) return status;
-  *free = reply.free;
-  *total = reply.total;
-  return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
@@ -112,7 +97,6 @@ CUresult AllocateFromPool(const Here& here, uint64_t pool_handle, uint64_t bytes
 
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
   Here here;
-  if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Device& device = *here.session->devices().Find(here.context->device);
   return AllocateFromPool(here, device.current_pool.load(), bytesize, dptr);
@@ -121,7 +105,6 @@ CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                  CUstream hStream) {
   Here here;
-  if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   return AllocateFromPool(here, HandleValue(pool), bytesize, dptr);
 }

@@ -54,7 +54,6 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int nu
   Here here;
   JitOptions jit;
   Image found;
-  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUresult status = ContextHere(&here);
   if (status == CUDA_SUCCESS) status = jit.Read(numOptions, options, optionValues);
   if (status == CUDA_SUCCESS) status = FindImage(image, &found);
@@ -73,7 +72,6 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   Here here;
   std::vector<uint8_t> file;
   Image found;
-  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUresult status = ContextHere(&here);
   if (status == CUDA_SUCCESS) status = FindImageFile(fname, &file, &found);
   return status == CUDA_SUCCESS ? Load(here, found, {}, module) : status;
@@ -101,7 +99,6 @@ CUresult cuModuleUnload(CUmodule hmod) {
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
   Here here;
   Module* module = nullptr;
-  if (hfunc == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ModuleHere(hmod, &here, &module); status != CUDA_SUCCESS) {
     return status;
   }
@@ -112,7 +109,6 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
 CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
   Here here;
   Module* module = nullptr;
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ModuleHere(mod, &here, &module); status != CUDA_SUCCESS) {
     return status;
   }
@@ -126,7 +122,6 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
                                     CUmodule mod) {
   Here here;
   Module* module = nullptr;
-  if (functions == nullptr || numFunctions == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ModuleHere(mod, &here, &module); status != CUDA_SUCCESS) {
     return status;
   }
@@ -144,7 +139,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
   Here here;
   Module* module = nullptr;
-  if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (dptr == nullptr && bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ModuleHere(hmod, &here, &module); status != CUDA_SUCCESS) {
     return status;
   }

@@ -7,7 +7,9 @@
 namespace rgpu::shim {
 namespace {
 
-enum Question : int32_t { kActiveBlocks = 0, kDynamicShared = 1, kBlockSize = 2 };
+using Question = rgpuOccupancy_Request;
+// What rgpuOccupancyBlockSize answers, in the keys of kept answers.
+constexpr uint64_t kBlockSize = 2;
 
 CUresult FunctionHere(CUfunction handle, Here* here, Function** function) {
   *function = nullptr;
@@ -64,7 +66,7 @@ CUresult MaxActiveBlocks(const Here& here, Function& function, int block_size, u
   rgpuOccupancy_Request request;
   request.function = FunctionOperand(function);
   request.kernel = KernelOperand(function);
-  request.what = kActiveBlocks;
+  request.what = Question::kBlocksPerProcessor;
   request.block_size = block_size;
   request.dynamic = dynamic;
   request.flags = flags;
@@ -79,7 +81,6 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
                                                               unsigned int flags) {
   Here here;
   Function* function = nullptr;
-  if (numBlocks == nullptr || blockSize <= 0 || flags > 1) return CUDA_ERROR_INVALID_VALUE;
   const CUresult status = FunctionHere(func, &here, &function);
   if (status != CUDA_SUCCESS) return status;
   return MaxActiveBlocks(here, *function, blockSize, dynamicSMemSize, flags, numBlocks);
@@ -95,15 +96,12 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
                                                  int numBlocks, int blockSize) {
   Here here;
   Function* function = nullptr;
-  if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   CUresult status = FunctionHere(func, &here, &function);
   if (status != CUDA_SUCCESS) return status;
   rgpuOccupancy_Request request;
   request.function = FunctionOperand(*function);
   request.kernel = KernelOperand(*function);
-  request.what = kDynamicShared;
+  request.what = Question::kAvailableShared;
   request.block_size = blockSize;
   request.blocks = numBlocks;
   uint64_t value = 0;
@@ -119,9 +117,6 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
                                                    unsigned int flags) {
   Here here;
   Function* function = nullptr;
-  if (minGridSize == nullptr || blockSize == nullptr || blockSizeLimit < 0 || flags > 1) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   CUresult status = FunctionHere(func, &here, &function);
   if (status != CUDA_SUCCESS) return status;
   const Device& device = *here.session->devices().Find(here.context->device);

@@ -74,7 +74,6 @@ CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
   Here here;
-  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   const auto range = here.session->addresses().Find(ptr);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
@@ -84,9 +83,6 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
   Here here;
-  if (numAttributes == 0 || attributes == nullptr || data == nullptr) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   const auto range = here.session->addresses().Find(ptr);
   for (unsigned i = 0; i < numAttributes; ++i) {
@@ -103,7 +99,6 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
   Here here;
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
   unsigned on = 0;

@@ -49,7 +49,6 @@ void Store(void* to, size_t bytes, uint64_t value) {
 }
 
 CUresult DevicePool(const CUmemLocation* location, CUmemAllocationType type, CUdevice* device) {
-  if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -61,7 +60,6 @@ CUresult DevicePool(const CUmemLocation* location, CUmemAllocationType type, CUd
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   const Here here = AnyHere();
-  if (pool == nullptr || poolProps == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUdevice dev = 0;
   const CUresult located = DevicePool(&poolProps->location, poolProps->allocType, &dev);
   if (located != CUDA_SUCCESS) return located;
@@ -106,7 +104,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   Pool* found = FindPool(pool);
   const size_t bytes = ValueBytes(attr);
-  if (found == nullptr || value == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (found == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t number = bytes == sizeof(int) ? static_cast<uint64_t>(*static_cast<int*>(value))
                                                : *static_cast<cuuint64_t*>(value);
   const bool high =
@@ -124,7 +122,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   Pool* found = FindPool(pool);
   const size_t bytes = ValueBytes(attr);
-  if (found == nullptr || value == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (found == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (IsPolicy(attr)) {
     const std::lock_guard lock(found->mutex);
     const auto known = found->attributes.find(attr);
@@ -147,7 +145,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 // Accepts only what holds anyway: a pool is accessible from its own device and from no other.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
   const Pool* found = FindPool(pool);
-  if (found == nullptr || (map == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     const bool own =
         map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id == found->device;
@@ -160,7 +158,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool,
                             CUmemLocation* location) {
   const Pool* found = FindPool(memPool);
-  if (flags == nullptr || found == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == found->device;
   *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   return CUDA_SUCCESS;

@@ -20,9 +20,6 @@ bool IsSynced(const Here& here) {
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
   Here here;
-  if (phStream == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   const Device& device = *here.session->devices().Find(here.context->device);
   auto made = std::make_unique<Stream>();
@@ -90,8 +87,6 @@ CUresult cuStreamQuery(CUstream hStream) {
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   Here here;
-  // CU_EVENT_WAIT_EXTERNAL is valid only during a stream capture.
-  if (Flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -102,7 +97,6 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 
 CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
   Here here;
-  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   *priority = here.stream->priority;
   return CUDA_SUCCESS;
@@ -110,7 +104,6 @@ CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
 
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
   Here here;
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   *flags = here.stream->flags;
   return CUDA_SUCCESS;
@@ -118,7 +111,6 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
 
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
   Here here;
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   *device = here.context->device;
   return CUDA_SUCCESS;
@@ -126,7 +118,6 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
 
 CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
   Here here;
-  if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   // The id is unique in the process: default streams get numbers that no handle has.
   const uint64_t wire = here.stream->wire;
@@ -138,21 +129,18 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
 
 CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
   Here here;
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   *pctx = MakeHandle<CUcontext>(here.context->id);
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
-  if (pGreenCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *pGreenCtx = nullptr;
   return shim::cuStreamGetCtx(hStream, pCtx);
 }
 
 CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
   Here here;
-  if (phCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   *phCtx = nullptr;
   return CUDA_SUCCESS;
@@ -162,7 +150,6 @@ CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
 // ignores it.
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
   Here here;
-  if (value_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   *value_out = CUstreamAttrValue{};
   switch (attr) {
@@ -182,7 +169,6 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
 CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
                               const CUstreamAttrValue* value) {
   Here here;
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   if (attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
     const int policy = static_cast<int>(value->syncPolicy);

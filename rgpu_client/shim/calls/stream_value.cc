@@ -44,9 +44,6 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
 CUresult WriteValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned flags,
                     uint32_t width) {
   Here here;
-  if ((flags & ~static_cast<unsigned>(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   if (const CUresult status = Check(stream, addr, width, &here); status != CUDA_SUCCESS) {
     return status;
   }

@@ -13,7 +13,7 @@ namespace {
 // The most that a context takes on NVIDIA's driver; the emulated device's contexts take nothing.
 constexpr uint64_t kContextBytes = 512U << 20;
 
-enum Hint : int32_t { kCacheConfig = 0, kSharedMemConfig = 1, kResetPersistingL2 = 2, kFlags = 3 };
+using Hint = rgpuContextHint_Request;
 
 std::shared_ptr<Stream> LegacyStream(Context* context) {
   auto stream = std::make_shared<Stream>();
@@ -298,12 +298,12 @@ CUresult Run(Executor& executor, const Command& command, const rgpuContextHint_R
   }
   const Driver& driver = executor.driver();
   switch (request.what) {
-    case kCacheConfig:
+    case Hint::kCacheConfig:
       return driver->cuCtxSetCacheConfig(static_cast<CUfunc_cache>(request.value));
-    case kSharedMemConfig:
-    case kFlags:
+    case Hint::kSharedMemConfig:
+    case Hint::kFlags:
       return CUDA_SUCCESS;  // both have no effect here: see rgpuPrimaryRetain for flags
-    case kResetPersistingL2:
+    case Hint::kResetPersistingL2:
       return driver->cuCtxResetPersistingL2Cache();
     default:
       return CUDA_ERROR_INVALID_VALUE;

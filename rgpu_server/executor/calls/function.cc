@@ -9,8 +9,8 @@ namespace rgpu::exec {
 
 namespace {
 
-enum Hint : int32_t { kCacheConfig = 0, kSharedMemConfig = 1 };
-enum Occupancy : int32_t { kBlocksPerProcessor = 0, kAvailableShared = 1 };
+using Hint = rgpuFunctionHint_Request;
+using Occupancy = rgpuOccupancy_Request;
 
 // Adds a function or kernel that the driver returned, and puts its parameters and attributes into
 // the reply.
@@ -110,8 +110,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionHint_
     result = FindFunction(executor, request.function, request.kernel, &function);
   }
   if (result != CUDA_SUCCESS) return result;
-  if (request.what == kSharedMemConfig) return CUDA_SUCCESS;  // no effect on supported devices
-  if (request.what != kCacheConfig) return CUDA_ERROR_INVALID_VALUE;
+  if (request.what == Hint::kSharedMemConfig)
+    return CUDA_SUCCESS;  // no effect on supported devices
+  if (request.what != Hint::kCacheConfig) return CUDA_ERROR_INVALID_VALUE;
   const auto config = static_cast<CUfunc_cache>(request.value);
   const Driver& driver = executor.driver();
   return function->function != nullptr
@@ -131,7 +132,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   CUfunctionLoadingState state{};
-  if (request.load == 0) {
+  if (request.load == rgpuFunctionLoad_Request::kAsk) {
     result = driver->cuFuncIsLoaded(&state, function->function);
     reply->state = static_cast<int32_t>(state);
     return result;
@@ -158,14 +159,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuOccupancy_Req
   }
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
-  if (request.what == kBlocksPerProcessor) {
+  if (request.what == Occupancy::kBlocksPerProcessor) {
     int blocks = 0;
     result = driver->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         &blocks, function->launchable(), request.block_size, request.dynamic, request.flags);
     reply->value = static_cast<uint64_t>(blocks);
     return result;
   }
-  if (request.what != kAvailableShared) return CUDA_ERROR_INVALID_VALUE;
+  if (request.what != Occupancy::kAvailableShared) return CUDA_ERROR_INVALID_VALUE;
   size_t bytes = 0;
   result = driver->cuOccupancyAvailableDynamicSMemPerBlock(&bytes, function->launchable(),
                                                            request.blocks, request.block_size);

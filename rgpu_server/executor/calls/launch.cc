@@ -12,7 +12,6 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr uint32_t kCooperative = 1;
 constexpr size_t kAttributeBytes = 4 + 64;
 constexpr size_t kMaxAttributes = 16;
 
@@ -111,7 +110,7 @@ CUresult LaunchOn(const Driver& driver, const rgpuLaunch_Request& request, CUfun
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<uint8_t*>(request.params.data),
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &params_bytes, CU_LAUNCH_PARAM_END};
   void** parameters = params_bytes == 0 ? nullptr : extra;
-  if ((request.flags & kCooperative) != 0) {
+  if ((request.flags & rgpuLaunch_Request::kCooperative) != 0) {
     attributes[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     attributes[count].value.cooperative = 1;
     ++count;

@@ -93,6 +93,95 @@ struct op_rgpuCopyHtoD {
   static constexpr bool kDestroys = false, kDrains = false, kReaped = false;
 };
 
+struct rgpuMemset_Request {
+  static constexpr uint32_t kZero = 0;  // of kind
+  static constexpr uint32_t kOne = 1;  // of kind
+  uint64_t dst = 0;
+  uint32_t kind = 0;
+  uint32_t width = 0;
+  uint64_t height = 0;
+};
+inline void Put(wire::Writer& w, const rgpuMemset_Request& m) {
+  w.Put(m.dst);
+  w.Put(m.kind);
+  w.Put(m.width);
+  w.Put(m.height);
+}
+inline bool Get(wire::Reader& r, rgpuMemset_Request* m) {
+  r.Get(&m->dst);
+  r.Get(&m->kind);
+  r.Get(&m->width);
+  r.Get(&m->height);
+  return r.done();
+}
+struct rgpuMemset_Reply {};
+inline void Put(wire::Writer&, const rgpuMemset_Reply&) {}
+inline bool Get(wire::Reader& r, rgpuMemset_Reply*) { return r.done(); }
+struct op_rgpuMemset {
+  using Request = rgpuMemset_Request;
+  using Reply = rgpuMemset_Reply;
+  static constexpr Opcode kOpcode = Opcode::rgpuMemset;
+  static constexpr const char* kName = "rgpuMemset";
+  static constexpr uint32_t kLayoutHash = 0x92b39a59;
+  static constexpr bool kIsCall = false, kParks = false, kReports = false;
+  static constexpr bool kDestroys = false, kDrains = false, kReaped = false;
+};
+
+struct rgpuEventRecord_Request {
+  uint64_t stream = 0;
+  uint64_t event = 0;
+};
+inline void Put(wire::Writer& w, const rgpuEventRecord_Request& m) {
+  w.Put(m.stream);
+  w.Put(m.event);
+}
+inline bool Get(wire::Reader& r, rgpuEventRecord_Request* m) {
+  r.Get(&m->stream);
+  r.Get(&m->event);
+  return r.done();
+}
+struct rgpuEventRecord_Reply {};
+inline void Put(wire::Writer&, const rgpuEventRecord_Reply&) {}
+inline bool Get(wire::Reader& r, rgpuEventRecord_Reply*) { return r.done(); }
+struct op_rgpuEventRecord {
+  using Request = rgpuEventRecord_Request;
+  using Reply = rgpuEventRecord_Reply;
+  static constexpr Opcode kOpcode = Opcode::rgpuEventRecord;
+  static constexpr const char* kName = "rgpuEventRecord";
+  static constexpr uint32_t kLayoutHash = 0xb01bbbf2;
+  static constexpr bool kIsCall = false, kParks = false, kReports = false;
+  static constexpr bool kDestroys = false, kDrains = false, kReaped = false;
+};
+
+struct rgpuLaunch_Request {
+  uint64_t function = 0;
+  uint64_t kernel = 0;
+  wire::ByteView params;
+};
+inline void Put(wire::Writer& w, const rgpuLaunch_Request& m) {
+  w.Put(m.function);
+  w.Put(m.kernel);
+  w.Put(m.params);
+}
+inline bool Get(wire::Reader& r, rgpuLaunch_Request* m) {
+  r.Get(&m->function);
+  r.Get(&m->kernel);
+  r.Get(&m->params);
+  return r.done();
+}
+struct rgpuLaunch_Reply {};
+inline void Put(wire::Writer&, const rgpuLaunch_Reply&) {}
+inline bool Get(wire::Reader& r, rgpuLaunch_Reply*) { return r.done(); }
+struct op_rgpuLaunch {
+  using Request = rgpuLaunch_Request;
+  using Reply = rgpuLaunch_Reply;
+  static constexpr Opcode kOpcode = Opcode::rgpuLaunch;
+  static constexpr const char* kName = "rgpuLaunch";
+  static constexpr uint32_t kLayoutHash = 0xaea69366;
+  static constexpr bool kIsCall = false, kParks = false, kReports = false;
+  static constexpr bool kDestroys = false, kDrains = false, kReaped = false;
+};
+
 // Calls `visitor` with the traits of `opcode`; returns false if it is unknown.
 template <typename Visitor>
 bool VisitCommand(uint16_t opcode, Visitor&& visitor) {
@@ -105,6 +194,15 @@ bool VisitCommand(uint16_t opcode, Visitor&& visitor) {
       return true;
     case Opcode::rgpuCopyHtoD:
       visitor(op_rgpuCopyHtoD{});
+      return true;
+    case Opcode::rgpuMemset:
+      visitor(op_rgpuMemset{});
+      return true;
+    case Opcode::rgpuEventRecord:
+      visitor(op_rgpuEventRecord{});
+      return true;
+    case Opcode::rgpuLaunch:
+      visitor(op_rgpuLaunch{});
       return true;
   }
   return false;

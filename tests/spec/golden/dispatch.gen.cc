@@ -25,6 +25,12 @@ CUresult Dispatch(Executor& executor, const Command& command, wire::Writer* repl
       return Handle<op_rgpuMemFree>(executor, command, reply);
     case Opcode::rgpuCopyHtoD:
       return Handle<op_rgpuCopyHtoD>(executor, command, reply);
+    case Opcode::rgpuMemset:
+      return Handle<op_rgpuMemset>(executor, command, reply);
+    case Opcode::rgpuEventRecord:
+      return Handle<op_rgpuEventRecord>(executor, command, reply);
+    case Opcode::rgpuLaunch:
+      return Handle<op_rgpuLaunch>(executor, command, reply);
   }
   return kMalformed;
 }

@@ -11,6 +11,9 @@ namespace rgpu::exec {
 CUresult Run(Executor& executor, const Command& command, const rgpuMemAlloc_Request& request, rgpuMemAlloc_Reply* reply);
 CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Request& request, rgpuMemFree_Reply* reply);
 CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Request& request, rgpuCopyHtoD_Reply* reply);
+CUresult Run(Executor& executor, const Command& command, const rgpuMemset_Request& request, rgpuMemset_Reply* reply);
+CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_Request& request, rgpuEventRecord_Reply* reply);
+CUresult Run(Executor& executor, const Command& command, const rgpuLaunch_Request& request, rgpuLaunch_Reply* reply);
 
 // Decodes the head, runs the handler and appends the reply's fields.  kMalformed: the head does not
 // decode or the opcode is unknown; then nothing has happened.

@@ -11,6 +11,9 @@ enum class Opcode : uint16_t {
   rgpuMemAlloc = 0x0301,
   rgpuMemFree = 0x0303,
   rgpuCopyHtoD = 0x0401,
+  rgpuMemset = 0x0406,
+  rgpuEventRecord = 0x0512,
+  rgpuLaunch = 0x0601,
 };
 
 enum class CommandMode : uint8_t { kPosted, kDelivered, kCall, kParked };
@@ -33,10 +36,13 @@ struct OpcodeInfo {
 };
 
 // All commands, by opcode.
-inline constexpr std::array<OpcodeInfo, 3> kOpcodes = {{
+inline constexpr std::array<OpcodeInfo, 6> kOpcodes = {{
     {Opcode::rgpuMemAlloc, "rgpuMemAlloc", CommandMode::kCall, BulkSide::kNone, 0xbcde9d45, true, false, false, false, false, false},
     {Opcode::rgpuMemFree, "rgpuMemFree", CommandMode::kPosted, BulkSide::kNone, 0x5b044bc7, false, true, false, true, false, false},
     {Opcode::rgpuCopyHtoD, "rgpuCopyHtoD", CommandMode::kPosted, BulkSide::kRequest, 0x4446a7f1, false, false, false, false, true, false},
+    {Opcode::rgpuMemset, "rgpuMemset", CommandMode::kPosted, BulkSide::kNone, 0x92b39a59, false, false, false, false, true, false},
+    {Opcode::rgpuEventRecord, "rgpuEventRecord", CommandMode::kPosted, BulkSide::kNone, 0xb01bbbf2, false, false, false, false, false, false},
+    {Opcode::rgpuLaunch, "rgpuLaunch", CommandMode::kPosted, BulkSide::kNone, 0xaea69366, false, false, false, false, true, false},
 }};
 inline constexpr std::span<const OpcodeInfo> kOpcodeTable{kOpcodes};
 

@@ -1,0 +1,151 @@
+"""The traffic of real programs: together they send every command, and every frame fits its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import arguments, clients
+from helpers.recorder import Lane, Recorder
+from helpers.server import Server
+from litmus import programs
+
+from cudaspec import rows
+from cudaspec.load import load
+from rgpu_common.wire.codec import decode_command, decode_reply
+from rgpu_common.wire.frame import Flags, Frame, Kind
+
+# The litmus programs that take less than two seconds.
+LITMUS = (
+    "blocking_free",
+    "deferred_error",
+    "free_across_processes",
+    "local_memory_charged",
+    "poll_after_bytes",
+    "thread_streams",
+    "wait_for_a_record",
+)
+# Commands that these runs do not send, with the reason.
+NOT_SENT = {
+    "rgpuPing": "no client of this release sends it",
+    "rgpuCopyInDirect": "needs a lane in shared memory, which the recorder does not see",
+    "rgpuCopyOutDirect": "needs a lane in shared memory, which the recorder does not see",
+}
+# What the litmus programs and the calls with bad arguments leave out: ends of objects, times of
+# events, and a copy out of memory that an earlier copy still fills.
+TOUR = f"""
+from ctypes import byref, c_float, c_size_t, c_uint64, c_void_p
+cuda.open()
+image = {arguments.PTX!r}
+def made(call, *rest, before=()):
+    handle = c_void_p()
+    cuda(call, *before, byref(handle), *rest)
+    return handle
+module = made("cuModuleLoadData", image)
+function = made("cuModuleGetFunction", module, b"name")
+cuda("cuFuncSetAttribute", function, 8, 1024)  # MAX_DYNAMIC_SHARED_SIZE_BYTES
+library = made("cuLibraryLoadData", image, *[None] * 6)
+link = c_void_p()
+cuda("cuLinkCreate_v2", 0, None, None, byref(link))
+cuda("cuLinkAddData_v2", link, 1, image, c_size_t(len(image)), None, 0, None, None)
+cubin, size = c_void_p(), c_size_t()
+cuda("cuLinkComplete", link, byref(cubin), byref(size))
+cuda("cuLinkDestroy", link)
+start, end = made("cuEventCreate", 0), made("cuEventCreate", 0)
+stream, pinned = made("cuStreamCreate", 1), made("cuMemHostAlloc", c_size_t(65536), 0)
+first, second = c_uint64(cuda.alloc(65536)), c_uint64(cuda.alloc(65536))
+cuda.upload(first.value, bytes(4096))
+cuda("cuEventRecord", start, stream)
+cuda("cuMemcpyDtoDAsync_v2", second, first, c_size_t(65536), stream)
+cuda("cuMemcpyDtoHAsync_v2", pinned, second, c_size_t(65536), stream)
+cuda("cuMemcpyHtoDAsync_v2", first, pinned, c_size_t(65536), stream)
+cuda("cuEventRecord", end, stream)
+cuda("cuEventSynchronize", end)
+cuda("cuEventElapsedTime_v2", byref(c_float()), start, end)
+cuda("cuEventQuery", made("cuEventCreate", 0))
+pool = made("cuDeviceGetDefaultMemPool", 0)
+address = c_uint64()
+cuda("cuMemAllocAsync", byref(address), c_size_t(4096), stream)
+cuda("cuMemFreeAsync", address, stream)
+cuda("cuModuleUnload", module)
+cuda("cuLibraryUnload", library)
+cuda("cuStreamDestroy_v2", stream)
+cuda("cuEventDestroy_v2", start)
+cuda.free(first.value)
+cuda.synchronize()
+"""
+OWN_POOL = """
+import struct
+from ctypes import byref, c_void_p
+cuda.open()
+pool = c_void_p()
+cuda("cuMemPoolCreate", byref(pool), struct.pack("iiii", 1, 0, 1, 0) + bytes(72))
+cuda("cuMemPoolDestroy", pool)
+cuda.synchronize()
+"""
+
+
+def _run(address: str, lease: str, source: str) -> None:
+    code, _, errors = clients.run(address, source, RGPU_LEASE=lease)
+    assert code == 0, errors
+
+
+@pytest.fixture(scope="module")
+def lanes(tmp_path_factory: pytest.TempPathFactory) -> list[Lane]:
+    """What all runs sent and received."""
+    folder = tmp_path_factory.mktemp("litmus")
+    programs.generate_header(folder)
+    sources = tuple(programs.FOLDER / f"{name}.c" for name in LITMUS)
+    binaries: Path = programs.build(folder / "bin", folder, sources)
+    with Server(device="emulated:16GiB") as server, Recorder(server.unix) as recorder:
+        for name in LITMUS:
+            variables = clients.environment(recorder.unix, RGPU_LEASE=name, LITMUS_ROUNDS="1")
+            result = programs.run(binaries / name, variables)
+            assert result.ok, result.text
+        _run(recorder.unix, "arguments", "from helpers import arguments\narguments.main()")
+        _run(recorder.unix, "tour", TOUR)
+        _run(recorder.unix, "pool", OWN_POOL)
+    return recorder.lanes
+
+
+def _frames(lanes: list[Lane], kind: Kind) -> Iterator[Frame]:
+    for lane in lanes:
+        frames = lane.commands if kind is Kind.COMMAND else lane.answers
+        yield from (frame for frame in frames if frame.header.kind is kind)
+
+
+def test_every_command_is_sent(lanes: list[Lane]) -> None:
+    sent = {decode_command(frame)[0] for frame in _frames(lanes, Kind.COMMAND)}
+    assert set(load().commands) - sent == set(NOT_SENT)
+
+
+def test_every_reply_fits_its_row(lanes: list[Lane]) -> None:
+    """decode_reply raises WireError for a reply that has other fields than its row."""
+    replied = {decode_reply(frame)[0] for frame in _frames(lanes, Kind.REPLY)}
+    calls = {row.name for row in load().commands.values() if row.is_call}
+    assert replied == calls - set(NOT_SENT)
+
+
+def _bulk(spec: rows.Spec, kind: Kind) -> set[int]:
+    """Returns the opcodes whose result travels in frames of this kind."""
+    later = kind is Kind.DELIVERY
+    return {
+        opcode
+        for opcode, row in spec.opcodes.items()
+        if row.row.bulk == "reply" and row.is_call is not later
+    }
+
+
+@pytest.mark.parametrize("kind", [Kind.DATA, Kind.DELIVERY])
+def test_bytes_come_back_only_for_rows_that_say_so(lanes: list[Lane], kind: Kind) -> None:
+    came = {frame.header.opcode for frame in _frames(lanes, kind)}
+    assert came == _bulk(load(), kind)
+
+
+def test_every_question_is_answered(lanes: list[Lane]) -> None:
+    """Each command that wants a reply got one, except the last of a program that ended first."""
+    for lane in lanes:
+        asked = [f.header.seq for f in lane.commands if f.header.flags & Flags.WANTS_REPLY]
+        answered = {f.header.seq for f in lane.answers if f.header.kind is Kind.REPLY}
+        assert len(set(asked) - answered) <= 1

@@ -1,0 +1,47 @@
+"""Calls about what the device never has: memory of graphs, linear textures, messages in the log."""
+
+from __future__ import annotations
+
+import ctypes
+
+from emu.device import Device, expect, on_device
+
+INVALID_VALUE, INVALID_DEVICE = 1, 101
+FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
+
+
+@on_device()
+def test_graphs_have_no_memory(cuda: Device) -> None:
+    cuda.open()
+    value = ctypes.c_uint64(7)
+    for attribute in range(4):
+        cuda("cuDeviceGetGraphMemAttribute", 0, attribute, ctypes.byref(value))
+        assert value.value == 0
+    for high in (1, 3):
+        cuda("cuDeviceSetGraphMemAttribute", 0, high, ctypes.byref(value))
+    cuda("cuDeviceGraphMemTrim", 0)
+    for call in ("cuDeviceGetGraphMemAttribute", "cuDeviceSetGraphMemAttribute"):
+        expect(INVALID_VALUE, lambda call=call: cuda(call, 0, 4, ctypes.byref(value)))
+        expect(INVALID_VALUE, lambda call=call: cuda(call, 0, 1, None))
+        expect(INVALID_DEVICE, lambda call=call: cuda(call, 1, 1, ctypes.byref(value)))
+    expect(INVALID_DEVICE, lambda: cuda("cuDeviceGraphMemTrim", 1))
+    expect(INVALID_VALUE, lambda: cuda("cuDeviceSetGraphMemAttribute", 0, 0, ctypes.byref(value)))
+
+
+@on_device()
+def test_a_linear_texture_has_no_elements(cuda: Device) -> None:
+    cuda.open()
+    assert cuda.out("cuDeviceGetTexture1DLinearMaxWidth", FLOAT, 4, 0) == 0
+    for channels in (0, 3):
+        expect(
+            INVALID_VALUE,
+            lambda n=channels: cuda.out("cuDeviceGetTexture1DLinearMaxWidth", FLOAT, n, 0),
+        )
+    expect(INVALID_DEVICE, lambda: cuda.out("cuDeviceGetTexture1DLinearMaxWidth", FLOAT, 4, 1))
+
+
+@on_device()
+def test_the_log_has_no_messages(cuda: Device) -> None:
+    cuda.open()
+    assert cuda.out("cuLogsCurrent", 0) == 0
+    expect(INVALID_VALUE, lambda: cuda.out("cuLogsCurrent", 1))
