@@ -142,7 +142,7 @@ def test_who_leaves_finishes_its_calls() -> None:
 
         async def work(channel: Channel) -> None:
             call, inner = await opened(gateway, channel)
-            gateway.control.close()
+            gateway.end_daemon()
             await call.write(encode(b"y"))
             assert await asyncio.to_thread(receive, inner, 1) == b"y"
             late = channel.stream_stream(OPEN)(timeout=20)
