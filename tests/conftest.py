@@ -79,7 +79,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.hookimpl(specname="pytest_runtest_protocol")
-def run_alone(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+def pytest_runtest_protocol_alone(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Judges a test that measures time by a run in which the host left us the processors."""
     return run_undisturbed(item, nextitem) if _alone(item) else None
 

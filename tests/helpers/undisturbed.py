@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
@@ -12,6 +13,9 @@ from helpers.stolen import Stolen
 TRIES = 5
 # A hundredth of the processors' time is some milliseconds in each of the windows that tests measure.
 ENOUGH = 0.01
+# How long a test waits for the host before it is repeated, and how long the host is watched.
+CALM_SECONDS = 15.0
+MOMENT_SECONDS = 0.5
 _REPEATED = "repeated"
 
 
@@ -33,12 +37,24 @@ def run_undisturbed(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
             f"{item.nodeid} failed while the host took {part:.0%} of the processors: repeated"
         )
         item.user_properties.append((_REPEATED, sentence))
+        wait_for_calm()
         # Fixtures that failed are kept until they are torn down.
         item.session._setupstate.teardown_exact(None)
     for report in reports:
         hook.pytest_runtest_logreport(report=report)
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+def wait_for_calm() -> None:
+    """Waits until a processor that works for a moment keeps it, or until the patience is over."""
+    end = time.monotonic() + CALM_SECONDS
+    while time.monotonic() < end:
+        stolen, moment = Stolen(), time.monotonic() + MOMENT_SECONDS
+        while time.monotonic() < moment:
+            pass
+        if stolen.part() < ENOUGH:
+            return
 
 
 def repetitions(stats: Mapping[str, Sequence[object]]) -> Iterator[str]:
