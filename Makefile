@@ -89,7 +89,7 @@ demo-cluster: ## two nodes, three clients on three networks, a Prometheus, in na
 
 containers: ## the images, and docker-compose.yml under podman (Debian 12, needs root)
 	$(BIN)/python -m pip install '.[containers]'
-	$(BIN)/pytest tests/containers --run-containers -o faulthandler_timeout=0
+	$(BIN)/pytest tests/containers --run-containers --numprocesses=0 -o faulthandler_timeout=0
 
 clean:
 	rm -rf build dist
