@@ -126,7 +126,7 @@ CUresult Executor::OpenPerThread(Context& context, Stream& stream) {
   if (result != CUDA_SUCCESS) return result;
   stream.failed = false;
   ++per_thread_streams_;
-  context.streams.push_back(stream.shared_from_this());
+  context.streams.push_back(stream.Share());
   return CUDA_SUCCESS;
 }
 

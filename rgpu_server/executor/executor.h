@@ -129,9 +129,9 @@ class Executor {
     return Issued(stream, std::move(work), call(stream.handle));
   }
   // Launches a host function of ours in which the stream waits for the client; used within the
-  // `call` of Issue. `place` receives the stall that the function passes to Gate::ClientWait,
+  // `call` of Issue. `place` receives the place that the function passes to Gate::ClientWait,
   // before the function can run.
-  CUresult LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place);
+  CUresult LaunchWait(Stream& stream, CUhostFn function, void* argument, WaitPlace* place);
   // Makes the stream wait for `point`.
   CUresult WaitFor(Stream& stream, const Point& point, unsigned int flags);
   // Returns a point that completes when everything issued to `stream` so far is complete; null if
@@ -287,8 +287,7 @@ class Executor {
   CUresult Issued(Stream& stream, Work work, CUresult result);
   CUresult Mark(Stream& stream, bool quiet);
   void Inherit(Stream& stream);
-  void ComeBehind(Stream& stream);
-  CUresult MarkBefore(Stream& stream, const Stalls& next);
+  CUresult MarkBefore(Stream& stream, const WaitPlaces& next);
   void ReturnCredits(Stream& stream, uint64_t credited);
 
   const Driver& driver_;

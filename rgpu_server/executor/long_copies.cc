@@ -83,7 +83,7 @@ class LongCopy : public std::enable_shared_from_this<LongCopy> {
   const uint64_t total_;
   uint64_t ns_ = 0;    // predicted
   Frontier frontier_;  // deliveries that precede the copy in its stream
-  Stall stall_;
+  WaitPlace wait_place_;
   Stream own_;
   std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
   std::function<CUresult(LongCopy&)> move_;
@@ -117,7 +117,8 @@ CUresult LongCopy::Start(const Target& target, const std::shared_ptr<Estimate>& 
   result = executor_.Issue(*target.stream, {total_, nullptr}, [&](CUstream) {
     frontier_ = target.stream->frontier;
     auto own = std::make_unique<std::shared_ptr<LongCopy>>(copy);
-    const CUresult issued = executor_.LaunchWait(*target.stream, HoldStream, own.get(), &stall_);
+    const CUresult issued =
+        executor_.LaunchWait(*target.stream, HoldStream, own.get(), &wait_place_);
     if (issued == CUDA_SUCCESS) (void)own.release();
     return issued;
   });
@@ -133,7 +134,7 @@ void LongCopy::HoldStream(void* argument) {
 
 void LongCopy::Hold() {
   executor_.gate().AwaitInStream(ns_);
-  const Gate::ClientWait waits(executor_.gate(), stall_);
+  const Gate::ClientWait waits(executor_.gate(), wait_place_);
   executor_.AwaitInStream(&frontier_);
   std::unique_lock lock(mutex_);
   reached_ = true;

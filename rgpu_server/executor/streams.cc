@@ -25,7 +25,7 @@ CUresult Executor::Prepare(Stream& stream) {
   }
   Inherit(stream);
   if (stream.legacy) {
-    const CUresult result = MarkBefore(stream, context.behind_blocking);
+    const CUresult result = MarkBefore(stream, context.order.behind_blocking);
     if (result != CUDA_SUCCESS) return result;
   }
   // In the legacy stream this event would be a barrier for all blocking streams.
@@ -91,27 +91,19 @@ void Executor::Inherit(Stream& stream) {
   }
 }
 
-// Passes stalls on between the legacy stream and blocking streams, which wait for each other.
-// Called only after the driver has accepted the work: refused work orders nothing.
-void Executor::ComeBehind(Stream& stream) {
-  if (!stream.blocking) return;
-  Context& context = *stream.context;
-  stream.behind.Merge(stream.legacy ? context.behind_blocking : context.behind_legacy);
-  (stream.legacy ? context.behind_legacy : context.behind_blocking).Merge(stream.behind);
-}
-
-// Called before the stream starts to wait for the stalls `next`. If some are new, marks what was
-// issued so far: that work may be running, and must be distinguishable from later work.
-CUresult Executor::MarkBefore(Stream& stream, const Stalls& next) {
-  if (stream.behind.Covers(next)) return CUDA_SUCCESS;
-  if (stream.legacy) {  // all blocking streams then wait too
-    gate_.MarkRest();
-    return MakeCurrent(*stream.context);
+// Before the stream comes behind client waits that it did not come behind yet, the work that it has
+// gets a marker: that work may be running, and later work may not.
+CUresult Executor::MarkBefore(Stream& stream, const WaitPlaces& next) {
+  switch (GateState::MustMark(stream, next)) {
+    case GateState::MarkFirst::kAllStreams:
+      gate_.MarkRest();
+      return MakeCurrent(*stream.context);
+    case GateState::MarkFirst::kStream:
+      if (stream.outstanding.size() < kMostOwnMarkers) return Mark(stream, !gate_.alone());
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_SUCCESS;
   }
-  if (stream.unmarked_load.empty() || stream.outstanding.size() >= kMostOwnMarkers) {
-    return CUDA_SUCCESS;
-  }
-  return Mark(stream, !gate_.alone());
 }
 
 CUresult Executor::WaitFor(Stream& stream, const Point& point, unsigned int flags) {
@@ -120,24 +112,19 @@ CUresult Executor::WaitFor(Stream& stream, const Point& point, unsigned int flag
     result = driver_->cuStreamWaitEvent(stream.handle, point.event, flags);
   }
   if (result != CUDA_SUCCESS) return result;
-  stream.behind.Merge(point.behind);
-  if (stream.legacy) stream.context->behind_legacy.Merge(point.behind);
+  gate_.OrderedBehind(stream, point.behind);
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place) {
-  if (stream.legacy) {  // later work of blocking streams waits for it
+CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, WaitPlace* place) {
+  if (stream.legacy) {  // blocking streams come behind it with their next work
     gate_.MarkRest();
     if (const CUresult result = MakeCurrent(*stream.context); result != CUDA_SUCCESS) return result;
   }
-  *place = {stream.stalls, stream.stalls->last + 1};
-  const Stall stall = *place;  // `place` may be gone when the call returns
+  *place = {stream.waits, stream.waits->last + 1};
   const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
-  if (result != CUDA_SUCCESS) return result;
-  stream.stalls->last = stall.number;
-  stream.behind.Add(stall);
-  ComeBehind(stream);
-  return CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) gate_.WaitLaunched(stream);
+  return result;
 }
 
 CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
@@ -145,7 +132,6 @@ CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
   ++stream.issued;
   stream.unmarked_bytes += work.bytes;
   if (work.kind != nullptr) {
-    ComeBehind(stream);
     gate_.Issued(stream, *work.kind, work.units);
   }
   if (work.keep != nullptr &&
@@ -188,15 +174,13 @@ CUresult Executor::Mark(Stream& stream, bool quiet) {
   stream.marked = stream.issued;
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
-  if (!stream.unmarked_load.empty()) gate_.Marked(stream, point);
-  Stalls behind = stream.BehindSoFar(std::exchange(stream.unmarked_behind, {}));
+  const uint64_t work = stream.unmarked_load.empty() ? 0 : gate_.Marked(stream, point);
   stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
-                                std::move(stream.unmarked_keep),
-                                std::exchange(stream.unmarked_load, {}), std::move(behind),
-                                stream.unmarked_since_ns, std::move(stream.before_unmarked)});
+                                std::move(stream.unmarked_keep), work,
+                                std::move(stream.before_unmarked)});
   stream.unmarked_keep.clear();
   stream.before_unmarked = nullptr;
-  poller_.Add(stream.shared_from_this(), quiet);
+  poller_.Add(stream.Share(), quiet);
   return CUDA_SUCCESS;
 }
 
@@ -261,7 +245,7 @@ void Executor::Advance(Stream& stream) {
     stream.outstanding.pop_front();
     stream.completed = marker.issued;
     credited = std::max(credited, marker.credited);
-    gate_.Completed(stream, marker);
+    if (marker.work != 0) gate_.Completed(stream, marker);
   }
   if (credited > stream.returned) ReturnCredits(stream, credited);
 }

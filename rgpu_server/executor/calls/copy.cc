@@ -160,7 +160,7 @@ namespace {
 
 void FetchPull(void* pull) {
   auto* wanted = static_cast<Pull*>(pull);
-  const Gate::ClientWait waits(wanted->executor->gate(), wanted->stall);
+  const Gate::ClientWait waits(wanted->executor->gate(), wanted->wait_place);
   wanted->executor->AwaitInStream(&wanted->frontier);
   wanted->executor->pulls().Fetch(wanted);
 }
@@ -200,7 +200,7 @@ CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPu
   result = executor.Issue(*target.stream, {0, pull}, [&](CUstream) {
     pull->frontier = target.stream->frontier;
     const CUresult launched =
-        executor.LaunchWait(*target.stream, FetchPull, pull.get(), &pull->stall);
+        executor.LaunchWait(*target.stream, FetchPull, pull.get(), &pull->wait_place);
     *asks = launched == CUDA_SUCCESS;
     return launched;
   });

@@ -39,7 +39,7 @@ CUresult Begin(Executor& executor, const Command& command, const Wanted& wanted,
   result = executor.Issue(*target.stream, {}, [&](CUstream) {
     auto own = std::make_unique<std::shared_ptr<Direct>>(direct);
     const CUresult issued =
-        executor.LaunchWait(*target.stream, HoldStream, own.get(), &direct->stall);
+        executor.LaunchWait(*target.stream, HoldStream, own.get(), &direct->wait_place);
     if (issued == CUDA_SUCCESS) (void)own.release();
     return issued;
   });

@@ -78,7 +78,7 @@ struct InPlace {
   const uint8_t* from = nullptr;
   uint64_t bytes = 0;
   Frontier frontier;  // deliveries that precede the copy in its stream
-  Stall stall;
+  WaitPlace wait_place;
   bool sent = false;
 };
 
@@ -101,7 +101,7 @@ void SendInPlace(void* argument) {
     const wire::ByteView bulk = wire::Bytes(copy.from + offset, bytes);
     copy.executor->gate().AwaitInStream(copy.executor->copies().out->Predict(bytes));
     const bool last = offset + bytes == copy.bytes;
-    const Gate::ClientWait waits(copy.executor->gate(), copy.stall, last);
+    const Gate::ClientWait waits(copy.executor->gate(), copy.wait_place, last);
     if (!copy.executor->outbox().SendBulk(copy.header, wire::Bytes(&offset, sizeof offset), bulk)) {
       return;
     }
@@ -125,7 +125,7 @@ CUresult CopyInPlace(Executor& executor, const Command& command, const Target& t
     copy->frontier = target.stream->frontier;
     auto own = std::make_unique<std::shared_ptr<InPlace>>(copy);
     const CUresult issued =
-        executor.LaunchWait(*target.stream, SendInPlace, own.get(), &copy->stall);
+        executor.LaunchWait(*target.stream, SendInPlace, own.get(), &copy->wait_place);
     if (issued == CUDA_SUCCESS) (void)own.release();
     return issued;
   });
