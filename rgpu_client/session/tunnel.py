@@ -12,8 +12,8 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import re
 import os
+import re
 import signal
 import socket
 import sys
