@@ -85,8 +85,8 @@ uint64_t Executor::Predict(const Command& command) const {
   uint64_t ids[2] = {};  // function and kernel: the first two fields
   if (command.head.size >= sizeof ids) std::memcpy(ids, command.head.data, sizeof ids);
   Function* function = nullptr;
-  const CUresult found =
-      ids[0] != 0 ? functions_.Find(ids[0], &function) : kernels_.Find(ids[1], &function);
+  const CUresult found = ids[0] != 0 ? objects_.functions.Find(ids[0], &function)
+                                     : objects_.kernels.Find(ids[1], &function);
   return found == CUDA_SUCCESS ? function->estimate->Predict(1)
                                : static_cast<uint64_t>(kFirstKernelNs);
 }
@@ -201,7 +201,7 @@ void Executor::WaitForPoolFrees() {
   constexpr uint64_t kMostNs = 100'000'000;
   const struct timespec pause = {0, 250'000};
   bool freed = false;
-  pools_.ForEach([&](const auto& pool) { freed |= std::exchange(pool->freed, false); });
+  objects_.pools.ForEach([&](const auto& pool) { freed |= std::exchange(pool->freed, false); });
   if (!freed) return;
   std::vector<std::shared_ptr<Point>> points;
   EverythingInAll(true, &points);
@@ -220,7 +220,7 @@ void Executor::ReconcilePools() {
 
 void Executor::TrimPools() {
   std::vector<std::shared_ptr<Pool>> pools;
-  pools_.ForEach([&](const std::shared_ptr<Pool>& pool) { pools.push_back(pool); });
+  objects_.pools.ForEach([&](const std::shared_ptr<Pool>& pool) { pools.push_back(pool); });
   for (const auto& pool : pools) {
     const Change change(*this);
     Unlocked([&] { return driver_->cuMemPoolTrimTo(pool->handle, 0); });
@@ -238,8 +238,8 @@ void Executor::ReconcilePool(Pool& pool) {
 }
 
 void Executor::TrimAfterWait(bool all) {
-  if (pools_.size() == 0 || measuring_) return;
-  pools_.ForEach([&](const std::shared_ptr<Pool>& pool) {
+  if (objects_.pools.size() == 0 || measuring_) return;
+  objects_.pools.ForEach([&](const std::shared_ptr<Pool>& pool) {
     if (!pool->freed) return;
     cuuint64_t threshold = 0;
     driver_->cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);

@@ -24,26 +24,15 @@
 #include "rgpu_server/executor/errors.h"
 #include "rgpu_server/executor/gate.h"
 #include "rgpu_server/executor/granules.h"
-#include "rgpu_server/executor/images.h"
 #include "rgpu_server/executor/ledger.h"
-#include "rgpu_server/executor/objects.h"
 #include "rgpu_server/executor/poller.h"
 #include "rgpu_server/executor/pulls.h"
 #include "rgpu_server/executor/reaper.h"
 #include "rgpu_server/executor/role.h"
+#include "rgpu_server/executor/session_objects.h"
 #include "rgpu_server/executor/shortage.h"
-#include "rgpu_server/executor/table.h"
 
 namespace rgpu::exec {
-
-// All images that the client is sending, together; one image may use the whole limit.
-inline constexpr uint64_t kMaxImageBytes = 256U << 20;
-inline constexpr size_t kMaxImages = 64;
-
-// The id that cuDeviceGetDefaultMemPool returns; clients cannot use it for their own pools.
-inline constexpr uint64_t kDefaultPool = 1ULL << 63;
-// Ids from here on are for pools that the client has destroyed and that still have allocations.
-inline constexpr uint64_t kDestroyedPools = 1ULL << 62;
 
 // The context and stream that a command goes to.
 struct Target {
@@ -241,30 +230,17 @@ class Executor {
   };
   bool measuring() const { return measuring_; }
 
-  Table<Context>& contexts() { return contexts_; }
-  Table<Stream>& streams() { return streams_; }
-  Table<Event>& events() { return events_; }
-  Table<Code>& modules() { return modules_; }
-  Table<Code>& libraries() { return libraries_; }
-  Table<Function>& functions() { return functions_; }
-  Table<Function>& kernels() { return kernels_; }
-  Table<Pool>& pools() { return pools_; }
-  Table<Link>& links() { return links_; }
-  Table<Image>& images() { return images_; }
-  Ranges& ranges() { return ranges_; }
+  SessionObjects& objects() { return objects_; }
   Reaper& reaper() { return reaper_; }
   Poller& poller() { return poller_; }
   Pulls& pulls() { return pulls_; }
   Directs& directs() { return directs_; }
   Gate& gate() { return gate_; }
-  // Whether the client has any stream besides the legacy stream.
-  bool has_streams() const;
   CopyEstimates& copies() { return copies_; }
   // Predicts the device time of a command that is about to be dispatched, in ns.
   uint64_t Predict(const Command& command) const;
   // Records a marker for what `stream` has not marked yet.
   void MarkNow(Stream& stream) { Mark(stream, !gate_.alone()); }
-  uint64_t& image_bytes() { return image_bytes_; }
 
   // How many threads the device can run at once; local memory is provided for all of them.
   uint64_t resident_threads();
@@ -308,18 +284,7 @@ class Executor {
   size_t named_threads_ = 0;       // in all contexts' maps of per-thread streams
   size_t per_thread_streams_ = 0;  // per-thread streams that the driver has created
   uint32_t told_ = 0;
-  Table<Context> contexts_{64};
-  Table<Stream> streams_{kMaxStreams};
-  Table<Event> events_;
-  Table<Code> modules_;
-  Table<Code> libraries_;
-  Table<Function> functions_;
-  Table<Function> kernels_;
-  Table<Pool> pools_{1024};
-  Table<Link> links_{1024};
-  Table<Image> images_{kMaxImages};
-  Ranges ranges_;
-  uint64_t image_bytes_ = 0;
+  SessionObjects objects_;
   Granules granules_;
   uint64_t heap_charged_ = 0;
   bool tells_compiled_ = false;

@@ -44,7 +44,7 @@ bool Gate::Ask(event::Asked asked) {
   LookAtSession();
   if (!SameWord()) Look();
   if (state_.grant().phase == lease::Phase::kSlice) asked.others_ns = OthersInFlight();
-  if (state_.active() && !state_.idle()) asked.has_streams = executor_.has_streams();
+  if (state_.active() && !state_.idle()) asked.has_streams = executor_.objects().has_streams();
   GateActions answer = state_.Handle(asked, base::NowNs());
   Act(answer);
   if (answer.enter) {

@@ -80,7 +80,7 @@ void Gate::WatchGrants() {
   for (;;) {
     ChargeLongWork();
     Look();
-    Tell(event::Ticked{executor_.has_streams()});
+    Tell(event::Ticked{executor_.objects().has_streams()});
     const uint32_t futex = state_.grant().futex;
     const uint64_t sleep_ns = state_.SleepNs();
     lock.unlock();

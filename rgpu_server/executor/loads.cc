@@ -26,7 +26,7 @@ Held Look(Executor& executor, bool pools_first) {
   const Driver& driver = executor.driver();
   Held held;
   const auto look_at_pools = [&] {
-    executor.pools().ForEach([&](const std::shared_ptr<Pool>& pool) {
+    executor.objects().pools.ForEach([&](const std::shared_ptr<Pool>& pool) {
       cuuint64_t bytes = 0;
       driver->cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
       held.pools += bytes;
@@ -168,8 +168,8 @@ CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts)
 }
 
 CUresult FindFunction(Executor& executor, uint64_t function, uint64_t kernel, Function** found) {
-  return function != 0 ? executor.functions().Find(function, found)
-                       : executor.kernels().Find(kernel, found);
+  return function != 0 ? executor.objects().functions.Find(function, found)
+                       : executor.objects().kernels.Find(kernel, found);
 }
 
 }  // namespace rgpu::exec

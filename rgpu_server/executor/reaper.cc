@@ -76,7 +76,7 @@ bool Reaper::Enter(const Item& item) {
   if (item.context != nullptr) {
     return !item.context->dead && executor_.MakeCurrent(*item.context) == CUDA_SUCCESS;
   }
-  executor_.contexts().ForEach([this](const auto& any) { executor_.MakeCurrent(*any); });
+  executor_.objects().contexts.ForEach([this](const auto& any) { executor_.MakeCurrent(*any); });
   return true;
 }
 

@@ -42,7 +42,7 @@ CUresult MakeCharged(Executor& executor, Context& context, Create create) {
   if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
   const Executor::Measure measure(executor);
   uint64_t before = 0;
-  executor.contexts().ForEach([&](const std::shared_ptr<Context>& other) {
+  executor.objects().contexts.ForEach([&](const std::shared_ptr<Context>& other) {
     if (before == 0 && executor.MakeCurrent(*other) == CUDA_SUCCESS) before = DeviceUse(driver);
   });
   const CUresult result = executor.Unlocked([&] { return create(&context.handle); });
@@ -58,7 +58,8 @@ CUresult MakeCharged(Executor& executor, Context& context, Create create) {
 template <typename Create>
 CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create) {
   if (id > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;  // headers carry the id as u32
-  if (const CUresult result = executor.contexts().CanAdd(id); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = executor.objects().contexts.CanAdd(id); result != CUDA_SUCCESS)
+    return result;
   auto context = std::make_shared<Context>(executor.driver(), static_cast<uint32_t>(id));
   context->device = executor.device();
   context->primary = primary;
@@ -66,7 +67,7 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
   if (result != CUDA_SUCCESS) return result;
   context->legacy = LegacyStream(context.get());
   context->streams.push_back(context->legacy);
-  executor.contexts().Add(id, context);
+  executor.objects().contexts.Add(id, context);
   return executor.MakeCurrent(*context);
 }
 
@@ -172,17 +173,17 @@ struct Leftovers {
 
 Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& context) {
   Leftovers left;
-  executor.ranges().EraseIf([&](uint64_t base, const Range& range) {
+  executor.objects().ranges.EraseIf([&](uint64_t base, const Range& range) {
     if (range.context != context->id || range.pool == nullptr) return false;
     left.pooled.emplace_back(base, range.pool);
     return true;
   });
-  executor.libraries().ForEach([&](const std::shared_ptr<Code>& code) {
+  executor.objects().libraries.ForEach([&](const std::shared_ptr<Code>& code) {
     if (code->context == context) left.libraries.push_back(code->library);
   });
-  executor.links().ForEach([&](const std::shared_ptr<Link>& link) {
+  executor.objects().links.ForEach([&](const std::shared_ptr<Link>& link) {
     if (link->context != context) return;
-    executor.image_bytes() -= link->held_bytes;
+    executor.objects().image_bytes -= link->held_bytes;
     left.links.push_back(link);
   });
   return left;
@@ -193,7 +194,7 @@ Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& cont
 CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Request& request,
              rgpuContextDestroy_Reply*) {
   std::shared_ptr<Context> context;
-  if (executor.contexts().Share(request.ctx, &context) != CUDA_SUCCESS) {
+  if (executor.objects().contexts.Share(request.ctx, &context) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
@@ -204,7 +205,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   const CUresult state = executor.WaitAll(points, context->id);
   executor.reaper().WaitAll();
   std::shared_ptr<Context> taken;
-  if (executor.contexts().Take(request.ctx, &taken) != CUDA_SUCCESS) {
+  if (executor.objects().contexts.Take(request.ctx, &taken) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;  // another thread has destroyed the context meanwhile
   }
   const Leftovers left = TakeLeftovers(executor, context);
@@ -235,7 +236,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
 CUresult Run(Executor& executor, const Command&, const rgpuContextSynchronize_Request& request,
              rgpuContextSynchronize_Reply*) {
   std::shared_ptr<Context> context;
-  if (executor.contexts().Share(request.ctx, &context) != CUDA_SUCCESS) {
+  if (executor.objects().contexts.Share(request.ctx, &context) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;

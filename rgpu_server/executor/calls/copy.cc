@@ -44,7 +44,7 @@ CUresult CopyOut(const Driver& driver, const Portion& portion, uint64_t pitch, u
 
 CUresult CheckRows(Executor& executor, const Rows& rows, uint64_t* total) {
   if (!rows.Total(total)) return CUDA_ERROR_INVALID_VALUE;
-  return executor.ranges().CheckRows(rows.address, rows.pitch, rows.width, rows.height);
+  return executor.objects().ranges.CheckRows(rows.address, rows.pitch, rows.width, rows.height);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Request& request,

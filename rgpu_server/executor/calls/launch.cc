@@ -145,8 +145,8 @@ void LoadBeforeLaunch(Executor& executor, const Command& command) {
   // Shared, because the client may destroy the kernel meanwhile.
   std::shared_ptr<Function> function;
   const CUresult found = request.function != 0
-                             ? executor.functions().Share(request.function, &function)
-                             : executor.kernels().Share(request.kernel, &function);
+                             ? executor.objects().functions.Share(request.function, &function)
+                             : executor.objects().kernels.Share(request.kernel, &function);
   if (found != CUDA_SUCCESS || function->loaded) return;
   const Driver& driver = executor.driver();
   Target target;

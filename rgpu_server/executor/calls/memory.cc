@@ -23,7 +23,7 @@ CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t by
                          CUdeviceptr* dptr, Allocate allocate) {
   uint64_t bound = 0;
   if (!RoundUp(bytes, executor.granules().bytes(), &bound)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
   if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
   uint64_t taken = 0;
   const auto run = [&] {
@@ -42,7 +42,7 @@ CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t by
     return result;
   }
   executor.ledger().Correct(bound, executor.granules().Add(*dptr, taken));
-  return executor.ranges().Add(*dptr, {taken, Range::Kind::kPlain, context.id});
+  return executor.objects().ranges.Add(*dptr, {taken, Range::Kind::kPlain, context.id});
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t 
   std::vector<std::shared_ptr<Point>> fences;
   executor.EverythingIn(*context, false, &fences);
   std::shared_ptr<Context> owner;
-  if (executor.contexts().Share(range.context, &owner) != CUDA_SUCCESS) owner = context;
+  if (executor.objects().contexts.Share(range.context, &owner) != CUDA_SUCCESS) owner = context;
   if (owner != context && executor.MakeCurrent(*owner) == CUDA_SUCCESS) {
     executor.EverythingIn(*owner, false, &fences);
   }
@@ -125,10 +125,10 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Reque
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
-  Range* found = executor.ranges().Find(request.dptr);
+  Range* found = executor.objects().ranges.Find(request.dptr);
   if (found == nullptr || found->kind == Range::Kind::kGlobal) return CUDA_ERROR_INVALID_VALUE;
   Range range;
-  executor.ranges().Take(request.dptr, &range);
+  executor.objects().ranges.Take(request.dptr, &range);
   if (range.kind == Range::Kind::kPlain) {
     FreePlain(executor, context, request.dptr, range);
     return CUDA_SUCCESS;
@@ -151,7 +151,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Re
   size_t total = 0;
   result = executor.driver()->cuMemGetInfo_v2(&free, &total);
   if (result != CUDA_SUCCESS) return result;
-  executor.pools().ForEach([&](const auto& pool) { executor.ReconcilePool(*pool); });
+  executor.objects().pools.ForEach([&](const auto& pool) { executor.ReconcilePool(*pool); });
   // The limit may change at any time, so it is read once. A lease above its limit has nothing free.
   reply->total = std::min<uint64_t>(executor.ledger().limit(), total);
   const uint64_t used = std::min(executor.ledger().used(), reply->total);

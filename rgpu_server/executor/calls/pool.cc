@@ -29,11 +29,11 @@ CUresult MakePool(Executor& executor, uint64_t id, uint64_t max_bytes,
 
 // The default pool of the client is one of our pools, created at first use.
 CUresult FindPool(Executor& executor, uint64_t id, std::shared_ptr<Pool>* pool) {
-  const CUresult result = executor.pools().Share(id, pool);
+  const CUresult result = executor.objects().pools.Share(id, pool);
   if (result == CUDA_SUCCESS && (*pool)->destroyed) return CUDA_ERROR_INVALID_HANDLE;
   if (result != CUDA_ERROR_INVALID_HANDLE || id != kDefaultPool) return result;
   const CUresult made = MakePool(executor, id, 0, pool);
-  if (made == CUDA_SUCCESS) executor.pools().Add(kDefaultPool, *pool);
+  if (made == CUDA_SUCCESS) executor.objects().pools.Add(kDefaultPool, *pool);
   return made;
 }
 
@@ -130,11 +130,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolCreate_Re
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
   if (request.device != 0) return CUDA_ERROR_INVALID_DEVICE;
-  result = executor.pools().CanAdd(request.pool);
+  result = executor.objects().pools.CanAdd(request.pool);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Pool> pool;
   result = MakePool(executor, request.pool, request.max_bytes, &pool);
-  if (result == CUDA_SUCCESS) executor.pools().Add(request.pool, std::move(pool));
+  if (result == CUDA_SUCCESS) executor.objects().pools.Add(request.pool, std::move(pool));
   return result;
 }
 
@@ -142,10 +142,10 @@ CUresult Run(Executor& executor, const Command&, const rgpuPoolDestroy_Request& 
              rgpuPoolDestroy_Reply*) {
   if (request.pool == kDefaultPool) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Pool> pool;
-  const CUresult result = executor.pools().Take(request.pool, &pool);
+  const CUresult result = executor.objects().pools.Take(request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (pool->destroyed) {
-    executor.pools().Add(request.pool, std::move(pool));
+    executor.objects().pools.Add(request.pool, std::move(pool));
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (pool->allocations == 0) {
@@ -156,14 +156,14 @@ CUresult Run(Executor& executor, const Command&, const rgpuPoolDestroy_Request& 
   static uint64_t last_id = kDestroyedPools;
   pool->destroyed = true;
   pool->id = ++last_id;
-  executor.pools().Add(pool->id, pool);
+  executor.objects().pools.Add(pool->id, pool);
   return CUDA_SUCCESS;
 }
 
 void LeavePool(Executor& executor, const std::shared_ptr<Pool>& pool) {
   std::shared_ptr<Pool> taken;
   if (--pool->allocations != 0 || !pool->destroyed) return;
-  if (executor.pools().Take(pool->id, &taken) == CUDA_SUCCESS) DestroyPool(executor, pool);
+  if (executor.objects().pools.Take(pool->id, &taken) == CUDA_SUCCESS) DestroyPool(executor, pool);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuPoolTrim_Request& request,
@@ -217,13 +217,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolAlloc_Req
   std::shared_ptr<Pool> pool;
   result = FindPool(executor, request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
-  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUdeviceptr dptr = 0;
   result = Allocate(executor, target, pool, request.bytes, &dptr);
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
   ++pool->allocations;
-  return executor.ranges().Add(
+  return executor.objects().ranges.Add(
       dptr, {request.bytes, Range::Kind::kPool, target.context->id, std::move(pool)});
 }
 
@@ -232,10 +232,10 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Requ
   Target target;
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
-  Range* found = executor.ranges().Find(request.dptr);
+  Range* found = executor.objects().ranges.Find(request.dptr);
   if (found == nullptr || found->kind == Range::Kind::kGlobal) return CUDA_ERROR_INVALID_VALUE;
   Range range;
-  executor.ranges().Take(request.dptr, &range);
+  executor.objects().ranges.Take(request.dptr, &range);
   const Driver& driver = executor.driver();
   if (range.kind == Range::Kind::kPlain) {
     FreePlain(executor, target.context, request.dptr, range);

@@ -15,11 +15,12 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
-  result = executor.streams().CanAdd(request.stream);
+  result = executor.objects().streams.CanAdd(request.stream);
   if (result == CUDA_ERROR_INVALID_HANDLE) return result;
   // A failed stream is kept so that its commands return their credits. The number of failed streams
   // is limited.
-  if (!executor.streams().CanFail() || executor.streams().size() >= kMaxStreams + kMaxFailed) {
+  if (!executor.objects().streams.CanFail() ||
+      executor.objects().streams.size() >= kMaxStreams + kMaxFailed) {
     return result;
   }
   auto stream = std::make_shared<Stream>();
@@ -32,7 +33,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_
   }
   stream->failed = result != CUDA_SUCCESS;
   if (!stream->failed) context->streams.push_back(stream);
-  executor.streams().Add(request.stream, std::move(stream));
+  executor.objects().streams.Add(request.stream, std::move(stream));
   return result;
 }
 
@@ -43,7 +44,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamDestroy
   const CUresult result = executor.Find(command, request.stream, &target);
   if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT) return result;
   std::shared_ptr<Stream> stream;
-  executor.streams().Take(request.stream, &stream);
+  executor.objects().streams.Take(request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
   // Staging memory, credits and deliveries of the stream are still outstanding: the poller keeps
   // the stream until they are settled.
@@ -99,7 +100,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitEve
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   Event* event = nullptr;
-  result = executor.events().Find(request.event, &event);
+  result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
   const std::shared_ptr<Point> point = event->current;
   if (point == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
@@ -118,7 +119,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitVal
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   if (request.width != 4 && request.width != 8) return CUDA_ERROR_INVALID_VALUE;
-  result = executor.ranges().Check(request.address, request.width);
+  result = executor.objects().ranges.Check(request.address, request.width);
   if (result != CUDA_SUCCESS) return result;
   executor.OrderIsHidden();
   const Driver& driver = executor.driver();
@@ -137,7 +138,7 @@ CUresult Run(Executor& executor, const Command& command,
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   if (request.width != 4 && request.width != 8) return CUDA_ERROR_INVALID_VALUE;
-  result = executor.ranges().Check(request.address, request.width);
+  result = executor.objects().ranges.Check(request.address, request.width);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
   return executor.Issue(*target.stream, {}, [&](CUstream stream) {
