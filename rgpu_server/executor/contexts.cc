@@ -160,8 +160,9 @@ void Executor::DropThread(uint32_t thread) {
 }
 
 uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
-  const uint64_t charged = objects_.ForgetContext(context, granules_) + context->own_charged +
-                           context->local_charged + context->printf_charged + context->heap_charged;
+  const uint64_t charged = objects_.ForgetContext(context, memory_.granules()) +
+                           context->own_charged + context->local_charged + context->printf_charged +
+                           context->heap_charged;
   poller_.Remove(*context);
   named_threads_ -= context->per_thread.size();
   for (const auto& [_, stream] : context->per_thread) per_thread_streams_ -= stream->failed ? 0 : 1;

@@ -23,14 +23,12 @@
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/errors.h"
 #include "rgpu_server/executor/gate.h"
-#include "rgpu_server/executor/granules.h"
-#include "rgpu_server/executor/ledger.h"
+#include "rgpu_server/executor/memory_account.h"
 #include "rgpu_server/executor/poller.h"
 #include "rgpu_server/executor/pulls.h"
 #include "rgpu_server/executor/reaper.h"
 #include "rgpu_server/executor/role.h"
 #include "rgpu_server/executor/session_objects.h"
-#include "rgpu_server/executor/shortage.h"
 
 namespace rgpu::exec {
 
@@ -181,56 +179,11 @@ class Executor {
   uint64_t CountDelivery() { return deliveries_sent_.fetch_add(1, std::memory_order_acq_rel) + 1; }
   std::condition_variable& changed() { return changed_; }
 
-  // --- memory
-  // Charges the lease. If the lease is full, first waits for frees under way. May release the lock.
-  // CUDA_ERROR_OUT_OF_MEMORY: refused, and counted as a refusal.
-  CUresult Charge(uint64_t bytes);
-  // The same without waiting for the device; pools give back what they do not use.
-  CUresult ChargeNow(uint64_t bytes);
-  // Tell the client, once per session, that its lease has no room, or that the device has none
-  // although the lease has.
-  void LeaseIsFull(uint64_t bytes) { shortage_.LeaseIsFull(ledger_, bytes, outbox_); }
-  void DeviceIsFull(uint64_t bytes) { shortage_.DeviceIsFull(ledger_, bytes, outbox_); }
-  void NameLease(const std::string& name) { shortage_.Name(name); }
-  // Sets the charges of all pools to what the driver reports. ReconcilePools first waits briefly
-  // for pending frees and trims the pools.
-  void ReconcilePools();
-  void ReconcilePool(Pool& pool);
-  // Trims pools to their release threshold after the client synchronised, as the driver would (the
-  // worker itself never synchronises). `all`: no free is pending any more in any pool.
-  void TrimAfterWait(bool all);
-  Granules& granules() { return granules_; }
-  // The charge for the device-side heap, which all contexts of the emulated device share. It stays
-  // when a context goes.
-  uint64_t& heap_charged() { return heap_charged_; }
   // Whether the client asked for COMPILED notices (how long loads take).
   bool& tells_compiled() { return tells_compiled_; }
-  // A Measure compares the device's free memory before and after a load. No other thread may
-  // allocate or free meanwhile, so each allocation or free holds a Change, and the two exclude each
-  // other. Both constructors may release the lock.
-  class Change {
-   public:
-    explicit Change(Executor& executor);
-    ~Change();
-    Change(const Change&) = delete;
-    Change& operator=(const Change&) = delete;
-
-   private:
-    Executor& executor_;
-  };
-  class Measure {
-   public:
-    explicit Measure(Executor& executor);
-    ~Measure();
-    Measure(const Measure&) = delete;
-    Measure& operator=(const Measure&) = delete;
-
-   private:
-    Executor& executor_;
-  };
-  bool measuring() const { return measuring_; }
 
   SessionObjects& objects() { return objects_; }
+  MemoryAccount& memory() { return memory_; }
   Reaper& reaper() { return reaper_; }
   Poller& poller() { return poller_; }
   Pulls& pulls() { return pulls_; }
@@ -242,16 +195,8 @@ class Executor {
   // Records a marker for what `stream` has not marked yet.
   void MarkNow(Stream& stream) { Mark(stream, !gate_.alone()); }
 
-  // How many threads the device can run at once; local memory is provided for all of them.
-  uint64_t resident_threads();
-
  private:
   uint64_t PredictCopy(const Command& command, uint64_t most) const;
-  bool ChargeAfterOthers(uint64_t bytes);
-  void WaitForPoolFrees();
-  void TrimPools();
-  template <typename Condition>
-  void WaitUntil(Condition condition);
   CUresult FindStream(const Command& command, uint64_t operand, Target* target);
   CUresult PerThreadStream(Context& context, uint32_t thread, std::shared_ptr<Stream>* stream);
   CUresult OpenPerThread(Context& context, Stream& stream);
@@ -273,7 +218,6 @@ class Executor {
   std::mutex mutex_;
   std::condition_variable changed_;  // a delivery was sent, or the reaper finished an item
   Role role_;
-  Shortage shortage_;
   DeferredErrors deferred_;
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
   transport::FrameBuffer notices_;
@@ -285,12 +229,8 @@ class Executor {
   size_t per_thread_streams_ = 0;  // per-thread streams that the driver has created
   uint32_t told_ = 0;
   SessionObjects objects_;
-  Granules granules_;
-  uint64_t heap_charged_ = 0;
+  MemoryAccount memory_;
   bool tells_compiled_ = false;
-  uint32_t changing_ = 0;
-  bool measuring_ = false;
-  uint64_t resident_threads_ = 0;
   std::shared_ptr<Context> last_entered_;
 
   Poller poller_;

@@ -27,10 +27,10 @@ void Reaper::AddBehind(std::vector<std::shared_ptr<Point>> fences,
   std::erase_if(fences,
                 [this](const auto& fence) { return executor_.Query(*fence) == CUDA_SUCCESS; });
   // While a load is measured, nothing may be freed.
-  const bool at_once = fences.empty() && pending_.empty() && !executor_.measuring();
+  const bool at_once = fences.empty() && pending_.empty() && !executor_.memory().measuring();
   Item item{++added_, context, std::move(fences), std::move(destroy), std::move(release), frees};
   if (at_once) {
-    const Executor::Change change(executor_);
+    const MemoryAccount::Change change(executor_.memory());
     executor_.Unlocked([&] {
       item.destroy();
       return 0;
@@ -81,7 +81,7 @@ bool Reaper::Enter(const Item& item) {
 }
 
 void Reaper::Destroy(const Item& item) {
-  const Executor::Change change(executor_);
+  const MemoryAccount::Change change(executor_.memory());
   if (Enter(item)) {
     executor_.Unlocked([&] {
       item.destroy();

@@ -39,8 +39,8 @@ template <typename Create>
 CUresult MakeCharged(Executor& executor, Context& context, Create create) {
   const Driver& driver = executor.driver();
   const uint64_t bound = driver.emulated ? 0 : kContextBytes;
-  if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
-  const Executor::Measure measure(executor);
+  if (executor.memory().Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  const MemoryAccount::Measure measure(executor.memory());
   uint64_t before = 0;
   executor.objects().contexts.ForEach([&](const std::shared_ptr<Context>& other) {
     if (before == 0 && executor.MakeCurrent(*other) == CUDA_SUCCESS) before = DeviceUse(driver);
@@ -81,7 +81,7 @@ uint64_t* ChargeOf(Executor& executor, Context& context, int32_t limit) {
     case CU_LIMIT_PRINTF_FIFO_SIZE:
       return &context.printf_charged;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-      return executor.driver().emulated ? &executor.heap_charged() : &context.heap_charged;
+      return executor.driver().emulated ? &executor.memory().heap_charged() : &context.heap_charged;
     default:
       return nullptr;
   }
@@ -92,14 +92,14 @@ CUresult LimitBytes(Executor& executor, int32_t limit, uint64_t value, uint64_t*
   *bytes = value;
   if (limit != CU_LIMIT_STACK_SIZE) return CUDA_SUCCESS;
   if (value <= kDefaultStackBytes) value = 0;
-  return __builtin_mul_overflow(value, executor.resident_threads(), bytes)
+  return __builtin_mul_overflow(value, executor.memory().resident_threads(), bytes)
              ? CUDA_ERROR_INVALID_VALUE
              : CUDA_SUCCESS;
 }
 
 CUresult SetLimit(Executor& executor, CUlimit limit, uint64_t value) {
   const Driver& driver = executor.driver();
-  const Executor::Change change(executor);
+  const MemoryAccount::Change change(executor.memory());
   return executor.Unlocked([&] {
     executor.role().Yield();
     return driver->cuCtxSetLimit(limit, value);
@@ -113,7 +113,7 @@ CUresult SetCharged(Executor& executor, const std::shared_ptr<Context>& context,
   CUresult result = LimitBytes(executor, limit, value, &bytes);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t more = bytes - std::min(bytes, *charged);
-  if (executor.Charge(more) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.memory().Charge(more) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
   *charged += more;
   result = SetLimit(executor, limit, value);
   if (context->dead) return CUDA_ERROR_INVALID_CONTEXT;
@@ -211,7 +211,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   const Leftovers left = TakeLeftovers(executor, context);
   const uint64_t charged = executor.DropContext(context);
   const Driver& driver = executor.driver();
-  const Executor::Change change(executor);
+  const MemoryAccount::Change change(executor.memory());
   const CUresult result = executor.Unlocked([&] {
     executor.role().Yield();
     // Bytes that are being sent to the client lie in the context's staging memory.
@@ -229,7 +229,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
     pool->freed = true;
     LeavePool(executor, pool);
   }
-  executor.TrimAfterWait(false);
+  executor.memory().TrimAfterWait(false);
   return state != CUDA_SUCCESS ? state : result;
 }
 
@@ -245,7 +245,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextSynchronize_Re
   if (result == CUDA_SUCCESS) result = executor.WaitAll(points, context->id);
   if (!context->dead) {
     for (const auto& stream : context->streams) executor.Advance(*stream);
-    if (result == CUDA_SUCCESS) executor.TrimAfterWait(true);
+    if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(true);
   }
   return result;
 }

@@ -94,9 +94,9 @@ CUresult ChargeLaunch(Executor& executor, Context& context, const Function& func
     if (result != CUDA_SUCCESS) return result;
   }
   if (function.local_bytes <= kDefaultStackBytes) return CUDA_SUCCESS;
-  const uint64_t bytes = function.local_bytes * executor.resident_threads();
+  const uint64_t bytes = function.local_bytes * executor.memory().resident_threads();
   if (bytes <= context.local_charged) return CUDA_SUCCESS;
-  const CUresult result = executor.ChargeNow(bytes - context.local_charged);
+  const CUresult result = executor.memory().ChargeNow(bytes - context.local_charged);
   if (result == CUDA_SUCCESS) context.local_charged = bytes;
   return result;
 }

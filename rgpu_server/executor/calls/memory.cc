@@ -22,26 +22,27 @@ template <typename Allocate>
 CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t bytes,
                          CUdeviceptr* dptr, Allocate allocate) {
   uint64_t bound = 0;
-  if (!RoundUp(bytes, executor.granules().bytes(), &bound)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!RoundUp(bytes, executor.memory().granules().bytes(), &bound))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.memory().Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
   uint64_t taken = 0;
   const auto run = [&] {
-    const Executor::Change change(executor);
+    const MemoryAccount::Change change(executor.memory());
     return executor.Unlocked([&] { return allocate(dptr, &taken); });
   };
   CUresult result = run();
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     executor.reaper().WaitAll();
-    executor.ReconcilePools();
+    executor.memory().ReconcilePools();
     result = run();
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.DeviceIsFull(bound);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.memory().DeviceIsFull(bound);
   }
   if (result != CUDA_SUCCESS) {
     executor.ledger().Release(bound);
     return result;
   }
-  executor.ledger().Correct(bound, executor.granules().Add(*dptr, taken));
+  executor.ledger().Correct(bound, executor.memory().granules().Add(*dptr, taken));
   return executor.objects().ranges.Add(*dptr, {taken, Range::Kind::kPlain, context.id});
 }
 
@@ -115,7 +116,7 @@ void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint
                const Range& range) {
   const uint64_t bytes = range.bytes;
   const auto release = [&executor, base, bytes] {
-    executor.ledger().Release(executor.granules().Remove(base, bytes));
+    executor.ledger().Release(executor.memory().granules().Remove(base, bytes));
   };
   Free(executor, context, base, range, release, bytes);
 }
@@ -134,7 +135,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Reque
     return CUDA_SUCCESS;
   }
   const auto release = [&executor, pool = range.pool] {
-    executor.ReconcilePool(*pool);
+    executor.memory().ReconcilePool(*pool);
     LeavePool(executor, pool);
   };
   Free(executor, context, request.dptr, range, release, 0);
@@ -151,7 +152,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Re
   size_t total = 0;
   result = executor.driver()->cuMemGetInfo_v2(&free, &total);
   if (result != CUDA_SUCCESS) return result;
-  executor.objects().pools.ForEach([&](const auto& pool) { executor.ReconcilePool(*pool); });
+  executor.objects().pools.ForEach(
+      [&](const auto& pool) { executor.memory().ReconcilePool(*pool); });
   // The limit may change at any time, so it is read once. A lease above its limit has nothing free.
   reply->total = std::min<uint64_t>(executor.ledger().limit(), total);
   const uint64_t used = std::min(executor.ledger().used(), reply->total);

@@ -50,7 +50,7 @@ CUresult TakeFrom(Executor& executor, const Target& target, Pool& pool, uint64_t
                   CUdeviceptr* dptr) {
   const Driver& driver = executor.driver();
   // The call is stream-ordered and does not wait for the device, so the lock stays held.
-  const Executor::Change change(executor);
+  const MemoryAccount::Change change(executor.memory());
   if (target.context->dead) return CUDA_ERROR_INVALID_CONTEXT;  // Change may have waited
   return executor.Issue(*target.stream, {}, [&](CUstream stream) {
     return driver->cuMemAllocFromPoolAsync(dptr, bytes, pool.handle, stream);
@@ -62,19 +62,19 @@ CUresult TakeFrom(Executor& executor, const Target& target, Pool& pool, uint64_t
 CUresult Reuse(Executor& executor, const Target& target, const std::shared_ptr<Pool>& pool,
                uint64_t bytes, CUdeviceptr* dptr) {
   Ledger& ledger = executor.ledger();
-  executor.ReconcilePool(*pool);
+  executor.memory().ReconcilePool(*pool);
   const uint64_t before = pool->charged_bytes;
   if (bytes > before || ledger.used() > ledger.limit()) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = TakeFrom(executor, target, *pool, bytes, dptr);
   if (result != CUDA_SUCCESS) return result;
-  executor.ReconcilePool(*pool);
+  executor.memory().ReconcilePool(*pool);
   if (pool->charged_bytes <= before || ledger.used() <= ledger.limit()) return CUDA_SUCCESS;
   const Driver& driver = executor.driver();
   executor.Issue(*target.stream, {},
                  [&](CUstream stream) { return driver->cuMemFreeAsync(*dptr, stream); });
   executor.reaper().Add(
       target.context, [&driver, pool] { driver->cuMemPoolTrimTo(pool->handle, 0); },
-      [&executor, pool] { executor.ReconcilePool(*pool); }, pool->charged_bytes - before);
+      [&executor, pool] { executor.memory().ReconcilePool(*pool); }, pool->charged_bytes - before);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -83,7 +83,7 @@ CUresult Grow(Executor& executor, const Target& target, Pool& pool, uint64_t byt
               CUdeviceptr* dptr) {
   pool.charged_bytes += growth;  // the caller has charged them
   const CUresult result = TakeFrom(executor, target, pool, bytes, dptr);
-  executor.ReconcilePool(pool);
+  executor.memory().ReconcilePool(pool);
   return result;
 }
 
@@ -91,7 +91,7 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
                   uint64_t bytes, CUdeviceptr* dptr) {
   uint64_t growth = 0;
   if (!RoundUp(bytes, kPoolGranule, &growth)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (growth > executor.ledger().limit()) return executor.Charge(growth);
+  if (growth > executor.ledger().limit()) return executor.memory().Charge(growth);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (executor.ledger().TryCharge(growth)) {
     result = Grow(executor, target, *pool, bytes, growth, dptr);
@@ -101,10 +101,11 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
   // The lease or the device is full: try once more after pending frees.
   executor.reaper().WaitAll();
-  executor.ReconcilePools();
-  if (const CUresult charged = executor.Charge(growth); charged != CUDA_SUCCESS) return charged;
+  executor.memory().ReconcilePools();
+  if (const CUresult charged = executor.memory().Charge(growth); charged != CUDA_SUCCESS)
+    return charged;
   result = Grow(executor, target, *pool, bytes, growth, dptr);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.DeviceIsFull(growth);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.memory().DeviceIsFull(growth);
   return result;
 }
 
@@ -178,7 +179,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolTrim_Requ
   executor.reaper().Add(
       context,
       [&driver, pool, keep = request.keep] { driver->cuMemPoolTrimTo(pool->handle, keep); },
-      [&executor, pool] { executor.ReconcilePool(*pool); });
+      [&executor, pool] { executor.memory().ReconcilePool(*pool); });
   return CUDA_SUCCESS;
 }
 

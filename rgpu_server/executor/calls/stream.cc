@@ -74,7 +74,7 @@ CUresult Run(Executor& executor, const Command& command,
     executor.ComesBehind(command, point ? &point->frontier : &target.stream->frontier);
   }
   if (!target.context->dead) executor.Advance(*target.stream);
-  if (result == CUDA_SUCCESS) executor.TrimAfterWait(false);
+  if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(false);
   return result;
 }
 
