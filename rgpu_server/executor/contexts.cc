@@ -24,7 +24,7 @@ CUresult Executor::MakeCurrent(const Context& context) {
 void Executor::EverythingInAll(bool quiet, std::vector<std::shared_ptr<Point>>* points) {
   const uint32_t before = t_current;
   objects_.contexts.ForEach([&](const std::shared_ptr<Context>& context) {
-    if (MakeCurrent(*context) == CUDA_SUCCESS) EverythingIn(*context, quiet, points);
+    if (MakeCurrent(*context) == CUDA_SUCCESS) order_.EverythingIn(*context, quiet, points);
   });
   // The running command continues in its own context.
   std::shared_ptr<Context> own;
@@ -70,27 +70,12 @@ CUresult Executor::Find(const Command& command, uint64_t operand, Target* target
 
 CUresult Executor::FindCredited(const Command& command, uint64_t operand, Target* target) {
   const CUresult found = FindStream(command, operand, target);
-  if (found != CUDA_SUCCESS) {
-    if (target->stream != nullptr && target->stream->failed) GiveBackCredit(*target->stream);
-    return found;
+  Stream* stream = target->stream.get();
+  if (stream != nullptr && stream->failed) {
+    order_.GiveBackCredit(*stream);
+    return found == CUDA_SUCCESS ? kDropped : found;
   }
-  Stream& stream = *target->stream;
-  if (!stream.failed) {
-    // Failed commands never reach Issued, which sets markers; so this sets one for them.
-    if (stream.credited - stream.marked_credited >= kMarkCommands) {
-      const CUresult result = Mark(stream, false);
-      if (result != CUDA_SUCCESS) return result;
-    }
-    ++stream.credited;
-    return CUDA_SUCCESS;
-  }
-  GiveBackCredit(stream);
-  return kDropped;
-}
-
-void Executor::GiveBackCredit(Stream& stream) {
-  ++stream.credited;
-  ReturnCredits(stream, stream.credited);
+  return found == CUDA_SUCCESS ? order_.CountCredit(*stream) : found;
 }
 
 // The driver's own per-thread streams belong to the worker's threads, not to the client's, so each
@@ -132,15 +117,6 @@ CUresult Executor::TooManyThreads() {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void Executor::DropStream(Stream& stream) {
-  Context& context = *stream.context;
-  if (context.last == &stream) {
-    if (!stream.failed) LeaveLast(stream);
-    context.last = nullptr;
-  }
-  std::erase_if(context.streams, [&](const auto& other) { return other.get() == &stream; });
-}
-
 void Executor::DropThread(uint32_t thread) {
   deferred_.ThreadGone(thread);
   objects_.contexts.ForEach([&](const std::shared_ptr<Context>& entry) {
@@ -152,8 +128,8 @@ void Executor::DropThread(uint32_t thread) {
     --named_threads_;
     if (stream->failed) return;
     --per_thread_streams_;
-    if (!stream->unmarked_load.empty()) MarkNow(*stream);
-    DropStream(*stream);
+    if (!stream->unmarked_load.empty()) order_.MarkNow(*stream);
+    order_.Drop(*stream);
     // cuStreamDestroy lets the stream's work finish and does not wait for it.
     driver_->cuStreamDestroy_v2(stream->handle);
   });

@@ -41,6 +41,7 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       outbox_(outbox),
       device_(device),
       memory_(*this, ledger),
+      order_(*this),
       poller_(*this),
       reaper_(*this),
       pulls_(*this),

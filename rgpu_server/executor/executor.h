@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "rgpu_common/native/transport/outbox.h"
@@ -29,6 +28,7 @@
 #include "rgpu_server/executor/reaper.h"
 #include "rgpu_server/executor/role.h"
 #include "rgpu_server/executor/session_objects.h"
+#include "rgpu_server/executor/stream_order.h"
 
 namespace rgpu::exec {
 
@@ -36,14 +36,6 @@ namespace rgpu::exec {
 struct Target {
   std::shared_ptr<Context> context;
   std::shared_ptr<Stream> stream;
-};
-
-// What a piece of work holds until it completes, and how its device time is predicted.
-struct Work {
-  uint64_t bytes = 0;  // bytes of staging memory
-  std::shared_ptr<const void> keep;
-  const std::shared_ptr<Estimate>* kind = nullptr;  // null: not device work
-  uint64_t units = 0;                               // of `kind`: launches or bytes
 };
 
 // Estimated duration of copies and sets, in ns per byte.
@@ -100,7 +92,7 @@ class Executor {
   enum class Told : uint32_t { kThreads = 1, kCalls = 2 };
   void Tell(Told kind, const std::string& sentence);
 
-  // --- contexts and streams (contexts.cc, streams.cc)
+  // --- contexts and streams (contexts.cc)
   // Makes the command's context current on this thread. Returns CUDA_ERROR_INVALID_CONTEXT if there
   // is no such context.
   CUresult Enter(const Command& command, std::shared_ptr<Context>* context);
@@ -109,29 +101,9 @@ class Executor {
   // Like Find, for a posted launch or copy. The command took a credit; the credit is counted even
   // if the command fails.
   CUresult FindCredited(const Command& command, uint64_t operand, Target* target);
-  // Puts work into a stream. `call(CUstream)` is the driver call, which must not block.
-  template <typename F>
-  CUresult Issue(Stream& stream, Work work, F&& call) {
-    if (const CUresult result = Prepare(stream); result != CUDA_SUCCESS) return result;
-    return Issued(stream, std::move(work), call(stream.handle));
-  }
-  // Launches a host function of ours in which the stream waits for the client; used within the
-  // `call` of Issue. `place` receives the place that the function passes to Gate::ClientWait,
-  // before the function can run.
-  CUresult LaunchWait(Stream& stream, CUhostFn function, void* argument, WaitPlace* place);
-  // Makes the stream wait for `point`.
-  CUresult WaitFor(Stream& stream, const Point& point, unsigned int flags);
-  // Returns a point that completes when everything issued to `stream` so far is complete; null if
-  // that is known already. `quiet`: the caller waits itself, so the poller need not wake.
-  CUresult EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point);
-  // The same for all streams of a context; streams known to be complete add no point.
-  CUresult EverythingIn(Context& context, bool quiet, std::vector<std::shared_ptr<Point>>* points);
-  // The same for all contexts.
+  // Adds a point for each stream of all contexts that is not known to be complete
+  // (StreamOrder::EverythingIn).
   void EverythingInAll(bool quiet, std::vector<std::shared_ptr<Point>>* points);
-  // Records an event for the caller in `stream`. It is not a marker: it returns no credits.
-  CUresult Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point);
-  // Takes the stream out of its context; work that was issued still completes.
-  void DropStream(Stream& stream);
   // Destroys the per-thread streams of a client thread that has ended.
   void DropThread(uint32_t thread);
   // Forgets the context and every object in it. Returns the bytes that the caller releases when the
@@ -148,14 +120,6 @@ class Executor {
   void AwaitInStream(Frontier* frontier);
   // Returns CUDA_ERROR_NOT_READY, or the result of the completed work.
   CUresult Query(Point& point);
-  // Returns the credits of commands that put nothing into the stream; if earlier work is still
-  // outstanding, its marker returns them.
-  void ReturnCreditsOf(Stream& stream);
-  // Finds completed markers of the stream, releases what they kept, and queues credit notices.
-  void Advance(Stream& stream);
-  // Releases what completed markers kept; the rest is left to the next Advance.
-  void Reclaim(Stream& stream);
-
   // Returns how many delivery frames must precede a message that reports a completed point.
   uint64_t Behind(Frontier* frontier) const;
   // Sets that number for the reply of `command`, so that the reply may overtake other bulk frames.
@@ -184,6 +148,7 @@ class Executor {
 
   SessionObjects& objects() { return objects_; }
   MemoryAccount& memory() { return memory_; }
+  StreamOrder& order() { return order_; }
   Reaper& reaper() { return reaper_; }
   Poller& poller() { return poller_; }
   Pulls& pulls() { return pulls_; }
@@ -192,8 +157,6 @@ class Executor {
   CopyEstimates& copies() { return copies_; }
   // Predicts the device time of a command that is about to be dispatched, in ns.
   uint64_t Predict(const Command& command) const;
-  // Records a marker for what `stream` has not marked yet.
-  void MarkNow(Stream& stream) { Mark(stream, !gate_.alone()); }
 
  private:
   uint64_t PredictCopy(const Command& command, uint64_t most) const;
@@ -201,15 +164,6 @@ class Executor {
   CUresult PerThreadStream(Context& context, uint32_t thread, std::shared_ptr<Stream>* stream);
   CUresult OpenPerThread(Context& context, Stream& stream);
   CUresult TooManyThreads();
-  void GiveBackCredit(Stream& stream);
-  CUresult Prepare(Stream& stream);
-  CUresult LeaveLast(Stream& stream);
-  CUresult ApplyFences(Stream& stream);
-  CUresult Issued(Stream& stream, Work work, CUresult result);
-  CUresult Mark(Stream& stream, bool quiet);
-  void Inherit(Stream& stream);
-  CUresult MarkBefore(Stream& stream, const WaitPlaces& next);
-  void ReturnCredits(Stream& stream, uint64_t credited);
 
   const Driver& driver_;
   Ledger& ledger_;
@@ -230,6 +184,7 @@ class Executor {
   uint32_t told_ = 0;
   SessionObjects objects_;
   MemoryAccount memory_;
+  StreamOrder order_;
   bool tells_compiled_ = false;
   std::shared_ptr<Context> last_entered_;
 

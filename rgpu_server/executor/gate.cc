@@ -219,7 +219,7 @@ void Gate::MarkRest() {
     Stream& stream = static_cast<Stream&>(*work);
     if (stream.unmarked_load.empty()) continue;
     if (stream.outstanding.size() >= kMostMarkers) continue;  // later, when they are fewer
-    if (executor_.MakeCurrent(*stream.context) == CUDA_SUCCESS) executor_.MarkNow(stream);
+    if (executor_.MakeCurrent(*stream.context) == CUDA_SUCCESS) executor_.order().MarkNow(stream);
   }
 }
 

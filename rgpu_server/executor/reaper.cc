@@ -15,7 +15,7 @@ void Reaper::Add(const std::shared_ptr<Context>& context, std::function<void()> 
   std::vector<std::shared_ptr<Point>> fences;
   // If recording fails, the session is sticky or nothing is outstanding.
   if (executor_.MakeCurrent(*context) == CUDA_SUCCESS) {
-    executor_.EverythingIn(*context, false, &fences);
+    executor_.order().EverythingIn(*context, false, &fences);
   }
   AddBehind(std::move(fences), context, std::move(destroy), std::move(release), frees);
 }

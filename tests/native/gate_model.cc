@@ -113,7 +113,7 @@ bool Session::Admitted(const Command& command) {
   return Ask({.ns = kernels_[command.number % kKernels]->Predict(1)});
 }
 
-// As Executor::Prepare, LaunchWait and WaitFor: markers before what orders the stream.
+// As StreamOrder::Prepare, LaunchWait and WaitFor: markers before what orders the stream.
 void Session::Prepare(const Command& command) {
   if (streams_[command.stream]->legacy) MarkBefore(command.stream, order_.behind_blocking);
   if (command.kind == Command::Kind::kClientWait && streams_[command.stream]->legacy) MarkRest();

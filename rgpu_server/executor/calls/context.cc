@@ -199,7 +199,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
   std::vector<std::shared_ptr<Point>> points;
-  executor.EverythingIn(*context, true, &points);
+  executor.order().EverythingIn(*context, true, &points);
   // The context's deliveries still reach the client. An error of its work is reported, but the
   // context is destroyed anyway.
   const CUresult state = executor.WaitAll(points, context->id);
@@ -241,10 +241,10 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextSynchronize_Re
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
   std::vector<std::shared_ptr<Point>> points;
-  CUresult result = executor.EverythingIn(*context, true, &points);
+  CUresult result = executor.order().EverythingIn(*context, true, &points);
   if (result == CUDA_SUCCESS) result = executor.WaitAll(points, context->id);
   if (!context->dead) {
-    for (const auto& stream : context->streams) executor.Advance(*stream);
+    for (const auto& stream : context->streams) executor.order().Advance(*stream);
     if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(true);
   }
   return result;

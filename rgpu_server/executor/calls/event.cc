@@ -46,8 +46,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_R
   // External records are for stream capture only.
   if (request.flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Point> point;
-  result = executor.Issue(*target.stream, {}, [&](CUstream) {
-    return executor.Record(*target.stream, event->flags, &point);
+  result = executor.order().Issue(*target.stream, {}, [&](CUstream) {
+    return executor.order().Record(*target.stream, event->flags, &point);
   });
   if (point == nullptr) return result;
   event->current = std::move(point);

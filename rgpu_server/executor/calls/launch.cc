@@ -184,9 +184,10 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLaunch_Reques
   result = ChargeLaunch(executor, *target.context, *function);
   if (result != CUDA_SUCCESS) return result;
   executor.ledger().CountLaunch();
-  return executor.Issue(*target.stream, {0, nullptr, &function->estimate, 1}, [&](CUstream stream) {
-    return LaunchOn(executor.driver(), request, function->launchable(), stream);
-  });
+  return executor.order().Issue(
+      *target.stream, {0, nullptr, &function->estimate, 1}, [&](CUstream stream) {
+        return LaunchOn(executor.driver(), request, function->launchable(), stream);
+      });
 }
 
 }  // namespace rgpu::exec

@@ -98,11 +98,11 @@ namespace {
 void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
           const Range& range, std::function<void()> release, uint64_t frees) {
   std::vector<std::shared_ptr<Point>> fences;
-  executor.EverythingIn(*context, false, &fences);
+  executor.order().EverythingIn(*context, false, &fences);
   std::shared_ptr<Context> owner;
   if (executor.objects().contexts.Share(range.context, &owner) != CUDA_SUCCESS) owner = context;
   if (owner != context && executor.MakeCurrent(*owner) == CUDA_SUCCESS) {
-    executor.EverythingIn(*owner, false, &fences);
+    executor.order().EverythingIn(*owner, false, &fences);
   }
   const Driver& driver = executor.driver();
   executor.reaper().AddBehind(

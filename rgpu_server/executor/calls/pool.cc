@@ -52,7 +52,7 @@ CUresult TakeFrom(Executor& executor, const Target& target, Pool& pool, uint64_t
   // The call is stream-ordered and does not wait for the device, so the lock stays held.
   const MemoryAccount::Change change(executor.memory());
   if (target.context->dead) return CUDA_ERROR_INVALID_CONTEXT;  // Change may have waited
-  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  return executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return driver->cuMemAllocFromPoolAsync(dptr, bytes, pool.handle, stream);
   });
 }
@@ -70,8 +70,8 @@ CUresult Reuse(Executor& executor, const Target& target, const std::shared_ptr<P
   executor.memory().ReconcilePool(*pool);
   if (pool->charged_bytes <= before || ledger.used() <= ledger.limit()) return CUDA_SUCCESS;
   const Driver& driver = executor.driver();
-  executor.Issue(*target.stream, {},
-                 [&](CUstream stream) { return driver->cuMemFreeAsync(*dptr, stream); });
+  executor.order().Issue(*target.stream, {},
+                         [&](CUstream stream) { return driver->cuMemFreeAsync(*dptr, stream); });
   executor.reaper().Add(
       target.context, [&driver, pool] { driver->cuMemPoolTrimTo(pool->handle, 0); },
       [&executor, pool] { executor.memory().ReconcilePool(*pool); }, pool->charged_bytes - before);
@@ -242,7 +242,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Requ
     FreePlain(executor, target.context, request.dptr, range);
     return CUDA_SUCCESS;
   }
-  result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  result = executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return driver->cuMemFreeAsync(request.dptr, stream);
   });
   range.pool->freed = true;

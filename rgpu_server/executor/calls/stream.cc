@@ -49,8 +49,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamDestroy
   // Staging memory, credits and deliveries of the stream are still outstanding: the poller keeps
   // the stream until they are settled.
   std::shared_ptr<Point> rest;
-  executor.EverythingIn(*stream, false, &rest);
-  executor.DropStream(*stream);
+  executor.order().EverythingIn(*stream, false, &rest);
+  executor.order().Drop(*stream);
   const Driver& driver = executor.driver();
   std::vector<std::shared_ptr<Point>> fences;
   if (rest != nullptr) fences.push_back(std::move(rest));
@@ -66,14 +66,14 @@ CUresult Run(Executor& executor, const Command& command,
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Point> point;
-  result = executor.EverythingIn(*target.stream, true, &point);
+  result = executor.order().EverythingIn(*target.stream, true, &point);
   if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
   // A wait for the legacy stream also covers other streams, so its reply stays behind all
   // deliveries.
   if (!target.stream->legacy) {
     executor.ComesBehind(command, point ? &point->frontier : &target.stream->frontier);
   }
-  if (!target.context->dead) executor.Advance(*target.stream);
+  if (!target.context->dead) executor.order().Advance(*target.stream);
   if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(false);
   return result;
 }
@@ -84,7 +84,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamQuery_R
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Point> point;
-  result = executor.EverythingIn(*target.stream, true, &point);
+  result = executor.order().EverythingIn(*target.stream, true, &point);
   if (result != CUDA_SUCCESS || point == nullptr) return result;
   result = executor.Query(*point);
   if (result == CUDA_ERROR_NOT_READY && request.notify != 0) {
@@ -104,8 +104,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitEve
   if (result != CUDA_SUCCESS) return result;
   const std::shared_ptr<Point> point = event->current;
   if (point == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
-  result = executor.Issue(*target.stream, {0, point}, [&](CUstream) {
-    return executor.WaitFor(*target.stream, *point, request.flags);
+  result = executor.order().Issue(*target.stream, {0, point}, [&](CUstream) {
+    return executor.order().WaitFor(*target.stream, *point, request.flags);
   });
   if (result == CUDA_SUCCESS) {
     target.stream->frontier.Merge(point->frontier);
@@ -123,7 +123,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitVal
   if (result != CUDA_SUCCESS) return result;
   executor.OrderIsHidden();
   const Driver& driver = executor.driver();
-  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  return executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return request.width == 4
                ? driver->cuStreamWaitValue32_v2(
                      stream, request.address, static_cast<cuuint32_t>(request.value), request.flags)
@@ -141,7 +141,7 @@ CUresult Run(Executor& executor, const Command& command,
   result = executor.objects().ranges.Check(request.address, request.width);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
-  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  return executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return request.width == 4
                ? driver->cuStreamWriteValue32_v2(
                      stream, request.address, static_cast<cuuint32_t>(request.value), request.flags)

@@ -1,4 +1,5 @@
-// Puts work into streams: fences before the work, markers after it.
+#include "rgpu_server/executor/stream_order.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +15,9 @@ constexpr uint64_t kMarkNs = 1'000'000;  // of predicted device time
 
 }  // namespace
 
-CUresult Executor::Prepare(Stream& stream) {
+StreamOrder::StreamOrder(Executor& executor) : executor_(executor), driver_(executor.driver()) {}
+
+CUresult StreamOrder::Prepare(Stream& stream) {
   Context& context = *stream.context;
   if (context.last != &stream) {
     if (const CUresult result = LeaveLast(stream); result != CUDA_SUCCESS) return result;
@@ -29,7 +32,7 @@ CUresult Executor::Prepare(Stream& stream) {
     if (result != CUDA_SUCCESS) return result;
   }
   // In the legacy stream this event would be a barrier for all blocking streams.
-  if (gate_.wants_begin() && !stream.legacy) {
+  if (executor_.gate().wants_begin() && !stream.legacy) {
     return Record(stream, kTimedEvent, &stream.before_unmarked);
   }
   return CUDA_SUCCESS;
@@ -38,7 +41,7 @@ CUresult Executor::Prepare(Stream& stream) {
 // An event in the legacy stream is a barrier for all blocking streams, unless it directly follows
 // the client's own command there. So the last command of the legacy stream is marked before the
 // next command goes to another stream. Afterwards no work of the legacy stream ever lacks a marker.
-CUresult Executor::LeaveLast(Stream& next) {
+CUresult StreamOrder::LeaveLast(Stream& next) {
   Context& context = *next.context;
   Stream* last = context.last;
   if (last == nullptr) return CUDA_SUCCESS;
@@ -60,7 +63,7 @@ CUresult Executor::LeaveLast(Stream& next) {
 
 // A synchronous copy is complete for every later command. Streams that the device does not order
 // after the copy are made to wait for it here.
-CUresult Executor::ApplyFences(Stream& stream) {
+CUresult StreamOrder::ApplyFences(Stream& stream) {
   Context& context = *stream.context;
   for (const Fence& fence : context.fences) {
     if (fence.epoch <= stream.fences_seen || fence.source == &stream || fence.point->done) continue;
@@ -77,10 +80,10 @@ CUresult Executor::ApplyFences(Stream& stream) {
 // The legacy stream and the blocking streams wait for each other, so deliveries of the one also
 // precede later work of the other. For the legacy stream, simply all deliveries in the outbox
 // count.
-void Executor::Inherit(Stream& stream) {
+void StreamOrder::Inherit(Stream& stream) {
   Context& context = *stream.context;
   if (stream.legacy) {
-    stream.frontier.sent = deliveries_sent();
+    stream.frontier.sent = executor_.deliveries_sent();
     if (context.deliveries == 0) return;
     for (const auto& other : context.streams) {
       if (other->blocking && other.get() != &stream) stream.frontier.Merge(other->frontier);
@@ -93,46 +96,48 @@ void Executor::Inherit(Stream& stream) {
 
 // Before the stream comes behind client waits that it did not come behind yet, the work that it has
 // gets a marker: that work may be running, and later work may not.
-CUresult Executor::MarkBefore(Stream& stream, const WaitPlaces& next) {
+CUresult StreamOrder::MarkBefore(Stream& stream, const WaitPlaces& next) {
   switch (GateState::MustMark(stream, next)) {
     case GateState::MarkFirst::kAllStreams:
-      gate_.MarkRest();
-      return MakeCurrent(*stream.context);
+      executor_.gate().MarkRest();
+      return executor_.MakeCurrent(*stream.context);
     case GateState::MarkFirst::kStream:
-      if (stream.outstanding.size() < kMostOwnMarkers) return Mark(stream, !gate_.alone());
+      if (stream.outstanding.size() < kMostOwnMarkers) return MarkNow(stream);
       return CUDA_SUCCESS;
     default:
       return CUDA_SUCCESS;
   }
 }
 
-CUresult Executor::WaitFor(Stream& stream, const Point& point, unsigned int flags) {
+CUresult StreamOrder::WaitFor(Stream& stream, const Point& point, unsigned int flags) {
   CUresult result = MarkBefore(stream, point.behind);
   if (result == CUDA_SUCCESS) {
     result = driver_->cuStreamWaitEvent(stream.handle, point.event, flags);
   }
   if (result != CUDA_SUCCESS) return result;
-  gate_.OrderedBehind(stream, point.behind);
+  executor_.gate().OrderedBehind(stream, point.behind);
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, WaitPlace* place) {
+CUresult StreamOrder::LaunchWait(Stream& stream, CUhostFn function, void* argument,
+                                 WaitPlace* place) {
   if (stream.legacy) {  // blocking streams come behind it with their next work
-    gate_.MarkRest();
-    if (const CUresult result = MakeCurrent(*stream.context); result != CUDA_SUCCESS) return result;
+    executor_.gate().MarkRest();
+    const CUresult result = executor_.MakeCurrent(*stream.context);
+    if (result != CUDA_SUCCESS) return result;
   }
   *place = {stream.waits, stream.waits->last + 1};
   const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
-  if (result == CUDA_SUCCESS) gate_.WaitLaunched(stream);
+  if (result == CUDA_SUCCESS) executor_.gate().WaitLaunched(stream);
   return result;
 }
 
-CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
+CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
   if (result != CUDA_SUCCESS) return result;
   ++stream.issued;
   stream.unmarked_bytes += work.bytes;
   if (work.kind != nullptr) {
-    gate_.Issued(stream, *work.kind, work.units);
+    executor_.gate().Issued(stream, *work.kind, work.units);
   }
   if (work.keep != nullptr &&
       (stream.unmarked_keep.empty() || stream.unmarked_keep.back() != work.keep)) {
@@ -142,7 +147,7 @@ CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
   // number of markers is limited for a queue that does not progress.
   const Load& load = stream.unmarked_load;
   if ((load.ns() >= kMarkNs || !load.known()) && stream.outstanding.size() < kMostOwnMarkers) {
-    return Mark(stream, !gate_.alone());
+    return MarkNow(stream);
   }
   if (stream.credited - stream.marked_credited < kMarkCommands &&
       stream.unmarked_bytes < kMarkBytes) {
@@ -151,7 +156,7 @@ CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
   return Mark(stream, false);
 }
 
-CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point) {
+CUresult StreamOrder::Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point) {
   auto made = std::make_shared<Point>(stream.context->events, flags);
   CUresult result = stream.context->events->Take(flags, &made->event);
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecord(made->event, stream.handle);
@@ -162,7 +167,7 @@ CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Po
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::Mark(Stream& stream, bool quiet) {
+CUresult StreamOrder::Mark(Stream& stream, bool quiet) {
   std::shared_ptr<Point> point;
   // Metered work gets a timed event, so that the measurement does not depend on when a thread
   // looks.
@@ -174,17 +179,28 @@ CUresult Executor::Mark(Stream& stream, bool quiet) {
   stream.marked = stream.issued;
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
-  const uint64_t work = stream.unmarked_load.empty() ? 0 : gate_.Marked(stream, point);
+  const uint64_t work = stream.unmarked_load.empty() ? 0 : executor_.gate().Marked(stream, point);
   stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
                                 std::move(stream.unmarked_keep), work,
                                 std::move(stream.before_unmarked)});
   stream.unmarked_keep.clear();
   stream.before_unmarked = nullptr;
-  poller_.Add(stream.Share(), quiet);
+  executor_.poller().Add(stream.Share(), quiet);
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point) {
+CUresult StreamOrder::MarkNow(Stream& stream) { return Mark(stream, !executor_.gate().alone()); }
+
+void StreamOrder::Drop(Stream& stream) {
+  Context& context = *stream.context;
+  if (context.last == &stream) {
+    if (!stream.failed) LeaveLast(stream);
+    context.last = nullptr;
+  }
+  std::erase_if(context.streams, [&](const auto& other) { return other.get() == &stream; });
+}
+
+CUresult StreamOrder::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point) {
   *point = nullptr;
   if (stream.idle()) return CUDA_SUCCESS;
   if (stream.issued > stream.marked) {
@@ -194,8 +210,8 @@ CUresult Executor::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Poin
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::EverythingIn(Context& context, bool quiet,
-                                std::vector<std::shared_ptr<Point>>* points) {
+CUresult StreamOrder::EverythingIn(Context& context, bool quiet,
+                                   std::vector<std::shared_ptr<Point>>* points) {
   for (const auto& stream : context.streams) {
     std::shared_ptr<Point> point;
     const CUresult result = EverythingIn(*stream, quiet, &point);
@@ -205,20 +221,36 @@ CUresult Executor::EverythingIn(Context& context, bool quiet,
   return CUDA_SUCCESS;
 }
 
-void Executor::ReturnCredits(Stream& stream, uint64_t credited) {
+CUresult StreamOrder::CountCredit(Stream& stream) {
+  // Failed commands never reach Issued, which sets markers; so this sets one for them.
+  if (stream.credited - stream.marked_credited >= kMarkCommands) {
+    const CUresult result = Mark(stream, false);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  ++stream.credited;
+  return CUDA_SUCCESS;
+}
+
+void StreamOrder::GiveBackCredit(Stream& stream) {
+  ++stream.credited;
+  ReturnCredits(stream, stream.credited);
+}
+
+void StreamOrder::ReturnCredits(Stream& stream, uint64_t credited) {
   stream.returned = credited;
   wire::FrameHeader header;
   header.kind = wire::Kind::kNotice;
   header.opcode = static_cast<uint16_t>(wire::Notice::kCredit);
   header.thread = stream.thread;
   header.context = stream.context->id;
-  wire::Writer writer = notices(0).Begin(header);
+  transport::FrameBuffer& notices = executor_.notices(0);
+  wire::Writer writer = notices.Begin(header);
   writer.Put(stream.id);
   writer.Put(stream.returned);
-  notices_.End();
+  notices.End();
 }
 
-void Executor::ReturnCreditsOf(Stream& stream) {
+void StreamOrder::ReturnCreditsOf(Stream& stream) {
   if (!stream.idle() || !stream.outstanding.empty()) {
     Mark(stream, false);
     return;
@@ -227,25 +259,25 @@ void Executor::ReturnCreditsOf(Stream& stream) {
   ReturnCredits(stream, stream.credited);
 }
 
-void Executor::Reclaim(Stream& stream) {
+void StreamOrder::Reclaim(Stream& stream) {
   for (Marker& marker : stream.outstanding) {
-    if (Query(*marker.point) != CUDA_SUCCESS) return;
+    if (executor_.Query(*marker.point) != CUDA_SUCCESS) return;
     marker.keep.clear();
   }
 }
 
-void Executor::Advance(Stream& stream) {
+void StreamOrder::Advance(Stream& stream) {
   uint64_t credited = stream.returned;
   while (!stream.outstanding.empty()) {
-    const CUresult result = Query(*stream.outstanding.front().point);
+    const CUresult result = executor_.Query(*stream.outstanding.front().point);
     // Check makes the error known even if the client never asks, so that the device is given back.
-    if (result != CUDA_ERROR_NOT_READY) Check(result, stream.context->id);
+    if (result != CUDA_ERROR_NOT_READY) executor_.Check(result, stream.context->id);
     if (result != CUDA_SUCCESS) break;
     const Marker marker = std::move(stream.outstanding.front());
     stream.outstanding.pop_front();
     stream.completed = marker.issued;
     credited = std::max(credited, marker.credited);
-    if (marker.work != 0) gate_.Completed(stream, marker);
+    if (marker.work != 0) executor_.gate().Completed(stream, marker);
   }
   if (credited > stream.returned) ReturnCredits(stream, credited);
 }
