@@ -31,7 +31,7 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       gate_(*this, lease.page, lease.slot, std::move(lease.signal)) {}
 
 uint64_t Executor::Predict(const Command& command) const {
-  const DeviceWork work =
+  const CommandWork work =
       WorkOf(static_cast<Opcode>(command.header.opcode), command.head, command.header.bulk_bytes);
   const uint64_t bytes = std::min(work.bytes, MostPredicted(work.bound));
   switch (work.kind) {
@@ -51,7 +51,7 @@ uint64_t Executor::Predict(const Command& command) const {
   return 0;
 }
 
-uint64_t Executor::PredictLaunch(const DeviceWork& launch) const {
+uint64_t Executor::PredictLaunch(const CommandWork& launch) const {
   Function* function = nullptr;
   const CUresult found = launch.function != 0
                              ? objects_.functions.Find(launch.function, &function)

@@ -160,7 +160,7 @@ class Executor {
   uint64_t Predict(const Command& command) const;
 
  private:
-  uint64_t PredictLaunch(const DeviceWork& launch) const;
+  uint64_t PredictLaunch(const CommandWork& launch) const;
   uint64_t MostPredicted(WorkBound bound) const;
   CUresult FindStream(const Command& command, uint64_t operand, Target* target);
   CUresult PerThreadStream(Context& context, uint32_t thread, std::shared_ptr<Stream>* stream);
