@@ -29,8 +29,8 @@ struct Pull {
   std::vector<bool> received;     // for each piece
   uint64_t missing_bytes = 0;
   bool asked = false;
-  Frontier frontier;     // deliveries that precede the copy in its stream
-  WaitPlace wait_place;  // where the stream waits for the bytes
+  Frontier frontier;  // deliveries that precede the copy in its stream
+  Stall stall;        // where the stream waits for the bytes
 };
 
 class Pulls {

@@ -39,10 +39,10 @@ template <typename Create>
 CUresult MakeCharged(Executor& executor, Context& context, Create create) {
   const Driver& driver = executor.driver();
   const uint64_t bound = driver.emulated ? 0 : kContextBytes;
-  if (executor.memory().Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
-  const MemoryAccount::Measure measure(executor.memory());
+  if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  const Executor::Measure measure(executor);
   uint64_t before = 0;
-  executor.objects().contexts.ForEach([&](const std::shared_ptr<Context>& other) {
+  executor.contexts().ForEach([&](const std::shared_ptr<Context>& other) {
     if (before == 0 && executor.MakeCurrent(*other) == CUDA_SUCCESS) before = DeviceUse(driver);
   });
   const CUresult result = executor.Unlocked([&] { return create(&context.handle); });
@@ -58,8 +58,7 @@ CUresult MakeCharged(Executor& executor, Context& context, Create create) {
 template <typename Create>
 CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create) {
   if (id > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;  // headers carry the id as u32
-  if (const CUresult result = executor.objects().contexts.CanAdd(id); result != CUDA_SUCCESS)
-    return result;
+  if (const CUresult result = executor.contexts().CanAdd(id); result != CUDA_SUCCESS) return result;
   auto context = std::make_shared<Context>(executor.driver(), static_cast<uint32_t>(id));
   context->device = executor.device();
   context->primary = primary;
@@ -67,7 +66,7 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
   if (result != CUDA_SUCCESS) return result;
   context->legacy = LegacyStream(context.get());
   context->streams.push_back(context->legacy);
-  executor.objects().contexts.Add(id, context);
+  executor.contexts().Add(id, context);
   return executor.MakeCurrent(*context);
 }
 
@@ -81,7 +80,7 @@ uint64_t* ChargeOf(Executor& executor, Context& context, int32_t limit) {
     case CU_LIMIT_PRINTF_FIFO_SIZE:
       return &context.printf_charged;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-      return executor.driver().emulated ? &executor.memory().heap_charged() : &context.heap_charged;
+      return executor.driver().emulated ? &executor.heap_charged() : &context.heap_charged;
     default:
       return nullptr;
   }
@@ -92,14 +91,14 @@ CUresult LimitBytes(Executor& executor, int32_t limit, uint64_t value, uint64_t*
   *bytes = value;
   if (limit != CU_LIMIT_STACK_SIZE) return CUDA_SUCCESS;
   if (value <= kDefaultStackBytes) value = 0;
-  return __builtin_mul_overflow(value, executor.memory().resident_threads(), bytes)
+  return __builtin_mul_overflow(value, executor.resident_threads(), bytes)
              ? CUDA_ERROR_INVALID_VALUE
              : CUDA_SUCCESS;
 }
 
 CUresult SetLimit(Executor& executor, CUlimit limit, uint64_t value) {
   const Driver& driver = executor.driver();
-  const MemoryAccount::Change change(executor.memory());
+  const Executor::Change change(executor);
   return executor.Unlocked([&] {
     executor.role().Yield();
     return driver->cuCtxSetLimit(limit, value);
@@ -113,7 +112,7 @@ CUresult SetCharged(Executor& executor, const std::shared_ptr<Context>& context,
   CUresult result = LimitBytes(executor, limit, value, &bytes);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t more = bytes - std::min(bytes, *charged);
-  if (executor.memory().Charge(more) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.Charge(more) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
   *charged += more;
   result = SetLimit(executor, limit, value);
   if (context->dead) return CUDA_ERROR_INVALID_CONTEXT;
@@ -173,17 +172,17 @@ struct Leftovers {
 
 Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& context) {
   Leftovers left;
-  executor.objects().ranges.EraseIf([&](uint64_t base, const Range& range) {
+  executor.ranges().EraseIf([&](uint64_t base, const Range& range) {
     if (range.context != context->id || range.pool == nullptr) return false;
     left.pooled.emplace_back(base, range.pool);
     return true;
   });
-  executor.objects().libraries.ForEach([&](const std::shared_ptr<Code>& code) {
+  executor.libraries().ForEach([&](const std::shared_ptr<Code>& code) {
     if (code->context == context) left.libraries.push_back(code->library);
   });
-  executor.objects().links.ForEach([&](const std::shared_ptr<Link>& link) {
+  executor.links().ForEach([&](const std::shared_ptr<Link>& link) {
     if (link->context != context) return;
-    executor.objects().image_bytes -= link->held_bytes;
+    executor.image_bytes() -= link->held_bytes;
     left.links.push_back(link);
   });
   return left;
@@ -194,24 +193,24 @@ Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& cont
 CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Request& request,
              rgpuContextDestroy_Reply*) {
   std::shared_ptr<Context> context;
-  if (executor.objects().contexts.Share(request.ctx, &context) != CUDA_SUCCESS) {
+  if (executor.contexts().Share(request.ctx, &context) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
   std::vector<std::shared_ptr<Point>> points;
-  executor.order().EverythingIn(*context, true, &points);
+  executor.EverythingIn(*context, true, &points);
   // The context's deliveries still reach the client. An error of its work is reported, but the
   // context is destroyed anyway.
   const CUresult state = executor.WaitAll(points, context->id);
   executor.reaper().WaitAll();
   std::shared_ptr<Context> taken;
-  if (executor.objects().contexts.Take(request.ctx, &taken) != CUDA_SUCCESS) {
+  if (executor.contexts().Take(request.ctx, &taken) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;  // another thread has destroyed the context meanwhile
   }
   const Leftovers left = TakeLeftovers(executor, context);
   const uint64_t charged = executor.DropContext(context);
   const Driver& driver = executor.driver();
-  const MemoryAccount::Change change(executor.memory());
+  const Executor::Change change(executor);
   const CUresult result = executor.Unlocked([&] {
     executor.role().Yield();
     // Bytes that are being sent to the client lie in the context's staging memory.
@@ -229,23 +228,23 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
     pool->freed = true;
     LeavePool(executor, pool);
   }
-  executor.memory().TrimAfterWait(false);
+  executor.TrimAfterWait(false);
   return state != CUDA_SUCCESS ? state : result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuContextSynchronize_Request& request,
              rgpuContextSynchronize_Reply*) {
   std::shared_ptr<Context> context;
-  if (executor.objects().contexts.Share(request.ctx, &context) != CUDA_SUCCESS) {
+  if (executor.contexts().Share(request.ctx, &context) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
   std::vector<std::shared_ptr<Point>> points;
-  CUresult result = executor.order().EverythingIn(*context, true, &points);
+  CUresult result = executor.EverythingIn(*context, true, &points);
   if (result == CUDA_SUCCESS) result = executor.WaitAll(points, context->id);
   if (!context->dead) {
-    for (const auto& stream : context->streams) executor.order().Advance(*stream);
-    if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(true);
+    for (const auto& stream : context->streams) executor.Advance(*stream);
+    if (result == CUDA_SUCCESS) executor.TrimAfterWait(true);
   }
   return result;
 }

@@ -35,9 +35,8 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   auto function = std::make_shared<Function>();
-  if (result == CUDA_SUCCESS)
-    result = executor.objects().modules.Share(request.module, &function->code);
-  if (result == CUDA_SUCCESS) result = executor.objects().functions.CanAdd(request.function);
+  if (result == CUDA_SUCCESS) result = executor.modules().Share(request.module, &function->code);
+  if (result == CUDA_SUCCESS) result = executor.functions().CanAdd(request.function);
   if (result != CUDA_SUCCESS) return result;
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
@@ -46,8 +45,7 @@ CUresult Run(Executor& executor, const Command& command,
   result = executor.driver()->cuModuleGetFunction(&function->function, function->code->module,
                                                   name.c_str());
   if (result != CUDA_SUCCESS) return result;
-  return AddFunction(executor, executor.objects().functions, request.function, std::move(function),
-                     reply);
+  return AddFunction(executor, executor.functions(), request.function, std::move(function), reply);
 }
 
 CUresult Run(Executor& executor, const Command& command,
@@ -55,9 +53,8 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   auto kernel = std::make_shared<Function>();
-  if (result == CUDA_SUCCESS)
-    result = executor.objects().libraries.Share(request.library, &kernel->code);
-  if (result == CUDA_SUCCESS) result = executor.objects().kernels.CanAdd(request.kernel);
+  if (result == CUDA_SUCCESS) result = executor.libraries().Share(request.library, &kernel->code);
+  if (result == CUDA_SUCCESS) result = executor.kernels().CanAdd(request.kernel);
   if (result != CUDA_SUCCESS) return result;
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
@@ -66,8 +63,7 @@ CUresult Run(Executor& executor, const Command& command,
   result =
       executor.driver()->cuLibraryGetKernel(&kernel->kernel, kernel->code->library, name.c_str());
   if (result != CUDA_SUCCESS) return result;
-  return AddFunction(executor, executor.objects().kernels, request.kernel, std::move(kernel),
-                     reply);
+  return AddFunction(executor, executor.kernels(), request.kernel, std::move(kernel), reply);
 }
 
 CUresult Run(Executor& executor, const Command& command,
@@ -75,8 +71,8 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   Function* kernel = nullptr;
-  if (result == CUDA_SUCCESS) result = executor.objects().kernels.Find(request.kernel, &kernel);
-  if (result == CUDA_SUCCESS) result = executor.objects().functions.CanAdd(request.function);
+  if (result == CUDA_SUCCESS) result = executor.kernels().Find(request.kernel, &kernel);
+  if (result == CUDA_SUCCESS) result = executor.functions().CanAdd(request.function);
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *kernel->code);
   if (result != CUDA_SUCCESS) return result;
   auto function = std::make_shared<Function>();
@@ -85,8 +81,7 @@ CUresult Run(Executor& executor, const Command& command,
   function->name = kernel->name;
   result = executor.driver()->cuKernelGetFunction(&function->function, kernel->kernel);
   if (result != CUDA_SUCCESS) return result;
-  return AddFunction(executor, executor.objects().functions, request.function, std::move(function),
-                     reply);
+  return AddFunction(executor, executor.functions(), request.function, std::move(function), reply);
 }
 
 CUresult Run(Executor& executor, const Command& command,
@@ -130,8 +125,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   std::shared_ptr<Function> function;
-  if (result == CUDA_SUCCESS)
-    result = executor.objects().functions.Share(request.function, &function);
+  if (result == CUDA_SUCCESS) result = executor.functions().Share(request.function, &function);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
   if (driver->cuFuncLoad == nullptr || driver->cuFuncIsLoaded == nullptr) {

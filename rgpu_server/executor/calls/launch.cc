@@ -93,9 +93,9 @@ CUresult ChargeLaunch(Executor& executor, Context& context, const Function& func
     if (result != CUDA_SUCCESS) return result;
   }
   if (function.local_bytes <= kDefaultStackBytes) return CUDA_SUCCESS;
-  const uint64_t bytes = function.local_bytes * executor.memory().resident_threads();
+  const uint64_t bytes = function.local_bytes * executor.resident_threads();
   if (bytes <= context.local_charged) return CUDA_SUCCESS;
-  const CUresult result = executor.memory().ChargeNow(bytes - context.local_charged);
+  const CUresult result = executor.ChargeNow(bytes - context.local_charged);
   if (result == CUDA_SUCCESS) context.local_charged = bytes;
   return result;
 }
@@ -144,8 +144,8 @@ void LoadBeforeLaunch(Executor& executor, const Command& command) {
   // Shared, because the client may destroy the kernel meanwhile.
   std::shared_ptr<Function> function;
   const CUresult found = request.function != 0
-                             ? executor.objects().functions.Share(request.function, &function)
-                             : executor.objects().kernels.Share(request.kernel, &function);
+                             ? executor.functions().Share(request.function, &function)
+                             : executor.kernels().Share(request.kernel, &function);
   if (found != CUDA_SUCCESS || function->loaded) return;
   const Driver& driver = executor.driver();
   Target target;
@@ -183,10 +183,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLaunch_Reques
   result = ChargeLaunch(executor, *target.context, *function);
   if (result != CUDA_SUCCESS) return result;
   executor.ledger().CountLaunch();
-  return executor.order().Issue(
-      *target.stream, {0, nullptr, &function->estimate, 1}, [&](CUstream stream) {
-        return LaunchOn(executor.driver(), request, function->launchable(), stream);
-      });
+  return executor.Issue(*target.stream, {0, nullptr, &function->estimate, 1}, [&](CUstream stream) {
+    return LaunchOn(executor.driver(), request, function->launchable(), stream);
+  });
 }
 
 }  // namespace rgpu::exec

@@ -29,14 +29,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkCreate_Re
              rgpuLinkCreate_Reply*) {
   auto link = std::make_shared<Link>();
   CUresult result = executor.Enter(command, &link->context);
-  if (result == CUDA_SUCCESS) result = executor.objects().links.CanAdd(request.link);
+  if (result == CUDA_SUCCESS) result = executor.links().CanAdd(request.link);
   if (result == CUDA_SUCCESS) {
     result = link->options.Read(request.options, request.info_log_bytes, request.error_log_bytes);
   }
   if (result != CUDA_SUCCESS) return result;
   result = executor.driver()->cuLinkCreate_v2(link->options.count(), link->options.ids(),
                                               link->options.values(), &link->state);
-  if (result == CUDA_SUCCESS) executor.objects().links.Add(request.link, std::move(link));
+  if (result == CUDA_SUCCESS) executor.links().Add(request.link, std::move(link));
   return result;
 }
 
@@ -47,7 +47,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkAddData_R
   std::shared_ptr<Image> image;
   if (result == CUDA_SUCCESS) result = TakeImage(executor, request.image, &image);
   std::shared_ptr<Link> link;
-  if (result == CUDA_SUCCESS) result = executor.objects().links.Share(request.link, &link);
+  if (result == CUDA_SUCCESS) result = executor.links().Share(request.link, &link);
   JitOptions options;
   if (result == CUDA_SUCCESS) result = options.Read(request.options, 0, 0);
   if (result != CUDA_SUCCESS) return result == kDropped ? CUDA_ERROR_OUT_OF_MEMORY : result;
@@ -58,7 +58,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkAddData_R
   const bool text = type == CU_JIT_INPUT_PTX;
   const bool closed = image->total > 0 && image->bytes[image->total - 1] == 0;
   const Driver& driver = executor.driver();
-  executor.objects().image_bytes += image->total;
+  executor.image_bytes() += image->total;
   link->held_bytes += image->total;
   const Compiling compiling(executor, {});
   result = executor.Unlocked([&] {
@@ -76,7 +76,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   std::shared_ptr<Link> link;
-  if (result == CUDA_SUCCESS) result = executor.objects().links.Share(request.link, &link);
+  if (result == CUDA_SUCCESS) result = executor.links().Share(request.link, &link);
   if (result != CUDA_SUCCESS) return result;
   void* linked = nullptr;
   size_t size = 0;
@@ -91,7 +91,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
   PutLogs(*link, reply);
   if (result != CUDA_SUCCESS) return result;
   reply->size = size;
-  executor.objects().image_bytes += size;
+  executor.image_bytes() += size;
   link->held_bytes += size;
   if (size > request.limit) return CUDA_ERROR_OUT_OF_MEMORY;
   // The bytes belong to the driver until the link is destroyed, so they are copied.
@@ -117,9 +117,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
 CUresult Run(Executor& executor, const Command&, const rgpuLinkDestroy_Request& request,
              rgpuLinkDestroy_Reply*) {
   std::shared_ptr<Link> link;
-  const CUresult result = executor.objects().links.Take(request.link, &link);
+  const CUresult result = executor.links().Take(request.link, &link);
   if (result != CUDA_SUCCESS) return result;
-  executor.objects().image_bytes -= link->held_bytes;
+  executor.image_bytes() -= link->held_bytes;
   const CUresult current = executor.MakeCurrent(*link->context);
   return current == CUDA_SUCCESS ? executor.driver()->cuLinkDestroy(link->state) : current;
 }

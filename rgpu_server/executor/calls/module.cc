@@ -45,10 +45,9 @@ CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Cod
 // Forgets the functions and globals of `code`, and destroys it with its charge.
 void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function<void()> destroy) {
   const auto of_code = [&](const Function& function) { return function.code == code; };
-  executor.objects().functions.EraseIf(of_code);
-  executor.objects().kernels.EraseIf(of_code);
-  executor.objects().ranges.EraseIf(
-      [&](uint64_t, const Range& range) { return range.code == code.get(); });
+  executor.functions().EraseIf(of_code);
+  executor.kernels().EraseIf(of_code);
+  executor.ranges().EraseIf([&](uint64_t, const Range& range) { return range.code == code.get(); });
   executor.reaper().Add(
       code->context, std::move(destroy),
       [&executor, code] { executor.ledger().Release(code->charged_bytes); }, code->charged_bytes);
@@ -56,10 +55,9 @@ void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function
 
 // A module obtained from a library goes with the library, and so do its globals.
 void UnloadModulesOf(Executor& executor, const Code& library) {
-  executor.objects().modules.EraseIf([&](const Code& module) {
+  executor.modules().EraseIf([&](const Code& module) {
     if (module.owned || module.library != library.library) return false;
-    executor.objects().ranges.EraseIf(
-        [&](uint64_t, const Range& range) { return range.code == &module; });
+    executor.ranges().EraseIf([&](uint64_t, const Range& range) { return range.code == &module; });
     return true;
   });
 }
@@ -70,7 +68,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleLoad_Re
              rgpuModuleLoad_Reply* reply) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
-  if (result == CUDA_SUCCESS) result = executor.objects().modules.CanAdd(request.module);
+  if (result == CUDA_SUCCESS) result = executor.modules().CanAdd(request.module);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
   auto code = std::make_shared<Code>();
@@ -82,18 +80,18 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleLoad_Re
                                           options.values());
       },
       [&] { driver->cuModuleUnload(code->module); });
-  if (result == CUDA_SUCCESS) executor.objects().modules.Add(request.module, std::move(code));
+  if (result == CUDA_SUCCESS) executor.modules().Add(request.module, std::move(code));
   return result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuModuleUnload_Request& request,
              rgpuModuleUnload_Reply*) {
   Code* found = nullptr;
-  CUresult result = executor.objects().modules.Find(request.module, &found);
+  CUresult result = executor.modules().Find(request.module, &found);
   if (result != CUDA_SUCCESS) return result;
   if (!found->owned) return CUDA_ERROR_NOT_PERMITTED;
   std::shared_ptr<Code> code;
-  executor.objects().modules.Take(request.module, &code);
+  executor.modules().Take(request.module, &code);
   const Driver& driver = executor.driver();
   Unload(executor, code, [&driver, code] { driver->cuModuleUnload(code->module); });
   return CUDA_SUCCESS;
@@ -103,7 +101,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLibraryLoad_R
              rgpuLibraryLoad_Reply* reply) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
-  if (result == CUDA_SUCCESS) result = executor.objects().libraries.CanAdd(request.library);
+  if (result == CUDA_SUCCESS) result = executor.libraries().CanAdd(request.library);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
   auto code = std::make_shared<Code>();
@@ -124,14 +122,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLibraryLoad_R
       },
       [&] { driver->cuLibraryUnload(code->library); });
   code->placed.insert(context->id);
-  if (result == CUDA_SUCCESS) executor.objects().libraries.Add(request.library, std::move(code));
+  if (result == CUDA_SUCCESS) executor.libraries().Add(request.library, std::move(code));
   return result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuLibraryUnload_Request& request,
              rgpuLibraryUnload_Reply*) {
   std::shared_ptr<Code> code;
-  const CUresult result = executor.objects().libraries.Take(request.library, &code);
+  const CUresult result = executor.libraries().Take(request.library, &code);
   if (result != CUDA_SUCCESS) return result;
   UnloadModulesOf(executor, *code);
   const Driver& driver = executor.driver();
@@ -144,8 +142,8 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   Code* library = nullptr;
-  if (result == CUDA_SUCCESS) result = executor.objects().libraries.Find(request.library, &library);
-  if (result == CUDA_SUCCESS) result = executor.objects().modules.CanAdd(request.module);
+  if (result == CUDA_SUCCESS) result = executor.libraries().Find(request.library, &library);
+  if (result == CUDA_SUCCESS) result = executor.modules().CanAdd(request.module);
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *library);
   if (result != CUDA_SUCCESS) return result;
   auto code = std::make_shared<Code>();
@@ -153,7 +151,7 @@ CUresult Run(Executor& executor, const Command& command,
   code->library = library->library;
   code->owned = false;
   result = executor.driver()->cuLibraryGetModule(&code->module, library->library);
-  if (result == CUDA_SUCCESS) executor.objects().modules.Add(request.module, std::move(code));
+  if (result == CUDA_SUCCESS) executor.modules().Add(request.module, std::move(code));
   return result;
 }
 
@@ -162,7 +160,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleGetGlob
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   Code* code = nullptr;
-  if (result == CUDA_SUCCESS) result = executor.objects().modules.Find(request.module, &code);
+  if (result == CUDA_SUCCESS) result = executor.modules().Find(request.module, &code);
   if (result != CUDA_SUCCESS) return result;
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
@@ -172,9 +170,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleGetGlob
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
   reply->size = size;
-  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  return executor.objects().ranges.Add(dptr,
-                                       {size, Range::Kind::kGlobal, context->id, nullptr, code});
+  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  return executor.ranges().Add(dptr, {size, Range::Kind::kGlobal, context->id, nullptr, code});
 }
 
 CUresult Run(Executor& executor, const Command& command,
@@ -182,7 +179,7 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   Code* code = nullptr;
-  if (result == CUDA_SUCCESS) result = executor.objects().libraries.Find(request.library, &code);
+  if (result == CUDA_SUCCESS) result = executor.libraries().Find(request.library, &code);
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *code);
   if (result != CUDA_SUCCESS) return result;
   std::string name;
@@ -193,9 +190,8 @@ CUresult Run(Executor& executor, const Command& command,
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
   reply->size = size;
-  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  return executor.objects().ranges.Add(dptr,
-                                       {size, Range::Kind::kGlobal, context->id, nullptr, code});
+  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  return executor.ranges().Add(dptr, {size, Range::Kind::kGlobal, context->id, nullptr, code});
 }
 
 namespace {
@@ -230,8 +226,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionNames
   CUresult result = executor.Enter(command, &context);
   Code* code = nullptr;
   if (result == CUDA_SUCCESS) {
-    result = request.module != 0 ? executor.objects().modules.Find(request.module, &code)
-                                 : executor.objects().libraries.Find(request.library, &code);
+    result = request.module != 0 ? executor.modules().Find(request.module, &code)
+                                 : executor.libraries().Find(request.library, &code);
   }
   if (result != CUDA_SUCCESS) return result;
   thread_local std::string names;

@@ -1,5 +1,4 @@
-#include "rgpu_server/executor/stream_order.h"
-
+// Puts work into streams: fences before the work, markers after it.
 #include <algorithm>
 #include <utility>
 
@@ -16,9 +15,7 @@ constexpr uint64_t kMarkNs = 1'000'000;  // of predicted device time
 
 }  // namespace
 
-StreamOrder::StreamOrder(Executor& executor) : executor_(executor), driver_(executor.driver()) {}
-
-CUresult StreamOrder::Prepare(Stream& stream) {
+CUresult Executor::Prepare(Stream& stream) {
   Context& context = *stream.context;
   if (context.last != &stream) {
     if (const CUresult result = LeaveLast(stream); result != CUDA_SUCCESS) return result;
@@ -29,11 +26,11 @@ CUresult StreamOrder::Prepare(Stream& stream) {
   }
   Inherit(stream);
   if (stream.legacy) {
-    const CUresult result = MarkBefore(stream, context.order.behind_blocking);
+    const CUresult result = MarkBefore(stream, context.behind_blocking);
     if (result != CUDA_SUCCESS) return result;
   }
   // In the legacy stream this event would be a barrier for all blocking streams.
-  if (executor_.gate().wants_begin() && !stream.legacy) {
+  if (gate_.wants_begin() && !stream.legacy) {
     return Record(stream, kTimedEvent, &stream.before_unmarked);
   }
   return CUDA_SUCCESS;
@@ -42,7 +39,7 @@ CUresult StreamOrder::Prepare(Stream& stream) {
 // An event in the legacy stream is a barrier for all blocking streams, unless it directly follows
 // the client's own command there. So the last command of the legacy stream is marked before the
 // next command goes to another stream. Afterwards no work of the legacy stream ever lacks a marker.
-CUresult StreamOrder::LeaveLast(Stream& next) {
+CUresult Executor::LeaveLast(Stream& next) {
   Context& context = *next.context;
   Stream* last = context.last;
   if (last == nullptr) return CUDA_SUCCESS;
@@ -64,7 +61,7 @@ CUresult StreamOrder::LeaveLast(Stream& next) {
 
 // A synchronous copy is complete for every later command. Streams that the device does not order
 // after the copy are made to wait for it here.
-CUresult StreamOrder::ApplyFences(Stream& stream) {
+CUresult Executor::ApplyFences(Stream& stream) {
   Context& context = *stream.context;
   for (const Fence& fence : context.fences) {
     if (fence.epoch <= stream.fences_seen || fence.source == &stream || fence.point->done) continue;
@@ -81,10 +78,10 @@ CUresult StreamOrder::ApplyFences(Stream& stream) {
 // The legacy stream and the blocking streams wait for each other, so deliveries of the one also
 // precede later work of the other. For the legacy stream, simply all deliveries in the outbox
 // count.
-void StreamOrder::Inherit(Stream& stream) {
+void Executor::Inherit(Stream& stream) {
   Context& context = *stream.context;
   if (stream.legacy) {
-    stream.frontier.sent = executor_.deliveries_sent();
+    stream.frontier.sent = deliveries_sent();
     if (context.deliveries == 0) return;
     for (const auto& other : context.streams) {
       if (other->blocking && other.get() != &stream) stream.frontier.Merge(other->frontier);
@@ -95,50 +92,62 @@ void StreamOrder::Inherit(Stream& stream) {
   }
 }
 
-// Before the stream comes behind client waits that it did not come behind yet, the work that it has
-// gets a marker: that work may be running, and later work may not.
-CUresult StreamOrder::MarkBefore(Stream& stream, const WaitPlaces& next) {
-  switch (GateState::MustMark(stream, next)) {
-    case GateState::MarkFirst::kAllStreams:
-      executor_.gate().MarkRest();
-      return executor_.MakeCurrent(*stream.context);
-    case GateState::MarkFirst::kStream:
-      if (stream.outstanding.size() < kMostOwnMarkers) return MarkNow(stream);
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_SUCCESS;
-  }
+// Passes stalls on between the legacy stream and blocking streams, which wait for each other.
+// Called only after the driver has accepted the work: refused work orders nothing.
+void Executor::ComeBehind(Stream& stream) {
+  if (!stream.blocking) return;
+  Context& context = *stream.context;
+  stream.behind.Merge(stream.legacy ? context.behind_blocking : context.behind_legacy);
+  (stream.legacy ? context.behind_legacy : context.behind_blocking).Merge(stream.behind);
 }
 
-CUresult StreamOrder::WaitFor(Stream& stream, const Point& point, unsigned int flags) {
+// Called before the stream starts to wait for the stalls `next`. If some are new, marks what was
+// issued so far: that work may be running, and must be distinguishable from later work.
+CUresult Executor::MarkBefore(Stream& stream, const Stalls& next) {
+  if (stream.behind.Covers(next)) return CUDA_SUCCESS;
+  if (stream.legacy) {  // all blocking streams then wait too
+    gate_.MarkRest();
+    return MakeCurrent(*stream.context);
+  }
+  if (stream.unmarked_load.empty() || stream.outstanding.size() >= kMostOwnMarkers) {
+    return CUDA_SUCCESS;
+  }
+  return Mark(stream, !gate_.alone());
+}
+
+CUresult Executor::WaitFor(Stream& stream, const Point& point, unsigned int flags) {
   CUresult result = MarkBefore(stream, point.behind);
   if (result == CUDA_SUCCESS) {
     result = driver_->cuStreamWaitEvent(stream.handle, point.event, flags);
   }
   if (result != CUDA_SUCCESS) return result;
-  executor_.gate().OrderedBehind(stream, point.behind);
+  stream.behind.Merge(point.behind);
+  if (stream.legacy) stream.context->behind_legacy.Merge(point.behind);
   return CUDA_SUCCESS;
 }
 
-CUresult StreamOrder::LaunchWait(Stream& stream, CUhostFn function, void* argument,
-                                 WaitPlace* place) {
-  if (stream.legacy) {  // blocking streams come behind it with their next work
-    executor_.gate().MarkRest();
-    const CUresult result = executor_.MakeCurrent(*stream.context);
-    if (result != CUDA_SUCCESS) return result;
+CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place) {
+  if (stream.legacy) {  // later work of blocking streams waits for it
+    gate_.MarkRest();
+    if (const CUresult result = MakeCurrent(*stream.context); result != CUDA_SUCCESS) return result;
   }
-  *place = {stream.waits, stream.waits->last + 1};
+  *place = {stream.stalls, stream.stalls->last + 1};
+  const Stall stall = *place;  // `place` may be gone when the call returns
   const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
-  if (result == CUDA_SUCCESS) executor_.gate().WaitLaunched(stream);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  stream.stalls->last = stall.number;
+  stream.behind.Add(stall);
+  ComeBehind(stream);
+  return CUDA_SUCCESS;
 }
 
-CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
+CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
   if (result != CUDA_SUCCESS) return result;
   ++stream.issued;
   stream.unmarked_bytes += work.bytes;
   if (work.kind != nullptr) {
-    executor_.gate().Issued(stream, *work.kind, work.units);
+    ComeBehind(stream);
+    gate_.Issued(stream, *work.kind, work.units);
   }
   if (work.keep != nullptr &&
       (stream.unmarked_keep.empty() || stream.unmarked_keep.back() != work.keep)) {
@@ -148,7 +157,7 @@ CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
   // number of markers is limited for a queue that does not progress.
   const Load& load = stream.unmarked_load;
   if ((load.ns() >= kMarkNs || !load.known()) && stream.outstanding.size() < kMostOwnMarkers) {
-    return MarkNow(stream);
+    return Mark(stream, !gate_.alone());
   }
   if (stream.credited - stream.marked_credited < kMarkCommands &&
       stream.unmarked_bytes < kMarkBytes) {
@@ -157,7 +166,7 @@ CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
   return Mark(stream, false);
 }
 
-CUresult StreamOrder::Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point) {
+CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point) {
   auto made = std::make_shared<Point>(stream.context->events, flags);
   CUresult result = stream.context->events->Take(flags, &made->event);
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecord(made->event, stream.handle);
@@ -168,7 +177,7 @@ CUresult StreamOrder::Record(Stream& stream, unsigned int flags, std::shared_ptr
   return CUDA_SUCCESS;
 }
 
-CUresult StreamOrder::Mark(Stream& stream, bool quiet) {
+CUresult Executor::Mark(Stream& stream, bool quiet) {
   std::shared_ptr<Point> point;
   // Metered work gets a timed event, so that the measurement does not depend on when a thread
   // looks.
@@ -180,28 +189,19 @@ CUresult StreamOrder::Mark(Stream& stream, bool quiet) {
   stream.marked = stream.issued;
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
-  const uint64_t work = stream.unmarked_load.empty() ? 0 : executor_.gate().Marked(stream, point);
+  if (!stream.unmarked_load.empty()) gate_.Marked(stream, point);
+  Stalls behind = stream.BehindSoFar(std::exchange(stream.unmarked_behind, {}));
   stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
-                                std::move(stream.unmarked_keep), work,
-                                std::move(stream.before_unmarked)});
+                                std::move(stream.unmarked_keep),
+                                std::exchange(stream.unmarked_load, {}), std::move(behind),
+                                stream.unmarked_since_ns, std::move(stream.before_unmarked)});
   stream.unmarked_keep.clear();
   stream.before_unmarked = nullptr;
-  executor_.poller().Add(stream.Share(), quiet);
+  poller_.Add(stream.shared_from_this(), quiet);
   return CUDA_SUCCESS;
 }
 
-CUresult StreamOrder::MarkNow(Stream& stream) { return Mark(stream, !executor_.gate().alone()); }
-
-void StreamOrder::Drop(Stream& stream) {
-  Context& context = *stream.context;
-  if (context.last == &stream) {
-    if (!stream.failed) LeaveLast(stream);
-    context.last = nullptr;
-  }
-  std::erase_if(context.streams, [&](const auto& other) { return other.get() == &stream; });
-}
-
-CUresult StreamOrder::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point) {
+CUresult Executor::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point) {
   *point = nullptr;
   if (stream.idle()) return CUDA_SUCCESS;
   if (stream.issued > stream.marked) {
@@ -211,8 +211,8 @@ CUresult StreamOrder::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<P
   return CUDA_SUCCESS;
 }
 
-CUresult StreamOrder::EverythingIn(Context& context, bool quiet,
-                                   std::vector<std::shared_ptr<Point>>* points) {
+CUresult Executor::EverythingIn(Context& context, bool quiet,
+                                std::vector<std::shared_ptr<Point>>* points) {
   for (const auto& stream : context.streams) {
     std::shared_ptr<Point> point;
     const CUresult result = EverythingIn(*stream, quiet, &point);
@@ -222,35 +222,19 @@ CUresult StreamOrder::EverythingIn(Context& context, bool quiet,
   return CUDA_SUCCESS;
 }
 
-CUresult StreamOrder::CountCredit(Stream& stream) {
-  // Failed commands never reach Issued, which sets markers; so this sets one for them.
-  if (stream.credited - stream.marked_credited >= kMarkCommands) {
-    const CUresult result = Mark(stream, false);
-    if (result != CUDA_SUCCESS) return result;
-  }
-  ++stream.credited;
-  return CUDA_SUCCESS;
-}
-
-void StreamOrder::GiveBackCredit(Stream& stream) {
-  ++stream.credited;
-  ReturnCredits(stream, stream.credited);
-}
-
-void StreamOrder::ReturnCredits(Stream& stream, uint64_t credited) {
+void Executor::ReturnCredits(Stream& stream, uint64_t credited) {
   stream.returned = credited;
   wire::FrameHeader header;
   header.kind = wire::Kind::kNotice;
   header.opcode = static_cast<uint16_t>(wire::Notice::kCredit);
   header.thread = stream.thread;
   header.context = stream.context->id;
-  transport::FrameBuffer& notices = executor_.notices(0);
-  wire::Writer writer = notices.Begin(header);
+  wire::Writer writer = notices(0).Begin(header);
   Put(writer, wire::Credit{stream.id, stream.returned});
-  notices.End();
+  notices_.End();
 }
 
-void StreamOrder::ReturnCreditsOf(Stream& stream) {
+void Executor::ReturnCreditsOf(Stream& stream) {
   if (!stream.idle() || !stream.outstanding.empty()) {
     Mark(stream, false);
     return;
@@ -259,25 +243,25 @@ void StreamOrder::ReturnCreditsOf(Stream& stream) {
   ReturnCredits(stream, stream.credited);
 }
 
-void StreamOrder::Reclaim(Stream& stream) {
+void Executor::Reclaim(Stream& stream) {
   for (Marker& marker : stream.outstanding) {
-    if (executor_.Query(*marker.point) != CUDA_SUCCESS) return;
+    if (Query(*marker.point) != CUDA_SUCCESS) return;
     marker.keep.clear();
   }
 }
 
-void StreamOrder::Advance(Stream& stream) {
+void Executor::Advance(Stream& stream) {
   uint64_t credited = stream.returned;
   while (!stream.outstanding.empty()) {
-    const CUresult result = executor_.Query(*stream.outstanding.front().point);
+    const CUresult result = Query(*stream.outstanding.front().point);
     // Check makes the error known even if the client never asks, so that the device is given back.
-    if (result != CUDA_ERROR_NOT_READY) executor_.Check(result, stream.context->id);
+    if (result != CUDA_ERROR_NOT_READY) Check(result, stream.context->id);
     if (result != CUDA_SUCCESS) break;
     const Marker marker = std::move(stream.outstanding.front());
     stream.outstanding.pop_front();
     stream.completed = marker.issued;
     credited = std::max(credited, marker.credited);
-    if (marker.work != 0) executor_.gate().Completed(stream, marker);
+    gate_.Completed(stream, marker);
   }
   if (credited > stream.returned) ReturnCredits(stream, credited);
 }
