@@ -113,6 +113,8 @@ def main() -> int:
         "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
         "-p",
         "no:cacheprovider",
+        # Sanitized processes take several times the memory and processor time.
+        "--numprocesses=0",
         *(sys.argv[1:] or TESTS),
         PYTHONPATH=str(site),
         # Programs of tests are built with the same sanitizers; Python gets their runtime.
