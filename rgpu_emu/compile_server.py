@@ -8,33 +8,18 @@ work on the requests. So a request that crashes LLVM, hangs or uses up memory en
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import selectors
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rgpu_emu import __version__, compile_job
 from rgpu_emu.compile_cache import ModuleStore, ObjectCache
 from rgpu_emu.compile_connection import Connection
-from rgpu_emu.compile_process import MAX_NAME_BYTES, Job, JobDiedError
-from rgpu_emu.compile_protocol import (
-    LINK,
-    LINKED,
-    LOAD,
-    LOADED,
-    LOWER,
-    LOWERED,
-    ProtocolError,
-    parse_inputs,
-    parse_lower,
-)
+from rgpu_emu.compile_process import Job, JobDiedError
+from rgpu_emu.compile_protocol import LOWER, ProtocolError
+from rgpu_emu.compile_requests import Request, read_request
 from rgpu_emu.compile_sandbox import (
     EXIT_MEMORY,
     JobLimits,
@@ -42,14 +27,14 @@ from rgpu_emu.compile_sandbox import (
     keep_folder,
 )
 from rgpu_emu.compile_schedule import Bounds, Decision, Give, Refuse, Schedule, Slow, Start
-from rgpu_emu.lower.abi import KERNEL_ABI
-from rgpu_emu.lower.codegen import host
 from rgpu_emu.ptx.errors import (
-    CUDA_ERROR_NOT_FOUND,
     CUDA_ERROR_NOT_SUPPORTED,
     CUDA_ERROR_OUT_OF_MEMORY,
     PtxError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Parts of the memory bound: stored modules, and all jobs together. The rest is for messages on
 # their way.
@@ -58,41 +43,6 @@ _JOBS_PART: Final = 3 / 4
 # Part of a request's time in which its message must arrive while other connections wait to send
 # theirs.
 _MESSAGE_PART: Final = 1 / 10
-Failure = Callable[[PtxError], bytes]
-
-
-@dataclass(frozen=True, eq=False)
-class Request:
-    """A request for a job, and how to report its failure."""
-
-    connection: Connection
-    kind: int
-    body: bytes
-    key: bytes
-    inputs: list[bytes]
-    reply: int
-    fail: Failure
-    cache_key: str = ""
-
-
-@lru_cache(maxsize=1)
-def emitter_version() -> str:
-    """Returns a hash of this compiler's release and source text, so that objects of other compilers
-    are never used.
-    """
-    digest = hashlib.sha256(__version__.encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def module_key(inputs: list[bytes]) -> bytes:
-    """Returns the key of a list of inputs for this compiler on this machine."""
-    digest = hashlib.sha256(f"{emitter_version()} {KERNEL_ABI} {host().fingerprint()}".encode())
-    for data in inputs:
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.digest()
 
 
 class Compiler:
@@ -266,7 +216,7 @@ class Compiler:
     def _work(self, connection: Connection) -> None:
         """Takes requests of a connection until one must wait for a job."""
         while (taken := connection.take()) is not None:
-            request = self._request(connection, *taken)
+            request = read_request(connection, *taken, self._modules)
             if request is None:
                 continue
             cached = self._cache.get(request.cache_key) if request.cache_key else None
@@ -278,35 +228,6 @@ class Compiler:
             self._requests[self._last_request] = request
             self._schedule.ask(self._last_request, request.key, time.monotonic())
         self._watch(connection)
-
-    def _request(self, connection: Connection, kind: int, body: bytes) -> Request | None:
-        """Returns the request of a message; None if it is answered already."""
-        if kind == LOAD:
-            inputs = parse_inputs(body)
-            key = module_key(inputs)
-            self._modules.put(key, inputs)
-            failure: Failure = lambda error: compile_job.failed_load(error, key)  # noqa: E731
-            name = key.hex() + ".load"
-            return Request(connection, LOAD, key, key, inputs, LOADED, failure, name)
-        if kind == LOWER:
-            return self._lower(connection, *parse_lower(body))
-        if kind == LINK:
-            inputs = parse_inputs(body)
-            fail = compile_job.failed_link
-            return Request(connection, LINK, b"", b"", inputs, LINKED, fail)
-        raise ProtocolError(f"{kind} is not a request")
-
-    def _lower(self, connection: Connection, key: bytes, name: str) -> Request | None:
-        inputs = self._modules.get(key)
-        encoded = name.encode()
-        fail = compile_job.failed_lower
-        if inputs is not None and len(encoded) <= MAX_NAME_BYTES:
-            file = hashlib.sha256(key + encoded).hexdigest() + ".obj"
-            return Request(connection, LOWER, encoded, key, inputs, LOWERED, fail, file)
-        sentence = "the compiler no longer has this module: load it again"
-        error = PtxError(sentence, result=CUDA_ERROR_NOT_FOUND)
-        connection.send(LOWERED, fail(error))
-        return None
 
     def _answer(self, number: int, body: bytes) -> None:
         request = self._requests.pop(number, None)

@@ -183,11 +183,11 @@ CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& s
   // A short copy costs less than waking the stream's thread, and its bytes are still in the cache.
   const bool host_side = IsHost(plan.dst_kind) || IsHost(plan.src_kind);
   if (host_side && plan.height == 1 && plan.width <= kAtOnceBytes && stream->NothingBefore()) {
-    CUresult status = stream->context()->Status();
-    if (status != CUDA_SUCCESS) return status;
-    status = MoveLater(plan);
-    if (status != CUDA_SUCCESS) stream->context()->Fail(status);
-    return CUDA_SUCCESS;
+    return stream->RunNow([&] {
+      const CUresult moved = MoveLater(plan);
+      if (moved != CUDA_SUCCESS) stream->context()->Fail(moved);
+      return CUDA_SUCCESS;
+    });
   }
   Command command;
   command.run = [plan] { return MoveLater(plan); };

@@ -18,6 +18,7 @@
 #include "rgpu_emu/device/pool.h"
 #include "rgpu_emu/device/services.h"
 #include "rgpu_emu/device/settings.h"
+#include "rgpu_emu/device/value_watch.h"
 
 namespace rgpu::emu {
 
@@ -43,6 +44,7 @@ struct Device {
   Settings settings;
   Arena arena;
   Limbo limbo{&arena};
+  ValueWatch values;
   std::unique_ptr<Windows> windows;
   std::unique_ptr<Services> services;
   std::unique_ptr<CompilerClient> compiler;

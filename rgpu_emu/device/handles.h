@@ -31,10 +31,6 @@ inline uint64_t NewHandle(HandleKind kind) {
   return static_cast<uint64_t>(kind) << 40 | next.fetch_add(1, std::memory_order_relaxed) << 4;
 }
 
-inline bool IsKind(uint64_t handle, HandleKind kind) {
-  return handle >> 40 == static_cast<uint64_t>(kind);
-}
-
 template <class H>
 uint64_t Raw(H handle) {
   return reinterpret_cast<uint64_t>(handle);

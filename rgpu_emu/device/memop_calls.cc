@@ -1,6 +1,4 @@
 // Calls that wait for values and write values in stream order.
-#include <time.h>
-
 #include "rgpu_emu/device/copy.h"
 #include "rgpu_emu/device/device.h"
 
@@ -9,65 +7,26 @@ namespace {
 
 // The condition; FLUSH is refused, because attribute 98 is 0.
 constexpr unsigned kWaitFlags = CU_STREAM_WAIT_VALUE_NOR;
-constexpr long kPollNs = 50000;
-constexpr int kSpins = 200;
-
-template <class T>
-bool Holds(T actual, T value, unsigned flags) {
-  switch (flags) {
-    case CU_STREAM_WAIT_VALUE_GEQ:
-      return static_cast<std::make_signed_t<T>>(actual - value) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ:
-      return actual == value;
-    case CU_STREAM_WAIT_VALUE_AND:
-      return (actual & value) != 0;
-    default:
-      return static_cast<T>(~(actual | value)) != 0;
-  }
-}
 
 struct Word {
   uint64_t address;
   uint64_t value;
   bool wide;
-  bool writes;
 };
 
-void Access(void* argument) {
-  auto* word = static_cast<Word*>(argument);
+void Store(void* argument) {
+  const auto* word = static_cast<const Word*>(argument);
   if (word->wide) {
-    auto* at = reinterpret_cast<uint64_t*>(word->address);
-    if (word->writes) __atomic_store_n(at, word->value, __ATOMIC_SEQ_CST);
-    if (!word->writes) word->value = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    __atomic_store_n(reinterpret_cast<uint64_t*>(word->address), word->value, __ATOMIC_SEQ_CST);
   } else {
-    auto* at = reinterpret_cast<uint32_t*>(word->address);
-    if (word->writes) __atomic_store_n(at, static_cast<uint32_t>(word->value), __ATOMIC_SEQ_CST);
-    if (!word->writes) word->value = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    __atomic_store_n(reinterpret_cast<uint32_t*>(word->address), static_cast<uint32_t>(word->value),
+                     __ATOMIC_SEQ_CST);
   }
 }
 
-CUresult Guarded(Word* word) {
+CUresult Write(Word word) {
   Fault fault;
-  return RunGuarded(&Access, word, &fault) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
-}
-
-// Also ends when the context fails or is destroyed, because then nothing of it runs any more.
-CUresult WaitUntil(const Context& context, Word word, unsigned flags) {
-  const uint64_t want = word.value;
-  for (int round = 0;; ++round) {
-    const CUresult read = Guarded(&word);
-    if (read != CUDA_SUCCESS) return read;
-    const bool holds =
-        word.wide ? Holds<uint64_t>(word.value, want, flags)
-                  : Holds(static_cast<uint32_t>(word.value), static_cast<uint32_t>(want), flags);
-    if (holds || context.cancelled() || context.Status() != CUDA_SUCCESS) return CUDA_SUCCESS;
-    if (round < kSpins) {
-      std::this_thread::yield();
-    } else {
-      const timespec pause{0, kPollNs};
-      nanosleep(&pause, nullptr);
-    }
-  }
+  return RunGuarded(&Store, &word, &fault) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 CUresult CheckWord(CUdeviceptr address, uint64_t bytes) {
@@ -77,16 +36,16 @@ CUresult CheckWord(CUdeviceptr address, uint64_t bytes) {
                                                                       : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult PushWait(CUstream operand, Word word, unsigned flags) {
-  if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  if (flags > kWaitFlags) return CUDA_ERROR_INVALID_VALUE;
+CUresult PushWait(CUstream operand, const AwaitedValue& awaited) {
+  if ((awaited.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (awaited.flags > kWaitFlags) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
   CUresult result = FindStream(operand, &stream);
-  if (result == CUDA_SUCCESS) result = CheckWord(word.address, word.wide ? 8 : 4);
+  if (result == CUDA_SUCCESS) result = CheckWord(awaited.address, awaited.wide ? 8 : 4);
   if (result != CUDA_SUCCESS) return result;
   Command command;
-  command.run = [context = stream->context(), word, flags] {
-    return WaitUntil(*context, word, flags);
+  command.run = [context = stream->context(), awaited] {
+    return TheDevice().values.Wait(*context, awaited);
   };
   return stream->Push(std::move(command));
 }
@@ -98,7 +57,7 @@ CUresult PushWrite(CUstream operand, Word word, unsigned flags) {
   if (result == CUDA_SUCCESS) result = CheckWord(word.address, word.wide ? 8 : 4);
   if (result != CUDA_SUCCESS) return result;
   Command command;
-  command.run = [word]() mutable { return Guarded(&word); };
+  command.run = [word] { return Write(word); };
   return stream->Push(std::move(command));
 }
 
@@ -106,22 +65,22 @@ CUresult PushWrite(CUstream operand, Word word, unsigned flags) {
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                 unsigned int flags) {
-  return PushWait(stream, {addr, value, false, false}, flags);
+  return PushWait(stream, {addr, value, flags, false});
 }
 
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                 unsigned int flags) {
-  return PushWait(stream, {addr, value, true, false}, flags);
+  return PushWait(stream, {addr, value, flags, true});
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                  unsigned int flags) {
-  return PushWrite(stream, {addr, value, false, true}, flags);
+  return PushWrite(stream, {addr, value, false}, flags);
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                  unsigned int flags) {
-  return PushWrite(stream, {addr, value, true, true}, flags);
+  return PushWrite(stream, {addr, value, true}, flags);
 }
 
 }  // namespace rgpu::emu

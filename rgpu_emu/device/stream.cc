@@ -6,9 +6,8 @@
 #include <chrono>
 #include <utility>
 
-#include "rgpu_emu/device/context.h"
+#include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/exec/grid.h"
-#include "rgpu_emu/device/handles.h"
 #include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
@@ -89,11 +88,16 @@ bool Stream::NothingBefore() {
   return Idle() && after.empty();
 }
 
+CUresult Stream::RunNow(const std::function<CUresult()>& run) {
+  const CUresult status = context_->Status();
+  if (status != CUDA_SUCCESS) return status;
+  const CUresult result = run();
+  TheDevice().values.MemoryChanged();
+  return result;
+}
+
 CUresult Stream::PushAndWait(std::function<CUresult()> run) {
-  if (NothingBefore()) {
-    const CUresult status = context_->Status();
-    return status == CUDA_SUCCESS ? run() : status;
-  }
+  if (NothingBefore()) return RunNow(run);
   CUresult own = CUDA_SUCCESS;
   Fence place;
   // The caller waits below, so `own` outlives the command.
@@ -211,6 +215,7 @@ void Stream::RunOne(Command* command) {
   if (failed && !command->always) return;
   if (context_->cancelled() && !command->always) return;
   const CUresult result = command->run();
+  TheDevice().values.MemoryChanged();
   if (result != CUDA_SUCCESS) context_->Fail(result);
 }
 

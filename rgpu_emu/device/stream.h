@@ -53,6 +53,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Returns true if no pending command would have to precede one pushed now. Always false in
   // hostile timing.
   bool NothingBefore();
+  // Runs `run` on the calling thread, unless the context has failed. NothingBefore must be true.
+  CUresult RunNow(const std::function<CUresult()>& run);
   // Runs `run` at once on the calling thread if no pending command must precede it. Otherwise
   // appends it and waits. Returns the result of `run`.
   CUresult PushAndWait(std::function<CUresult()> run);

@@ -158,6 +158,12 @@ def finish(thread: threading.Thread) -> None:
         raise failure
 
 
+def used() -> float:
+    """Seconds of processor time of this process."""
+    times = os.times()
+    return times.user + times.system
+
+
 def run_in_child(file: str, name: str, timing: str, settings: dict[str, str]) -> str:
     """Runs one scenario in a fresh process; returns its error output."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_EMU_")}

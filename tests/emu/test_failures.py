@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 
-from emu.device import Device, expect, on_device
+from emu.device import Device, expect, on_device, used
 from emu.kernels import HEAD, U64, load
 
 ILLEGAL_ADDRESS, ASSERT = 700, 710
@@ -49,12 +48,6 @@ L:
 }
 """
 )
-
-
-def used() -> float:
-    """Seconds of processor time of this process."""
-    times = os.times()
-    return times.user + times.system
 
 
 def words(cuda: Device) -> int:

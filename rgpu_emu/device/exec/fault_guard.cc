@@ -145,6 +145,4 @@ void LeaveGuarded(int code) {
   siglongjmp(guard->env, 1);
 }
 
-bool InGuarded() { return t_guard.active != nullptr; }
-
 }  // namespace rgpu::emu

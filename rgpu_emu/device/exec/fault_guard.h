@@ -24,7 +24,4 @@ bool RunGuarded(void (*function)(void*), void* argument, Fault* fault);
 // Called by guarded code: makes RunGuarded return false with `code`.
 [[noreturn]] void LeaveGuarded(int code);
 
-// True while the calling thread is inside RunGuarded.
-bool InGuarded();
-
 }  // namespace rgpu::emu
