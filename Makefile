@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# For those who installed rgpu into an environment of their own and have no .venv.
+RUN_PYTHON = $(if $(wildcard $(BIN)/python),$(abspath $(BIN)/python),$(shell command -v $(PYTHON)))
 BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
@@ -85,7 +87,7 @@ gpu-check: ## the same programs in process and over the wire on NVIDIA's driver
 	$(PYTHON) tests/gpu/check.py
 
 demo-cluster: ## two nodes, three clients on three networks, a Prometheus, in namespaces (needs root)
-	$(BIN)/python examples/cluster
+	$(RUN_PYTHON) examples/cluster
 
 containers: ## the images, and docker-compose.yml under podman (Debian 12, needs root)
 	$(BIN)/python -m pip install '.[containers]'

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import textwrap
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ from rgpu_common.endpoints import (
     parse_listener,
 )
 from rgpu_common.errors import ProtocolError, RgpuError, ServerError, UsageError
+from rgpu_common.tables import terminal_width
 from rgpu_common.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -232,10 +234,11 @@ def _print(arguments: argparse.Namespace, result: Survey, workload: Workload) ->
         # With --watch each round is one line.
         print(as_json(plain) if arguments.watch is None else json.dumps(plain))
         return
-    print(path_table(result.paths, workload))
+    width = terminal_width()
+    print(path_table(result.paths, workload, width))
     print()
     for line in notes(result, set_proxies, workload):
-        print(line)
+        print(line if width is None else textwrap.fill(line, width, break_long_words=False))
 
 
 def _write(path: str, text: str) -> None:

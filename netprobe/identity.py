@@ -31,10 +31,6 @@ class HostIdentity:
     nonce: bytes
     host: bytes
 
-    def is_here(self) -> bool:
-        """Returns True if this process runs on the machine of the identity."""
-        return is_this_host(self.nonce, self.host)
-
 
 def read_boot_id() -> str | None:
     """Returns the kernel's boot id; None if it is hidden."""

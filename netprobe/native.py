@@ -8,18 +8,14 @@ import ipaddress
 import queue
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from netprobe.estimate import Arrival, Train
+from rgpu_common.closing import Closing
 from rgpu_common.errors import ProtocolError, ServerError
 from rgpu_common.parts import native_library
 from rgpu_common.wire.frame import MAGIC, WireError
 from rgpu_common.wire.scalars import Reader, Writer
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
 
 VERSION: Final = 1
 ID_BYTES: Final = 16
@@ -202,7 +198,7 @@ def _open_in_time(uri: str, timeout: float, life: float) -> _Opened:
     )
 
 
-class Line:
+class Line(Closing):
     """The connection of one probe. Every method blocks; C++ takes the times.
 
     connect_seconds: until the transport was connected. open_seconds: until the offer arrived.
@@ -236,17 +232,6 @@ class Line:
             self.close()
             raise ProtocolError(f"{uri} sent an invalid answer to a probe: {error}")\
                 from None  # fmt: skip
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the connection."""

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from netprobe.estimate import MIB, Bandwidth, RoundTrips, Train, bandwidth, summarise
 from netprobe.native import LIFE_SECONDS, Line
 from netprobe.plan import FIRST_BYTES, Budget, next_train
+from rgpu_common.closing import Closing
 from rgpu_common.errors import RgpuError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
-    from typing_extensions import Self
 
 BATCH = 64
 _WARM_UP = 3
@@ -138,7 +137,7 @@ def open_path(
         raise
 
 
-class OpenPath:
+class OpenPath(Closing):
     """A path with an open probe."""
 
     def __init__(self, uri: str, line: Line, trips: list[float]) -> None:
@@ -146,17 +145,6 @@ class OpenPath:
         self._line = line
         self._trips = trips
         self._started = time.perf_counter() - line.open_seconds - sum(trips)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the connection."""

@@ -9,7 +9,7 @@ from netprobe.choice import LOCAL, scheme_of
 from netprobe.cost import Workload, cost
 from netprobe.explain import contradictions
 from netprobe.record import to_plain
-from rgpu_common.tables import table
+from rgpu_common.tables import fitting
 from rgpu_common.units import format_seconds
 
 if TYPE_CHECKING:
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from netprobe.survey import Survey
 
 _TITLES = ("path", "handshake>", "min>", "median>", "p99>", "jitter>", "up>", "down>", "messages>")
+# Columns that a narrow terminal does not show, the first of them first.
+_DROPPED = ("handshake", "jitter", "messages", "p99", "min")
 
 
-def path_table(paths: Sequence[Measurement], workload: Workload) -> str:
-    """Returns a table with a row per path, including the time of a step of the workload."""
+def path_table(paths: Sequence[Measurement], workload: Workload, width: int | None = None) -> str:
+    """Returns a table with a row per path, including the time of a step of the workload.
+
+    width: that of the terminal, if there is one.
+    """
     rows = []
     for path in paths:
         if path.round_trip is None:
@@ -43,7 +48,7 @@ def path_table(paths: Sequence[Measurement], workload: Workload) -> str:
                 format_seconds(cost(path, workload).total),
             )
         )
-    return table((*_TITLES, f"{workload.name} step>"), rows)
+    return fitting((*_TITLES, f"{workload.name} step>"), rows, _DROPPED, width)
 
 
 def bandwidth_words(value: Bandwidth | None) -> str:

@@ -31,6 +31,7 @@ from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import POLICIES
+from rgpu_common.tables import terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", metavar="N", help="device of the server (default: any)")
     _add_share_options(parser)
-    parser.add_argument("--tenant", metavar="NAME", help="the tenant that is billed")
+    parser.add_argument("--tenant", metavar="NAME", help="the tenant whose quota is charged")
     parser.add_argument(
         "--lease",
         metavar="NAME",
@@ -226,7 +227,7 @@ def _trace(arguments: argparse.Namespace) -> int:
         print(f"rgpu: the program made no CUDA call (exit code {status})", file=sys.stderr)
         return status or FAILED
     columns = shutil.get_terminal_size((100, 24)).columns
-    print(format_trace(trace, columns, all_names=arguments.verbose))
+    print(format_trace(trace, columns, arguments.verbose, terminal_width()))
     return status
 
 

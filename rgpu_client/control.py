@@ -12,6 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from rgpu_common.channels import open_channel
+from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
 from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
 from rgpu_common.errors import RgpuError, ServerError
@@ -30,9 +31,6 @@ from rgpu_common.v1 import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
-
-    from typing_extensions import Self
 
     from rgpu_common.endpoints import Endpoint
     from rgpu_common.sharing import SharePolicy
@@ -80,7 +78,7 @@ class ResizeRequest:
     kill: bool = False
 
 
-class ControlClient:
+class ControlClient(Closing):
     """One connection to a server's API, with the environment's token (RGPU_TOKEN_FILE).
 
     Every method raises ServerError with a sentence.
@@ -96,17 +94,6 @@ class ControlClient:
         self._node = node_pb2_grpc.NodeServiceStub(self._channel)
         self._observe = observe_pb2_grpc.ObserveServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self._channel)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the connection."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.settings import API_SERVER_HELP, configured_server
 from rgpu_common.command import OK, Command
-from rgpu_common.tables import as_json, message_json, table
+from rgpu_common.tables import as_json, fitting, message_json, table, terminal_width
 from rgpu_common.units import format_bytes, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ _SESSION_TITLES = (
     "session>", "lease", "pid>", "from", "over", "used>", "peak>", "launches>", "copied>", "age>",
     "state", "program",
 )  # fmt: skip
+# Columns that a narrow terminal does not show, the first of them first.
+_LEASE_DROPPED = ("refused", "peak", "tenant", "device", "limit")
+_WAITING_DROPPED = ("device", "tenant", "from", "share", "key")
+_SESSION_DROPPED = ("copied", "launches", "peak", "over", "from", "age", "pid", "state")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -85,17 +89,26 @@ def _ps(arguments: argparse.Namespace) -> int:
             )
         )
         return OK
-    leases = table(_LEASE_TITLES, [_lease_row(lease) for lease in usages])
-    running = table(_SESSION_TITLES, [_session_row(session) for session in sessions])
-    print("\n".join([*drained_words(server), leases, "", running, *_line(answer)]))
+    width = terminal_width()
+    tables = ["no leases and no sessions: `rgpu run -- PROGRAM` makes one of each"]
+    if usages or sessions:
+        tables = [
+            fitting(_LEASE_TITLES, [_lease_row(one) for one in usages], _LEASE_DROPPED, width),
+            "",
+            fitting(
+                _SESSION_TITLES, [_session_row(one) for one in sessions], _SESSION_DROPPED, width
+            ),
+        ]
+    print("\n".join([*drained_words(server), *tables, *_line(answer, width)]))
     return OK
 
 
-def _line(answer: ListSessionsResponse) -> list[str]:
+def _line(answer: ListSessionsResponse, width: int | None) -> list[str]:
     """Returns lines about the claims that wait for room; no lines if none waits."""
     lines = []
     if answer.waiting:
-        lines += ["", table(_WAITING_TITLES, [_waiting_row(claim) for claim in answer.waiting])]
+        rows = [_waiting_row(claim) for claim in answer.waiting]
+        lines += ["", fitting(_WAITING_TITLES, rows, _WAITING_DROPPED, width)]
     if answer.others_waiting:
         lines += ["", f"in line for room: {answer.others_waiting} claims of other tenants"]
     return lines

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rgpu_client.settings import API_SERVER_HELP, configured_server
 from rgpu_client.sizes import parse_guarantee
 from rgpu_common.command import OK, Command
-from rgpu_common.errors import UsageError
+from rgpu_common.errors import ServerError, UsageError
 from rgpu_common.sharing import POLICIES, parse_policy
-from rgpu_common.tables import as_json, table
+from rgpu_common.tables import as_json, fitting, table, terminal_width
 from rgpu_common.units import (
     counted,
     format_bytes,
@@ -22,6 +22,7 @@ from rgpu_common.units import (
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from rgpu_client.control import ControlClient, LeaseRequest, ResizeRequest
     from rgpu_common.v1 import lease_pb2, node_pb2
@@ -37,6 +38,18 @@ def _client(arguments: argparse.Namespace) -> ControlClient:
     return ControlClient(configured_server(arguments.server, os.environ))
 
 
+def _seconds_of(option: str) -> Callable[[str], float]:
+    """Returns a function that reads the option's value; UsageError."""
+
+    def read(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise UsageError(f"{option} takes a number of seconds, not {text!r}") from None
+
+    return read
+
+
 # rgpu lease
 
 
@@ -47,10 +60,15 @@ def _configure_lease(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     grant = verbs.add_parser("grant", help="grant a lease before its program starts")
     grant.add_argument("key", metavar="KEY", help="the name that programs give with --lease")
-    grant.add_argument("--tenant", default="", metavar="NAME", help="the tenant that is billed")
+    grant.add_argument(
+        "--tenant", default="", metavar="NAME", help="the tenant whose quota is charged"
+    )
     grant.add_argument("--device", type=int, metavar="N", help="device of the server")
     grant.add_argument(
-        "--ttl", type=float, metavar="SECONDS", help="lifetime without a program (default: 30)"
+        "--ttl",
+        type=_seconds_of("--ttl"),
+        metavar="SECONDS",
+        help="lifetime without a program (default: 30)",
     )
     resize = verbs.add_parser("resize", help="change the sizes of a running lease")
     for sized in (grant, resize):
@@ -88,9 +106,22 @@ def _lease(arguments: argparse.Namespace) -> int:
             lease = client.grant(_grant_request(arguments))
             print(f"{lease.lease_id}: {_words(lease)}")
             return OK
-        lease_id = _find(client, arguments.lease)
-        print(_VERBS[arguments.verb](client, lease_id, arguments))
+        found = _find(client, arguments.lease)
+        try:
+            print(_VERBS[arguments.verb](client, found or arguments.lease, arguments))
+        except ServerError as error:
+            if found:
+                raise
+            raise ServerError(_unknown(arguments.lease)) from error
     return OK
+
+
+def _unknown(lease: str) -> str:
+    return f"there is no lease {lease!r}; `rgpu lease list` shows which there are"
+
+
+# Columns that a narrow terminal does not show, the first of them first.
+_DROPPED = ("weight", "priority", "policy", "tenant", "device", "sessions", "limit")
 
 
 def _list(client: ControlClient, arguments: argparse.Namespace) -> int:
@@ -118,7 +149,7 @@ def _list(client: ControlClient, arguments: argparse.Namespace) -> int:
     ]
     titles = ("lease", "tenant", "key", "device>", "memory>", "used>", "share>", "limit>")
     more = ("policy", "priority>", "weight>", "sessions>", "state")
-    print(table((*titles, *more), rows))
+    print(fitting((*titles, *more), rows, _DROPPED, terminal_width()))
     return OK
 
 
@@ -153,13 +184,16 @@ def _words(lease: lease_pb2.Lease) -> str:
 
 
 def _find(client: ControlClient, text: str) -> str:
-    """Returns the id of the lease that has this id, or of the only lease that has this key."""
+    """Returns the id of the lease that has this id, or of the only lease that has this key.
+
+    Returns "" if there is none.
+    """
     leases = client.leases()
     found = [lease.lease_id for lease in leases if lease.lease_id == text]
     found = found or [lease.lease_id for lease in leases if lease.key == text]
     if len(found) > 1:
         raise UsageError(f"{text!r} is the key of {', '.join(found)}: name one of them")
-    return found[0] if found else text
+    return found[0] if found else ""
 
 
 def _grant_request(arguments: argparse.Namespace) -> LeaseRequest:
@@ -249,7 +283,7 @@ def _configure_drain(parser: argparse.ArgumentParser) -> None:
     _server_option(parser)
     parser.add_argument(
         "--end-after",
-        type=float,
+        type=_seconds_of("--end-after"),
         metavar="SECONDS",
         help="end leases that still run then (default: they go on)",
     )

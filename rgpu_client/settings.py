@@ -42,8 +42,9 @@ class ClientSettings:
 
     memory: "2GiB", "8vmem" or "25%". device: the device's number on the server. share, limit:
     "0.4", "40%" or "40vcore". lease: processes that name the same lease share it. tenant: the
-    tenant that is billed. policy: "fixed", "burst", "best-effort" or "none". priority: leases of a
-    higher priority get idle device time first. weight: how leases of one priority divide it.
+    tenant whose quota is charged. policy: "fixed", "burst", "best-effort" or "none". priority:
+    leases of a higher priority get idle device time first. weight: how leases of one priority
+    divide it.
     """
 
     server: str | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from textwrap import fill
 
 from rgpu_common.errors import ProtocolError
-from rgpu_common.tables import table
+from rgpu_common.tables import fitting, table
 from rgpu_common.units import counted, format_bytes, format_seconds
 
 # The most missing functions that are named. A program that looked up more was listing functions,
@@ -90,10 +90,13 @@ def parse_trace(text: str) -> Trace:
     return Trace(tuple(calls), notes)
 
 
-def format_trace(trace: Trace, width: int = 100, all_names: bool = False) -> str:
+def format_trace(
+    trace: Trace, width: int = 100, all_names: bool = False, terminal: int | None = None
+) -> str:
     """Returns the table of calls, longest time first, and then kernels and unsupported functions.
 
     width: the width of wrapped text. all_names: names all missing functions, however many.
+    terminal: the width of the terminal, if there is one, for which tables drop columns.
     """
     total_ns = sum(call.ns for call in trace.calls)
     rows = [
@@ -108,8 +111,13 @@ def format_trace(trace: Trace, width: int = 100, all_names: bool = False) -> str
         for call in sorted(trace.calls, key=lambda c: (-c.ns, c.name))
     ]
     lines = [
-        table(("CUDA call", "calls>", "bytes>", "time>", "each>", "part>"), rows),
-        *_compiled(trace),
+        fitting(
+            ("CUDA call", "calls>", "bytes>", "time>", "each>", "part>"),
+            rows,
+            ("part", "each", "bytes"),
+            terminal,
+        ),
+        *_compiled(trace, terminal),
         *_unsupported(trace, width, all_names),
     ]
     count = sum(call.calls for call in trace.calls)
@@ -122,7 +130,7 @@ def format_trace(trace: Trace, width: int = 100, all_names: bool = False) -> str
     return "\n".join(lines)
 
 
-def _compiled(trace: Trace) -> list[str]:
+def _compiled(trace: Trace, terminal: int | None) -> list[str]:
     if not trace.compiled:
         return []
     rows = [
@@ -134,7 +142,8 @@ def _compiled(trace: Trace) -> list[str]:
         )
         for one in sorted(trace.compiled, key=lambda c: (-c.ns, c.name))
     ]
-    return ["\n" + table(("loaded and compiled", "times>", "time>", "each>"), rows)]
+    titles = ("loaded and compiled", "times>", "time>", "each>")
+    return ["\n" + fitting(titles, rows, ("each", "times"), terminal)]
 
 
 def _unsupported(trace: Trace, width: int, all_names: bool) -> list[str]:

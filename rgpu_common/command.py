@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 GROUP = "rgpu.commands"
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130
+_UNKNOWN = "unrecognized arguments: "
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -45,7 +46,26 @@ class Command:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see `{self.prog} --help`")
+        raise UsageError(f"{message}{self._meant(message)}; see `{self.prog} --help`")
+
+    def _meant(self, message: str) -> str:
+        """Returns a question for an unknown option that is nearly a known one; else ""."""
+        if not message.startswith(_UNKNOWN):
+            return ""
+        unknown = [word.partition("=")[0] for word in message.removeprefix(_UNKNOWN).split()]
+        for word in unknown:
+            near = get_close_matches(word, self._options(), n=1) if word.startswith("--") else []
+            if near:
+                return f" (did you mean {near[0]}?)"
+        return ""
+
+    def _options(self) -> list[str]:
+        """Returns the options of this parser and of its sub-commands."""
+        found = list(self._option_string_actions)
+        for action in self._actions:
+            for parser in action.choices.values() if isinstance(action.choices, dict) else ():
+                found += parser._options() if isinstance(parser, _Parser) else []
+        return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -134,7 +154,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
     """Carries out `rgpu help`, `rgpu help TOPIC` and `rgpu help COMMAND`."""
-    if not topics or list(topics) == ["help"]:
+    if not topics or list(topics) in (["help"], ["--help"], ["-h"]):
         _print_help(found)
     elif len(topics) > 1:
         raise UsageError(f"`rgpu help` takes one topic, not {len(topics)}")

@@ -143,13 +143,6 @@ class Table:
             return list(value)
         raise self._bad(key, value, "a list of whole numbers")
 
-    def optional_texts(self, key: str) -> list[str] | None:
-        """Like `texts`, but returns None if the key is absent."""
-        if key in self._data:
-            return self.texts(key, [])
-        self._known.append(key)
-        return None
-
     def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
         """Reads a string that must be one of `choices`."""
         value = self._take(key, default)

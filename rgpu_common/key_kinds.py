@@ -86,7 +86,7 @@ class MaybeInteger(Kind["int | None"]):
 
     @property
     def accepted(self) -> str:
-        return f"{self.low} to {self.high}"
+        return Integer(self.low, self.high).accepted
 
     def read(self, table: Table, name: str, default: int | None) -> int | None:
         del default

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,30 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         )
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+def fitting(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], dropped: Sequence[str], width: int | None
+) -> str:
+    """Returns a table without as many columns as make its lines at most `width` characters long.
+
+    dropped: the titles of columns that may be missing, the first to go first; the last title that
+    is not in `dropped` stays however long its cells are. width: None: every column is shown.
+    """
+    shown = [title.removesuffix(">") for title in titles]
+    gone: set[str] = set()
+    for name in (None, *dropped):
+        gone |= {name} if name is not None else set()
+        kept = [i for i, title in enumerate(shown) if title not in gone]
+        text = table([titles[i] for i in kept], [[row[i] for i in kept] for row in rows])
+        if width is None or max(map(len, text.splitlines()), default=0) <= width:
+            break
+    return text
+
+
+def terminal_width() -> int | None:
+    """Returns the width of the terminal that stdout is; None if it is not one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def as_json(groups: Mapping[str, Iterable[Any]], **numbers: int) -> str:

@@ -6,25 +6,25 @@ import asyncio
 import itertools
 import logging
 import os
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_common.errors import WorkerError
-from rgpu_common.units import format_bytes
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.isolation import Process
 from rgpu_server.core.model import SessionState
 from rgpu_server.core.pool import WorkerState
-from rgpu_server.identity.gate import Gate
+from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.isolation import Isolation, worker_of
 from rgpu_server.lease_pages import LeasePages, LeaseWatcher, PageWatcher
 from rgpu_server.observe.audit import audit
 from rgpu_server.service.claims import claim_doers
 from rgpu_server.service.desk import Desk
+from rgpu_server.session_compilers import SessionCompilers
+from rgpu_server.session_counts import SessionCounts
 from rgpu_server.workers.messages import (
     Assign,
     FromWorker,
@@ -75,7 +75,7 @@ class Equipment:
     served: Mapping[int, Served]
     limits: Limits = field(default_factory=Limits)
     compilers: Compilers | None = None
-    gate: Gate = field(default_factory=Gate)
+    authenticator: Authenticator = field(default_factory=Authenticator)
     isolation: Isolation = field(default_factory=Isolation)
 
 
@@ -86,15 +86,10 @@ class Conductor:
         self.node = node
         self.clock = clock
         passing = self._pass_control, self._pass_resume
-        self.desk = Desk(equipment.gate, self.feed, *passing, self._spawn_task)
+        self.desk = Desk(equipment.authenticator, self.feed, *passing, self._spawn_task)
         self.pages = LeasePages(node.leases)
         self.workers: dict[int, WorkerProcess] = {}
-        self.refusals = 0
-        self.sessions_opened = 0
-        # By lane: command, control.
-        self.resumes, self.moves = Counter[int](), Counter[int]()
-        self.resent_bytes = 0
-        self.rings = Counter[Ring]()
+        self.counts = SessionCounts()
         self.changed = asyncio.Event()
         # Without it nobody schedules and nothing outlives the daemon.
         self.handover: SessionWatcher | None = None
@@ -107,12 +102,7 @@ class Conductor:
         self._timer: asyncio.TimerHandle | None = None
         self._starts: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        if equipment.compilers is not None:
-            equipment.compilers.check_with(
-                lambda report: equipment.isolation.check(Process.COMPILER, report)
-            )
-        # Session -> the tenant whose compiler it was connected to.
-        self._compiling: dict[int, str] = {}
+        self._compilers = SessionCompilers(equipment.compilers, equipment.isolation)
         # One row per action type: the method that carries it out.
         self._doers: dict[type[Any], Callable[[Any], None]] = {
             do.StartWorker: self._start_worker,
@@ -181,8 +171,7 @@ class Conductor:
         for worker in self.workers.values():
             worker.abandon()
         self.workers.clear()
-        if self._equipment.compilers is not None:
-            self._equipment.compilers.close()
+        self._compilers.close()
         self.desk.close()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -198,7 +187,7 @@ class Conductor:
         elif isinstance(message, Opened | Refused):
             self._heard_answer(worker, session, message)
         elif isinstance(message, Resumed) and session is not None:
-            self._note_resumed(session, message)
+            self.counts.note_resumed(session, message)
 
     def _heard_ready(self, worker: int, message: Ready) -> None:
         known = self._known(worker)
@@ -224,27 +213,13 @@ class Conductor:
         self.desk.opened(session.id, shares_memory=ring is Ring.USED)
         if isinstance(message, Opened):
             if session.state is SessionState.OPENING:
-                self.sessions_opened += 1
-                self.rings[message.ring] += 1
+                self.counts.note_opened(message)
                 audit("session_opened", session=session.id, worker=self.workers[worker].pid)
                 self.feed(on.SessionOpened(worker))
         elif session.state is not SessionState.ENDING:
-            self.refusals += 1
+            self.counts.refused += 1
             audit("session_refused", session=session.id, sentence=message.sentence)
             self.feed(on.SessionRefusedByWorker(worker))
-
-    def _note_resumed(self, session: int, message: Resumed) -> None:
-        counts = self.moves if message.moved else self.resumes
-        counts[message.lane] += 1
-        self.resent_bytes += message.resent_bytes
-        log.info(
-            "session %d %s its %s lane: connection %d, %s sent again",
-            session,
-            "moved" if message.moved else "resumed",
-            "control" if message.lane else "command",
-            message.epoch,
-            format_bytes(message.resent_bytes),
-        )
 
     def worker_exited(self, worker: int, reason: str) -> None:
         """Hears of a worker's end (WorkerWatcher)."""
@@ -309,9 +284,8 @@ class Conductor:
         )
         grants_fd = page.opened_to_read()
         descriptors = [visitor.connection.fileno(), grants_fd, page.usage_fd, page.signal_fd]
-        compiler = self._connect_compiler(served, action.tenant)
+        compiler = self._compilers.connect(action.session, action.tenant, served)
         if compiler is not None:
-            self._compiling[action.session] = action.tenant
             descriptors.append(compiler.fileno())
         self.desk.hand_over(visitor)
         if self.handover is not None:
@@ -340,30 +314,18 @@ class Conductor:
             if worker.lease == action.lease:
                 worker.serves(action.lease, action.quota.memory_bytes)
 
-    def _connect_compiler(self, served: Served, tenant: str) -> socket.socket | None:
-        compilers = self._equipment.compilers
-        if not served.emulated or compilers is None:
-            return None
-        try:
-            return compilers.connect(tenant)
-        except (WorkerError, OSError) as error:
-            log.error("%s", error)
-            return None
-
     def _end_session(self, action: do.EndSession) -> None:
         worker = self.workers.get(action.worker)
         if worker is not None:
             worker.send(encode_end(CUDA_ERROR_DEVICE_UNAVAILABLE, action.sentence))
 
     def _refuse_session(self, action: do.RefuseSession) -> None:
-        self.refusals += 1
+        self.counts.refused += 1
         audit("session_refused", session=action.session, sentence=action.refusal.sentence)
         self.desk.refuse(action.session, action.refusal)
 
     def _forget_session(self, action: do.ForgetSession) -> None:
-        tenant = self._compiling.pop(action.session, None)
-        if tenant is not None and self._equipment.compilers is not None:
-            self._equipment.compilers.release(tenant)
+        self._compilers.release(action.session)
         visitor = self.desk.forget(action.session)
         if visitor is None:
             return

@@ -42,11 +42,11 @@ class Limits:
 
     handshake_seconds: float = key(
         "sessions.handshake_seconds", Seconds(0.1, 60), 10.0,
-        "How long a connection may take to say who it is.",
+        "How long the handshake of a connection may take.",
     )  # fmt: skip
     handshakes: int = key(
         "sessions.handshakes", Integer(1, 10_000), 128,
-        "How many connections that have not said who they are there may be at once.",
+        "How many connections may be in their handshake at once.",
     )  # fmt: skip
     control_connections: int = key(
         "sessions.api_connections", Integer(1, 10_000), 256,

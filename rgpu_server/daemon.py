@@ -30,7 +30,7 @@ from rgpu_server.devices import Inventory, strange_models, take_inventory
 from rgpu_server.gateway.keeper import House, TlsGateway, UcxGateway
 from rgpu_server.gateway.tunnels import TunnelGateway
 from rgpu_server.handover import Handover
-from rgpu_server.identity.gate import Gate
+from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.identity.guard import Guard
 from rgpu_server.identity.tokens import existing_tokens
 from rgpu_server.isolation import Isolation, isolation_of, worker_of
@@ -89,13 +89,13 @@ class Daemon:
             self._compilers = Compilers(self._cache, config.emulated.compiler)
         self.isolation = isolation or isolation_of(config)
         node = Node(inventory.devices, config.policy, config.tenants)
-        self.gate = _gate(config)
+        self.authenticator = _authenticator(config)
         equipment = Equipment(
             inventory.options,
             inventory.served,
             config.limits,
             self._compilers,
-            self.gate,
+            self.authenticator,
             self.isolation,
         )
         self.conductor = Conductor(node, MonotonicClock(), equipment)
@@ -108,7 +108,7 @@ class Daemon:
         api_path = str(self._folder / "api")
         self.probes = Probes(_identity(path), config.probe, self.isolation)
         self.door = FrontDoor(self.conductor.desk, self.probes, api_path, config.limits)
-        self._house = House(self.gate, self.isolation, self.door.enter_inside)
+        self._house = House(self.authenticator, self.isolation, self.door.enter_inside)
         self._api_address = f"unix:{api_path}"
         self._gateway: TlsGateway | None = None
         self._ucx: UcxGateway | None = None
@@ -139,7 +139,7 @@ class Daemon:
             self._handover.adopt(self._link.open())
             self._link.watch(self._handover)
             self.recorder.start()
-            guard = Guard(self.gate, self.door.callers)
+            guard = Guard(self.authenticator, self.door.callers)
             network = NetworkService(self.probes.identity, self.probes.endpoints)
             services = Services(self.observer, self.recorder, network)
             api = await start_api(services, self._api_address, guard)
@@ -170,7 +170,7 @@ class Daemon:
             self.recorder,
             self.door.counters,
             self._link,
-            self.gate,
+            self.authenticator,
             self._figures,
             self.isolation,
         )
@@ -300,12 +300,12 @@ def _setup(config: ServerConfig, inventory: Inventory) -> Setup:
     return Setup(devices, round(enforcement.max_kernel_seconds * 1000))
 
 
-def _gate(config: ServerConfig) -> Gate:
+def _authenticator(config: ServerConfig) -> Authenticator:
     """ConfigError if the tokens file cannot be used."""
     identity = config.identity
     tokens = existing_tokens(Path(identity.tokens)) if identity.tokens else None
     rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
-    return Gate(rules, tokens)
+    return Authenticator(rules, tokens)
 
 
 def _recorder(config: ServerConfig, observer: Observer, state: Path) -> Recorder:

@@ -78,7 +78,7 @@ def _kinds(config: ServerConfig) -> tuple[_Kind, ...]:
         _Kind("granted leases", policy.max_leases, 3, 15),
         # The client's, and both ends of the way to the API.
         _Kind("connections to the API", limits.control_connections, 3, 15),
-        _Kind("connections that have not said who they are", limits.handshakes, 1, 5),
+        _Kind("connections in their handshake", limits.handshakes, 1, 5),
     )
 
 

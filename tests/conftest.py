@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.turns import Turns
-from helpers.undisturbed import repetitions, run_undisturbed
+from helpers.undisturbed import remember_error, repetitions, run_undisturbed
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,6 +82,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_protocol_alone(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Judges a test that measures time by a run in which the host left us the processors."""
     return run_undisturbed(item, nextitem) if _alone(item) else None
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Tells figures that are off from all other failures."""
+    remember_error(item, call)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,7 +9,6 @@ from benchmarks.quota.logs import MS, jain
 from benchmarks.quota.runs import STEADY, Result
 from benchmarks.quota.tenants import Work
 
-AIM_PP = 1.0
 LEAST_BOUND_PP = 2.0
 SLICE_NS = 25 * MS
 IN_FLIGHT_NS = 5 * MS

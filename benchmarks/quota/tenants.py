@@ -7,12 +7,12 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from typing_extensions import Self
 
 from benchmarks.quota.logs import Log
 from benchmarks.server import Server, client_environment
+from rgpu_common.closing import Closing
 
 DEADLINE_SECONDS = 60.0
 _FILL_NS = 200_000_000
@@ -76,7 +76,7 @@ class Grant:
         }
 
 
-class Tenant:
+class Tenant(Closing):
     """`with Tenant(...) as tenant:` has a session and has run each piece once."""
 
     def __init__(
@@ -106,12 +106,8 @@ class Tenant:
         self.wait("ready")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Ends the tenant's process."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()

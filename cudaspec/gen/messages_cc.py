@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudaspec.gen.field_form import FieldForm
 from cudaspec.gen.source import C_TYPES, header, source
 from cudaspec.load_messages import SCALAR_BYTES, is_fixed
 
@@ -17,17 +18,24 @@ if TYPE_CHECKING:
     from cudaspec.message import Enumeration, Message, Messages, Part
 
 _CODEC = '"rgpu_common/native/wire/codec.h"'
-_FIXED_TYPES = {
-    "bool": "bool",
-    "text": "std::string",
-    "printable": "ByteView",
-    "secret": "std::array<uint8_t, kSecretBytes>",
-    "uuid": "std::array<uint8_t, 16>",
-    "band": "Band",
-    "bands": "std::vector<Band>",
-    "wishes": "std::vector<Wish>",
-    "u16[]": "std::vector<uint16_t>",
+_BYTES = "w.Put(Bytes({value}.data(), {value}.size()));"
+_FORMS = {
+    "magic": FieldForm("", put="w.Put(kMagic);", get="GetMagic(r)"),
+    "bool": FieldForm("bool", " = false", "w.Put(static_cast<uint8_t>({value} ? 1 : 0));"),
+    "text": FieldForm("std::string", get="GetText(r, &{value}, {most})"),
+    "printable": FieldForm("ByteView"),
+    "secret": FieldForm(
+        "std::array<uint8_t, kSecretBytes>", "{}", _BYTES, "GetExactly(r, &{value})"
+    ),
+    "uuid": FieldForm("std::array<uint8_t, 16>", "{}", _BYTES, "GetExactly(r, &{value})"),
+    "band": FieldForm("Band", "", "PutBand(w, {value});", "GetBand(r, &{value})"),
+    "bands": FieldForm("std::vector<Band>", "", "PutBands(w, {value});", "GetBands(r, &{value})"),
+    "wishes": FieldForm(
+        "std::vector<Wish>", "", "PutWishes(w, {value});", "GetWishes(r, &{value})"
+    ),
+    "u16[]": FieldForm("std::vector<uint16_t>"),
 }
+_OTHER = FieldForm("")
 _SCALARS = ("u8", "u16", "u32", "i32", "u64")
 
 
@@ -117,7 +125,7 @@ def _type(rows: Messages, kind: str) -> str:
     if kind in rows.enumerations:
         return _enum_name(rows.enumerations[kind])
     record = kind.rstrip("[]#")
-    return f"std::vector<{record}>" if record in rows.records else _FIXED_TYPES[kind]
+    return f"std::vector<{record}>" if record in rows.records else _FORMS[kind].type
 
 
 def _enum_name(one: Enumeration) -> str:
@@ -134,7 +142,7 @@ def _struct(rows: Messages, name: str, parts: Sequence[Part], about: str) -> lis
         elif part.kind in rows.enumerations:
             value = "{}"
         else:
-            value = {"bool": " = false", "secret": "{}", "uuid": "{}"}.get(part.kind, "")
+            value = _FORMS.get(part.kind, _OTHER).start
         note = f"  // {part.about}" if part.about else ""
         members.append(f"  {_type(rows, part.kind)} {part.name}{value};{note}")
     if is_fixed(parts) and parts and name in rows.records:
@@ -186,15 +194,8 @@ def _written(rows: Messages, part: Part) -> str:
     if part.kind.endswith("[]"):
         row, size = _row(rows, part.kind)
         return f"PutRows(w, {value}, {size}, Put{row});"
-    return {
-        "magic": "w.Put(kMagic);",
-        "bool": f"w.Put(static_cast<uint8_t>({value} ? 1 : 0));",
-        "secret": f"w.Put(Bytes({value}.data(), {value}.size()));",
-        "uuid": f"w.Put(Bytes({value}.data(), {value}.size()));",
-        "band": f"PutBand(w, {value});",
-        "bands": f"PutBands(w, {value});",
-        "wishes": f"PutWishes(w, {value});",
-    }.get(part.kind, f"w.Put({value});")
+    form = _FORMS.get(part.kind, _OTHER).put or "w.Put({value});"
+    return form.format(value=value)
 
 
 def _row(rows: Messages, kind: str) -> tuple[str, int]:
@@ -258,19 +259,11 @@ def _get_records(part: Part) -> list[str]:
 
 def _taken(rows: Messages, part: Part) -> str:
     """Returns the expression that reads a field and is false if it is malformed; "": none."""
-    to, most = f"&m->{part.name}", _constant(part.most)
+    value, most = f"m->{part.name}", _constant(part.most)
     if part.kind.endswith("[]"):
         row, size = _row(rows, part.kind)
-        return f"GetRows(r, {to}, {size}, {most}, Read{row})"
-    return {
-        "magic": "GetMagic(r)",
-        "text": f"GetText(r, {to}, {most})",
-        "secret": f"GetExactly(r, {to})",
-        "uuid": f"GetExactly(r, {to})",
-        "band": f"GetBand(r, {to})",
-        "bands": f"GetBands(r, {to})",
-        "wishes": f"GetWishes(r, {to})",
-    }.get(part.kind, "")
+        return f"GetRows(r, &{value}, {size}, {most}, Read{row})"
+    return _FORMS.get(part.kind, _OTHER).get.format(value=value, most=most)
 
 
 def _end(rows: Messages, parts: Sequence[Part], done: str) -> list[str]:

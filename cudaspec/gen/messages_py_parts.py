@@ -4,37 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudaspec.gen.field_form import FieldForm
+
 if TYPE_CHECKING:
     from cudaspec.message import Message, Messages, Part
 
 _CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q"}
-_TYPES = {
-    "bool": "bool",
-    "text": "str",
-    "secret": "bytes",
-    "uuid": "bytes",
-    "band": "Band",
-    "bands": "tuple[Band, ...]",
-    "wishes": "tuple[Wish, ...]",
-    "u16[]": "tuple[int, ...]",
-}
-_DEFAULTS = {"bool": "False", "text": '""', "band": "NO_BAND", "uuid": "bytes(16)"}
+_FORMS = {
+    "magic": FieldForm("int", put='w.put("u32", MAGIC)'),
+    "bool": FieldForm("bool", "False", 'w.put("u8", int({value}))', 'get_bool(r, "{what}")'),
+    "text": FieldForm("str", '""', get="r.text({most})"),
+    "secret": FieldForm(
+        "bytes", "bytes(SECRET_BYTES)", "w.put_bytes({value})",
+        'get_exactly(r, SECRET_BYTES, "secret")',
+    ),
+    "uuid": FieldForm(
+        "bytes", "bytes(16)", "w.put_bytes({value})", 'get_exactly(r, 16, "{what}")'
+    ),
+    "band": FieldForm(
+        "Band", "NO_BAND", 'w.put("u64", {value}.base)\nw.put("u64", {value}.size)',
+        'get_band(r, "{what}")',
+    ),
+    "bands": FieldForm(
+        "tuple[Band, ...]", "()", 'put_rows(w, "<QQ", {value})', 'get_bands(r, "{what}")'
+    ),
+    "wishes": FieldForm(
+        "tuple[Wish, ...]", "()", 'put_rows(w, "<HQ", {value})', "get_wishes(r)"
+    ),
+    "u16[]": FieldForm("tuple[int, ...]", "()"),
+}  # fmt: skip
+_OTHER = FieldForm("")
 
 
 def type_of(rows: Messages, part: Part) -> str:
     name = part.kind.rstrip("[]#")
-    if part.kind in _TYPES:
-        return _TYPES[part.kind]
+    if part.kind in _FORMS:
+        return _FORMS[part.kind].type
     if name in rows.records:
         return f"tuple[{name}, ...]"
     return part.kind if part.kind in rows.enumerations else "int"
 
 
 def default_of(rows: Messages, part: Part) -> str:
-    if part.kind == "secret":
-        return "bytes(SECRET_BYTES)"
-    if part.kind in _DEFAULTS:
-        return _DEFAULTS[part.kind]
+    if part.kind in _FORMS:
+        return _FORMS[part.kind].start
     if part.kind in rows.enumerations:
         return f"{part.kind}.{next(iter(rows.enumerations[part.kind].values))}"
     return str(part.default) if part.kind in _CODES else "()"
@@ -74,15 +87,8 @@ def _written(rows: Messages, part: Part, value: str) -> str:
         return f'put_rows(w, "<H", tuple((one,) for one in {value}))'
     if part.kind.endswith("[]"):
         return f'put_rows(w, "<{_row_code(rows, part)}", {value})'
-    return {
-        "magic": 'w.put("u32", MAGIC)',
-        "bool": f'w.put("u8", int({value}))',
-        "secret": f"w.put_bytes({value})",
-        "uuid": f"w.put_bytes({value})",
-        "band": f'w.put("u64", {value}.base)\nw.put("u64", {value}.size)',
-        "bands": f'put_rows(w, "<QQ", {value})',
-        "wishes": f'put_rows(w, "<HQ", {value})',
-    }.get(part.kind, f'w.put("{_scalar(part)}", {value})')
+    form = _FORMS.get(part.kind, _OTHER).put or f'w.put("{_scalar(part)}", {{value}})'
+    return form.format(value=value)
 
 
 def _scalar(part: Part) -> str:
@@ -121,15 +127,8 @@ def got(rows: Messages, part: Part) -> str:
     if part.kind in _CODES and (part.least or part.most):
         most = part.most or (1 << 8 * _size(part.kind)) - 1
         return f'get_number(r, "{part.kind}", {part.least}, {most}, "{what}")'
-    text = {
-        "bool": f'get_bool(r, "{what}")',
-        "text": f"r.text({part.most})",
-        "secret": 'get_exactly(r, SECRET_BYTES, "secret")',
-        "uuid": f'get_exactly(r, 16, "{what}")',
-        "band": f'get_band(r, "{what}")',
-        "bands": f'get_bands(r, "{what}")',
-        "wishes": "get_wishes(r)",
-    }.get(part.kind, f'r.integer("{part.kind}")')
+    form = _FORMS.get(part.kind, _OTHER).get or f'r.integer("{part.kind}")'
+    text = form.format(what=what, most=part.most)
     if part.minor:
         return f"{text} if minor >= {part.minor} else ()"
     return f'get_optional(r, get_wishes, "{what}")' if part.optional else text

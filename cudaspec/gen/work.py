@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cudaspec.rows import CommandRow, Spec
 
 _DECLARATIONS = """
-struct DeviceWork {
+struct CommandWork {
   WorkKind kind = WorkKind::kNone;
   WorkBound bound = WorkBound::kLease;
   uint64_t bytes = 0;     // of a copy or set; UINT64_MAX: the length does not fit 64 bits
@@ -25,7 +25,7 @@ struct DeviceWork {
 
 // Returns the device work of an encoded request. `bulk_bytes` follow the head in the frame. A head
 // that is too short has fields of 0; the handler refuses it later.
-DeviceWork WorkOf(Opcode opcode, wire::ByteView head, uint64_t bulk_bytes);
+CommandWork WorkOf(Opcode opcode, wire::ByteView head, uint64_t bulk_bytes);
 
 // Returns the event that an encoded request creates, changes or asks for; 0: none.
 uint64_t EventOf(Opcode opcode, wire::ByteView head);
@@ -70,8 +70,8 @@ def work_cc(spec: Spec) -> str:
             "namespace rgpu {",
             *_FIELD.splitlines()[1:],
             "",
-            "DeviceWork WorkOf(Opcode opcode, wire::ByteView head, uint64_t bulk_bytes) {",
-            *_switch("DeviceWork{}", ((c, _work(c, c.row.work)) for c in commands if c.row.work)),
+            "CommandWork WorkOf(Opcode opcode, wire::ByteView head, uint64_t bulk_bytes) {",
+            *_switch("CommandWork{}", ((c, _work(c, c.row.work)) for c in commands if c.row.work)),
             "}",
             "",
             "uint64_t EventOf(Opcode opcode, wire::ByteView head) {",

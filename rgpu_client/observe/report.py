@@ -58,6 +58,8 @@ def _quota(arguments: argparse.Namespace) -> int:
     if out is not None:
         shown = Shown(str(server), arguments.by_lease, arguments.tenant)
         _write(out, draw(usage, shown, names))
+        if not arguments.json:
+            print(f"the picture is in {out}")
     elif not usage.lines:
         print(f"no lease in the last {arguments.since}")
     else:

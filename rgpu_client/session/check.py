@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, TextIO
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, TextIO
 from rgpu_client.session.claim import FOR_EVER as FOR_EVER
 from rgpu_client.session.claim import Held, claim
 from rgpu_common.errors import UsageError
-from rgpu_common.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +50,8 @@ def wait_seconds(text: str) -> float:
 
 
 class InLine:
-    """Shows the place in line on a stream. On a terminal it redraws one line; elsewhere it writes
-    a line for each change.
+    """Shows the place in line on a stream, with the reason. On a terminal it redraws one line;
+    elsewhere it writes a line for each change.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -66,17 +66,17 @@ class InLine:
         if place is not None:
             self._begun = self._begun or now
             said = f"rgpu: waiting for room, place {place.place} of {place.waiting}"
-            why = "".join(c if c.isprintable() else "?" for c in place.sentence)
-            if not self._why:
-                self._write(f"rgpu: {why}\n")
             if not self._tty and said != self._text:  # a server may send the same place again
-                self._write(f"{said}\n")
-            self._why, self._text = why, said
+                self._write(f"{said}{_because(place)}\n")
+            self._why, self._text = _because(place), said
         elif not self._text or now - self._drawn < _REDRAW_SECONDS:
             return
         if self._tty and self._text:
             self._drawn = now
-            self._write(f"{_CLEAR}{self._text}, {format_seconds(now - self._begun)}")
+            shown = f"{self._text}, {now - self._begun:.0f} s{self._why}"
+            # A line that the terminal wraps could not be redrawn.
+            width = shutil.get_terminal_size().columns - 1
+            self._write(_CLEAR + (shown if len(shown) <= width else shown[: width - 3] + "..."))
 
     def clear(self) -> None:
         """Removes the line from a terminal."""
@@ -86,3 +86,12 @@ class InLine:
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+def _because(place: Place) -> str:
+    """Returns why a claim waits, as the end of a line.
+
+    What the server's sentence says after a semicolon is advice for those who do not wait.
+    """
+    why = place.sentence.partition("; ")[0]
+    return f": {''.join(c if c.isprintable() else '?' for c in why)}"

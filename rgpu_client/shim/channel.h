@@ -267,7 +267,6 @@ class Channel {
   void WaitForLanding(std::unique_lock<std::mutex>& lock);
   void Lost(std::string_view sentence);
   std::string LostSentence(const char* plain) const;
-  void StopWaiting();
 
   const std::unique_ptr<transport::Connection> connection_;
   const std::unique_ptr<transport::FrameReader> reader_;

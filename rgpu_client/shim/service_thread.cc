@@ -11,15 +11,12 @@ namespace {
 
 constexpr size_t kStackBytes = 256U << 10;
 
-__attribute__((tls_model("initial-exec"))) thread_local bool t_service = false;
-
 struct Start {
   void (*run)(void*);
   void* argument;
 };
 
 void* Main(void* opaque) {
-  t_service = true;
   const Start start = *std::unique_ptr<Start>(static_cast<Start*>(opaque));
   start.run(start.argument);
   // A service thread never returns, but ends with the process. A returning thread frees its
@@ -56,7 +53,5 @@ bool StartServiceThread(const char* name, void (*run)(void*), void* argument) {
   pthread_setname_np(thread, name);
   return true;
 }
-
-bool OnServiceThread() { return t_service; }
 
 }  // namespace rgpu::shim

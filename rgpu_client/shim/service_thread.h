@@ -9,7 +9,4 @@ namespace rgpu::shim {
 bool StartServiceThread(const char* name, void (*run)());
 bool StartServiceThread(const char* name, void (*run)(void*), void* argument);
 
-// True if the calling thread is a service thread.
-bool OnServiceThread();
-
 }  // namespace rgpu::shim

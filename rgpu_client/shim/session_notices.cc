@@ -1,6 +1,7 @@
 // The part of Session that handles notices: messages that the worker sends unasked.
 #include <stdio.h>
 
+#include "gen/errors.gen.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/session.h"
 #include "rgpu_client/shim/trace.h"
@@ -56,10 +57,11 @@ void Session::OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostR
 }
 
 void Session::OnSticky(CUresult status, std::string_view sentence) {
-  Say("%.*s (server %s). Every CUDA call of this process now answers error %d; restart the "
+  const char* name = ErrorName(status);
+  Say("%.*s (server %s). Every CUDA call of this process answers %s (%d) from now on; restart the "
       "program.",
       static_cast<int>(sentence.size()), sentence.data(), server_.c_str(),
-      static_cast<int>(status));
+      name == nullptr ? "an error" : name, static_cast<int>(status));
 }
 
 }  // namespace rgpu::shim

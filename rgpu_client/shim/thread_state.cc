@@ -61,6 +61,4 @@ void NewThreadGeneration() {
   g_next_number = 1;
 }
 
-uint64_t ThreadGeneration() { return g_generation.load(); }
-
 }  // namespace rgpu::shim

@@ -33,6 +33,5 @@ void SetThreadGoneHook(ThreadGoneHook hook);
 
 // Begins a new session: each thread's state is reset at its next use.
 void NewThreadGeneration();
-uint64_t ThreadGeneration();
 
 }  // namespace rgpu::shim

@@ -6,6 +6,7 @@
 #include "gen/handshake.gen.h"
 #include "rgpu_common/native/lease/page.h"
 #include "rgpu_common/native/lease/token.h"
+#include "rgpu_common/native/native_round_trip.h"
 #include "rgpu_common/native/probe/message.h"
 
 namespace {
@@ -14,19 +15,6 @@ using rgpu::lease::Page;
 
 Page* AsPage(void* page) { return static_cast<Page*>(page); }
 const Page* AsPage(const void* page) { return static_cast<const Page*>(page); }
-
-template <typename T>
-int64_t RoundTrip(const uint8_t* head, size_t bytes, uint8_t* out, size_t capacity) {
-  T message{};
-  rgpu::wire::Reader reader(head, bytes);
-  if (!Get(reader, &message)) return -1;
-  std::vector<uint8_t> encoded;
-  rgpu::wire::Writer writer(&encoded);
-  Put(writer, message);
-  if (encoded.size() > capacity) return -3;
-  if (!encoded.empty()) std::memcpy(out, encoded.data(), encoded.size());
-  return static_cast<int64_t>(encoded.size());
-}
 
 }  // namespace
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cudaspec.load import load
-from cudaspec.model import Mode
 from rgpu_common.wire.frame import Flags, Frame, Kind, WireError, encode_frame
 from rgpu_common.wire.scalars import Reader, Writer
 
@@ -142,8 +141,3 @@ def decode_reply(frame: Frame) -> tuple[str, dict[str, Value]]:
     if frame.header.status != 0 and not frame.head:
         return row.name, {}
     return row.name, get_fields(row.reply, frame.head)
-
-
-def is_posted(name: str) -> bool:
-    """Returns whether the command has no reply."""
-    return command_row(name).row.mode in (Mode.POSTED, Mode.DELIVERED)

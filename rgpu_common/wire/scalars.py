@@ -39,10 +39,6 @@ class Writer:
         self.put("u32", len(value))
         self._out += value
 
-    def put_raw(self, value: bytes) -> None:
-        """Appends bytes without a count."""
-        self._out += value
-
     def put_text(self, value: str) -> None:
         """Appends a string as UTF-8."""
         self.put_bytes(value.encode())

@@ -10,6 +10,7 @@ from rgpu_server.core import events as on
 from rgpu_server.core.lease import Joined
 from rgpu_server.core.line import WORTH_WAITING, Line, Waiter, for_who_waits
 from rgpu_server.core.model import Code, LeaseKey, Refusal, RefusedError
+from rgpu_server.core.shortage import UNTIL_A_LEASE_ENDS
 from rgpu_server.core.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # After these events the answer to every claim in line may be another one.
 _FOR_ALL = (on.DrainRequested, on.UndrainRequested, on.StopRequested)
+_WAIT_OPTION = ", or add --wait to wait in line"
 
 
 class Claiming:
@@ -138,8 +140,10 @@ class Claiming:
         refuses it.
         """
         try:
-            if event.wait_seconds <= 0 or why.code not in WORTH_WAITING:
+            if why.code not in WORTH_WAITING:
                 raise RefusedError(why.code, why.sentence)
+            if event.wait_seconds <= 0:
+                raise RefusedError(why.code, _with_wait(why.sentence))
             possible = self._possible(event)
             self._waiting.come(event)
         except RefusedError as error:
@@ -183,7 +187,7 @@ class Claiming:
             self._out.make_page(lease)
         elif joined is Joined.RESHAPED:
             self._out.update_page(lease)
-        self._leases.hold(lease, event.claim)
+        self._leases.users.hold(lease, event.claim)
         lease.own |= event.own and joined is Joined.NEW
         if not lease.slots:
             self._serving.kept.keep(key, now)
@@ -220,7 +224,7 @@ class Claiming:
         if not self._tenants[key.tenant]:  # clients choose names, so unused ones are forgotten
             del self._tenants[key.tenant]
         lease = self._leases.get(lease_id)
-        if lease is not None and self._leases.let_go(lease, claim, now):
+        if lease is not None and self._leases.users.let_go(lease, claim, now):
             self._out.add(do.DropPage(lease.id))
         held = self._leases.of(key)
         if held is None or not held.holders:
@@ -229,3 +233,8 @@ class Claiming:
 
 def _key(event: on.ClaimRequested) -> LeaseKey:
     return LeaseKey(event.tenant, event.key or f"container:{event.container}")
+
+
+def _with_wait(sentence: str) -> str:
+    """Returns the refusal of a claim. Where it advises to wait, it names the option that waits."""
+    return sentence + _WAIT_OPTION if sentence.endswith(UNTIL_A_LEASE_ENDS) else sentence

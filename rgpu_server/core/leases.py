@@ -1,4 +1,6 @@
-"""The book of leases: grant, join, keep alive, resize, pause, revoke, expire."""
+"""The book of leases: grant, join, keep alive, resize, pause, revoke, expire. `lease_users` has the
+sessions and runs of each lease.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from rgpu_server.core.lease import (
     life,
 )
 from rgpu_server.core.lease_table import LeaseTable
+from rgpu_server.core.lease_users import LeaseUsers
 from rgpu_server.core.lending import Lending, always
 from rgpu_server.core.model import (
     Amount,
@@ -57,6 +60,7 @@ class LeaseBook:
         self.quotas = Quotas(devices, policy, tenants)
         self._table = LeaseTable()
         self.lending = Lending(devices, policy, self.quotas, self._table)
+        self.users = LeaseUsers(self._table, self.lending, policy)
         self._ended = EndedKeys(policy)
         self._made = 0
         # The room on devices that is kept for claims in line.
@@ -170,64 +174,6 @@ class LeaseBook:
         if held is None or held.explicit or held.state is not LeaseState.ACTIVE or not held.used:
             return False
         return differs(held, wish, find(self._devices, held.device))
-
-    def attach(self, lease: Lease, session: int) -> int:
-        """Gives a session a slot in the lease's page; RefusedError if all are taken."""
-        for slot in range(self._policy.slots):
-            if slot not in lease.slots:
-                lease.slots[slot] = session
-                if not lease.explicit:
-                    lease.ends_at = None
-                return slot
-        raise RefusedError(
-            Code.LEASE_FULL,
-            f"lease {lease.key} has {self._policy.slots} sessions, which is all it can have; "
-            "end one or use another lease key",
-        )
-
-    def detach(self, lease: Lease, slot: int, now: float) -> bool:
-        """Frees a slot. Returns True if the lease ended with its last session."""
-        del lease.slots[slot]
-        if lease.slots:
-            return False
-        lease.held_bytes = 0
-        self.lending.freed()
-        if lease.state is not LeaseState.ACTIVE:
-            self.lending.drop(lease)
-            return True
-        return self._left(lease, now)
-
-    def hold(self, lease: Lease, claim: int) -> None:
-        """Notes that a run holds the lease; RefusedError if it has as many holders as it
-        may have.
-        """
-        if len(lease.holders) >= self._policy.slots:
-            raise RefusedError(
-                Code.LEASE_FULL,
-                f"lease {lease.key} is held by {len(lease.holders)} runs, which is all it can have;"
-                " end one or use another lease key",
-            )
-        lease.holders.add(claim)
-        if not lease.explicit:
-            lease.ends_at = None
-
-    def let_go(self, lease: Lease, claim: int, now: float) -> bool:
-        """Notes that a run has ended. Returns True if its lease ended with it."""
-        lease.holders.discard(claim)
-        if lease.used or lease.state is not LeaseState.ACTIVE:
-            return False
-        self.lending.freed()
-        return self._left(lease, now)
-
-    def without_session(self, tenant: str, key: LeaseKey) -> int:
-        """Returns how many leases of a tenant are held by a run and have no session; skips that of
-        `key`.
-        """
-        return sum(
-            1
-            for x in self._table
-            if x.key.tenant == tenant and x.holders and not x.slots and x.key != key
-        )
 
     def keep_alive(self, lease_id: str, now: float) -> Lease:
         """Moves the end of an explicit lease to `now` + its ttl; RefusedError if the lease has
@@ -399,19 +345,6 @@ class LeaseBook:
 
     # The end
 
-    def _left(self, lease: Lease, now: float) -> bool:
-        """Handles an active lease that has become empty. Returns True if it is gone, because it was
-        for one run alone.
-        """
-        if lease.used or lease.explicit:
-            return False
-        if lease.own:
-            self.lending.drop(lease)
-            return True
-        lease.ends_at = now + self._policy.grace_seconds
-        self._crowd(lease)
-        return False
-
     def _end(self, lease: Lease, state: LeaseState, now: float) -> bool:
         lease.state, lease.ends_at, lease.reclaim_at = state, None, None
         if lease.explicit or state is LeaseState.REVOKED:
@@ -420,14 +353,3 @@ class LeaseBook:
             return False
         self.lending.drop(lease)
         return True
-
-    def _crowd(self, lease: Lease) -> None:
-        """Ends the oldest empty leases of a tenant, and of an address, if there are too many."""
-        for same in (
-            [x for x in self._table if x.idle and x.key.tenant == lease.key.tenant],
-            [x for x in self._table if x.idle and x.address == lease.address],
-        ):
-            same.sort(key=lambda x: (x.ends_at or 0.0, x.number))
-            for old in same[: max(len(same) - self._policy.max_idle_leases, 0)]:
-                if self._table.get(old.id) is not None:
-                    self.lending.dismiss(old)

@@ -166,7 +166,7 @@ class Serving:
         self.check_room(event.tenant, _key(event))
         self.check_pool(event.wish.device)
         lease, joined = self._leases.join(_key(event), event.wish, now, event.address)
-        slot = self._leases.attach(lease, event.session)
+        slot = self._leases.users.attach(lease, event.session)
         self.kept.take(lease.key)
         self._out.add_changes(self._leases.lending)
         if joined is Joined.NEW:
@@ -191,7 +191,7 @@ class Serving:
                 f"the server has {there} sessions, its maximum; try again when one has ended",
             )
         settling = sum(event.tenant == tenant for event, _ in self.settling.values())
-        held = self._leases.without_session(tenant, key)
+        held = self._leases.users.without_session(tenant, key)
         running = self.sessions.of_tenant(tenant) + settling + held
         ceilings = self._leases.quotas.policy_of(tenant)
         check_sessions(tenant, ceilings, running, self._tenant_sessions)
@@ -239,7 +239,7 @@ class Serving:
         lease = self._leases.get(session.lease)
         if lease is not None:
             self._out.add(do.ClearSlot(lease.id, session.slot, session.id))
-            if self._leases.detach(lease, session.slot, now):
+            if self._leases.users.detach(lease, session.slot, now):
                 self._out.add(do.DropPage(lease.id))
             elif lease.holders and not lease.slots:
                 self.kept.keep(lease.key, now)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rgpu_server.core.model import Device
     from rgpu_server.core.plans import Ask, Plan
 
+UNTIL_A_LEASE_ENDS = "wait until a lease ends"
+
 
 def full(plan: Plan, others: Sequence[Plan]) -> RefusedError:
     """Returns the error for a device with too little room. `others`: the plans for other
@@ -77,7 +79,7 @@ def _wait_hint(plan: Plan) -> str:
     what = "memory" if plan.missing.memory_bytes else "share"
     if plan.missing.memory_bytes and plan.missing.share_ppm:
         what = "of both"
-    return f"; ask for less {what} or wait until a lease ends"
+    return f"; ask for less {what} or {UNTIL_A_LEASE_ENDS}"
 
 
 def elsewhere(plans: Sequence[Plan]) -> str:
@@ -91,5 +93,5 @@ def elsewhere(plans: Sequence[Plan]) -> str:
     most = max(plans, key=lambda p: (p.free.memory_bytes, p.free.share_ppm, -p.device.ordinal))
     return (
         f"; device {most.device.ordinal} has {format_bytes(most.free.memory_bytes)} and a share of "
-        f"{format_share(most.free.share_ppm)} free: ask for less or wait until a lease ends"
+        f"{format_share(most.free.share_ppm)} free: ask for less or {UNTIL_A_LEASE_ENDS}"
     )

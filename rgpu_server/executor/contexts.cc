@@ -8,39 +8,43 @@ namespace {
 // How many thread numbers are remembered, including those that got no stream.
 constexpr size_t kMaxNamedThreads = 4096;
 
-// Id of the context that is current on this thread of the worker, so that cuCtxSetCurrent is called
-// only when it changes. Ids are never used again.
-thread_local uint32_t t_current = 0;
+// The context that is current on this thread of the worker, so that cuCtxSetCurrent is called only
+// when it changes.
+struct Current {
+  uint64_t serial = 0;  // 0: none
+  uint32_t id = 0;
+};
+thread_local Current t_current;
 
 }  // namespace
 
 CUresult Executor::MakeCurrent(const Context& context) {
-  if (t_current == context.id) return CUDA_SUCCESS;
+  if (t_current.serial == context.serial) return CUDA_SUCCESS;
   const CUresult result = driver_->cuCtxSetCurrent(context.handle);
-  if (result == CUDA_SUCCESS) t_current = context.id;
+  if (result == CUDA_SUCCESS) t_current = {context.serial, context.id};
   return result;
 }
 
 void Executor::EverythingInAll(bool quiet, std::vector<std::shared_ptr<Point>>* points) {
-  const uint32_t before = t_current;
-  contexts_.ForEach([&](const std::shared_ptr<Context>& context) {
-    if (MakeCurrent(*context) == CUDA_SUCCESS) EverythingIn(*context, quiet, points);
+  const uint32_t before = t_current.id;
+  objects_.contexts.ForEach([&](const std::shared_ptr<Context>& context) {
+    if (MakeCurrent(*context) == CUDA_SUCCESS) order_.EverythingIn(*context, quiet, points);
   });
   // The running command continues in its own context.
   std::shared_ptr<Context> own;
-  if (contexts_.Share(before, &own) == CUDA_SUCCESS) MakeCurrent(*own);
+  if (objects_.contexts.Share(before, &own) == CUDA_SUCCESS) MakeCurrent(*own);
 }
 
 CUresult Executor::Enter(const Command& command, std::shared_ptr<Context>* context) {
   const uint32_t id = command.header.context;
   if (last_entered_ == nullptr || last_entered_->id != id) {
     std::shared_ptr<Context> found;
-    const CUresult result = contexts_.Share(id, &found);
+    const CUresult result = objects_.contexts.Share(id, &found);
     if (result != CUDA_SUCCESS) return result == kDropped ? kDropped : CUDA_ERROR_INVALID_CONTEXT;
     last_entered_ = std::move(found);
   }
   *context = last_entered_;
-  return MakeCurrent(**context);
+  return (*context)->closing ? CUDA_ERROR_INVALID_CONTEXT : MakeCurrent(**context);
 }
 
 CUresult Executor::FindStream(const Command& command, uint64_t operand, Target* target) {
@@ -54,12 +58,13 @@ CUresult Executor::FindStream(const Command& command, uint64_t operand, Target* 
   if (operand == kPerThreadOperand) {
     return PerThreadStream(*target->context, command.header.thread, &target->stream);
   }
-  if (const CUresult result = streams_.Share(operand, &target->stream); result != CUDA_SUCCESS) {
+  if (const CUresult result = objects_.streams.Share(operand, &target->stream);
+      result != CUDA_SUCCESS) {
     return result;
   }
   if (target->stream->context == target->context.get()) return CUDA_SUCCESS;
   target->context = target->stream->context->shared_from_this();
-  return MakeCurrent(*target->context);
+  return target->context->closing ? CUDA_ERROR_INVALID_CONTEXT : MakeCurrent(*target->context);
 }
 
 CUresult Executor::Find(const Command& command, uint64_t operand, Target* target) {
@@ -69,34 +74,12 @@ CUresult Executor::Find(const Command& command, uint64_t operand, Target* target
 
 CUresult Executor::FindCredited(const Command& command, uint64_t operand, Target* target) {
   const CUresult found = FindStream(command, operand, target);
-  if (found != CUDA_SUCCESS) {
-    if (target->stream != nullptr && target->stream->failed) GiveBackCredit(*target->stream);
-    return found;
+  Stream* stream = target->stream.get();
+  if (stream != nullptr && stream->failed) {
+    order_.GiveBackCredit(*stream);
+    return found == CUDA_SUCCESS ? kDropped : found;
   }
-  Stream& stream = *target->stream;
-  if (!stream.failed) {
-    // Failed commands never reach Issued, which sets markers; so this sets one for them.
-    if (stream.credited - stream.marked_credited >= kMarkCommands) {
-      const CUresult result = Mark(stream, false);
-      if (result != CUDA_SUCCESS) return result;
-    }
-    ++stream.credited;
-    return CUDA_SUCCESS;
-  }
-  GiveBackCredit(stream);
-  return kDropped;
-}
-
-void Executor::GiveBackCredit(Stream& stream) {
-  ++stream.credited;
-  ReturnCredits(stream, stream.credited);
-}
-
-bool Executor::has_streams() const {
-  if (streams_.size() > 0) return true;
-  bool found = false;
-  contexts_.ForEach([&](const auto& context) { found |= !context->per_thread.empty(); });
-  return found;
+  return found == CUDA_SUCCESS ? order_.CountCredit(*stream) : found;
 }
 
 // The driver's own per-thread streams belong to the worker's threads, not to the client's, so each
@@ -126,7 +109,7 @@ CUresult Executor::OpenPerThread(Context& context, Stream& stream) {
   if (result != CUDA_SUCCESS) return result;
   stream.failed = false;
   ++per_thread_streams_;
-  context.streams.push_back(stream.shared_from_this());
+  context.streams.push_back(stream.Share());
   return CUDA_SUCCESS;
 }
 
@@ -138,18 +121,9 @@ CUresult Executor::TooManyThreads() {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void Executor::DropStream(Stream& stream) {
-  Context& context = *stream.context;
-  if (context.last == &stream) {
-    if (!stream.failed) LeaveLast(stream);
-    context.last = nullptr;
-  }
-  std::erase_if(context.streams, [&](const auto& other) { return other.get() == &stream; });
-}
-
 void Executor::DropThread(uint32_t thread) {
   deferred_.ThreadGone(thread);
-  contexts_.ForEach([&](const std::shared_ptr<Context>& entry) {
+  objects_.contexts.ForEach([&](const std::shared_ptr<Context>& entry) {
     Context& context = *entry;
     const auto found = context.per_thread.find(thread);
     if (found == context.per_thread.end() || MakeCurrent(context) != CUDA_SUCCESS) return;
@@ -158,40 +132,23 @@ void Executor::DropThread(uint32_t thread) {
     --named_threads_;
     if (stream->failed) return;
     --per_thread_streams_;
-    if (!stream->unmarked_load.empty()) MarkNow(*stream);
-    DropStream(*stream);
+    // The end of the context waits for the last marker.
+    if (stream->issued > stream->marked) order_.MarkNow(*stream);
+    order_.Drop(*stream);
     // cuStreamDestroy lets the stream's work finish and does not wait for it.
     driver_->cuStreamDestroy_v2(stream->handle);
   });
 }
 
 uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
-  uint64_t charged = context->own_charged + context->local_charged + context->printf_charged +
-                     context->heap_charged;
-  const uint32_t id = context->id;
-  const auto lies_in = [&](const auto& object) {
-    if (object.context != context) return false;
-    if constexpr (requires { object.charged_bytes; }) charged += object.charged_bytes;
-    return true;
-  };
-  modules_.EraseIf(lies_in);
-  libraries_.EraseIf(lies_in);
-  links_.EraseIf(lies_in);
-  const auto belongs = [&](const auto& object) { return object.context == id; };
-  functions_.EraseIf(belongs);
-  kernels_.EraseIf(belongs);
-  events_.EraseIf(belongs);
-  streams_.EraseIf([&](const Stream& stream) { return stream.context == context.get(); });
-  ranges_.EraseIf([&](uint64_t base, const Range& range) {
-    if (range.context != id) return false;
-    if (range.kind == Range::Kind::kPlain) charged += granules_.Remove(base, range.bytes);
-    return true;
-  });
+  const uint64_t charged = objects_.ForgetContext(context, memory_.granules()) +
+                           context->own_charged + context->local_charged + context->printf_charged +
+                           context->heap_charged;
   poller_.Remove(*context);
   named_threads_ -= context->per_thread.size();
   for (const auto& [_, stream] : context->per_thread) per_thread_streams_ -= stream->failed ? 0 : 1;
   for (const auto& stream : context->streams) gate_.Forget(*stream);
-  deferred_.DropContext(id);
+  deferred_.DropContext(context->id);
   if (last_entered_ == context) last_entered_ = nullptr;
   context->dead = true;
   return charged;

@@ -101,17 +101,23 @@ bool Decoder::Handle(Scratch& scratch, const wire::FrameHeader& header, wire::By
     more_follow_ = (header.flags & wire::kMore) != 0;
     Command command{header, head, {}, nullptr, &scratch.out};
     if (!ReceiveBulk(scratch, *info, &command)) return false;
-    if (!MustHold(*info, command)) return Execute(scratch, *info, command);
-    Hold(scratch, *info, command);
-    return true;
+    return ExecuteOrHold(scratch, *info, command);
   }
   Malformed(header, sentence);
   return false;
 }
 
-bool Decoder::Execute(Scratch& scratch, const OpcodeInfo& info, Command& command) {
-  if (info.is_call()) return HandleCall(scratch, info, command);
-  HandlePosted(info, command);
+bool Decoder::ExecuteOrHold(Scratch& scratch, const OpcodeInfo& info, Command& command) {
+  std::unique_lock lock(executor_.mutex());
+  if (!MustHold(info, command)) return Execute(scratch, info, command, lock);
+  held_.Add(info, command, &scratch.bulk);
+  executor_.gate().SetHolding(true);
+  return true;
+}
+
+bool Decoder::Execute(Scratch& scratch, const OpcodeInfo& info, Command& command, Lock& lock) {
+  if (info.is_call()) return HandleCall(scratch, info, command, lock);
+  HandlePosted(info, command, lock);
   return !over_;
 }
 
@@ -120,32 +126,23 @@ bool Decoder::MustHold(const OpcodeInfo& info, const Command& command) {
   if (!held_.empty()) return !held_.MayPass(info, command);
   Gate& gate = executor_.gate();
   if (!info.gated || gate.AdmitsAll() || (!gate.on() && !gate.suspended())) return false;
-  std::lock_guard lock(executor_.mutex());
-  LoadBeforeLaunch(executor_, command);
-  return !executor_.gate().Admits(executor_.Predict(command));
+  return !Admits(command);
 }
 
-void Decoder::Hold(Scratch& scratch, const OpcodeInfo& info, const Command& command) {
-  held_.Add(info, command, &scratch.bulk);
-  std::lock_guard lock(executor_.mutex());
-  executor_.gate().SetHolding(true);
+bool Decoder::Admits(const Command& command) {
+  LoadBeforeLaunch(executor_, command);
+  return executor_.gate().Admits(executor_.Predict(command));
 }
 
 bool Decoder::TryHeld(Scratch& scratch, bool* go_on) {
   const OpcodeInfo& info = held_.front_info();
   Command command = held_.front();
   command.out = &scratch.out;
-  if (info.gated) {
-    std::lock_guard lock(executor_.mutex());
-    LoadBeforeLaunch(executor_, command);
-    if (!executor_.gate().Admits(executor_.Predict(command))) return false;
-  }
+  std::unique_lock lock(executor_.mutex());
+  if (info.gated && !Admits(command)) return false;
   const Held::Entry entry = held_.Take();  // owns what `command` points to
-  if (held_.empty()) {
-    std::lock_guard lock(executor_.mutex());
-    executor_.gate().SetHolding(false);
-  }
-  *go_on = Execute(scratch, info, command);
+  if (held_.empty()) executor_.gate().SetHolding(false);
+  *go_on = Execute(scratch, info, command, lock);
   return true;
 }
 
@@ -186,8 +183,7 @@ void Decoder::FindPlace(Command* command, Piece* piece) {
   if (!command->in_place) context->staging->Take(command->header.bulk_bytes, piece);
 }
 
-void Decoder::HandlePosted(const OpcodeInfo& info, Command& command) {
-  std::unique_lock lock(executor_.mutex());
+void Decoder::HandlePosted(const OpcodeInfo& info, Command& command, Lock& lock) {
   if (executor_.sticky() != CUDA_SUCCESS) return;
   const CUresult result = Dispatch(executor_, command, nullptr);
   if (result == CUDA_SUCCESS || result == kDropped) return;
@@ -221,7 +217,20 @@ CUresult Decoder::TooManyCalls() {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command) {
+CUresult Decoder::RunCall(const OpcodeInfo& info, const Command& command, wire::Writer* reply) {
+  const CUresult deferred = Deferred(info, command);
+  // After a deferred error, a call that creates or copies is not executed. One that destroys or
+  // waits for everything is.
+  const bool execute = deferred == CUDA_SUCCESS || info.destroys || info.drains;
+  CUresult status = CUDA_SUCCESS;
+  if (execute) status = MayRun(info) ? Dispatch(executor_, command, reply) : TooManyCalls();
+  if (deferred != CUDA_SUCCESS && status != kMalformed) status = deferred;
+  if (IsSticky(status)) executor_.Check(status, command.header.context);
+  executor_.HandOverNotices();
+  return status;
+}
+
+bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command, Lock& lock) {
   // Another thread may read the next frame into the reader's buffer while this call waits.
   scratch.head.assign(command.head.data, command.head.data + command.head.size);
   command.head = wire::Bytes(scratch.head.data(), scratch.head.size());
@@ -231,22 +240,11 @@ bool Decoder::HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& comm
   uint64_t behind = transport::Outbox::kEverything;
   command.behind = &behind;
   wire::Writer writer(&scratch.reply);
+  executor_.role().EnterCall();
   CUresult status = executor_.sticky();
-  bool held = true;
-  if (status == CUDA_SUCCESS) {
-    executor_.role().EnterCall();
-    std::unique_lock lock(executor_.mutex());
-    const CUresult deferred = Deferred(info, command);
-    // After a deferred error, a call that creates or copies is not executed. One that destroys or
-    // waits for everything is.
-    const bool execute = deferred == CUDA_SUCCESS || info.destroys || info.drains;
-    if (execute) status = MayRun(info) ? Dispatch(executor_, command, &writer) : TooManyCalls();
-    if (deferred != CUDA_SUCCESS && status != kMalformed) status = deferred;
-    if (IsSticky(status)) executor_.Check(status, command.header.context);
-    executor_.HandOverNotices();
-    lock.unlock();
-    held = executor_.role().LeaveCall();
-  }
+  if (status == CUDA_SUCCESS) status = RunCall(info, command, &writer);
+  lock.unlock();
+  const bool held = executor_.role().LeaveCall();
   if (status == kMalformed) {
     Malformed(command.header,
               std::string("the client sent a ") + info.name + " that does not decode");

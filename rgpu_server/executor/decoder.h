@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,19 +37,25 @@ class Decoder {
   // lane has ended.
   bool Step(Scratch& scratch);
   bool Handle(Scratch& scratch, const wire::FrameHeader& header, wire::ByteView head);
-  bool Execute(Scratch& scratch, const OpcodeInfo& info, Command& command);
+  using Lock = std::unique_lock<std::mutex>;
+  bool ExecuteOrHold(Scratch& scratch, const OpcodeInfo& info, Command& command);
+  // `lock` is held since the gate admitted the command, so that the token cannot be given back
+  // between the admission and the moment at which the command's work is on the device.
+  bool Execute(Scratch& scratch, const OpcodeInfo& info, Command& command, Lock& lock);
   // Returns true if the command must be held back: it has to stay after held commands, or it is
-  // device work that the gate does not admit now.
+  // device work that the gate does not admit now. Called with the lock.
   bool MustHold(const OpcodeInfo& info, const Command& command);
-  void Hold(Scratch& scratch, const OpcodeInfo& info, const Command& command);
+  bool Admits(const Command& command);
   // Executes the oldest held command if the gate admits it; returns false if not.
   bool TryHeld(Scratch& scratch, bool* go_on);
   // Reads the next frame. kWoken means that the gate may admit held commands now.
   transport::ReadState Read(Scratch& scratch, wire::FrameHeader* header, wire::ByteView* head);
   bool MayRun(const OpcodeInfo& info) const;
   CUresult TooManyCalls();
-  bool HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command);
-  void HandlePosted(const OpcodeInfo& info, Command& command);
+  bool HandleCall(Scratch& scratch, const OpcodeInfo& info, Command& command, Lock& lock);
+  // Runs a call's handler, and returns the status of the reply. Called with the lock.
+  CUresult RunCall(const OpcodeInfo& info, const Command& command, wire::Writer* reply);
+  void HandlePosted(const OpcodeInfo& info, Command& command, Lock& lock);
   bool ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* command);
   void FindPlace(Command* command, Piece* piece);
   // Returns the thread's deferred error if the call reports deferred errors.

@@ -28,7 +28,7 @@ std::shared_ptr<Direct> Directs::Add(uint64_t ns, bool reached) {
 
 void Directs::Hold(Direct& direct) {
   executor_.gate().AwaitInStream(direct.ns);
-  const Gate::ClientWait waits(executor_.gate(), direct.stall);
+  const Gate::ClientWait waits(executor_.gate(), direct.wait_place);
   std::unique_lock lock(mutex_);
   direct.reached = true;
   changed_.notify_all();

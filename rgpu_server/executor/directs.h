@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "gen/cuda_abi.gen.h"
-#include "rgpu_server/executor/stalls.h"
+#include "rgpu_server/executor/gate/client_waits.h"
 
 namespace rgpu::exec {
 
@@ -21,7 +21,7 @@ struct Direct {
   Executor* executor = nullptr;
   uint64_t ticket = 0;
   uint64_t ns = 0;  // predicted; charged to the lease
-  Stall stall;
+  WaitPlace wait_place;
   bool reached = false;  // the stream's host function runs (or nothing precedes it)
   bool done = false;     // the client has finished the copy
 };

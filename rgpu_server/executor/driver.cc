@@ -2,13 +2,15 @@
 
 #include <dlfcn.h>
 
+#include "rgpu_common/native/base/library.h"
+
 namespace rgpu::exec {
 
 bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string reason;
+  void* library = base::OpenLibrary({path.c_str()}, &reason);
   if (library == nullptr) {
-    const char* error = dlerror();
-    *sentence = "cannot load the device library " + path + ": " + (error ? error : "unknown") +
+    *sentence = "cannot load the device library " + path + ": " + reason +
                 "; check the path given with --device or install the driver";
     return false;
   }

@@ -51,6 +51,7 @@ struct Link {
   JitOptions options;
   // Inputs and output, which the driver keeps; they count towards kMaxImageBytes.
   uint64_t held_bytes = 0;
+  bool busy = false;  // a thread works with it in the driver, without the executor's lock
 };
 
 }  // namespace rgpu::exec

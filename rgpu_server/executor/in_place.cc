@@ -17,7 +17,7 @@ constexpr uint64_t kCreditBytes = 1U << 20;  // credits are returned after this 
 bool IsIdle(Executor& executor, Context& context) {
   if (context.deliveries > 0 || context.streams.size() > kMostStreams) return false;
   return std::ranges::all_of(context.streams, [&](const auto& stream) {
-    if (!stream->idle()) executor.Advance(*stream);
+    if (!stream->idle()) executor.order().Advance(*stream);
     return stream->idle();
   });
 }
@@ -55,7 +55,7 @@ void CountArrival(Executor& executor, const Command& command, Stream& stream) {
   const bool last = (command.header.flags & wire::kMore) == 0;
   if (!last && stream.arrived_bytes < kCreditBytes) return;
   stream.arrived_bytes = 0;
-  executor.ReturnCreditsOf(stream);
+  executor.order().ReturnCreditsOf(stream);
   if (!last) executor.FlushNotices();
 }
 

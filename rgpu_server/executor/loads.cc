@@ -27,7 +27,7 @@ Held Look(Executor& executor, bool pools_first) {
   const Driver& driver = executor.driver();
   Held held;
   const auto look_at_pools = [&] {
-    executor.pools().ForEach([&](const std::shared_ptr<Pool>& pool) {
+    executor.objects().pools.ForEach([&](const std::shared_ptr<Pool>& pool) {
       cuuint64_t bytes = 0;
       driver->cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
       held.pools += bytes;
@@ -44,7 +44,7 @@ Held Look(Executor& executor, bool pools_first) {
 // Runs `load` while no other thread of this process allocates or frees device memory. Sets `*taken`
 // to what the load took.
 CUresult LoadMeasured(Executor& executor, const std::function<CUresult()>& load, uint64_t* taken) {
-  const Executor::Measure measure(executor);
+  const MemoryAccount::Measure measure(executor.memory());
   const Held before = Look(executor, true);
   const CUresult result = executor.Unlocked([&] {
     executor.role().Yield();
@@ -82,15 +82,15 @@ CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
   uint64_t bound = 0;
   if (!RoundUp(image_bytes, kGranule, &bound)) return CUDA_ERROR_OUT_OF_MEMORY;
   for (bool again : {true, false}) {
-    if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (executor.memory().Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t taken = 0;
     const CUresult result = LoadMeasured(executor, load, &taken);
     if (result != CUDA_SUCCESS) {
       ledger.Release(bound);
-      if (result == CUDA_ERROR_OUT_OF_MEMORY && !again) executor.DeviceIsFull(bound);
+      if (result == CUDA_ERROR_OUT_OF_MEMORY && !again) executor.memory().DeviceIsFull(bound);
       if (result != CUDA_ERROR_OUT_OF_MEMORY || !again) return result;
       executor.reaper().WaitAll();
-      executor.ReconcilePools();
+      executor.memory().ReconcilePools();
       continue;
     }
     // The code lies in device memory or, with the emulated device, in host memory.
@@ -110,14 +110,14 @@ CUresult LoadCharged(Executor& executor, uint64_t image_bytes,
     bound = exact;  // now known; charged first in the second round
   }
   ledger.CountRefused();
-  executor.LeaseIsFull(bound);
+  executor.memory().LeaseIsFull(bound);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult PlaceLibrary(Executor& executor, const Context& context, Code& library) {
   if (library.library == nullptr || !library.owned) return CUDA_SUCCESS;
   if (!library.placed.insert(context.id).second) return CUDA_SUCCESS;
-  const CUresult result = executor.ChargeNow(library.placed_bytes);
+  const CUresult result = executor.memory().ChargeNow(library.placed_bytes);
   if (result == CUDA_SUCCESS) {
     library.charged_bytes += library.placed_bytes;
   } else {
@@ -168,8 +168,8 @@ CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts)
 }
 
 CUresult FindFunction(Executor& executor, uint64_t function, uint64_t kernel, Function** found) {
-  return function != 0 ? executor.functions().Find(function, found)
-                       : executor.kernels().Find(kernel, found);
+  return function != 0 ? executor.objects().functions.Find(function, found)
+                       : executor.objects().kernels.Find(kernel, found);
 }
 
 }  // namespace rgpu::exec

@@ -83,7 +83,7 @@ class LongCopy : public std::enable_shared_from_this<LongCopy> {
   const uint64_t total_;
   uint64_t ns_ = 0;    // predicted
   Frontier frontier_;  // deliveries that precede the copy in its stream
-  Stall stall_;
+  WaitPlace wait_place_;
   Stream own_;
   std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
   std::function<CUresult(LongCopy&)> move_;
@@ -114,10 +114,11 @@ CUresult LongCopy::Start(const Target& target, const std::shared_ptr<Estimate>& 
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   // Counts as staged bytes, so that a marker returns the credit.
-  result = executor_.Issue(*target.stream, {total_, nullptr}, [&](CUstream) {
+  result = executor_.order().Issue(*target.stream, {total_, nullptr}, [&](CUstream) {
     frontier_ = target.stream->frontier;
     auto own = std::make_unique<std::shared_ptr<LongCopy>>(copy);
-    const CUresult issued = executor_.LaunchWait(*target.stream, HoldStream, own.get(), &stall_);
+    const CUresult issued =
+        executor_.order().LaunchWait(*target.stream, HoldStream, own.get(), &wait_place_);
     if (issued == CUDA_SUCCESS) (void)own.release();
     return issued;
   });
@@ -133,7 +134,7 @@ void LongCopy::HoldStream(void* argument) {
 
 void LongCopy::Hold() {
   executor_.gate().AwaitInStream(ns_);
-  const Gate::ClientWait waits(executor_.gate(), stall_);
+  const Gate::ClientWait waits(executor_.gate(), wait_place_);
   executor_.AwaitInStream(&frontier_);
   std::unique_lock lock(mutex_);
   reached_ = true;
@@ -191,7 +192,8 @@ CUresult LongCopy::MoveOut(Delivery& delivery) {
     if (result == CUDA_SUCCESS) {
       result = CopyOut(executor_.driver(), portion, rows_.pitch, chunk.piece.data, own_.handle);
     }
-    if (result == CUDA_SUCCESS) result = executor_.Record(own_, kInternalEvent, &chunk.point);
+    if (result == CUDA_SUCCESS)
+      result = executor_.order().Record(own_, kInternalEvent, &chunk.point);
     if (result != CUDA_SUCCESS) return result;
     last = chunk.point;
     delivery.chunks.push_back(std::move(chunk));
@@ -232,7 +234,7 @@ CUresult LongCopy::PullPart(const wire::FrameHeader& header, uint64_t* offset) {
       const uint8_t* from = pull->pieces[i].data;
       result = CopyIn(executor_.driver(), portions[i], rows_.pitch, from, own_.handle);
     }
-    if (result == CUDA_SUCCESS) result = executor_.Record(own_, kInternalEvent, &point);
+    if (result == CUDA_SUCCESS) result = executor_.order().Record(own_, kInternalEvent, &point);
     if (result != CUDA_SUCCESS) return result;
   }
   return Await(*point);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rgpu_server/executor/driver.h"
-#include "rgpu_server/executor/stalls.h"
+#include "rgpu_server/executor/gate/client_waits.h"
 
 namespace rgpu::exec {
 
@@ -70,7 +70,7 @@ struct Point {
   uint64_t done_ns = 0;     // when that became known
   bool awaited = false;     // a thread waited for the event, so done_ns is nearly exact
   Frontier frontier;
-  Stalls behind;
+  WaitPlaces behind;  // client waits (gate/client_waits.h)
 };
 
 // Flags of our own events: no timing, and waiting threads sleep instead of spinning.

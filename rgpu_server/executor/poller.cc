@@ -64,7 +64,7 @@ void Poller::AdvanceAll() {
   for (size_t i = 0; i < streams_.size(); ++i) {
     const std::shared_ptr<Stream> stream = streams_[i];
     if (stream->context->dead) continue;
-    if (executor_.MakeCurrent(*stream->context) == CUDA_SUCCESS) executor_.Advance(*stream);
+    if (executor_.MakeCurrent(*stream->context) == CUDA_SUCCESS) executor_.order().Advance(*stream);
   }
 }
 
@@ -111,7 +111,7 @@ bool Poller::Tick(std::unique_lock<std::mutex>& lock) {
     if (context->dead || executor_.MakeCurrent(*context) != CUDA_SUCCESS) continue;
     const uint64_t before = stream->completed;
     progress |= SendDeliveries(*stream, lock);
-    executor_.Advance(*stream);
+    executor_.order().Advance(*stream);
     progress |= stream->completed != before;
     delivering_ |= !stream->deliveries.empty();
   }

@@ -40,7 +40,8 @@ void Pulls::Fetch(Pull* pull) {
   }
   executor_.outbox().Post(frames);
   std::unique_lock lock(mutex_);
-  arrived_.wait(lock, [&] { return pull->missing_bytes == 0 || broken_; });
+  // If the session ends first, this process ends, and the wait with it.
+  arrived_.wait(lock, [&] { return pull->missing_bytes == 0; });
   pulls_.erase(pull->id);
 }
 
@@ -67,12 +68,6 @@ bool Pulls::OnData(transport::FrameReader& reader, uint64_t id, uint64_t offset,
   pull->missing_bytes -= bytes;
   if (pull->missing_bytes == 0) arrived_.notify_all();
   return true;
-}
-
-void Pulls::BreakAll() {
-  std::lock_guard lock(mutex_);
-  broken_ = true;
-  arrived_.notify_all();
 }
 
 }  // namespace rgpu::exec

@@ -29,8 +29,8 @@ struct Pull {
   std::vector<bool> received;     // for each piece
   uint64_t missing_bytes = 0;
   bool asked = false;
-  Frontier frontier;  // deliveries that precede the copy in its stream
-  Stall stall;        // where the stream waits for the bytes
+  Frontier frontier;     // deliveries that precede the copy in its stream
+  WaitPlace wait_place;  // where the stream waits for the bytes
 };
 
 class Pulls {
@@ -44,8 +44,6 @@ class Pulls {
   // Handles a PULL_DATA frame of the control lane: reads its bulk into its piece. Returns false if
   // the worker did not ask for it.
   bool OnData(transport::FrameReader& reader, uint64_t id, uint64_t offset, uint32_t bytes);
-  // Ends every wait for bytes, because the session ends.
-  void BreakAll();
 
  private:
   Executor& executor_;
@@ -53,7 +51,6 @@ class Pulls {
   std::condition_variable arrived_;
   std::unordered_map<uint64_t, std::shared_ptr<Pull>> pulls_;
   uint64_t last_id_ = 0;
-  bool broken_ = false;
 };
 
 }  // namespace rgpu::exec

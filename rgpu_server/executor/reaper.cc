@@ -15,7 +15,7 @@ void Reaper::Add(const std::shared_ptr<Context>& context, std::function<void()> 
   std::vector<std::shared_ptr<Point>> fences;
   // If recording fails, the session is sticky or nothing is outstanding.
   if (executor_.MakeCurrent(*context) == CUDA_SUCCESS) {
-    executor_.EverythingIn(*context, false, &fences);
+    executor_.order().EverythingIn(*context, false, &fences);
   }
   AddBehind(std::move(fences), context, std::move(destroy), std::move(release), frees);
 }
@@ -27,10 +27,10 @@ void Reaper::AddBehind(std::vector<std::shared_ptr<Point>> fences,
   std::erase_if(fences,
                 [this](const auto& fence) { return executor_.Query(*fence) == CUDA_SUCCESS; });
   // While a load is measured, nothing may be freed.
-  const bool at_once = fences.empty() && pending_.empty() && !executor_.measuring();
+  const bool at_once = fences.empty() && pending_.empty() && !executor_.memory().measuring();
   Item item{++added_, context, std::move(fences), std::move(destroy), std::move(release), frees};
   if (at_once) {
-    const Executor::Change change(executor_);
+    const MemoryAccount::Change change(executor_.memory());
     executor_.Unlocked([&] {
       item.destroy();
       return 0;
@@ -76,12 +76,12 @@ bool Reaper::Enter(const Item& item) {
   if (item.context != nullptr) {
     return !item.context->dead && executor_.MakeCurrent(*item.context) == CUDA_SUCCESS;
   }
-  executor_.contexts().ForEach([this](const auto& any) { executor_.MakeCurrent(*any); });
+  executor_.objects().contexts.ForEach([this](const auto& any) { executor_.MakeCurrent(*any); });
   return true;
 }
 
 void Reaper::Destroy(const Item& item) {
-  const Executor::Change change(executor_);
+  const MemoryAccount::Change change(executor_.memory());
   if (Enter(item)) {
     executor_.Unlocked([&] {
       item.destroy();

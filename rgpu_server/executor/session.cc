@@ -166,7 +166,7 @@ bool Session::Open(Refusal* refusal) {
   if (!wire::Get(head, &hello)) {
     refusal->sentence = "the client's HELLO does not decode; install the same rgpu release on both";
   } else if (Admit(hello, refusal)) {
-    executor_->NameLease(hello.lease_key);
+    executor_->memory().NameLease(hello.lease_key);
     executor_->tells_compiled() = std::ranges::any_of(hello.wishes, [](const wire::Wish& wish) {
       return wish.key == static_cast<uint16_t>(wire::WishKey::kCompiled) && wish.value == 1;
     });

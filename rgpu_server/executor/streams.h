@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rgpu_server/executor/load.h"
+#include "rgpu_server/executor/gate/stream_work.h"
 #include "rgpu_server/executor/points.h"
 #include "rgpu_server/executor/staging.h"
 
@@ -49,10 +49,8 @@ struct Marker {
   uint64_t issued = 0;
   uint64_t credited = 0;
   std::vector<std::shared_ptr<const void>> keep;
-  Load load;                      // device work since the previous marker
-  Stalls behind;                  // stalls that all of that work waits for
-  uint64_t since_ns = 0;          // when the first of that work was issued
-  std::shared_ptr<Point> before;  // null, or a timed event directly before that work
+  uint64_t work = 0;              // the number of its device work at the gate; 0: it has none
+  std::shared_ptr<Point> before;  // null, or a timed place directly before that work
 };
 
 // A synchronous copy in one stream, which later work of other streams must not overtake.
@@ -64,30 +62,12 @@ struct Fence {
   std::shared_ptr<Point> point;
 };
 
-// Predicted device work.
-struct Pieces {
-  uint64_t count = 0;
-  uint64_t ns = 0;
-
-  void operator+=(const Pieces& other) {
-    count += other.count;
-    ns += other.ns;
-  }
-  // Stops at 0: the times added and subtracted come from different predictions.
-  void operator-=(const Pieces& other) {
-    count -= std::min(count, other.count);
-    ns -= std::min(ns, other.ns);
-  }
-};
-
-struct Stream : std::enable_shared_from_this<Stream> {
+struct Stream : StreamWork {
   uint64_t id = 0;      // the client's name for it: 1, 2 or a handle
   uint32_t thread = 0;  // owner of a per-thread stream; 0 for others
   Context* context = nullptr;
   CUstream handle = nullptr;
-  bool legacy = false;
-  bool blocking = true;  // ordered with the legacy stream
-  bool failed = false;   // the driver could not create it: commands in it are skipped
+  bool failed = false;  // the driver could not create it: commands in it are skipped
 
   uint64_t issued = 0;  // driver calls that put work into it
   uint64_t marked = 0;
@@ -98,8 +78,6 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t unmarked_bytes = 0;
   uint64_t arrived_bytes = 0;  // received in place since credits were last returned
   std::vector<std::shared_ptr<const void>> unmarked_keep;
-  Load unmarked_load;
-  uint64_t unmarked_since_ns = 0;
   std::shared_ptr<Point> before_unmarked;
   std::deque<Marker> outstanding;
   std::shared_ptr<Point> last_point;
@@ -108,25 +86,11 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t fences_seen = 0;
   Frontier frontier;
   std::deque<std::shared_ptr<Delivery>> deliveries;
-  bool sending = false;    // a thread is sending the first delivery without the lock
-  bool polled = false;     // on the poller's list
-  Stalls behind;           // stalls that the next work waits for
-  Stalls unmarked_behind;  // stalls that all unmarked work waits for
-  std::shared_ptr<StreamStalls> stalls = std::make_shared<StreamStalls>();
-  Pieces aside;  // work that is set aside after a stall (gate_stall.cc)
+  bool sending = false;  // a thread is sending the first delivery without the lock
+  bool polled = false;   // on the poller's list
 
   bool idle() const { return issued == completed; }
-  // Returns the stalls that a marker set now certainly waits for: those of the work before it
-  // (`first`), and the stream's own last stall. If the stream stands in a stall, all earlier work
-  // of the stream is complete.
-  Stalls BehindSoFar(const Stalls& first) const {
-    Stalls behind;
-    if (stalls->over.load(std::memory_order_relaxed) < stalls->last) {
-      behind.Add({stalls, stalls->last});
-    }
-    behind.Merge(first);
-    return behind;
-  }
+  std::shared_ptr<Stream> Share() { return std::static_pointer_cast<Stream>(shared_from_this()); }
 };
 
 struct Context : std::enable_shared_from_this<Context> {
@@ -135,10 +99,14 @@ struct Context : std::enable_shared_from_this<Context> {
         events(std::make_shared<EventPool>(driver)),
         staging(std::make_shared<Staging>(driver)) {}
 
-  uint32_t id;
+  uint32_t id;                           // given by the client, who may use it again
+  const uint64_t serial = NextSerial();  // never used again
   CUcontext handle = nullptr;
   CUdevice device = 0;
   bool primary = false;
+  // The client destroys the context: no command gets into it any more. It is destroyed when its
+  // work is complete.
+  bool closing = false;
   bool dead = false;
 
   std::shared_ptr<Stream> legacy;
@@ -150,9 +118,7 @@ struct Context : std::enable_shared_from_this<Context> {
   uint64_t fence_epoch = 0;
   Frontier fenced;          // the deliveries that precede any fence there ever was
   uint32_t deliveries = 0;  // not done yet
-  // Stalls that work in the legacy stream makes blocking streams wait for, and the reverse.
-  Stalls behind_legacy;
-  Stalls behind_blocking;
+  ContextOrder order;
   std::shared_ptr<EventPool> events;
   std::shared_ptr<Staging> staging;
 
@@ -162,6 +128,13 @@ struct Context : std::enable_shared_from_this<Context> {
   uint64_t local_charged = 0;
   uint64_t printf_charged = 0;
   uint64_t heap_charged = 0;
+
+ private:
+  // With the executor's lock.
+  static uint64_t NextSerial() {
+    static uint64_t last = 0;
+    return ++last;
+  }
 };
 
 }  // namespace rgpu::exec

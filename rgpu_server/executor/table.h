@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "rgpu_server/executor/command.h"
 
@@ -25,8 +26,10 @@ class Table {
   // Checks that `id` may be given to a new object. CUDA_ERROR_INVALID_HANDLE: it is reserved or in
   // use. CUDA_ERROR_OUT_OF_MEMORY: the session has too many handles.
   CUresult CanAdd(uint64_t id) const {
-    if (id < kFirstHandle || objects_.contains(id)) return CUDA_ERROR_INVALID_HANDLE;
-    const bool room = objects_.size() < limit_ && g_handles < kMaxHandles;
+    if (id < kFirstHandle || objects_.contains(id) || reserved_.contains(id)) {
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const bool room = objects_.size() + reserved_.size() < limit_ && g_handles < kMaxHandles;
     return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   }
   void Add(uint64_t id, std::shared_ptr<T> object) {
@@ -34,6 +37,40 @@ class Table {
     objects_[id] = std::move(object);
     g_handles += objects_.size() - before;
   }
+  // Keeps an id for an object that is created while the executor's lock is released, so that no
+  // other thread creates an object with that id meanwhile. Commands do not find the id before Add.
+  class Reservation {
+   public:
+    Reservation(Table& table, uint64_t id) : table_(table), id_(id), result_(table.CanAdd(id)) {
+      held_ = result_ == CUDA_SUCCESS;
+      if (!held_) return;
+      table_.reserved_.insert(id_);
+      ++g_handles;
+    }
+    ~Reservation() { Release(); }
+    Reservation(const Reservation&) = delete;
+    Reservation& operator=(const Reservation&) = delete;
+
+    // As CanAdd.
+    CUresult result() const { return result_; }
+    void Add(std::shared_ptr<T> object) {
+      Release();
+      table_.Add(id_, std::move(object));
+    }
+
+   private:
+    void Release() {
+      if (!held_) return;
+      held_ = false;
+      table_.reserved_.erase(id_);
+      --g_handles;
+    }
+
+    Table& table_;
+    const uint64_t id_;
+    const CUresult result_;
+    bool held_ = false;
+  };
   // Records that the creation of `id` failed (its error is kept elsewhere), so that commands naming
   // it are skipped. Returns false if there are too many handles; then nothing is recorded.
   bool AddFailed(uint64_t id) {
@@ -85,6 +122,7 @@ class Table {
  private:
   size_t limit_;
   std::unordered_map<uint64_t, std::shared_ptr<T>> objects_;
+  std::unordered_set<uint64_t> reserved_;
 };
 
 }  // namespace rgpu::exec

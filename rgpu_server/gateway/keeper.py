@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rgpu_server.config import ServerConfig
     from rgpu_server.gateway.figures import Figures
-    from rgpu_server.identity.gate import Gate
+    from rgpu_server.identity.authenticator import Authenticator
     from rgpu_server.identity.settings import Tls
     from rgpu_server.isolation import Isolation
 
@@ -35,7 +35,7 @@ _BACKLOG = 512
 class House:
     """What gateways have of the daemon.  enter: takes the clients that they bring."""
 
-    gate: Gate
+    authenticator: Authenticator
     isolation: Isolation
     enter: Callable[[socket.socket], None]
 
@@ -45,7 +45,7 @@ class Gateway:
 
     def __init__(self, transport: str, house: House) -> None:
         self._transport = transport
-        self._gate = house.gate
+        self._authenticator = house.authenticator
         command = [str(gateway_path())]
         program = Program(transport, command, _keeps, house.isolation, house.enter)
         self._process = GatewayProcess(program, self._note)
@@ -62,7 +62,9 @@ class Gateway:
     def _note(self, words: list[str]) -> None:
         if words[0] == "refused" and len(words) == 3:
             caller = carried_by(Preface(self._transport, words[1]))
-            if self._gate.answers(caller, "handshake", Refusal(Code.NOT_IDENTIFIED, words[2])):
+            if self._authenticator.answers(
+                caller, "handshake", Refusal(Code.NOT_IDENTIFIED, words[2])
+            ):
                 log.info("%s was not let in: %s", words[1], words[2])
         elif words[0] == "reloaded":
             log.info("the gateway has read its certificates again")

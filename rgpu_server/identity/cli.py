@@ -114,8 +114,16 @@ def _write_secret(path: Path, token: str) -> None:
     """Writes the token to a new file; an existing file is never overwritten."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise RgpuError(
+            f"{path} exists already and is not overwritten: name another file, or delete this one "
+            "if nobody uses its token"
+        ) from None
     except OSError as error:
-        raise RgpuError(f"{path} cannot be created: {error.strerror}") from None
+        raise RgpuError(
+            f"{path} cannot be created: {error.strerror}; name a file in a folder that you may "
+            "write to"
+        ) from None
     with os.fdopen(fd, "w", encoding="ascii") as file:
         file.write(token + "\n")
 

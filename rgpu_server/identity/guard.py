@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from grpc.aio import ServicerContext as Context
 
     from rgpu_server.core.identity import Identity
-    from rgpu_server.identity.gate import Gate
+    from rgpu_server.identity.authenticator import Authenticator
     from rgpu_server.service.places import Places
 
 _BEARER = "bearer "
@@ -48,8 +48,8 @@ def known() -> Known:
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Interceptor of the API's server. callers: the callers behind the front door's tunnels."""
 
-    def __init__(self, gate: Gate, callers: Places) -> None:
-        self._gate = gate
+    def __init__(self, authenticator: Authenticator, callers: Places) -> None:
+        self._authenticator = authenticator
         self._callers = callers
 
     async def intercept_service(
@@ -89,7 +89,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         caller = self._callers.caller(address)
         if caller is None:
             await self._abort(Caller("unknown", "unknown"), _UNKNOWN, context)
-        found = self._gate.admit(caller, bearer(context.invocation_metadata()))
+        found = self._authenticator.admit(caller, bearer(context.invocation_metadata()))
         if isinstance(found, Refusal):
             await self._abort(caller, found, context)
         self._callers.admitted(address, found.tenant)
@@ -97,7 +97,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     async def _abort(self, caller: Caller, refusal: Refusal, context: Context) -> NoReturn:
         sentence = refusal.sentence
-        if not self._gate.answers(caller, "api", refusal):
+        if not self._authenticator.answers(caller, "api", refusal):
             sentence = "too many refused calls from this address; try again later"
         await context.abort(_STATUS[refusal.code], sentence)
         raise AssertionError("abort does not return")

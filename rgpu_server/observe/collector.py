@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from rgpu_server.conductor import Conductor
     from rgpu_server.gateway.figures import Figures
-    from rgpu_server.identity.gate import Gate
+    from rgpu_server.identity.authenticator import Authenticator
     from rgpu_server.isolation import Isolation
     from rgpu_server.observe.recorder import Recorder
     from rgpu_server.observe.snapshot import LeaseView, Observer
     from rgpu_server.service.frontdoor import DoorCounters
+    from rgpu_server.session_counts import SessionCounts
     from rgpu_server.tokens.link import TokenLink
 
 
@@ -36,7 +36,7 @@ class Sources:
     recorder: Recorder
     door: DoorCounters
     link: TokenLink
-    gate: Gate
+    authenticator: Authenticator
     gateways: Mapping[str, Figures]
     isolation: Isolation
 
@@ -143,14 +143,14 @@ class Collector:
         draining = float(conductor.node.standing.drain is not None)
         yield GaugeMetricFamily("rgpu_draining", "1: nothing new is taken.", value=draining)
         for name, text, value in (
-            ("rgpu_sessions_opened_total", "Sessions opened.", conductor.sessions_opened),
-            ("rgpu_sessions_refused_total", "Sessions refused.", conductor.refusals),
+            ("rgpu_sessions_opened_total", "Sessions opened.", conductor.counts.opened),
+            ("rgpu_sessions_refused_total", "Sessions refused.", conductor.counts.refused),
             (
                 "rgpu_resumes_refused_total",
                 "Connections for sessions that are not there, or not theirs.",
                 conductor.desk.resumes_refused,
             ),
-            ("rgpu_resent_bytes_total", "Bytes sent again.", conductor.resent_bytes),
+            ("rgpu_resent_bytes_total", "Bytes sent again.", conductor.counts.resent_bytes),
             ("rgpu_connections_total", "Connections accepted.", door.connections),
             ("rgpu_handshakes_refused_total", "Strangers refused.", door.refused),
             ("rgpu_handshakes_late_total", "Handshakes not in time.", door.late),
@@ -163,8 +163,8 @@ class Collector:
         for transport, number in self._sources.observer.session_transports().items():
             over.add_metric([transport], number)
         yield over
-        yield from _lanes(conductor)
-        yield from _rings(conductor)
+        yield from _lanes(conductor.counts)
+        yield from _rings(conductor.counts)
         arrived = CounterMetricFamily(
             "rgpu_transport_connections_total",
             "Connections of lanes and of the API that made themselves known.",
@@ -186,10 +186,20 @@ class Collector:
     def _identity(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily
 
-        gate = self._sources.gate
+        authenticator = self._sources.authenticator
         for name, text, label, counts in (
-            ("rgpu_identity_admitted_total", "Who was let in.", "proof", gate.admitted),
-            ("rgpu_identity_refused_total", "Who was not let in.", "asked", gate.refused),
+            (
+                "rgpu_identity_admitted_total",
+                "Callers that were admitted.",
+                "proof",
+                authenticator.admitted,
+            ),
+            (
+                "rgpu_identity_refused_total",
+                "Callers that were refused.",
+                "asked",
+                authenticator.refused,
+            ),
         ):
             metric = CounterMetricFamily(name, text, labels=[label])
             for value, count in counts.items():
@@ -197,7 +207,7 @@ class Collector:
             yield metric
         name = "rgpu_identity_unanswered_total"
         text = "Of those not let in: too many from one address to be answered and noted."
-        yield CounterMetricFamily(name, text, value=gate.unanswered)
+        yield CounterMetricFamily(name, text, value=authenticator.unanswered)
 
     def _token_loop(self) -> Iterator[Metric]:
         from prometheus_client.core import (
@@ -266,26 +276,30 @@ def _buckets(counts: tuple[int, ...]) -> list[tuple[str, float]]:
     return sums
 
 
-def _lanes(conductor: Conductor) -> Iterator[Metric]:
+def _lanes(counts: SessionCounts) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
-    for name, text, counts in (
-        ("rgpu_resumes_total", "Lanes that got a connection after a cut.", conductor.resumes),
-        ("rgpu_moves_total", "Lanes that went over to another connection.", conductor.moves),
+    for name, text, by_lane in (
+        (
+            "rgpu_resumes_total",
+            "Lanes that got a connection after a cut.",
+            counts.resumes,
+        ),
+        ("rgpu_moves_total", "Lanes that went over to another connection.", counts.moves),
     ):
         family = CounterMetricFamily(name, text, labels=["lane"])
         for lane in Lane:
-            family.add_metric([lane.name.lower()], counts[lane])
+            family.add_metric([lane.name.lower()], by_lane[lane])
         yield family
 
 
-def _rings(conductor: Conductor) -> Iterator[Metric]:
+def _rings(counts: SessionCounts) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
     text = "Sessions whose commands come through shared memory."
-    yield CounterMetricFamily("rgpu_shm_sessions_total", text, value=conductor.rings[Ring.USED])
+    yield CounterMetricFamily("rgpu_shm_sessions_total", text, value=counts.rings[Ring.USED])
     text = "Sessions that asked for shared memory and went on over the socket."
     family = CounterMetricFamily("rgpu_shm_fallbacks_total", text, labels=["reason"])
     for ring in SHM_FALLBACKS:
-        family.add_metric([ring.name.lower()], conductor.rings[ring])
+        family.add_metric([ring.name.lower()], counts.rings[ring])
     yield family

@@ -34,7 +34,7 @@ class Metrics:
         self._registry = prometheus_client.CollectorRegistry()
         self._registry.register(Collector(sources, gpumanager))
         self._observer = sources.observer
-        self._gate = sources.gate
+        self._authenticator = sources.authenticator
         self._isolation = sources.isolation
         self._server: asyncio.Server | None = None
         # Connections that are open, each with its origin; the one that came first stands first.
@@ -112,11 +112,11 @@ class Metrics:
 
     def _may_read(self, request: bytes, caller: Caller) -> bool:
         """What all tenants use is for operators, and for this machine."""
-        found = self._gate.admit(caller, _bearer(request))
+        found = self._authenticator.admit(caller, _bearer(request))
         if isinstance(found, Identity) and not (found.operator or found.tenant is None):
             found = Refusal(Code.NOT_ALLOWED, "")
         if isinstance(found, Refusal):
-            self._gate.answers(caller, "metrics", found)
+            self._authenticator.answers(caller, "metrics", found)
             return False
         return True
 

@@ -69,13 +69,8 @@ def peer_uid(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(data)[1])
 
 
-def is_own(connection: socket.socket) -> bool:
-    """Returns True if the peer of a Unix socket may do whatever this process may."""
-    return is_own_uid(peer_uid(connection))
-
-
 def is_own_uid(uid: int) -> bool:
-    """Returns True for this process's user and root."""
+    """Returns True for this process's user and root, who may do whatever this process may."""
     return uid in (0, os.geteuid())
 
 

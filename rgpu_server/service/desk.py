@@ -33,14 +33,15 @@ from rgpu_server.service.sockets import say_and_close
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from rgpu_server.identity.gate import Gate
+    from rgpu_server.identity.authenticator import Authenticator
     from rgpu_server.service.callers import Caller
 
 log = logging.getLogger("rgpu.session")
 
 # So many refused clients are given time to read why; beyond it connections close at once.
 MAX_LEAVING = 64
-_ENDED = "the session has ended, or its secret is wrong; start the program again"
+# The same for a wrong secret: a stranger does not learn which sessions there are.
+_ENDED = "the server has ended this session: its worker is gone, and the server's log says why"
 # Refusals that are the server's fault, not the lease's: the client can do nothing about them.
 _SERVER_FAULTS = (Code.NO_WORKER,)
 
@@ -76,20 +77,20 @@ class Visitor:
 
 
 class Desk:
-    """Holds the visitors. `gate` decides who is admitted. `feed` passes events to the node,
-    `pass_control` a control lane to a worker, `pass_resume` a new connection with its RESUME to a
-    worker.
+    """Holds the visitors. `authenticator` decides which callers are admitted. `feed` passes events
+    to the node, `pass_control` a control lane to a worker, `pass_resume` a new connection with
+    its RESUME to a worker.
     """
 
     def __init__(
         self,
-        gate: Gate,
+        authenticator: Authenticator,
         feed: Callable[[Event], None],
         pass_control: Callable[[int, socket.socket], bool],
         pass_resume: Callable[[int, socket.socket, bytes], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        self._gate = gate
+        self._authenticator = authenticator
         self._feed = feed
         self._pass_control = pass_control
         self._pass_resume = pass_resume
@@ -270,7 +271,7 @@ class Desk:
 
     def _tenant_of(self, hello: Hello, caller: Caller) -> tuple[str, bool] | Refusal:
         """Whose the session is, and whether a credential says so."""
-        identity = self._gate.admit(caller, hello.token)
+        identity = self._authenticator.admit(caller, hello.token)
         if isinstance(identity, Refusal):
             return identity
         tenant = identity.speaks_for(hello.tenant)
@@ -279,7 +280,7 @@ class Desk:
     def _keep_out(
         self, connection: socket.socket, caller: Caller, refusal: Refusal, what: str = "session"
     ) -> None:
-        if self._gate.answers(caller, what, refusal):
+        if self._authenticator.answers(caller, what, refusal):
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, refusal.sentence)
         else:
             connection.close()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
+from helpers.preload import preload
 from helpers.waiting import wait_until
 from worker.client import Gone
 from worker.warm import LIMIT, LeasePage, open_session, pooled
@@ -16,23 +15,13 @@ OVERHEAD_BYTES = 4 << 30
 OUT_OF_MEMORY = 2
 
 
-def hoard(folder: Path) -> Path:
-    """Builds the library that imitates the defect."""
-    compiler = shutil.which("c++") or shutil.which("g++")
-    assert compiler, "no C++ compiler"
-    library = folder / "hoard.so"
-    command = [compiler, "-std=c++20", "-O1", "-shared", "-fPIC", HERE / "hoard.cc", "-o", library]
-    subprocess.run(command, check=True, timeout=600)
-    return library
-
-
 def test_a_defect_in_the_charge_stops_at_the_ceiling(tmp_path: Path) -> None:
     """The library touches no page of its memory: the ceiling bounds the memory that the worker may
     map.
     """
-    library, report = hoard(tmp_path), tmp_path / "report"
-    preload = {"LD_PRELOAD": str(library), "HOARD_REPORT": str(report)}
-    with pooled("--no-sandbox", **preload) as warm, pooled("--no-sandbox") as beside:
+    report = tmp_path / "report"
+    defect = preload(HERE / "hoard.cc", tmp_path) | {"HOARD_REPORT": str(report)}
+    with pooled("--no-sandbox", **defect) as warm, pooled("--no-sandbox") as beside:
         beside.hear()
         neighbour = open_session(beside, LeasePage(LIMIT))
         warm.hear()

@@ -17,7 +17,7 @@ from helpers.waiting import wait_until
 from worker.client import PER_THREAD, Client, session
 from worker.images import load
 from worker.leased import leased
-from worker.test_gate import OPEN, TokenPage
+from worker.token_page import OPEN, TokenPage
 
 from rgpu_common.wire.messages import Notice
 

@@ -253,7 +253,7 @@ async def test_metrics_and_health(serve: Serve, caplog: pytest.LogCaptureFixture
         port = int(text.rpartition("/")[0].rpartition(":")[2])
         lane = await server.hello(tenant="alice", lease_key="job", memory_bytes=GIB)
         await lane.frame()
-        await server.until(lambda: server.daemon.conductor.sessions_opened == 1)
+        await server.until(lambda: server.daemon.conductor.counts.opened == 1)
         page = (await http(port, b"GET /metrics HTTP/1.1\r\n\r\n")).decode()
         labels = '{device="0",key="job",lease="lease-1",tenant="alice"}'
         for line in (

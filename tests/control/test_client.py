@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.command import rgpu_command
+from helpers.command import run_rgpu_plain as rgpu
 from helpers.server import Server
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
@@ -41,20 +43,6 @@ print(total.value, back.raw.decode(), flush=True)
 def server() -> Iterator[Server]:
     with Server(device="emulated:1GiB") as running:
         yield running
-
-
-def rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
-    return subprocess.run(
-        [RGPU, *arguments],
-        env={**clean, **environment},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
@@ -236,6 +224,12 @@ def test_tables_for_people(server: Server) -> None:
     devices = rgpu("devices", RGPU_SERVER=server.tcp)
     assert devices.stdout.splitlines()[0].split()[:4] == ["device", "name", "pool", "memory"]
     assert "rgpu emulated device" in devices.stdout
-    ps = rgpu("ps", RGPU_SERVER=server.tcp)
+    ps = rgpu("run", "--", rgpu_command(), "ps", RGPU_SERVER=server.tcp)
     assert ps.returncode == 0
     assert ps.stdout.startswith("lease")
+
+
+def test_an_idle_server_is_one_sentence() -> None:
+    with Server(device="emulated:64MiB") as idle:
+        ps = rgpu("ps", RGPU_SERVER=idle.tcp)
+    assert ps.stdout == "no leases and no sessions: `rgpu run -- PROGRAM` makes one of each\n"

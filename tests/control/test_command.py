@@ -4,7 +4,6 @@ code.
 
 from __future__ import annotations
 
-import os
 import socket
 import socketserver
 import subprocess
@@ -13,25 +12,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from helpers.command import run_rgpu_plain as rgpu
 from helpers.granting import granting
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
 COMMANDS += ["agent", "undrain"]
-
-
-def rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
-    return subprocess.run(
-        [RGPU, *arguments],
-        env={**clean, **environment},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_help_lists_the_commands_of_all_rooms() -> None:
@@ -84,6 +70,8 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
         (("serve", "--tokens", "/no/t", "--listen", "unix:/tmp/x"), 2, "`rgpu token new TENANT --"),
         (("probe", "--bytes", "25%"), 2, "'25%' is not a number of bytes"),
         (("serve", "--devices", "x"), 2, "unrecognized arguments: --devices x"),
+        (("run", "--memroy", "1GiB", "--", "true"), 2, "--memroy (did you mean --memory?); see `"),
+        (("lease", "list", "--tenat=x"), 2, "--tenat=x (did you mean --tenant?); see `rgpu lease"),
         (("serve", "--device", "x"), 2, "'x' is not a device"),
         (("serve", "--listen", "x:y"), 2, "'x:y' is not an address"),
         (("serve", "--listen", "0.0.0.0:1"), 2, "--insecure"),
@@ -108,7 +96,8 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
         (("lease", "list", "--server", "127.0.0.1:1"), 1, "nothing listens at 127.0.0.1:1"),
         (("devices", "--server", "no.invalid:1"), 1, "'no.invalid' cannot be resolved"),
         (("lease", "resize"), 2, "the following arguments are required: LEASE"),
-        (("drain", "--end-after", "x"), 2, "--end-after"),
+        (("drain", "--end-after", "x"), 2, "--end-after takes a number of seconds, not 'x'"),
+        (("lease", "grant", "k", "--ttl", "1h"), 2, "--ttl takes a number of seconds, not '1h'"),
         (("serve", "--device", "emulated:900000TiB"), 2, "device has at most 512 GiB"),
         (("trace", "--", "no-such-program-here"), 127, "there is no program"),
         (("trace", "--", "/etc/passwd"), 126, "'/etc/passwd' is not executable"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from rgpu_common.endpoints import (
     parse_endpoint,
 )
 from rgpu_common.errors import EndpointError, ProtocolError, UnitError, UsageError
-from rgpu_common.tables import table
+from rgpu_common.tables import fitting, table
 from rgpu_common.units import (
     Memory,
     format_bytes,
@@ -365,3 +367,31 @@ def test_a_trace_that_makes_no_sense(line: str) -> None:
 
 def test_tables_align() -> None:
     assert table(("name", "n>"), [("a", "1"), ("long", "22")]) == "name   n\na      1\nlong  22"
+
+
+def test_a_source_folder_that_hides_the_installed_package_is_named(tmp_path: Path) -> None:
+    for package in ("rgpu_client", "rgpu_common"):
+        source = Path(__file__).parents[2] / package
+        (tmp_path / package).symlink_to(source, target_is_directory=True)
+    ask = "import rgpu_client; print(rgpu_client.library_path())"
+
+    done = subprocess.run(
+        [sys.executable, "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1].endswith(
+        "rgpu_client/lib/libcuda.so.1 is not here: Python was started in the source folder, which "
+        "hides the installed package; start it in another folder"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", ask], cwd="/", capture_output=True, text=True, check=True
+    )
+    assert Path(done.stdout.strip(), "libcuda.so.1").is_file()
+
+
+def test_a_narrow_terminal_misses_columns_in_their_order() -> None:
+    titles, rows = ("name", "used>", "peak>", "why"), [("a", "1 MiB", "2 MiB", "because")]
+    assert fitting(titles, rows, ("peak", "used"), None) == table(titles, rows)
+    assert fitting(titles, rows, ("peak", "used"), 27) == table(titles, rows)
+    assert fitting(titles, rows, ("peak", "used"), 26) == "name   used  why\na     1 MiB  because"
+    assert fitting(titles, rows, ("peak", "used"), 15) == "name  why\na     because"
+    assert fitting(titles, rows, ("peak", "used"), 3) == "name  why\na     because"

@@ -315,7 +315,7 @@ async def test_a_worker_that_repeats_itself_is_not_believed(
         await welcome(lane)
         assert await lane.ended()
         await server.until(lambda: not len(server.daemon.conductor.node.sessions))
-        assert server.daemon.conductor.sessions_opened == 1
+        assert server.daemon.conductor.counts.opened == 1
         await lane.close()
     assert "it broke the control protocol: it was ready before" in caplog.text
     assert "a report of its own" not in caplog.text

@@ -38,6 +38,7 @@ def test_the_page_that_error_lines_name_is_printed() -> None:
 
 def test_help_lists_topics_and_knows_commands() -> None:
     assert "compatibility" in rgpu("help").stdout
+    assert rgpu("help", "--help").stdout == rgpu("help", "-h").stdout == rgpu("help").stdout
     assert rgpu("help", "trace").stdout.startswith("usage: rgpu trace")
     wrong = rgpu("help", "compatability")
     assert wrong.returncode == 2

@@ -107,13 +107,12 @@ async def test_gateways_have_no_socket_that_others_could_connect_to(serve: Serve
         assert sockets <= {"api", "loop"}
 
 
-async def test_a_peer_is_who_the_kernel_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_is_who_the_kernel_says() -> None:
     here, there = socket.socketpair()
     with here, there:
         assert callers.peer_uid(here) == os.geteuid()
-        assert callers.is_own(here)
-        monkeypatch.setattr(callers, "peer_uid", lambda _: os.geteuid() + 1)
-        assert not callers.is_own(here)
+    assert callers.is_own_uid(os.geteuid())
+    assert not callers.is_own_uid(os.geteuid() + 1)
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,9 @@ def test_the_life_of_a_lease(server: Server) -> None:
     assert "goes on" in rgpu(server, "lease", "resume", "life")
     lease_id = str(listed(server, "life")["lease_id"])
     assert "was revoked, and 0 sessions with it" in rgpu(server, "lease", "revoke", lease_id)
-    assert "there is no lease 'life'" in rgpu(server, "lease", "pause", "life", status=1)
+    assert "there is no lease 'life'; `rgpu lease list` shows" in rgpu(
+        server, "lease", "pause", "life", status=1
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_the_two_terminals(tmp_path: Path) -> None:
 
 def test_the_servers_and_the_clients_commands_fit_together(tmp_path: Path) -> None:
     """The token that the server's block makes is the one that the client's block shows."""
-    node, client = blocks("Use it")
+    node, client, _ = blocks("Use it")
     new, serve = (line for line in node.splitlines() if line.startswith("rgpu "))
     home = {"HOME": str(tmp_path)}
     file = tmp_path / "tokens.toml"
@@ -62,3 +62,10 @@ def test_the_servers_and_the_clients_commands_fit_together(tmp_path: Path) -> No
         done = sh(f"{export}\n{words} -- true", tmp_path, **home)
         assert done.returncode == 0, done.stderr
         assert sh(f"{words} -- true", tmp_path, **home).returncode == 125
+
+
+def test_the_folder_of_the_library_is_printed_in_a_checkout_too() -> None:
+    *_, folder = blocks("Use it")
+    done = sh(folder, Path(__file__).resolve().parents[2])
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip(), "libcuda.so.1").is_file()

@@ -235,16 +235,18 @@ def test_a_run_that_waits_is_told_its_place_and_gets_the_room(server: Server) ->
         assert line(first) == str(1024 * MIB)
         with run(exact(server), *whole, "--wait") as second:
             assert second.stderr is not None
-            assert "does not fit on device 0: 0 B of its 1 GiB are free" in second.stderr.readline()
-            assert second.stderr.readline() == "rgpu: waiting for room, place 1 of 1\n"
+            full = ": a lease of 1 GiB does not fit on device 0: 0 B of its 1 GiB are free, 1 GiB "
+            full += "too little\n"
+            assert second.stderr.readline() == "rgpu: waiting for room, place 1 of 1" + full
             with run(exact(server), *whole, "--wait=60") as third:
                 assert third.stderr is not None
-                said = "rgpu: others wait in line for room on device 0, and room that becomes free "
-                assert third.stderr.readline() == said + "there is kept for them\n"
-                assert third.stderr.readline() == "rgpu: waiting for room, place 2 of 2\n"
+                assert third.stderr.readline() == (
+                    "rgpu: waiting for room, place 2 of 2: others wait in line for room on device "
+                    "0, and room that becomes free there is kept for them\n"
+                )
                 end(first)
                 assert line(second) == str(1024 * MIB)
-                assert third.stderr.readline() == "rgpu: waiting for room, place 1 of 1\n"
+                assert third.stderr.readline() == "rgpu: waiting for room, place 1 of 1" + full
                 end(second)
                 assert line(third) == str(1024 * MIB)
                 end(third)
@@ -256,15 +258,13 @@ def test_a_run_that_leaves_the_line_lets_the_next_one_move_up(server: Server) ->
         assert line(first) == str(1024 * MIB)  # It has the device before another asks for it.
         with run(exact(server), "--memory", "1GiB", "--wait") as second:
             assert second.stderr is not None
-            second.stderr.readline()
-            assert second.stderr.readline() == "rgpu: waiting for room, place 1 of 1\n"
+            assert "waiting for room, place 1 of 1: " in second.stderr.readline()
             with run(exact(server), "--memory", "1GiB", "--wait") as third:
                 assert third.stderr is not None
-                third.stderr.readline()
-                assert third.stderr.readline() == "rgpu: waiting for room, place 2 of 2\n"
+                assert "waiting for room, place 2 of 2: " in third.stderr.readline()
                 second.send_signal(signal.SIGINT)
                 assert second.wait(30) == 130
-                assert third.stderr.readline() == "rgpu: waiting for room, place 1 of 1\n"
+                assert "waiting for room, place 1 of 1: " in third.stderr.readline()
                 end(first)
                 assert line(third) == str(1024 * MIB)
     gone(server.tcp)
@@ -285,10 +285,12 @@ def test_a_run_waits_no_longer_than_it_wants_to(server: Server, tmp_path: Path) 
         assert done.stderr.splitlines()[-1].endswith("ms)")
         assert "(waited for 3" in done.stderr.splitlines()[-1]
         # And who does not wait is told at once; the line is empty again.
-        assert "0 B of its 1 GiB are free" in refused_before(tmp_path, exact(server))
+        said = refused_before(tmp_path, exact(server))
+        assert "0 B of its 1 GiB are free" in said
+        assert said.rstrip().endswith("or wait until a lease ends, or add --wait to wait in line")
 
 
-def test_a_terminal_shows_the_place_in_one_line() -> None:
+def test_a_terminal_shows_the_place_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from rgpu_client.session.check import InLine
     from rgpu_common.wire.claim import Place
 
@@ -304,19 +306,21 @@ def test_a_terminal_shows_the_place_in_one_line() -> None:
         def flush(self) -> None:
             pass
 
+    monkeypatch.setenv("COLUMNS", "60")
     terminal = Terminal()
     line = InLine(terminal)  # type: ignore[arg-type]
     line.show(None)
     assert terminal.text == ""
     line.show(Place(2, 3, "full\x1b[2J"))
-    line.show(Place(1, 2, "full"))
+    line.show(Place(1, 2, "the device is full; ask for less"))
     line.show(None)
     line.clear()
-    lines = terminal.text.split("\r\x1b[K")
-    assert lines[0] == "rgpu: full?[2J\n"
-    assert lines[1].startswith("rgpu: waiting for room, place 2 of 3, ")
-    assert lines[2].startswith("rgpu: waiting for room, place 1 of 2, ")
-    assert lines[-1] == ""
+    assert terminal.text.split("\r\x1b[K") == [
+        "",
+        "rgpu: waiting for room, place 2 of 3, 0 s: full?[2J",
+        "rgpu: waiting for room, place 1 of 2, 0 s: the device is...",
+        "",
+    ]
 
 
 def test_a_place_that_is_repeated_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,9 +332,8 @@ def test_a_place_that_is_repeated_is_shown_once(capsys: pytest.CaptureFixture[st
         line.show(place)
     line.clear()
     assert capsys.readouterr().err.splitlines() == [
-        "rgpu: full",
-        "rgpu: waiting for room, place 2 of 2",
-        "rgpu: waiting for room, place 1 of 1",
+        "rgpu: waiting for room, place 2 of 2: full",
+        "rgpu: waiting for room, place 1 of 1: full",
     ]
 
 

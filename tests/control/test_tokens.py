@@ -69,6 +69,7 @@ def test_a_token_goes_to_a_file_that_was_not_there(
     assert tokens.row_of(token, row.expires - 1) == row
     assert tokens.row_of(token, row.expires) is None
     assert command(path, "new", "alice", "--file", str(file)) == 1
+    assert "exists already and is not overwritten: name another file" in capsys.readouterr().err
     assert len(read_tokens(path)) == 1
 
 

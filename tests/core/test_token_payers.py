@@ -23,10 +23,15 @@ def due(tokens: TokenScheduler, payer: Payer) -> list[Unit]:
     return [unit for unit in tokens._book if unit.payer is payer and unit.due]
 
 
+def device_now(tokens: TokenScheduler) -> int:
+    """The device clock, with the time that the holder has not reported yet."""
+    return tokens._token.device_now(tokens._clocks.now)
+
+
 def balance(tokens: TokenScheduler, payer: Payer) -> int:
     """Device time in ns that the payer's waiting leases are owed, less its debt."""
     payer.settle()
-    return (payer.due_rate * tokens.device_ns - payer.due_sum - payer.debt) // PPB
+    return (payer.due_rate * device_now(tokens) - payer.due_sum - payer.debt) // PPB
 
 
 class Families(Tokens):
@@ -42,7 +47,7 @@ class Families(Tokens):
             assert payer.due_rate == sum(unit.rate_ppb for unit in units)
             assert payer.due_sum == sum(unit.rate_ppb * unit.tag for unit in units)
             for unit in units:
-                assert unit.tag <= self.tokens.device_ns
+                assert unit.tag <= device_now(self.tokens)
                 assert unit.state in (State.READY, State.HOLDING)
             if payer.leases:
                 here = [unit for unit in self.tokens._book if unit.payer is payer]
@@ -148,7 +153,7 @@ attacks = st.tuples(
 )
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(attacks, min_size=1, max_size=80))
 def test_no_debt_is_forgotten_by_opening_closing_or_resizing_leases(
     steps: list[tuple[str, int, int, bool]],

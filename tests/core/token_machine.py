@@ -388,6 +388,5 @@ MANY = settings(
     max_examples=100,
     stateful_step_count=60,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

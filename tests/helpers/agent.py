@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-from types import TracebackType
 
 from typing_extensions import Self
 
 from helpers.command import rgpu_command
+from helpers.telling import Telling
 
 # Arguments for `Server` so that it has an address for tunnels.
 GRPC = ("--listen", "grpc:127.0.0.1:0", "--insecure")
 DEADLINE_SECONDS = 30
 
 
-class Agent:
+class Agent(Telling):
     """`with Agent("grpc:127.0.0.1:7700") as agent:` runs `rgpu agent`; `agent.unix` is its
     socket.
     """
@@ -46,15 +45,12 @@ class Agent:
             raise RuntimeError(f"the agent did not start: {self.process.communicate()[1]}")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """As `stop`."""
         self.stop()
-        if error is not None:
-            sys.stderr.write(f"--- agent\n{self.errors}")
+
+    def told(self) -> str:
+        return self.errors
 
     def stop(self) -> None:
         """Ends the agent with SIGTERM; `errors` then has its output on stderr."""

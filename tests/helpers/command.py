@@ -18,10 +18,23 @@ def rgpu_command() -> str:
 
 
 def run_rgpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `rgpu` to its end, for at most a minute."""
+    """Runs `rgpu` to its end, for at most a minute, with this process's environment and more."""
+    return run_rgpu_in(dict(os.environ), *arguments, **environment)
+
+
+def run_rgpu_plain(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Like `run_rgpu`, but this process's own settings of rgpu do not count."""
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("RGPU_")}
+    return run_rgpu_in(clean, *arguments, **environment)
+
+
+def run_rgpu_in(
+    environment: dict[str, str], *arguments: str, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """Like `run_rgpu`, with exactly this environment and `extra`."""
     return subprocess.run(
         [rgpu_command(), *arguments],
-        env={**os.environ, **environment},
+        env={**environment, **extra},
         cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -6,13 +6,12 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
-from types import TracebackType
 
 from typing_extensions import Self
 
 from helpers import pki
+from helpers.telling import Telling
 from rgpu_common.wire.frame import HEADER_BYTES, parse_header
 from rgpu_common.wire.preface import Preface, decode_preface
 from rgpu_server.gateway.figures import Figures
@@ -21,7 +20,7 @@ from rgpu_server.workers.binary import gateway_path
 DEADLINE_SECONDS = 30
 
 
-class Gateway:
+class Gateway(Telling):
     """`with Gateway() as gateway:` runs a gateway.
 
     Clients connect to `gateway.address`. The test calls `gateway.accept()` for the connection that
@@ -102,18 +101,15 @@ class Gateway:
         """Returns the resident memory of the process in bytes."""
         return resident_bytes(self.process.pid)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Kills the gateway."""
         self.process.kill()
-        _, errors = self.process.communicate()
+        _, self._errors = self.process.communicate()
         self.control.close()
         self._door.close()
-        if error is not None:
-            sys.stderr.write(f"--- gateway\n{errors.decode(errors='replace')}")
+
+    def told(self) -> str:
+        return self._errors.decode(errors="replace")
 
 
 def receive(connection: socket.socket, count: int) -> bytes:

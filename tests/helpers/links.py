@@ -16,9 +16,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
-from typing_extensions import Self
+from rgpu_common.closing import Closing
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "tests" / "net"
@@ -195,7 +194,7 @@ class Truth:
     down: float
 
 
-class Network:
+class Network(Closing):
     """`with Network(programs) as net:` makes namespaces and links, which end with the block."""
 
     def __init__(self, programs: Path) -> None:
@@ -204,15 +203,8 @@ class Network:
         self._stack = contextlib.ExitStack()
         self._links = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Ends the links and the namespaces."""
         self._stack.close()
 
     def namespace(self, name: str) -> Namespace:

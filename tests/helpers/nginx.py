@@ -7,15 +7,15 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 
 import pytest
 from typing_extensions import Self
 
 from helpers import pki
+from helpers.telling import Telling
 from helpers.waiting import wait_until
 
 CONFIG = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "rgpu.conf"
@@ -36,7 +36,7 @@ http {{
 """
 
 
-class Nginx:
+class Nginx(Telling):
     """`with Nginx(folder, "grpc:127.0.0.1:7701") as nginx:` serves `nginx.address` over TLS.
 
     seconds: how long the proxy keeps an idle connection. settings: replace or add lines of the
@@ -95,15 +95,12 @@ class Nginx:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """As `stop`."""
         self.stop()
-        if error is not None:
-            sys.stderr.write("--- nginx\n" + (self._folder / "error.log").read_text())
+
+    def told(self) -> str:
+        return (self._folder / "error.log").read_text()
 
 
 def _over_tls(text: str, settings: Mapping[str, str]) -> str:

@@ -10,14 +10,15 @@ import selectors
 import socket
 import threading
 import time
-from types import TracebackType
 
 from typing_extensions import Self
+
+from rgpu_common.closing import Closing
 
 SLOW_BUFFER_BYTES = 64 << 10
 
 
-class CuttingProxy:
+class CuttingProxy(Closing):
     """`with CuttingProxy("127.0.0.1:7700") as proxy:` forwards until `cut()`.
 
     cuts: how often it has closed all connections. rate: bytes per second in both directions
@@ -53,12 +54,8 @@ class CuttingProxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Ends the proxy with all its connections."""
         self._stopping = True
         self._wake_write.send(b"x")
         self._thread.join(10)

@@ -10,10 +10,10 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from typing_extensions import Self
 
+from rgpu_common.closing import Closing
 from rgpu_common.wire.frame import Frame, decode_frames
 
 DEADLINE_SECONDS = 30
@@ -38,7 +38,7 @@ class Lane:
         return list(decode_frames(bytes(self.received)))
 
 
-class Recorder:
+class Recorder(Closing):
     """`with Recorder(server.unix) as recorder:` relays from `recorder.unix`."""
 
     def __init__(self, server: str) -> None:
@@ -55,12 +55,8 @@ class Recorder:
         self._start(self._accept)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Ends the recorder; its threads end with their connections."""
         self._listener.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(DEADLINE_SECONDS)

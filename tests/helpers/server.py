@@ -11,11 +11,9 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 from typing_extensions import Self
@@ -23,6 +21,7 @@ from typing_extensions import Self
 from helpers import clients
 from helpers.agent import Agent
 from helpers.command import WEAK_ISOLATION, rgpu_command
+from helpers.telling import Telling
 
 READY = re.compile(r"^rgpu: serving .* on (?P<where>.+)$")
 DEADLINE_SECONDS = 60
@@ -35,7 +34,7 @@ WITH_UCX = pytest.mark.skipif(not HAS_UCX, reason="libucp.so.0 is not installed 
 TRANSPORTS = ("unix", "shm", "tcp", "tls", "grpc", pytest.param("ucx", marks=WITH_UCX))
 
 
-class Server:
+class Server(Telling):
     """`with Server() as server:` serves on a free TCP port and a Unix socket.
 
     tcp, unix: addresses for `--server`. tls: the text of a configuration with [tls]; with it the
@@ -106,15 +105,12 @@ class Server:
                 self._ready.set()
         self._ready.set()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """As `stop`."""
         self.stop()
-        if error is not None:
-            sys.stderr.write("--- server log\n" + "".join(self.log[-200:]))
+
+    def told(self) -> str:
+        return "".join(self.log[-200:])
 
     def stop(self) -> None:
         """Ends the server with SIGTERM, and after a deadline with SIGKILL."""

@@ -1,44 +1,58 @@
-"""Repeats tests that measure time where the host of this machine took the processors away."""
+"""Repeats a test whose figures are off while the host of the machine took the processors away."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from _pytest.runner import runtestprotocol
 
+from helpers.figures import OffFigure
 from helpers.stolen import Stolen
 
 TRIES = 5
 # A hundredth of the processors' time is some milliseconds in each of the windows that tests measure.
 ENOUGH = 0.01
-# With so much taken in every try, what failed says nothing about rgpu: the test counts as skipped.
+# With so much taken in every try, the figure says nothing about rgpu: the test counts as skipped.
 HOPELESS = 0.05
 # How long a test waits for the host before it is repeated, and how long the host is watched.
 CALM_SECONDS = 15.0
 MOMENT_SECONDS = 0.5
+BUSY = f"import time\nend = time.monotonic() + {MOMENT_SECONDS}\nwhile time.monotonic() < end: pass"
 _REPEATED = "repeated"
+_ERRORS = pytest.StashKey[list[BaseException]]()
+
+
+def remember_error(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Keeps what ended a phase of a test, because reports have only its text."""
+    if call.excinfo is not None:
+        item.stash.setdefault(_ERRORS, []).append(call.excinfo.value)
 
 
 def run_undisturbed(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Runs a test; again if it failed while the host took more than a hundredth of the time.
+    """Runs a test; again if a figure was off while the host took more than a hundredth of the time.
 
-    On a machine whose host takes nothing, a failure is final at the first try. A failure is not
-    judged if the host took a twentieth of the time even in the last try.  The reports of the
-    last try count, and say how often the test was repeated.
+    Every other failure is final at the first try, and so is every failure on a machine whose host
+    takes nothing. A figure is not judged if the host took a twentieth of the time even in the last
+    try. The reports of the last try count, and say how often the test was repeated.
     """
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for left in reversed(range(TRIES)):
+        item.stash[_ERRORS] = []
         stolen = Stolen()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         part = stolen.part()
-        if not left or part < ENOUGH or not any(report.failed for report in reports):
+        if not left or part < ENOUGH or not only_figures(item.stash[_ERRORS]):
             break
         sentence = (
-            f"{item.nodeid} failed while the host took {part:.0%} of the processors: repeated"
+            f"{item.nodeid}: a figure was off while the host took {part:.0%} of the processors: "
+            "repeated"
         )
         item.user_properties.append((_REPEATED, sentence))
         wait_for_calm()
@@ -46,7 +60,7 @@ def run_undisturbed(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         with contextlib.suppress(Exception):
             item.session._setupstate.teardown_exact(None)
     for report in reports:
-        if report.failed and part >= HOPELESS:
+        if report.failed and part >= HOPELESS and only_figures(item.stash[_ERRORS]):
             reason = f"not judged: the host took {part:.0%} of the processors in the last try"
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, reason)
@@ -55,13 +69,20 @@ def run_undisturbed(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     return True
 
 
+def only_figures(errors: Sequence[BaseException]) -> bool:
+    """Whether something failed, and nothing but figures did."""
+    return bool(errors) and all(isinstance(error, OffFigure) for error in errors)
+
+
 def wait_for_calm() -> None:
-    """Waits until a processor that works for a moment keeps it, or until the patience is over."""
+    """Waits until processors that all work for a moment keep it, or until the patience is over."""
     end = time.monotonic() + CALM_SECONDS
     while time.monotonic() < end:
-        stolen, moment = Stolen(), time.monotonic() + MOMENT_SECONDS
-        while time.monotonic() < moment:
-            pass
+        stolen = Stolen()
+        for process in [
+            subprocess.Popen([sys.executable, "-S", "-c", BUSY]) for _ in os.sched_getaffinity(0)
+        ]:
+            process.wait()
         if stolen.part() < ENOUGH:
             return
 

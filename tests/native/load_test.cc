@@ -1,4 +1,4 @@
-#include "rgpu_server/executor/load.h"
+#include "rgpu_server/executor/gate/load.h"
 
 #include "tests/native/testing.h"
 

@@ -6,6 +6,7 @@ which needs no more than the compiler that built the package.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from helpers.builder import ROOT, Builder, checked, run
 
 NATIVE = ROOT / "rgpu_common" / "native"
+GATE = ROOT / "rgpu_server" / "executor" / "gate"
 # All of it is compiled first, with sanitizers: minutes on a machine that does other things too.
 pytestmark = pytest.mark.timeout(900)
 
@@ -22,11 +24,13 @@ GROUPS = [
     "connect",
     "connection",
     "frames",
+    "gate",
     "granules",
     "guests",
     "handshake",
     "lane",
     "lease",
+    "library",
     "load",
     "outbox",
     "probe",
@@ -55,7 +59,8 @@ TARGETS = {
 
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
-    return Builder(tmp_path_factory.mktemp("native"))
+    stories = ROOT / "tests" / "native" / "gate_stories"
+    return Builder(tmp_path_factory.mktemp("native"), f'-DRGPU_GATE_STORIES="{stories}"')
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +73,7 @@ def base(builder: Builder) -> list[Path]:
 def unit_tests(builder: Builder, base: list[Path]) -> Path:
     gateway = [GATEWAY / name for name in ("crowds.cc", "guests.cc", "http2/chunks.cc")]
     parts = [ROOT / "netprobe/responder/responder.cc", *gateway]
+    parts += sorted(GATE.glob("*.cc"))
     own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), *parts])
     return builder.link("rgpu_native_tests", [*own, *base])
 
@@ -77,6 +83,17 @@ def seeds(builder: Builder) -> Path:
     out = builder.folder / "seeds"
     checked(sys.executable, ROOT / "fuzz" / "seeds.py", out)
     return out
+
+
+@pytest.mark.parametrize("source", sorted(GATE.iterdir()), ids=lambda source: source.name)
+def test_the_gate_decides_without_lock_clock_page_and_driver(source: Path) -> None:
+    """GateState gets all of these from events, or its tests would not tell what happens."""
+    impure = re.compile(
+        r"#include <(?:atomic|condition_variable|mutex|thread|chrono|ctime|time\.h|unistd\.h)>"
+        r'|#include "rgpu_server/executor/(?!gate/)'
+        r"|NowNs\(|ReadGrant\(|WriteGrant\(|lease::Page\b"
+    )
+    assert impure.findall(source.read_text()) == []
 
 
 def test_every_group_is_here(unit_tests: Path) -> None:

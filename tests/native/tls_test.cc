@@ -2,58 +2,22 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "rgpu_common/native/transport/tls/tls_connection.h"
 #include "tests/native/pairs.h"
+#include "tests/native/pieces.h"
 #include "tests/native/testing.h"
 
 namespace rgpu::transport {
 namespace {
 
 using testing::MakePair;
+using testing::Noise;
 using testing::Pair;
-
-std::vector<uint8_t> Noise(size_t bytes, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<uint8_t> noise(bytes);
-  for (uint8_t& byte : noise) byte = static_cast<uint8_t>(random());
-  return noise;
-}
-
-// Sends in pieces of all sizes, each of which may be several parts.
-void SendPieces(Connection& connection, const std::vector<uint8_t>& data, uint32_t seed) {
-  std::mt19937 random(seed);
-  size_t sent = 0;
-  while (sent < data.size()) {
-    const size_t most = std::min<size_t>(data.size() - sent, 1 + random() % 200'000);
-    auto* at = const_cast<uint8_t*>(data.data() + sent);
-    const size_t first = random() % (most + 1);
-    const iovec parts[3] = {{at, first}, {at, 0}, {at + first, most - first}};
-    const IoResult result = connection.TrySend(parts, 3);
-    if (result.ok()) {
-      sent += result.bytes;
-      continue;
-    }
-    // What would not go comes again, in another piece.
-    CHECK(result.state == IoState::kWouldBlock);
-    CHECK(connection.Wait(kWritable, 5000) != 0);
-  }
-}
-
-void ReceivePieces(Connection& connection, const std::vector<uint8_t>& expected, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<uint8_t> got(200'000);
-  for (size_t at = 0; at < expected.size();) {
-    const size_t most = std::min<size_t>(expected.size() - at, 1 + random() % got.size());
-    const IoResult result = connection.Recv(got.data(), most, 5000);
-    CHECK(result.ok());
-    CHECK(std::memcmp(got.data(), expected.data() + at, result.bytes) == 0);
-    at += result.bytes;
-  }
-}
+using testing::ReceivePieces;
+using testing::SendPieces;
 
 TEST(tls, carries_both_ways_at_once) {
   for (const bool small : {false, true}) {

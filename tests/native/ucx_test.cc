@@ -5,17 +5,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <deque>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "rgpu_common/native/transport/ucx/ucx_connection.h"
 #include "tests/native/pairs.h"
+#include "tests/native/pieces.h"
 #include "tests/native/testing.h"
 
 namespace {
@@ -31,7 +30,10 @@ extern "C" int __lsan_is_turned_off() { return ucx_is_loaded ? 1 : 0; }
 namespace rgpu::transport::ucx {
 namespace {
 
+using testing::Noise;
 using testing::Pair;
+using testing::ReceivePieces;
+using testing::SendPieces;
 
 // Null where there is no UCX, and that is said: everything else works without.
 const Engine* Ucx() {
@@ -101,42 +103,7 @@ Pair UcxPair(const Engine& engine) {
   return {std::move(client), std::move(server)};
 }
 
-std::vector<uint8_t> Noise(size_t bytes, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<uint8_t> noise(bytes);
-  for (uint8_t& byte : noise) byte = static_cast<uint8_t>(random());
-  return noise;
-}
-
-// In pieces of all sizes, each of which may be several parts.
-void SendPieces(Connection& connection, const std::vector<uint8_t>& data, uint32_t seed) {
-  std::mt19937 random(seed);
-  for (size_t sent = 0; sent < data.size();) {
-    const size_t most = std::min<size_t>(data.size() - sent, 1 + random() % 400'000);
-    auto* at = const_cast<uint8_t*>(data.data() + sent);
-    const size_t first = random() % (most + 1);
-    const iovec parts[3] = {{at, first}, {at, 0}, {at + first, most - first}};
-    const IoResult result = connection.TrySend(parts, 3);
-    if (result.ok()) {
-      sent += result.bytes;
-      continue;
-    }
-    CHECK(result.state == IoState::kWouldBlock);
-    CHECK(connection.Wait(kWritable, 20000) != 0);
-  }
-}
-
-void ReceivePieces(Connection& connection, const std::vector<uint8_t>& expected, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<uint8_t> got(400'000);
-  for (size_t at = 0; at < expected.size();) {
-    const size_t most = std::min<size_t>(expected.size() - at, 1 + random() % got.size());
-    const IoResult result = connection.Recv(got.data(), most, 20000);
-    CHECK(result.ok());
-    CHECK(std::memcmp(got.data(), expected.data() + at, result.bytes) == 0);
-    at += result.bytes;
-  }
-}
+constexpr testing::PieceSizes kSizes{.largest = 400'000, .wait_ms = 20000};
 
 TEST(ucx, carries_both_ways_at_once) {
   const Engine* engine = Ucx();
@@ -144,11 +111,11 @@ TEST(ucx, carries_both_ways_at_once) {
   Pair pair = UcxPair(*engine);
   const auto up = Noise(6'000'000, 1), down = Noise(6'000'000, 2);
   std::thread threads[] = {
-      std::thread([&] { SendPieces(*pair.a, up, 3); }),
-      std::thread([&] { SendPieces(*pair.b, down, 4); }),
-      std::thread([&] { ReceivePieces(*pair.a, down, 5); }),
+      std::thread([&] { SendPieces(*pair.a, up, 3, kSizes); }),
+      std::thread([&] { SendPieces(*pair.b, down, 4, kSizes); }),
+      std::thread([&] { ReceivePieces(*pair.a, down, 5, kSizes); }),
   };
-  ReceivePieces(*pair.b, up, 6);
+  ReceivePieces(*pair.b, up, 6, kSizes);
   for (std::thread& thread : threads) thread.join();
 }
 

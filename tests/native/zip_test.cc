@@ -14,6 +14,7 @@
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/zip/compressed_connection.h"
 #include "tests/native/pairs.h"
+#include "tests/native/pieces.h"
 #include "tests/native/testing.h"
 
 namespace rgpu::transport::zip {
@@ -21,6 +22,7 @@ namespace {
 
 using testing::MakePair;
 using testing::Pair;
+using testing::SendPieces;
 
 constexpr int kSoonMs = 20000;
 constexpr uint64_t kSlowNs = 10'000'000;
@@ -108,26 +110,9 @@ std::vector<uint8_t> Data(Kind kind, size_t bytes, uint32_t seed) {
   return data;
 }
 
-// In pieces of all sizes, each of which may be several parts.
-void SendPieces(Connection& connection, const std::vector<uint8_t>& data, uint32_t seed) {
-  std::mt19937 random(seed);
-  for (size_t sent = 0; sent < data.size();) {
-    const size_t largest = random() % 3 == 0 ? 700'000 : 500;
-    const size_t most = std::min<size_t>(data.size() - sent, 1 + random() % largest);
-    auto* at = const_cast<uint8_t*>(data.data() + sent);
-    const size_t first = random() % (most + 1);
-    const iovec parts[3] = {{at, first}, {at, 0}, {at + first, most - first}};
-    const IoResult result = connection.TrySend(parts, 3);
-    if (result.ok()) {
-      sent += result.bytes;
-      continue;
-    }
-    // What would not go comes again, in another piece.
-    CHECK(result.state == IoState::kWouldBlock);
-    CHECK(connection.Wait(kWritable, kSoonMs) != 0);
-  }
-}
+constexpr testing::PieceSizes kSizes{.largest = 700'000, .mostly = 500, .wait_ms = kSoonMs};
 
+// Unlike testing::ReceivePieces, receives in all ways.
 void ReceivePieces(Connection& connection, const std::vector<uint8_t>& expected, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<uint8_t> got(400'000);
@@ -153,8 +138,8 @@ uint64_t BothWays(const std::string& transport, Kind kind, bool small, bool slow
   Join(&ends, MakePair(transport, small), slow);
   const auto up = Data(kind, 5'000'000, 1), down = Data(kind, 3'000'000, 2);
   std::thread threads[] = {
-      std::thread([&] { SendPieces(*ends.a, up, 3); }),
-      std::thread([&] { SendPieces(*ends.b, down, 4); }),
+      std::thread([&] { SendPieces(*ends.a, up, 3, kSizes); }),
+      std::thread([&] { SendPieces(*ends.b, down, 4, kSizes); }),
       std::thread([&] { ReceivePieces(*ends.a, down, 5); }),
   };
   ReceivePieces(*ends.b, up, 6);

@@ -185,7 +185,8 @@ def test_a_server_tells_what_it_recorded(server: Server) -> None:
 
 def test_a_picture_is_written(server: Server, tmp_path: Path) -> None:
     out = tmp_path / "shares.svg"
-    assert ask(server, "--out", str(out), "--since", "1h").returncode == 0
+    done = ask(server, "--out", str(out), "--since", "1h")
+    assert (done.returncode, done.stdout) == (0, f"the picture is in {out}\n")
     assert {"alice", "bob"} <= set(words(out.read_text()))
 
 

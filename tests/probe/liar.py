@@ -8,11 +8,11 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from typing_extensions import Self
 
 from netprobe.native import Offer, put_offer
+from rgpu_common.closing import Closing
 from rgpu_common.wire.frame import HEADER_BYTES, Flags, Kind, encode_frame, parse_header
 from rgpu_common.wire.handshake import Handshake
 
@@ -98,7 +98,7 @@ def echoes(guest: Guest, order: Order) -> None:
 
 
 @dataclass
-class Liar:
+class Liar(Closing):
     """`with Liar() as liar:` listens at `liar.uri`.
 
     first: its answer to PROBE; by default `offer`. answers: its answers to orders.
@@ -117,12 +117,8 @@ class Liar:
         self._threads[0].start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Ends the responder with all its connections."""
         self.over.set()
         for one in (self._listener, *self._open):
             with contextlib.suppress(OSError):

@@ -145,7 +145,7 @@ def test_proxies_are_shown_without_passwords() -> None:
 
 def test_a_machine_knows_itself_and_no_other() -> None:
     identity = make_identity()
-    assert identity.is_here()
+    assert is_this_host(identity.nonce, identity.host)
     assert not is_this_host(identity.nonce, host_sum(identity.nonce, "another boot"))
     assert not is_this_host(identity.nonce, host_sum(identity.nonce, None))
 

@@ -58,7 +58,7 @@ def loop_of(server: Server) -> int:
 def _is_loop(pid: int) -> bool:
     try:
         return b"rgpu_server.tokens" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False  # it has just ended
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from helpers.figures import figures
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -56,13 +57,14 @@ def test_a_share_is_resized(server: Server, control: ControlClient) -> None:
         assert quota == {"a": 100_000, "b": 900_000}
         runs = [tenant.runs() for tenant in (a, b)]
         assert overlap(*runs) == 0
-        before = shares(runs, begin - SECOND // 2, begin)
         # Within a second, and from then on as long as both have work.
         last = min(r[-1].end for r in runs)
         assert last > done + SECOND
-        after = shares(runs, done + SECOND // 2, last)
-        assert before == pytest.approx([0.5, 0.5], abs=NEAR)
-        assert after == pytest.approx([0.1, 0.9], abs=NEAR)
+        with figures():
+            before = shares(runs, begin - SECOND // 2, begin)
+            after = shares(runs, done + SECOND // 2, last)
+            assert before == pytest.approx([0.5, 0.5], abs=NEAR)
+            assert after == pytest.approx([0.1, 0.9], abs=NEAR)
 
 
 def test_a_limit_is_resized(server: Server, control: ControlClient) -> None:
@@ -74,9 +76,10 @@ def test_a_limit_is_resized(server: Server, control: ControlClient) -> None:
         assert lease_of(control, "a").quota.share_limit_ppm == 300_000
         resize(control, "a", share_limit_ppm=1_000_000)
         runs = a.runs()
-        assert part(runs, begin - SECOND // 4, begin) > 0.8
-        assert part(runs, begin + 50 * MS, at) <= 0.3 + 0.1
-        assert part(runs, at + 300 * MS, runs[-1].end) > 0.8
+        with figures():
+            assert part(runs, begin - SECOND // 4, begin) > 0.8
+            assert part(runs, begin + 50 * MS, at) <= 0.3 + 0.1
+            assert part(runs, at + 300 * MS, runs[-1].end) > 0.8
 
 
 def test_memory_below_use_takes_nothing_away(server: Server, control: ControlClient) -> None:
@@ -182,7 +185,8 @@ def test_priority_and_weight_shape_the_surplus(
         begin = max(r[0].begin for r in runs) + SECOND // 4
         end = min(r[-1].end for r in runs)
         assert end > begin + SECOND // 2
-        assert shares(runs, begin, end) == pytest.approx(expected, abs=NEAR)
+        with figures():
+            assert shares(runs, begin, end) == pytest.approx(expected, abs=NEAR)
 
 
 def test_best_effort_gets_what_is_left(server: Server) -> None:
@@ -192,7 +196,8 @@ def test_best_effort_gets_what_is_left(server: Server) -> None:
         queue(a, 1.0)
         ours, theirs = a.runs(), b.runs()
         begin, end = ours[0].begin, ours[-1].end
-        # Half a percent, and what its first kernels took.
-        assert union(theirs, begin, end) <= 0.05 * (end - begin) + 30 * MS
         assert len(theirs) == 500
-        assert part(theirs, end, theirs[-1].end) > 0.8
+        with figures():
+            # Half a percent, and what its first kernels took.
+            assert union(theirs, begin, end) <= 0.05 * (end - begin) + 30 * MS
+            assert part(theirs, end, theirs[-1].end) > 0.8

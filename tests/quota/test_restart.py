@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from helpers.figures import figures
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -108,11 +109,12 @@ def test_a_daemon_that_is_killed_and_started_again(tmp_path: Path) -> None:
             assert overlap(*runs) == 0
             last = min(r[-1].end for r in runs)
             show(runs, begin, killed, started, last)
-            assert shares(runs, begin, killed) == pytest.approx(SHARES, abs=NEAR)
-            assert shares(runs, started, last) == pytest.approx(SHARES, abs=NEAR)
             ends.close()
             wait_until(lambda: not sessions(second))
     wait_until(lambda: not Path(f"/proc/{loop}").exists())
+    with figures():
+        assert shares(runs, begin, killed) == pytest.approx(SHARES, abs=NEAR)
+        assert shares(runs, started, last) == pytest.approx(SHARES, abs=NEAR)
 
 
 def test_a_loop_that_is_killed(tmp_path: Path) -> None:
@@ -132,8 +134,9 @@ def test_a_loop_that_is_killed(tmp_path: Path) -> None:
         again = next(r.begin for r in runs[0] if r.begin > killed + 50 * MS)
         last = min(r[-1].end for r in runs)
         show(runs, begin, killed, again, last)
-        assert shares(runs, begin, killed) == pytest.approx(SHARES, abs=NEAR)
-        assert shares(runs, again + 200 * MS, last) == pytest.approx(SHARES, abs=NEAR)
+        with figures():
+            assert shares(runs, begin, killed) == pytest.approx(SHARES, abs=NEAR)
+            assert shares(runs, again + 200 * MS, last) == pytest.approx(SHARES, abs=NEAR)
 
 
 def _loops(server: Server) -> list[int]:
@@ -156,7 +159,8 @@ def test_a_loop_that_is_stopped_for_a_while(tmp_path: Path) -> None:
         assert sessions(server) == there
         assert overlap(*runs) == 0
         last = min(r[-1].end for r in runs)
-        assert shares(runs, again + 300 * MS, last) == pytest.approx(SHARES, abs=NEAR)
+        with figures():
+            assert shares(runs, again + 300 * MS, last) == pytest.approx(SHARES, abs=NEAR)
 
 
 @pytest.mark.parametrize("hours", [1, -1])

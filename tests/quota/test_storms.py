@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.figures import figures
 from helpers.server import Server
 
 from quota.tenant import MS, Run, Tenant, overlap, tenants, union
@@ -93,4 +94,5 @@ def test_a_storm_of_leases_gets_one_share(server: Server) -> None:
     begin, end = ours[0].begin, ours[-1].end
     assert overlap(ours, taken) == 0
     # The surplus of the victim's 90 % is lent; the rest of each kernel is what cannot be cut.
-    assert union(taken, begin, end) <= 0.3 * (end - begin) + 2 * LONG
+    with figures():
+        assert union(taken, begin, end) <= 0.3 * (end - begin) + 2 * LONG

@@ -5,9 +5,10 @@ gets less.
 from __future__ import annotations
 
 import pytest
+from helpers.figures import figures
 from helpers.server import Server
 
-from quota.tenant import MS, SECOND, Tenant, in_thread, overlap, tenants, union
+from quota.tenant import MS, SECOND, Tenant, in_thread, overlap, part, tenants, union
 from rgpu_client.control import ControlClient
 
 pytestmark = pytest.mark.alone
@@ -33,10 +34,11 @@ def judge(victim: Tenant, adversaries: list[Tenant], share: float = 0.5) -> None
     window = end - begin
     taken, got = union(theirs, begin, end), union(ours, begin, end)
     assert overlap(ours, theirs) == 0
-    slack = BOUND + NOISE * window
-    assert taken <= share * window + slack, (taken / MS, got / MS, window / MS)
-    assert got >= (1 - share) * window - slack, (taken / MS, got / MS, window / MS)
     assert taken > 0
+    slack = BOUND + NOISE * window
+    with figures():
+        assert taken <= share * window + slack, (taken / MS, got / MS, window / MS)
+        assert got >= (1 - share) * window - slack, (taken / MS, got / MS, window / MS)
 
 
 def work(victim: Tenant, kernels: int = 300) -> None:
@@ -52,9 +54,9 @@ def test_64_streams(server: Server) -> None:
             for stream in streams:
                 other.hold(KERNEL, stream=stream)
             work(victim, 2)
-        judge(victim, [other])
         assert len(victim.runs()) == 300
         assert len(other.runs()) == 64 * 150
+        judge(victim, [other])
 
 
 def test_32_processes_of_one_lease(server: Server) -> None:
@@ -64,8 +66,8 @@ def test_32_processes_of_one_lease(server: Server) -> None:
             for _ in range(150):
                 other.hold(KERNEL)
         work(victim)
-        judge(victim, others)
         assert [len(other.runs()) for other in others] == [150] * 32
+        judge(victim, others)
 
 
 def test_one_that_never_synchronises(server: Server) -> None:
@@ -81,8 +83,8 @@ def test_one_that_never_synchronises(server: Server) -> None:
         with in_thread(flood):
             work(victim)
             victim.synchronize()
-        judge(victim, [other])
         assert len(other.runs()) == 5000
+        judge(victim, [other])
 
 
 def test_one_that_wakes_at_the_worst_times(server: Server) -> None:
@@ -104,9 +106,9 @@ def test_one_that_wakes_at_the_worst_times(server: Server) -> None:
         with in_thread(nibble):
             work(victim, 500)
             ours = victim.runs()
-        window = ours[-1].end - ours[0].begin
-        assert union(ours, ours[0].begin, ours[-1].end) >= 0.7 * window
         assert len(other.runs()) > 10
+        with figures():
+            assert part(ours, ours[0].begin, ours[-1].end) >= 0.7
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
@@ -119,7 +121,8 @@ def test_a_cap_holds_for_one_that_is_alone(server: Server, share: float) -> None
             other.hold(KERNEL, stream=streams[number % 8])
         runs = other.runs()
         begin, end = runs[0].begin, runs[-1].end
-        assert union(runs, begin, end) <= (share + 0.02) * (end - begin) + CAP_BOUND
+        with figures():
+            assert union(runs, begin, end) <= (share + 0.02) * (end - begin) + CAP_BOUND
 
 
 def test_charged_is_what_ran(server: Server, control: ControlClient) -> None:
@@ -129,9 +132,10 @@ def test_charged_is_what_ran(server: Server, control: ControlClient) -> None:
             other.hold(KERNEL)
         ran = [union(t.runs(), 0, 1 << 63) for t in (victim, other)]
         charged = {u.lease_key: u.usage.busy_ns for u in control.usage()}
-        for key, ns in zip("va", ran, strict=True):
-            assert ns <= charged[key] * 1.02 + 5 * MS
-            assert charged[key] <= ns * 1.5 + 50 * MS
+        with figures():
+            for key, ns in zip("va", ran, strict=True):
+                assert ns <= charged[key] * 1.02 + 5 * MS
+                assert charged[key] <= ns * 1.5 + 50 * MS
 
 
 def test_a_kernel_that_outlasts_the_loops_reports_counts_whole(server: Server) -> None:

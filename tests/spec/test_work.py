@@ -25,7 +25,7 @@ void Say(Opcode opcode, const Request& request, size_t cut = 0) {
   wire::Writer writer(&head);
   Put(writer, request);
   const wire::ByteView view = wire::Bytes(head.data(), head.size() - cut);
-  const DeviceWork work = WorkOf(opcode, view, 77);
+  const CommandWork work = WorkOf(opcode, view, 77);
   std::printf("%d %d %lu %lu %lu event %lu\\n", static_cast<int>(work.kind),
               static_cast<int>(work.bound), work.bytes, work.function, work.kernel,
               EventOf(opcode, view));

@@ -33,7 +33,10 @@ def test_who_is_alone_gets_the_device_until_it_is_recalled() -> None:
             worker.tell()
             worker.hears("released")
         assert lease.token.read()[:2] == (Phase.OPEN, generation)
-        assert loop.usage(lease).grants == 1
+        # On a busy machine, reports from before the grant may still be unread.
+        while (usage := loop.usage(lease)).grants == 0:
+            pass
+        assert usage.grants == 1
 
 
 def test_two_leases_take_turns() -> None:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import replace
+
+from helpers.waiting import wait_until
 
 from rgpu_common.wire.attach import Attach, encode_attach
 from rgpu_common.wire.fields import Band, Wish, WishKey
 from rgpu_common.wire.frame import HEADER_BYTES, Frame, parse_header
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.hello import Hello, encode_hello
+from rgpu_common.wire.messages import Control, encode_message
 from rgpu_common.wire.refused import decode_refused
 from rgpu_common.wire.resume import Lane, Resume, decode_resumed, encode_resume
 from rgpu_common.wire.welcome import Welcome, decode_welcome
 
+MISSING = (
+    46,
+    "the server has ended this session: its worker is gone, and the server's log says why",
+)
 RECORD = struct.Struct("<IIQQ")
 HELLO = Hello(
     release="test",
@@ -100,3 +108,25 @@ def resumed(answer: Frame) -> int:
     """Returns the number of received bytes in RESUMED."""
     assert answer.header.opcode == Handshake.RESUMED, refusal(answer)
     return decode_resumed(answer.head).received
+
+
+def ended(client: ByHand) -> bool:
+    """Returns True if the server refuses to resume the session, because it has ended."""
+    try:
+        connection, answer = client.resume(2000)
+    except (EOFError, ConnectionError):  # the worker is just ending
+        return False
+    connection.close()
+    return answer.header.opcode == Handshake.REFUSED and refusal(answer) == MISSING
+
+
+def end(client: ByHand) -> None:
+    """Says BYE on the session's control lane, unless it has ended, and waits for its end."""
+    bye = encode_message(Control.BYE)
+    with suppress(EOFError, ConnectionError):  # the worker may just be ending
+        connection, answer = client.resume(1000, lane=Lane.CONTROL)
+        if answer.header.opcode == Handshake.RESUMED:
+            connection.sendall(RECORD.pack(len(bye), 0, resumed(answer), 0) + bye)
+            wait_until(lambda: ended(client))
+        connection.close()
+    client.close()

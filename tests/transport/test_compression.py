@@ -18,9 +18,6 @@ from helpers.waiting import wait_until
 
 from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.frame import Kind, encode_frame
-from rgpu_common.wire.handshake import Handshake
-from rgpu_common.wire.messages import Control, encode_message
-from rgpu_common.wire.resume import Lane
 from transport.cut_programs import (
     ASYNC,
     DOWNLOAD,
@@ -31,7 +28,7 @@ from transport.cut_programs import (
     go_on,
     running,
 )
-from transport.lanes import HELLO, RECORD, ByHand, exactly, refusal, resumed
+from transport.lanes import HELLO, RECORD, ByHand, end, ended, exactly, resumed
 from transport.test_lane import configured
 
 MIB = 1 << 20
@@ -211,23 +208,7 @@ def client(server: Server) -> Iterator[ByHand]:
     one = ByHand(server.tcp, COMPRESSED)
     assert granted(one) == 1
     yield one
-    end = encode_message(Control.BYE)
-    with suppress(EOFError, ConnectionError):  # the worker may just be ending
-        connection, answer = one.resume(1000, lane=Lane.CONTROL)
-        if answer.header.opcode == Handshake.RESUMED:  # the control lane has no blocks
-            connection.sendall(RECORD.pack(len(end), 0, resumed(answer), 0) + end)
-            wait_until(lambda: ended(one))
-        connection.close()
-    one.close()
-
-
-def ended(client: ByHand) -> bool:
-    try:
-        connection, answer = client.resume(2000)
-    except (EOFError, ConnectionError):  # the worker is just ending
-        return False
-    connection.close()
-    return answer.header.opcode == Handshake.REFUSED and refusal(answer)[0] == 46
+    end(one)
 
 
 def test_records_come_in_blocks_after_a_resume(client: ByHand) -> None:

@@ -19,16 +19,9 @@ from helpers.nginx import Nginx
 from helpers.server import Server, run_client
 from helpers.waiting import wait_until
 
+from transport.grpc_programs import copies
+
 PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
-COPY = """
-import os
-cuda.open()
-data = os.urandom(48 << 20)
-device = cuda.alloc(len(data))
-cuda.upload(device, data)
-assert cuda.download(device, len(data)) == data
-print("ok")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +51,7 @@ def test_programs(proxy: Nginx, program: str) -> None:
 
 
 def test_large_copies(agent: Agent) -> None:
-    code, output, errors = clients.run(agent.unix, COPY)
+    code, output, errors = clients.run(agent.unix, copies(48))
     assert (code, output) == (0, "ok\n"), errors
 
 
@@ -82,7 +75,7 @@ def test_the_api(proxy: Nginx) -> None:
 
 
 def test_many_sessions_share_the_way(agent: Agent) -> None:
-    running = [clients.start(agent.unix, COPY.replace("48 <<", "4 <<")) for _ in range(6)]
+    running = [clients.start(agent.unix, copies(4)) for _ in range(6)]
     ends = [client.communicate(timeout=100) for client in running]
     assert [output for output, _ in ends] == ["ok\n"] * 6, ends
 
@@ -111,7 +104,7 @@ def test_a_proxy_that_dies_and_comes_back(server: Server, tmp_path: Path) -> Non
         assert output == "46\n"
         assert "no rgpu server answers at grpcs:" in errors
         proxy.start()
-        wait_until(lambda: clients.run(agent.unix, COPY.replace("48 <<", "1 <<"))[1] == "ok\n")
+        wait_until(lambda: clients.run(agent.unix, copies(1))[1] == "ok\n")
 
 
 @pytest.mark.slow

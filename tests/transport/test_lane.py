@@ -132,7 +132,8 @@ def test_a_worker_killed_while_the_client_is_cut_is_told_at_once(server: Server)
         output, errors = finish(client)
         assert output == "911\n"
         assert time.monotonic() - begin < 5
-        assert "the session has ended" in errors
+        assert "the server has ended this session: its worker is gone, and the server's" in errors
+        assert "answers CUDA_ERROR_EXTERNAL_DEVICE (911) from now on; restart the" in errors
         assert errors.count("rgpu:") == 1
 
 

@@ -15,9 +15,18 @@ from rgpu_common.wire.frame import Kind, encode_frame
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.messages import Control, encode_message
 from rgpu_common.wire.resume import TRY_AGAIN, Lane
-from transport.lanes import HELLO, RECORD, ByHand, connect, frame, refusal, resumed
-
-MISSING = (46, "the session has ended, or its secret is wrong; start the program again")
+from transport.lanes import (
+    HELLO,
+    MISSING,
+    RECORD,
+    ByHand,
+    connect,
+    end,
+    ended,
+    frame,
+    refusal,
+    resumed,
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +39,7 @@ def server() -> Iterator[Server]:
 def client(server: Server) -> Iterator[ByHand]:
     one = ByHand(server.tcp)
     yield one
-    end = encode_message(Control.BYE)
-    connection, answer = one.resume(1000, lane=Lane.CONTROL)
-    if answer.header.opcode == Handshake.RESUMED:
-        connection.sendall(RECORD.pack(len(end), 0, resumed(answer), 0) + end)
-        wait_until(lambda: refused_now(one))
-    connection.close()
-    one.close()
-
-
-def refused_now(client: ByHand) -> bool:
-    try:
-        connection, answer = client.resume(2000)
-    except (EOFError, ConnectionError):  # the worker is just ending
-        return False
-    connection.close()
-    return answer.header.opcode == Handshake.REFUSED and refusal(answer) == MISSING
+    end(one)
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -166,5 +160,5 @@ def test_garbage_is_refused(server: Server, head: bytes) -> None:
 def test_bytes_that_are_no_records_end_the_session(server: Server) -> None:
     client = ByHand(server.tcp, replace(HELLO, lease_key="garbage"))
     client.command.sendall(b"\xff" * 64)
-    wait_until(lambda: refused_now(client))
+    wait_until(lambda: ended(client))
     client.close()

@@ -33,7 +33,7 @@ SIDES = [
     for row in COMMANDS
     for reply in (False, True)
 ]
-QUICK = settings(max_examples=15, deadline=None, derandomize=True, database=None)
+QUICK = settings(max_examples=15, deadline=None, database=None)
 
 
 def _value(field: Field) -> st.SearchStrategy[Value]:

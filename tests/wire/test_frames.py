@@ -23,7 +23,7 @@ from rgpu_common.wire.frame import (
     parse_header,
 )
 
-QUICK = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+QUICK = settings(max_examples=300, deadline=None, database=None)
 EDGES = [0, 1, MAX_HEAD_BYTES, MAX_BULK_BYTES, MAX_HEAD_BYTES + MAX_BULK_BYTES]
 LENGTH = st.one_of(
     st.sampled_from([n + d for n in EDGES for d in (-1, 0, 1) if n + d >= 0]),

@@ -49,7 +49,7 @@ from rgpu_common.wire.welcome import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-QUICK = settings(max_examples=30, deadline=None, derandomize=True, database=None)
+QUICK = settings(max_examples=30, deadline=None, database=None)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)
 U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))

@@ -21,7 +21,7 @@ from rgpu_common.wire.shm import Shm, put_shm
 from rgpu_common.wire.trace import lines, main
 from rgpu_common.wire.welcome import DeviceInfo, Welcome, encode_welcome
 
-QUICK = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+QUICK = settings(max_examples=50, deadline=None, database=None)
 U64 = st.integers(0, (1 << 64) - 1)
 U32 = st.integers(0, (1 << 32) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -53,7 +53,13 @@ def load(client: Client, module: int = 40, data: bytes = PTX) -> None:
 
 
 def launch(
-    client: Client, params: bytes, *, function: int = 41, kernel: int = 0, stream: int = LEGACY
+    client: Client,
+    params: bytes,
+    *,
+    function: int = 41,
+    kernel: int = 0,
+    stream: int = LEGACY,
+    threads: int = 32,
 ) -> None:
     client.post(
         "rgpuLaunch",
@@ -62,7 +68,7 @@ def launch(
         grid_x=1,
         grid_y=1,
         grid_z=1,
-        block_x=32,
+        block_x=threads,
         block_y=1,
         block_z=1,
         shared_bytes=0,

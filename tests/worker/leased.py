@@ -23,7 +23,9 @@ DEFAULT_POOL = 1 << 63
 
 
 @contextmanager
-def leased(limit: int = LIMIT, page: LeasePage | None = None) -> Iterator[tuple[Client, LeasePage]]:
+def leased(
+    limit: int = LIMIT, page: LeasePage | None = None, **environment: str
+) -> Iterator[tuple[Client, LeasePage]]:
     """A session under a lease whose page the test writes."""
     page = page or LeasePage(limit)
     ours, theirs = socket.socketpair()
@@ -33,7 +35,7 @@ def leased(limit: int = LIMIT, page: LeasePage | None = None) -> Iterator[tuple[
     )
     theirs.close()
     try:
-        with pooled("--no-sandbox") as warm:
+        with pooled("--no-sandbox", **environment) as warm:
             client = open_session(warm, page, compiler=ours.fileno())
             ours.close()
             yield client, page

@@ -13,12 +13,12 @@ from rgpu_common.wire.hello import put_hello
 from rgpu_common.wire.welcome import Welcome, decode_welcome
 from worker.client import (
     BAND,
-    LEGACY,
     SECONDS,
     hello,
     part,
     worker_command,
 )
+from worker.images import launch
 from worker.warm import END, LIMIT, LeasePage, open_session, pooled, sized
 
 READY, OPENED, REFUSED, ENDED = 16, 17, 18, 19
@@ -115,22 +115,7 @@ def test_kernels_run_inside_the_sandbox_on_the_tenants_compiler() -> None:
         )
         client.call("rgpuModuleGetFunction", module=40, name=b"set", function=41)
         out = client.alloc(512)
-        client.post(
-            "rgpuLaunch",
-            function=41,
-            kernel=0,
-            grid_x=1,
-            grid_y=1,
-            grid_z=1,
-            block_x=1,
-            block_y=1,
-            block_z=1,
-            shared_bytes=0,
-            stream=LEGACY,
-            flags=0,
-            attributes=b"",
-            params=struct.pack("<Q", out),
-        )
+        launch(client, struct.pack("<Q", out), threads=1)
         assert client.download(out, 4) == struct.pack("<I", 11)
         client.bye()
         assert warm.process.wait(SECONDS) == 0

@@ -1,106 +1,33 @@
 """The gate: device work waits for the lease's token; all other work goes on."""
 
-import ctypes
-import os
 import select
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from helpers.preload import preload
+from helpers.waiting import wait_until
 
-from worker.client import LEGACY, SECONDS, Client
+from rgpu_common.wire.messages import Control, Notice, encode_message
+from worker.client import LEGACY, Client
+from worker.images import PTX, launch
+from worker.leased import leased, load
+from worker.token_page import LONG_NS, NONE, OPEN, RECALLED, SLICE, TokenPage
 from worker.warm import LIMIT, LeasePage, Pooled, open_session, pooled
 
-NONE, SLICE, OPEN, RECALLED = 1, 3, 4, 5
+HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
 MS = 1_000_000
-LONG_NS = 60_000_000_000
 LOOP_GONE_NS = 6_000_000_000
-FIELDS = (
-    "workers",
-    "active",
-    "wanting",
-    "near_end",
-    "spent",
-    "kernel_us",
-    "in_flight_ns",
-    "busy_ns",
-    "held_back_ns",
-    "oldest_alive_ns",
-    "drained_ns",
-)
-
-
-class TokenPage(LeasePage):
-    """The page with a token loop's hands on it."""
-
-    def __init__(self) -> None:
-        super().__init__(LIMIT)
-        self.generation = 1
-        self.native.rgpu_lease_claim_slot(self.address, ctypes.c_uint64(77))
-        self.heartbeat(time.monotonic_ns() + LONG_NS)
-        self.say(NONE)
-
-    def heartbeat(self, now_ns: int) -> None:
-        self.native.rgpu_token_heartbeat(self.address, ctypes.c_uint64(now_ns))
-
-    def say(self, phase: int, slice_ns: int = 0) -> None:
-        self.native.rgpu_token_write(
-            self.address,
-            phase,
-            ctypes.c_uint64(self.generation),
-            ctypes.c_uint64(time.monotonic_ns()),
-            ctypes.c_uint64(slice_ns),
-        )
-
-    def grant(self, phase: int, slice_ns: int = 0) -> None:
-        self.generation += 1
-        self.say(phase, slice_ns)
-
-    def demand(self) -> dict[str, int]:
-        values = (ctypes.c_uint64 * len(FIELDS))()
-        every, generation = ctypes.c_uint64((1 << 64) - 1), ctypes.c_uint64(self.generation)
-        self.native.rgpu_token_demand(self.address, generation, every, values)
-        return dict(zip(FIELDS, values, strict=True))
-
-    def signalled(self, seconds: float) -> bool:
-        """Whether a worker signals in this time; takes the signal."""
-        ready, _, _ = select.select([self.signal_fd], [], [], seconds)
-        if ready:
-            os.eventfd_read(self.signal_fd)
-        return bool(ready)
-
-    def drain(self) -> None:
-        """Takes signals of what has been looked at."""
-        while self.signalled(0):
-            pass
-
-    def turn_over(self) -> None:
-        """Waits until the slice is given back: work is left over, or none is."""
-        deadline = time.monotonic() + SECONDS
-        while True:
-            said = self.demand()
-            if not said["active"] and (said["spent"] or not said["wanting"]):
-                return
-            assert time.monotonic() < deadline, said
-            self.signalled(0.2)
-
-    def until(self, **wanted: int) -> dict[str, int]:
-        """Waits, by signals like a loop, until the demand has these values; returns it."""
-        deadline = time.monotonic() + SECONDS
-        while True:
-            said = self.demand()
-            if all(said[field] == value for field, value in wanted.items()):
-                return said
-            assert time.monotonic() < deadline, said
-            self.signalled(0.2)
 
 
 @contextmanager
-def gated() -> Iterator[tuple[Pooled, TokenPage, Client]]:
+def gated(*options: str, **environment: str) -> Iterator[tuple[Pooled, TokenPage, Client]]:
     page = TokenPage()
-    with pooled() as warm:
+    with pooled(*options, **environment) as warm:
         warm.hear()
         yield warm, page, open_session(warm, page)
 
@@ -137,6 +64,64 @@ def test_device_work_waits_for_the_token_and_questions_do_not() -> None:
         assert said["busy_ns"] > 0
         assert said["held_back_ns"] > 0
         assert said["in_flight_ns"] == 0
+
+
+def test_the_token_stays_until_the_admitted_work_is_on_the_device(tmp_path: Path) -> None:
+    """A thread that the machine stops between the admission of a command and its launch must not
+    launch when the token has gone back: another lease has the device then.
+    """
+    slow = preload(HERE / "slow_decoder.cc", tmp_path)
+    with gated("--no-sandbox", **slow) as (_, page, client):
+        at = client.alloc(4096)
+        for turn in range(1, 6):
+            before = page.demand()["busy_ns"]
+            memset(client, at, turn)
+            page.until(wanting=1)
+            page.grant(SLICE, LONG_NS)
+            while not (said := page.demand())["active"] and said["busy_ns"] == before:
+                page.signalled(0)
+            page.say(RECALLED)
+            # The worker gives the token back when its work is complete, and no sooner.
+            assert page.until(active=0, wanting=0)["busy_ns"] > before, turn
+
+
+def test_a_launch_asks_again_after_pools_made_room_for_its_stack(tmp_path: Path) -> None:
+    """Pools give up memory without the worker's lock, so the token may go back meanwhile. The
+    launch then waits for the next grant.
+    """
+    page, ptx = TokenPage(), PTX.replace(b"16384", b"4096").replace(b"16000", b"4000")
+    page.set_limit(768 * MIB)
+    with leased(page=page, **preload(HERE / "slow_decoder.cc", tmp_path)) as (client, _):
+        assert load(client, 40, ptx) == 0
+        client.call("rgpuModuleGetFunction", module=40, name=b"deep", function=41)
+        out = client.alloc(4096)
+        pools = range(30, 35)
+        for pool in pools:
+            client.call("rgpuPoolCreate", pool=pool, device=0, max_bytes=0)
+            # RELEASE_THRESHOLD: the pool keeps freed memory.
+            client.post("rgpuPoolSetAttribute", pool=pool, attribute=4, value=(1 << 64) - 1)
+            taken = client.call("rgpuPoolAlloc", pool=pool, bytes=8 * MIB, stream=LEGACY)
+            client.post("rgpuPoolFree", dptr=taken["dptr"], stream=LEGACY)
+        before = page.used()
+        page.grant(OPEN)
+        launch(client, struct.pack("<Q", out))
+        client.call("rgpuContextSynchronize", ctx=10)
+        stack = page.used() - before
+        client.call("rgpuContextSetLimit", limit=0, value=1024)
+        assert page.used() == before
+        page.say(RECALLED)
+        busy_ns = page.until(active=0, wanting=0)["busy_ns"]
+
+        page.set_limit(before + stack - MIB)  # the pools have more than that
+        launch(client, struct.pack("<Q", out))
+        page.until(wanting=1)
+        page.grant(SLICE, LONG_NS)
+        while not page.demand()["active"]:
+            page.signalled(0)
+        page.say(RECALLED)
+        assert page.until(active=0, wanting=1)["busy_ns"] == busy_ns
+        page.grant(SLICE, LONG_NS)
+        assert page.until(active=0, wanting=0)["busy_ns"] > busy_ns
 
 
 def test_what_is_held_back_keeps_its_order() -> None:
@@ -320,3 +305,37 @@ def test_work_is_charged_from_where_it_begins_on_the_device() -> None:
         client.write_value(6, at, 1)
         client.call("rgpuStreamSynchronize", stream=5)
         assert 0 < page.until(active=0)["busy_ns"] - begin < 50 * MS
+
+
+def test_a_stream_goes_on_without_the_token_only_if_the_drivers_queue_is_full(
+    tmp_path: Path,
+) -> None:
+    """A thread has the executor's lock for long, because it trims a pool.  The stream that stood
+    still waits for the lock and then for the token.
+    """
+    started = tmp_path / "started"
+    slow = preload(HERE / "slow_trim.cc", tmp_path) | {"TRIM_STARTED": str(started)}
+    with gated("--no-sandbox", **slow) as (_, page, client):
+        for stream in (5, 6):
+            client.post("rgpuStreamCreate", stream=stream, flags=1, priority=0)
+        at = client.alloc(2 * MIB)
+        pooled_at = client.call("rgpuPoolAlloc", pool=1 << 63, bytes=8 * MIB, stream=6)["dptr"]
+        client.call("rgpuStreamSynchronize", stream=6)
+        page.grant(SLICE, LONG_NS)
+        client.post("rgpuCopyHtoDPull", dst=at, pitch=0, width=4096, height=1, stream=5)
+        memset(client, at + MIB, 1, count=MIB, stream=5)
+        pull, _ = client.notice(Notice.PULL)
+        page.until(active=0)  # what stands still is set aside
+        page.say(NONE)
+        before = page.demand()["busy_ns"]
+        client.post("rgpuPoolFree", dptr=pooled_at, stream=6)
+        trimmed = client.post("rgpuStreamSynchronize", stream=6)
+        wait_until(started.exists)
+        answer = {"pull": pull["pull"], "offset": pull["offset"]}
+        client.control.send(encode_message(Control.PULL_DATA, answer, bulk=bytes(4096)))
+        assert client.wait(trimmed).status == 0
+        page.until(active=0, wanting=1)
+        assert page.demand()["busy_ns"] == before
+        page.grant(SLICE, LONG_NS)
+        client.call("rgpuStreamSynchronize", stream=5)
+        assert page.demand()["busy_ns"] > before

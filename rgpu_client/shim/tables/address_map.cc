@@ -74,9 +74,4 @@ void AddressMap::DropOwner(uint64_t owner) {
   std::erase_if(ranges_, [&](const auto& entry) { return entry.second.owner == owner; });
 }
 
-bool AddressMap::Overlaps(uint64_t address, uint64_t bytes) const {
-  const std::shared_lock lock(mutex_);
-  return Meets(ranges_, address, bytes);
-}
-
 }  // namespace rgpu::shim

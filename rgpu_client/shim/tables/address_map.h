@@ -47,7 +47,6 @@ class AddressMap {
   // Returns the pinned ranges; the caller must free their pages.
   std::vector<Range> DropContext(uint32_t context);
   void DropOwner(uint64_t owner);
-  bool Overlaps(uint64_t address, uint64_t bytes) const;
 
  private:
   mutable std::shared_mutex mutex_;

@@ -39,10 +39,10 @@ template <typename Create>
 CUresult MakeCharged(Executor& executor, Context& context, Create create) {
   const Driver& driver = executor.driver();
   const uint64_t bound = driver.emulated ? 0 : kContextBytes;
-  if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
-  const Executor::Measure measure(executor);
+  if (executor.memory().Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  const MemoryAccount::Measure measure(executor.memory());
   uint64_t before = 0;
-  executor.contexts().ForEach([&](const std::shared_ptr<Context>& other) {
+  executor.objects().contexts.ForEach([&](const std::shared_ptr<Context>& other) {
     if (before == 0 && executor.MakeCurrent(*other) == CUDA_SUCCESS) before = DeviceUse(driver);
   });
   const CUresult result = executor.Unlocked([&] { return create(&context.handle); });
@@ -58,7 +58,8 @@ CUresult MakeCharged(Executor& executor, Context& context, Create create) {
 template <typename Create>
 CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create) {
   if (id > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;  // headers carry the id as u32
-  if (const CUresult result = executor.contexts().CanAdd(id); result != CUDA_SUCCESS) return result;
+  Table<Context>::Reservation place(executor.objects().contexts, id);
+  if (place.result() != CUDA_SUCCESS) return place.result();
   auto context = std::make_shared<Context>(executor.driver(), static_cast<uint32_t>(id));
   context->device = executor.device();
   context->primary = primary;
@@ -66,7 +67,7 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
   if (result != CUDA_SUCCESS) return result;
   context->legacy = LegacyStream(context.get());
   context->streams.push_back(context->legacy);
-  executor.contexts().Add(id, context);
+  place.Add(context);
   return executor.MakeCurrent(*context);
 }
 
@@ -80,7 +81,7 @@ uint64_t* ChargeOf(Executor& executor, Context& context, int32_t limit) {
     case CU_LIMIT_PRINTF_FIFO_SIZE:
       return &context.printf_charged;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-      return executor.driver().emulated ? &executor.heap_charged() : &context.heap_charged;
+      return executor.driver().emulated ? &executor.memory().heap_charged() : &context.heap_charged;
     default:
       return nullptr;
   }
@@ -91,14 +92,14 @@ CUresult LimitBytes(Executor& executor, int32_t limit, uint64_t value, uint64_t*
   *bytes = value;
   if (limit != CU_LIMIT_STACK_SIZE) return CUDA_SUCCESS;
   if (value <= kDefaultStackBytes) value = 0;
-  return __builtin_mul_overflow(value, executor.resident_threads(), bytes)
+  return __builtin_mul_overflow(value, executor.memory().resident_threads(), bytes)
              ? CUDA_ERROR_INVALID_VALUE
              : CUDA_SUCCESS;
 }
 
 CUresult SetLimit(Executor& executor, CUlimit limit, uint64_t value) {
   const Driver& driver = executor.driver();
-  const Executor::Change change(executor);
+  const MemoryAccount::Change change(executor.memory());
   return executor.Unlocked([&] {
     executor.role().Yield();
     return driver->cuCtxSetLimit(limit, value);
@@ -112,7 +113,7 @@ CUresult SetCharged(Executor& executor, const std::shared_ptr<Context>& context,
   CUresult result = LimitBytes(executor, limit, value, &bytes);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t more = bytes - std::min(bytes, *charged);
-  if (executor.Charge(more) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.memory().Charge(more) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
   *charged += more;
   result = SetLimit(executor, limit, value);
   if (context->dead) return CUDA_ERROR_INVALID_CONTEXT;
@@ -139,11 +140,18 @@ CUresult SetCharged(Executor& executor, const std::shared_ptr<Context>& context,
 CUresult Run(Executor& executor, const Command&, const rgpuPrimaryRetain_Request& request,
              rgpuPrimaryRetain_Reply*) {
   if (request.device != 0) return CUDA_ERROR_INVALID_DEVICE;
+  // The driver counts retains. Under a second id, what is allocated would outlive the context that
+  // is charged for it. The client library retains the primary context once.
+  bool& retained = executor.objects().primary_retained;
+  if (retained) return CUDA_ERROR_INVALID_CONTEXT;
+  retained = true;
   const Driver& driver = executor.driver();
-  return AddContext(executor, request.ctx, true, [&](CUcontext* handle) {
+  const CUresult result = AddContext(executor, request.ctx, true, [&](CUcontext* handle) {
     // Flags say how the client's threads wait; they do not concern the worker's threads.
     return driver->cuDevicePrimaryCtxRetain(handle, executor.device());
   });
+  retained = result == CUDA_SUCCESS;
+  return result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuContextCreate_Request& request,
@@ -172,20 +180,41 @@ struct Leftovers {
 
 Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& context) {
   Leftovers left;
-  executor.ranges().EraseIf([&](uint64_t base, const Range& range) {
+  executor.objects().ranges.EraseIf([&](uint64_t base, const Range& range) {
     if (range.context != context->id || range.pool == nullptr) return false;
     left.pooled.emplace_back(base, range.pool);
     return true;
   });
-  executor.libraries().ForEach([&](const std::shared_ptr<Code>& code) {
+  executor.objects().libraries.ForEach([&](const std::shared_ptr<Code>& code) {
     if (code->context == context) left.libraries.push_back(code->library);
   });
-  executor.links().ForEach([&](const std::shared_ptr<Link>& link) {
-    if (link->context != context) return;
-    executor.image_bytes() -= link->held_bytes;
+  executor.objects().links.ForEach([&](const std::shared_ptr<Link>& link) {
+    // A link that a thread is working with goes with the process.
+    if (link->context != context || link->busy) return;
+    executor.objects().image_bytes -= link->held_bytes;
     left.links.push_back(link);
   });
   return left;
+}
+
+// Streams whose work may be on the device. The poller also has those that the client has destroyed,
+// and those of client threads that have ended.
+std::vector<std::shared_ptr<Stream>> StreamsWithWork(Executor& executor, const Context& context) {
+  std::vector<std::shared_ptr<Stream>> streams = context.streams;
+  for (const auto& stream : executor.poller().streams()) {
+    if (stream->context == &context) streams.push_back(stream);
+  }
+  return streams;
+}
+
+// Points behind all work of the context.
+std::vector<std::shared_ptr<Point>> PointsBehindWork(Executor& executor, Context& context) {
+  std::vector<std::shared_ptr<Point>> points;
+  executor.order().EverythingIn(context, true, &points);
+  for (const auto& stream : StreamsWithWork(executor, context)) {
+    if (!stream->outstanding.empty()) points.push_back(stream->outstanding.back().point);
+  }
+  return points;
 }
 
 }  // namespace
@@ -193,24 +222,27 @@ Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& cont
 CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Request& request,
              rgpuContextDestroy_Reply*) {
   std::shared_ptr<Context> context;
-  if (executor.contexts().Share(request.ctx, &context) != CUDA_SUCCESS) {
+  if (executor.objects().contexts.Share(request.ctx, &context) != CUDA_SUCCESS ||
+      context->closing) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
-  std::vector<std::shared_ptr<Point>> points;
-  executor.EverythingIn(*context, true, &points);
-  // The context's deliveries still reach the client. An error of its work is reported, but the
-  // context is destroyed anyway.
-  const CUresult state = executor.WaitAll(points, context->id);
+  // From here on no command puts work into the context. Work that came after the wait would run on
+  // after the gate has forgotten it, without the token and without a charge.
+  context->closing = true;
+  // The context's deliveries still reach the client.
+  const CUresult state = executor.WaitAll(PointsBehindWork(executor, *context), context->id);
+  // Work of a session that has failed may still run. The gate watches the work, and the end of the
+  // process frees the rest.
+  if (const CUresult failed = executor.sticky(); failed != CUDA_SUCCESS) return failed;
   executor.reaper().WaitAll();
+  for (const auto& stream : StreamsWithWork(executor, *context)) executor.order().Advance(*stream);
   std::shared_ptr<Context> taken;
-  if (executor.contexts().Take(request.ctx, &taken) != CUDA_SUCCESS) {
-    return CUDA_ERROR_INVALID_CONTEXT;  // another thread has destroyed the context meanwhile
-  }
+  executor.objects().contexts.Take(request.ctx, &taken);
   const Leftovers left = TakeLeftovers(executor, context);
   const uint64_t charged = executor.DropContext(context);
   const Driver& driver = executor.driver();
-  const Executor::Change change(executor);
+  const MemoryAccount::Change change(executor.memory());
   const CUresult result = executor.Unlocked([&] {
     executor.role().Yield();
     // Bytes that are being sent to the client lie in the context's staging memory.
@@ -224,27 +256,28 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
                             : driver->cuCtxDestroy_v2(context->handle);
   });
   executor.ledger().Release(charged);
+  if (context->primary) executor.objects().primary_retained = false;
   for (const auto& [dptr, pool] : left.pooled) {
     pool->freed = true;
     LeavePool(executor, pool);
   }
-  executor.TrimAfterWait(false);
+  executor.memory().TrimAfterWait(false);
   return state != CUDA_SUCCESS ? state : result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuContextSynchronize_Request& request,
              rgpuContextSynchronize_Reply*) {
   std::shared_ptr<Context> context;
-  if (executor.contexts().Share(request.ctx, &context) != CUDA_SUCCESS) {
+  if (executor.objects().contexts.Share(request.ctx, &context) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
   std::vector<std::shared_ptr<Point>> points;
-  CUresult result = executor.EverythingIn(*context, true, &points);
+  CUresult result = executor.order().EverythingIn(*context, true, &points);
   if (result == CUDA_SUCCESS) result = executor.WaitAll(points, context->id);
   if (!context->dead) {
-    for (const auto& stream : context->streams) executor.Advance(*stream);
-    if (result == CUDA_SUCCESS) executor.TrimAfterWait(true);
+    for (const auto& stream : context->streams) executor.order().Advance(*stream);
+    if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(true);
   }
   return result;
 }

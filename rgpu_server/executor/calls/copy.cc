@@ -44,7 +44,7 @@ CUresult CopyOut(const Driver& driver, const Portion& portion, uint64_t pitch, u
 
 CUresult CheckRows(Executor& executor, const Rows& rows, uint64_t* total) {
   if (!rows.Total(total)) return CUDA_ERROR_INVALID_VALUE;
-  return executor.ranges().CheckRows(rows.address, rows.pitch, rows.width, rows.height);
+  return executor.objects().ranges.CheckRows(rows.address, rows.pitch, rows.width, rows.height);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Request& request,
@@ -65,13 +65,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Requ
   }
   if (command.keep == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // staging memory was full
   executor.ledger().CountCopy(total);
-  result = executor.Issue(
+  result = executor.order().Issue(
       *target.stream, {total, command.keep, &executor.copies().in, total}, [&](CUstream stream) {
         const Portion all{request.dst, 0, request.width, request.height};
         return CopyIn(executor.driver(), all, request.pitch, command.bulk.data, stream);
       });
   // If the device has taken this piece already, the next piece gets the same staging memory.
-  if (total > kSmallBytes) executor.Reclaim(*target.stream);
+  if (total > kSmallBytes) executor.order().Reclaim(*target.stream);
   if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
   return result;
 }
@@ -91,7 +91,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoD_Requ
   if (result != CUDA_SUCCESS || total == 0) return result;
   executor.ledger().CountCopy(total);
   const Driver& driver = executor.driver();
-  result = executor.Issue(
+  result = executor.order().Issue(
       *target.stream, {0, nullptr, &executor.copies().within, total}, [&](CUstream stream) {
         if (request.height == 1) {
           return driver->cuMemcpyDtoDAsync_v2(request.dst, request.src, request.width, stream);
@@ -150,8 +150,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemset_Reques
   }
   result = CheckRows(executor, {request.dst, request.pitch, width, request.height}, &total);
   if (result != CUDA_SUCCESS || total == 0) return result;
-  result = executor.Issue(*target.stream, {0, nullptr, &executor.copies().set, total},
-                          [&](CUstream stream) { return Set(executor.driver(), request, stream); });
+  result = executor.order().Issue(
+      *target.stream, {0, nullptr, &executor.copies().set, total},
+      [&](CUstream stream) { return Set(executor.driver(), request, stream); });
   if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
   return result;
 }
@@ -160,7 +161,7 @@ namespace {
 
 void FetchPull(void* pull) {
   auto* wanted = static_cast<Pull*>(pull);
-  const Gate::ClientWait waits(wanted->executor->gate(), wanted->stall);
+  const Gate::ClientWait waits(wanted->executor->gate(), wanted->wait_place);
   wanted->executor->AwaitInStream(&wanted->frontier);
   wanted->executor->pulls().Fetch(wanted);
 }
@@ -197,15 +198,15 @@ CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPu
   executor.pulls().Add(pull);
   executor.ledger().CountCopy(total);
   const Driver& driver = executor.driver();
-  result = executor.Issue(*target.stream, {0, pull}, [&](CUstream) {
+  result = executor.order().Issue(*target.stream, {0, pull}, [&](CUstream) {
     pull->frontier = target.stream->frontier;
     const CUresult launched =
-        executor.LaunchWait(*target.stream, FetchPull, pull.get(), &pull->stall);
+        executor.order().LaunchWait(*target.stream, FetchPull, pull.get(), &pull->wait_place);
     *asks = launched == CUDA_SUCCESS;
     return launched;
   });
   for (size_t i = 0; i < portions.size() && result == CUDA_SUCCESS; ++i) {
-    result = executor.Issue(
+    result = executor.order().Issue(
         *target.stream, {portions[i].bytes(), pull, &executor.copies().in, portions[i].bytes()},
         [&](CUstream stream) {
           return CopyIn(driver, portions[i], request.pitch, pull->pieces[i].data, stream);

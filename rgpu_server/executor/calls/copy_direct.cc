@@ -36,10 +36,10 @@ CUresult Begin(Executor& executor, const Command& command, const Wanted& wanted,
   const bool idle =
       std::ranges::all_of(target.context->streams, [](const auto& one) { return one->idle(); });
   const auto direct = executor.directs().Add(estimate.Predict(total), idle);
-  result = executor.Issue(*target.stream, {}, [&](CUstream) {
+  result = executor.order().Issue(*target.stream, {}, [&](CUstream) {
     auto own = std::make_unique<std::shared_ptr<Direct>>(direct);
     const CUresult issued =
-        executor.LaunchWait(*target.stream, HoldStream, own.get(), &direct->stall);
+        executor.order().LaunchWait(*target.stream, HoldStream, own.get(), &direct->wait_place);
     if (issued == CUDA_SUCCESS) (void)own.release();
     return issued;
   });

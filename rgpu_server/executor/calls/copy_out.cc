@@ -35,11 +35,11 @@ CUresult Start(Executor& executor, const Target& target, const Rows& rows, uint6
   CUresult result = target.context->staging->Take(started->portion.bytes(), &started->piece);
   if (result != CUDA_SUCCESS) return result;
   const Work work{0, started->piece.keep, &executor.copies().out, started->portion.bytes()};
-  result = executor.Issue(*target.stream, work, [&](CUstream stream) {
+  result = executor.order().Issue(*target.stream, work, [&](CUstream stream) {
     return CopyOut(executor.driver(), started->portion, rows.pitch, started->piece.data, stream);
   });
   if (result != CUDA_SUCCESS) return result;
-  return executor.EverythingIn(*target.stream, true, &started->point);
+  return executor.order().EverythingIn(*target.stream, true, &started->point);
 }
 
 bool IsDone(Executor& executor, const Portioned& part) {
@@ -78,7 +78,7 @@ struct InPlace {
   const uint8_t* from = nullptr;
   uint64_t bytes = 0;
   Frontier frontier;  // deliveries that precede the copy in its stream
-  Stall stall;
+  WaitPlace wait_place;
   bool sent = false;
 };
 
@@ -101,7 +101,7 @@ void SendInPlace(void* argument) {
     const wire::ByteView bulk = wire::Bytes(copy.from + offset, bytes);
     copy.executor->gate().AwaitInStream(copy.executor->copies().out->Predict(bytes));
     const bool last = offset + bytes == copy.bytes;
-    const Gate::ClientWait waits(copy.executor->gate(), copy.stall, last);
+    const Gate::ClientWait waits(copy.executor->gate(), copy.wait_place, last);
     if (!copy.executor->outbox().SendBulk(copy.header, wire::Bytes(&offset, sizeof offset), bulk)) {
       return;
     }
@@ -118,23 +118,23 @@ CUresult CopyInPlace(Executor& executor, const Command& command, const Target& t
   copy->header.watermark = executor.deliveries_sent();
   copy->from = reinterpret_cast<const uint8_t*>(rows.address);
   copy->bytes = rows.width;
-  CUresult result = executor.Issue(*target.stream, {}, [&](CUstream) {
+  CUresult result = executor.order().Issue(*target.stream, {}, [&](CUstream) {
     // The function has its own reference to the copy: if the context dies, no thread waits for the
     // function any more. A device that has failed never calls the function; then the session is
     // over anyway.
     copy->frontier = target.stream->frontier;
     auto own = std::make_unique<std::shared_ptr<InPlace>>(copy);
     const CUresult issued =
-        executor.LaunchWait(*target.stream, SendInPlace, own.get(), &copy->stall);
+        executor.order().LaunchWait(*target.stream, SendInPlace, own.get(), &copy->wait_place);
     if (issued == CUDA_SUCCESS) (void)own.release();
     return issued;
   });
   std::shared_ptr<Point> point;
-  if (result == CUDA_SUCCESS) result = executor.EverythingIn(*target.stream, true, &point);
+  if (result == CUDA_SUCCESS) result = executor.order().EverythingIn(*target.stream, true, &point);
   if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
   if (result != CUDA_SUCCESS) return result;
   if (point != nullptr) executor.ComesBehind(command, &point->frontier);
-  if (!target.context->dead) executor.Advance(*target.stream);
+  if (!target.context->dead) executor.order().Advance(*target.stream);
   return copy->sent ? CUDA_SUCCESS : CUDA_ERROR_EXTERNAL_DEVICE;  // the client no longer reads
 }
 
@@ -150,7 +150,7 @@ CUresult CopyStaged(Executor& executor, const Command& command, const Target& ta
         const uint64_t next_ns = executor.copies().out->Predict(wire::kPieceBytes);
         if (const CUresult gone = executor.gate().Await(next_ns); gone != CUDA_SUCCESS) return gone;
       }
-      if (target.context->dead) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+      if (target.context->closing) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
       parts.emplace_back();
       const CUresult result = Start(executor, target, rows, started, &parts.back());
       if (result != CUDA_SUCCESS) return result;
@@ -158,7 +158,7 @@ CUresult CopyStaged(Executor& executor, const Command& command, const Target& ta
     }
     const CUresult result = executor.Wait(parts.front().point, target.context->id);
     if (result != CUDA_SUCCESS) return result;
-    executor.Reclaim(*target.stream);
+    executor.order().Reclaim(*target.stream);
     if (parts.front().point != nullptr) {
       executor.ComesBehind(command, &parts.front().point->frontier);
     }
@@ -167,7 +167,7 @@ CUresult CopyStaged(Executor& executor, const Command& command, const Target& ta
     }
     parts.pop_front();
   }
-  if (!target.context->dead) executor.Advance(*target.stream);
+  if (!target.context->dead) executor.order().Advance(*target.stream);
   return CUDA_SUCCESS;
 }
 

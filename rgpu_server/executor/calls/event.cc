@@ -9,21 +9,21 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventCreate_R
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
-  result = executor.events().CanAdd(request.event);
+  result = executor.objects().events.CanAdd(request.event);
   if (result == CUDA_ERROR_INVALID_HANDLE) return result;
   constexpr unsigned int kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
   if (result == CUDA_SUCCESS && (request.flags & ~kKnown) != 0) {
     result = CUDA_ERROR_NOT_SUPPORTED;  // an interprocess event must stay one driver event
   }
   if (result != CUDA_SUCCESS) {
-    executor.events().AddFailed(request.event);
+    executor.objects().events.AddFailed(request.event);
     return result;
   }
   auto event = std::make_shared<Event>();
   event->context = context->id;
   // Waiting threads of the worker sleep, however the client's thread waits.
   event->flags = (request.flags & CU_EVENT_DISABLE_TIMING) | CU_EVENT_BLOCKING_SYNC;
-  executor.events().Add(request.event, std::move(event));
+  executor.objects().events.Add(request.event, std::move(event));
   return CUDA_SUCCESS;
 }
 
@@ -31,7 +31,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventCreate_R
 CUresult Run(Executor& executor, const Command&, const rgpuEventDestroy_Request& request,
              rgpuEventDestroy_Reply*) {
   std::shared_ptr<Event> event;
-  return executor.events().Take(request.event, &event);
+  return executor.objects().events.Take(request.event, &event);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_Request& request,
@@ -40,14 +40,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_R
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   Event* event = nullptr;
-  result = executor.events().Find(request.event, &event);
+  result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
   if (event->context != target.context->id) return CUDA_ERROR_INVALID_HANDLE;
   // External records are for stream capture only.
   if (request.flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Point> point;
-  result = executor.Issue(*target.stream, {}, [&](CUstream) {
-    return executor.Record(*target.stream, event->flags, &point);
+  result = executor.order().Issue(*target.stream, {}, [&](CUstream) {
+    return executor.order().Record(*target.stream, event->flags, &point);
   });
   if (point == nullptr) return result;
   event->current = std::move(point);
@@ -58,7 +58,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_R
 CUresult Run(Executor& executor, const Command& command, const rgpuEventQuery_Request& request,
              rgpuEventQuery_Reply*) {
   Event* event = nullptr;
-  CUresult result = executor.events().Find(request.event, &event);
+  CUresult result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
   if (event->current == nullptr) return CUDA_SUCCESS;
   std::shared_ptr<Context> context;
@@ -74,7 +74,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventQuery_Re
 CUresult Run(Executor& executor, const Command& command,
              const rgpuEventSynchronize_Request& request, rgpuEventSynchronize_Reply*) {
   Event* event = nullptr;
-  CUresult result = executor.events().Find(request.event, &event);
+  CUresult result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
   const std::shared_ptr<Point> point = event->current;
   std::shared_ptr<Context> context;
@@ -89,8 +89,8 @@ CUresult Run(Executor& executor, const Command& command,
              const rgpuEventElapsedTime_Request& request, rgpuEventElapsedTime_Reply* reply) {
   Event* start = nullptr;
   Event* end = nullptr;
-  CUresult result = executor.events().Find(request.start, &start);
-  if (result == CUDA_SUCCESS) result = executor.events().Find(request.end, &end);
+  CUresult result = executor.objects().events.Find(request.start, &start);
+  if (result == CUDA_SUCCESS) result = executor.objects().events.Find(request.end, &end);
   if (result != CUDA_SUCCESS) return result;
   if (start->current == nullptr || end->current == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Context> context;

@@ -11,12 +11,13 @@ namespace {
 
 using Hint = rgpuFunctionHint_Request;
 using Occupancy = rgpuOccupancy_Request;
+using Place = Table<Function>::Reservation;
 
 // Adds a function or kernel that the driver returned, and puts its parameters and attributes into
 // the reply.
 template <typename Reply>
-CUresult AddFunction(Executor& executor, Table<Function>& table, uint64_t id,
-                     std::shared_ptr<Function> function, Reply* reply) {
+CUresult AddFunction(Executor& executor, Place& place, std::shared_ptr<Function> function,
+                     Reply* reply) {
   thread_local FunctionFacts facts;
   facts = {};
   const CUresult result = ReadFacts(executor, function.get(), &facts);
@@ -24,7 +25,7 @@ CUresult AddFunction(Executor& executor, Table<Function>& table, uint64_t id,
   reply->params = wire::Bytes(facts.params.data(), facts.params.size() * sizeof(uint32_t));
   reply->attributes =
       wire::Bytes(facts.attributes.data(), facts.attributes.size() * sizeof(int32_t));
-  table.Add(id, std::move(function));
+  place.Add(std::move(function));
   return CUDA_SUCCESS;
 }
 
@@ -35,9 +36,11 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   auto function = std::make_shared<Function>();
-  if (result == CUDA_SUCCESS) result = executor.modules().Share(request.module, &function->code);
-  if (result == CUDA_SUCCESS) result = executor.functions().CanAdd(request.function);
+  if (result == CUDA_SUCCESS)
+    result = executor.objects().modules.Share(request.module, &function->code);
   if (result != CUDA_SUCCESS) return result;
+  Place place(executor.objects().functions, request.function);
+  if (place.result() != CUDA_SUCCESS) return place.result();
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
   function->context = function->code->context->id;
@@ -45,7 +48,7 @@ CUresult Run(Executor& executor, const Command& command,
   result = executor.driver()->cuModuleGetFunction(&function->function, function->code->module,
                                                   name.c_str());
   if (result != CUDA_SUCCESS) return result;
-  return AddFunction(executor, executor.functions(), request.function, std::move(function), reply);
+  return AddFunction(executor, place, std::move(function), reply);
 }
 
 CUresult Run(Executor& executor, const Command& command,
@@ -53,9 +56,11 @@ CUresult Run(Executor& executor, const Command& command,
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   auto kernel = std::make_shared<Function>();
-  if (result == CUDA_SUCCESS) result = executor.libraries().Share(request.library, &kernel->code);
-  if (result == CUDA_SUCCESS) result = executor.kernels().CanAdd(request.kernel);
+  if (result == CUDA_SUCCESS)
+    result = executor.objects().libraries.Share(request.library, &kernel->code);
   if (result != CUDA_SUCCESS) return result;
+  Place place(executor.objects().kernels, request.kernel);
+  if (place.result() != CUDA_SUCCESS) return place.result();
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
   kernel->context = context->id;
@@ -63,16 +68,18 @@ CUresult Run(Executor& executor, const Command& command,
   result =
       executor.driver()->cuLibraryGetKernel(&kernel->kernel, kernel->code->library, name.c_str());
   if (result != CUDA_SUCCESS) return result;
-  return AddFunction(executor, executor.kernels(), request.kernel, std::move(kernel), reply);
+  return AddFunction(executor, place, std::move(kernel), reply);
 }
 
 CUresult Run(Executor& executor, const Command& command,
              const rgpuKernelGetFunction_Request& request, rgpuKernelGetFunction_Reply* reply) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
-  Function* kernel = nullptr;
-  if (result == CUDA_SUCCESS) result = executor.kernels().Find(request.kernel, &kernel);
-  if (result == CUDA_SUCCESS) result = executor.functions().CanAdd(request.function);
+  std::shared_ptr<Function> kernel;  // shared, because PlaceLibrary may release the lock
+  if (result == CUDA_SUCCESS) result = executor.objects().kernels.Share(request.kernel, &kernel);
+  if (result != CUDA_SUCCESS) return result;
+  Place place(executor.objects().functions, request.function);
+  result = place.result();
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *kernel->code);
   if (result != CUDA_SUCCESS) return result;
   auto function = std::make_shared<Function>();
@@ -81,7 +88,7 @@ CUresult Run(Executor& executor, const Command& command,
   function->name = kernel->name;
   result = executor.driver()->cuKernelGetFunction(&function->function, kernel->kernel);
   if (result != CUDA_SUCCESS) return result;
-  return AddFunction(executor, executor.functions(), request.function, std::move(function), reply);
+  return AddFunction(executor, place, std::move(function), reply);
 }
 
 CUresult Run(Executor& executor, const Command& command,
@@ -125,7 +132,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   std::shared_ptr<Function> function;
-  if (result == CUDA_SUCCESS) result = executor.functions().Share(request.function, &function);
+  if (result == CUDA_SUCCESS)
+    result = executor.objects().functions.Share(request.function, &function);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
   if (driver->cuFuncLoad == nullptr || driver->cuFuncIsLoaded == nullptr) {

@@ -49,9 +49,9 @@ bool HeaderFits(const std::vector<uint8_t>& bytes, uint64_t total) {
 }  // namespace
 
 CUresult TakeImage(Executor& executor, uint64_t id, std::shared_ptr<Image>* image) {
-  const CUresult result = executor.images().Take(id, image);
+  const CUresult result = executor.objects().images.Take(id, image);
   if (result != CUDA_SUCCESS) return result;
-  executor.image_bytes() -= (*image)->total;
+  executor.objects().image_bytes -= (*image)->total;
   if ((*image)->received != (*image)->total) return CUDA_ERROR_INVALID_IMAGE;
   return HeaderFits((*image)->bytes, (*image)->total) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
@@ -59,25 +59,25 @@ CUresult TakeImage(Executor& executor, uint64_t id, std::shared_ptr<Image>* imag
 CUresult Run(Executor& executor, const Command& command, const rgpuImagePut_Request& request,
              rgpuImagePut_Reply*) {
   Image* image = nullptr;
-  CUresult result = executor.images().Find(request.image, &image);
+  CUresult result = executor.objects().images.Find(request.image, &image);
   if (result == kDropped) return kDropped;
   if (request.offset == 0 && image == nullptr) {
-    result = executor.images().CanAdd(request.image);
+    result = executor.objects().images.CanAdd(request.image);
     if (result == CUDA_ERROR_INVALID_HANDLE) return result;
     if (result == CUDA_SUCCESS &&
-        request.total > kMaxImageBytes - std::min(kMaxImageBytes, executor.image_bytes())) {
+        request.total > kMaxImageBytes - std::min(kMaxImageBytes, executor.objects().image_bytes)) {
       result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
-      executor.images().AddFailed(request.image);
+      executor.objects().images.AddFailed(request.image);
       return result;
     }
     auto made = std::make_shared<Image>();
     made->total = request.total;
     made->bytes.reserve(request.total + 1);
-    executor.image_bytes() += request.total;
+    executor.objects().image_bytes += request.total;
     image = made.get();
-    executor.images().Add(request.image, std::move(made));
+    executor.objects().images.Add(request.image, std::move(made));
   }
   if (image == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   // Pieces must arrive in order, without gaps.

@@ -66,6 +66,14 @@ CUresult LoadCode(const Driver& driver, const Function& function) {
   return driver->cuFuncLoad(code);
 }
 
+// For a launch after the lock was released: the gate may have closed, and the kernel may have gone.
+CUresult AskAgain(Executor& executor, const Command& command, const rgpuLaunch_Request& request,
+                  Function** function) {
+  const CUresult result = executor.gate().Await(executor.Predict(command));
+  return result == CUDA_SUCCESS ? FindFunction(executor, request.function, request.kernel, function)
+                                : result;
+}
+
 // Finds the kernel of a launch that is to be issued now, and makes sure that its code is loaded.
 CUresult FindLoaded(Executor& executor, const Command& command, const rgpuLaunch_Request& request,
                     Function** function) {
@@ -73,11 +81,7 @@ CUresult FindLoaded(Executor& executor, const Command& command, const rgpuLaunch
   if (result != CUDA_SUCCESS || (*function)->loaded == CUDA_SUCCESS) return result;
   if (!(*function)->loaded) {
     LoadBeforeLaunch(executor, command);
-    // The lock was released: the gate may have closed, and the kernel may have gone.
-    result = executor.gate().Await(executor.Predict(command));
-    if (result == CUDA_SUCCESS) {
-      result = FindFunction(executor, request.function, request.kernel, function);
-    }
+    result = AskAgain(executor, command, request, function);
     if (result != CUDA_SUCCESS) return result;
   }
   const CUresult loaded = (*function)->loaded.value_or(CUDA_SUCCESS);
@@ -86,16 +90,19 @@ CUresult FindLoaded(Executor& executor, const Command& command, const rgpuLaunch
 }
 
 // The driver provides stack and spill memory for all threads that can be resident, and keeps it. A
-// posted command does not wait for frees: the program gets the error, as it does natively.
+// posted command does not wait for frees: the program gets the error, as it does natively. A charge
+// may release the lock, and the kernel may go meanwhile.
 CUresult ChargeLaunch(Executor& executor, Context& context, const Function& function) {
+  const uint64_t local_bytes = function.local_bytes;
   if (function.function == nullptr) {
-    const CUresult result = PlaceLibrary(executor, context, *function.code);
+    const std::shared_ptr<Code> code = function.code;
+    const CUresult result = PlaceLibrary(executor, context, *code);
     if (result != CUDA_SUCCESS) return result;
   }
-  if (function.local_bytes <= kDefaultStackBytes) return CUDA_SUCCESS;
-  const uint64_t bytes = function.local_bytes * executor.resident_threads();
+  if (local_bytes <= kDefaultStackBytes) return CUDA_SUCCESS;
+  const uint64_t bytes = local_bytes * executor.memory().resident_threads();
   if (bytes <= context.local_charged) return CUDA_SUCCESS;
-  const CUresult result = executor.ChargeNow(bytes - context.local_charged);
+  const CUresult result = executor.memory().ChargeNow(bytes - context.local_charged);
   if (result == CUDA_SUCCESS) context.local_charged = bytes;
   return result;
 }
@@ -144,8 +151,8 @@ void LoadBeforeLaunch(Executor& executor, const Command& command) {
   // Shared, because the client may destroy the kernel meanwhile.
   std::shared_ptr<Function> function;
   const CUresult found = request.function != 0
-                             ? executor.functions().Share(request.function, &function)
-                             : executor.kernels().Share(request.kernel, &function);
+                             ? executor.objects().functions.Share(request.function, &function)
+                             : executor.objects().kernels.Share(request.kernel, &function);
   if (found != CUDA_SUCCESS || function->loaded) return;
   const Driver& driver = executor.driver();
   Target target;
@@ -180,12 +187,18 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLaunch_Reques
   if (function->function != nullptr && function->context != target.context->id) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
+  const uint64_t unlocked = executor.times_unlocked();
   result = ChargeLaunch(executor, *target.context, *function);
+  if (result == CUDA_SUCCESS && executor.times_unlocked() != unlocked) {
+    result = AskAgain(executor, command, request, &function);
+    if (result == CUDA_SUCCESS) result = executor.Find(command, request.stream, &target);
+  }
   if (result != CUDA_SUCCESS) return result;
   executor.ledger().CountLaunch();
-  return executor.Issue(*target.stream, {0, nullptr, &function->estimate, 1}, [&](CUstream stream) {
-    return LaunchOn(executor.driver(), request, function->launchable(), stream);
-  });
+  return executor.order().Issue(
+      *target.stream, {0, nullptr, &function->estimate, 1}, [&](CUstream stream) {
+        return LaunchOn(executor.driver(), request, function->launchable(), stream);
+      });
 }
 
 }  // namespace rgpu::exec

@@ -17,6 +17,26 @@ wire::ByteView KeepLog(wire::ByteView log, int which) {
   return wire::Bytes(kept[which]);
 }
 
+// Marks a link while a thread works with it in the driver, without the executor's lock. The driver
+// allows one thread at a time, and a link that is destroyed takes its memory with it.
+class Busy {
+ public:
+  explicit Busy(Link& link) : link_(link) { link_.busy = true; }
+  ~Busy() { link_.busy = false; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  Link& link_;
+};
+
+// Finds a link that no other thread works with.
+CUresult FindLink(Executor& executor, uint64_t id, std::shared_ptr<Link>* link) {
+  const CUresult result = executor.objects().links.Share(id, link);
+  if (result != CUDA_SUCCESS) return result;
+  return (*link)->busy ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
 template <typename Reply>
 void PutLogs(const Link& link, Reply* reply) {
   reply->info_log = KeepLog(link.options.info_log(), 0);
@@ -29,14 +49,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkCreate_Re
              rgpuLinkCreate_Reply*) {
   auto link = std::make_shared<Link>();
   CUresult result = executor.Enter(command, &link->context);
-  if (result == CUDA_SUCCESS) result = executor.links().CanAdd(request.link);
+  if (result == CUDA_SUCCESS) result = executor.objects().links.CanAdd(request.link);
   if (result == CUDA_SUCCESS) {
     result = link->options.Read(request.options, request.info_log_bytes, request.error_log_bytes);
   }
   if (result != CUDA_SUCCESS) return result;
   result = executor.driver()->cuLinkCreate_v2(link->options.count(), link->options.ids(),
                                               link->options.values(), &link->state);
-  if (result == CUDA_SUCCESS) executor.links().Add(request.link, std::move(link));
+  if (result == CUDA_SUCCESS) executor.objects().links.Add(request.link, std::move(link));
   return result;
 }
 
@@ -47,7 +67,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkAddData_R
   std::shared_ptr<Image> image;
   if (result == CUDA_SUCCESS) result = TakeImage(executor, request.image, &image);
   std::shared_ptr<Link> link;
-  if (result == CUDA_SUCCESS) result = executor.links().Share(request.link, &link);
+  if (result == CUDA_SUCCESS) result = FindLink(executor, request.link, &link);
   JitOptions options;
   if (result == CUDA_SUCCESS) result = options.Read(request.options, 0, 0);
   if (result != CUDA_SUCCESS) return result == kDropped ? CUDA_ERROR_OUT_OF_MEMORY : result;
@@ -58,8 +78,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkAddData_R
   const bool text = type == CU_JIT_INPUT_PTX;
   const bool closed = image->total > 0 && image->bytes[image->total - 1] == 0;
   const Driver& driver = executor.driver();
-  executor.image_bytes() += image->total;
+  executor.objects().image_bytes += image->total;
   link->held_bytes += image->total;
+  const Busy busy(*link);
   const Compiling compiling(executor, {});
   result = executor.Unlocked([&] {
     executor.role().Yield();
@@ -76,12 +97,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   std::shared_ptr<Link> link;
-  if (result == CUDA_SUCCESS) result = executor.links().Share(request.link, &link);
+  if (result == CUDA_SUCCESS) result = FindLink(executor, request.link, &link);
   if (result != CUDA_SUCCESS) return result;
   void* linked = nullptr;
   size_t size = 0;
   const Driver& driver = executor.driver();
   {
+    const Busy busy(*link);
     const Compiling compiling(executor, {});
     result = executor.Unlocked([&] {
       executor.role().Yield();
@@ -91,7 +113,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
   PutLogs(*link, reply);
   if (result != CUDA_SUCCESS) return result;
   reply->size = size;
-  executor.image_bytes() += size;
+  executor.objects().image_bytes += size;
   link->held_bytes += size;
   if (size > request.limit) return CUDA_ERROR_OUT_OF_MEMORY;
   // The bytes belong to the driver until the link is destroyed, so they are copied.
@@ -117,9 +139,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLinkComplete_
 CUresult Run(Executor& executor, const Command&, const rgpuLinkDestroy_Request& request,
              rgpuLinkDestroy_Reply*) {
   std::shared_ptr<Link> link;
-  const CUresult result = executor.links().Take(request.link, &link);
+  const CUresult result = FindLink(executor, request.link, &link);
+  if (result != CUDA_SUCCESS && result != kDropped) return result;
+  executor.objects().links.Take(request.link, &link);
   if (result != CUDA_SUCCESS) return result;
-  executor.image_bytes() -= link->held_bytes;
+  executor.objects().image_bytes -= link->held_bytes;
   const CUresult current = executor.MakeCurrent(*link->context);
   return current == CUDA_SUCCESS ? executor.driver()->cuLinkDestroy(link->state) : current;
 }

@@ -22,27 +22,28 @@ template <typename Allocate>
 CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t bytes,
                          CUdeviceptr* dptr, Allocate allocate) {
   uint64_t bound = 0;
-  if (!RoundUp(bytes, executor.granules().bytes(), &bound)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (executor.Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!RoundUp(bytes, executor.memory().granules().bytes(), &bound))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.memory().Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
   uint64_t taken = 0;
   const auto run = [&] {
-    const Executor::Change change(executor);
+    const MemoryAccount::Change change(executor.memory());
     return executor.Unlocked([&] { return allocate(dptr, &taken); });
   };
   CUresult result = run();
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     executor.reaper().WaitAll();
-    executor.ReconcilePools();
+    executor.memory().ReconcilePools();
     result = run();
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.DeviceIsFull(bound);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.memory().DeviceIsFull(bound);
   }
   if (result != CUDA_SUCCESS) {
     executor.ledger().Release(bound);
     return result;
   }
-  executor.ledger().Correct(bound, executor.granules().Add(*dptr, taken));
-  return executor.ranges().Add(*dptr, {taken, Range::Kind::kPlain, context.id});
+  executor.ledger().Correct(bound, executor.memory().granules().Add(*dptr, taken));
+  return executor.objects().ranges.Add(*dptr, {taken, Range::Kind::kPlain, context.id});
 }
 
 }  // namespace
@@ -97,11 +98,11 @@ namespace {
 void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
           const Range& range, std::function<void()> release, uint64_t frees) {
   std::vector<std::shared_ptr<Point>> fences;
-  executor.EverythingIn(*context, false, &fences);
+  executor.order().EverythingIn(*context, false, &fences);
   std::shared_ptr<Context> owner;
-  if (executor.contexts().Share(range.context, &owner) != CUDA_SUCCESS) owner = context;
+  if (executor.objects().contexts.Share(range.context, &owner) != CUDA_SUCCESS) owner = context;
   if (owner != context && executor.MakeCurrent(*owner) == CUDA_SUCCESS) {
-    executor.EverythingIn(*owner, false, &fences);
+    executor.order().EverythingIn(*owner, false, &fences);
   }
   const Driver& driver = executor.driver();
   executor.reaper().AddBehind(
@@ -115,7 +116,7 @@ void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint
                const Range& range) {
   const uint64_t bytes = range.bytes;
   const auto release = [&executor, base, bytes] {
-    executor.ledger().Release(executor.granules().Remove(base, bytes));
+    executor.ledger().Release(executor.memory().granules().Remove(base, bytes));
   };
   Free(executor, context, base, range, release, bytes);
 }
@@ -125,16 +126,16 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Reque
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
-  Range* found = executor.ranges().Find(request.dptr);
+  Range* found = executor.objects().ranges.Find(request.dptr);
   if (found == nullptr || found->kind == Range::Kind::kGlobal) return CUDA_ERROR_INVALID_VALUE;
   Range range;
-  executor.ranges().Take(request.dptr, &range);
+  executor.objects().ranges.Take(request.dptr, &range);
   if (range.kind == Range::Kind::kPlain) {
     FreePlain(executor, context, request.dptr, range);
     return CUDA_SUCCESS;
   }
   const auto release = [&executor, pool = range.pool] {
-    executor.ReconcilePool(*pool);
+    executor.memory().ReconcilePool(*pool);
     LeavePool(executor, pool);
   };
   Free(executor, context, request.dptr, range, release, 0);
@@ -151,7 +152,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Re
   size_t total = 0;
   result = executor.driver()->cuMemGetInfo_v2(&free, &total);
   if (result != CUDA_SUCCESS) return result;
-  executor.pools().ForEach([&](const auto& pool) { executor.ReconcilePool(*pool); });
+  executor.objects().pools.ForEach(
+      [&](const auto& pool) { executor.memory().ReconcilePool(*pool); });
   // The limit may change at any time, so it is read once. A lease above its limit has nothing free.
   reply->total = std::min<uint64_t>(executor.ledger().limit(), total);
   const uint64_t used = std::min(executor.ledger().used(), reply->total);

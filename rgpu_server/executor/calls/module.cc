@@ -45,19 +45,35 @@ CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Cod
 // Forgets the functions and globals of `code`, and destroys it with its charge.
 void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function<void()> destroy) {
   const auto of_code = [&](const Function& function) { return function.code == code; };
-  executor.functions().EraseIf(of_code);
-  executor.kernels().EraseIf(of_code);
-  executor.ranges().EraseIf([&](uint64_t, const Range& range) { return range.code == code.get(); });
+  executor.objects().functions.EraseIf(of_code);
+  executor.objects().kernels.EraseIf(of_code);
+  executor.objects().ranges.EraseIf(
+      [&](uint64_t, const Range& range) { return range.code == code.get(); });
   executor.reaper().Add(
       code->context, std::move(destroy),
       [&executor, code] { executor.ledger().Release(code->charged_bytes); }, code->charged_bytes);
 }
 
+// Adds what was loaded without the executor's lock. If its context has gone meanwhile, the driver
+// has unloaded a module, and the charge is released.
+CUresult Keep(Executor& executor, CUresult result, std::shared_ptr<Code> code,
+              Table<Code>::Reservation& place) {
+  if (result != CUDA_SUCCESS) return result;
+  if (code->context->dead) {
+    if (code->library != nullptr) executor.driver()->cuLibraryUnload(code->library);
+    executor.ledger().Release(code->charged_bytes);
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  place.Add(std::move(code));
+  return CUDA_SUCCESS;
+}
+
 // A module obtained from a library goes with the library, and so do its globals.
 void UnloadModulesOf(Executor& executor, const Code& library) {
-  executor.modules().EraseIf([&](const Code& module) {
+  executor.objects().modules.EraseIf([&](const Code& module) {
     if (module.owned || module.library != library.library) return false;
-    executor.ranges().EraseIf([&](uint64_t, const Range& range) { return range.code == &module; });
+    executor.objects().ranges.EraseIf(
+        [&](uint64_t, const Range& range) { return range.code == &module; });
     return true;
   });
 }
@@ -68,8 +84,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleLoad_Re
              rgpuModuleLoad_Reply* reply) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
-  if (result == CUDA_SUCCESS) result = executor.modules().CanAdd(request.module);
   if (result != CUDA_SUCCESS) return result;
+  Table<Code>::Reservation place(executor.objects().modules, request.module);
+  if (place.result() != CUDA_SUCCESS) return place.result();
   const Driver& driver = executor.driver();
   auto code = std::make_shared<Code>();
   code->context = context;
@@ -80,18 +97,17 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleLoad_Re
                                           options.values());
       },
       [&] { driver->cuModuleUnload(code->module); });
-  if (result == CUDA_SUCCESS) executor.modules().Add(request.module, std::move(code));
-  return result;
+  return Keep(executor, result, std::move(code), place);
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuModuleUnload_Request& request,
              rgpuModuleUnload_Reply*) {
   Code* found = nullptr;
-  CUresult result = executor.modules().Find(request.module, &found);
+  CUresult result = executor.objects().modules.Find(request.module, &found);
   if (result != CUDA_SUCCESS) return result;
   if (!found->owned) return CUDA_ERROR_NOT_PERMITTED;
   std::shared_ptr<Code> code;
-  executor.modules().Take(request.module, &code);
+  executor.objects().modules.Take(request.module, &code);
   const Driver& driver = executor.driver();
   Unload(executor, code, [&driver, code] { driver->cuModuleUnload(code->module); });
   return CUDA_SUCCESS;
@@ -101,8 +117,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLibraryLoad_R
              rgpuLibraryLoad_Reply* reply) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
-  if (result == CUDA_SUCCESS) result = executor.libraries().CanAdd(request.library);
   if (result != CUDA_SUCCESS) return result;
+  Table<Code>::Reservation place(executor.objects().libraries, request.library);
+  if (place.result() != CUDA_SUCCESS) return place.result();
   const Driver& driver = executor.driver();
   auto code = std::make_shared<Code>();
   code->context = context;
@@ -122,14 +139,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuLibraryLoad_R
       },
       [&] { driver->cuLibraryUnload(code->library); });
   code->placed.insert(context->id);
-  if (result == CUDA_SUCCESS) executor.libraries().Add(request.library, std::move(code));
-  return result;
+  return Keep(executor, result, std::move(code), place);
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuLibraryUnload_Request& request,
              rgpuLibraryUnload_Reply*) {
   std::shared_ptr<Code> code;
-  const CUresult result = executor.libraries().Take(request.library, &code);
+  const CUresult result = executor.objects().libraries.Take(request.library, &code);
   if (result != CUDA_SUCCESS) return result;
   UnloadModulesOf(executor, *code);
   const Driver& driver = executor.driver();
@@ -141,9 +157,14 @@ CUresult Run(Executor& executor, const Command& command,
              const rgpuLibraryGetModule_Request& request, rgpuLibraryGetModule_Reply*) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
-  Code* library = nullptr;
-  if (result == CUDA_SUCCESS) result = executor.libraries().Find(request.library, &library);
-  if (result == CUDA_SUCCESS) result = executor.modules().CanAdd(request.module);
+  // Shared, because PlaceLibrary may release the lock.
+  std::shared_ptr<Code> library;
+  if (result == CUDA_SUCCESS) {
+    result = executor.objects().libraries.Share(request.library, &library);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  Table<Code>::Reservation place(executor.objects().modules, request.module);
+  result = place.result();
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *library);
   if (result != CUDA_SUCCESS) return result;
   auto code = std::make_shared<Code>();
@@ -151,7 +172,7 @@ CUresult Run(Executor& executor, const Command& command,
   code->library = library->library;
   code->owned = false;
   result = executor.driver()->cuLibraryGetModule(&code->module, library->library);
-  if (result == CUDA_SUCCESS) executor.modules().Add(request.module, std::move(code));
+  if (result == CUDA_SUCCESS) place.Add(std::move(code));
   return result;
 }
 
@@ -160,7 +181,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleGetGlob
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   Code* code = nullptr;
-  if (result == CUDA_SUCCESS) result = executor.modules().Find(request.module, &code);
+  if (result == CUDA_SUCCESS) result = executor.objects().modules.Find(request.module, &code);
   if (result != CUDA_SUCCESS) return result;
   std::string name;
   if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
@@ -170,16 +191,17 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleGetGlob
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
   reply->size = size;
-  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  return executor.ranges().Add(dptr, {size, Range::Kind::kGlobal, context->id, nullptr, code});
+  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  return executor.objects().ranges.Add(dptr,
+                                       {size, Range::Kind::kGlobal, context->id, nullptr, code});
 }
 
 CUresult Run(Executor& executor, const Command& command,
              const rgpuLibraryGetGlobal_Request& request, rgpuLibraryGetGlobal_Reply* reply) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
-  Code* code = nullptr;
-  if (result == CUDA_SUCCESS) result = executor.libraries().Find(request.library, &code);
+  std::shared_ptr<Code> code;  // shared, because PlaceLibrary may release the lock
+  if (result == CUDA_SUCCESS) result = executor.objects().libraries.Share(request.library, &code);
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *code);
   if (result != CUDA_SUCCESS) return result;
   std::string name;
@@ -190,8 +212,9 @@ CUresult Run(Executor& executor, const Command& command,
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
   reply->size = size;
-  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  return executor.ranges().Add(dptr, {size, Range::Kind::kGlobal, context->id, nullptr, code});
+  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  return executor.objects().ranges.Add(
+      dptr, {size, Range::Kind::kGlobal, context->id, nullptr, code.get()});
 }
 
 namespace {
@@ -226,8 +249,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionNames
   CUresult result = executor.Enter(command, &context);
   Code* code = nullptr;
   if (result == CUDA_SUCCESS) {
-    result = request.module != 0 ? executor.modules().Find(request.module, &code)
-                                 : executor.libraries().Find(request.library, &code);
+    result = request.module != 0 ? executor.objects().modules.Find(request.module, &code)
+                                 : executor.objects().libraries.Find(request.library, &code);
   }
   if (result != CUDA_SUCCESS) return result;
   thread_local std::string names;

@@ -29,11 +29,11 @@ CUresult MakePool(Executor& executor, uint64_t id, uint64_t max_bytes,
 
 // The default pool of the client is one of our pools, created at first use.
 CUresult FindPool(Executor& executor, uint64_t id, std::shared_ptr<Pool>* pool) {
-  const CUresult result = executor.pools().Share(id, pool);
+  const CUresult result = executor.objects().pools.Share(id, pool);
   if (result == CUDA_SUCCESS && (*pool)->destroyed) return CUDA_ERROR_INVALID_HANDLE;
   if (result != CUDA_ERROR_INVALID_HANDLE || id != kDefaultPool) return result;
   const CUresult made = MakePool(executor, id, 0, pool);
-  if (made == CUDA_SUCCESS) executor.pools().Add(kDefaultPool, *pool);
+  if (made == CUDA_SUCCESS) executor.objects().pools.Add(kDefaultPool, *pool);
   return made;
 }
 
@@ -50,9 +50,9 @@ CUresult TakeFrom(Executor& executor, const Target& target, Pool& pool, uint64_t
                   CUdeviceptr* dptr) {
   const Driver& driver = executor.driver();
   // The call is stream-ordered and does not wait for the device, so the lock stays held.
-  const Executor::Change change(executor);
+  const MemoryAccount::Change change(executor.memory());
   if (target.context->dead) return CUDA_ERROR_INVALID_CONTEXT;  // Change may have waited
-  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  return executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return driver->cuMemAllocFromPoolAsync(dptr, bytes, pool.handle, stream);
   });
 }
@@ -62,19 +62,19 @@ CUresult TakeFrom(Executor& executor, const Target& target, Pool& pool, uint64_t
 CUresult Reuse(Executor& executor, const Target& target, const std::shared_ptr<Pool>& pool,
                uint64_t bytes, CUdeviceptr* dptr) {
   Ledger& ledger = executor.ledger();
-  executor.ReconcilePool(*pool);
+  executor.memory().ReconcilePool(*pool);
   const uint64_t before = pool->charged_bytes;
   if (bytes > before || ledger.used() > ledger.limit()) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = TakeFrom(executor, target, *pool, bytes, dptr);
   if (result != CUDA_SUCCESS) return result;
-  executor.ReconcilePool(*pool);
+  executor.memory().ReconcilePool(*pool);
   if (pool->charged_bytes <= before || ledger.used() <= ledger.limit()) return CUDA_SUCCESS;
   const Driver& driver = executor.driver();
-  executor.Issue(*target.stream, {},
-                 [&](CUstream stream) { return driver->cuMemFreeAsync(*dptr, stream); });
+  executor.order().Issue(*target.stream, {},
+                         [&](CUstream stream) { return driver->cuMemFreeAsync(*dptr, stream); });
   executor.reaper().Add(
       target.context, [&driver, pool] { driver->cuMemPoolTrimTo(pool->handle, 0); },
-      [&executor, pool] { executor.ReconcilePool(*pool); }, pool->charged_bytes - before);
+      [&executor, pool] { executor.memory().ReconcilePool(*pool); }, pool->charged_bytes - before);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -83,7 +83,7 @@ CUresult Grow(Executor& executor, const Target& target, Pool& pool, uint64_t byt
               CUdeviceptr* dptr) {
   pool.charged_bytes += growth;  // the caller has charged them
   const CUresult result = TakeFrom(executor, target, pool, bytes, dptr);
-  executor.ReconcilePool(pool);
+  executor.memory().ReconcilePool(pool);
   return result;
 }
 
@@ -91,7 +91,7 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
                   uint64_t bytes, CUdeviceptr* dptr) {
   uint64_t growth = 0;
   if (!RoundUp(bytes, kPoolGranule, &growth)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (growth > executor.ledger().limit()) return executor.Charge(growth);
+  if (growth > executor.ledger().limit()) return executor.memory().Charge(growth);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (executor.ledger().TryCharge(growth)) {
     result = Grow(executor, target, *pool, bytes, growth, dptr);
@@ -101,10 +101,11 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
   // The lease or the device is full: try once more after pending frees.
   executor.reaper().WaitAll();
-  executor.ReconcilePools();
-  if (const CUresult charged = executor.Charge(growth); charged != CUDA_SUCCESS) return charged;
+  executor.memory().ReconcilePools();
+  if (const CUresult charged = executor.memory().Charge(growth); charged != CUDA_SUCCESS)
+    return charged;
   result = Grow(executor, target, *pool, bytes, growth, dptr);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.DeviceIsFull(growth);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.memory().DeviceIsFull(growth);
   return result;
 }
 
@@ -130,11 +131,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolCreate_Re
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
   if (request.device != 0) return CUDA_ERROR_INVALID_DEVICE;
-  result = executor.pools().CanAdd(request.pool);
-  if (result != CUDA_SUCCESS) return result;
+  Table<Pool>::Reservation place(executor.objects().pools, request.pool);
+  if (place.result() != CUDA_SUCCESS) return place.result();
   std::shared_ptr<Pool> pool;
   result = MakePool(executor, request.pool, request.max_bytes, &pool);
-  if (result == CUDA_SUCCESS) executor.pools().Add(request.pool, std::move(pool));
+  if (result == CUDA_SUCCESS) place.Add(std::move(pool));
   return result;
 }
 
@@ -142,10 +143,10 @@ CUresult Run(Executor& executor, const Command&, const rgpuPoolDestroy_Request& 
              rgpuPoolDestroy_Reply*) {
   if (request.pool == kDefaultPool) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Pool> pool;
-  const CUresult result = executor.pools().Take(request.pool, &pool);
+  const CUresult result = executor.objects().pools.Take(request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (pool->destroyed) {
-    executor.pools().Add(request.pool, std::move(pool));
+    executor.objects().pools.Add(request.pool, std::move(pool));
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (pool->allocations == 0) {
@@ -156,14 +157,14 @@ CUresult Run(Executor& executor, const Command&, const rgpuPoolDestroy_Request& 
   static uint64_t last_id = kDestroyedPools;
   pool->destroyed = true;
   pool->id = ++last_id;
-  executor.pools().Add(pool->id, pool);
+  executor.objects().pools.Add(pool->id, pool);
   return CUDA_SUCCESS;
 }
 
 void LeavePool(Executor& executor, const std::shared_ptr<Pool>& pool) {
   std::shared_ptr<Pool> taken;
   if (--pool->allocations != 0 || !pool->destroyed) return;
-  if (executor.pools().Take(pool->id, &taken) == CUDA_SUCCESS) DestroyPool(executor, pool);
+  if (executor.objects().pools.Take(pool->id, &taken) == CUDA_SUCCESS) DestroyPool(executor, pool);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuPoolTrim_Request& request,
@@ -178,7 +179,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolTrim_Requ
   executor.reaper().Add(
       context,
       [&driver, pool, keep = request.keep] { driver->cuMemPoolTrimTo(pool->handle, keep); },
-      [&executor, pool] { executor.ReconcilePool(*pool); });
+      [&executor, pool] { executor.memory().ReconcilePool(*pool); });
   return CUDA_SUCCESS;
 }
 
@@ -217,13 +218,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolAlloc_Req
   std::shared_ptr<Pool> pool;
   result = FindPool(executor, request.pool, &pool);
   if (result != CUDA_SUCCESS) return result;
-  if (executor.ranges().full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUdeviceptr dptr = 0;
   result = Allocate(executor, target, pool, request.bytes, &dptr);
   if (result != CUDA_SUCCESS) return result;
   reply->dptr = dptr;
   ++pool->allocations;
-  return executor.ranges().Add(
+  return executor.objects().ranges.Add(
       dptr, {request.bytes, Range::Kind::kPool, target.context->id, std::move(pool)});
 }
 
@@ -232,16 +233,16 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Requ
   Target target;
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
-  Range* found = executor.ranges().Find(request.dptr);
+  Range* found = executor.objects().ranges.Find(request.dptr);
   if (found == nullptr || found->kind == Range::Kind::kGlobal) return CUDA_ERROR_INVALID_VALUE;
   Range range;
-  executor.ranges().Take(request.dptr, &range);
+  executor.objects().ranges.Take(request.dptr, &range);
   const Driver& driver = executor.driver();
   if (range.kind == Range::Kind::kPlain) {
     FreePlain(executor, target.context, request.dptr, range);
     return CUDA_SUCCESS;
   }
-  result = executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  result = executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return driver->cuMemFreeAsync(request.dptr, stream);
   });
   range.pool->freed = true;

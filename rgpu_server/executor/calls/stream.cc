@@ -15,11 +15,12 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
-  result = executor.streams().CanAdd(request.stream);
+  result = executor.objects().streams.CanAdd(request.stream);
   if (result == CUDA_ERROR_INVALID_HANDLE) return result;
   // A failed stream is kept so that its commands return their credits. The number of failed streams
   // is limited.
-  if (!executor.streams().CanFail() || executor.streams().size() >= kMaxStreams + kMaxFailed) {
+  if (!executor.objects().streams.CanFail() ||
+      executor.objects().streams.size() >= kMaxStreams + kMaxFailed) {
     return result;
   }
   auto stream = std::make_shared<Stream>();
@@ -32,7 +33,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_
   }
   stream->failed = result != CUDA_SUCCESS;
   if (!stream->failed) context->streams.push_back(stream);
-  executor.streams().Add(request.stream, std::move(stream));
+  executor.objects().streams.Add(request.stream, std::move(stream));
   return result;
 }
 
@@ -43,13 +44,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamDestroy
   const CUresult result = executor.Find(command, request.stream, &target);
   if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT) return result;
   std::shared_ptr<Stream> stream;
-  executor.streams().Take(request.stream, &stream);
+  executor.objects().streams.Take(request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
   // Staging memory, credits and deliveries of the stream are still outstanding: the poller keeps
   // the stream until they are settled.
   std::shared_ptr<Point> rest;
-  executor.EverythingIn(*stream, false, &rest);
-  executor.DropStream(*stream);
+  executor.order().EverythingIn(*stream, false, &rest);
+  executor.order().Drop(*stream);
   const Driver& driver = executor.driver();
   std::vector<std::shared_ptr<Point>> fences;
   if (rest != nullptr) fences.push_back(std::move(rest));
@@ -65,15 +66,15 @@ CUresult Run(Executor& executor, const Command& command,
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Point> point;
-  result = executor.EverythingIn(*target.stream, true, &point);
+  result = executor.order().EverythingIn(*target.stream, true, &point);
   if (result == CUDA_SUCCESS) result = executor.Wait(point, target.context->id);
   // A wait for the legacy stream also covers other streams, so its reply stays behind all
   // deliveries.
   if (!target.stream->legacy) {
     executor.ComesBehind(command, point ? &point->frontier : &target.stream->frontier);
   }
-  if (!target.context->dead) executor.Advance(*target.stream);
-  if (result == CUDA_SUCCESS) executor.TrimAfterWait(false);
+  if (!target.context->dead) executor.order().Advance(*target.stream);
+  if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(false);
   return result;
 }
 
@@ -83,7 +84,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamQuery_R
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Point> point;
-  result = executor.EverythingIn(*target.stream, true, &point);
+  result = executor.order().EverythingIn(*target.stream, true, &point);
   if (result != CUDA_SUCCESS || point == nullptr) return result;
   result = executor.Query(*point);
   if (result == CUDA_ERROR_NOT_READY && request.notify != 0) {
@@ -99,12 +100,12 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitEve
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   Event* event = nullptr;
-  result = executor.events().Find(request.event, &event);
+  result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
   const std::shared_ptr<Point> point = event->current;
   if (point == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
-  result = executor.Issue(*target.stream, {0, point}, [&](CUstream) {
-    return executor.WaitFor(*target.stream, *point, request.flags);
+  result = executor.order().Issue(*target.stream, {0, point}, [&](CUstream) {
+    return executor.order().WaitFor(*target.stream, *point, request.flags);
   });
   if (result == CUDA_SUCCESS) {
     target.stream->frontier.Merge(point->frontier);
@@ -118,11 +119,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitVal
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   if (request.width != 4 && request.width != 8) return CUDA_ERROR_INVALID_VALUE;
-  result = executor.ranges().Check(request.address, request.width);
+  result = executor.objects().ranges.Check(request.address, request.width);
   if (result != CUDA_SUCCESS) return result;
   executor.OrderIsHidden();
   const Driver& driver = executor.driver();
-  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  return executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return request.width == 4
                ? driver->cuStreamWaitValue32_v2(
                      stream, request.address, static_cast<cuuint32_t>(request.value), request.flags)
@@ -137,10 +138,10 @@ CUresult Run(Executor& executor, const Command& command,
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   if (request.width != 4 && request.width != 8) return CUDA_ERROR_INVALID_VALUE;
-  result = executor.ranges().Check(request.address, request.width);
+  result = executor.objects().ranges.Check(request.address, request.width);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
-  return executor.Issue(*target.stream, {}, [&](CUstream stream) {
+  return executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return request.width == 4
                ? driver->cuStreamWriteValue32_v2(
                      stream, request.address, static_cast<cuuint32_t>(request.value), request.flags)

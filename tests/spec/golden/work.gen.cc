@@ -17,7 +17,7 @@ T Field(wire::ByteView head, size_t at) {
 
 }  // namespace
 
-DeviceWork WorkOf(Opcode opcode, wire::ByteView head, uint64_t bulk_bytes) {
+CommandWork WorkOf(Opcode opcode, wire::ByteView head, uint64_t bulk_bytes) {
   switch (opcode) {
     case Opcode::rgpuCopyHtoD:
       return {WorkKind::kCopyIn, WorkBound::kLease, bulk_bytes, 0, 0};
@@ -26,7 +26,7 @@ DeviceWork WorkOf(Opcode opcode, wire::ByteView head, uint64_t bulk_bytes) {
     case Opcode::rgpuLaunch:
       return {WorkKind::kLaunch, WorkBound::kLease, 0, Field<uint64_t>(head, 0), Field<uint64_t>(head, 8)};
     default:
-      return DeviceWork{};
+      return CommandWork{};
   }
 }
 

@@ -22,6 +22,7 @@
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/lane/record.h"
 #include "rgpu_common/native/transport/lane/window.h"
+#include "rgpu_common/native/transport/receiving.h"
 #include "rgpu_common/native/transport/transport.h"
 #include "rgpu_common/native/wire/codec.h"
 
@@ -126,9 +127,6 @@ class Lane final : public Connection {
     kClosed,  // after Shutdown or Abandon
     kFailed,
   };
-  // How to receive: kTry takes the bytes that have arrived. kGuarded does so into memory that may
-  // not be writable. kBlock waits for the first byte.
-  enum class How : uint8_t { kTry, kGuarded, kBlock };
   using Lock = std::unique_lock<std::mutex>;
 
   // lane.cc
@@ -168,7 +166,6 @@ class Lane final : public Connection {
   IoResult Receive(void* to, size_t bytes, How how);
   IoResult Take(uint8_t* to, size_t bytes, How how);
   IoResult TakeStash(uint8_t* to, size_t bytes, How how);
-  IoResult ReadLink(uint8_t* to, size_t bytes, How how);
   IoState NextRecord(size_t hint, bool may_read, How how);
   bool may_block() const;
   bool BeginBlocking();

@@ -91,17 +91,6 @@ IoResult Lane::TakeStash(uint8_t* to, size_t bytes, How how) {
   return {IoState::kDone, here, 0};
 }
 
-IoResult Lane::ReadLink(uint8_t* to, size_t bytes, How how) {
-  switch (how) {
-    case How::kGuarded:
-      return receive_link_->TryRecvGuarded(to, bytes);
-    case How::kBlock:
-      return receive_link_->Recv(to, bytes, -1);
-    default:
-      return receive_link_->TryRecv(to, bytes);
-  }
-}
-
 IoResult Lane::Take(uint8_t* to, size_t bytes, How how) {
   size_t got = 0;
   IoResult result{IoState::kWouldBlock, 0, 0};
@@ -115,7 +104,8 @@ IoResult Lane::Take(uint8_t* to, size_t bytes, How how) {
       result.state = IoState::kWouldBlock;
       if (!up() || (got > 0 && bytes - got < kDirectBytes)) break;
       if (got > 0 && how == How::kBlock) break;
-      result = ReadLink(to + got, std::min<uint64_t>(in_left_, bytes - got), how);
+      result = transport::Receive(*receive_link_, to + got,
+                                  std::min<uint64_t>(in_left_, bytes - got), how);
       if (result.ok()) {
         in_left_ -= result.bytes;
         got += result.bytes;
@@ -173,8 +163,8 @@ IoState Lane::Refill(size_t limit, How how) {
     raw_begin_ = 0;
   }
   const size_t bytes = std::min(limit, kReadAheadBytes - raw_end_);
-  const IoResult result =
-      ReadLink(raw_.get() + raw_end_, bytes, how == How::kGuarded ? How::kTry : how);
+  const IoResult result = transport::Receive(*receive_link_, raw_.get() + raw_end_, bytes,
+                                             how == How::kGuarded ? How::kTry : how);
   if (result.ok()) raw_end_ += result.bytes;
   return result.state;
 }

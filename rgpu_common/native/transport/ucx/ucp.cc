@@ -7,6 +7,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "rgpu_common/native/base/library.h"
+
 namespace rgpu::transport::ucx {
 namespace {
 
@@ -74,53 +76,46 @@ void* OpenWheel() {
 
 // Opens the library. Sets `*shared` if the program has already loaded it.
 void* Open(bool* shared, std::string* why) {
-  const char* named = std::getenv("RGPU_LIBUCP");
-  const bool is_named = named != nullptr && *named != '\0';
-  const char* name = is_named ? named : "libucp.so.0";
+  const char* named = base::LibraryNamedBy("RGPU_LIBUCP");
+  const char* name = named != nullptr ? named : "libucp.so.0";
   const KeepHandlers keep;
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   *shared = library != nullptr;
-  if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) *why = dlerror();
-  if (library == nullptr && !is_named) library = OpenWheel();
+  if (library == nullptr) library = base::OpenLibrary({name}, why);
+  if (library == nullptr && named == nullptr) library = OpenWheel();
   return library;
 }
 
-template <typename Function>
-bool Find(void* library, const char* name, Function* to, std::string* why) {
-  *to = reinterpret_cast<Function>(dlsym(library, name));
-  if (*to == nullptr) *why = std::string("the library has no function ") + name;
-  return *to != nullptr;
-}
-
 bool FindAll(void* library, Api* api, std::string* why) {
-#define RGPU_FIND(name) \
-  if (!Find(library, #name, &api->name, why)) return false
-  RGPU_FIND(ucp_get_version);
-  RGPU_FIND(ucp_get_version_string);
-  RGPU_FIND(ucs_status_string);
-  RGPU_FIND(ucs_global_opts_set_value);
-  RGPU_FIND(ucp_config_read);
-  RGPU_FIND(ucp_config_modify);
-  RGPU_FIND(ucp_config_release);
-  RGPU_FIND(ucp_init_version);
-  RGPU_FIND(ucp_worker_create);
-  RGPU_FIND(ucp_worker_destroy);
-  RGPU_FIND(ucp_worker_progress);
-  RGPU_FIND(ucp_worker_get_efd);
-  RGPU_FIND(ucp_worker_arm);
-  RGPU_FIND(ucp_listener_create);
-  RGPU_FIND(ucp_listener_destroy);
-  RGPU_FIND(ucp_listener_query);
-  RGPU_FIND(ucp_listener_reject);
-  RGPU_FIND(ucp_conn_request_query);
-  RGPU_FIND(ucp_ep_create);
-  RGPU_FIND(ucp_ep_close_nbx);
-  RGPU_FIND(ucp_stream_send_nbx);
-  RGPU_FIND(ucp_stream_recv_nbx);
-  RGPU_FIND(ucp_request_check_status);
-  RGPU_FIND(ucp_request_free);
-#undef RGPU_FIND
+  const bool found = base::FindFunctions(library,
+                                         {
+                                             RGPU_FUNCTION(*api, ucp_get_version),
+                                             RGPU_FUNCTION(*api, ucp_get_version_string),
+                                             RGPU_FUNCTION(*api, ucs_status_string),
+                                             RGPU_FUNCTION(*api, ucs_global_opts_set_value),
+                                             RGPU_FUNCTION(*api, ucp_config_read),
+                                             RGPU_FUNCTION(*api, ucp_config_modify),
+                                             RGPU_FUNCTION(*api, ucp_config_release),
+                                             RGPU_FUNCTION(*api, ucp_init_version),
+                                             RGPU_FUNCTION(*api, ucp_worker_create),
+                                             RGPU_FUNCTION(*api, ucp_worker_destroy),
+                                             RGPU_FUNCTION(*api, ucp_worker_progress),
+                                             RGPU_FUNCTION(*api, ucp_worker_get_efd),
+                                             RGPU_FUNCTION(*api, ucp_worker_arm),
+                                             RGPU_FUNCTION(*api, ucp_listener_create),
+                                             RGPU_FUNCTION(*api, ucp_listener_destroy),
+                                             RGPU_FUNCTION(*api, ucp_listener_query),
+                                             RGPU_FUNCTION(*api, ucp_listener_reject),
+                                             RGPU_FUNCTION(*api, ucp_conn_request_query),
+                                             RGPU_FUNCTION(*api, ucp_ep_create),
+                                             RGPU_FUNCTION(*api, ucp_ep_close_nbx),
+                                             RGPU_FUNCTION(*api, ucp_stream_send_nbx),
+                                             RGPU_FUNCTION(*api, ucp_stream_recv_nbx),
+                                             RGPU_FUNCTION(*api, ucp_request_check_status),
+                                             RGPU_FUNCTION(*api, ucp_request_free),
+                                         },
+                                         why);
+  if (!found) return false;
   unsigned int major = 0, minor = 0, release = 0;
   api->ucp_get_version(&major, &minor, &release);
   if (major == kMajor && minor >= kMinor) return true;
@@ -174,7 +169,6 @@ Loaded* Load() {
   auto* loaded = new Loaded;
   std::string reason;
   bool shared = false;
-  // The library is never unloaded, because its functions are used until the process ends.
   void* library = Open(&shared, &reason);
   if (library == nullptr || !FindAll(library, &loaded->api, &reason)) {
     loaded->why = "ucx: needs UCX 1.13 or later, which cannot be loaded (" + reason +

@@ -42,17 +42,6 @@ IoResult BlockReceiver::Receive(void* to, size_t bytes, How how) {
   return result;
 }
 
-IoResult BlockReceiver::ReadLink(uint8_t* to, size_t bytes, How how) {
-  switch (how) {
-    case How::kGuarded:
-      return link_->TryRecvGuarded(to, bytes);
-    case How::kBlock:
-      return link_->Recv(to, bytes, -1);
-    default:
-      return link_->TryRecv(to, bytes);
-  }
-}
-
 IoResult BlockReceiver::Take(uint8_t* to, size_t bytes, How how) {
   size_t got = 0;
   IoResult result{IoState::kWouldBlock, 0, 0};
@@ -80,7 +69,7 @@ IoResult BlockReceiver::Take(uint8_t* to, size_t bytes, How how) {
     } else {
       result.state = IoState::kWouldBlock;
       if (got > 0 && (bytes - got < kDirectBytes || how == How::kBlock)) break;
-      result = ReadLink(at, std::min(left_, bytes - got), how);
+      result = transport::Receive(*link_, at, std::min(left_, bytes - got), how);
       if (result.ok()) {
         left_ -= result.bytes;
         got += result.bytes;
@@ -116,8 +105,8 @@ IoState BlockReceiver::Refill(size_t limit, How how) {
     raw_begin_ = 0;
   }
   const size_t bytes = std::min(limit, kReadAheadBytes - raw_end_);
-  const IoResult result =
-      ReadLink(raw_.get() + raw_end_, bytes, how == How::kBlock ? how : How::kTry);
+  const IoResult result = transport::Receive(*link_, raw_.get() + raw_end_, bytes,
+                                             how == How::kBlock ? how : How::kTry);
   if (result.ok()) raw_end_ += result.bytes;
   return result.state;
 }
@@ -132,7 +121,8 @@ IoState BlockReceiver::FillPacked(bool may_read, How how) {
     left_ -= here;
   } else {
     if (!may_read) return IoState::kWouldBlock;
-    const IoResult result = ReadLink(at, left_, how == How::kBlock ? how : How::kTry);
+    const IoResult result =
+        transport::Receive(*link_, at, left_, how == How::kBlock ? how : How::kTry);
     if (!result.ok()) return result.state;
     left_ -= result.bytes;
   }

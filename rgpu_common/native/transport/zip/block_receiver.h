@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "rgpu_common/native/transport/receiving.h"
 #include "rgpu_common/native/transport/transport.h"
 #include "rgpu_common/native/transport/zip/block.h"
 #include "rgpu_common/native/transport/zip/block_sender.h"
@@ -16,9 +17,6 @@ namespace rgpu::transport::zip {
 // One thread at a time may use it; any thread may call ready and malformed.
 class BlockReceiver {
  public:
-  // kTry takes the bytes that have arrived. kGuarded does so into memory that may not be writable.
-  // kBlock waits for the first byte.
-  enum class How : uint8_t { kTry, kGuarded, kBlock };
   static constexpr size_t kReadAheadBytes = 32U << 10;
 
   BlockReceiver(const Api& api, Connection* link, Savings* savings)
@@ -36,7 +34,6 @@ class BlockReceiver {
 
  private:
   IoResult Take(uint8_t* to, size_t bytes, How how);
-  IoResult ReadLink(uint8_t* to, size_t bytes, How how);
   IoState NextBlock(size_t hint, bool may_read, How how);
   IoState Refill(size_t limit, How how);
   IoState FillPacked(bool may_read, How how);

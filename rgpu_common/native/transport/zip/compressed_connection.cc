@@ -23,19 +23,19 @@ IoResult CompressedConnection::TrySend(const iovec* parts, int count) {
 
 IoResult CompressedConnection::TryRecv(void* to, size_t bytes) {
   if (!blocks_) return link_->TryRecv(to, bytes);
-  return receiver_.Receive(to, bytes, BlockReceiver::How::kTry);
+  return receiver_.Receive(to, bytes, How::kTry);
 }
 
 IoResult CompressedConnection::TryRecvGuarded(void* to, size_t bytes) {
   if (!blocks_) return link_->TryRecvGuarded(to, bytes);
-  return receiver_.Receive(to, bytes, BlockReceiver::How::kGuarded);
+  return receiver_.Receive(to, bytes, How::kGuarded);
 }
 
 // Without a time limit, blocks in the link's Recv, which is one system call.
 IoResult CompressedConnection::Recv(void* to, size_t bytes, int timeout_ms) {
   if (!blocks_) return link_->Recv(to, bytes, timeout_ms);
   if (timeout_ms >= 0) return Connection::Recv(to, bytes, timeout_ms);
-  return receiver_.Receive(to, bytes, BlockReceiver::How::kBlock);
+  return receiver_.Receive(to, bytes, How::kBlock);
 }
 
 int CompressedConnection::Wait(int events, int timeout_ms) {

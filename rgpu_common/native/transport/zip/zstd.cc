@@ -1,39 +1,29 @@
 #include "rgpu_common/native/transport/zip/zstd.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <cstring>
+
+#include "rgpu_common/native/base/library.h"
 
 namespace rgpu::transport::zip {
 namespace {
 
-struct Loaded {
-  Api api{};
-  bool good = false;
-  std::string why;
-};
-
-template <typename Function>
-bool Find(void* library, const char* name, Function* to, std::string* why) {
-  *to = reinterpret_cast<Function>(dlsym(library, name));
-  if (*to == nullptr) *why = std::string("the library has no function ") + name;
-  return *to != nullptr;
-}
+using Loaded = base::LoadedLibrary<Api>;
 
 bool FindAll(void* library, Api* api, std::string* why) {
-#define RGPU_FIND(name) \
-  if (!Find(library, #name, &api->name, why)) return false
-  RGPU_FIND(ZSTD_versionNumber);
-  RGPU_FIND(ZSTD_createCCtx);
-  RGPU_FIND(ZSTD_freeCCtx);
-  RGPU_FIND(ZSTD_compressCCtx);
-  RGPU_FIND(ZSTD_createDCtx);
-  RGPU_FIND(ZSTD_freeDCtx);
-  RGPU_FIND(ZSTD_decompressDCtx);
-  RGPU_FIND(ZSTD_findFrameCompressedSize);
-  RGPU_FIND(ZSTD_isError);
-#undef RGPU_FIND
+  const bool found = base::FindFunctions(library,
+                                         {
+                                             RGPU_FUNCTION(*api, ZSTD_versionNumber),
+                                             RGPU_FUNCTION(*api, ZSTD_createCCtx),
+                                             RGPU_FUNCTION(*api, ZSTD_freeCCtx),
+                                             RGPU_FUNCTION(*api, ZSTD_compressCCtx),
+                                             RGPU_FUNCTION(*api, ZSTD_createDCtx),
+                                             RGPU_FUNCTION(*api, ZSTD_freeDCtx),
+                                             RGPU_FUNCTION(*api, ZSTD_decompressDCtx),
+                                             RGPU_FUNCTION(*api, ZSTD_findFrameCompressedSize),
+                                             RGPU_FUNCTION(*api, ZSTD_isError),
+                                         },
+                                         why);
+  if (!found) return false;
   if (api->ZSTD_versionNumber() >= kLeastVersion) return true;
   *why = "the library is older than 1.4";
   return false;
@@ -41,17 +31,11 @@ bool FindAll(void* library, Api* api, std::string* why) {
 
 Loaded Load() {
   Loaded loaded;
-  const char* named = std::getenv("RGPU_LIBZSTD");
-  const bool is_named = named != nullptr && *named != '\0';
-  // The library is never unloaded, because its functions are used until the process ends.
-  void* library = dlopen(is_named ? named : "libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
   std::string reason;
-  if (library == nullptr) {
-    reason = dlerror();
-  } else {
-    loaded.good = FindAll(library, &loaded.api, &reason);
+  void* library = base::OpenLibrary("RGPU_LIBZSTD", {"libzstd.so.1"}, &reason);
+  if (library == nullptr || !FindAll(library, &loaded.api, &reason)) {
+    loaded.failure = "zstd 1.4 or later cannot be loaded (" + reason + ")";
   }
-  if (!loaded.good) loaded.why = "zstd 1.4 or later cannot be loaded (" + reason + ")";
   return loaded;
 }
 
@@ -59,8 +43,7 @@ Loaded Load() {
 
 const Api* LoadZstd(std::string* why) {
   static const Loaded* loaded = new Loaded(Load());
-  if (!loaded->good && why != nullptr) *why = loaded->why;
-  return loaded->good ? &loaded->api : nullptr;
+  return loaded->Get(why);
 }
 
 Packer::~Packer() {

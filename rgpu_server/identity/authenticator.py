@@ -1,4 +1,4 @@
-"""The identity gate: decides which callers are admitted, and counts, logs and limits refusals."""
+"""The authenticator: decides which callers are admitted, and counts, logs and limits refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rgpu_server.service.callers import Caller
 
 
-class Gate:
+class Authenticator:
     """Asked for each session and each API call. Without a tokens file, tokens are ignored."""
 
     def __init__(

@@ -1,4 +1,5 @@
-// Puts work into streams: fences before the work, markers after it.
+#include "rgpu_server/executor/stream_order.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +16,9 @@ constexpr uint64_t kMarkNs = 1'000'000;  // of predicted device time
 
 }  // namespace
 
-CUresult Executor::Prepare(Stream& stream) {
+StreamOrder::StreamOrder(Executor& executor) : executor_(executor), driver_(executor.driver()) {}
+
+CUresult StreamOrder::Prepare(Stream& stream) {
   Context& context = *stream.context;
   if (context.last != &stream) {
     if (const CUresult result = LeaveLast(stream); result != CUDA_SUCCESS) return result;
@@ -26,11 +29,11 @@ CUresult Executor::Prepare(Stream& stream) {
   }
   Inherit(stream);
   if (stream.legacy) {
-    const CUresult result = MarkBefore(stream, context.behind_blocking);
+    const CUresult result = MarkBefore(stream, context.order.behind_blocking);
     if (result != CUDA_SUCCESS) return result;
   }
   // In the legacy stream this event would be a barrier for all blocking streams.
-  if (gate_.wants_begin() && !stream.legacy) {
+  if (executor_.gate().wants_begin() && !stream.legacy) {
     return Record(stream, kTimedEvent, &stream.before_unmarked);
   }
   return CUDA_SUCCESS;
@@ -39,7 +42,7 @@ CUresult Executor::Prepare(Stream& stream) {
 // An event in the legacy stream is a barrier for all blocking streams, unless it directly follows
 // the client's own command there. So the last command of the legacy stream is marked before the
 // next command goes to another stream. Afterwards no work of the legacy stream ever lacks a marker.
-CUresult Executor::LeaveLast(Stream& next) {
+CUresult StreamOrder::LeaveLast(Stream& next) {
   Context& context = *next.context;
   Stream* last = context.last;
   if (last == nullptr) return CUDA_SUCCESS;
@@ -61,7 +64,7 @@ CUresult Executor::LeaveLast(Stream& next) {
 
 // A synchronous copy is complete for every later command. Streams that the device does not order
 // after the copy are made to wait for it here.
-CUresult Executor::ApplyFences(Stream& stream) {
+CUresult StreamOrder::ApplyFences(Stream& stream) {
   Context& context = *stream.context;
   for (const Fence& fence : context.fences) {
     if (fence.epoch <= stream.fences_seen || fence.source == &stream || fence.point->done) continue;
@@ -78,10 +81,10 @@ CUresult Executor::ApplyFences(Stream& stream) {
 // The legacy stream and the blocking streams wait for each other, so deliveries of the one also
 // precede later work of the other. For the legacy stream, simply all deliveries in the outbox
 // count.
-void Executor::Inherit(Stream& stream) {
+void StreamOrder::Inherit(Stream& stream) {
   Context& context = *stream.context;
   if (stream.legacy) {
-    stream.frontier.sent = deliveries_sent();
+    stream.frontier.sent = executor_.deliveries_sent();
     if (context.deliveries == 0) return;
     for (const auto& other : context.streams) {
       if (other->blocking && other.get() != &stream) stream.frontier.Merge(other->frontier);
@@ -92,62 +95,51 @@ void Executor::Inherit(Stream& stream) {
   }
 }
 
-// Passes stalls on between the legacy stream and blocking streams, which wait for each other.
-// Called only after the driver has accepted the work: refused work orders nothing.
-void Executor::ComeBehind(Stream& stream) {
-  if (!stream.blocking) return;
-  Context& context = *stream.context;
-  stream.behind.Merge(stream.legacy ? context.behind_blocking : context.behind_legacy);
-  (stream.legacy ? context.behind_legacy : context.behind_blocking).Merge(stream.behind);
+// Before the stream comes behind client waits that it did not come behind yet, the work that it has
+// gets a marker: that work may be running, and later work may not.
+CUresult StreamOrder::MarkBefore(Stream& stream, const WaitPlaces& next) {
+  switch (GateState::MustMark(stream, next)) {
+    case GateState::MarkFirst::kAllStreams:
+      executor_.gate().MarkRest();
+      return executor_.MakeCurrent(*stream.context);
+    case GateState::MarkFirst::kStream:
+      if (stream.outstanding.size() < kMostOwnMarkers) return MarkNow(stream);
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_SUCCESS;
+  }
 }
 
-// Called before the stream starts to wait for the stalls `next`. If some are new, marks what was
-// issued so far: that work may be running, and must be distinguishable from later work.
-CUresult Executor::MarkBefore(Stream& stream, const Stalls& next) {
-  if (stream.behind.Covers(next)) return CUDA_SUCCESS;
-  if (stream.legacy) {  // all blocking streams then wait too
-    gate_.MarkRest();
-    return MakeCurrent(*stream.context);
-  }
-  if (stream.unmarked_load.empty() || stream.outstanding.size() >= kMostOwnMarkers) {
-    return CUDA_SUCCESS;
-  }
-  return Mark(stream, !gate_.alone());
-}
-
-CUresult Executor::WaitFor(Stream& stream, const Point& point, unsigned int flags) {
+CUresult StreamOrder::WaitFor(Stream& stream, const Point& point, unsigned int flags) {
   CUresult result = MarkBefore(stream, point.behind);
   if (result == CUDA_SUCCESS) {
+    const Enqueuing enqueuing(enqueuing_);
     result = driver_->cuStreamWaitEvent(stream.handle, point.event, flags);
   }
   if (result != CUDA_SUCCESS) return result;
-  stream.behind.Merge(point.behind);
-  if (stream.legacy) stream.context->behind_legacy.Merge(point.behind);
+  executor_.gate().OrderedBehind(stream, point.behind);
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::LaunchWait(Stream& stream, CUhostFn function, void* argument, Stall* place) {
-  if (stream.legacy) {  // later work of blocking streams waits for it
-    gate_.MarkRest();
-    if (const CUresult result = MakeCurrent(*stream.context); result != CUDA_SUCCESS) return result;
+CUresult StreamOrder::LaunchWait(Stream& stream, CUhostFn function, void* argument,
+                                 WaitPlace* place) {
+  if (stream.legacy) {  // blocking streams come behind it with their next work
+    executor_.gate().MarkRest();
+    const CUresult result = executor_.MakeCurrent(*stream.context);
+    if (result != CUDA_SUCCESS) return result;
   }
-  *place = {stream.stalls, stream.stalls->last + 1};
-  const Stall stall = *place;  // `place` may be gone when the call returns
+  *place = {stream.waits, stream.waits->last + 1};
   const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
-  if (result != CUDA_SUCCESS) return result;
-  stream.stalls->last = stall.number;
-  stream.behind.Add(stall);
-  ComeBehind(stream);
-  return CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) executor_.gate().WaitLaunched(stream);
+  return result;
 }
 
-CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
+CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
   if (result != CUDA_SUCCESS) return result;
   ++stream.issued;
   stream.unmarked_bytes += work.bytes;
   if (work.kind != nullptr) {
-    ComeBehind(stream);
-    gate_.Issued(stream, *work.kind, work.units);
+    executor_.gate().Issued(stream, *work.kind, work.units);
   }
   if (work.keep != nullptr &&
       (stream.unmarked_keep.empty() || stream.unmarked_keep.back() != work.keep)) {
@@ -157,7 +149,7 @@ CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
   // number of markers is limited for a queue that does not progress.
   const Load& load = stream.unmarked_load;
   if ((load.ns() >= kMarkNs || !load.known()) && stream.outstanding.size() < kMostOwnMarkers) {
-    return Mark(stream, !gate_.alone());
+    return MarkNow(stream);
   }
   if (stream.credited - stream.marked_credited < kMarkCommands &&
       stream.unmarked_bytes < kMarkBytes) {
@@ -166,10 +158,13 @@ CUresult Executor::Issued(Stream& stream, Work work, CUresult result) {
   return Mark(stream, false);
 }
 
-CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point) {
+CUresult StreamOrder::Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point) {
   auto made = std::make_shared<Point>(stream.context->events, flags);
   CUresult result = stream.context->events->Take(flags, &made->event);
-  if (result == CUDA_SUCCESS) result = driver_->cuEventRecord(made->event, stream.handle);
+  if (result == CUDA_SUCCESS) {
+    const Enqueuing enqueuing(enqueuing_);
+    result = driver_->cuEventRecord(made->event, stream.handle);
+  }
   if (result != CUDA_SUCCESS) return result;
   made->frontier.Merge(stream.frontier);
   made->behind.Merge(stream.behind);
@@ -177,7 +172,7 @@ CUresult Executor::Record(Stream& stream, unsigned int flags, std::shared_ptr<Po
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::Mark(Stream& stream, bool quiet) {
+CUresult StreamOrder::Mark(Stream& stream, bool quiet) {
   std::shared_ptr<Point> point;
   // Metered work gets a timed event, so that the measurement does not depend on when a thread
   // looks.
@@ -189,19 +184,28 @@ CUresult Executor::Mark(Stream& stream, bool quiet) {
   stream.marked = stream.issued;
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
-  if (!stream.unmarked_load.empty()) gate_.Marked(stream, point);
-  Stalls behind = stream.BehindSoFar(std::exchange(stream.unmarked_behind, {}));
+  const uint64_t work = stream.unmarked_load.empty() ? 0 : executor_.gate().Marked(stream, point);
   stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
-                                std::move(stream.unmarked_keep),
-                                std::exchange(stream.unmarked_load, {}), std::move(behind),
-                                stream.unmarked_since_ns, std::move(stream.before_unmarked)});
+                                std::move(stream.unmarked_keep), work,
+                                std::move(stream.before_unmarked)});
   stream.unmarked_keep.clear();
   stream.before_unmarked = nullptr;
-  poller_.Add(stream.shared_from_this(), quiet);
+  executor_.poller().Add(stream.Share(), quiet);
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point) {
+CUresult StreamOrder::MarkNow(Stream& stream) { return Mark(stream, !executor_.gate().alone()); }
+
+void StreamOrder::Drop(Stream& stream) {
+  Context& context = *stream.context;
+  if (context.last == &stream) {
+    if (!stream.failed) LeaveLast(stream);
+    context.last = nullptr;
+  }
+  std::erase_if(context.streams, [&](const auto& other) { return other.get() == &stream; });
+}
+
+CUresult StreamOrder::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point) {
   *point = nullptr;
   if (stream.idle()) return CUDA_SUCCESS;
   if (stream.issued > stream.marked) {
@@ -211,8 +215,8 @@ CUresult Executor::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Poin
   return CUDA_SUCCESS;
 }
 
-CUresult Executor::EverythingIn(Context& context, bool quiet,
-                                std::vector<std::shared_ptr<Point>>* points) {
+CUresult StreamOrder::EverythingIn(Context& context, bool quiet,
+                                   std::vector<std::shared_ptr<Point>>* points) {
   for (const auto& stream : context.streams) {
     std::shared_ptr<Point> point;
     const CUresult result = EverythingIn(*stream, quiet, &point);
@@ -222,19 +226,35 @@ CUresult Executor::EverythingIn(Context& context, bool quiet,
   return CUDA_SUCCESS;
 }
 
-void Executor::ReturnCredits(Stream& stream, uint64_t credited) {
+CUresult StreamOrder::CountCredit(Stream& stream) {
+  // Failed commands never reach Issued, which sets markers; so this sets one for them.
+  if (stream.credited - stream.marked_credited >= kMarkCommands) {
+    const CUresult result = Mark(stream, false);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  ++stream.credited;
+  return CUDA_SUCCESS;
+}
+
+void StreamOrder::GiveBackCredit(Stream& stream) {
+  ++stream.credited;
+  ReturnCredits(stream, stream.credited);
+}
+
+void StreamOrder::ReturnCredits(Stream& stream, uint64_t credited) {
   stream.returned = credited;
   wire::FrameHeader header;
   header.kind = wire::Kind::kNotice;
   header.opcode = static_cast<uint16_t>(wire::Notice::kCredit);
   header.thread = stream.thread;
   header.context = stream.context->id;
-  wire::Writer writer = notices(0).Begin(header);
+  transport::FrameBuffer& notices = executor_.notices(0);
+  wire::Writer writer = notices.Begin(header);
   Put(writer, wire::Credit{stream.id, stream.returned});
-  notices_.End();
+  notices.End();
 }
 
-void Executor::ReturnCreditsOf(Stream& stream) {
+void StreamOrder::ReturnCreditsOf(Stream& stream) {
   if (!stream.idle() || !stream.outstanding.empty()) {
     Mark(stream, false);
     return;
@@ -243,25 +263,25 @@ void Executor::ReturnCreditsOf(Stream& stream) {
   ReturnCredits(stream, stream.credited);
 }
 
-void Executor::Reclaim(Stream& stream) {
+void StreamOrder::Reclaim(Stream& stream) {
   for (Marker& marker : stream.outstanding) {
-    if (Query(*marker.point) != CUDA_SUCCESS) return;
+    if (executor_.Query(*marker.point) != CUDA_SUCCESS) return;
     marker.keep.clear();
   }
 }
 
-void Executor::Advance(Stream& stream) {
+void StreamOrder::Advance(Stream& stream) {
   uint64_t credited = stream.returned;
   while (!stream.outstanding.empty()) {
-    const CUresult result = Query(*stream.outstanding.front().point);
+    const CUresult result = executor_.Query(*stream.outstanding.front().point);
     // Check makes the error known even if the client never asks, so that the device is given back.
-    if (result != CUDA_ERROR_NOT_READY) Check(result, stream.context->id);
+    if (result != CUDA_ERROR_NOT_READY) executor_.Check(result, stream.context->id);
     if (result != CUDA_SUCCESS) break;
     const Marker marker = std::move(stream.outstanding.front());
     stream.outstanding.pop_front();
     stream.completed = marker.issued;
     credited = std::max(credited, marker.credited);
-    gate_.Completed(stream, marker);
+    if (marker.work != 0) executor_.gate().Completed(stream, marker);
   }
   if (credited > stream.returned) ReturnCredits(stream, credited);
 }

@@ -1,0 +1,208 @@
+// Work behind a stream that stands in a client wait is set aside, and comes back in its turn.
+#include "tests/native/gate_bench.h"
+#include "tests/native/testing.h"
+
+namespace rgpu::exec {
+namespace {
+
+using base::kMillisecond;
+using base::kSecond;
+using lease::Phase;
+
+// A session under a slice, with a kernel behind a client wait of one stream.
+struct Waiting : GateTurn {
+  std::shared_ptr<StreamWork> stream = Stream();
+  std::shared_ptr<Estimate> kernel = Kernel(kMillisecond);
+  WaitPlace place;
+
+  explicit Waiting(uint64_t pieces = 1) : GateTurn(kMillisecond) {
+    place = LaunchesWait(*stream);
+    for (uint64_t i = 0; i < pieces; ++i) IssuesAndMarks(*stream, kernel);
+    Begins(place);
+  }
+  void Begins(const WaitPlace& at) { Tell(event::WaitBegan{at}); }
+  void StandsForLong() {
+    Pass(kClientNs + kMillisecond);
+    Look();
+  }
+};
+
+TEST(gate, what_stands_still_is_set_aside_and_the_token_goes_back) {
+  Waiting waiting;
+  waiting.Clear();
+  waiting.StandsForLong();
+  CHECK(waiting.state.any_aside());
+  CHECK_EQ(waiting.state.slot().in_flight_ns, 0U);
+  waiting.Pass(kGraceNs);
+  waiting.Look();
+  CHECK_EQ(waiting.state.slot().active_gen, 0U);
+  CHECK_EQ(waiting.all.charged_ns, kClientNs + kMillisecond);  // until then others waited for it
+}
+
+TEST(gate, a_client_that_answers_soon_keeps_the_token) {
+  Waiting waiting;
+  waiting.Pass(kClientNs - 1);
+  waiting.Look();
+  CHECK(!waiting.state.any_aside());
+  waiting.Tell(event::WaitEnded{waiting.place});
+  waiting.Pass(kSecond);
+  waiting.Look();
+  CHECK(!waiting.state.any_aside());
+}
+
+TEST(gate, a_stream_does_not_go_on_before_the_token_is_back) {
+  Waiting waiting;
+  waiting.StandsForLong();
+  waiting.Look(Phase::kNone, 3);
+  waiting.Look();
+  CHECK_EQ(waiting.state.slot().active_gen, 0U);
+  waiting.Tell(event::WaitEnded{waiting.place});
+  waiting.Tell(event::AwaitBegan{});
+  CHECK(!waiting.Asks(0, true, waiting.stream->waits.get()));
+  CHECK(waiting.last.signal);
+  CHECK(waiting.Look(Phase::kSlice, 4, 20 * kMillisecond).wake_held);
+  CHECK(waiting.Asks(0, true, waiting.stream->waits.get()));
+  CHECK(!waiting.state.any_aside());
+  CHECK_EQ(waiting.state.slot().in_flight_ns, kMillisecond);
+  CHECK_EQ(waiting.state.slot().active_gen, 4U);
+}
+
+// Nobody would charge for work that runs after the session has failed.
+TEST(gate, what_is_set_aside_never_goes_on_once_the_session_has_failed) {
+  Waiting waiting;
+  waiting.StandsForLong();
+  waiting.Look(Phase::kNone, 3);
+  waiting.Tell(event::Failed{});
+  waiting.Look();
+  CHECK(waiting.state.any_aside());
+  CHECK_EQ(waiting.state.slot().active_gen, 0U);
+  waiting.Tell(event::WaitEnded{waiting.place});
+  waiting.Tell(event::AwaitBegan{});
+  CHECK(!waiting.Asks(0, true, waiting.stream->waits.get()));
+  waiting.Look(Phase::kSlice, 4, 20 * kMillisecond);
+  CHECK(!waiting.Asks(0, true, waiting.stream->waits.get()));
+}
+
+TEST(gate, work_that_may_run_keeps_the_token) {
+  Waiting waiting;
+  const auto other = waiting.Stream(false, false);
+  waiting.IssuesAndMarks(*other, waiting.kernel);
+  waiting.StandsForLong();
+  CHECK(!waiting.state.any_aside());
+  waiting.Completes(*other, 2);
+  waiting.Look();
+  CHECK(waiting.state.any_aside());
+}
+
+TEST(gate, work_behind_an_event_stands_still_too) {
+  Waiting waiting;
+  const auto other = waiting.Stream(false, false);
+  const WaitPlaces behind = waiting.stream->behind;  // what an event now comes behind
+  CHECK(GateState::MustMark(*other, behind) == GateState::MarkFirst::kNothing);
+  waiting.Tell(event::OrderedBehind{*other, waiting.order, behind});
+  waiting.IssuesAndMarks(*other, waiting.kernel);
+  waiting.StandsForLong();
+  CHECK(waiting.state.any_aside());
+}
+
+// What a stream had before it came behind a client wait may be running.
+TEST(gate, work_from_before_the_order_is_marked_and_keeps_the_token) {
+  Waiting waiting;
+  const auto other = waiting.Stream(false, false);
+  waiting.Issues(*other, waiting.kernel);
+  CHECK(GateState::MustMark(*other, waiting.stream->behind) == GateState::MarkFirst::kStream);
+  const uint64_t running = waiting.Marks(*other);
+  waiting.Tell(event::OrderedBehind{*other, waiting.order, waiting.stream->behind});
+  waiting.IssuesAndMarks(*other, waiting.kernel);
+  waiting.StandsForLong();
+  CHECK(!waiting.state.any_aside());
+  waiting.Completes(*other, running);
+  waiting.Look();
+  CHECK(waiting.state.any_aside());
+}
+
+TEST(gate, the_legacy_stream_orders_blocking_streams_and_no_others) {
+  Waiting waiting;
+  const auto legacy = waiting.Stream(true);
+  const auto blocking = waiting.Stream();
+  const auto free = waiting.Stream(false, false);
+  CHECK(GateState::MustMark(*legacy, waiting.order.behind_blocking) ==
+        GateState::MarkFirst::kAllStreams);
+  waiting.IssuesAndMarks(*legacy, waiting.kernel);
+  waiting.IssuesAndMarks(*blocking, waiting.kernel);
+  waiting.StandsForLong();
+  CHECK(waiting.state.any_aside());
+  CHECK_EQ(legacy->aside.count, 1U);
+  CHECK_EQ(blocking->aside.count, 1U);
+  CHECK(!free->behind.HasOneOf(waiting.stream->waits.get()));
+}
+
+TEST(gate, only_what_comes_behind_this_wait_comes_back_with_it) {
+  Waiting waiting;
+  const auto other = waiting.Stream(false, false);
+  const WaitPlace second = waiting.LaunchesWait(*other);
+  waiting.IssuesAndMarks(*other, waiting.kernel);
+  waiting.Begins(second);
+  waiting.StandsForLong();
+  CHECK_EQ(other->aside.count, 1U);
+  waiting.Tell(event::WaitEnded{second});
+  CHECK(waiting.Asks(0, true, other->waits.get()));
+  CHECK_EQ(other->aside.count, 0U);
+  CHECK_EQ(waiting.stream->aside.count, 1U);
+}
+
+TEST(gate, much_that_is_set_aside_lets_nothing_more_go) {
+  Waiting waiting(kMuchAsideCount + 1);
+  waiting.StandsForLong();
+  CHECK(waiting.state.any_aside());
+  waiting.Look(Phase::kNone, 3);
+  waiting.Look(Phase::kSlice, 4, 20 * kMillisecond);
+  CHECK(!waiting.Asks(kMillisecond));
+}
+
+// A host function that could not get the executor's lock went on without the token.
+TEST(gate, work_that_went_on_by_itself_counts_and_its_standing_is_not_measured) {
+  Waiting waiting;
+  waiting.StandsForLong();
+  waiting.Look(Phase::kNone, 3);
+  waiting.Tell(event::WaitEnded{waiting.place});
+  waiting.Pass(kSecond);
+  waiting.Tell(event::WentOn{waiting.stream->waits, false});
+  CHECK(!waiting.state.any_aside());
+  CHECK_EQ(waiting.state.slot().in_flight_ns, kMillisecond);
+  waiting.Clear();
+  waiting.Pass(kMillisecond);
+  waiting.Completes(*waiting.stream, 1);
+  CHECK_EQ(waiting.all.charged_ns, kMillisecond);
+  CHECK_EQ(waiting.kernel->Predict(1), kMillisecond);
+}
+
+TEST(gate, work_that_is_complete_although_it_was_set_aside_is_charged_for_its_run_only) {
+  Waiting waiting;
+  waiting.StandsForLong();
+  waiting.Look(Phase::kNone, 3);
+  waiting.Clear();
+  waiting.Pass(kSecond);
+  waiting.Completes(*waiting.stream, 1);
+  CHECK(!waiting.state.any_aside());
+  CHECK(waiting.state.idle());
+  CHECK_EQ(waiting.all.charged_ns, kMillisecond);
+}
+
+TEST(gate, a_stream_that_is_gone_is_no_longer_set_aside) {
+  Waiting waiting;
+  waiting.StandsForLong();
+  waiting.Tell(event::Forgotten{*waiting.stream});
+  CHECK(!waiting.state.any_aside());
+  CHECK(waiting.state.idle());
+}
+
+TEST(gate, a_host_function_goes_on_while_the_session_has_work_on_the_device) {
+  Waiting waiting;
+  CHECK(waiting.Asks(kSecond, true));  // the work may wait for the stream of this function
+  waiting.Look(Phase::kRecalled, 2);
+  CHECK(waiting.Asks(kSecond, true));
+}
+
+}  // namespace
+}  // namespace rgpu::exec

@@ -1,0 +1,88 @@
+"""Which failures of a test that must be alone are judged again, and which are final."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+# The host takes `part` of the processors for as long as the test runs, and is calm in between.
+CONFTEST = """
+import sys
+sys.path.insert(0, {tests!r})
+from helpers import undisturbed
+undisturbed.Stolen = lambda: type("Stolen", (), {{"part": lambda self: {part}}})()
+undisturbed.wait_for_calm = lambda: None
+def pytest_runtest_protocol(item, nextitem):
+    return undisturbed.run_undisturbed(item, nextitem)
+def pytest_runtest_makereport(item, call):
+    undisturbed.remember_error(item, call)
+def pytest_terminal_summary(terminalreporter):
+    for sentence in undisturbed.repetitions(terminalreporter.stats):
+        terminalreporter.write_line(sentence)
+"""
+TEST = """
+from pathlib import Path
+from helpers.figures import figures
+RUNS = Path(__file__).with_name("runs")
+def test():
+    with RUNS.open("a") as file:
+        file.write("x")
+    runs = len(RUNS.read_text())
+    {body}
+"""
+LEAK = """
+import pytest
+@pytest.fixture
+def leak():
+    yield
+    raise OSError("left")
+"""
+LATER = "with figures(): assert runs > 2"
+NEVER = "with figures(): assert runs < 0"
+COUNT = "assert runs < 0"
+ERROR = "raise OSError"
+
+
+def run(folder: Path, test: str, part: float) -> tuple[str, int]:
+    """Runs a test while the host takes `part` of the processors; returns the output of pytest and
+    how often the test ran.
+    """
+    (folder / "conftest.py").write_text(CONFTEST.format(tests=str(TESTS), part=part))
+    (folder / "test_it.py").write_text(test)
+    words = ["-q", "-p", "no:cacheprovider", "--rootdir", folder, folder]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr, len((folder / "runs").read_text())
+
+
+@pytest.mark.parametrize(
+    ("body", "part", "outcome", "runs"),
+    [
+        (LATER, 0.02, "1 passed", 3),
+        (LATER, 0.0, "1 failed", 1),
+        (NEVER, 0.02, "1 failed", 5),
+        (NEVER, 0.3, "1 skipped", 5),
+        (COUNT, 0.3, "1 failed", 1),
+        (ERROR, 0.3, "1 failed", 1),
+    ],
+)
+def test_only_figures_are_judged_again(
+    tmp_path: Path, body: str, part: float, outcome: str, runs: int
+) -> None:
+    output, ran = run(tmp_path, TEST.format(body=body), part)
+    assert outcome in output
+    assert ran == runs
+    assert output.count("of the processors: repeated") == runs - 1
+
+
+def test_an_off_figure_does_not_excuse_what_a_fixture_finds(tmp_path: Path) -> None:
+    test = TEST.format(body=NEVER).replace("def test()", "def test(leak)") + LEAK
+    output, ran = run(tmp_path, test, 0.3)
+    assert "1 failed, 1 error" in output
+    assert ran == 1
