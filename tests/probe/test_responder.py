@@ -79,10 +79,10 @@ def test_a_path_is_measured(listen: Listen, kind: str) -> None:
     assert path.down is not None
     assert 0 < path.connect <= path.handshake
     assert 0 < path.round_trip.minimum <= path.round_trip.median <= path.round_trip.p99
-    assert path.up.bytes_per_second > 1e7
-    assert path.down.bytes_per_second > 1e7
+    assert path.up.bytes_per_second > 0
+    assert path.down.bytes_per_second > 0
     assert path.messages_per_second is not None
-    assert path.messages_per_second > 1e4
+    assert path.messages_per_second > 0
     assert said == ["handshake", "round trip", "messages", "bandwidth up", "bandwidth down"]
 
 

@@ -15,7 +15,7 @@ from helpers.command import rgpu_command
 from helpers.nginx import Nginx
 from helpers.server import Server
 
-from transport.test_grpc_proxy import COPY
+from transport.grpc_programs import COPY
 
 NOBODY = "print(cuda.result('cuInit', 0))"
 
