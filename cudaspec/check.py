@@ -222,6 +222,16 @@ def check_types(spec: Spec) -> None:
             raise SpecError(f"{name}: there are two enumerators of this name.")
 
 
+def _must_not_be_null(arg: model.Arg | None) -> bool:
+    match arg:
+        case model.In(nullable=False, late="") | model.Out(nullable=False, late=""):
+            return True
+        case model.InOut(nullable=False) | model.Layout(nullable=False, late=""):
+            return True
+        case _:
+            return False
+
+
 def check_lists(spec: Spec) -> None:
     declared = {c.name for c in spec.declared}
     lists = {"types/driver.py": spec.driver, "types/emulated.py": sorted(spec.emulated)}
@@ -231,6 +241,13 @@ def check_lists(spec: Spec) -> None:
                 raise SpecError(f"{source}: '{name}' is not a call of this specification.")
             if name not in declared:
                 raise SpecError(f"{source}: '{name}' has a type that is only named (Opaque).")
+    for name, pointers in spec.emulated_nullable.items():
+        args = spec.calls[name].row.args if name in spec.emulated else {}
+        for pointer in pointers:
+            if not _must_not_be_null(args.get(pointer)):
+                raise SpecError(
+                    f"types/emulated.py: '{name}' has no pointer '{pointer}' that must not be null."
+                )
     for name in sorted(spec.driver_optional - set(spec.driver)):
         raise SpecError(f"types/driver.py: '{name}' is optional but not a function of the table.")
     for call in spec.calls.values():

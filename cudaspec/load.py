@@ -124,6 +124,7 @@ def read() -> Spec:
         constants=tuple(handles.CONSTANTS),
         symbols=_symbols(),
         emulated=frozenset((shim | set(emulated.ALSO)) - set(emulated.NOT)),
+        emulated_nullable=emulated.NULLABLE,
         driver=(*driver.FUNCTIONS, *forwarded),
         driver_optional=frozenset((*driver.OPTIONAL, *forwarded)),
         extra_exports=dict(symbols.EXTRA),

@@ -207,8 +207,8 @@ class Call:
     prototype: C declaration, verbatim, with the exported symbol's name.
     mode: the class.
     args: direction and length of every pointer parameter, and the numbers that have limits. The
-        shim's export checks them in this order before the function runs: CUDA_ERROR_INVALID_VALUE,
-        or CUDA_ERROR_INVALID_DEVICE for a `Device`.
+        exports of the shim and the emulated device check them in this order before the function
+        runs: CUDA_ERROR_INVALID_VALUE, or CUDA_ERROR_INVALID_DEVICE for a `Device`.
     sends: names of the commands that its client code may send (none for LOCAL and UNSUPPORTED).
     forward: the functions of client and worker are generated; then `sends` is not given.
     state: the client table that answers or checks the call (Dev Ctx Mod Adr Str Evt Link Table).

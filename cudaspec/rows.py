@@ -149,6 +149,7 @@ class Spec:
     constants: tuple[model.Constant, ...] = ()
     symbols: tuple[model.Symbols, ...] = ()
     emulated: frozenset[str] = frozenset()
+    emulated_nullable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     driver: tuple[str, ...] = ()
     driver_optional: frozenset[str] = frozenset()
     extra_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

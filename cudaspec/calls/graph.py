@@ -1,6 +1,6 @@
 """Graphs.  Data only."""
 
-from cudaspec.model import Call, Device, Forward, In, InOut, Layout, Mode, Out, Value
+from cudaspec.model import Call, Device, Forward, In, InOut, Layout, Mode, Out, Range, Value
 
 CALLS = [
     Call("CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)", Mode.PLANNED,
@@ -84,7 +84,7 @@ CALLS = [
     Call("CUresult cuDeviceGraphMemTrim(CUdevice device)", Mode.CALL,
          args={"device": Device()}, forward=Forward(0x0701)),
     Call("CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)", Mode.CALL,
-         args={"device": Device(), "value": Out(len="8")}, forward=Forward(0x0702)),
+         args={"device": Device(), "attr": Range("CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT", "CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH"), "value": Out(len="8")}, forward=Forward(0x0702)),
     Call("CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)", Mode.CALL,
          args={"device": Device(), "value": In(len="8")}, forward=Forward(0x0703)),
     Call("CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)", Mode.PLANNED,

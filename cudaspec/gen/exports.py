@@ -7,7 +7,7 @@ these functions, `NAME_exports.gen.cc` defines the symbols, `NAME.map` is the ve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cudaspec.gen.guards import guards
@@ -15,6 +15,8 @@ from cudaspec.gen.source import header, source
 from cudaspec.model import Mode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cudaspec.rows import CallRow, Spec
 
 _TWINS = ("_ptds", "_ptsz")
@@ -39,25 +41,26 @@ class Library:
 
     namespace: its C++ namespace.
     entry: the header with its EntryGuard.
-    guarded: its exports check the arguments.
+    nullable: by function, the pointers that may be null in this library only.
     """
 
     name: str
     namespace: str
     entry: str
     implemented: frozenset[str]
-    guarded: bool
+    nullable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def shim(spec: Spec) -> Library:
     """Returns the client's libcuda.so.1."""
     implemented = frozenset(c.name for c in spec.calls.values() if c.implemented or c.row.explains)
-    return Library("shim", "rgpu::shim", "rgpu_client/shim/entry.h", implemented, True)
+    return Library("shim", "rgpu::shim", "rgpu_client/shim/entry.h", implemented)
 
 
 def emu(spec: Spec) -> Library:
     """Returns the emulated device."""
-    return Library("emu", "rgpu::emu", "rgpu_emu/device/entry.h", spec.emulated, False)
+    entry = "rgpu_emu/device/entry.h"
+    return Library("emu", "rgpu::emu", entry, spec.emulated, spec.emulated_nullable)
 
 
 def base_symbol(symbol: str) -> str:
@@ -109,12 +112,12 @@ def _export(spec: Spec, library: Library, index: int, symbol: str) -> list[str]:
     body = spec.calls[call.body]
     flags = " | ".join(f"{library.namespace}::{flag}" for flag in _flags(call, symbol)) or "0"
     names, parameters = body.prototype.names, body.prototype.parameter_list
-    checked = library.guarded and body.implemented
+    nullable = library.nullable.get(body.name, ())
     return [
         f"RGPU_EXPORT CUresult {symbol}({parameters}) {{",
         f"  {library.namespace}::EntryGuard entry({index}, {flags});",
         "  if (!entry.ok()) return entry.status();",
-        *(guards(body, library.namespace) if checked else ()),
+        *(guards(body, library.namespace, nullable) if body.implemented else ()),
         f"  return entry.Leave({library.namespace}::{call.body}({names}));",
         "}",
     ]

@@ -9,6 +9,8 @@ from cudaspec import length
 from cudaspec.model import Device, Flags, Image, In, InOut, Layout, NotZero, Out, Range, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from cudaspec.model import Arg
     from cudaspec.rows import CallRow
 
@@ -16,9 +18,16 @@ _INVALID_DEVICE = "CUDA_ERROR_INVALID_DEVICE"
 _INVALID_VALUE = "CUDA_ERROR_INVALID_VALUE"
 
 
-def guards(call: CallRow, namespace: str) -> list[str]:
-    """Returns the statements, in the order of the row's arguments; neighbours share one."""
-    checks = [check for name, arg in call.row.args.items() if (check := _check(name, arg))]
+def guards(call: CallRow, namespace: str, nullable: Container[str] = ()) -> list[str]:
+    """Returns the statements, in the order of the row's arguments; neighbours share one.
+
+    nullable: pointers that are not checked, whatever the row says.
+    """
+    checks = [
+        check
+        for name, arg in call.row.args.items()
+        if name not in nullable and (check := _check(name, arg))
+    ]
     lines = []
     for error, group in itertools.groupby(checks, key=lambda check: check[0]):
         condition = " || ".join(text for _, text in group).replace("@", f"{namespace}::")

@@ -7,3 +7,12 @@ ALSO = [
 
 # Calls that only the shim implements, from its own tables.
 NOT: list[str] = []
+
+# Pointers that may be null in the device, although the row says that they must not.
+NULLABLE = {
+    "cuDevicePrimaryCtxGetState": ("flags", "active"),
+    "cuLibraryLoadData": ("libraryOptions",),
+    "cuLibraryLoadFromFile": ("libraryOptions",),
+    "cuMemGetInfo_v2": ("free", "total"),
+    "cuStreamGetCtx_v2": ("pGreenCtx",),
+}

@@ -1,13 +1,12 @@
 // Calls cuCtx* and cuDevicePrimaryCtx*; the context stack of a thread is in current.cc.
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/entry.h"
 
 namespace rgpu::emu {
 namespace {
 
 constexpr unsigned kApiVersion = 13000;
 constexpr uint64_t kLargestStack = 512 * 1024;
-
-bool IsDevice(CUdevice dev) { return dev == 0; }
 
 CUresult LostDevice() { return static_cast<CUresult>(TheDevice().lost.load()); }
 
@@ -62,9 +61,7 @@ CUresult ApplyLimit(Context* context, CUlimit limit, size_t value) {
 
 }  // namespace
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice) {
   if (const CUresult lost = LostDevice(); lost != CUDA_SUCCESS) return lost;
   PrimaryContext& primary = TheDevice().primary;
   const std::lock_guard lock(primary.mutex);
@@ -75,8 +72,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-  if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
   PrimaryContext& primary = TheDevice().primary;
   std::shared_ptr<Context> last;
   {
@@ -92,8 +88,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
 }
 
 // References stay valid: the next use of the context finds a new one under the same handle.
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-  if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice) {
   PrimaryContext& primary = TheDevice().primary;
   std::shared_ptr<Context> old;
   {
@@ -107,8 +102,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
-  if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned int flags) {
   if (const CUresult bad = CheckFlags(flags); bad != CUDA_SUCCESS) return bad;
   PrimaryContext& primary = TheDevice().primary;
   const std::lock_guard lock(primary.mutex);
@@ -117,8 +111,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
-  if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned int* flags, int* active) {
   if (flags == nullptr && active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   PrimaryContext& primary = TheDevice().primary;
   const std::lock_guard lock(primary.mutex);
@@ -166,8 +159,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
 }
 
 CUresult cuCtxDetach(CUcontext ctx) { return emu::cuCtxDestroy_v2(ctx); }
-CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
-  if (pctx == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuCtxAttach(CUcontext* pctx, unsigned int) {
   std::shared_ptr<Context> context;
   const CUresult found = AnyCurrentContext(&context);
   if (found == CUDA_SUCCESS) *pctx = As<CUcontext>(context->handle);
@@ -175,7 +167,6 @@ CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
 }
 
 CUresult cuCtxGetDevice(CUdevice* device) {
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = AnyCurrentContext(&context);
   if (found == CUDA_SUCCESS) *device = 0;
@@ -183,7 +174,6 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext ctx) {
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (ctx == nullptr) return emu::cuCtxGetDevice(device);
   if (TheDevice().contexts.Find(Raw(ctx)) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *device = 0;
@@ -191,7 +181,6 @@ CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext ctx) {
 }
 
 CUresult cuCtxGetFlags(unsigned int* flags) {
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = AnyCurrentContext(&context);
   if (found == CUDA_SUCCESS) *flags = context->flags.load();
@@ -207,7 +196,6 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 }
 
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
-  if (ctxId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = FindContext(ctx, &context);
   if (found == CUDA_SUCCESS) *ctxId = context->id;
@@ -215,7 +203,6 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
 }
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = FindContext(ctx, &context);
   if (found == CUDA_SUCCESS) *version = kApiVersion;
@@ -243,7 +230,6 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
 }
 
 CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
-  if (pvalue == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -255,7 +241,6 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
 }
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
-  if (pconfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found == CUDA_SUCCESS) *pconfig = static_cast<CUfunc_cache>(context->cache_config.load());
@@ -263,7 +248,6 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
-  if (config > CU_FUNC_CACHE_PREFER_EQUAL) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found == CUDA_SUCCESS) context->cache_config = config;
@@ -272,15 +256,13 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
 
 // Shared memory banks have one size on this device, and the setting is only a hint.
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
-  if (pConfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found == CUDA_SUCCESS) *pConfig = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
   return found;
 }
 
-CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
-  if (config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig) {
   std::shared_ptr<Context> context;
   return CurrentContext(&context);
 }
@@ -299,8 +281,7 @@ CUresult cuCtxResetPersistingL2Cache() {
   return CurrentContext(&context);
 }
 
-CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinityType) {
-  if (pExecAffinity == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam*, CUexecAffinityType) {
   return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 

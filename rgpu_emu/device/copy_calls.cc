@@ -77,7 +77,6 @@ CUresult Resolve(const Side2D& side, uint64_t width, uint64_t* address, PointerK
 }
 
 CUresult Copy2D(const CUDA_MEMCPY2D* copy, CUstream stream, bool wait) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CopyPlan plan;
   plan.width = copy->WidthInBytes;
   plan.height = copy->Height;

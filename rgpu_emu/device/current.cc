@@ -140,7 +140,6 @@ CUresult cuCtxSetCurrent(CUcontext ctx) {
 }
 
 CUresult cuCtxGetCurrent(CUcontext* pctx) {
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   auto& stack = Local().stack;
   *pctx = stack.empty() || stack.back() == nullptr ? nullptr : As<CUcontext>(stack.back()->handle);
   return CUDA_SUCCESS;

@@ -46,9 +46,8 @@ CUresult MakeDevice(Device* device) {
 Device& TheDevice() { return *the_device.load(std::memory_order_acquire); }
 bool Initialized() { return the_device.load(std::memory_order_acquire) != nullptr; }
 
-CUresult cuInit(unsigned int Flags) {
+CUresult cuInit(unsigned int) {
   static std::mutex once;
-  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (Forked()) return CUDA_ERROR_NOT_INITIALIZED;
   const std::lock_guard lock(once);
   if (Initialized()) return CUDA_SUCCESS;

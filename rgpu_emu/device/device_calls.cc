@@ -7,18 +7,13 @@
 
 #include "rgpu_emu/device/attributes.h"
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/entry.h"
 #include "rgpu_emu/device/function.h"
 
 namespace rgpu::emu {
 namespace {
 
-CUresult Check(CUdevice dev, const void* out) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return dev == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
 CUresult CopyText(const char* text, char* out, int len) {
-  if (len <= 0) return CUDA_ERROR_INVALID_VALUE;
   const auto room = static_cast<size_t>(len);
   const size_t count = std::min(std::strlen(text), room - 1);
   std::memcpy(out, text, count);
@@ -41,49 +36,39 @@ uint64_t PlaceHash() {
 }  // namespace
 
 CUresult cuDriverGetVersion(int* driverVersion) {
-  if (driverVersion == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *driverVersion = kDriverVersion;
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  const CUresult bad = Check(ordinal, device);
-  if (bad == CUDA_SUCCESS) *device = 0;
-  return bad;
+  *device = ordinal;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetCount(int* count) {
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *count = 1;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
-  const CUresult bad = Check(dev, name);
-  return bad == CUDA_SUCCESS ? CopyText(kDeviceName, name, len) : bad;
-}
+CUresult cuDeviceGetName(char* name, int len, CUdevice) { return CopyText(kDeviceName, name, len); }
 
-CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
-  if (const CUresult bad = Check(dev, uuid); bad != CUDA_SUCCESS) return bad;
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice) {
   const uint64_t place = PlaceHash();
   std::memcpy(uuid->bytes, "rgpu-emu", 8);
   std::memcpy(uuid->bytes + 8, &place, sizeof(place));
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
-  const CUresult bad = Check(dev, bytes);
-  if (bad == CUDA_SUCCESS) *bytes = TheDevice().arena.capacity();
-  return bad;
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) {
+  *bytes = TheDevice().arena.capacity();
+  return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) {
-  if (const CUresult bad = Check(dev, pi); bad != CUDA_SUCCESS) return bad;
+CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice) {
   return DeviceAttribute(attrib, pi) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
-  if (const CUresult bad = Check(dev, prop); bad != CUDA_SUCCESS) return bad;
+CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice) {
   *prop = CUdevprop{};
   prop->maxThreadsPerBlock = kMaxThreadsPerBlock;
   prop->maxThreadsDim[0] = kMaxBlockX;
@@ -102,22 +87,18 @@ CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
-  if (minor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult bad = Check(dev, major); bad != CUDA_SUCCESS) return bad;
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
   *major = kComputeMajor;
   *minor = kComputeMinor;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
-  const CUresult bad = Check(dev, pciBusId);
-  return bad == CUDA_SUCCESS ? CopyText(kPciBusId, pciBusId, len) : bad;
+CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice) {
+  return CopyText(kPciBusId, pciBusId, len);
 }
 
 // Format [domain]:[bus]:[device].[function]; the domain may be missing.
 CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
-  if (dev == nullptr || pciBusId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool ours =
       strcasecmp(pciBusId, kPciBusId) == 0 || strcasecmp(pciBusId, kPciBusId + 5) == 0;
   if (!ours) return CUDA_ERROR_INVALID_DEVICE;
@@ -125,37 +106,31 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType, CUdevice dev) {
-  const CUresult bad = Check(dev, pi);
-  if (bad == CUDA_SUCCESS) *pi = 0;
-  return bad;
+CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType, CUdevice) {
+  *pi = 0;
+  return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities,
-                                           const CUatomicOperation* operations, unsigned int count,
-                                           CUdevice dev) {
-  const CUresult bad = Check(dev, capabilities);
-  if (bad != CUDA_SUCCESS) return bad;
-  if (operations == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation*,
+                                           unsigned int count, CUdevice) {
   std::memset(capabilities, 0, sizeof(*capabilities) * count);
   return CUDA_SUCCESS;
 }
 
 // There is only one device, and a device is not its own peer.
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
-  if (const CUresult bad = Check(dev, canAccessPeer); bad != CUDA_SUCCESS) return bad;
-  if (peerDev != 0) return CUDA_ERROR_INVALID_DEVICE;
+  if (!IsDevice(dev) || !IsDevice(peerDev)) return CUDA_ERROR_INVALID_DEVICE;
   *canAccessPeer = 0;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute, CUdevice, CUdevice) {
-  return value == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDeviceGetP2PAttribute(int*, CUdevice_P2PAttribute, CUdevice, CUdevice) {
+  return CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation*,
-                                          unsigned int, CUdevice, CUdevice) {
-  return capabilities == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int*, const CUatomicOperation*, unsigned int,
+                                          CUdevice, CUdevice) {
+  return CUDA_ERROR_INVALID_DEVICE;
 }
 
 }  // namespace rgpu::emu

@@ -5,11 +5,6 @@
 namespace rgpu::emu {
 namespace {
 
-bool IsKnown(CUgraphMem_attribute attribute) {
-  return attribute >= CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT &&
-         attribute <= CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
-}
-
 bool IsHighWaterMark(CUgraphMem_attribute attribute) {
   return attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ||
          attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
@@ -17,36 +12,29 @@ bool IsHighWaterMark(CUgraphMem_attribute attribute) {
 
 }  // namespace
 
-CUresult cuDeviceGraphMemTrim(CUdevice device) {
-  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
+CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }
 
-CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void* value) {
-  if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-  if (value == nullptr || !IsKnown(attr)) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void* value) {
   *static_cast<cuuint64_t*>(value) = 0;
   return CUDA_SUCCESS;
 }
 
 // A high-water mark can only be reset to 0.
-CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void* value) {
-  if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-  if (value == nullptr || !IsHighWaterMark(attr)) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attr, void* value) {
+  if (!IsHighWaterMark(attr)) return CUDA_ERROR_INVALID_VALUE;
   return *static_cast<cuuint64_t*>(value) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH is 0 too.
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_format,
-                                            unsigned numChannels, CUdevice dev) {
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+                                            unsigned numChannels, CUdevice) {
   const bool channels = numChannels == 1 || numChannels == 2 || numChannels == 4;
-  if (maxWidthInElements == nullptr || !channels) return CUDA_ERROR_INVALID_VALUE;
+  if (!channels) return CUDA_ERROR_INVALID_VALUE;
   *maxWidthInElements = 0;
   return CUDA_SUCCESS;
 }
 
-CUresult cuLogsCurrent(CUlogIterator* iterator_out, unsigned int flags) {
-  if (iterator_out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuLogsCurrent(CUlogIterator* iterator_out, unsigned int) {
   *iterator_out = 0;
   return CUDA_SUCCESS;
 }

@@ -1,9 +1,10 @@
 // What every exported function of the emulated device does before its body. A generated export has
-// the same form as the shim's:
+// the same form as the shim's, and the same checks of arguments:
 //
 //   CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 //     rgpu::emu::EntryGuard entry(kIndex, rgpu::emu::kMayWait | rgpu::emu::kNeedsInit);
 //     if (!entry.ok()) return entry.status();
+//     if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
 //     return entry.Leave(rgpu::emu::cuMemAlloc_v2(dptr, bytesize));
 //   }
 #pragma once
@@ -38,6 +39,10 @@ class EntryGuard {
   bool outer_per_thread_ = false;
   int cancel_state_ = 0;
 };
+
+// A function that gets a number of a device returns INVALID_DEVICE before its body if there is no
+// such device.
+inline bool IsDevice(CUdevice device) { return device == 0; }
 
 // The result of functions that the device does not implement.
 inline CUresult Unsupported(uint32_t, CUresult answer) { return answer; }

@@ -7,9 +7,6 @@
 namespace rgpu::emu {
 namespace {
 
-constexpr unsigned kEventFlags =
-    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-
 int64_t NowNs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
@@ -23,7 +20,6 @@ CUresult FindEvent(CUevent handle, std::shared_ptr<Event>* event) {
 }  // namespace
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
-  if (phEvent == nullptr || (Flags & ~kEventFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   const bool shared = (Flags & CU_EVENT_INTERPROCESS) != 0;
   if (shared && (Flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
   if (shared) return CUDA_ERROR_NOT_SUPPORTED;
@@ -42,8 +38,7 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
   return event == nullptr ? CUDA_ERROR_INVALID_HANDLE : event->owner()->Status();
 }
 
-CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int) {
   std::shared_ptr<Event> event;
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
   std::shared_ptr<Stream> stream;
@@ -93,7 +88,6 @@ CUresult cuEventSynchronize(CUevent hEvent) {
 }
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
-  if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Event> start;
   std::shared_ptr<Event> end;
   if (const CUresult bad = FindEvent(hStart, &start); bad != CUDA_SUCCESS) return bad;

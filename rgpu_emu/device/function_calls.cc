@@ -37,7 +37,6 @@ CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
 }
 
 CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
-  if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithFunction(hfunc, [&](Function& f) {
     *hmod = As<CUmodule>(f.module()->handle);
     return CUDA_SUCCESS;
@@ -45,7 +44,6 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithFunction(hfunc, [&](Function& f) {
     *name = f.info().name.c_str();
     return CUDA_SUCCESS;
@@ -59,7 +57,6 @@ CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOff
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
-  if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithFunction(function, [&](Function& f) {
     const bool loaded = f.module()->code()->Lowered(f.entry);
     *state = loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
@@ -76,10 +73,7 @@ CUresult cuFuncLoad(CUfunction function) {
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
                                                               int blockSize, size_t dynamicSMemSize,
-                                                              unsigned int flags) {
-  if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+                                                              unsigned int) {
   return WithFunction(func, [&](Function& f) {
     *numBlocks = BlocksPerSm(f.info(), blockSize, dynamicSMemSize);
     return CUDA_SUCCESS;
@@ -97,10 +91,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
                                                    CUfunction func,
                                                    CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                                    size_t dynamicSMemSize, int blockSizeLimit,
-                                                   unsigned int flags) {
-  if (minGridSize == nullptr || blockSize == nullptr || blockSizeLimit < 0)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) return CUDA_ERROR_INVALID_VALUE;
+                                                   unsigned int) {
   return WithFunction(func, [&](Function& f) {
     int limit = MaxThreads(f.info());
     if (blockSizeLimit != 0) limit = std::min(limit, blockSizeLimit);
@@ -131,8 +122,6 @@ CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfu
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
                                                  int numBlocks, int blockSize) {
-  if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0)
-    return CUDA_ERROR_INVALID_VALUE;
   return WithFunction(func, [&](Function& f) {
     const int per_block = kSharedPerSm / numBlocks / 128 * 128 - kSharedReserved;
     const int room =

@@ -6,8 +6,6 @@
 namespace rgpu::emu {
 namespace {
 
-constexpr unsigned kHostAllocFlags =
-    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
 constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                     CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
 
@@ -53,8 +51,6 @@ RegisteredMemory& Registered() {
 }
 
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
-  if (pp == nullptr || bytesize == 0 || (Flags & ~kHostAllocFlags) != 0)
-    return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -84,8 +80,7 @@ CUresult cuMemFreeHost(void* p) {
   return FreeAllocation(*context, allocation);
 }
 
-CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
-  if (pdptr == nullptr || Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -96,7 +91,6 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
 }
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
-  if (pFlags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -107,8 +101,7 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
 }
 
 CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
-  if (p == nullptr || bytesize == 0 || (Flags & ~kRegisterFlags) != 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if ((Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -124,7 +117,6 @@ CUresult cuMemHostUnregister(void* p) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
-  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   // Pending copies still use the memory; after this call the program may free it.
   WaitAll(context->Pending());
   return Registered().Remove(reinterpret_cast<uint64_t>(p));

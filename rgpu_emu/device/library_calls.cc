@@ -33,7 +33,7 @@ CUresult ModuleHere(CUlibrary handle, std::shared_ptr<Module>* module) {
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
                            void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption*,
                            void**, unsigned int) {
-  if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (code == nullptr) return CUDA_ERROR_INVALID_VALUE;
   JitOptions jit(numJitOptions, jitOptions, jitOptionsValues);
   std::shared_ptr<ModuleCode> loaded;
   const CUresult result = LoadCode(code, &jit, &loaded);
@@ -48,7 +48,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
                                void** jitOptionsValues, unsigned int numJitOptions,
                                CUlibraryOption* libraryOptions, void** libraryOptionValues,
                                unsigned int numLibraryOptions) {
-  if (library == nullptr || fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<uint8_t> bytes;
   if (!ReadFile(fileName, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
   bytes.resize(bytes.size() + 64);
@@ -64,7 +64,6 @@ CUresult cuLibraryUnload(CUlibrary library) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
-  if (pKernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Library> object;
   if (const CUresult bad = FindLibrary(library, &object); bad != CUDA_SUCCESS) return bad;
   const int entry = object->code()->FindEntry(name);
@@ -76,7 +75,6 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* na
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Library> object;
   if (const CUresult bad = FindLibrary(lib, &object); bad != CUDA_SUCCESS) return bad;
   *count = static_cast<unsigned>(object->code()->info().entries.size());
@@ -84,7 +82,6 @@ CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
 }
 
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
-  if (kernels == nullptr || numKernels == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Library> object;
   if (const CUresult bad = FindLibrary(lib, &object); bad != CUDA_SUCCESS) return bad;
   const size_t count = object->code()->info().entries.size();
@@ -97,7 +94,6 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, C
 }
 
 CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
-  if (pMod == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   const CUresult found = ModuleHere(library, &module);
   if (found == CUDA_SUCCESS) *pMod = As<CUmodule>(module->handle);
@@ -105,7 +101,6 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   const CUresult found = ModuleHere(library, &module);
   if (found != CUDA_SUCCESS) return found;
@@ -113,7 +108,6 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
 }
 
 CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
-  if (pFunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (TheDevice().kernels.Find(Raw(kernel)) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Function> function;
   CUresult found = FindFunction(As<CUfunction>(Raw(kernel)), &function);
@@ -123,7 +117,6 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
 }
 
 CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
-  if (pLib == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<LibraryKernel> object;
   std::shared_ptr<Library> library;
   const CUresult found = FindKernel(kernel, &object, &library);
@@ -132,7 +125,6 @@ CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
 }
 
 CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<LibraryKernel> kernel;
   std::shared_ptr<Library> library;
   const CUresult found = FindKernel(hfunc, &kernel, &library);
@@ -150,8 +142,7 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramO
                      paramSize);
 }
 
-CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice) {
   std::shared_ptr<LibraryKernel> object;
   std::shared_ptr<Library> library;
   const CUresult found = FindKernel(kernel, &object, &library);
@@ -159,8 +150,7 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
   return GetAttribute(library->code()->info().entries[object->entry], *object->state, attrib, pi);
 }
 
-CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice) {
   std::shared_ptr<LibraryKernel> object;
   std::shared_ptr<Library> library;
   const CUresult found = FindKernel(kernel, &object, &library);
@@ -169,8 +159,7 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
                       val);
 }
 
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice) {
   if (config > CU_FUNC_CACHE_PREFER_EQUAL) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<LibraryKernel> object;
   std::shared_ptr<Library> library;

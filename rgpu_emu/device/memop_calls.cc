@@ -50,8 +50,7 @@ CUresult PushWait(CUstream operand, const AwaitedValue& awaited) {
   return stream->Push(std::move(command));
 }
 
-CUresult PushWrite(CUstream operand, Word word, unsigned flags) {
-  if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) return CUDA_ERROR_INVALID_VALUE;
+CUresult PushWrite(CUstream operand, Word word) {
   std::shared_ptr<Stream> stream;
   CUresult result = FindStream(operand, &stream);
   if (result == CUDA_SUCCESS) result = CheckWord(word.address, word.wide ? 8 : 4);
@@ -74,13 +73,13 @@ CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t va
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                 unsigned int flags) {
-  return PushWrite(stream, {addr, value, false}, flags);
+                                 unsigned int) {
+  return PushWrite(stream, {addr, value, false});
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                 unsigned int flags) {
-  return PushWrite(stream, {addr, value, true}, flags);
+                                 unsigned int) {
+  return PushWrite(stream, {addr, value, true});
 }
 
 }  // namespace rgpu::emu

@@ -44,7 +44,6 @@ CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
-  if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -57,8 +56,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
   const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
-  if (pPitch == nullptr || WidthInBytes == 0 || Height == 0 || !element)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!element) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t pitch = (WidthInBytes + kPitchAlignment - 1) / kPitchAlignment * kPitchAlignment;
   uint64_t bytes = 0;
   if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes))

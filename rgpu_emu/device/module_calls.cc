@@ -12,7 +12,7 @@ CUresult FindModule(CUmodule handle, std::shared_ptr<Module>* module) {
 }
 
 CUresult Load(CUmodule* out, const void* image, JitOptions* options) {
-  if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -43,7 +43,7 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
 }
 
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
-  if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<uint8_t> bytes;
   if (!ReadFile(fname, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
   // An image has no explicit length. The zero bytes end a text, and limit how far a damaged header
@@ -62,13 +62,11 @@ CUresult cuModuleUnload(CUmodule hmod) {
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
-  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *mode = CU_MODULE_LAZY_LOADING;
   return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
-  if (hfunc == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   if (const CUresult bad = FindModule(hmod, &module); bad != CUDA_SUCCESS) return bad;
   if (const CUresult status = module->context()->Status(); status != CUDA_SUCCESS) return status;
@@ -81,7 +79,6 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
 }
 
 CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   if (const CUresult bad = FindModule(mod, &module); bad != CUDA_SUCCESS) return bad;
   *count = static_cast<unsigned>(module->code()->info().entries.size());
@@ -90,7 +87,6 @@ CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
 
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions,
                                     CUmodule mod) {
-  if (functions == nullptr || numFunctions == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   if (const CUresult bad = FindModule(mod, &module); bad != CUDA_SUCCESS) return bad;
   const size_t count = module->code()->info().entries.size();
@@ -105,7 +101,6 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Module> module;
   if (const CUresult bad = FindModule(hmod, &module); bad != CUDA_SUCCESS) return bad;
   const int global = module->code()->FindGlobal(name);

@@ -12,7 +12,6 @@ bool IsOurs(const CUmemLocation& location) {
 
 // Accepts only pinned memory of the device itself; there are no other pools.
 CUresult CheckLocation(const CUmemLocation* location, CUmemAllocationType type) {
-  if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;
   if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id != 0)
     return CUDA_ERROR_INVALID_DEVICE;
@@ -23,7 +22,6 @@ std::shared_ptr<Pool> FindPool(CUmemoryPool pool) { return TheDevice().pools.Fin
 
 CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream operand,
                       CUdeviceptr* dptr) {
-  if (dptr == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
   const CUresult found = FindStream(operand, &stream);
   if (found != CUDA_SUCCESS) return found;
@@ -45,7 +43,6 @@ CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream 
 }  // namespace
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
-  if (pool == nullptr || poolProps == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   const CUresult bad = CheckLocation(&poolProps->location, poolProps->allocType);
   if (bad != CUDA_SUCCESS) return bad;
@@ -78,19 +75,17 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   const auto object = FindPool(pool);
-  return object == nullptr || value == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                               : object->Set(attr, value);
+  return object == nullptr ? CUDA_ERROR_INVALID_VALUE : object->Set(attr, value);
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   const auto object = FindPool(pool);
-  return object == nullptr || value == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                               : object->Get(attr, value);
+  return object == nullptr ? CUDA_ERROR_INVALID_VALUE : object->Get(attr, value);
 }
 
 // The owning device always has access, and there is no other device.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
-  if (FindPool(pool) == nullptr || (map == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (FindPool(pool) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     if (map[i].location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
@@ -101,9 +96,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool,
                             CUmemLocation* location) {
-  if (flags == nullptr || location == nullptr || FindPool(memPool) == nullptr)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!IsOurs(*location)) return CUDA_ERROR_INVALID_VALUE;
+  if (FindPool(memPool) == nullptr || !IsOurs(*location)) return CUDA_ERROR_INVALID_VALUE;
   *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   return CUDA_SUCCESS;
 }

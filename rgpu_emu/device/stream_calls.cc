@@ -16,7 +16,6 @@ CUresult WithStream(CUstream operand, F body) {
 }
 
 CUresult NoCapture(CUstream hStream, CUstreamCaptureStatus* status) {
-  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto&) {
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
@@ -26,9 +25,6 @@ CUresult NoCapture(CUstream hStream, CUstreamCaptureStatus* status) {
 }  // namespace
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
-  if (phStream == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
@@ -69,8 +65,7 @@ CUresult cuStreamQuery(CUstream hStream) {
   });
 }
 
-CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
-  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int) {
   return WithStream(hStream, [&](const auto& stream) {
     const auto event = TheDevice().events.Find(Raw(hEvent));
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -98,7 +93,6 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
 }
 
 CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
-  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto& stream) {
     *priority = stream->priority;
     return CUDA_SUCCESS;
@@ -106,7 +100,6 @@ CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
 }
 
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto&) {
     *device = 0;
     return CUDA_SUCCESS;
@@ -114,7 +107,6 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
 }
 
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto& stream) {
     *flags = stream->kind == StreamKind::kNonBlocking ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
     return CUDA_SUCCESS;
@@ -122,7 +114,6 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
 }
 
 CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
-  if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto& stream) {
     *streamId = stream->id;
     return CUDA_SUCCESS;
@@ -130,7 +121,6 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
 }
 
 CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
-  if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto& stream) {
     *pctx = As<CUcontext>(stream->context()->handle);
     return CUDA_SUCCESS;
@@ -138,13 +128,11 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
 }
 
 CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
-  if (pCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (pGreenCtx != nullptr) *pGreenCtx = nullptr;
   return emu::cuStreamGetCtx(hStream, pCtx);
 }
 
 CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
-  if (phCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto&) {
     *phCtx = nullptr;
     return CUDA_SUCCESS;
@@ -157,7 +145,6 @@ CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
 }
 
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
-  if (value_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto& stream) {
     *value_out = CUstreamAttrValue{};
     if (attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
@@ -172,9 +159,7 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
 }
 
 // Both attributes are hints: the device has no second-level cache, and waits always block.
-CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
-                              const CUstreamAttrValue* value) {
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue*) {
   const bool known = attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
                      attr == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
   if (!known) return CUDA_ERROR_INVALID_VALUE;
@@ -183,7 +168,7 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  if (*mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
   std::swap(*mode, current);
   return CUDA_SUCCESS;
 }

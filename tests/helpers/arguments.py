@@ -1,7 +1,8 @@
 """Calls every implemented function of the driver API with bad arguments, alone and in pairs.
 
 The cases depend only on the C declarations, so they stay the same when a row of the specification
-changes in any other way. A client process of `tests/shim/test_arguments.py` runs `main`.
+changes in any other way. A client process of `tests/shim/test_arguments.py` runs `main`, a process
+with the emulated device of `tests/emu/test_arguments.py` runs `codes`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ COUNTS = ("count", "len", "num", "size", "bytes", "width", "height", "n", "grid"
 LONG = {"size_t", "cuuint64_t", "CUdeviceptr", "unsigned long long"}
 SCRATCH_BYTES = 4096
 NULL = "null"
+WITH, WITHOUT = "with a context", "without a context"
 PTX = b"""
 .version 7.0
 .target sm_70
@@ -103,8 +105,8 @@ def _choices(function: str, parameter: Parameter) -> list[str]:
 class Caller:
     """Living objects of every kind, and the calls."""
 
-    def __init__(self) -> None:
-        self.driver = Driver()
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
         self.driver.open()
         make: Mapping[str, Callable[..., None]] = {
             "CUcontext": lambda at: self.driver("cuCtxGetCurrent", at),
@@ -191,17 +193,24 @@ def results(caller: Caller, call: CallRow, present: bool) -> Iterator[int]:
         yield caller.call(call, case)
 
 
+def codes(driver: Driver) -> Iterator[tuple[str, list[int]]]:
+    """Yields the CUresult of each case: of each function with a current context, then without."""
+    caller = Caller(driver)
+    for name, call in functions().items():
+        for present, key in ((True, WITH), (False, WITHOUT)):
+            yield f"{name}, {key}", list(results(caller, call, present))
+
+
 def main() -> None:
-    """Prints, for each function, the CUresult of each case, with and without a current context."""
-    caller = Caller()
-    for name, call in functions().items():
-        both = {str(present): list(results(caller, call, present)) for present in (True, False)}
-        print(json.dumps({name: both}), flush=True)
+    """Prints `codes` of the driver library, one function a line."""
+    for key, found in codes(Driver()):
+        print(json.dumps({key: found}), flush=True)
 
 
-def without_init() -> None:
-    """Prints, for each function, the CUresult with null arguments before cuInit."""
-    driver = Driver()
-    for name, call in functions().items():
-        if name != "cuInit":
-            print(name, driver.result(name, *[None] * len(call.prototype.parameters)), flush=True)
+def before_init(driver: Driver) -> dict[str, int]:
+    """Returns, for each function, the CUresult with null arguments before cuInit."""
+    return {
+        name: driver.result(name, *[None] * len(call.prototype.parameters))
+        for name, call in functions().items()
+        if name != "cuInit"
+    }

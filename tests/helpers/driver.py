@@ -17,10 +17,10 @@ class CudaError(Exception):
 
 
 class Driver:
-    """`libcuda.so.1` as the dynamic loader finds it."""
+    """A library with the driver's ABI: `libcuda.so.1` as the dynamic loader finds it, or another."""
 
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL("libcuda.so.1")
+    def __init__(self, library: str = "libcuda.so.1") -> None:
+        self.library = ctypes.CDLL(library)
 
     def result(self, call: str, *arguments: object) -> int:
         """Makes the call and returns its CUresult."""

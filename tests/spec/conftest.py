@@ -134,6 +134,7 @@ class Toy:
     emulated: frozenset[str] = field(
         default_factory=lambda: frozenset(c.prototype.split("(")[0].split()[1] for c in CALLS[:4])
     )
+    emulated_nullable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def spec(self) -> rows.Spec:
         calls, made = forward.expand(load.call_rows({"toy": self.calls}), self.types)
@@ -144,6 +145,7 @@ class Toy:
             errors=ERRORS,
             symbols=SYMBOLS if self.calls is CALLS else (),
             emulated=self.emulated if self.calls is CALLS else frozenset(),
+            emulated_nullable=self.emulated_nullable,
             driver=self.driver if self.calls is CALLS else (),
             extra_exports={"shim": ("rgpu_shim_version",)},
         )

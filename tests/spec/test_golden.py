@@ -23,6 +23,7 @@ from cudaspec import check, generate, rows
         "shim_exports.gen.cc",
         "shim_procaddr.gen.cc",
         "shim.map",
+        "emu_exports.gen.cc",
         "cuda_abi.gen.h",
         "coverage.md",
         "opcodes.dict",
@@ -38,11 +39,12 @@ def test_toy_keeps_every_rule(toy: Callable[..., rows.Spec]) -> None:
     check.check(toy())
 
 
-def test_generated_calls_are_short(spec: rows.Spec) -> None:
+@pytest.mark.parametrize("library", ["shim", "emu"])
+def test_generated_calls_are_short(spec: rows.Spec, library: str) -> None:
     """A generated call has no ideas: its wrapper is five lines and at most two for the checks of
     its arguments, or one that refuses.
     """
-    text = generate.ARTEFACTS["shim_exports.gen.cc"](spec).partition("\nnamespace")[0]
+    text = generate.ARTEFACTS[f"{library}_exports.gen.cc"](spec).partition("\nnamespace")[0]
     bodies = text.split("RGPU_EXPORT CUresult ")[1:]
     assert len(bodies) == len(spec.exported)
     assert max(body.rstrip().count("\n") for body in bodies) <= 6

@@ -26,9 +26,9 @@ PROTOTYPE = "CUresult cuX(int *p, int *q, int n, CUdevice dev)"
 VALUE, DEVICE = "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_DEVICE"
 
 
-def _lines(**args: Arg) -> list[str]:
+def _lines(*nullable: str, **args: Arg) -> list[str]:
     call = Call(PROTOTYPE, Mode.LOCAL, args=args, state="Dev")
-    return guards.guards(load.call_rows({"toy": [call]})["cuX"], "ns")
+    return guards.guards(load.call_rows({"toy": [call]})["cuX"], "ns", nullable)
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,7 @@ def test_the_order_is_the_order_of_the_row() -> None:
         f"  if (!ns::IsDevice(dev)) return {DEVICE};",
         f"  if (n == 0) return {VALUE};",
     ]
+
+
+def test_a_pointer_that_may_be_null_in_one_library_is_not_checked_there() -> None:
+    assert _lines("p", p=Out(), q=Out()) == [f"  if (q == nullptr) return {VALUE};"]

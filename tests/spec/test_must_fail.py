@@ -4,6 +4,7 @@ their own (`test_must_fail_commands.py`).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -180,6 +181,30 @@ def test_alias_with_other_parameters(toy: Callable[..., rows.Spec]) -> None:
     calls = [_local("CUresult cuX(int a)"), _local("CUresult cuY(size_t a)", alias="cuX")]
     with refused("cuY: its alias 'cuX' has other parameters."):
         check.check(toy(calls=calls))
+
+
+@pytest.mark.parametrize(
+    ("function", "pointer"),
+    [
+        ("cuX", "q"),  # not a parameter
+        ("cuX", "n"),  # not a pointer
+        ("cuX", "p"),  # may be null everywhere
+        ("cuX", "late"),  # checked by the function
+        ("cuY", "r"),  # not emulated
+    ],
+)
+def test_the_device_allows_null_only_where_the_row_forbids_it(
+    toy: Callable[..., rows.Spec], function: str, pointer: str
+) -> None:
+    args = {"n": NotZero(), "p": Out(nullable=True), "late": Out(late="the handle decides first")}
+    calls = [
+        _local("CUresult cuX(int n, int *p, int *late)", args=args),
+        _local("CUresult cuY(int *r)", args={"r": Out()}),
+    ]
+    spec = toy(calls=calls, emulated_nullable={function: (pointer,)})
+    sentence = f"'{function}' has no pointer '{pointer}' that must not be null."
+    with refused(f"types/emulated.py: {sentence}"):
+        check.check(dataclasses.replace(spec, emulated=frozenset({"cuX"})))
 
 
 @pytest.mark.parametrize(
