@@ -16,30 +16,17 @@
 
 #include "gen/cuda_abi.gen.h"
 #include "rgpu_client/shim/refusals.h"
+#include "rgpu_common/native/base/entry.h"
 
 namespace rgpu::shim {
 
-enum EntryFlags : uint32_t {
-  // The body may take a lock or wait (all but pure table look-ups), so thread cancellation is
-  // disabled in it.
-  kMayWait = 1,
-  // The function returns CUDA_ERROR_NOT_INITIALIZED before cuInit. Set for all but cuInit,
-  // cuDriverGetVersion,
-  // cuGetProcAddress*, cuGetErrorName, cuGetErrorString, cuGetExportTable.
-  kNeedsInit = 2,
-  // A `_ptds` or `_ptsz` variant: in this call, stream 0 means the per-thread default stream.
-  kPerThreadStream = 4,
-};
+using enum base::EntryFlags;
 
-class EntryGuard {
+class EntryGuard : public base::EntryStatus {
  public:
   EntryGuard(uint32_t index, uint32_t flags);
   ~EntryGuard();
-  EntryGuard(const EntryGuard&) = delete;
-  EntryGuard& operator=(const EntryGuard&) = delete;
 
-  bool ok() const { return status_ == CUDA_SUCCESS; }
-  CUresult status() const { return status_; }
   CUresult Leave(CUresult result) {
     if (result == CUDA_ERROR_NOT_SUPPORTED) [[unlikely]]
       NoteUnsupported(index_);
@@ -49,8 +36,6 @@ class EntryGuard {
  private:
   const uint32_t index_;
   const uint32_t flags_;
-  CUresult status_ = CUDA_SUCCESS;
-  int cancel_state_ = 0;
   uint64_t start_ns_ = 0;
 };
 

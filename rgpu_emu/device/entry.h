@@ -12,32 +12,21 @@
 #include <cstdint>
 
 #include "gen/cuda_abi.gen.h"
+#include "rgpu_common/native/base/entry.h"
 
 namespace rgpu::emu {
 
-enum EntryFlags : uint32_t {
-  kMayWait = 1,
-  // The call returns CUDA_ERROR_NOT_INITIALIZED before cuInit.
-  kNeedsInit = 2,
-  // A `_ptds` or `_ptsz` twin: stream 0 means the per-thread default stream in this call.
-  kPerThreadStream = 4,
-};
+using enum base::EntryFlags;
 
-class EntryGuard {
+class EntryGuard : public base::EntryStatus {
  public:
   EntryGuard(uint32_t index, uint32_t flags);
   ~EntryGuard();
-  EntryGuard(const EntryGuard&) = delete;
-  EntryGuard& operator=(const EntryGuard&) = delete;
 
-  bool ok() const { return status_ == CUDA_SUCCESS; }
-  CUresult status() const { return status_; }
   CUresult Leave(CUresult result) { return result; }
 
  private:
-  CUresult status_ = CUDA_SUCCESS;
   bool outer_per_thread_ = false;
-  int cancel_state_ = 0;
 };
 
 // A function that gets a number of a device returns INVALID_DEVICE before its body if there is no

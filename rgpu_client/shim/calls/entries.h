@@ -1,4 +1,4 @@
-// The functions of a module and the kernels of a library, by name.
+// The functions of a module, the kernels of a library, and the globals of both, by name.
 #pragma once
 
 #include <string_view>
@@ -42,6 +42,32 @@ CUresult FindEntry(const Here& here, const EntryOwner& owner, Entries& entries,
   entries.ids.emplace(name, made.id);
   *id = made.id;
   return CUDA_SUCCESS;
+}
+
+// Finds a global of a module or library. Asks the worker for it, unless the owner already has it
+// under `key`. With the owner's mutex.
+template <typename Op, typename Owner, typename Key>
+CUresult FindGlobal(const Here& here, Owner& owner, const Key& key, const char* name,
+                    Global* global) {
+  const auto known = owner.globals.find(key);
+  if (known != owner.globals.end()) {
+    *global = known->second;
+    return CUDA_SUCCESS;
+  }
+  typename Op::Reply reply;
+  const CUresult status = here.channel().Call<Op>(
+      here.issuer(), {owner.id, wire::Bytes(std::string_view(name))}, &reply);
+  if (status != CUDA_SUCCESS) return status;
+  *global = {reply.dptr, reply.size};
+  owner.globals.emplace(key, *global);
+  AddGlobal(here, owner.id, global->address, global->bytes);
+  return CUDA_SUCCESS;
+}
+
+// Gives a program what cuModuleGetGlobal and cuLibraryGetGlobal ask for; either may be null.
+inline void WriteGlobal(const Global& global, CUdeviceptr* dptr, size_t* bytes) {
+  if (dptr != nullptr) *dptr = global.address;
+  if (bytes != nullptr) *bytes = global.bytes;
 }
 
 }  // namespace rgpu::shim

@@ -158,18 +158,10 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(found->mutex);
   const std::pair key(here.context_id(), std::string(name));
-  auto known = found->globals.find(key);
-  if (known == found->globals.end()) {
-    rgpuLibraryGetGlobal_Reply reply;
-    const CUresult status = here.channel().Call<op_rgpuLibraryGetGlobal>(
-        here.issuer(), {found->id, wire::Bytes(std::string_view(name))}, &reply);
-    if (status != CUDA_SUCCESS) return status;
-    known = found->globals.emplace(key, std::pair(reply.dptr, reply.size)).first;
-    AddGlobal(here, found->id, reply.dptr, reply.size);
-  }
-  if (dptr != nullptr) *dptr = known->second.first;
-  if (bytes != nullptr) *bytes = known->second.second;
-  return CUDA_SUCCESS;
+  Global global;
+  const CUresult status = FindGlobal<op_rgpuLibraryGetGlobal>(here, *found, key, name, &global);
+  if (status == CUDA_SUCCESS) WriteGlobal(global, dptr, bytes);
+  return status;
 }
 
 }  // namespace rgpu::shim

@@ -144,18 +144,10 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, c
     return status;
   }
   const std::lock_guard lock(module->mutex);
-  auto known = module->globals.find(name);
-  if (known == module->globals.end()) {
-    rgpuModuleGetGlobal_Reply reply;
-    const CUresult status = here.channel().Call<op_rgpuModuleGetGlobal>(
-        here.issuer(), {module->id, wire::Bytes(std::string_view(name))}, &reply);
-    if (status != CUDA_SUCCESS) return status;
-    known = module->globals.emplace(name, std::pair(reply.dptr, reply.size)).first;
-    AddGlobal(here, module->id, reply.dptr, reply.size);
-  }
-  if (dptr != nullptr) *dptr = known->second.first;
-  if (bytes != nullptr) *bytes = known->second.second;
-  return CUDA_SUCCESS;
+  Global global;
+  const CUresult status = FindGlobal<op_rgpuModuleGetGlobal>(here, *module, name, name, &global);
+  if (status == CUDA_SUCCESS) WriteGlobal(global, dptr, bytes);
+  return status;
 }
 
 }  // namespace rgpu::shim

@@ -90,6 +90,12 @@ struct Entries {
   std::vector<std::string> names;
 };
 
+// A variable of a module or library in one context.
+struct Global {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+
 struct Module : Object {
   static constexpr Kind kKind = Kind::kModule;
   Module() : Object(kKind) {}
@@ -97,7 +103,7 @@ struct Module : Object {
   uint64_t library = 0;  // set if this module is the view of a library in one context
   std::mutex mutex;
   Entries functions;
-  std::map<std::string, std::pair<uint64_t, uint64_t>, std::less<>> globals;  // address, bytes
+  std::map<std::string, Global, std::less<>> globals;
 };
 
 struct Library : Object {
@@ -106,8 +112,8 @@ struct Library : Object {
 
   std::mutex mutex;
   Entries kernels;
-  std::map<uint32_t, uint64_t> modules;  // by context
-  std::map<std::pair<uint32_t, std::string>, std::pair<uint64_t, uint64_t>> globals;
+  std::map<uint32_t, uint64_t> modules;                        // by context
+  std::map<std::pair<uint32_t, std::string>, Global> globals;  // by context and name
 };
 
 // A function of a module, or a kernel of a library.

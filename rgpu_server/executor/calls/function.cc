@@ -29,6 +29,26 @@ CUresult AddFunction(Executor& executor, Place& place, std::shared_ptr<Function>
   return CUDA_SUCCESS;
 }
 
+// Takes the function or kernel with a name from the driver with `get(name)`.
+template <typename Get>
+CUresult LookUp(const Place& place, wire::ByteView name, Get get, Function* function) {
+  if (place.result() != CUDA_SUCCESS) return place.result();
+  std::string text;
+  if (!ToName(name, &text)) return CUDA_ERROR_INVALID_VALUE;
+  function->name = ShortName(text);
+  return get(text.c_str());
+}
+
+// Enters the command's context and finds the function or kernel of the request.
+template <typename Request>
+CUresult EnterAndFind(Executor& executor, const Command& command, const Request& request,
+                      Function** function) {
+  std::shared_ptr<Context> context;
+  const CUresult result = executor.Enter(command, &context);
+  if (result != CUDA_SUCCESS) return result;
+  return FindFunction(executor, request.function, request.kernel, function);
+}
+
 }  // namespace
 
 CUresult Run(Executor& executor, const Command& command,
@@ -40,13 +60,12 @@ CUresult Run(Executor& executor, const Command& command,
     result = executor.objects().modules.Share(request.module, &function->code);
   if (result != CUDA_SUCCESS) return result;
   Place place(executor.objects().functions, request.function);
-  if (place.result() != CUDA_SUCCESS) return place.result();
-  std::string name;
-  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
   function->context = function->code->context->id;
-  function->name = ShortName(name);
-  result = executor.driver()->cuModuleGetFunction(&function->function, function->code->module,
-                                                  name.c_str());
+  const auto get = [&](const char* name) {
+    return executor.driver()->cuModuleGetFunction(&function->function, function->code->module,
+                                                  name);
+  };
+  result = LookUp(place, request.name, get, function.get());
   if (result != CUDA_SUCCESS) return result;
   return AddFunction(executor, place, std::move(function), reply);
 }
@@ -60,13 +79,11 @@ CUresult Run(Executor& executor, const Command& command,
     result = executor.objects().libraries.Share(request.library, &kernel->code);
   if (result != CUDA_SUCCESS) return result;
   Place place(executor.objects().kernels, request.kernel);
-  if (place.result() != CUDA_SUCCESS) return place.result();
-  std::string name;
-  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
   kernel->context = context->id;
-  kernel->name = ShortName(name);
-  result =
-      executor.driver()->cuLibraryGetKernel(&kernel->kernel, kernel->code->library, name.c_str());
+  const auto get = [&](const char* name) {
+    return executor.driver()->cuLibraryGetKernel(&kernel->kernel, kernel->code->library, name);
+  };
+  result = LookUp(place, request.name, get, kernel.get());
   if (result != CUDA_SUCCESS) return result;
   return AddFunction(executor, place, std::move(kernel), reply);
 }
@@ -93,12 +110,8 @@ CUresult Run(Executor& executor, const Command& command,
 
 CUresult Run(Executor& executor, const Command& command,
              const rgpuFunctionSetAttribute_Request& request, rgpuFunctionSetAttribute_Reply*) {
-  std::shared_ptr<Context> context;
-  CUresult result = executor.Enter(command, &context);
   Function* function = nullptr;
-  if (result == CUDA_SUCCESS) {
-    result = FindFunction(executor, request.function, request.kernel, &function);
-  }
+  CUresult result = EnterAndFind(executor, command, request, &function);
   if (result != CUDA_SUCCESS) return result;
   const auto attribute = static_cast<CUfunction_attribute>(request.attribute);
   const Driver& driver = executor.driver();
@@ -110,12 +123,8 @@ CUresult Run(Executor& executor, const Command& command,
 
 CUresult Run(Executor& executor, const Command& command, const rgpuFunctionHint_Request& request,
              rgpuFunctionHint_Reply*) {
-  std::shared_ptr<Context> context;
-  CUresult result = executor.Enter(command, &context);
   Function* function = nullptr;
-  if (result == CUDA_SUCCESS) {
-    result = FindFunction(executor, request.function, request.kernel, &function);
-  }
+  CUresult result = EnterAndFind(executor, command, request, &function);
   if (result != CUDA_SUCCESS) return result;
   if (request.what == Hint::kSharedMemConfig)
     return CUDA_SUCCESS;  // no effect on supported devices
@@ -159,12 +168,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuFunctionLoad_
 
 CUresult Run(Executor& executor, const Command& command, const rgpuOccupancy_Request& request,
              rgpuOccupancy_Reply* reply) {
-  std::shared_ptr<Context> context;
-  CUresult result = executor.Enter(command, &context);
   Function* function = nullptr;
-  if (result == CUDA_SUCCESS) {
-    result = FindFunction(executor, request.function, request.kernel, &function);
-  }
+  CUresult result = EnterAndFind(executor, command, request, &function);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
   if (request.what == Occupancy::kBlocksPerProcessor) {
@@ -201,12 +206,8 @@ size_t DynamicForBlock(int block_size) {
 
 CUresult Run(Executor& executor, const Command& command,
              const rgpuOccupancyBlockSize_Request& request, rgpuOccupancyBlockSize_Reply* reply) {
-  std::shared_ptr<Context> context;
-  CUresult result = executor.Enter(command, &context);
   Function* function = nullptr;
-  if (result == CUDA_SUCCESS) {
-    result = FindFunction(executor, request.function, request.kernel, &function);
-  }
+  CUresult result = EnterAndFind(executor, command, request, &function);
   if (result != CUDA_SUCCESS) return result;
   t_dynamic = request.table;
   return executor.driver()->cuOccupancyMaxPotentialBlockSizeWithFlags(

@@ -10,6 +10,8 @@ namespace rgpu::exec {
 
 namespace {
 
+using Place = Table<Code>::Reservation;
+
 constexpr size_t kMaxNamesBytes = 60U << 10;  // the names travel in the head of one reply
 
 // Keeps a log until the reply is sent: the handler's own memory is gone by then.
@@ -21,10 +23,49 @@ wire::ByteView KeepLog(wire::ByteView log) {
   return wire::Bytes(place);
 }
 
-// Runs `load(JitOptions&, image)`, charges the lease for it and puts the logs into the reply.
-template <typename Request, typename Reply, typename Load, typename Undo>
-CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Code* code, Load load,
-                   Undo undo) {
+// The driver's functions for a module, and below for a library.
+struct ModuleCalls {
+  static CUresult Load(const Driver& driver, Code& code, JitOptions& options, const void* image) {
+    return driver->cuModuleLoadDataEx(&code.module, image, options.count(), options.ids(),
+                                      options.values());
+  }
+  static void Unload(const Driver& driver, const Code& code) {
+    driver->cuModuleUnload(code.module);
+  }
+  static CUresult GetGlobal(const Driver& driver, const Code& code, CUdeviceptr* dptr,
+                            size_t* bytes, const char* name) {
+    return driver->cuModuleGetGlobal_v2(dptr, bytes, code.module, name);
+  }
+};
+
+struct LibraryCalls {
+  static CUresult Load(const Driver& driver, Code& code, JitOptions& options, const void* image) {
+    const CUresult loaded =
+        driver->cuLibraryLoadData(&code.library, image, options.ids(), options.values(),
+                                  options.count(), nullptr, nullptr, 0);
+    if (loaded != CUDA_SUCCESS) return loaded;
+    // The driver places a library's data at its first use. Use it now, while memory is measured.
+    CUmodule module = nullptr;
+    const CUresult placed = driver->cuLibraryGetModule(&module, code.library);
+    if (placed == CUDA_SUCCESS) {
+      code.placed.insert(code.context->id);
+    } else {
+      driver->cuLibraryUnload(code.library);
+    }
+    return placed;
+  }
+  static void Unload(const Driver& driver, const Code& code) {
+    driver->cuLibraryUnload(code.library);
+  }
+  static CUresult GetGlobal(const Driver& driver, const Code& code, CUdeviceptr* dptr,
+                            size_t* bytes, const char* name) {
+    return driver->cuLibraryGetGlobal(dptr, bytes, code.library, name);
+  }
+};
+
+// Loads the image of a request, charges the lease for it and puts the logs into the reply.
+template <typename Calls, typename Request, typename Reply>
+CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Code* code) {
   std::shared_ptr<Image> image;
   CUresult result = TakeImage(executor, request.image, &image);
   if (result != CUDA_SUCCESS) return result == kDropped ? CUDA_ERROR_OUT_OF_MEMORY : result;
@@ -33,8 +74,11 @@ CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Cod
   if (result != CUDA_SUCCESS) return result;
   Charged charged;
   const Compiling compiling(executor, {});
+  const Driver& driver = executor.driver();
   result = LoadCharged(
-      executor, image->total, [&] { return load(options, image->bytes.data()); }, undo, &charged);
+      executor, image->total,
+      [&] { return Calls::Load(driver, *code, options, image->bytes.data()); },
+      [&] { Calls::Unload(driver, *code); }, &charged);
   code->charged_bytes = charged.bytes;
   code->placed_bytes = charged.placed_bytes;
   reply->info_log = KeepLog(options.info_log());
@@ -42,22 +86,23 @@ CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Cod
   return result;
 }
 
-// Forgets the functions and globals of `code`, and destroys it with its charge.
-void Unload(Executor& executor, const std::shared_ptr<Code>& code, std::function<void()> destroy) {
+// Forgets the functions and globals of `code`, and unloads it with its charge.
+template <typename Calls>
+void Unload(Executor& executor, const std::shared_ptr<Code>& code) {
   const auto of_code = [&](const Function& function) { return function.code == code; };
   executor.objects().functions.EraseIf(of_code);
   executor.objects().kernels.EraseIf(of_code);
   executor.objects().ranges.EraseIf(
       [&](uint64_t, const Range& range) { return range.code == code.get(); });
+  const Driver& driver = executor.driver();
   executor.reaper().Add(
-      code->context, std::move(destroy),
+      code->context, [&driver, code] { Calls::Unload(driver, *code); },
       [&executor, code] { executor.ledger().Release(code->charged_bytes); }, code->charged_bytes);
 }
 
 // Adds what was loaded without the executor's lock. If its context has gone meanwhile, the driver
 // has unloaded a module, and the charge is released.
-CUresult Keep(Executor& executor, CUresult result, std::shared_ptr<Code> code,
-              Table<Code>::Reservation& place) {
+CUresult Keep(Executor& executor, CUresult result, std::shared_ptr<Code> code, Place& place) {
   if (result != CUDA_SUCCESS) return result;
   if (code->context->dead) {
     if (code->library != nullptr) executor.driver()->cuLibraryUnload(code->library);
@@ -66,6 +111,37 @@ CUresult Keep(Executor& executor, CUresult result, std::shared_ptr<Code> code,
   }
   place.Add(std::move(code));
   return CUDA_SUCCESS;
+}
+
+// Loads the code of a request as the object of `place`.
+template <typename Calls, typename Request, typename Reply>
+CUresult LoadCode(Executor& executor, const Command& command, Place& place, const Request& request,
+                  Reply* reply) {
+  std::shared_ptr<Context> context;
+  CUresult result = executor.Enter(command, &context);
+  if (result == CUDA_SUCCESS) result = place.result();
+  if (result != CUDA_SUCCESS) return result;
+  auto code = std::make_shared<Code>();
+  code->context = context;
+  result = LoadImage<Calls>(executor, request, reply, code.get());
+  return Keep(executor, result, std::move(code), place);
+}
+
+// Asks the driver for a global of `code`, puts its place into the reply, and lets commands use it.
+template <typename Calls, typename Request, typename Reply>
+CUresult GetGlobal(Executor& executor, const Context& context, const Code& code,
+                   const Request& request, Reply* reply) {
+  std::string name;
+  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
+  CUdeviceptr dptr = 0;
+  size_t size = 0;
+  const CUresult result = Calls::GetGlobal(executor.driver(), code, &dptr, &size, name.c_str());
+  if (result != CUDA_SUCCESS) return result;
+  reply->dptr = dptr;
+  reply->size = size;
+  Ranges& ranges = executor.objects().ranges;
+  if (ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  return ranges.Add(dptr, {size, Range::Kind::kGlobal, context.id, nullptr, &code});
 }
 
 // A module obtained from a library goes with the library, and so do its globals.
@@ -82,22 +158,8 @@ void UnloadModulesOf(Executor& executor, const Code& library) {
 
 CUresult Run(Executor& executor, const Command& command, const rgpuModuleLoad_Request& request,
              rgpuModuleLoad_Reply* reply) {
-  std::shared_ptr<Context> context;
-  CUresult result = executor.Enter(command, &context);
-  if (result != CUDA_SUCCESS) return result;
-  Table<Code>::Reservation place(executor.objects().modules, request.module);
-  if (place.result() != CUDA_SUCCESS) return place.result();
-  const Driver& driver = executor.driver();
-  auto code = std::make_shared<Code>();
-  code->context = context;
-  result = LoadImage(
-      executor, request, reply, code.get(),
-      [&](JitOptions& options, const void* image) {
-        return driver->cuModuleLoadDataEx(&code->module, image, options.count(), options.ids(),
-                                          options.values());
-      },
-      [&] { driver->cuModuleUnload(code->module); });
-  return Keep(executor, result, std::move(code), place);
+  Place place(executor.objects().modules, request.module);
+  return LoadCode<ModuleCalls>(executor, command, place, request, reply);
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuModuleUnload_Request& request,
@@ -108,38 +170,14 @@ CUresult Run(Executor& executor, const Command&, const rgpuModuleUnload_Request&
   if (!found->owned) return CUDA_ERROR_NOT_PERMITTED;
   std::shared_ptr<Code> code;
   executor.objects().modules.Take(request.module, &code);
-  const Driver& driver = executor.driver();
-  Unload(executor, code, [&driver, code] { driver->cuModuleUnload(code->module); });
+  Unload<ModuleCalls>(executor, code);
   return CUDA_SUCCESS;
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuLibraryLoad_Request& request,
              rgpuLibraryLoad_Reply* reply) {
-  std::shared_ptr<Context> context;
-  CUresult result = executor.Enter(command, &context);
-  if (result != CUDA_SUCCESS) return result;
-  Table<Code>::Reservation place(executor.objects().libraries, request.library);
-  if (place.result() != CUDA_SUCCESS) return place.result();
-  const Driver& driver = executor.driver();
-  auto code = std::make_shared<Code>();
-  code->context = context;
-  result = LoadImage(
-      executor, request, reply, code.get(),
-      [&](JitOptions& options, const void* image) {
-        const CUresult loaded =
-            driver->cuLibraryLoadData(&code->library, image, options.ids(), options.values(),
-                                      options.count(), nullptr, nullptr, 0);
-        if (loaded != CUDA_SUCCESS) return loaded;
-        // The driver places a library's data at its first use. Use it now, while memory is
-        // measured.
-        CUmodule module = nullptr;
-        const CUresult placed = driver->cuLibraryGetModule(&module, code->library);
-        if (placed != CUDA_SUCCESS) driver->cuLibraryUnload(code->library);
-        return placed;
-      },
-      [&] { driver->cuLibraryUnload(code->library); });
-  code->placed.insert(context->id);
-  return Keep(executor, result, std::move(code), place);
+  Place place(executor.objects().libraries, request.library);
+  return LoadCode<LibraryCalls>(executor, command, place, request, reply);
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuLibraryUnload_Request& request,
@@ -148,8 +186,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuLibraryUnload_Request
   const CUresult result = executor.objects().libraries.Take(request.library, &code);
   if (result != CUDA_SUCCESS) return result;
   UnloadModulesOf(executor, *code);
-  const Driver& driver = executor.driver();
-  Unload(executor, code, [&driver, code] { driver->cuLibraryUnload(code->library); });
+  Unload<LibraryCalls>(executor, code);
   return CUDA_SUCCESS;
 }
 
@@ -163,7 +200,7 @@ CUresult Run(Executor& executor, const Command& command,
     result = executor.objects().libraries.Share(request.library, &library);
   }
   if (result != CUDA_SUCCESS) return result;
-  Table<Code>::Reservation place(executor.objects().modules, request.module);
+  Place place(executor.objects().modules, request.module);
   result = place.result();
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *library);
   if (result != CUDA_SUCCESS) return result;
@@ -183,17 +220,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleGetGlob
   Code* code = nullptr;
   if (result == CUDA_SUCCESS) result = executor.objects().modules.Find(request.module, &code);
   if (result != CUDA_SUCCESS) return result;
-  std::string name;
-  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
-  CUdeviceptr dptr = 0;
-  size_t size = 0;
-  result = executor.driver()->cuModuleGetGlobal_v2(&dptr, &size, code->module, name.c_str());
-  if (result != CUDA_SUCCESS) return result;
-  reply->dptr = dptr;
-  reply->size = size;
-  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  return executor.objects().ranges.Add(dptr,
-                                       {size, Range::Kind::kGlobal, context->id, nullptr, code});
+  return GetGlobal<ModuleCalls>(executor, *context, *code, request, reply);
 }
 
 CUresult Run(Executor& executor, const Command& command,
@@ -204,17 +231,7 @@ CUresult Run(Executor& executor, const Command& command,
   if (result == CUDA_SUCCESS) result = executor.objects().libraries.Share(request.library, &code);
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *code);
   if (result != CUDA_SUCCESS) return result;
-  std::string name;
-  if (!ToName(request.name, &name)) return CUDA_ERROR_INVALID_VALUE;
-  CUdeviceptr dptr = 0;
-  size_t size = 0;
-  result = executor.driver()->cuLibraryGetGlobal(&dptr, &size, code->library, name.c_str());
-  if (result != CUDA_SUCCESS) return result;
-  reply->dptr = dptr;
-  reply->size = size;
-  if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  return executor.objects().ranges.Add(
-      dptr, {size, Range::Kind::kGlobal, context->id, nullptr, code.get()});
+  return GetGlobal<LibraryCalls>(executor, *context, *code, request, reply);
 }
 
 namespace {

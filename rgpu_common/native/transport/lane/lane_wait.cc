@@ -1,13 +1,9 @@
-// Waiting on a lane.
-//
-// Any number of threads that wait to read wait on the link itself. Threads that wait to write do
-// the same while the window has room. When the window is full, a thread must read the
-// acknowledgements: a reader if there is one, or else one of the waiting threads. The other threads
-// then wait on changed_, as all threads do while there is no link.
-#include <algorithm>
-#include <chrono>
+#include "rgpu_common/native/transport/lane/lane_wait.h"
 
-#include "rgpu_common/native/transport/lane/lane.h"
+#include <algorithm>
+#include <memory>
+
+#include "rgpu_common/native/base/clock.h"
 
 namespace rgpu::transport {
 namespace {
@@ -27,59 +23,48 @@ int Least(int a_ms, int b_ms) {
 
 }  // namespace
 
-int Lane::Wait(int events, int timeout_ms) {
-  if (!records_) return link()->Wait(events, timeout_ms);
+int LaneWait::Wait(int events, int timeout_ms) {
   base::Deadline deadline(timeout_ms);
-  Lock state(state_mutex_);
+  LaneLink::Lock lock(link_.mutex());
   for (bool first = true;; first = false) {
     if ((events & kWoken) != 0 && woken_.exchange(false)) return kWoken;
-    const bool cut = phase() == Phase::kCut;
-    const bool over = !cut && !up();
+    const bool cut = link_.cut();
+    const bool over = !cut && !link_.up();
     if (over && (events & kData) != 0) return events & kData;
-    if ((events & kReadable) != 0 && has_input_) return kReadable;
+    if ((events & kReadable) != 0 && receiver_.has_input()) return kReadable;
     const int left_ms = deadline.left_ms();
     if (left_ms == 0 && !first) return 0;
-    if (cut && grace_.passed()) {
-      SetPhase(Phase::kFailed, GraceSentence());
-    } else if (cut || over || displaced_ != nullptr) {
+    if (cut && link_.FailAfterGrace()) continue;
+    if (cut || over || link_.displaced()) {
       if (left_ms == 0) return 0;
-      WaitForChange(state, cut ? Least(left_ms, grace_.left_ms()) : left_ms);
+      link_.WaitForChange(lock, cut ? Least(left_ms, link_.grace().left_ms()) : left_ms);
       if (cut && timeout_ms >= kSilenceMs) deadline = base::Deadline(timeout_ms);
-    } else if (const int ready = WaitOnLink(state, events, left_ms); ready != 0) {
+    } else if (const int ready = WaitOnLink(lock, events, left_ms); ready != 0) {
       return ready;
     }
   }
 }
 
-std::string Lane::GraceSentence() const {
-  return "the connection was cut and not resumed within the " +
-         std::to_string(options_.grace_ms / 1000) + " s of resume_grace";
-}
-
-// Releases the lock while it waits, as all functions below do.
-void Lane::WaitForChange(Lock& state, int timeout_ms) {
-  if (timeout_ms < 0) {
-    changed_.wait(state);
-  } else {
-    changed_.wait_for(state, std::chrono::milliseconds(timeout_ms));
-  }
+void LaneWait::Wake() {
+  woken_ = true;
+  link_.Notify()->Wake();
 }
 
 // Waits on the link. Returns those of `events` that hold, or 0 when the time has passed or the
 // lane's state may have changed.
-int Lane::WaitOnLink(Lock& state, int events, int timeout_ms) {
-  if ((events & kData) == 0 && !output_due_) {
-    WaitForChange(state, timeout_ms);
+int LaneWait::WaitOnLink(LaneLink::Lock& lock, int events, int timeout_ms) {
+  if ((events & kData) == 0 && !progress_.output_due) {
+    link_.WaitForChange(lock, timeout_ms);
     return 0;
   }
   const bool reads = (events & kReadable) != 0;
   const bool full = (events & kWritable) != 0 && !has_room();
   if (full && !reads) {
-    WaitForRoom(state, timeout_ms);
+    WaitForRoom(lock, timeout_ms);
     return 0;
   }
-  if (reads && reading_acks_) {
-    WaitForChange(state, timeout_ms);
+  if (reads && readers_.reading_acks()) {
+    link_.WaitForChange(lock, timeout_ms);
     return 0;
   }
   int wanted = events & kData;
@@ -92,9 +77,9 @@ int Lane::WaitOnLink(Lock& state, int events, int timeout_ms) {
   // Wake() ends the wait of a reader, or of a caller that asked for kWoken. Others see a change
   // only at the end of their wait.
   if (reads || (events & kWoken) != 0) wanted |= kWoken;
-  if (reads) ++readers_;
-  int ready = WaitAndFlush(state, wanted, timeout_ms);
-  if (reads && --readers_ == 0 && full_waiters_ > 0) changed_.notify_all();
+  if (reads) readers_.BeginWait();
+  int ready = WaitAndFlush(lock, wanted, timeout_ms);
+  if (reads) readers_.EndWait();
   if ((ready & kWoken) != 0 && ((events & kWoken) == 0 || !woken_.exchange(false))) {
     ready &= ~kWoken;
   }
@@ -103,55 +88,44 @@ int Lane::WaitOnLink(Lock& state, int events, int timeout_ms) {
 
 // Waits on the link, and sends the bytes that wait for room in it. A thread that finds the link
 // full wakes a thread that waits here, which then waits for room as well.
-int Lane::WaitAndFlush(Lock& state, int wanted, int timeout_ms) {
-  const std::shared_ptr<Connection> link = link_;
-  state.unlock();
-  int ready = link->Wait(output_due_ ? wanted | kWritable : wanted, timeout_ms);
-  if ((ready & kWritable) != 0 && output_due_) {
-    Flush();
-    if (output_due_) ready &= ~kWritable;
+int LaneWait::WaitAndFlush(LaneLink::Lock& lock, int wanted, int timeout_ms) {
+  const std::shared_ptr<Connection> link = link_.locked_current();
+  lock.unlock();
+  int ready = link->Wait(progress_.output_due ? wanted | kWritable : wanted, timeout_ms);
+  if ((ready & kWritable) != 0 && progress_.output_due) {
+    sender_.Flush();
+    if (progress_.output_due) ready &= ~kWritable;
   }
-  state.lock();
+  lock.lock();
   return ready;
 }
 
-void Lane::WaitForRoom(Lock& state, int timeout_ms) {
-  const bool first = !reading_acks_.exchange(true);
-  if (!first || readers_ > 0) {
-    if (first) reading_acks_ = false;
-    ++full_waiters_;
-    if (!has_room() && (readers_ > 0 || reading_acks_)) WaitForChange(state, timeout_ms);
-    --full_waiters_;
-    return;
-  }
-  awaiting_acks_ = true;
+void LaneWait::WaitForRoom(LaneLink::Lock& lock, int timeout_ms) {
+  if (!readers_.BeginReadingAcks()) return readers_.WaitForAck(lock, timeout_ms);
+  readers_.set_awaiting_acks(true);
   // Check for room again: another thread may have read an acknowledgement just now.
-  const int ready = has_room() ? 0 : WaitAndFlush(state, kReadable | kWoken, timeout_ms);
-  awaiting_acks_ = false;
-  state.unlock();
-  if ((ready & kReadable) != 0) PumpInput();
-  if (ack_due_) Flush();
-  state.lock();
-  reading_acks_ = false;
-  changed_.notify_all();
+  const int ready = has_room() ? 0 : WaitAndFlush(lock, kReadable | kWoken, timeout_ms);
+  readers_.set_awaiting_acks(false);
+  lock.unlock();
+  if ((ready & kReadable) != 0) receiver_.PumpInput();
+  if (progress_.ack_due) sender_.Flush();
+  lock.lock();
+  readers_.EndReadingAcks();
 }
 
-bool Lane::AwaitCut() {
+bool LaneWait::AwaitCut() {
   for (;;) {
-    std::shared_ptr<Connection> link;
-    {
-      Lock state(state_mutex_);
-      if (phase() == Phase::kCut) return true;
-      if (!up()) return false;
-      link = link_;
-      const int events = kHangup | (options_.discard ? kReadable : 0);
-      const int ready = WaitOnLink(state, events, -1);
-      if (ready == 0 || link != link_) continue;
-      state.unlock();
-      PumpInput();
-      if (ack_due_) Flush();
-      if ((ready & kHangup) != 0) LinkLost(link);
-    }
+    LaneLink::Lock lock(link_.mutex());
+    if (link_.cut()) return true;
+    if (!link_.up()) return false;
+    const std::shared_ptr<Connection> link = link_.locked_current();
+    const int events = kHangup | (options_.discard ? kReadable : 0);
+    const int ready = WaitOnLink(lock, events, -1);
+    if (ready == 0 || link != link_.locked_current()) continue;
+    lock.unlock();
+    receiver_.PumpInput();
+    if (progress_.ack_due) sender_.Flush();
+    if ((ready & kHangup) != 0) link_.Lost(link);
   }
 }
 

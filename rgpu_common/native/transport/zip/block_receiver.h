@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "rgpu_common/native/transport/read_ahead.h"
 #include "rgpu_common/native/transport/receiving.h"
 #include "rgpu_common/native/transport/transport.h"
 #include "rgpu_common/native/transport/zip/block.h"
@@ -17,12 +18,11 @@ namespace rgpu::transport::zip {
 // One thread at a time may use it; any thread may call ready and malformed.
 class BlockReceiver {
  public:
-  static constexpr size_t kReadAheadBytes = 32U << 10;
-
   BlockReceiver(const Api& api, Connection* link, Savings* savings)
       : link_(link), savings_(savings), unpacker_(api) {}
 
-  // `ahead` holds bytes of the first blocks that have already been read, at most kReadAheadBytes.
+  // `ahead` holds bytes of the first blocks that have already been read, at most
+  // ReadAhead::kCapacity.
   void Start(wire::ByteView ahead);
   // Even with kBlock the result may be kWouldBlock: bytes have arrived, but not yet a whole header
   // or packed block.
@@ -35,19 +35,15 @@ class BlockReceiver {
  private:
   IoResult Take(uint8_t* to, size_t bytes, How how);
   IoState NextBlock(size_t hint, bool may_read, How how);
-  IoState Refill(size_t limit, How how);
   IoState FillPacked(bool may_read, How how);
   IoState Unpack();
   IoState Malformed();
-  size_t raw_bytes() const { return raw_end_ - raw_begin_; }
   size_t plain_bytes() const { return plain_end_ - plain_begin_; }
 
   Connection* const link_;
   Savings* const savings_;
   Unpacker unpacker_;
-  std::unique_ptr<uint8_t[]> raw_;  // bytes that were read ahead from the link
-  size_t raw_begin_ = 0;
-  size_t raw_end_ = 0;
+  ReadAhead raw_;
   BlockHeader header_;
   size_t left_ = 0;     // bytes of the block that are still to be read from the link
   bool large_ = false;  // the last block was large

@@ -20,7 +20,7 @@ class CompressedConnection final : public Connection {
                        Clock clock = &base::NowNs);
 
   // From here on, both directions carry blocks. `ahead` holds bytes of the peer's first blocks that
-  // have already been read from the link, at most BlockReceiver::kReadAheadBytes.
+  // have already been read from the link, at most ReadAhead::kCapacity.
   void StartBlocks(wire::ByteView ahead = {});
 
   IoResult TrySend(const iovec* parts, int count) override;
