@@ -21,7 +21,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python -m cudaspec --wire rgpu_common/wire
 	$(BIN)/ruff format -q rgpu_common/wire
 	$(BIN)/ruff check -q --fix rgpu_common/wire
-	$(BIN)/python -m cudaspec --wire-page docs/reference/wire-format.md
+	$(BIN)/python -m cudaspec --pages .
 	$(BIN)/python -m rgpu_server.config_page docs/reference/server.md
 
 check: ## everything that reads the code without running it
@@ -58,7 +58,7 @@ sanitize-build: ## only compiles them
 bench: ## the figures of docs/reference/benchmarks.md
 	$(BIN)/python -m benchmarks.calls --json build/calls.json
 
-FUZZ_TARGETS := frame_reader handshake commands chunks http2 image probe ring zip
+FUZZ_TARGETS := frame_reader handshake channels commands chunks http2 image probe ring zip
 FUZZ_SECONDS ?= 20
 fuzz: fuzz-build ## libFuzzer on everything that reads bytes of a peer (needs clang)
 	$(BIN)/python fuzz/seeds.py build/seeds

@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--docs", type=Path, metavar="FILE", help="write the coverage page to FILE")
     add("--dictionary", type=Path, metavar="FILE", help="write the fuzz dictionary to FILE")
     add("--wire", type=Path, metavar="FOLDER", help="write the Python codecs of messages there")
-    add("--wire-page", type=Path, metavar="FILE", help="write the tables of messages in FILE")
+    add("--pages", type=Path, metavar="ROOT", help="write the tables of messages in pages of ROOT")
     add("--lock", action="store_true", help="append new opcodes to opcodes.lock")
     options = parser.parse_args(arguments)
     if options.list:
@@ -29,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
             for line in lock.append(load.read()):
                 print(f"opcodes.lock: {line}")
         spec, messages = load.load(), load_messages.load()
+        channels = load_messages.channels()
     except rows.SpecError as error:
         print(f"cudaspec: {error}", file=sys.stderr)
         return 1
@@ -39,16 +40,17 @@ def main(arguments: list[str] | None = None) -> int:
     if options.dictionary:
         generate.write_file(options.dictionary, docs.dictionary(spec))
     if options.wire:
-        for name, text in messages_py.modules(messages).items():
+        for name, text in messages_py.modules(messages, channels.values()).items():
             generate.write_file(options.wire / name, text)
-    if options.wire_page:
-        page = options.wire_page.read_text(encoding="utf-8")
-        generate.write_file(options.wire_page, messages_md.replaced(messages, page))
-    outputs = (options.out, options.docs, options.dictionary, options.wire, options.wire_page)
+    if options.pages:
+        for name in messages_md.PAGES:
+            page = (options.pages / name).read_text(encoding="utf-8")
+            generate.write_file(options.pages / name, messages_md.replaced(name, page))
+    outputs = (options.out, options.docs, options.dictionary, options.wire, options.pages)
     if not (any(outputs) or options.lock):
         parser.error(
             "say what to do: OUT_DIR, --docs FILE, --dictionary FILE, --list, --wire FOLDER, "
-            "--wire-page FILE or --lock"
+            "--pages ROOT or --lock"
         )
     return 0
 

@@ -8,6 +8,7 @@ from cudaspec import load_messages
 from cudaspec.gen import (
     abi,
     abi_check,
+    channels_cc,
     codec,
     dispatch,
     docs,
@@ -57,6 +58,10 @@ ARTEFACTS: Mapping[str, Callable[[Spec], str]] = {
     "notices.gen.h": lambda _: messages_cc.notices_h(load_messages.load()),
     "handshake.gen.h": lambda _: messages_cc.handshake_h(load_messages.load()),
     "handshake.gen.cc": lambda _: messages_cc.handshake_cc(load_messages.load()),
+    "worker.gen.h": lambda _: channels_cc.channel_h(load_messages.channels()["worker"]),
+    "worker.gen.cc": lambda _: channels_cc.channel_cc(load_messages.channels()["worker"]),
+    "compiler.gen.h": lambda _: channels_cc.channel_h(load_messages.channels()["compiler"]),
+    "compiler.gen.cc": lambda _: channels_cc.channel_cc(load_messages.channels()["compiler"]),
 }
 
 

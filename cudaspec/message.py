@@ -1,8 +1,9 @@
 """The form of a message row. The rows are in `messages/`, one module for each Python module of
 `rgpu_common/wire` that is generated from it.
 
-A **Message** is what two parts of rgpu say to each other besides commands: it opens a session, or
-it is a notice or a control message. Its fields travel in the order of the row, without padding.
+A **Message** is what two parts of rgpu say to each other besides commands: it opens a session, it
+is a notice or a control message, or it travels on a channel. Its fields travel in the order of the
+row, without padding.
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ class Enumeration:
 class Part:
     """A field of a message or record.
 
-    text: "KIND NAME". Kinds: u8 u16 u32 i32 u64; `bool` (a u8); `magic`; `text` (clean UTF-8) and
-        `printable` (any bytes, shown as text); `secret` (32 bytes) and `uuid` (16 bytes); `band`,
-        `bands`, `wishes`; the name of an enumeration; a record's name with `[]` (rows of fixed size
-        as one byte string), or with `#` (a u32 count and the records); `u16[]`.
+    text: "KIND NAME". Kinds: u8 u16 u32 i32 u64 i64; `bool` (a u8); `magic`; `zero` (a u32 that is
+        0); `text` (clean UTF-8), `printable` (any bytes, shown as text), `string` (the same, with
+        a bound), `line` (the same for a log: reader and writer replace what is not printable) and
+        `strings` (each with a NUL behind it, as one byte string); `bytes`; `secret` and `digest`
+        (32 bytes) and `uuid` (16 bytes); `band`, `bands`, `wishes`; the name of an enumeration; a
+        record's name with `[]` (rows of fixed size as one byte string), or with `#` (a u32 count
+        and the records); `u16[]`; `bytes#`, `string#` and `u32#` (a u32 count and the items);
+        `count` (the count of a later list, whose name it has).
     about: what the field means, as few words.
     default: number, or name of a constant. least, most: bounds of a number or of the length of
         a text, or of the number of rows; most may be the name of a constant.
+    counted: the list's count and bound are not here but in an earlier `count`.
     cleaned: the sender replaces control characters and cuts the text.
     hidden: a secret, which no log shows.
     needs: the field is empty unless this `bool` is true.
@@ -67,6 +73,7 @@ class Part:
     needs: str = ""
     minor: str = ""
     optional: bool = False
+    counted: bool = False
 
     @property
     def kind(self) -> str:
@@ -87,8 +94,17 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Fd:
+    """A descriptor that travels with a message. optional: only the last ones can be."""
+
+    name: str
+    about: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """A message: one opcode of its kind of frame.
+    """A message: one opcode of its kind of frame, or one type of its channel.
 
     name: "HELLO"; its class is Hello. sender: who sends it. about: a sentence in Markdown.
     contract: what the reader must do besides, for the docstring.
@@ -96,7 +112,7 @@ class Message:
     stops: (field, other, constant): behind `field` nothing more is read if `other` differs from
         the constant, because the rest may have another layout.
     bulk: bytes follow the head. python: no C++ code reads or writes the message. elsewhere: its
-        codec is written by hand.
+        codec is written by hand. fds: the descriptors that come with it, in order.
     """
 
     opcode: int
@@ -110,6 +126,7 @@ class Message:
     bulk: bool = False
     python: bool = False
     elsewhere: bool = False
+    fds: tuple[Fd, ...] = ()
 
     @property
     def class_name(self) -> str:
@@ -117,8 +134,23 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """A socket between two processes of rgpu, with messages and types of its own.
+
+    name: its namespace in C++ and its module in Python. about: who speaks there.
+    packets: a message is one packet, a u32 type and the body. If not, it is a part of a stream,
+        `head` and the body.
+    """
+
+    name: str
+    about: str
+    packets: bool = False
+    head: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Module:
-    """The rows of one module of `messages/`. messages: of the handshake."""
+    """The rows of one module of `messages/`. messages: of the channel, else of the handshake."""
 
     name: str
     about: str
@@ -128,18 +160,24 @@ class Module:
     messages: tuple[Message, ...] = ()
     notices: tuple[Message, ...] = ()
     controls: tuple[Message, ...] = ()
+    channel: Channel | None = None
 
 
 @dataclass(frozen=True)
 class Messages:
-    """All rows of `messages/`, checked."""
+    """The checked rows of the modules without a channel (the wire), or of these and one channel."""
 
     modules: tuple[Module, ...]
 
     @property
+    def own(self) -> Module:
+        """The module of the channel, which may use the constants and records of the others."""
+        return self.modules[-1]
+
+    @property
     def handshake(self) -> tuple[Message, ...]:
         """The messages of the handshake, by opcode."""
-        found = [message for module in self.modules for message in module.messages]
+        found = [m for module in self.modules if not module.channel for m in module.messages]
         return tuple(sorted(found, key=lambda message: message.opcode))
 
     @property

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from cudaspec.load import load
 from netprobe.native import Offer, put_offer
 from rgpu_common.v1.tunnel_pb2 import Chunk
+from rgpu_common.wire import compiler as pc
 from rgpu_common.wire import preface as pf
 from rgpu_common.wire import resume as rs
+from rgpu_common.wire import worker as wk
 from rgpu_common.wire.attach import Attach, put_attach
 from rgpu_common.wire.codec import Value, put_fields
 from rgpu_common.wire.fields import Band, Wish
@@ -69,6 +71,30 @@ def handshakes() -> Iterator[tuple[str, bytes]]:
     yield "pull-data", b"\x10" + struct.pack("<QQ", 1, 2)
     granted = Welcome(devices=(device,), grants=(Wish(6, 1),))
     yield "granted", b"\1" + put_welcome(granted)
+
+
+def channels() -> Iterator[tuple[str, bytes]]:
+    """Channel, type and body of every message to or from a worker or a PTX compiler."""
+    assign = wk.Assign(session=1, tenant="tenant", environment=("A=1", "B="), hello=b"head")
+    yield "assign", b"\0\1" + wk.put_assign(assign)
+    yield "attach", b"\0\2"
+    yield "end", b"\0\3" + wk.put_end(wk.End(46, "no lease"))
+    yield "resume", b"\0\4" + wk.put_resume(wk.Resume(b"head"))
+    yield "ready", b"\0\x10" + wk.put_ready(wk.Ready("seccomp: none"))
+    yield "opened", b"\0\x11" + wk.put_opened(wk.Opened(Band(1 << 45, 1 << 30), wk.Ring.USED))
+    yield "refused", b"\0\x12" + wk.put_refused(wk.Refused(2, "no memory"))
+    yield "ended", b"\0\x13" + wk.put_ended(wk.Ended("bye"))
+    yield "resumed", b"\0\x14" + wk.put_resumed(wk.Resumed(epoch=2, moved=True))
+    entry = pc.EntryInfo("k", (pc.ParamInfo(0, 8),), param_bytes=8, why="why")
+    table = pc.GlobalInfo("g", size=16, relocations=(pc.Relocation(8, 1, 0, -4),))
+    loaded = pc.Loaded(log="log", entries=(entry,), globals=(table,), functions=("f", "g"))
+    inputs = (b".version 8.0", b"")
+    yield "load", b"\1\1" + pc.put_load(pc.Load(inputs))
+    yield "loaded", b"\1\2" + pc.put_loaded(loaded)
+    yield "lower", b"\1\3" + pc.put_lower(pc.Lower(name="k"))
+    yield "lowered", b"\1\4" + pc.put_lowered(pc.Lowered(object=b"ELF", function_ordinals=(0, 1)))
+    yield "link", b"\1\5" + pc.put_link(pc.Link(inputs))
+    yield "linked", b"\1\6" + pc.put_linked(pc.Linked(218, "line 1"))
 
 
 def streams() -> Iterator[tuple[str, bytes]]:
@@ -203,6 +229,7 @@ def calls() -> Iterator[tuple[str, bytes]]:
 
 
 TARGETS = {
+    "channels": channels,
     "chunks": chunks,
     "http2": calls,
     "probe": probes,

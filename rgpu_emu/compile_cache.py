@@ -142,9 +142,9 @@ class ModuleStore:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit, self._used = limit_bytes, 0
-        self._modules: OrderedDict[bytes, list[bytes]] = OrderedDict()
+        self._modules: OrderedDict[bytes, tuple[bytes, ...]] = OrderedDict()
 
-    def put(self, key: bytes, inputs: list[bytes]) -> None:
+    def put(self, key: bytes, inputs: tuple[bytes, ...]) -> None:
         if key in self._modules:
             self._modules.move_to_end(key)
             return
@@ -154,7 +154,7 @@ class ModuleStore:
             _, old = self._modules.popitem(last=False)
             self._used -= sum(map(len, old))
 
-    def get(self, key: bytes) -> list[bytes] | None:
+    def get(self, key: bytes) -> tuple[bytes, ...] | None:
         if key in self._modules:
             self._modules.move_to_end(key)
         return self._modules.get(key)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import selectors
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.compile_protocol import HEADER, MAX_BODY_BYTES, ProtocolError, message
+from rgpu_common.wire.compiler import HEAD_BYTES, Head, MessageType, decode_head, put_head
+from rgpu_common.wire.frame import WireError
 
 if TYPE_CHECKING:
     import socket
@@ -43,7 +44,7 @@ class Connection:
 
         Raises:
             ConnectionResetError: the other end has closed the connection.
-            ProtocolError: the other end sends too much before it gets an answer.
+            WireError: the other end sends too much before it gets an answer.
             OSError: the connection is broken.
         """
         most = _CHUNK if floor else min(_CHUNK, FREE_BYTES - len(self._incoming))
@@ -58,27 +59,27 @@ class Connection:
         self._incoming += data
         if self.request and len(self._incoming) >= FREE_BYTES:
             # Without reading on, the end of the connection would not be noticed.
-            raise ProtocolError("it sends too much before it gets an answer")
+            raise WireError("it sends too much before it gets an answer")
 
-    def take(self) -> tuple[int, bytes] | None:
+    def take(self) -> tuple[MessageType, bytes] | None:
         """Returns the next request when it is complete and the earlier reply has been sent; else
         None.
 
         Raises:
-            ProtocolError: the bytes are not a message.
+            WireError: the bytes are not a message.
         """
         if self.request or self._outgoing or not self._whole():
             return None
-        kind, zero, size = HEADER.unpack_from(self._incoming)
-        if zero or size > MAX_BODY_BYTES:
-            raise ProtocolError("a message header is wrong")
-        body = bytes(memoryview(self._incoming)[HEADER.size : HEADER.size + size])
-        del self._incoming[: HEADER.size + size]
-        return kind, body
+        head = self._head()
+        end = HEAD_BYTES + head.body_bytes
+        body = bytes(memoryview(self._incoming)[HEAD_BYTES:end])
+        del self._incoming[:end]
+        return head.message, body
 
-    def send(self, kind: int, body: bytes) -> None:
+    def send(self, kind: MessageType, body: bytes) -> None:
         """Sends a reply, as much as the socket takes now; OSError if the connection is broken."""
-        self._outgoing += message(kind, body)
+        self._outgoing += put_head(Head(kind, len(body)))
+        self._outgoing += body
         self.flush()
 
     def flush(self) -> None:
@@ -90,10 +91,14 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             pass
 
+    def _head(self) -> Head:
+        return decode_head(bytes(self._incoming[:HEAD_BYTES]))
+
     def _whole(self) -> bool:
-        if len(self._incoming) < HEADER.size:
+        if len(self._incoming) < HEAD_BYTES:
             return False
-        _, zero, size = HEADER.unpack_from(self._incoming)
-        # `take` refuses a wrong header when its turn comes. No more bytes are read after it.
-        wrong = zero or size > MAX_BODY_BYTES
-        return wrong or len(self._incoming) >= HEADER.size + int(size)
+        try:
+            return len(self._incoming) >= HEAD_BYTES + self._head().body_bytes
+        except WireError:
+            # `take` refuses a wrong head when its turn comes. No more bytes are read after it.
+            return True

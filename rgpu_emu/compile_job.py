@@ -7,11 +7,21 @@ Every error, also an unforeseen one, becomes a refusal that names the kernel or 
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.compile_protocol import Writer
+from rgpu_common.wire.compiler import (
+    EntryInfo,
+    GlobalInfo,
+    GlobalSpace,
+    Linked,
+    Loaded,
+    Lowered,
+    ParamInfo,
+    put_linked,
+    put_loaded,
+    put_lowered,
+)
 from rgpu_emu.lower import abi
 from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, reach, shared_layout
 from rgpu_emu.lower.entry import lower_entry
@@ -22,6 +32,8 @@ from rgpu_emu.ptx.link import Program, link
 from rgpu_emu.ptx.refusals import refuse_whole, refused_entry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rgpu_emu.ptx.module import Function
     from rgpu_emu.ptx.operands import Variable
 
@@ -32,7 +44,7 @@ _NAMED_REFUSALS: Final = 24
 _MAX_WALKED: Final = 200_000
 
 
-def decode_inputs(inputs: list[bytes]) -> list[str]:
+def decode_inputs(inputs: Sequence[bytes]) -> list[str]:
     """Returns the PTX texts; PtxError 209 for bytes that are not PTX."""
     texts = []
     for data in inputs:
@@ -45,7 +57,7 @@ def decode_inputs(inputs: list[bytes]) -> list[str]:
 class Work:
     """Answers the requests about one list of inputs. The first request links them."""
 
-    def __init__(self, inputs: list[bytes]) -> None:
+    def __init__(self, inputs: Sequence[bytes]) -> None:
         self._inputs = inputs
         self._program: Program | None = None
 
@@ -65,12 +77,17 @@ class Work:
             found = lower_entry(program, name)
         except Exception as error:
             return failed_lower(refused_entry(name, refusal_of(error, "the code")))
-        out = Writer().scalars("i", 0).text("")
-        out.scalars(
-            "IIIII", abi.KERNEL_ABI, found.kind, found.flags, found.local_bytes, found.static_shared
+        return put_lowered(
+            Lowered(
+                abi=abi.KERNEL_ABI,
+                kind=found.kind,
+                flags=found.flags,
+                local_bytes=found.local_bytes,
+                static_shared_bytes=found.static_shared,
+                object=found.image,
+                function_ordinals=tuple(found.functions),
+            )
         )
-        out.data(found.image).scalars("I", len(found.functions))
-        return out.scalars("I" * len(found.functions), *found.functions).body()
 
     def linked(self) -> bytes:
         """Returns the body of LINKED."""
@@ -78,7 +95,7 @@ class Work:
             log = _warnings(list(self._linked().refusals.values()))
         except Exception as error:
             return failed_link(refusal_of(error, "this module"))
-        return Writer().scalars("i", 0).text(log).body()
+        return put_linked(Linked(log=log))
 
     def _linked(self) -> Program:
         if self._program is None:
@@ -87,14 +104,7 @@ class Work:
 
 
 def failed_load(error: PtxError, key: bytes) -> bytes:
-    return (
-        Writer()
-        .scalars("i", error.result)
-        .text(str(error))
-        .data(key)
-        .scalars("III", 0, 0, 0)
-        .body()
-    )
+    return put_loaded(Loaded(error.result, str(error), key))
 
 
 def _loaded(program: Program, key: bytes) -> bytes:
@@ -114,18 +124,19 @@ def _loaded(program: Program, key: bytes) -> bytes:
                     raise refusal from None
                 refusals[name] = refused_entry(name, refusal)
     refuse_whole(program, refusals)
-    out = Writer().scalars("i", 0).text(_warnings(list(refusals.values()))).data(key)
-    out.scalars("III", len(facts), len(program.globals), len(program.tokens))
     const = min(sum(v.bytes for v in program.globals if v.space == "const"), 0xFFFFFFFF)
-    for name, found in facts.items():
-        _entry(out, name, entries[name], found, const)
-        error_of = refusals.get(name)
-        out.scalars("i", error_of.result if error_of else 0).text(str(error_of or ""))
-    for variable in program.globals:
-        _global(out, program, variable)
-    for function in program.tokens:
-        out.text(function.name)
-    return out.body()
+    return put_loaded(
+        Loaded(
+            log=_warnings(list(refusals.values())),
+            key=key,
+            entries=tuple(
+                _entry(name, entries[name], found, const, refusals.get(name))
+                for name, found in facts.items()
+            ),
+            globals=tuple(_global(program, variable) for variable in program.globals),
+            functions=tuple(function.name for function in program.tokens),
+        )
+    )
 
 
 def _warnings(refusals: list[PtxError]) -> str:
@@ -161,32 +172,41 @@ def _facts(program: Program, name: str, function: Function) -> tuple[EntryFacts,
     return EntryFacts(shared, local, estimate_registers(function)), len(found.functions)
 
 
-def _entry(out: Writer, name: str, function: Function, facts: EntryFacts, const: int) -> None:
+def _entry(
+    name: str, function: Function, facts: EntryFacts, const: int, refusal: PtxError | None
+) -> EntryInfo:
     places, total = layout(function.prototype.params)
-    out.text(name).data(b"".join(struct.pack("<II", *place) for place in places))
-    out.scalars(
-        "IIIIIIII",
-        total,
-        facts.shared,
-        facts.local,
-        function.max_threads,
-        function.module.version,
-        function.module.target,
-        facts.registers,
-        const,
+    return EntryInfo(
+        name=name,
+        params=tuple(ParamInfo(*place) for place in places),
+        param_bytes=total,
+        static_shared_bytes=facts.shared,
+        local_bytes=facts.local,
+        max_threads=function.max_threads,
+        ptx_version=function.module.version,
+        target=function.module.target,
+        registers=facts.registers,
+        const_bytes=const,
+        refusal=refusal.result if refusal else 0,
+        why=str(refusal or ""),
     )
 
 
-def _global(out: Writer, program: Program, variable: Variable) -> None:
-    out.text(variable.name).scalars("I", 2 if variable.space == "const" else 1)
-    out.scalars("QII", variable.bytes, variable.align, int(variable.visible)).data(variable.initial)
-    out.data(b"".join(struct.pack("<QIIq", *r) for r in program.relocations(variable)))
+def _global(program: Program, variable: Variable) -> GlobalInfo:
+    return GlobalInfo(
+        name=variable.name,
+        space=GlobalSpace.CONST if variable.space == "const" else GlobalSpace.GLOBAL,
+        size=variable.bytes,
+        align=variable.align,
+        visible=int(variable.visible),
+        initial=variable.initial,
+        relocations=tuple(program.relocations(variable)),
+    )
 
 
 def failed_lower(error: PtxError) -> bytes:
-    out = Writer().scalars("i", error.result).text(str(error))
-    return out.scalars("IIIII", abi.KERNEL_ABI, 0, 0, 0, 0).data(b"").scalars("I", 0).body()
+    return put_lowered(Lowered(error.result, str(error), abi.KERNEL_ABI))
 
 
 def failed_link(error: PtxError) -> bytes:
-    return Writer().scalars("i", error.result).text(str(error)).body()
+    return put_linked(Linked(error.result, str(error)))

@@ -12,11 +12,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from rgpu_common.wire.compiler import MessageType
 from rgpu_emu.compile_job import Work
-from rgpu_emu.compile_protocol import LINK, LOAD
 from rgpu_emu.compile_sandbox import EXIT_MEMORY, Report, limit_request
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rgpu_emu.compile_sandbox import JobLimits
 
 MAX_NAME_BYTES: Final = 64 << 10  # fits into a socket's buffer, so that a request never blocks
@@ -37,7 +39,7 @@ class JobDiedError(Exception):
 class Job:
     """The job as its parent process sees it."""
 
-    def __init__(self, inputs: list[bytes], limits: JobLimits, *, slow: bool) -> None:
+    def __init__(self, inputs: Sequence[bytes], limits: JobLimits, *, slow: bool) -> None:
         """Starts the process; OSError if the machine has no process or descriptor left."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -112,7 +114,7 @@ class Job:
         return os.waitstatus_to_exitcode(status)
 
 
-def _child(inputs: list[bytes], limits: JobLimits, fd: int) -> None:
+def _child(inputs: Sequence[bytes], limits: JobLimits, fd: int) -> None:
     """Answers requests until the socket is closed; never returns."""
     code = 1
     try:
@@ -131,9 +133,9 @@ def _answer(work: Work, fd: int) -> None:
     while head := _take(fd, _REQUEST.size):
         kind, size = _REQUEST.unpack(head)
         body = _take(fd, size)
-        if kind == LOAD:
+        if kind == MessageType.LOAD:
             answer = work.loaded(body)
-        elif kind == LINK:
+        elif kind == MessageType.LINK:
             answer = work.linked()
         else:
             answer = work.lowered(body.decode("utf-8", "replace"))

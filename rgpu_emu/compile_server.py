@@ -15,10 +15,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from rgpu_common.wire.compiler import MessageType
+from rgpu_common.wire.frame import WireError
 from rgpu_emu.compile_cache import ModuleStore, ObjectCache
 from rgpu_emu.compile_connection import Connection
 from rgpu_emu.compile_process import Job, JobDiedError
-from rgpu_emu.compile_protocol import LOWER, ProtocolError
 from rgpu_emu.compile_requests import Request, read_request
 from rgpu_emu.compile_sandbox import (
     EXIT_MEMORY,
@@ -154,8 +155,8 @@ class Compiler:
         """
         try:
             yield
-        except (ProtocolError, OSError) as error:
-            if isinstance(error, ProtocolError):
+        except (WireError, OSError) as error:
+            if isinstance(error, WireError):
                 print(f"rgpu compiler: connection ended: {error}", file=sys.stderr)
             self._close(connection)
 
@@ -306,7 +307,9 @@ class Compiler:
         if self._schedule.died(number) or asked not in self._requests:
             return
         request = self._requests[asked]
-        what = f"kernel '{request.body.decode()}'" if request.kind == LOWER else "module"
+        what = (
+            f"kernel '{request.body.decode()}'" if request.kind is MessageType.LOWER else "module"
+        )
         sentence = (
             f"the compiler's process ended with status {error.code} at the {what}: a defect of the "
             "emulated device's compiler, or more memory than it may have; make the kernel smaller, "

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from rgpu_common.wire.worker import Ready, encode_ready
 from rgpu_emu.compile_cache import DEFAULT_LIMIT_BYTES, ObjectCache, open_folder
 from rgpu_emu.compile_process import trial
-from rgpu_emu.compile_protocol import ready
 from rgpu_emu.compile_requests import emitter_version
 from rgpu_emu.compile_sandbox import Report, enter_sandbox, keep_folder, own_user, shared_user
 from rgpu_emu.compile_schedule import Bounds
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         accept = socket.socket(fileno=options.accept_fd)
         report.add(trial(compiler.limits))
-        accept.send(ready(report.text()))
+        accept.send(encode_ready(Ready(report.text())))
         compiler.accept_on(accept)
     compiler.run()
     return 0

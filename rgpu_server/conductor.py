@@ -12,6 +12,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
+from rgpu_common.wire.worker import (
+    Assign,
+    AssignFds,
+    Attach,
+    End,
+    FromWorker,
+    Opened,
+    Ready,
+    Refused,
+    Resume,
+    Resumed,
+    Ring,
+    encode_assign,
+    encode_attach,
+    encode_end,
+    encode_resume,
+)
 from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
@@ -22,22 +39,9 @@ from rgpu_server.isolation import Isolation, worker_of
 from rgpu_server.lease_pages import LeasePages, LeaseWatcher, PageWatcher
 from rgpu_server.observe.audit import audit
 from rgpu_server.service.claims import claim_doers
-from rgpu_server.service.desk import Desk
+from rgpu_server.service.desk import Desk, Visitor
 from rgpu_server.session_compilers import SessionCompilers
 from rgpu_server.session_counts import SessionCounts
-from rgpu_server.workers.messages import (
-    Assign,
-    FromWorker,
-    Opened,
-    Ready,
-    Refused,
-    Resumed,
-    Ring,
-    encode_assign,
-    encode_attach,
-    encode_end,
-    encode_resume,
-)
 from rgpu_server.workers.process import WorkerOptions, WorkerProcess
 
 if TYPE_CHECKING:
@@ -267,30 +271,21 @@ class Conductor:
                 worker.kill()
             return
         worker.serves(action.lease, action.memory_bytes)
-        served, limits = self._equipment.served[action.device], self._equipment.limits
-        message = Assign(
-            session=action.session,
-            secret=visitor.secret,
-            slot=action.slot,
-            memory_bytes=action.memory_bytes,
-            stream_credits=limits.stream_credits,
-            stream_credit_bytes=limits.stream_credit_bytes,
-            device_ordinal=served.library_ordinal,
-            tenant=action.tenant,
-            environment=served.environment,
-            hello_head=visitor.head,
-            resume_grace_ms=round(limits.resume_grace_seconds * 1000),
-            compression=limits.compression,
-        )
+        served = self._equipment.served[action.device]
         grants_fd = page.opened_to_read()
-        descriptors = [visitor.connection.fileno(), grants_fd, page.usage_fd, page.signal_fd]
         compiler = self._compilers.connect(action.session, action.tenant, served)
-        if compiler is not None:
-            descriptors.append(compiler.fileno())
+        descriptors = AssignFds(
+            lane=visitor.connection.fileno(),
+            grants=grants_fd,
+            usage=page.usage_fd,
+            signal=page.signal_fd,
+            compiler=-1 if compiler is None else compiler.fileno(),
+        )
         self.desk.hand_over(visitor)
         if self.handover is not None:
             self.handover.worker_is(action.session)
-        if not worker.send(encode_assign(message), descriptors):
+        message = encode_assign(self._assignment(action, visitor))
+        if not worker.send(message, [fd for fd in descriptors if fd >= 0]):
             worker.kill()
         os.close(grants_fd)
         if compiler is not None:
@@ -308,6 +303,23 @@ class Conductor:
             worker=worker.pid,
         )
 
+    def _assignment(self, action: do.AssignWorker, visitor: Visitor) -> Assign:
+        served, limits = self._equipment.served[action.device], self._equipment.limits
+        return Assign(
+            session=action.session,
+            secret=visitor.secret,
+            slot=action.slot,
+            memory_limit_bytes=action.memory_bytes,
+            stream_credits=limits.stream_credits,
+            stream_credit_bytes=limits.stream_credit_bytes,
+            device=served.library_ordinal,
+            tenant=action.tenant,
+            environment=tuple(f"{k}={v}" for k, v in served.environment.items()),
+            hello=visitor.head,
+            resume_grace_ms=round(limits.resume_grace_seconds * 1000),
+            compression=limits.compression,
+        )
+
     def _update_page(self, action: do.UpdatePage) -> None:
         self.pages.doers[do.UpdatePage](action)
         for worker in self.workers.values():
@@ -317,7 +329,7 @@ class Conductor:
     def _end_session(self, action: do.EndSession) -> None:
         worker = self.workers.get(action.worker)
         if worker is not None:
-            worker.send(encode_end(CUDA_ERROR_DEVICE_UNAVAILABLE, action.sentence))
+            worker.send(encode_end(End(CUDA_ERROR_DEVICE_UNAVAILABLE, action.sentence)))
 
     def _refuse_session(self, action: do.RefuseSession) -> None:
         self.counts.refused += 1
@@ -347,12 +359,14 @@ class Conductor:
     def _pass_control(self, session_id: int, connection: socket.socket) -> bool:
         session = self.node.sessions.get(session_id)
         worker = self.workers.get(session.worker) if session and session.worker else None
-        return worker is not None and worker.send(encode_attach(), [connection.fileno()])
+        return worker is not None and worker.send(encode_attach(Attach()), [connection.fileno()])
 
     def _pass_resume(self, session_id: int, connection: socket.socket, head: bytes) -> bool:
         session = self.node.sessions.get(session_id)
         worker = self.workers.get(session.worker) if session and session.worker else None
-        return worker is not None and worker.send(encode_resume(head), [connection.fileno()])
+        return worker is not None and worker.send(
+            encode_resume(Resume(head)), [connection.fileno()]
+        )
 
     def _spawn_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -14,6 +14,7 @@ from rgpu_common.errors import WorkerError
 from rgpu_common.wire.handshake import SECRET_BYTES
 from rgpu_common.wire.hello import Hello
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
+from rgpu_common.wire.worker import End, encode_end
 from rgpu_server.core.events import Adopted
 from rgpu_server.core.lease import Lease
 from rgpu_server.core.model import PPM, LeaseKey, LeaseState, Quota, SessionState
@@ -23,7 +24,6 @@ from rgpu_server.observe.audit import audit
 from rgpu_server.service.callers import Caller
 from rgpu_server.tokens import protocol as say
 from rgpu_server.tokens.page import Phase, TokenView
-from rgpu_server.workers.messages import encode_end
 from rgpu_server.workers.pages import Counters, LeasePage
 from rgpu_server.workers.process import Handles, WorkerProcess
 
@@ -220,7 +220,7 @@ class Handover:
             worker.lease = message.lease
             if lease is None:
                 sentence = _BROKEN if message.lease in self._broken else _NOT_SERVED
-                worker.send(encode_end(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence))
+                worker.send(encode_end(End(CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)))
                 worker.abandon()
                 continue
             conductor.workers[number] = worker

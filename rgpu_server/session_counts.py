@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.units import format_bytes
 
 if TYPE_CHECKING:
-    from rgpu_server.workers.messages import Opened, Resumed, Ring
+    from rgpu_common.wire.worker import Opened, Resumed, Ring
 
 log = logging.getLogger("rgpu.server")
 

@@ -5,18 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudaspec.gen.field_form import FieldForm
+from cudaspec.load_messages import SCALAR_BYTES
 
 if TYPE_CHECKING:
     from cudaspec.message import Message, Messages, Part
 
-_CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q"}
+_CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q", "i64": "q"}
 _FORMS = {
-    "magic": FieldForm("int", put='w.put("u32", MAGIC)'),
+    "magic": FieldForm("int", put='w.put("u32", MAGIC)', get="get_magic(r)"),
+    "zero": FieldForm("int", put='w.put("u32", 0)', get='get_zero(r, "{what}")'),
+    "count": FieldForm("int", put='w.put("u32", len({value}))',
+                       get='{name}_count = get_count(r, {most}, "{what}")'),
     "bool": FieldForm("bool", "False", 'w.put("u8", int({value}))', 'get_bool(r, "{what}")'),
     "text": FieldForm("str", '""', get="r.text({most})"),
+    "string": FieldForm("str", '""', "w.put_text({value})", "r.printable({most})"),
+    "line": FieldForm(
+        "str", '""', "w.put_text(clean_text({value}, {most}))", "get_line(r, {most})"
+    ),
+    "strings": FieldForm(
+        "tuple[str, ...]", "()", "put_strings(w, {value})", "get_strings(r, {most})"
+    ),
+    "bytes": FieldForm("bytes", 'b""', "w.put_bytes({value})", "r.sized({most})"),
     "secret": FieldForm(
         "bytes", "bytes(SECRET_BYTES)", "w.put_bytes({value})",
         'get_exactly(r, SECRET_BYTES, "secret")',
+    ),
+    "digest": FieldForm(
+        "bytes", "bytes(32)", "w.put_bytes({value})", 'get_exactly(r, 32, "{what}")'
     ),
     "uuid": FieldForm(
         "bytes", "bytes(16)", "w.put_bytes({value})", 'get_exactly(r, 16, "{what}")'
@@ -34,12 +49,20 @@ _FORMS = {
     "u16[]": FieldForm("tuple[int, ...]", "()"),
 }  # fmt: skip
 _OTHER = FieldForm("")
+# An item of a list, and the functions that write and read it.
+_ITEMS = {
+    "u32": FieldForm("int", put="put_u32", get="get_u32"),
+    "string": FieldForm("str", put="Writer.put_text", get="Reader.printable"),
+    "bytes": FieldForm("bytes", put="Writer.put_bytes", get="Reader.sized"),
+}
 
 
 def type_of(rows: Messages, part: Part) -> str:
     name = part.kind.rstrip("[]#")
     if part.kind in _FORMS:
         return _FORMS[part.kind].type
+    if part.kind.endswith("#") and name in _ITEMS:
+        return f"tuple[{_ITEMS[name].type}, ...]"
     if name in rows.records:
         return f"tuple[{name}, ...]"
     return part.kind if part.kind in rows.enumerations else "int"
@@ -60,12 +83,10 @@ def snake(name: str) -> str:
 def put_part(rows: Messages, part: Part, what: str) -> list[str]:
     value = f"m.{part.name}"
     if part.kind.endswith("#"):
-        record = part.kind.rstrip("#")
-        return [
-            f'    w.put("u32", len({value}))',
-            f"    for one in {value}:",
-            f"        _put_{snake(record)}(w, one)",
-        ]
+        own = part.kind.rstrip("#")
+        item = _ITEMS[own].put if own in _ITEMS else f"_put_{snake(own)}"
+        count = [] if part.counted else [f'    w.put("u32", len({value}))']
+        return [*count, f"    put_items(w, {value}, {item})"]
     line = _written(rows, part, value)
     if part.minor:
         return [
@@ -87,12 +108,12 @@ def _written(rows: Messages, part: Part, value: str) -> str:
         return f'put_rows(w, "<H", tuple((one,) for one in {value}))'
     if part.kind.endswith("[]"):
         return f'put_rows(w, "<{_row_code(rows, part)}", {value})'
-    form = _FORMS.get(part.kind, _OTHER).put or f'w.put("{_scalar(part)}", {{value}})'
-    return form.format(value=value)
+    form = _FORMS.get(part.kind, _OTHER).put or f'w.put("{_scalar(rows, part)}", {{value}})'
+    return form.format(value=value, most=part.most)
 
 
-def _scalar(part: Part) -> str:
-    return part.kind if part.kind in _CODES else "u8"
+def _scalar(rows: Messages, part: Part) -> str:
+    return part.kind if part.kind in _CODES else rows.enumerations[part.kind].kind
 
 
 def _row_code(rows: Messages, part: Part) -> str:
@@ -112,7 +133,7 @@ def checks(message: Message) -> list[str]:
 
 
 def got(rows: Messages, part: Part) -> str:
-    """Returns the expression that reads a field."""
+    """Returns the expression that reads a field; of a field without a member, the statement."""
     what = part.name.replace("_", " ")
     name = part.kind.rstrip("[]#")
     if part.kind == "u16[]":
@@ -121,18 +142,21 @@ def got(rows: Messages, part: Part) -> str:
         row = f'get_rows(r, "<{_row_code(rows, part)}", {part.most}, "{what}")'
         return f"tuple({name}(*row) for row in {row})"
     if part.kind.endswith("#"):
-        return f'get_records(r, {part.most}, _{snake(name)}, "{what}")'
+        item = _ITEMS[name].get if name in _ITEMS else f"_{snake(name)}"
+        count = f"{part.name}_count"
+        if not part.counted:
+            count = f'get_count(r, {part.most}, "{what}")'
+        return f"get_items(r, {count}, {item})"
     if part.kind in rows.enumerations:
-        return f"get_enum(r, {part.kind})"
+        kind = rows.enumerations[part.kind].kind
+        return (
+            f"get_enum(r, {part.kind})" if kind == "u8" else f'get_enum(r, {part.kind}, "{kind}")'
+        )
     if part.kind in _CODES and (part.least or part.most):
-        most = part.most or (1 << 8 * _size(part.kind)) - 1
+        most = part.most or (1 << 8 * SCALAR_BYTES[part.kind]) - 1
         return f'get_number(r, "{part.kind}", {part.least}, {most}, "{what}")'
     form = _FORMS.get(part.kind, _OTHER).get or f'r.integer("{part.kind}")'
-    text = form.format(what=what, most=part.most)
+    text = form.format(what=what, most=part.most, name=part.name)
     if part.minor:
         return f"{text} if minor >= {part.minor} else ()"
     return f'get_optional(r, get_wishes, "{what}")' if part.optional else text
-
-
-def _size(kind: str) -> int:
-    return {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8}[kind]

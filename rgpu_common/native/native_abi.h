@@ -105,6 +105,9 @@ RGPU_ABI int64_t rgpu_wire_roundtrip(uint16_t opcode, int is_reply, const uint8_
 // The same for a handshake message (opcode of the handshake table).
 RGPU_ABI int64_t rgpu_wire_handshake(uint16_t opcode, const uint8_t* head, size_t bytes,
                                      uint8_t* out, size_t capacity);
+// The same for the body of a message of the channel `compiler` (1) or `worker` (0).
+RGPU_ABI int64_t rgpu_wire_channel(int compiler, uint32_t type, const uint8_t* body, size_t bytes,
+                                   uint8_t* out, size_t capacity);
 // 1: ParseHeader accepts these 40 bytes.
 RGPU_ABI int rgpu_wire_header(const uint8_t* header);
 

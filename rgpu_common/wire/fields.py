@@ -1,4 +1,4 @@
-"""Fields that several handshake messages share. `native/wire/fields.h` is the same in C++."""
+"""Fields that several messages share. `native/wire/fields.h` is the same in C++."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rgpu_common.wire.handshake import WishKey as WishKey
 from rgpu_common.wire.scalars import Reader, Writer, is_control
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _T = TypeVar("_T")
 _Enumeration = TypeVar("_Enumeration", bound=IntEnum)
@@ -40,6 +40,24 @@ def clean_text(text: str, max_bytes: int) -> str:
     """Replaces control characters by '?', and cuts the text to `max_bytes` of UTF-8."""
     clean = "".join("?" if is_control(c) else c for c in text)
     return clean.encode(errors="replace")[:max_bytes].decode(errors="ignore")
+
+
+def put_strings(w: Writer, strings: Sequence[str]) -> None:
+    """Appends strings, each with a NUL behind it, as one byte string."""
+    w.put_bytes(b"".join(one.encode() + b"\0" for one in strings))
+
+
+def get_strings(r: Reader, limit: int) -> tuple[str, ...]:
+    """Reads strings that are together one byte string of at most `limit` bytes."""
+    data = r.sized(limit)
+    if data and not data.endswith(b"\0"):
+        raise WireError("the last of the strings has no end")
+    return tuple(one.decode(errors="replace") for one in data.split(b"\0")[:-1])
+
+
+def get_line(r: Reader, limit: int) -> str:
+    """Reads a string for a log: what is not printable is replaced."""
+    return "".join(c if c.isprintable() else "?" for c in r.printable(limit))
 
 
 def put_rows(w: Writer, row: str, rows: tuple[tuple[int, ...], ...]) -> None:
@@ -103,11 +121,32 @@ def get_optional(r: Reader, get: Callable[[Reader], tuple[_T, ...]], what: str) 
     return rows
 
 
-def get_records(r: Reader, limit: int, get: Callable[[Reader], _T], what: str) -> tuple[_T, ...]:
-    """Reads a u32 count, at most `limit`, and so many records."""
+def get_count(r: Reader, limit: int, what: str) -> int:
+    """Reads the u32 count of a list, at most `limit`."""
     count = r.integer("u32")
     if count > limit:
         raise WireError(f"there are {count} {what}, but the limit is {limit}")
+    return count
+
+
+def put_u32(w: Writer, value: int) -> None:
+    """Appends an item of a list of u32."""
+    w.put("u32", value)
+
+
+def put_items(w: Writer, items: Sequence[_T], put: Callable[[Writer, _T], None]) -> None:
+    """Appends the items of a list."""
+    for item in items:
+        put(w, item)
+
+
+def get_u32(r: Reader) -> int:
+    """Reads an item of a list of u32."""
+    return r.integer("u32")
+
+
+def get_items(r: Reader, count: int, get: Callable[[Reader], _T]) -> tuple[_T, ...]:
+    """Reads so many items of a list."""
     return tuple(get(r) for _ in range(count))
 
 
@@ -124,9 +163,9 @@ def get_bool(r: Reader, what: str) -> bool:
     return bool(get_number(r, "u8", 0, 1, what))
 
 
-def get_enum(r: Reader, of: type[_Enumeration]) -> _Enumeration:
-    """Reads a u8 that is a value of the enumeration."""
-    value = r.integer("u8")
+def get_enum(r: Reader, of: type[_Enumeration], kind: str = "u8") -> _Enumeration:
+    """Reads an integer of type `kind` that is a value of the enumeration."""
+    value = r.integer(kind)
     try:
         return of(value)
     except ValueError:
@@ -137,6 +176,23 @@ def check(good: bool, why: str) -> None:
     """Raises WireError unless `good`."""
     if not good:
         raise WireError(why)
+
+
+def encode_packet(kind: int, body: bytes) -> bytes:
+    """Returns a packet: a u32 type and the body."""
+    w = Writer()
+    w.put("u32", kind)
+    return w.take() + body
+
+
+def split_packet(packet: bytes) -> tuple[int, bytes]:
+    """Returns the type and the body of a packet."""
+    return Reader(packet).integer("u32"), packet[4:]
+
+
+def get_zero(r: Reader, what: str) -> None:
+    """Reads a u32 that is 0."""
+    check(r.integer("u32") == 0, f"the field {what} is not 0")
 
 
 def get_magic(r: Reader) -> None:

@@ -40,8 +40,8 @@ class Writer:
         self._out += value
 
     def put_text(self, value: str) -> None:
-        """Appends a string as UTF-8."""
-        self.put_bytes(value.encode())
+        """Appends a string as UTF-8. What UTF-8 cannot say is replaced."""
+        self.put_bytes(value.encode(errors="replace"))
 
     def take(self) -> bytes:
         """Returns all bytes so far."""
@@ -101,7 +101,7 @@ class Reader:
             raise WireError("text holds a control character")
         return value
 
-    def printable(self, limit: int) -> str:
+    def printable(self, limit: int = 1 << 32) -> str:
         """Reads any bytes, at most `limit`, as text. Malformed UTF-8 is replaced."""
         return self.sized(limit).decode(errors="replace")
 

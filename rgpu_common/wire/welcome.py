@@ -13,11 +13,13 @@ from rgpu_common.wire.fields import (
     Band,
     Wish,
     get_band,
+    get_count,
     get_exactly,
+    get_items,
     get_optional,
-    get_records,
     get_rows,
     get_wishes,
+    put_items,
     put_rows,
 )
 from rgpu_common.wire.frame import Kind, encode_frame
@@ -146,8 +148,7 @@ def put_welcome(m: Welcome) -> bytes:
     w.put("i32", m.driver_version)
     put_rows(w, "<H", tuple((one,) for one in m.missing))
     w.put("u32", len(m.devices))
-    for one in m.devices:
-        _put_device_info(w, one)
+    put_items(w, m.devices, _put_device_info)
     w.put_text(m.note)
     if m.grants:
         put_rows(w, "<HQ", m.grants)
@@ -172,7 +173,7 @@ def decode_welcome(head: bytes) -> Welcome:
         memory_limit_bytes=r.integer("u64"),
         driver_version=r.integer("i32"),
         missing=tuple(row[0] for row in get_rows(r, "<H", MAX_OPCODES, "missing")),
-        devices=get_records(r, MAX_DEVICES, _device_info, "devices"),
+        devices=get_items(r, get_count(r, MAX_DEVICES, "devices"), _device_info),
         note=r.text(MAX_SENTENCE_BYTES),
         grants=get_optional(r, get_wishes, "grants"),
     )

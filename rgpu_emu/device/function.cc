@@ -36,7 +36,7 @@ uint64_t MaxDynamicShared(const EntryInfo& entry, const FunctionState& state) {
 CUresult ParamInfoOf(const EntryInfo& entry, size_t index, size_t* offset, size_t* size) {
   if (offset == nullptr || index >= entry.params.size()) return CUDA_ERROR_INVALID_VALUE;
   *offset = entry.params[index].offset;
-  if (size != nullptr) *size = entry.params[index].bytes;
+  if (size != nullptr) *size = entry.params[index].size;
   return CUDA_SUCCESS;
 }
 

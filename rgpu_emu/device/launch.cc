@@ -81,10 +81,10 @@ CUresult PackParams(const EntryInfo& entry, void** kernel_params, void** extra,
   for (size_t i = 0; i < entry.params.size(); ++i) {
     const ParamInfo& param = entry.params[i];
     if (kernel_params[i] == nullptr || param.offset > entry.param_bytes ||
-        param.bytes > entry.param_bytes - param.offset) {
+        param.size > entry.param_bytes - param.offset) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    std::memcpy(params->data() + param.offset, kernel_params[i], param.bytes);
+    std::memcpy(params->data() + param.offset, kernel_params[i], param.size);
   }
   return CUDA_SUCCESS;
 }

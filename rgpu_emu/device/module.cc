@@ -42,23 +42,23 @@ int ModuleCode::FindEntry(std::string_view name) const { return Find(loaded_.ent
 
 int ModuleCode::FindGlobal(std::string_view name) const {
   const int found = Find(loaded_.globals, name);
-  return found >= 0 && loaded_.globals[static_cast<size_t>(found)].visible ? found : -1;
+  return found >= 0 && loaded_.globals[static_cast<size_t>(found)].visible != 0 ? found : -1;
 }
 
 CUresult ModuleCode::Refused(size_t entry) const {
-  const Outcome& refusal = loaded_.entries[entry].refusal;
+  const Outcome refusal = RefusalOf(loaded_.entries[entry]);
   if (!refusal.ok()) NoteReason(refusal.message);
   return refusal.result;
 }
 
 Outcome ModuleCode::Lower(size_t entry, std::shared_ptr<const Kernel>* kernel) {
-  if (Refused(entry) != CUDA_SUCCESS) return loaded_.entries[entry].refusal;
+  if (Refused(entry) != CUDA_SUCCESS) return RefusalOf(loaded_.entries[entry]);
   if ((*kernel = Known(entry)) != nullptr) return {};
   // Only this lock is held while the compiler works, so that launches of compiled kernels do not
   // wait.
   const std::lock_guard one_at_a_time(lowering_);
   if ((*kernel = Known(entry)) != nullptr) return {};
-  KernelCode code;
+  wire::compiler::Lowered code;
   Outcome outcome = TheDevice().compiler->Lower(&loaded_, loaded_.entries[entry].name, &code);
   if (outcome.ok()) outcome = Kernel::Make(code, loaded_.functions.size(), kernel);
   if (!outcome.ok()) {
@@ -85,11 +85,11 @@ Outcome Module::PlaceGlobals() {
   std::vector<uint64_t> offsets;
   for (const GlobalInfo& global : globals) {
     const uint64_t align = std::max<uint64_t>(global.align, kGlobalAlign);
-    if (global.bytes > TheDevice().arena.bytes())
+    if (global.size > TheDevice().arena.bytes())
       return {CUDA_ERROR_OUT_OF_MEMORY, "a module global is too large"};
     total = (total + align - 1) / align * align;
     offsets.push_back(total);
-    total += std::max<uint64_t>(global.bytes, 1);
+    total += std::max<uint64_t>(global.size, 1);
   }
   Arena& arena = TheDevice().arena;
   // Whole pages: the block then starts at a page, so that every alignment up to a page holds.
@@ -111,14 +111,14 @@ Outcome Module::PlaceGlobals() {
 }
 
 bool Module::FillGlobal(size_t ordinal) const {
+  using wire::compiler::RelocationKind;
   const GlobalInfo& global = code_->info().globals[ordinal];
   auto* at = reinterpret_cast<uint8_t*>(addresses_[ordinal]);
   if (!global.initial.empty()) std::memcpy(at, global.initial.data(), global.initial.size());
-  for (const GlobalReloc& reloc : global.relocations) {
-    if (global.bytes < 8 || reloc.offset > global.bytes - 8) return false;
-    const uint64_t base = reloc.kind == GlobalRelocKind::kGlobalAddress
-                              ? addresses_[reloc.ordinal]
-                              : (kFunctionToken | reloc.ordinal);
+  for (const wire::compiler::Relocation& reloc : global.relocations) {
+    if (global.size < 8 || reloc.offset > global.size - 8) return false;
+    const bool address = RelocationKind{reloc.kind} == RelocationKind::kGlobalAddress;
+    const uint64_t base = address ? addresses_[reloc.ordinal] : (kFunctionToken | reloc.ordinal);
     const uint64_t value = base + static_cast<uint64_t>(reloc.addend);
     std::memcpy(at + reloc.offset, &value, sizeof(value));
   }

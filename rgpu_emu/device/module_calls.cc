@@ -107,7 +107,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, c
   if (global < 0) return CUDA_ERROR_NOT_FOUND;
   const auto ordinal = static_cast<size_t>(global);
   if (dptr != nullptr) *dptr = module->globals()[ordinal];
-  if (bytes != nullptr) *bytes = module->code()->info().globals[ordinal].bytes;
+  if (bytes != nullptr) *bytes = module->code()->info().globals[ordinal].size;
   return CUDA_SUCCESS;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from rgpu_common.wire.compiler import Relocation, RelocationKind
 from rgpu_emu.ptx.errors import (
     CUDA_ERROR_NO_BINARY_FOR_GPU,
     CUDA_ERROR_NOT_FOUND,
@@ -75,10 +76,8 @@ class Program:
     def ordinal(self, variable: Variable) -> int:
         return self._ordinals[id(variable)]
 
-    def relocations(self, variable: Variable) -> list[tuple[int, int, int, int]]:
-        """Returns (offset, kind, ordinal, addend) of each address in the initial value. Kind 1 is a
-        global, kind 2 a function token.
-        """
+    def relocations(self, variable: Variable) -> list[Relocation]:
+        """Returns the addresses in the initial value."""
         found = []
         module = self._homes.get(id(variable), self.modules[0])
         for offset, symbol, addend in variable.relocations:
@@ -89,12 +88,14 @@ class Program:
                         f"the address of '{symbol}'",
                         "in an initial value is neither .global nor .const",
                     )
-                found.append((offset, 1, self.ordinal(target), addend))
+                kind = RelocationKind.GLOBAL_ADDRESS
+                found.append(Relocation(offset, kind, self.ordinal(target), addend))
                 continue
             function = self.function(symbol, module)
             if function is None:
                 raise PtxError(f"{symbol} is neither declared nor defined")
-            found.append((offset, 2, self.token(function), addend))
+            kind = RelocationKind.FUNCTION_TOKEN
+            found.append(Relocation(offset, kind, self.token(function), addend))
         return found
 
     def token(self, function: Function) -> int:

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "gen/worker.gen.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_server/executor/ceiling.h"
 #include "rgpu_server/executor/modes.h"
@@ -10,12 +11,12 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr size_t kMaxMessageBytes = 192U << 10;
+namespace worker = wire::worker;
 
 // One message from the daemon. Receive returns false if the daemon is gone or sent no valid
 // message.
 struct Incoming {
-  std::vector<uint8_t> bytes = std::vector<uint8_t>(kMaxMessageBytes);
+  std::vector<uint8_t> bytes = std::vector<uint8_t>(worker::kMaxMessageBytes);
   std::vector<base::UniqueFd> fds;
   size_t size = 0;
 
@@ -23,39 +24,59 @@ struct Incoming {
     fds.clear();
     const ssize_t got = base::RecvMessage(socket, bytes.data(), bytes.size(), &fds);
     size = got > 0 ? static_cast<size_t>(got) : 0;
-    return size >= sizeof(Message);
+    return size >= sizeof(worker::MessageType);
   }
-  Message type() const {
-    Message type{};
+  worker::MessageType type() const {
+    worker::MessageType type{};
     std::memcpy(&type, bytes.data(), sizeof type);
     return type;
   }
-  wire::Reader body() const { return {bytes.data() + sizeof(Message), size - sizeof(Message)}; }
+  // Reads the message if it is one of type T with the descriptors of its row.
+  template <typename T>
+  bool Read(T* message) const {
+    const bool complete = fds.size() >= T::kLeastFds && fds.size() <= T::kMostFds;
+    wire::Reader body(bytes.data() + sizeof(T::kType), size - sizeof(T::kType));
+    return type() == T::kType && complete && worker::Get(body, message);
+  }
 };
+
+template <typename T>
+void Say(int socket, const T& message) {
+  std::vector<uint8_t> bytes;
+  wire::Writer writer(&bytes);
+  writer.Put(T::kType);
+  worker::Put(writer, message);
+  base::SendMessage(socket, bytes.data(), bytes.size());
+}
 
 lease::Page* MapPage(int grants_fd, int usage_fd) {
   lease::Page* page = lease::MapPage(grants_fd, usage_fd, false);
   return page != nullptr && lease::IsPage(page) ? page : nullptr;
 }
 
-// Handles RESUME: a new connection for a lane, and the head of the client's RESUME.
+void OnAttach(Session& session, Incoming& message) {
+  worker::Attach attach;
+  if (!message.Read(&attach)) return;
+  auto control = transport::Adopt(message.fds[worker::Attach::kLane].release());
+  if (control != nullptr) session.Attach(std::move(control));
+}
+
 void OnResume(int socket, Session& session, Incoming& message) {
-  wire::Reader body = message.body();
-  wire::ByteView head;
-  body.Get(&head);
-  wire::Reader fields(head.data, head.size);
+  worker::Resume asked;
+  if (!message.Read(&asked)) return;
+  wire::Reader head(asked.head.data(), asked.head.size());
   wire::Resume resume;
-  if (!body.done() || message.fds.empty() || !wire::Get(fields, &resume)) return;
-  auto link = transport::Adopt(message.fds[0].release());
+  if (!wire::Get(head, &resume)) return;
+  auto link = transport::Adopt(message.fds[worker::Resume::kLink].release());
   if (link == nullptr) return;
   const auto report = session.Resume(resume, std::move(link));
   if (!report) return;
-  Say(socket, Message::kResumed, [&](wire::Writer& w) {
-    w.Put(static_cast<uint8_t>(report->lane));
-    w.Put(report->epoch);
-    w.Put(static_cast<uint8_t>(report->moved ? 1 : 0));
-    w.Put(report->resent_bytes);
-  });
+  Say(socket, worker::Resumed{report->lane, report->epoch, report->moved, report->resent_bytes});
+}
+
+void OnEnd(Session& session, const Incoming& message) {
+  worker::End end;
+  if (message.Read(&end)) session.EndWith(static_cast<CUresult>(end.status), end.sentence);
 }
 
 // Handles one message. Returns false if no more messages will come.
@@ -63,27 +84,16 @@ bool OnMessage(int socket, Session& session) {
   Incoming message;
   // When the daemon restarts, running sessions go on.
   if (!message.Receive(socket)) return false;
-  wire::Reader body = message.body();
   switch (message.type()) {
-    case Message::kAttach:
-      if (!message.fds.empty()) {
-        auto control = transport::Adopt(message.fds[0].release());
-        if (control != nullptr) session.Attach(std::move(control));
-      }
+    case worker::MessageType::kAttach:
+      OnAttach(session, message);
       return true;
-    case Message::kResume:
+    case worker::MessageType::kResume:
       OnResume(socket, session, message);
       return true;
-    case Message::kEnd: {
-      int32_t status = 0;
-      wire::ByteView sentence;
-      body.Get(&status);
-      body.Get(&sentence);
-      if (body.done()) {
-        session.EndWith(static_cast<CUresult>(status), std::string(sentence.text()));
-      }
+    case worker::MessageType::kEnd:
+      OnEnd(session, message);
       return true;
-    }
     default:
       base::Log(base::Level::kError, "the daemon sent a message of type %u",
                 static_cast<unsigned>(message.type()));
@@ -101,17 +111,17 @@ void ReadRest(int socket) {
 
 // Creates the session that an ASSIGN describes; null if the message describes none.
 Session* MakeSession(const Driver& driver, Incoming& message) {
+  using worker::Assign;
   Assignment assignment;
-  wire::Reader body = message.body();
-  if (message.type() != Message::kAssign || message.fds.size() < 4 ||
-      !ReadAssignment(body, &assignment)) {
+  if (!message.Read<Assign>(&assignment)) {
     base::Log(base::Level::kError,
               "the daemon's first message is not an ASSIGN that this worker can read; install the "
               "same rgpu release for both");
     return nullptr;
   }
-  auto lane = transport::Adopt(message.fds[0].release());
-  lease::Page* page = MapPage(message.fds[1].get(), message.fds[2].get());
+  auto lane = transport::Adopt(message.fds[Assign::kLane].release());
+  lease::Page* page =
+      MapPage(message.fds[Assign::kGrants].get(), message.fds[Assign::kUsage].get());
   if (lane == nullptr || page == nullptr || assignment.slot >= lease::kSlots) {
     base::Log(base::Level::kError, "the daemon's ASSIGN lacks a connection or a lease page");
     return nullptr;
@@ -119,19 +129,16 @@ Session* MakeSession(const Driver& driver, Incoming& message) {
   if (!SetCeiling(CeilingBytes(assignment.memory_limit_bytes, driver.emulated))) {
     base::Log(base::Level::kInfo, "this worker has no limit on its own memory (RLIMIT_DATA)");
   }
-  assignment.signal = std::move(message.fds[3]);
-  if (message.fds.size() > 4) {
-    assignment.environment.push_back("RGPU_EMU_COMPILER_FD=" +
-                                     std::to_string(message.fds[4].release()));
+  assignment.signal = std::move(message.fds[Assign::kSignal]);
+  if (message.fds.size() > Assign::kCompiler) {
+    const int compiler = message.fds[Assign::kCompiler].release();
+    assignment.environment.push_back("RGPU_EMU_COMPILER_FD=" + std::to_string(compiler));
   }
   return new Session(driver, std::move(assignment), page, std::move(lane));
 }
 
 [[noreturn]] void Refused(int socket, const Refusal& refusal) {
-  Say(socket, Message::kRefused, [&](wire::Writer& w) {
-    w.Put(static_cast<int32_t>(refusal.status));
-    w.Put(wire::Bytes(refusal.sentence));
-  });
+  Say(socket, worker::Refused{static_cast<int32_t>(refusal.status), refusal.sentence});
   ReadRest(socket);
   _exit(0);
 }
@@ -140,7 +147,7 @@ Session* MakeSession(const Driver& driver, Incoming& message) {
 
 int RunForDaemon(const Options& options, const Driver& driver, const std::string& report) {
   const int socket = options.control_fd;
-  Say(socket, Message::kReady, [&](wire::Writer& w) { w.Put(wire::Bytes(report)); });
+  Say(socket, worker::Ready{report});
   Incoming message;
   if (!message.Receive(socket)) return 0;  // the daemon no longer needs this worker
   Session* made = MakeSession(driver, message);
@@ -149,14 +156,10 @@ int RunForDaemon(const Options& options, const Driver& driver, const std::string
   Session& session = *made;  // never destroyed: its threads outlive this function
   Refusal refusal;
   if (!session.Open(&refusal)) Refused(socket, refusal);
-  Say(socket, Message::kOpened, [&](wire::Writer& w) {
-    w.Put(session.band().base);
-    w.Put(session.band().size);
-    w.Put(session.ring());
-  });
+  Say(socket, worker::Opened{session.band(), session.ring()});
   session.Serve();
   WatchUntilEnd(session, socket, [&] { return OnMessage(socket, session); });
-  Say(socket, Message::kEnded, [&](wire::Writer& w) { w.Put(wire::Bytes(session.reason())); });
+  Say(socket, worker::Ended{session.reason()});
   ReadRest(socket);
   Leave(session);
 }

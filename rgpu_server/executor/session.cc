@@ -78,7 +78,7 @@ std::unique_ptr<transport::Connection> Session::Prepare(
   });
   if (wishes) lane = transport::MayShare(std::move(lane));
   shared_ = dynamic_cast<transport::ShmConnection*>(lane.get());
-  if (wishes && shared_ == nullptr) ring_ = Ring::kNotLocal;
+  if (wishes && shared_ == nullptr) ring_ = wire::worker::Ring::kNotLocal;
   return links_.Wrap(wire::LaneName::kCommand, std::move(lane));
 }
 

@@ -53,7 +53,7 @@ class Session {
   void Finish();
 
   const wire::Band& band() const { return welcome_.band; }
-  Ring ring() const { return ring_; }
+  wire::worker::Ring ring() const { return ring_; }
   transport::Outbox& outbox() { return outbox_; }
   transport::FrameReader& reader() { return reader_; }
 
@@ -75,7 +75,7 @@ class Session {
   lease::Page* page_;
   Links links_;
   transport::ShmConnection* shared_ = nullptr;  // inside lane_, if the client asked for a ring
-  Ring ring_ = Ring::kNotWished;
+  wire::worker::Ring ring_ = wire::worker::Ring::kNotWished;
   std::unique_ptr<transport::Connection> lane_;
   std::unique_ptr<transport::Connection> control_;
   transport::FrameReader reader_;

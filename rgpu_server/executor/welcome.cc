@@ -31,7 +31,7 @@ bool Session::SayWelcome() {
     if (ring) {
       memory = SharedMemory();
     } else {
-      ring_ = Ring::kNotMade;
+      ring_ = wire::worker::Ring::kNotMade;
       base::Log(base::Level::kInfo, "the session gets no ring in shared memory: %s",
                 base::ErrnoText(error).c_str());
     }
@@ -75,13 +75,13 @@ bool Session::AwaitAnswer() {
   if (answer.accepted == 0) {
     base::Log(base::Level::kInfo, "the client stays on the socket: %s", answer.reason.c_str());
     shared_->StayOnSocket();
-    ring_ = Ring::kDeclined;
+    ring_ = wire::worker::Ring::kDeclined;
     return true;
   }
   // Bytes that follow on the socket would be lost.
   if (reader_.has_buffered()) return false;
   shared_->Switch();
-  ring_ = Ring::kUsed;
+  ring_ = wire::worker::Ring::kUsed;
   base::Log(base::Level::kInfo, "commands come through shared memory");
   return true;
 }

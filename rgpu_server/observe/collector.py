@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rgpu_common import release
 from rgpu_common.wire.resume import Lane
+from rgpu_common.wire.worker import Ring
 from rgpu_server.observe.families import COUNTED, DEVICE, LEASE_LABELS, SHOWN, TENANT_LABELS
 from rgpu_server.observe.gateways import gateway_metrics
 from rgpu_server.observe.gpumanager import gpumanager_metrics
 from rgpu_server.tokens.health import BOUNDS_NS
-from rgpu_server.workers.messages import SHM_FALLBACKS, Ring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -300,6 +300,6 @@ def _rings(counts: SessionCounts) -> Iterator[Metric]:
     yield CounterMetricFamily("rgpu_shm_sessions_total", text, value=counts.rings[Ring.USED])
     text = "Sessions that asked for shared memory and went on over the socket."
     family = CounterMetricFamily("rgpu_shm_fallbacks_total", text, labels=["reason"])
-    for ring in SHM_FALLBACKS:
+    for ring in (Ring.NOT_LOCAL, Ring.NOT_MADE, Ring.DECLINED):
         family.add_metric([ring.name.lower()], counts.rings[ring])
     yield family

@@ -10,8 +10,8 @@ import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rgpu_common.wire.worker import End, encode_end
 from rgpu_server.tokens.page import Demand, Phase, TokenView
-from rgpu_server.workers.messages import encode_end
 
 if TYPE_CHECKING:
     from rgpu_server.core.tokens.share import Share
@@ -47,7 +47,7 @@ class WorkerSeat:
         """Tells it to tell its client and to end; one that cannot hear it is killed later."""
         copy = socket.socket(fileno=os.dup(self.control_fd))
         with copy, contextlib.suppress(OSError):
-            copy.send(encode_end(status, sentence), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            copy.send(encode_end(End(status, sentence)), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
         for fd in (self.pidfd, self.control_fd, self.log_fd):

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.wire.frame import WireError
+from rgpu_common.wire.worker import MAX_MESSAGE_BYTES, Ready, decode_from_worker
 from rgpu_emu.compile_cache import open_folder
 from rgpu_emu.compile_sandbox import own_user
 from rgpu_emu.compile_schedule import Debts
 from rgpu_server.workers.logs import LogPipe
-from rgpu_server.workers.messages import MAX_MESSAGE_BYTES, Ready, decode_from_worker
 from rgpu_server.workers.process import CLEAN_ENVIRONMENT
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.wire.frame import WireError
-from rgpu_server.workers.groups import MemoryGroups, ceiling_bytes
-from rgpu_server.workers.logs import LogPipe
-from rgpu_server.workers.messages import (
+from rgpu_common.wire.worker import (
     MAX_MESSAGE_BYTES,
     Ended,
     FromWorker,
     Ready,
     decode_from_worker,
 )
+from rgpu_server.workers.groups import MemoryGroups, ceiling_bytes
+from rgpu_server.workers.logs import LogPipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

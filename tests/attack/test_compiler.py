@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +13,17 @@ from typing import ClassVar
 
 import pytest
 
-from rgpu_emu.compile_protocol import HEADER, LOAD, LOADED, LOWER, LOWERED, Reader
+from rgpu_common.wire.compiler import (
+    HEAD_BYTES,
+    Load,
+    Lower,
+    MessageType,
+    decode_head,
+    decode_loaded,
+    decode_lowered,
+    encode_load,
+    encode_lower,
+)
 from rgpu_emu.compile_schedule import Debts
 from rgpu_server.config import CompilerLimits
 from rgpu_server.workers.compiler import Compilers, namespace
@@ -49,27 +58,21 @@ class Session:
         self._sock.setblocking(False)
         self.all.append(self)
 
-    async def ask(self, kind: int, body: bytes) -> tuple[int, int, str, Reader]:
-        """Kind, result and log of the answer, and what follows them."""
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self._sock, HEADER.pack(kind, 0, len(body)) + body)
-        answered, _, size = HEADER.unpack(await self._take(HEADER.size))
-        reader = Reader(await self._take(size))
-        return answered, reader.u32(), reader.data().decode(), reader
+    async def ask(self, request: bytes, kind: MessageType) -> bytes:
+        """The body of the answer, which must be of this kind."""
+        await asyncio.get_running_loop().sock_sendall(self._sock, request)
+        head = decode_head(await self._take(HEAD_BYTES))
+        assert head.message is kind
+        return await self._take(head.body_bytes)
 
     async def compile(self, text: str) -> int:
         """The CUresult of loading a module and lowering its kernel."""
-        encoded = text.encode()
-        load = struct.pack("<II", 1, len(encoded)) + encoded
-        kind, result, _, reader = await self.ask(LOAD, load)
-        assert kind == LOADED
-        if result != 0:
-            return result
-        key = reader.data()
-        lower = struct.pack("<I", len(key)) + key + struct.pack("<I", 1) + b"k"
-        kind, result, _, _ = await self.ask(LOWER, lower)
-        assert kind == LOWERED
-        return result
+        request = encode_load(Load((text.encode(),)))
+        loaded = decode_loaded(await self.ask(request, MessageType.LOADED))
+        if loaded.result != 0:
+            return loaded.result
+        request = encode_lower(Lower(loaded.key, "k"))
+        return decode_lowered(await self.ask(request, MessageType.LOWERED)).result
 
     async def _take(self, count: int) -> bytes:
         data = b""

@@ -25,29 +25,32 @@ import struct
 import sys
 import threading
 
+from rgpu_common.wire import refused
 from rgpu_common.wire.attach import encode_attached
 from rgpu_common.wire.fields import Band
 from rgpu_common.wire.hello import decode_hello
-from rgpu_common.wire.refused import encode_refused
-from rgpu_common.wire.scalars import Reader, Writer
 from rgpu_common.wire.welcome import Welcome, encode_welcome
+from rgpu_common.wire.worker import (
+    MAX_MESSAGE_BYTES,
+    Assign,
+    AssignFds,
+    Attach,
+    End,
+    Ended,
+    Opened,
+    Ready,
+    Refused,
+    decode_from_daemon,
+    encode_ended,
+    encode_opened,
+    encode_ready,
+    encode_refused,
+)
 
-ASSIGN, ATTACH, END, READY, OPENED, REFUSED, ENDED = 1, 2, 3, 16, 17, 18, 19
 # Where slot 0 begins in a lease page, and its words: session, used, peak, launches, copies, busy,
 # refused.
 SLOTS_OFFSET = 1024
 SLOT_BYTES = 128
-
-
-def message(kind: int, *fields: tuple[str, int] | str) -> bytes:
-    w = Writer()
-    w.put("u32", kind)
-    for field in fields:
-        if isinstance(field, str):
-            w.put_text(field)
-        else:
-            w.put(*field)
-    return w.take()
 
 
 class FakeWorker:
@@ -68,60 +71,56 @@ class FakeWorker:
             self.control.send(struct.pack("<I", 99))
         elif self.mode != "mute":
             weak = "system-calls: ENOSYS from seccomp" if self.mode == "weak" else ""
-            self.control.send(message(READY, weak))
+            self.control.send(encode_ready(Ready(weak)))
         while True:
-            data, fds, _, _ = socket.recv_fds(self.control, 1 << 18, 5)
+            data, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, 5)
             if not data:
                 return 0
-            kind = struct.unpack_from("<I", data)[0]
-            if kind == ASSIGN:
+            message = decode_from_daemon(data)
+            if isinstance(message, Assign):
                 if self.mode == "die":
                     return 4
-                if not self.open(Reader(data[4:]), fds):
+                if not self.open(message, AssignFds(*fds)):
                     return 0
                 self.wait_in_background()
-            elif kind == ATTACH:
+            elif isinstance(message, Attach):
                 lane = socket.socket(fileno=fds[0])
                 lane.setblocking(True)
                 lane.sendall(encode_attached())
                 self.lanes.append(lane)
-            elif kind == END and self.mode != "deaf":
-                self.control.send(message(ENDED, "told to end"))
+            elif isinstance(message, End) and self.mode != "deaf":
+                self.control.send(encode_ended(Ended("told to end")))
                 return 0
 
-    def open(self, r: Reader, fds: list[int]) -> bool:
-        session, secret, slot = r.integer("u64"), r.sized(), r.integer("u32")
-        memory, stream_credits = r.integer("u64"), r.integer("u32")
-        credit_bytes, _device = r.integer("u64"), r.integer("i32")
-        _tenant, environment = r.text(256), r.sized()
-        hello = decode_hello(r.sized())
-        _resume_grace_ms, _compression = r.integer("u32"), r.integer("u8")
-        r.end()
-        self.command = socket.socket(fileno=fds[0])
+    def open(self, assign: Assign, fds: AssignFds) -> bool:
+        hello = decode_hello(assign.hello)
+        self.command = socket.socket(fileno=fds.lane)
         self.command.setblocking(True)
         if self.mode == "refuse":
-            self.command.sendall(encode_refused(46, "the fake worker refuses"))
-            self.control.send(message(REFUSED, ("i32", 46), "the fake worker refuses"))
+            sentence = "the fake worker refuses"
+            self.command.sendall(refused.encode_refused(46, sentence))
+            self.control.send(encode_refused(Refused(46, sentence)))
             return False
-        page = mmap.mmap(fds[2], 8192)
-        at = SLOTS_OFFSET + SLOT_BYTES * slot + 8
+        page = mmap.mmap(fds.usage, 8192)
+        at = SLOTS_OFFSET + SLOT_BYTES * assign.slot + 8
         struct.pack_into("=6Q", page, at, 1000, 2000, 3, 4, 5, 6)
+        band = Band(0x200000000000, 1 << 30)
         welcome = Welcome(
-            session=session,
-            secret=secret,
+            session=assign.session,
+            secret=assign.secret,
             release=hello.release,
-            band=Band(0x200000000000, 1 << 30),
-            stream_credits=stream_credits,
-            stream_credit_bytes=credit_bytes,
-            memory_limit_bytes=memory,
-            note=environment.replace(b"\0", b" ").decode(),
+            band=band,
+            stream_credits=assign.stream_credits,
+            stream_credit_bytes=assign.stream_credit_bytes,
+            memory_limit_bytes=assign.memory_limit_bytes,
+            note="".join(f"{setting} " for setting in assign.environment),
         )
         self.command.sendall(encode_welcome(welcome))
-        opened = message(OPENED, ("u64", 0x200000000000), ("u64", 1 << 30), ("u8", 0))
+        opened = encode_opened(Opened(band))
         self.control.send(opened)
         if self.mode == "eager":
             self.control.send(opened)
-            self.control.send(message(READY, "a report of its own"))
+            self.control.send(encode_ready(Ready("a report of its own")))
         return True
 
     def wait_in_background(self) -> None:

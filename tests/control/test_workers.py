@@ -14,28 +14,11 @@ import sys
 import pytest
 
 from rgpu_common.parts import native_library
-from rgpu_common.wire.frame import WireError
-from rgpu_common.wire.scalars import Reader, Writer
 from rgpu_server.core.model import PageState, Quota
 from rgpu_server.tokens.protocol import LeaseIs, decode, encode
 from rgpu_server.workers import pages
 from rgpu_server.workers.compiler import namespace
 from rgpu_server.workers.logs import LogPipe
-from rgpu_server.workers.messages import (
-    Assign,
-    Ended,
-    MessageType,
-    Opened,
-    Ready,
-    Refused,
-    Resumed,
-    Ring,
-    decode_from_worker,
-    encode_assign,
-    encode_attach,
-    encode_end,
-    encode_resume,
-)
 from rgpu_server.workers.pages import Counters, LeasePage, map_page, slots
 
 MIB = 1 << 20
@@ -65,65 +48,6 @@ def charge(page: LeasePage, slot: int, size: int, times: int) -> subprocess.Pope
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def test_assign_has_the_fields_of_the_protocol_in_order() -> None:
-    message = Assign(
-        session=7,
-        secret=b"s" * 32,
-        slot=3,
-        memory_bytes=5,
-        stream_credits=6,
-        stream_credit_bytes=8,
-        device_ordinal=-1,
-        tenant="alice",
-        environment={"A": "1", "B": "x=y"},
-        hello_head=b"hello",
-        resume_grace_ms=10_000,
-        compression=True,
-    )
-    r = Reader(encode_assign(message))
-    assert [r.integer("u32"), r.integer("u64"), r.sized(), r.integer("u32")] == [1, 7, b"s" * 32, 3]
-    assert [r.integer("u64"), r.integer("u32"), r.integer("u64"), r.integer("i32")] == [5, 6, 8, -1]
-    assert [r.text(10), r.sized(), r.sized()] == ["alice", b"A=1\0B=x=y\0", b"hello"]
-    assert [r.integer("u32"), r.integer("u8")] == [10_000, 1]
-    r.end()
-    assert encode_attach() == struct.pack("<I", MessageType.ATTACH)
-    assert encode_resume(b"head") == struct.pack("<II", MessageType.RESUME, 4) + b"head"
-    assert encode_end(46, "no")[:8] == struct.pack("<Ii", MessageType.END, 46)
-
-
-def from_worker(kind: int, body: bytes) -> bytes:
-    return struct.pack("<I", kind) + body
-
-
-def text(value: bytes) -> bytes:
-    w = Writer()
-    w.put_bytes(value)
-    return w.take()
-
-
-def test_what_workers_say() -> None:
-    assert decode_from_worker(from_worker(16, text(b"no seccomp"))) == Ready("no seccomp")
-    opened = from_worker(17, struct.pack("<QQB", 1, 2, 4))
-    assert decode_from_worker(opened) == Opened(1, 2, Ring.DECLINED)
-    assert decode_from_worker(from_worker(18, struct.pack("<i", 46) + text(b"no"))) == Refused(
-        46, "no"
-    )
-    assert decode_from_worker(from_worker(19, text(b"bye\x1b[2J\xff"))) == Ended("bye?[2J\ufffd")
-    said = from_worker(20, struct.pack("<BIBQ", 1, 3, 0, 9))
-    assert decode_from_worker(said) == Resumed(lane=1, epoch=3, moved=False, resent_bytes=9)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"\x10", from_worker(1, b""), from_worker(99, b""), from_worker(17, b"1234"),
-     from_worker(17, struct.pack("<QQB", 1, 2, 5)),
-     from_worker(19, text(b"x") + b"y"), from_worker(19, struct.pack("<I", 1 << 30))],
-)  # fmt: skip
-def test_what_workers_may_not_say(data: bytes) -> None:
-    with pytest.raises(WireError):
-        decode_from_worker(data)
 
 
 def test_a_page_holds_its_limit_over_all_processes_and_forgets_the_dead() -> None:

@@ -40,6 +40,10 @@ Bytes GoodKernel() {
   return Body(0, View(""), kKernelAbi, 0u, 0u, 0u, 0u, View(ReadObject("saxpy")), 1u, 0u);
 }
 
+Bytes Refusal(int result, std::string_view log) {
+  return Body(result, View(log), kKernelAbi, 0u, 0u, 0u, 0u, View(""), 0u);
+}
+
 // Answers each request as `answer(type, body)` says; an empty reply closes the connection.
 class FakeCompiler {
  public:
@@ -98,12 +102,13 @@ TEST(compiler, load_and_lower) {
   CHECK_EQ(module.entries[0].name, "saxpy");
   CHECK_EQ(module.entries[0].params[1].offset, 8u);
   CHECK_EQ(module.entries[0].target, 75u);
-  CHECK_EQ(Code(module.entries[0].refusal), 801);
-  CHECK_EQ(module.entries[0].refusal.message, "why");
+  CHECK_EQ(Code(RefusalOf(module.entries[0])), 801);
+  CHECK_EQ(RefusalOf(module.entries[0]).message, "why");
   CHECK_EQ(module.globals[0].initial.size(), 3u);
-  CHECK(module.globals[0].relocations[0].kind == GlobalRelocKind::kFunctionToken);
+  CHECK(wire::compiler::RelocationKind{module.globals[0].relocations[0].kind} ==
+        wire::compiler::RelocationKind::kFunctionToken);
   CHECK_EQ(module.functions[0], "callee");
-  KernelCode code;
+  wire::compiler::Lowered code;
   CHECK_EQ(Code(client.Lower(&module, "saxpy", &code)), 0);
   CHECK_EQ(code.function_ordinals.size(), 1u);
   code.function_ordinals.clear();
@@ -117,14 +122,14 @@ TEST(compiler, a_module_that_it_forgot_is_loaded_again) {
   FakeCompiler compiler([&](uint32_t type, const Bytes&) {
     if (type == 1) ++loads;
     if (type == 1) return GoodModule();
-    return loads < 2 ? Body(500, View("load it again")) : GoodKernel();
+    return loads < 2 ? Refusal(500, "load it again") : GoodKernel();
   });
   CompilerOptions options;
   options.fd = compiler.client_fd;
   {
     CompilerClient client(options);
     LoadedModule module;
-    KernelCode code;
+    wire::compiler::Lowered code;
     const std::string_view text = ".version 8.0";
     CHECK_EQ(Code(client.Load({&text, 1}, &module)), 0);
     CHECK_EQ(Code(client.Lower(&module, "saxpy", &code)), 0);
@@ -155,7 +160,7 @@ TEST(compiler, every_cut_of_a_reply_is_refused) {
   }
   const Bytes kernel = GoodKernel();
   for (size_t bytes = 0; bytes < kernel.size(); bytes += 7) {
-    KernelCode cut;
+    wire::compiler::Lowered cut;
     CHECK(!DecodeLowered({kernel.data(), bytes}, &cut).ok());
   }
 }
@@ -174,7 +179,7 @@ TEST(compiler, every_changed_byte_is_survived) {
 }
 
 TEST(compiler, another_kernel_abi_is_refused) {
-  KernelCode code;
+  wire::compiler::Lowered code;
   const Outcome outcome =
       DecodeLowered(Body(0, View(""), kKernelAbi + 1, 0u, 0u, 0u, 0u, View(""), 0u), &code);
   CHECK(outcome.message.find("matching versions") != std::string::npos);

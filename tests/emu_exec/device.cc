@@ -16,8 +16,8 @@ std::vector<uint8_t> ReadObject(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-KernelCode CodeOf(const std::string& name) {
-  KernelCode code;
+wire::compiler::Lowered CodeOf(const std::string& name) {
+  wire::compiler::Lowered code;
   code.object = ReadObject(name);
   const std::string text(code.object.begin(), code.object.end());
   code.kind = text.find("rgpu_frame_bytes") == std::string::npos ? kKernelLoop : kKernelCoroutine;
@@ -25,7 +25,7 @@ KernelCode CodeOf(const std::string& name) {
 }
 
 std::shared_ptr<const Kernel> LoadKernel(const std::string& name, size_t functions) {
-  KernelCode code = CodeOf(name);
+  wire::compiler::Lowered code = CodeOf(name);
   if (functions > 1) code.function_ordinals = {1};
   std::shared_ptr<const Kernel> kernel;
   const Outcome made = Kernel::Make(code, functions, &kernel);

@@ -15,7 +15,7 @@ namespace rgpu::emu::testing {
 
 // The object file of kernels.cc compiled with -DKERNEL_<name>.
 std::vector<uint8_t> ReadObject(const std::string& name);
-KernelCode CodeOf(const std::string& name);
+wire::compiler::Lowered CodeOf(const std::string& name);
 std::shared_ptr<const Kernel> LoadKernel(const std::string& name, size_t functions = 0);
 
 class TestDevice : public WindowProvider, public DeviceServices {

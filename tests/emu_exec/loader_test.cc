@@ -56,7 +56,7 @@ TEST(loader, survives_every_changed_byte) {
 
 TEST(loader, kernels_are_checked) {
   std::shared_ptr<const Kernel> kernel;
-  KernelCode code = CodeOf("reduce");
+  wire::compiler::Lowered code = CodeOf("reduce");
   code.kind = 7;
   CHECK(!Kernel::Make(code, 0, &kernel).ok());
   code.kind = kKernelLoop;

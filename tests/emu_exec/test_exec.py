@@ -33,10 +33,12 @@ def tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in sorted(set(KERNEL.findall((HERE / "kernels.cc").read_text()))):
         command = [builder.compiler, *KERNEL_FLAGS, f"-DKERNEL_{name}", f"-I{ROOT}"]
         checked(*command, "-c", HERE / "kernels.cc", "-o", kernels / f"{name}.o")
+    wire = [ROOT / f"rgpu_common/native/wire/{name}.cc" for name in ("fields", "text")]
+    codec = [builder.generate() / "compiler.gen.cc", *wire]
     own = [source for source in sorted(HERE.glob("*.cc")) if source.name != "kernels.cc"]
     main = ROOT / "tests" / "native" / "main.cc"
     return builder.link(
-        "rgpu_exec_tests", builder.objects([*sorted(EXEC.glob("*.cc")), *own, main])
+        "rgpu_exec_tests", builder.objects([*sorted(EXEC.glob("*.cc")), *codec, *own, main])
     )
 
 

@@ -22,6 +22,7 @@ def library() -> ctypes.CDLL:
     for name, result, arguments in (
         ("rgpu_wire_roundtrip", i64, (u16, number, ctypes.c_char_p, size, pointer, size)),
         ("rgpu_wire_handshake", i64, (u16, ctypes.c_char_p, size, pointer, size)),
+        ("rgpu_wire_channel", i64, (number, u32, ctypes.c_char_p, size, pointer, size)),
         ("rgpu_wire_header", number, (ctypes.c_char_p,)),
         ("rgpu_lease_page_bytes", u32, ()),
         ("rgpu_lease_slots", u32, ()),
@@ -58,6 +59,14 @@ def command_roundtrip(opcode: int, is_reply: bool, head: bytes) -> bytes | int:
 def handshake_roundtrip(opcode: int, head: bytes) -> bytes | int:
     """Does the same for a handshake message."""
     code = library().rgpu_wire_handshake(opcode, head, len(head), _OUT, len(_OUT))
+    return _OUT[:code] if code >= 0 else code
+
+
+def channel_roundtrip(channel: str, kind: int, body: bytes) -> bytes | int:
+    """Does the same for the body of a message of a channel."""
+    code = library().rgpu_wire_channel(
+        channel == "compiler", kind, body, len(body), _OUT, len(_OUT)
+    )
     return _OUT[:code] if code >= 0 else code
 
 

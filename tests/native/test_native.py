@@ -45,6 +45,7 @@ GROUPS = [
 IMAGES = [ROOT / "rgpu_emu" / "device" / f"{name}.cc" for name in ("image", "fatbin", "lz4")]
 GATEWAY = ROOT / "rgpu_server" / "gateway"
 TARGETS = {
+    "channels": [],
     "chunks": [GATEWAY / "http2" / "chunks.cc"],
     "commands": [],
     "frame_reader": [],
@@ -66,7 +67,9 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
 @pytest.fixture(scope="module")
 def base(builder: Builder) -> list[Path]:
     sources = [s for s in sorted(NATIVE.rglob("*.cc")) if not s.name.startswith("native_")]
-    return builder.objects([*sources, builder.generate() / "handshake.gen.cc"])
+    generated = builder.generate()
+    codecs = [generated / f"{name}.gen.cc" for name in ("compiler", "handshake", "worker")]
+    return builder.objects([*sources, *codecs])
 
 
 @pytest.fixture(scope="module")

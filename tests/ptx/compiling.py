@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,22 @@ from pathlib import Path
 from ptx.harness import HEADER as PTX
 from typing_extensions import Self
 
+from rgpu_common.wire.compiler import (
+    HEAD_BYTES,
+    Load,
+    Loaded,
+    Lower,
+    Lowered,
+    MessageType,
+    decode_head,
+    decode_loaded,
+    decode_lowered,
+    encode_load,
+    encode_lower,
+)
+from rgpu_common.wire.worker import Ready, decode_from_worker
 from rgpu_emu.compile_cache import open_folder
-from rgpu_emu.compile_protocol import HEADER, LOAD, LOADED, LOWER, LOWERED, Reader
 from rgpu_emu.compile_sandbox import own_user
-from rgpu_server.workers.messages import Ready, decode_from_worker
 
 KERNEL = (
     PTX
@@ -43,13 +54,15 @@ class Client:
         self.sock = sock
         sock.settimeout(60)
 
-    def ask(self, kind: int, body: bytes) -> tuple[int, Reader]:
-        self.sock.sendall(HEADER.pack(kind, 0, len(body)) + body)
-        return self.answer()
+    def ask(self, message: bytes, kind: MessageType) -> bytes:
+        """Sends a request and returns the body of its answer, which must be of this kind."""
+        self.sock.sendall(message)
+        return self.answer(kind)
 
-    def answer(self) -> tuple[int, Reader]:
-        kind, _, size = HEADER.unpack(self._take(HEADER.size))
-        return kind, Reader(self._take(size))
+    def answer(self, kind: MessageType) -> bytes:
+        head = decode_head(self._take(HEAD_BYTES))
+        assert head.message is kind
+        return self._take(head.body_bytes)
 
     def _take(self, count: int) -> bytes:
         data = b""
@@ -60,19 +73,12 @@ class Client:
             data += more
         return data
 
-    def load(self, *inputs: str) -> tuple[int, str, bytes, Reader]:
-        body = struct.pack("<I", len(inputs))
-        for text in inputs:
-            body += struct.pack("<I", len(text)) + text.encode()
-        kind, reader = self.ask(LOAD, body)
-        assert kind == LOADED
-        return reader.u32(), reader.data().decode(), reader.data(), reader
+    def load(self, *inputs: str) -> Loaded:
+        request = encode_load(Load(tuple(text.encode() for text in inputs)))
+        return decode_loaded(self.ask(request, MessageType.LOADED))
 
-    def lower(self, key: bytes, name: str) -> tuple[int, str, Reader]:
-        body = struct.pack("<I", len(key)) + key + struct.pack("<I", len(name)) + name.encode()
-        kind, reader = self.ask(LOWER, body)
-        assert kind == LOWERED
-        return reader.u32(), reader.data().decode(), reader
+    def lower(self, key: bytes, name: str) -> Lowered:
+        return decode_lowered(self.ask(encode_lower(Lower(key, name)), MessageType.LOWERED))
 
 
 def start(
@@ -142,10 +148,9 @@ def kernels(count: int) -> str:
 
 
 def lowered(client: Client, key: bytes, name: str) -> bytes:
-    result, log, reader = client.lower(key, name)
-    assert (result, log) == (0, "")
-    reader.take(20)
-    return reader.data()
+    answer = client.lower(key, name)
+    assert (answer.result, answer.log) == (0, "")
+    return answer.object
 
 
 def folder_bytes(folder: Path) -> int:
@@ -160,5 +165,4 @@ def big_module() -> str:
 
 
 def send_lower(client: Client, key: bytes) -> None:
-    body = struct.pack("<I", len(key)) + key + struct.pack("<I", 1) + b"k"
-    client.sock.sendall(HEADER.pack(LOWER, 0, len(body)) + body)
+    client.sock.sendall(encode_lower(Lower(key, "k")))

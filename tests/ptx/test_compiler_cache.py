@@ -25,8 +25,8 @@ def test_the_second_process_finds_the_cache(tmp_path: Path) -> None:
         process = start(tmp_path, "--fd", theirs)
         theirs.close()
         client = Client(ours)
-        _, _, key, _ = client.load(KERNEL)
-        replies.append(client.lower(key, "add_one")[2].take(20))
+        key = client.load(KERNEL).key
+        replies.append(client.lower(key, "add_one"))
         ours.close()
         assert process.wait(30) == 0
     files = sorted(p.suffix for p in tmp_path.rglob("*") if p.is_file())
@@ -40,10 +40,10 @@ def test_programs_that_share_a_folder_all_remember(tmp_path: Path) -> None:
     clients = [Client(ours) for ours, _ in ends]
     for client, (_, theirs) in zip(clients, ends, strict=True):
         theirs.close()
-        assert client.load(KERNEL + "\n" * len(ends))[0] == 0
+        assert client.load(KERNEL + "\n" * len(ends)).result == 0
     for n, client in enumerate(clients):
-        _, _, key, _ = client.load(KERNEL + f"// {n}\n")
-        assert client.lower(key, "add_one")[0] == 0
+        key = client.load(KERNEL + f"// {n}\n").key
+        assert client.lower(key, "add_one").result == 0
     assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == 5
     for client, process in zip(clients, processes, strict=True):
         client.sock.close()
@@ -58,7 +58,7 @@ def test_the_cache_of_a_tenant_has_one_bound_for_all_connections(tmp_path: Path)
         for n, client in enumerate(clients):
             data = ", ".join("7" for _ in range(20_000))
             text = kernels(1) + f".visible .global .align 1 .b8 data{n}[20000] = {{{data}}};\n"
-            assert client.load(text)[0] == 0
+            assert client.load(text).result == 0
             assert folder_bytes(tmp_path / "tenant") <= limit
         assert folder_bytes(tmp_path / "tenant") > limit // 2
 

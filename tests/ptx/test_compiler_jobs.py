@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,13 @@ from ptx.compiling import (
     send_lower,
 )
 
-from rgpu_emu.compile_protocol import HEADER, LOAD, LOADED, LOWERED
+from rgpu_common.wire.compiler import (
+    Load,
+    MessageType,
+    decode_loaded,
+    decode_lowered,
+    encode_load,
+)
 
 
 def test_a_module_is_linked_once_for_all_its_kernels(tmp_path: Path) -> None:
@@ -30,7 +35,7 @@ def test_a_module_is_linked_once_for_all_its_kernels(tmp_path: Path) -> None:
     """
     with Accepting(tmp_path / "one") as compiler:
         client = compiler.connect()
-        _, _, key, _ = client.load(kernels(6))
+        key = client.load(kernels(6)).key
         (job,) = compiler.jobs()
         objects = [lowered(client, key, f"k{n}") for n in range(6)]
         assert compiler.jobs() == [job]
@@ -48,13 +53,11 @@ def test_one_tenant_has_two_processes_however_many_sessions_compile(tmp_path: Pa
         clients = [compiler.connect() for _ in range(20)]
         for n, client in enumerate(clients):
             body = (kernels(40) + f"// {n}\n").encode()
-            load = struct.pack("<II", 1, len(body)) + body
-            client.sock.sendall(HEADER.pack(LOAD, 0, len(load)) + load)
+            client.sock.sendall(encode_load(Load((body,))))
         most = 0
         for client in clients:
             most = max(most, len(compiler.jobs()))
-            kind, reader = client.answer()
-            assert (kind, reader.u32()) == (LOADED, 0)
+            assert decode_loaded(client.answer(MessageType.LOADED)).result == 0
         assert most <= 2
         assert len(compiler.jobs()) == 2
 
@@ -62,33 +65,33 @@ def test_one_tenant_has_two_processes_however_many_sessions_compile(tmp_path: Pa
 def test_a_compiler_without_sessions_keeps_no_process(tmp_path: Path) -> None:
     with Accepting(tmp_path) as compiler:
         client = compiler.connect()
-        assert client.load(KERNEL)[0] == 0
+        assert client.load(KERNEL).result == 0
         assert len(compiler.jobs()) == 1
         client.sock.close()
         wait_until(lambda: not compiler.jobs())
-        assert compiler.connect().load(KERNEL + "\n")[0] == 0
+        assert compiler.connect().load(KERNEL + "\n").result == 0
 
 
 def test_processor_time_is_the_limit_and_the_sentence_says_so(tmp_path: Path) -> None:
     with Accepting(tmp_path, "--seconds", "0.3") as compiler:
         client = compiler.connect()
-        key = client.load(big_module())[2]
-        result, log, _ = client.lower(key, "k")
-        assert (result, log) == (
+        key = client.load(big_module()).key
+        answer = client.lower(key, "k")
+        assert (answer.result, answer.log) == (
             801,
             "compiling took more than 0.3 s of processor time: make the kernel smaller",
         )
-        assert client.load(KERNEL)[2] != key
+        assert client.load(KERNEL).key != key
 
 
 def test_a_stopped_job_costs_no_processor_time_and_ends_by_the_clock(tmp_path: Path) -> None:
     with Accepting(tmp_path, "--wall-seconds", "3") as compiler:
         client = compiler.connect()
-        send_lower(client, client.load(big_module())[2])
+        send_lower(client, client.load(big_module()).key)
         os.kill(compiler.jobs()[0], signal.SIGSTOP)
-        kind, reader = client.answer()
-        assert (kind, reader.u32()) == (LOWERED, 801)
-        sentence = reader.data().decode()
+        answer = decode_lowered(client.answer(MessageType.LOWERED))
+        assert answer.result == 801
+        sentence = answer.log
         assert sentence.startswith("after 3 s the compiler had been given ")
         assert "try again later" in sentence
 
@@ -99,7 +102,7 @@ def test_a_tenant_that_has_spent_its_processor_time_compiles_behind_all_others(
     """The debt comes from an earlier compiler of the same tenant."""
     with Accepting(tmp_path) as compiler:
         client = compiler.connect(debt=400.0)
-        assert client.load(KERNEL)[0] == 0
+        assert client.load(KERNEL).result == 0
         (job,) = compiler.jobs()
         assert os.sched_getscheduler(job) == os.SCHED_IDLE
 
@@ -110,17 +113,17 @@ def test_a_killed_request_is_tried_once_more_and_then_answered(tmp_path: Path) -
     """
     with Accepting(tmp_path) as compiler:
         client = compiler.connect()
-        send_lower(client, client.load(big_module())[2])
+        send_lower(client, client.load(big_module()).key)
         (first,) = compiler.jobs()
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: compiler.jobs() not in ([first], []))
         os.kill(compiler.jobs()[0], signal.SIGKILL)
-        kind, reader = client.answer()
-        assert (kind, reader.u32()) == (LOWERED, 801)
-        assert reader.data().startswith(
-            b"the compiler's process ended with status -9 at the kernel 'k': "
+        answer = decode_lowered(client.answer(MessageType.LOWERED))
+        assert answer.result == 801
+        assert answer.log.startswith(
+            "the compiler's process ended with status -9 at the kernel 'k': "
         )
-        assert client.load(KERNEL)[0] == 0
+        assert client.load(KERNEL).result == 0
 
 
 ONE_PROCESS = """
@@ -140,7 +143,7 @@ def test_a_machine_without_processes_is_a_refusal() -> None:
     theirs.close()
     client = Client(ours)
     for text in (KERNEL, KERNEL + "\n"):
-        result, log, _, _ = client.load(text)
-        assert (result, "no process for the compiler" in log) == (2, True)
+        loaded = client.load(text)
+        assert (loaded.result, "no process for the compiler" in loaded.log) == (2, True)
     ours.close()
     assert process.wait(30) == 0

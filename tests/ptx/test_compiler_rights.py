@@ -19,7 +19,7 @@ from rgpu_server.workers.compiler import first_report
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives up its user")
 def test_the_waiting_process_has_no_rights(tmp_path: Path) -> None:
     with Accepting(tmp_path) as compiler:
-        assert compiler.connect().load(KERNEL)[0] == 0
+        assert compiler.connect().load(KERNEL).result == 0
         for pid in (compiler.process.pid, *compiler.jobs()):
             facts = dict(
                 line.split(":\t", 1)

@@ -66,13 +66,13 @@ def test_a_broken_lowering_refuses_its_kernel_alone(monkeypatch: pytest.MonkeyPa
 def test_the_process_that_met_it_goes_on_and_so_do_others(tmp_path: Path) -> None:
     with Accepting(tmp_path, program=("-c", BROKEN)) as compiler:
         mine, theirs = compiler.connect(), compiler.connect()
-        key = mine.load(TEXT)[2]
-        other = theirs.load(kernels(2))[2]
+        key = mine.load(TEXT).key
+        other = theirs.load(kernels(2)).key
         jobs = compiler.jobs()
-        result, log, _ = mine.lower(key, "bad")
-        assert (result, log) == (801, SENTENCE.format(file="<string>", line=7))
-        assert mine.lower(key, "good")[0] == 0
-        assert theirs.lower(other, "k1")[0] == 0
+        refused = mine.lower(key, "bad")
+        assert (refused.result, refused.log) == (801, SENTENCE.format(file="<string>", line=7))
+        assert mine.lower(key, "good").result == 0
+        assert theirs.lower(other, "k1").result == 0
         assert compiler.jobs() == jobs
 
 

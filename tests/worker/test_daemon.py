@@ -10,7 +10,23 @@ from pathlib import Path
 import pytest
 
 from rgpu_common.wire.hello import put_hello
+from rgpu_common.wire.resume import Resume as ClientResume
+from rgpu_common.wire.resume import put_resume
 from rgpu_common.wire.welcome import Welcome, decode_welcome
+from rgpu_common.wire.worker import (
+    Assign,
+    Attach,
+    End,
+    Ended,
+    Opened,
+    Ready,
+    Refused,
+    Resume,
+    encode_assign,
+    encode_attach,
+    encode_end,
+    encode_resume,
+)
 from worker.client import (
     BAND,
     SECONDS,
@@ -19,9 +35,7 @@ from worker.client import (
     worker_command,
 )
 from worker.images import launch
-from worker.warm import END, LIMIT, LeasePage, open_session, pooled, sized
-
-READY, OPENED, REFUSED, ENDED = 16, 17, 18, 19
+from worker.warm import LIMIT, LeasePage, open_session, pooled
 
 
 def status(process: subprocess.Popen[bytes]) -> dict[str, str]:
@@ -33,19 +47,16 @@ def status(process: subprocess.Popen[bytes]) -> dict[str, str]:
 def test_a_warm_worker_gets_one_session_and_ends_with_it() -> None:
     page = LeasePage(LIMIT)
     with pooled() as warm:
-        kind, report = warm.hear()
-        assert kind == READY
-        assert sized(report[4:]) == report
+        assert isinstance(warm.hear(), Ready)
         client = warm.assign(page)
-        kind, body = warm.hear()
-        assert (kind, body) == (OPENED, struct.pack("<QQB", *BAND, 0))
+        assert warm.hear() == Opened(BAND)
         welcome: Welcome = decode_welcome(client.frame().head)
         assert (welcome.session, welcome.secret) == (77, b"s" * 32)
         assert (welcome.stream_credits, welcome.stream_credit_bytes) == (256, 8 << 20)
         assert welcome.memory_limit_bytes == LIMIT
         assert client.control.frame().header.opcode == 5
         client.bye()
-        assert warm.hear()[0] == ENDED
+        assert isinstance(warm.hear(), Ended)
         assert warm.process.wait(SECONDS) == 0
 
 
@@ -152,12 +163,40 @@ def test_the_daemon_ends_a_session_with_its_reason() -> None:
     with pooled() as warm:
         warm.hear()
         client = open_session(warm, page)
-        warm.control.send(
-            struct.pack("<Ii", END, 46) + sized(b"the lease expired; ask for a longer one")
-        )
+        warm.control.send(encode_end(End(46, "the lease expired; ask for a longer one")))
         assert client.sticky() == "the lease expired; ask for a longer one"
         client.ended()
         assert warm.process.returncode == 0
+
+
+@pytest.mark.parametrize("count", [0, 3, 6])
+def test_an_assign_without_its_descriptors_is_refused(count: int) -> None:
+    """A worker reads no message of the daemon whose descriptors are not those of its row."""
+    with pooled() as warm, open(os.devnull) as file:
+        warm.hear()
+        message = encode_assign(Assign(hello=put_hello(hello())))
+        socket.send_fds(warm.control, [message], [file.fileno()] * count)
+        assert warm.process.wait(SECONDS) == 2
+
+
+def test_a_message_that_does_not_fit_its_row_does_nothing() -> None:
+    page = LeasePage(LIMIT)
+    end = encode_end(End(46, "over"))
+    with pooled() as warm:
+        warm.hear()
+        client = open_session(warm, page)
+        warm.hear()
+        head = put_resume(ClientResume(session=77, secret=b"s" * 32))
+        for message in (
+            encode_attach(Attach()),
+            encode_resume(Resume(head)),
+            end + b"\0",
+            end[:-1],
+        ):
+            warm.control.send(message)
+        assert client.call("rgpuPing", echo=4)["echo"] == 4
+        warm.control.send(end)
+        assert client.sticky() == "over"
 
 
 def test_a_session_outlives_the_daemon() -> None:
@@ -184,9 +223,9 @@ def test_a_hello_that_does_not_fit_is_refused_to_both() -> None:
     with pooled() as warm:
         warm.hear()
         client = warm.assign(page, head=put_hello(hello(major=7)), attach=False)
-        kind, body = warm.hear()
-        assert kind == REFUSED
-        assert struct.unpack_from("<i", body)[0] == 803
+        answer = warm.hear()
+        assert isinstance(answer, Refused)
+        assert answer.status == 803
         assert client.frame().header.status == 803
         assert warm.process.wait(SECONDS) == 0
 

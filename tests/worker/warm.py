@@ -5,12 +5,21 @@ import ctypes
 import os
 import signal
 import socket
-import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rgpu_common.wire.hello import put_hello
+from rgpu_common.wire.worker import (
+    MAX_MESSAGE_BYTES,
+    Assign,
+    AssignFds,
+    Attach,
+    FromWorker,
+    decode_from_worker,
+    encode_assign,
+    encode_attach,
+)
 from worker.client import (
     SECONDS,
     Client,
@@ -21,12 +30,7 @@ from worker.client import (
     worker_command,
 )
 
-ASSIGN, ATTACH, END = 1, 2, 3
 LIMIT = 64 << 20
-
-
-def sized(data: bytes) -> bytes:
-    return struct.pack("<I", len(data)) + data
 
 
 class LeasePage:
@@ -65,11 +69,11 @@ class Pooled:
         self.clients: list[Client] = []
         control.settimeout(SECONDS)
 
-    def hear(self) -> tuple[int, bytes]:
-        data = self.control.recv(1 << 18)
+    def hear(self) -> FromWorker:
+        data = self.control.recv(MAX_MESSAGE_BYTES)
         if not data:
             raise Gone
-        return struct.unpack_from("<I", data)[0], data[4:]
+        return decode_from_worker(data)
 
     def assign(
         self,
@@ -82,21 +86,23 @@ class Pooled:
         """Gives it a session; the client's side of it."""
         ours, theirs = socket.socketpair()
         mine, control = socket.socketpair()
-        environment = f"RGPU_EMU_MEMORY={1 << 30}\0".encode()
-        if head is None:
-            head = put_hello(hello())
-        message = (
-            struct.pack("<IQ", ASSIGN, 77)
-            + sized(b"s" * 32)
-            + struct.pack("<IQIQi", slot, LIMIT, 256, 8 << 20, 0)
+        message = encode_assign(
+            Assign(
+                session=77,
+                secret=b"s" * 32,
+                slot=slot,
+                memory_limit_bytes=LIMIT,
+                stream_credits=256,
+                stream_credit_bytes=8 << 20,
+                tenant="tenant",
+                environment=(f"RGPU_EMU_MEMORY={1 << 30}",),
+                hello=put_hello(hello()) if head is None else head,
+            )
         )
-        message += sized(b"tenant") + sized(environment) + sized(head)
-        message += struct.pack("<IB", 0, 0)  # no grace for a client that is cut, no compression
-        passed = [theirs.fileno(), *page.fds, page.signal_fd]
-        passed += [compiler] if compiler >= 0 else []
-        socket.send_fds(self.control, [message], passed)
+        passed = AssignFds(theirs.fileno(), *page.fds, page.signal_fd, compiler)
+        socket.send_fds(self.control, [message], [fd for fd in passed if fd >= 0])
         if attach:
-            socket.send_fds(self.control, [struct.pack("<I", ATTACH)], [control.fileno()])
+            socket.send_fds(self.control, [encode_attach(Attach())], [control.fileno()])
         theirs.close()
         control.close()
         self.clients.append(Client(ours, Connection(mine), self.process))

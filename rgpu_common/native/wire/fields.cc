@@ -46,6 +46,64 @@ bool GetMagic(Reader& r) {
   return r.ok() && magic == kMagic;
 }
 
+bool GetZero(Reader& r) {
+  uint32_t zero = 0;
+  r.Get(&zero);
+  return r.ok() && zero == 0;
+}
+
+bool GetBytes(Reader& r, std::vector<uint8_t>* bytes, uint32_t limit) {
+  ByteView view;
+  r.Get(&view);
+  if (!r.ok() || view.size > limit) return false;
+  bytes->assign(view.data, view.data + view.size);
+  return true;
+}
+
+bool GetString(Reader& r, std::string* text, uint32_t limit) {
+  ByteView view;
+  r.Get(&view);
+  if (!r.ok() || view.size > limit) return false;
+  *text = view.text();
+  return true;
+}
+
+bool GetLine(Reader& r, std::string* text, uint32_t limit) {
+  if (!GetString(r, text, limit)) return false;
+  *text = CleanText(*text, limit);
+  return true;
+}
+
+void PutStrings(Writer& w, const std::vector<std::string>& strings) {
+  std::string all;
+  for (const std::string& one : strings) all.append(one).push_back('\0');
+  PutText(w, all);
+}
+
+bool GetStrings(Reader& r, std::vector<std::string>* strings, uint32_t limit) {
+  std::string all;
+  if (!GetString(r, &all, limit) || (!all.empty() && all.back() != '\0')) return false;
+  strings->clear();
+  for (size_t at = 0, end = 0; at < all.size(); at = end + 1) {
+    end = all.find('\0', at);
+    strings->push_back(all.substr(at, end - at));
+  }
+  return true;
+}
+
+void PutItem(Writer& w, uint32_t item) { w.Put(item); }
+void PutItem(Writer& w, const std::string& item) { PutText(w, item); }
+void PutItem(Writer& w, const std::vector<uint8_t>& item) {
+  w.Put(Bytes(item.data(), item.size()));
+}
+
+bool GetItem(Reader& r, uint32_t* item) {
+  r.Get(item);
+  return r.ok();
+}
+bool GetItem(Reader& r, std::string* item) { return GetString(r, item, UINT32_MAX); }
+bool GetItem(Reader& r, std::vector<uint8_t>* item) { return GetBytes(r, item, UINT32_MAX); }
+
 void PutBand(Writer& w, const Band& band) {
   w.Put(band.base);
   w.Put(band.size);

@@ -1,5 +1,5 @@
-// Fields that several handshake messages share. They are read before the peer is authenticated, so
-// every length has a bound of its own.
+// Fields that several messages share. Those of the handshake are read before the peer is
+// authenticated, so every length has a bound of its own.
 #pragma once
 
 #include <array>
@@ -37,6 +37,22 @@ struct Wish {
 void PutText(Writer& w, std::string_view text);
 bool GetText(Reader& r, std::string* text, uint32_t limit);
 bool GetMagic(Reader& r);
+bool GetZero(Reader& r);
+bool GetBytes(Reader& r, std::vector<uint8_t>* bytes, uint32_t limit);
+// A string of any bytes.
+bool GetString(Reader& r, std::string* text, uint32_t limit);
+// A string for a log: what is not clean text is replaced.
+bool GetLine(Reader& r, std::string* text, uint32_t limit);
+// Strings, each with a NUL behind it, that are together one byte string of at most `limit` bytes.
+void PutStrings(Writer& w, const std::vector<std::string>& strings);
+bool GetStrings(Reader& r, std::vector<std::string>* strings, uint32_t limit);
+// Items of lists. The message bounds their length.
+void PutItem(Writer& w, uint32_t item);
+void PutItem(Writer& w, const std::string& item);
+void PutItem(Writer& w, const std::vector<uint8_t>& item);
+bool GetItem(Reader& r, uint32_t* item);
+bool GetItem(Reader& r, std::string* item);
+bool GetItem(Reader& r, std::vector<uint8_t>* item);
 void PutBand(Writer& w, const Band& band);
 bool GetBand(Reader& r, Band* band);
 void PutBands(Writer& w, const std::vector<Band>& bands);

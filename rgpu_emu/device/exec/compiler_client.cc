@@ -21,10 +21,10 @@ extern char** environ;
 namespace rgpu::emu {
 namespace {
 
+namespace codec = wire::compiler;
+
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kHeadBytes = 16;
-constexpr uint64_t kMaxReply = uint64_t{512} << 20;
 constexpr int kChildFd = 3;
 
 enum class Io { kDone, kClosed, kTimeout };
@@ -112,12 +112,18 @@ int SpawnCompiler(const std::vector<std::string>& words, int socket, pid_t* pid)
   return failed;
 }
 
-std::vector<uint8_t> InputsBody(std::span<const std::string_view> ptx) {
-  std::vector<uint8_t> body;
-  wire::Writer writer(&body);
-  writer.Put(static_cast<uint32_t>(ptx.size()));
-  for (const std::string_view text : ptx) writer.Put(wire::Bytes(text));
-  return body;
+template <typename T>
+std::vector<uint8_t> Encoded(const T& message) {
+  std::vector<uint8_t> bytes;
+  wire::Writer writer(&bytes);
+  codec::Put(writer, message);
+  return bytes;
+}
+
+std::vector<std::vector<uint8_t>> Inputs(std::span<const std::string_view> ptx) {
+  std::vector<std::vector<uint8_t>> inputs;
+  for (const std::string_view text : ptx) inputs.emplace_back(text.begin(), text.end());
+  return inputs;
 }
 
 }  // namespace
@@ -195,32 +201,23 @@ Outcome CompilerClient::Start() {
   return {};
 }
 
-// Sends one request and receives its reply, whose type is the request's plus one.
-Outcome CompilerClient::Ask(uint32_t type, std::span<const uint8_t> body,
-                            std::vector<uint8_t>* reply) {
+// Sends one request and receives the body of its reply, which has the type `answer`.
+Outcome CompilerClient::Ask(codec::MessageType type, std::span<const uint8_t> body,
+                            codec::MessageType answer, std::vector<uint8_t>* reply) {
   if (Outcome connected = EnsureConnected(); !connected.ok()) return connected;
   const auto deadline = Clock::now() + std::chrono::seconds(options_.deadline_seconds);
-  std::vector<uint8_t> head;
-  wire::Writer writer(&head);
-  writer.Put(type);
-  writer.Put(uint32_t{0});
-  writer.Put(uint64_t{body.size()});
+  const std::vector<uint8_t> head = Encoded(codec::Head{type, body.size()});
   Io io = SendAll(fd_, head.data(), head.size(), deadline);
   if (io == Io::kDone) io = SendAll(fd_, body.data(), body.size(), deadline);
-  uint8_t answer[kHeadBytes];
-  if (io == Io::kDone) io = ReceiveAll(fd_, answer, sizeof(answer), deadline);
+  uint8_t received[codec::Head::kBytes];
+  if (io == Io::kDone) io = ReceiveAll(fd_, received, sizeof(received), deadline);
   if (io == Io::kDone) {
-    wire::Reader reader(answer, sizeof(answer));
-    uint32_t answer_type = 0;
-    uint32_t zero = 0;
-    uint64_t bytes = 0;
-    reader.Get(&answer_type);
-    reader.Get(&zero);
-    reader.Get(&bytes);
-    if (answer_type != type + 1 || bytes > kMaxReply)
+    wire::Reader reader(received, sizeof(received));
+    codec::Head said;
+    if (!codec::Get(reader, &said) || said.message != answer)
       return Lost("The PTX compiler sent an invalid reply.");
-    reply->resize(bytes);
-    io = ReceiveAll(fd_, reply->data(), bytes, deadline);
+    reply->resize(said.body_bytes);
+    io = ReceiveAll(fd_, reply->data(), said.body_bytes, deadline);
   }
   if (io == Io::kDone) return {};
   if (io == Io::kTimeout) {
@@ -233,20 +230,21 @@ Outcome CompilerClient::Ask(uint32_t type, std::span<const uint8_t> body,
 }
 
 Outcome CompilerClient::Load(std::span<const std::string_view> ptx, LoadedModule* module) {
-  const std::vector<uint8_t> body = InputsBody(ptx);
+  LoadedModule loaded;
+  loaded.source.inputs = Inputs(ptx);
+  const std::vector<uint8_t> body = Encoded(loaded.source);
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<uint8_t> reply;
-  if (Outcome asked = Ask(kCompilerLoad, body, &reply); !asked.ok()) return asked;
-  LoadedModule loaded;
+  if (Outcome asked = Ask(codec::Load::kType, body, codec::Loaded::kType, &reply); !asked.ok())
+    return asked;
   const Outcome outcome = DecodeLoaded(reply, &loaded);
   if (!outcome.ok()) return outcome;
-  loaded.sources.assign(ptx.begin(), ptx.end());
   loaded.generation = generation_;
   *module = std::move(loaded);
   return {};
 }
 
-Outcome CompilerClient::Lower(LoadedModule* module, std::string_view entry, KernelCode* code) {
+Outcome CompilerClient::Lower(LoadedModule* module, std::string_view entry, codec::Lowered* code) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (Outcome connected = EnsureConnected(); !connected.ok()) return connected;
   if (module->generation != generation_) {
@@ -260,9 +258,10 @@ Outcome CompilerClient::Lower(LoadedModule* module, std::string_view entry, Kern
 }
 
 Outcome CompilerClient::LoadAgain(LoadedModule* module) {
-  const std::vector<std::string_view> texts(module->sources.begin(), module->sources.end());
   std::vector<uint8_t> reply;
-  if (Outcome asked = Ask(kCompilerLoad, InputsBody(texts), &reply); !asked.ok()) return asked;
+  const Outcome asked =
+      Ask(codec::Load::kType, Encoded(module->source), codec::Loaded::kType, &reply);
+  if (!asked.ok()) return asked;
   LoadedModule again;
   if (Outcome outcome = DecodeLoaded(reply, &again); !outcome.ok()) return outcome;
   module->key = again.key;
@@ -271,20 +270,20 @@ Outcome CompilerClient::LoadAgain(LoadedModule* module) {
 }
 
 Outcome CompilerClient::LowerNow(const LoadedModule& module, std::string_view entry,
-                                 KernelCode* code) {
+                                 codec::Lowered* code) {
   std::vector<uint8_t> reply;
-  std::vector<uint8_t> body;
-  wire::Writer writer(&body);
-  writer.Put(wire::Bytes(module.key.data(), module.key.size()));
-  writer.Put(wire::Bytes(entry));
-  if (Outcome asked = Ask(kCompilerLower, body, &reply); !asked.ok()) return asked;
+  const std::vector<uint8_t> body = Encoded(codec::Lower{module.key, std::string(entry)});
+  if (Outcome asked = Ask(codec::Lower::kType, body, codec::Lowered::kType, &reply); !asked.ok())
+    return asked;
   return DecodeLowered(reply, code);
 }
 
 Outcome CompilerClient::Link(std::span<const std::string_view> ptx, std::string* log) {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<uint8_t> reply;
-  if (Outcome asked = Ask(kCompilerLink, InputsBody(ptx), &reply); !asked.ok()) return asked;
+  const std::vector<uint8_t> body = Encoded(codec::Link{Inputs(ptx)});
+  if (Outcome asked = Ask(codec::Link::kType, body, codec::Linked::kType, &reply); !asked.ok())
+    return asked;
   return DecodeLinked(reply, log);
 }
 

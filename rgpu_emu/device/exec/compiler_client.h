@@ -36,14 +36,16 @@ class CompilerClient {
 
   // Several texts are linked together. On failure the message is the compiler's log.
   Outcome Load(std::span<const std::string_view> ptx, LoadedModule* module);
-  Outcome Lower(LoadedModule* module, std::string_view entry, KernelCode* code);
+  Outcome Lower(LoadedModule* module, std::string_view entry, wire::compiler::Lowered* code);
   Outcome Link(std::span<const std::string_view> ptx, std::string* log);
 
  private:
   // All of these: the mutex is held.
   Outcome LoadAgain(LoadedModule* module);
-  Outcome LowerNow(const LoadedModule& module, std::string_view entry, KernelCode* code);
-  Outcome Ask(uint32_t type, std::span<const uint8_t> body, std::vector<uint8_t>* reply);
+  Outcome LowerNow(const LoadedModule& module, std::string_view entry,
+                   wire::compiler::Lowered* code);
+  Outcome Ask(wire::compiler::MessageType type, std::span<const uint8_t> body,
+              wire::compiler::MessageType answer, std::vector<uint8_t>* reply);
   Outcome EnsureConnected();
   Outcome Start();
   Outcome Lost(const std::string& why);

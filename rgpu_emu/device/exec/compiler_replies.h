@@ -3,16 +3,14 @@
 #pragma once
 
 #include <span>
+#include <string>
 
-#include "rgpu_common/native/wire/codec.h"
 #include "rgpu_emu/device/exec/module.h"
 
 namespace rgpu::emu {
 
-enum CompilerMessage : uint32_t { kCompilerLoad = 1, kCompilerLower = 3, kCompilerLink = 5 };
-
 Outcome DecodeLoaded(std::span<const uint8_t> body, LoadedModule* module);
-Outcome DecodeLowered(std::span<const uint8_t> body, KernelCode* code);
+Outcome DecodeLowered(std::span<const uint8_t> body, wire::compiler::Lowered* code);
 Outcome DecodeLinked(std::span<const uint8_t> body, std::string* log);
 
 }  // namespace rgpu::emu

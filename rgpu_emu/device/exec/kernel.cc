@@ -16,7 +16,7 @@ Outcome Bad(const std::string& why) {
 
 }  // namespace
 
-Outcome Kernel::Make(const KernelCode& code, size_t function_count,
+Outcome Kernel::Make(const wire::compiler::Lowered& code, size_t function_count,
                      std::shared_ptr<const Kernel>* kernel) {
   std::shared_ptr<Kernel> made(new Kernel());
   if (const Outcome loaded = LoadedObject::Load(code.object, &made->object_); !loaded.ok())

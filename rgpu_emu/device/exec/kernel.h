@@ -49,7 +49,7 @@ class Kernel {
   using ThreadFunction = void* (*)(BlockInfo*, uint32_t tid, void* frame);
 
   // `function_count`: LoadedModule::functions.size().
-  static Outcome Make(const KernelCode& code, size_t function_count,
+  static Outcome Make(const wire::compiler::Lowered& code, size_t function_count,
                       std::shared_ptr<const Kernel>* kernel);
 
   KernelKind kind() const { return kind_; }
