@@ -45,7 +45,7 @@ test: ## the tests, against what is installed
 	$(BIN)/pytest
 
 native: ## C++ alone, with its tests
-	cmake -S . -B $(BUILD) -DRGPU_TESTS=ON -DRGPU_WERROR=ON -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake -S . -B $(BUILD) -DRGPU_TESTS=ON -DRGPU_WERROR=ON -DRGPU_PRECOMPILE=OFF -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build $(BUILD) -j2
 	ctest --test-dir $(BUILD) --output-on-failure
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PRECOMPILED = ROOT / "rgpu_common" / "native" / "precompiled.h"
 FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 DEADLINE_SECONDS = 300
@@ -44,6 +45,7 @@ class Builder:
         self.folder = folder
         self.compiler = compiler
         self._flags = [*FLAGS, *self._sanitizers(), f"-I{ROOT}", f"-I{folder}", *flags]
+        self._flags += self._precompiled()
 
     def _sanitizers(self) -> list[str]:
         probe = self.folder / "probe.cc"
@@ -51,6 +53,13 @@ class Builder:
         linked = run(self.compiler, *SANITIZE, probe, "-o", self.folder / "probe")
         # Some distributions ship the compiler without the sanitizers' libraries.
         return SANITIZE if linked.returncode == 0 else []
+
+    def _precompiled(self) -> list[str]:
+        """Precompiles the headers of the standard library; returns the flags that use them."""
+        header = self.folder / "all.h"
+        header.write_text(f'#include "{PRECOMPILED}"\n')
+        checked(self.compiler, *self._flags, "-x", "c++-header", header, "-o", f"{header}.gch")
+        return ["-include", str(header)]
 
     def objects(self, sources: list[Path]) -> list[Path]:
         """Compiles the sources in parallel; returns the object files."""

@@ -159,6 +159,10 @@ class Server(Telling):
                     found.append(child)
         return found
 
+    def gateways(self) -> list[int]:
+        """Returns the process ids of the daemon's gateways."""
+        return self.children("rgpu-gateway")
+
     def descendants(self) -> list[int]:
         """Returns the process ids of all of the daemon's descendants."""
         assert self.process is not None
@@ -178,6 +182,14 @@ def _children(pid: int) -> list[int]:
             with contextlib.suppress(OSError):
                 children += [int(c) for c in (task / "children").read_text().split()]
     return children
+
+
+def configured(folder: Path, **sessions: object) -> str:
+    """Writes a configuration file with these keys of `[sessions]`; returns its path."""
+    path = folder / "rgpu.toml"
+    rows = "".join(f"{key} = {value}\n" for key, value in sessions.items())
+    path.write_text("[sessions]\n" + rows + "[leases]\ngrace_seconds = 0\n")
+    return str(path)
 
 
 def run_client(

@@ -15,10 +15,9 @@ from helpers import clients, pki
 from helpers.agent import GRPC
 from helpers.server import Server
 from helpers.waiting import wait_until
-from transport.test_grpc_server import gateways
 
 from observe import page
-from observe.test_prometheus import program
+from observe.prometheus import program
 from rgpu_common.tunnel.chunk import OPEN
 from rgpu_server.gateway.figures import REFUSALS, Figures
 
@@ -177,7 +176,7 @@ def test_tunnels() -> None:
             with pytest.raises(grpc.RpcError, match="not a Chunk of a tunnel"):
                 next(answers)
         wait_until(lambda: reads(server, "refused_total", **labels) == 1)
-        (pid,) = gateways(server)
+        (pid,) = server.gateways()
         is_replaced(server, "grpc", pid)
         keeps_prometheus_rules(server)
 

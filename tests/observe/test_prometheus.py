@@ -19,19 +19,11 @@ from helpers.waiting import wait_until
 
 from observe import page
 from observe.load import Load
+from observe.prometheus import program
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "rgpu.json"
 SHARES = {"alice": 0.7, "bob": 0.3}
-
-
-def program(name: str) -> str:
-    """A program of Debian's package prometheus."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.fail(f"there is no {name}: install Debian's package prometheus (apt-get install "
-                    "prometheus), or put Prometheus' release on the PATH")  # fmt: skip
-    return found
 
 
 def expressions() -> list[str]:

@@ -32,6 +32,9 @@ cuda.upload(counter, bytes(4))
 """
 
 
+LAST_CALL = "go()\nprint(cuda.result('cuCtxSynchronize'), cuda.result('cuCtxSynchronize'))\n"
+
+
 LAUNCHES = """
 go()
 for _ in range(20000):

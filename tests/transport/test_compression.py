@@ -13,7 +13,7 @@ import pytest
 from helpers import clients, pki
 from helpers.agent import GRPC, Agent
 from helpers.proxy import CuttingProxy
-from helpers.server import Server
+from helpers.server import Server, configured
 from helpers.waiting import wait_until
 
 from rgpu_common.wire.fields import Wish, WishKey
@@ -29,7 +29,6 @@ from transport.cut_programs import (
     running,
 )
 from transport.lanes import HELLO, RECORD, ByHand, end, ended, exactly, resumed
-from transport.test_lane import configured
 
 MIB = 1 << 20
 # Far below what compression would not pay for, and far above what a test may last.

@@ -17,14 +17,21 @@ from helpers.proxy import CuttingProxy
 from helpers.server import HAS_UCX, TRANSPORTS, UCX, Server
 from helpers.waiting import wait_until
 
-from transport.cut_programs import ASYNC, SYNCHRONISATIONS, WAITS, finish, go_on, running
+from transport.cut_programs import (
+    ASYNC,
+    LAST_CALL,
+    SYNCHRONISATIONS,
+    WAITS,
+    finish,
+    go_on,
+    running,
+)
 
 # The transports that a relay can carry. A local connection ends only with one of its ends, and UCX
 # makes its own connections to the addresses of both ends.
 NETWORKS = ["tcp", "tls", "grpc"]
 # Both ends send more than a window and a socket's buffers hold, and read only in between.
 FULL = ASYNC
-LAST_CALL = "go()\nprint(cuda.result('cuCtxSynchronize'), cuda.result('cuCtxSynchronize'))\n"
 DOWNLOAD = """
 size = 32 << 20
 place, data = cuda.alloc(size), bytes(size)

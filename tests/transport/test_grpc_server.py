@@ -166,18 +166,13 @@ def test_a_killed_gateway_is_started_again() -> None:
         )
         assert client.stdout is not None
         assert client.stdout.readline() == "open\n"
-        (gateway,) = gateways(server)
+        (gateway,) = server.gateways()
         os.kill(gateway, signal.SIGKILL)
         output, errors = client.communicate("\n", timeout=30)
         assert output == "911\n", errors
         assert errors.startswith("rgpu")
-        wait_until(lambda: bool(gateways(server)) and gateways(server) != [gateway])
+        wait_until(lambda: bool(server.gateways()) and server.gateways() != [gateway])
         wait_until(lambda: clients.run(agent.unix, COPY)[1] == "ok\n")
-
-
-def gateways(server: Server) -> list[int]:
-    """Process ids of a server's gateways."""
-    return server.children("rgpu-gateway")
 
 
 def test_sessions_go_on_without_the_daemon() -> None:
@@ -193,7 +188,7 @@ def test_sessions_go_on_without_the_daemon() -> None:
         )
         assert client.stdout is not None
         assert client.stdout.readline() == "open\n"
-        (gateway,) = gateways(server)
+        (gateway,) = server.gateways()
         server.stop()
         output, errors = client.communicate("\n", timeout=30)
         assert output == "0 1048576\n", errors
@@ -271,7 +266,7 @@ def test_a_flood_of_streams_leaves_room(server: Server) -> None:
     ran, listed = asyncio.run(flood())
     assert ran[:2] == (0, "ok\n"), ran[2]
     assert "emulated" in listed.stdout, listed.stderr
-    (gateway,) = gateways(server)
+    (gateway,) = server.gateways()
     wait_until(lambda: len(os.listdir(f"/proc/{gateway}/fd")) < 60)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.proxy import CuttingProxy
-from helpers.server import Server
+from helpers.server import Server, configured
 from helpers.waiting import wait_until
 
 from transport.cut_programs import (
@@ -27,14 +27,6 @@ from transport.cut_programs import (
     go_on,
     running,
 )
-
-
-def configured(folder: Path, **sessions: object) -> str:
-    """A configuration file."""
-    path = folder / "rgpu.toml"
-    rows = "".join(f"{key} = {value}\n" for key, value in sessions.items())
-    path.write_text("[sessions]\n" + rows + "[leases]\ngrace_seconds = 0\n")
-    return str(path)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,15 @@ import pytest
 from helpers.proxy import CuttingProxy
 from helpers.server import Server
 
-from transport.cut_programs import ASYNC, SYNCHRONISATIONS, counted, finish, go_on, running
-from transport.test_faults import LAST_CALL
+from transport.cut_programs import (
+    ASYNC,
+    LAST_CALL,
+    SYNCHRONISATIONS,
+    counted,
+    finish,
+    go_on,
+    running,
+)
 
 
 class Agent:
