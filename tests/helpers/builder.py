@@ -56,8 +56,8 @@ class Builder:
 
     def _precompiled(self) -> list[str]:
         """Precompiles the headers of the standard library; returns the flags that use them."""
-        header = self.folder / PRECOMPILED.name
-        shutil.copy(PRECOMPILED, header)
+        header = self.folder / "all.h"
+        header.write_text(f'#include "{PRECOMPILED}"\n')
         checked(self.compiler, *self._flags, "-x", "c++-header", header, "-o", f"{header}.gch")
         return ["-include", str(header)]
 
