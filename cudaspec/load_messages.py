@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import ModuleType
 
-    from cudaspec.message import Channel, Message, Part
+    from cudaspec.message import Channel, Message, Part, Record
 
 SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8}
 # Kinds whose length the row must bound, because a stranger may send them.
@@ -86,7 +86,8 @@ def _enumerations(found: ModuleType) -> tuple[Enumeration, ...]:
     if not hasattr(found, "CHANNEL"):
         return own
     types = {message.name: message.opcode for message in found.MESSAGES}
-    return (Enumeration("MessageType", "u32", types, "The messages of the channel."), *own)
+    about = f"The messages on {found.CHANNEL.about}."
+    return (Enumeration("MessageType", "u32", types, about), *own)
 
 
 def checked(modules: Iterable[Module]) -> Messages:
@@ -179,13 +180,21 @@ def _check_kind(rows: Messages, owner: str, part: Part) -> None:
         raise SpecError(f"{owner}: the field '{part.text}' has the unknown kind '{part.kind}'.")
     if part.kind in rows.enumerations:
         _check_values(rows.enumerations[part.kind])
-    if record is not None and part.kind.endswith("[]") and not is_fixed(record.parts):
-        raise SpecError(f"{owner}: rows of '{name}' have no fixed size; write '{name}#'.")
+    if record is not None and part.kind.endswith("[]"):
+        _check_rows(owner, name, record)
     fixed = {"bands": "MAX_BANDS", "wishes": "MAX_WISHES"}.get(part.kind)
     if fixed is not None and part.most != fixed:
         raise SpecError(f"{owner}: the bound of '{part.name}' is {fixed} in every message.")
     if (part.kind in BOUNDED or record is not None) and not (part.most or part.counted):
         raise SpecError(f"{owner}: the field '{part.name}' has no bound: set `most`.")
+
+
+def _check_rows(owner: str, name: str, record: Record) -> None:
+    if not is_fixed(record.parts):
+        raise SpecError(f"{owner}: rows of '{name}' have no fixed size; write '{name}#'.")
+    bounded = [one.name for one in record.parts if one.least or one.most]
+    if bounded:
+        raise SpecError(f"{owner}: readers of rows check no bounds: {name} {bounded}.")
 
 
 def _check_values(one: Enumeration) -> None:

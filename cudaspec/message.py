@@ -137,7 +137,7 @@ class Message:
 class Channel:
     """A socket between two processes of rgpu, with messages and types of its own.
 
-    name: its namespace in C++ and its module in Python. about: who speaks there.
+    name: its namespace in C++ and its module in Python. about: what kind of socket it is.
     packets: a message is one packet, a u32 type and the body. If not, it is a part of a stream,
         `head` and the body.
     """

@@ -4,7 +4,7 @@ from cudaspec.message import Channel, Enumeration, Message, Number, Part, Record
 
 CHANNEL = Channel(
     "compiler",
-    "a connected stream socket; a request is answered before the next one is read",
+    "the socket between a session and its PTX compiler",
     head=(
         Part("MessageType message", "which message the body is"),
         Part("zero reserved", "0"),

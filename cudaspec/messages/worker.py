@@ -5,7 +5,7 @@ A PTX compiler says READY in the same way when it has started.
 
 from cudaspec.message import Channel, Enumeration, Fd, Message, Number, Part
 
-CHANNEL = Channel("worker", "the control socket, a SOCK_SEQPACKET pair", packets=True)
+CHANNEL = Channel("worker", "the control socket of a worker", packets=True)
 NUMBERS = [
     Number("MAX_MESSAGE_BYTES", 196608, "a message of the control socket"),
     Number("MAX_LINE_BYTES", 8192, "a reason, a sentence, a report of isolation"),

@@ -41,7 +41,7 @@ MAX_ALIGN: Final = 65536
 
 
 class MessageType(IntEnum):
-    """The messages of the channel."""
+    """The messages on the socket between a session and its PTX compiler."""
 
     LOAD = 1
     LOADED = 2

@@ -41,7 +41,7 @@ MAX_CLIENT_HEAD_BYTES: Final = 65536
 
 
 class MessageType(IntEnum):
-    """The messages of the channel."""
+    """The messages on the control socket of a worker."""
 
     ASSIGN = 1
     ATTACH = 2

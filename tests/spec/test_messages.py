@@ -138,6 +138,10 @@ def test_descriptors_are_counted_in_cpp() -> None:
             _rows(Part("Row[] a", most=2), record=(Part("text b", most=3),)),
             "rows of 'Row' have no fixed size; write 'Row#'",
         ),
+        (
+            _rows(Part("Row[] a", most=2), record=(Part("u32 b", most=3),)),
+            "readers of rows check no bounds: Row ['b']",
+        ),
         (_rows(Part("u8 a"), stops=("b", "a", "WIRE_MAJOR")), "stops after a field that is not"),
     ],
 )
