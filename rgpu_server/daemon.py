@@ -39,6 +39,7 @@ from rgpu_server.observe.metrics import Metrics
 from rgpu_server.observe.recorder import Recorder
 from rgpu_server.observe.snapshot import Observer
 from rgpu_server.service.api import Services, start_api
+from rgpu_server.service.control import Control
 from rgpu_server.service.frontdoor import FrontDoor
 from rgpu_server.service.offers import NetworkService, offered
 from rgpu_server.service.own_socket import open_own_socket, own_socket_path
@@ -141,7 +142,8 @@ class Daemon:
             self.recorder.start()
             guard = Guard(self.authenticator, self.door.callers)
             network = NetworkService(self.probes.identity, self.probes.endpoints)
-            services = Services(self.observer, self.recorder, network)
+            control = Control(self.conductor)
+            services = Services(self.observer, control, self.recorder, network)
             api = await start_api(services, self._api_address, guard)
             self._on_signals()
             self.conductor.feed(Started())

@@ -135,22 +135,23 @@ class Collector:
         for state, count in self._sources.observer.session_states().items():
             sessions.add_metric([state.value], count)
         yield sessions
-        conductor, door = self._sources.observer.conductor, self._sources.door
+        observer, door = self._sources.observer, self._sources.door
+        counts = observer.session_counts()
         workers = GaugeMetricFamily("rgpu_workers", "Worker processes.", labels=["library"])
-        for pool in conductor.node.pools.values():
-            workers.add_metric([pool.library], len(pool))
+        for library, number in observer.workers().items():
+            workers.add_metric([library], number)
         yield workers
-        draining = float(conductor.node.standing.drain is not None)
+        draining = float(observer.node().draining)
         yield GaugeMetricFamily("rgpu_draining", "1: nothing new is taken.", value=draining)
         for name, text, value in (
-            ("rgpu_sessions_opened_total", "Sessions opened.", conductor.counts.opened),
-            ("rgpu_sessions_refused_total", "Sessions refused.", conductor.counts.refused),
+            ("rgpu_sessions_opened_total", "Sessions opened.", counts.opened),
+            ("rgpu_sessions_refused_total", "Sessions refused.", counts.refused),
             (
                 "rgpu_resumes_refused_total",
                 "Connections for sessions that are not there, or not theirs.",
-                conductor.desk.resumes_refused,
+                observer.resumes_refused(),
             ),
-            ("rgpu_resent_bytes_total", "Bytes sent again.", conductor.counts.resent_bytes),
+            ("rgpu_resent_bytes_total", "Bytes sent again.", counts.resent_bytes),
             ("rgpu_connections_total", "Connections accepted.", door.connections),
             ("rgpu_handshakes_refused_total", "Strangers refused.", door.refused),
             ("rgpu_handshakes_late_total", "Handshakes not in time.", door.late),
@@ -163,8 +164,8 @@ class Collector:
         for transport, number in self._sources.observer.session_transports().items():
             over.add_metric([transport], number)
         yield over
-        yield from _lanes(conductor.counts)
-        yield from _rings(conductor.counts)
+        yield from _lanes(counts)
+        yield from _rings(counts)
         arrived = CounterMetricFamily(
             "rgpu_transport_connections_total",
             "Connections of lanes and of the API that made themselves known.",
@@ -229,7 +230,7 @@ class Collector:
             text = "Time since the token loop last reported."
             yield GaugeMetricFamily("rgpu_token_loop_silent_seconds", text, value=silent)
         sums = sources.recorder.loop_totals
-        ordinals = [device.ordinal for device in sources.observer.conductor.node.devices]
+        ordinals = sources.observer.ordinals()
         switches = CounterMetricFamily(
             "rgpu_token_switches_total",
             "Times that a device went from one lease to another.",

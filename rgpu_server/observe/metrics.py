@@ -102,8 +102,7 @@ class Metrics:
                 return _http(401, "text/plain", b"show the token of an operator\n", challenge)
             return _http(200, "text/plain; version=0.0.4", self._render(self._registry))
         if path in (b"/health", b"/healthz"):
-            pools = self._observer.conductor.node.pools.values()
-            broken = [pool.library for pool in pools if pool.broken]
+            broken = self._observer.broken_libraries()
             if broken:
                 return _http(503, "text/plain", f"workers do not start: {broken}\n".encode())
             weak = "".join(f"weak isolation: {line}\n" for line in self._isolation.lines())
