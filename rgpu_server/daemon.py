@@ -30,9 +30,9 @@ from rgpu_server.devices import Inventory, strange_models, take_inventory
 from rgpu_server.gateway.keeper import House, TlsGateway, UcxGateway
 from rgpu_server.gateway.tunnels import TunnelGateway
 from rgpu_server.handover import Handover
+from rgpu_server.identity.access_tokens import existing_access_tokens
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.identity.guard import Guard
-from rgpu_server.identity.tokens import existing_tokens
 from rgpu_server.isolation import Isolation, isolation_of, worker_of
 from rgpu_server.observe.collector import Sources
 from rgpu_server.observe.metrics import Metrics
@@ -305,9 +305,9 @@ def _setup(config: ServerConfig, inventory: Inventory) -> Setup:
 def _authenticator(config: ServerConfig) -> Authenticator:
     """ConfigError if the tokens file cannot be used."""
     identity = config.identity
-    tokens = existing_tokens(Path(identity.tokens)) if identity.tokens else None
+    known = existing_access_tokens(Path(identity.tokens)) if identity.tokens else None
     rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
-    return Authenticator(rules, tokens)
+    return Authenticator(rules, known)
 
 
 def _recorder(config: ServerConfig, observer: Observer, state: Path) -> Recorder:
@@ -354,7 +354,9 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
         log.warning("%s", lowered)
     for endpoint in config.listen:
         if config.identity.tokens and not (endpoint.loopback or speaks_tls(endpoint)):
-            log.warning("tokens come to %s unencrypted: a tls: address keeps them secret", endpoint)
+            log.warning(
+                "access tokens come to %s unencrypted: a tls: address keeps them secret", endpoint
+            )
 
     async def main() -> None:
         daemon = Daemon(config, inventory, isolation)
