@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.node import Node
     from rgpu_server.core.pool import Worker
     from rgpu_server.devices import Served
+    from rgpu_server.service.desk import Visitor
     from rgpu_server.tokens.protocol import DeviceIs
     from rgpu_server.workers.compiler import Compilers
 
@@ -267,21 +268,8 @@ class Conductor:
                 worker.kill()
             return
         worker.serves(action.lease, action.memory_bytes)
-        served, limits = self._equipment.served[action.device], self._equipment.limits
-        message = Assign(
-            session=action.session,
-            secret=visitor.secret,
-            slot=action.slot,
-            memory_bytes=action.memory_bytes,
-            stream_credits=limits.stream_credits,
-            stream_credit_bytes=limits.stream_credit_bytes,
-            device_ordinal=served.library_ordinal,
-            tenant=action.tenant,
-            environment=served.environment,
-            hello_head=visitor.head,
-            resume_grace_ms=round(limits.resume_grace_seconds * 1000),
-            compression=limits.compression,
-        )
+        served = self._equipment.served[action.device]
+        message = self._assignment(action, visitor)
         grants_fd = page.opened_to_read()
         descriptors = [visitor.connection.fileno(), grants_fd, page.usage_fd, page.signal_fd]
         compiler = self._compilers.connect(action.session, action.tenant, served)
@@ -295,17 +283,24 @@ class Conductor:
         os.close(grants_fd)
         if compiler is not None:
             compiler.close()
-        audit(
-            "session_assigned",
+        _note_assigned(action, visitor, worker.pid)
+
+    def _assignment(self, action: do.AssignWorker, visitor: Visitor) -> Assign:
+        """Returns what the worker must know to serve the session."""
+        served, limits = self._equipment.served[action.device], self._equipment.limits
+        return Assign(
             session=action.session,
-            tenant=action.tenant,
-            lease=action.lease,
-            device=action.device,
+            secret=visitor.secret,
+            slot=action.slot,
             memory_bytes=action.memory_bytes,
-            transport=visitor.caller.transport,
-            peer=visitor.peer,
-            program=visitor.hello.program,
-            worker=worker.pid,
+            stream_credits=limits.stream_credits,
+            stream_credit_bytes=limits.stream_credit_bytes,
+            device_ordinal=served.library_ordinal,
+            tenant=action.tenant,
+            environment=served.environment,
+            hello_head=visitor.head,
+            resume_grace_ms=round(limits.resume_grace_seconds * 1000),
+            compression=limits.compression,
         )
 
     def _update_page(self, action: do.UpdatePage) -> None:
@@ -368,3 +363,18 @@ class Conductor:
         if wake is not None:
             delay = max(wake - now, 0.0) + 1e-3
             self._timer = asyncio.get_running_loop().call_later(delay, self.feed, on.TimePassed())
+
+
+def _note_assigned(action: do.AssignWorker, visitor: Visitor, worker_pid: int) -> None:
+    audit(
+        "session_assigned",
+        session=action.session,
+        tenant=action.tenant,
+        lease=action.lease,
+        device=action.device,
+        memory_bytes=action.memory_bytes,
+        transport=visitor.caller.transport,
+        peer=visitor.peer,
+        program=visitor.hello.program,
+        worker=worker_pid,
+    )
