@@ -149,7 +149,7 @@ void ReadPaths(Settings* s) {
 // has not been proved on every kind of network.
 void ReadCompression(Settings* s) {
   const std::string v = Get("RGPU_COMPRESSION");
-  if (v != "" && v != "0" && v != "1") Complain(s, "RGPU_COMPRESSION", v, "0 or 1");
+  if (!v.empty() && v != "0" && v != "1") Complain(s, "RGPU_COMPRESSION", v, "0 or 1");
   s->compression = v == "1" && s->resumable;
 }
 

@@ -5,7 +5,7 @@ namespace rgpu::emu {
 namespace {
 
 constexpr unsigned kApiVersion = 13000;
-constexpr uint64_t kLargestStack = 512 * 1024;
+constexpr uint64_t kLargestStack = 512U << 10;
 
 bool IsDevice(CUdevice dev) { return dev == 0; }
 

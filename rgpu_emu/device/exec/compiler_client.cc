@@ -238,7 +238,7 @@ Outcome CompilerClient::Load(std::span<const std::string_view> ptx, LoadedModule
   std::vector<uint8_t> reply;
   if (Outcome asked = Ask(kCompilerLoad, body, &reply); !asked.ok()) return asked;
   LoadedModule loaded;
-  const Outcome outcome = DecodeLoaded(reply, &loaded);
+  Outcome outcome = DecodeLoaded(reply, &loaded);
   if (!outcome.ok()) return outcome;
   loaded.sources.assign(ptx.begin(), ptx.end());
   loaded.generation = generation_;

@@ -89,7 +89,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuModuleLoad_Re
   if (place.result() != CUDA_SUCCESS) return place.result();
   const Driver& driver = executor.driver();
   auto code = std::make_shared<Code>();
-  code->context = context;
+  code->context = std::move(context);
   result = LoadImage(
       executor, request, reply, code.get(),
       [&](JitOptions& options, const void* image) {
@@ -168,7 +168,7 @@ CUresult Run(Executor& executor, const Command& command,
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *library);
   if (result != CUDA_SUCCESS) return result;
   auto code = std::make_shared<Code>();
-  code->context = context;
+  code->context = std::move(context);
   code->library = library->library;
   code->owned = false;
   result = executor.driver()->cuLibraryGetModule(&code->module, library->library);
