@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen check test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster containers format clean
+.PHONY: dev gen check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster containers format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,13 @@ check: ## everything that reads the code without running it
 	$(BIN)/codespell
 	@echo proselint; $(BIN)/proselint check --config scripts/proselint.json $(PAGES)
 	@echo mdformat; $(BIN)/mdformat --check $(PAGES)
+
+TIDY_FILES ?= $(filter-out tests/% fuzz/% %.h,$(CXX_FILES))
+tidy: ## clang-tidy over the C++ that is installed: takes minutes; TIDY_FILES names fewer files
+	cmake -S . -B build/tidy -DCMAKE_CXX_COMPILER=g++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake --build build/tidy --target rgpu_gen_files
+	@set -e; for file in $(TIDY_FILES); do grep -qF "/$$file\"" build/tidy/compile_commands.json && echo $$file || true; done \
+	  | nice xargs -P2 -n4 $(BIN)/clang-tidy -p build/tidy --quiet
 
 format:
 	$(BIN)/ruff check --fix .

@@ -51,8 +51,8 @@ def commands() -> Iterator[tuple[str, bytes]]:
 def handshakes() -> Iterator[tuple[str, bytes]]:
     """Number and head of every handshake message, and of some notices and control messages."""
     hello = Hello(
-        release="0.1", token="token", lease_key="lease", tenant="tenant", container="container",
-        program="python", pid=1, device_bands=(Band(1 << 45, 1 << 40),),
+        release="0.1", access_token="token", lease_key="lease", tenant="tenant",
+        container="container", program="python", pid=1, device_bands=(Band(1 << 45, 1 << 40),),
         pinned_bands=(Band(1 << 46, 1 << 30),), opcodes=(OpcodeHash(0x301, 5),),
         wishes=(Wish(1, 250_000),),
     )  # fmt: skip

@@ -29,7 +29,7 @@ _HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(?:%[\w.-]+)?")
 # of them gets the rest ignored.
 MOST_OF_A_KIND = 8
 MOST_TUNNELLED = 2
-_SECRET = "a client with a token or a certificate uses encrypted paths if any are offered"
+_SECRET = "a client with an access token or a certificate uses encrypted paths if any are offered"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 
 
@@ -38,8 +38,8 @@ class Here:
     """What a client knows about itself.
 
     schemes: that this release connects to. same_host: it runs on the server's machine. secret: it
-    has a token, which others must not read, or a certificate, which it shows only on encrypted
-    paths. rdma: this machine has an active RDMA port.
+    has an access token, which others must not read, or a certificate, which it shows only on
+    encrypted paths. rdma: this machine has an active RDMA port.
     """
 
     schemes: tuple[str, ...]

@@ -1,5 +1,5 @@
 """The cost model: how long a step of a program takes over a path. Pure.
-docs/explanation/transports.md explains the formula.
+docs/explanation/paths.md explains the formula.
 
     time = syncs x round trip + calls / message rate + bytes up / bandwidth up
          + bytes down / bandwidth down

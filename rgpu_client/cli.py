@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 _EPILOG = (
     "Example: {command} --server gpu-node:7700 --memory 2GiB -- python train.py.  A server that "
-    "other machines can reach asks for a token: RGPU_TOKEN_FILE names the file that holds it.  "
+    "other machines can reach asks for an access token: RGPU_TOKEN_FILE names the file that holds "
+    "it.  "
     "`rgpu help client` has all variables and the exit codes."
 )
 

@@ -79,7 +79,7 @@ class ResizeRequest:
 
 
 class ControlClient(Closing):
-    """One connection to a server's API, with the environment's token (RGPU_TOKEN_FILE).
+    """One connection to a server's API, with the environment's access token (RGPU_TOKEN_FILE).
 
     Every method raises ServerError with a sentence.
     """

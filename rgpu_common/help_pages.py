@@ -17,9 +17,10 @@ TOPICS = {
     "client": "the client's commands and variables",
     "compatibility": "which programs run, which do not, and what to set",
     "observe": "rgpu top, reports and metrics",
+    "paths": "how a program's path to a server is chosen",
     "security": "who is who, and what isolates tenants",
     "server": "the server's options and configuration",
-    "transports": "paths to a server, and how one is chosen",
+    "transports": "the transports, and what each of them needs",
     "units": "sizes, shares and policies",
 }
 _FOLDER = "help"

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.node import Node
     from rgpu_server.core.pool import Worker
     from rgpu_server.devices import Served
+    from rgpu_server.service.desk import Visitor
     from rgpu_server.tokens.protocol import DeviceIs
     from rgpu_server.workers.compiler import Compilers
 
@@ -290,20 +291,10 @@ class Conductor:
         os.close(grants_fd)
         if compiler is not None:
             compiler.close()
-        audit(
-            "session_assigned",
-            session=action.session,
-            tenant=action.tenant,
-            lease=action.lease,
-            device=action.device,
-            memory_bytes=action.memory_bytes,
-            transport=visitor.caller.transport,
-            peer=visitor.peer,
-            program=visitor.hello.program,
-            worker=worker.pid,
-        )
+        _note_assigned(action, visitor, worker.pid)
 
     def _assignment(self, action: do.AssignWorker, visitor: Visitor) -> Assign:
+        """Returns what the worker must know to serve the session."""
         served, limits = self._equipment.served[action.device], self._equipment.limits
         return Assign(
             session=action.session,
@@ -382,3 +373,18 @@ class Conductor:
         if wake is not None:
             delay = max(wake - now, 0.0) + 1e-3
             self._timer = asyncio.get_running_loop().call_later(delay, self.feed, on.TimePassed())
+
+
+def _note_assigned(action: do.AssignWorker, visitor: Visitor, worker_pid: int) -> None:
+    audit(
+        "session_assigned",
+        session=action.session,
+        tenant=action.tenant,
+        lease=action.lease,
+        device=action.device,
+        memory_bytes=action.memory_bytes,
+        transport=visitor.caller.transport,
+        peer=visitor.peer,
+        program=visitor.hello.program,
+        worker=worker_pid,
+    )

@@ -174,7 +174,7 @@ class ProbeOptions:
 
     answer: bool = key(
         "probe.answer", Flag(), True,
-        "Clients without a token may [measure the network](../explanation/netprobe.md"
+        "Clients without an access token may [measure the network](../explanation/netprobe.md"
         "#the-responder) to this server. With `false` they connect to the address that they were "
         "given.",
     )  # fmt: skip
@@ -206,7 +206,7 @@ class ServerConfig:
     )  # fmt: skip
     insecure: bool = key(
         "insecure", Flag(), False,
-        "Believe clients on other machines that show neither a token nor a certificate.",
+        "Believe clients on other machines that show neither an access token nor a certificate.",
         option=Option("--insecure"),
     )  # fmt: skip
     socket: bool = key(
@@ -278,7 +278,7 @@ class ServerConfig:
 
     @property
     def watched(self) -> bool:
-        """True if there can be a token of an operator."""
+        """True if there can be an access token of an operator."""
         return bool(self.identity.tokens and self.identity.operators)
 
 

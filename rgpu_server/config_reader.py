@@ -17,8 +17,8 @@ from rgpu_server.config import MIN_COMPILER_BYTES, ServerConfig
 from rgpu_server.config_kinds import parse_devices
 from rgpu_server.core.model import DEFAULT_POOL, RefusedError
 from rgpu_server.core.shares import settle
-from rgpu_server.identity.settings import with_default_tokens
-from rgpu_server.identity.tokens import default_tokens_file
+from rgpu_server.identity.access_tokens import default_tokens_file
+from rgpu_server.identity.settings import with_default_tokens_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ def load_config(
     if not config.devices:
         config = replace(config, devices=parse_devices(default_devices()))
     if not config.insecure and not all(endpoint.loopback for endpoint in config.listen):
-        config = replace(config, identity=with_default_tokens(config.identity, config.tls))
+        config = replace(config, identity=with_default_tokens_file(config.identity, config.tls))
     _check_shares(config, wrong)
     _check_parts(config, wrong)
     _check_pools(config)
@@ -120,14 +120,14 @@ def _check_listeners(config: ServerConfig) -> None:
     if wide and not config.insecure and not config.identifies:
         raise UsageError(
             f"{wide[0]} can be reached from other machines and nothing says who their clients "
-            f"are: make a token (`rgpu token new TENANT` writes {default_tokens_file()}, which is "
-            "then read), name another tokens file (--tokens FILE), listen on 127.0.0.1 or a Unix "
-            "socket, or say --insecure if the network is trusted"
+            f"are: make an access token (`rgpu token new TENANT` writes {default_tokens_file()}, "
+            "which is then read), name another tokens file (--tokens FILE), listen on 127.0.0.1 or "
+            "a Unix socket, or say --insecure if the network is trusted"
         )
     metrics = config.metrics
     if metrics is not None and not metrics.loopback and not (config.insecure or config.watched):
         raise UsageError(
             f"metrics: {metrics} can be reached from other machines and shows what all tenants "
-            "use: name a tokens file and identity.operators, so that an operator's token is asked "
-            "for, serve metrics on 127.0.0.1, or say --insecure if the network is trusted"
+            "use: name a tokens file and identity.operators, so that an operator's access token is "
+            "asked for, serve metrics on 127.0.0.1, or say --insecure if the network is trusted"
         )

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from netprobe.identity import HostIdentity, identity_in
 from rgpu_common.clock import MonotonicClock
-from rgpu_common.endpoints import (
-    GrpcEndpoint,
-    TcpEndpoint,
-    TlsEndpoint,
-    UcxEndpoint,
-    speaks_tls,
-)
+from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
 from rgpu_common.errors import ConfigError, ServerError
 from rgpu_server.conductor import Conductor, Equipment
 from rgpu_server.core.events import Started, StopRequested
@@ -27,24 +21,24 @@ from rgpu_server.core.isolation import Process
 from rgpu_server.core.node import Node
 from rgpu_server.descriptors import fitted, raise_limit
 from rgpu_server.devices import Inventory, strange_models, take_inventory
-from rgpu_server.gateway.keeper import House, TlsGateway, UcxGateway
-from rgpu_server.gateway.tunnels import TunnelGateway
+from rgpu_server.entrances import Entrances
+from rgpu_server.gateway.keeper import House
 from rgpu_server.handover import Handover
+from rgpu_server.identity.access_tokens import existing_access_tokens
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.identity.guard import Guard
-from rgpu_server.identity.tokens import existing_tokens
 from rgpu_server.isolation import Isolation, isolation_of, worker_of
 from rgpu_server.observe.collector import Sources
 from rgpu_server.observe.metrics import Metrics
 from rgpu_server.observe.recorder import Recorder
 from rgpu_server.observe.snapshot import Observer
 from rgpu_server.service.api import Services, start_api
+from rgpu_server.service.control import Control
 from rgpu_server.service.frontdoor import FrontDoor
 from rgpu_server.service.offers import NetworkService, offered
-from rgpu_server.service.own_socket import open_own_socket, own_socket_path
 from rgpu_server.service.probes import Probes, responder_report
 from rgpu_server.service.taken import check_free
-from rgpu_server.tokens.home import InUseError, base_folder, open_state, state_path
+from rgpu_server.tokens.home import InUseError, open_state, state_path
 from rgpu_server.tokens.link import TokenLink
 from rgpu_server.tokens.protocol import Setup
 from rgpu_server.workers.compiler import Compilers
@@ -58,7 +52,6 @@ if TYPE_CHECKING:
 
     from rgpu_common.endpoints import Endpoint
     from rgpu_server.config import ServerConfig
-    from rgpu_server.gateway.figures import Figures
     from rgpu_server.tokens.home import StateFolder
 
 log = logging.getLogger("rgpu.server")
@@ -75,47 +68,45 @@ class Daemon:
     ) -> None:
         self._config = config
         self._inventory = inventory
-        path = Path(config.state).absolute() if config.state else state_path(config.listen)
-        self._state = _open_state(path, config)
+        self.state = Path(config.state).absolute() if config.state else state_path(config.listen)
+        self._state = _open_state(self.state, config)
         self._folder = self._state.own_folder()
-        self.state = path
         self._stop = asyncio.Event()
+        self._end_sessions = False
         warm_up()
-        emulated = any(served.emulated for served in inventory.served.values())
-        self._cache: Path | None = None
+        self._cache = _cache(config, inventory, self.state)
         self._compilers: Compilers | None = None
-        if emulated:
-            self._cache = kernel_cache(config.emulated.cache, path, own=not config.state)
+        if self._cache is not None:
             self._compilers = Compilers(self._cache, config.emulated.compiler)
         self.isolation = isolation or isolation_of(config)
-        node = Node(inventory.devices, config.policy, config.tenants)
         self.authenticator = _authenticator(config)
-        equipment = Equipment(
-            inventory.options,
-            inventory.served,
-            config.limits,
-            self._compilers,
-            self.authenticator,
-            self.isolation,
+        self.conductor = Conductor(
+            Node(inventory.devices, config.policy, config.tenants),
+            MonotonicClock(),
+            self._equipment(),
         )
-        self.conductor = Conductor(node, MonotonicClock(), equipment)
         self._link = TokenLink(self._state, _setup(config, inventory))
         uuids = {ordinal: facts.uuid for ordinal, facts in inventory.facts.items()}
         self._handover = Handover(self.conductor, self._link, uuids, config.enforcement.enforce)
         self.observer = Observer(self.conductor, inventory)
-        self.recorder = _recorder(config, self.observer, path)
+        self.recorder = _recorder(config, self.observer, self.state)
         self.conductor.report_to(self._handover, self.recorder)
         api_path = str(self._folder / "api")
-        self.probes = Probes(_identity(path), config.probe, self.isolation)
-        self.door = FrontDoor(self.conductor.desk, self.probes, api_path, config.limits)
-        self._house = House(self.authenticator, self.isolation, self.door.enter_inside)
         self._api_address = f"unix:{api_path}"
-        self._gateway: TlsGateway | None = None
-        self._ucx: UcxGateway | None = None
-        self._tunnels: TunnelGateway | None = None
-        # Of the gateways that there are, by transport.
-        self._figures: dict[str, Figures] = {}
-        self._end_sessions = False
+        self.probes = Probes(_identity(self.state), config.probe, self.isolation)
+        self.door = FrontDoor(self.conductor.desk, self.probes, api_path, config.limits)
+        house = House(self.authenticator, self.isolation, self.door.enter_inside)
+        self._entrances = Entrances(config, self.door, house)
+
+    def _equipment(self) -> Equipment:
+        return Equipment(
+            self._inventory.options,
+            self._inventory.served,
+            self._config.limits,
+            self._compilers,
+            self.authenticator,
+            self.isolation,
+        )
 
     async def run(self, ready: Callable[[Sequence[Endpoint]], None]) -> None:
         """Serves; calls `ready` with the bound endpoints once sessions can be opened.
@@ -127,22 +118,12 @@ class Daemon:
         metrics = None
         api = None
         try:
-            bound = self._listen()
-            if self._compilers is not None:
-                self._compilers.start()
-            if self._gateway is not None:
-                await self._gateway.start()
-            bound += await self._listen_for_ucx()
-            bound += await self._listen_for_tunnels()
-            bound += self._open_own_socket(bound)
-            self.probes.endpoints = offered(bound)
+            bound = await self._open()
             self._handover.adopt(self._link.open())
             self._link.watch(self._handover)
             self.recorder.start()
             guard = Guard(self.authenticator, self.door.callers)
-            network = NetworkService(self.probes.identity, self.probes.endpoints)
-            services = Services(self.observer, self.recorder, network)
-            api = await start_api(services, self._api_address, guard)
+            api = await start_api(self._services(), self._api_address, guard)
             self._on_signals()
             self.conductor.feed(Started())
             self.door.start()
@@ -153,14 +134,26 @@ class Daemon:
         finally:
             await self.door.stop()
             self.probes.close()
-            for gateway in (self._gateway, self._ucx, self._tunnels):
-                if gateway is not None:
-                    await gateway.close()
+            await self._entrances.close()
             if metrics is not None:
                 await metrics.close()
             if api is not None:
                 await api.stop(_API_GRACE_SECONDS)
             await self._take_down()
+
+    async def _open(self) -> list[Endpoint]:
+        """Listens everywhere, and returns the bound endpoints."""
+        bound = self._entrances.listen()
+        if self._compilers is not None:
+            self._compilers.start()
+        bound += await self._entrances.start()
+        bound += self._entrances.open_own_socket(bound)
+        self.probes.endpoints = offered(bound)
+        return bound
+
+    def _services(self) -> Services:
+        network = NetworkService(self.probes.identity, self.probes.endpoints)
+        return Services(self.observer, Control(self.conductor), self.recorder, network)
 
     async def _start_metrics(self) -> Metrics | None:
         if self._config.metrics is None:
@@ -171,59 +164,13 @@ class Daemon:
             self.door.counters,
             self._link,
             self.authenticator,
-            self._figures,
+            self._entrances.figures,
             self.isolation,
         )
         metrics = Metrics(sources, self._config.observing.gpumanager)
         where = await metrics.start(self._config.metrics)
         log.info("metrics on http://%s/metrics", where)
         return metrics
-
-    def _listen(self) -> list[Endpoint]:
-        bound: list[Endpoint] = []
-        for endpoint in self._config.listen:
-            if isinstance(endpoint, GrpcEndpoint | UcxEndpoint):
-                continue  # bound by their gateways
-            if isinstance(endpoint, TlsEndpoint):
-                if self._gateway is None:
-                    self._gateway = TlsGateway(self._config, self._house)
-                    self._figures["tls"] = self._gateway.figures
-                bound.append(self._gateway.listen(endpoint))
-            else:
-                bound += self._listen_at_door(endpoint)
-        return bound
-
-    def _listen_at_door(self, endpoint: Endpoint) -> list[Endpoint]:
-        try:
-            return self.door.listen([endpoint])
-        except ServerError:
-            check_free([endpoint])
-            raise
-
-    async def _listen_for_ucx(self) -> list[Endpoint]:
-        asked = [e for e in self._config.listen if isinstance(e, UcxEndpoint)]
-        if not asked:
-            return []
-        self._ucx = UcxGateway(self._config, self._house)
-        self._figures["ucx"] = self._ucx.figures
-        return [*await self._ucx.open(asked)]
-
-    async def _listen_for_tunnels(self) -> list[Endpoint]:
-        asked = [e for e in self._config.listen if isinstance(e, GrpcEndpoint)]
-        if not asked:
-            return []
-        self._tunnels = TunnelGateway(self._config, self._house)
-        self._figures["grpc"] = self._tunnels.figures
-        return await self._tunnels.start(asked)
-
-    def _open_own_socket(self, bound: Sequence[Endpoint]) -> list[Endpoint]:
-        """For the programs of this machine, unless the operator has said how they come in."""
-        ports = [one.port for one in bound if isinstance(one, TcpEndpoint)]
-        if not self._config.socket or not ports or len(ports) < len(bound):
-            return []
-        path = own_socket_path(ports[0])
-        listener = open_own_socket(path, base_folder())
-        return [] if listener is None else [self.door.take(listener, str(path))]
 
     def stop(self, end_sessions: bool) -> None:
         """Begins the end.  Sessions that run go on unless they are to be ended."""
@@ -238,9 +185,9 @@ class Daemon:
 
     def _hang_up(self) -> None:
         """SIGHUP: who serves with certificates wants them read again, else a terminal is gone."""
-        if self._gateway is not None:
-            self._gateway.reload()
-        elif any(speaks_tls(endpoint) for endpoint in self._config.listen):
+        if self._entrances.reload():
+            return
+        if any(speaks_tls(endpoint) for endpoint in self._config.listen):
             log.info("the gateway for grpcs: reads its certificates again when they change")
         else:
             self.stop(False)
@@ -285,6 +232,13 @@ def _open_state(path: Path, config: ServerConfig) -> StateFolder:
         raise
 
 
+def _cache(config: ServerConfig, inventory: Inventory, state: Path) -> Path | None:
+    """Returns the folder of compiled kernels, or None if no device is emulated."""
+    if not any(served.emulated for served in inventory.served.values()):
+        return None
+    return kernel_cache(config.emulated.cache, state, own=not config.state)
+
+
 def _identity(state: Path) -> HostIdentity:
     try:
         return identity_in(state)
@@ -303,9 +257,9 @@ def _setup(config: ServerConfig, inventory: Inventory) -> Setup:
 def _authenticator(config: ServerConfig) -> Authenticator:
     """ConfigError if the tokens file cannot be used."""
     identity = config.identity
-    tokens = existing_tokens(Path(identity.tokens)) if identity.tokens else None
+    known = existing_access_tokens(Path(identity.tokens)) if identity.tokens else None
     rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
-    return Authenticator(rules, tokens)
+    return Authenticator(rules, known)
 
 
 def _recorder(config: ServerConfig, observer: Observer, state: Path) -> Recorder:
@@ -352,7 +306,9 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
         log.warning("%s", lowered)
     for endpoint in config.listen:
         if config.identity.tokens and not (endpoint.loopback or speaks_tls(endpoint)):
-            log.warning("tokens come to %s unencrypted: a tls: address keeps them secret", endpoint)
+            log.warning(
+                "access tokens come to %s unencrypted: a tls: address keeps them secret", endpoint
+            )
 
     async def main() -> None:
         daemon = Daemon(config, inventory, isolation)

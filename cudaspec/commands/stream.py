@@ -29,10 +29,10 @@ COMMANDS = [
             concerns="event"),
     Command(0x0515, "rgpuEventElapsedTime", Mode.CALL,
             request=("event start", "event end"), reply=("f32 milliseconds",), concerns="none"),
-    # One of function and kernel is 0. attributes: n x {i32 id, 64 value bytes}.
-    Command(0x0601, "rgpuLaunch", Mode.POSTED,
+    # One of function and kernel is 0.
+    Command(0x0602, "rgpuLaunch", Mode.POSTED,
             request=("function function", "kernel kernel", "u32 grid_x", "u32 grid_y", "u32 grid_z",
                      "u32 block_x", "u32 block_y", "u32 block_z", "u32 shared_bytes", "stream stream", "u32 flags",
-                     "bytes attributes", "bytes params"),
+                     "bytes params"),
             charges=(Meter.LAUNCH,), work=Work(WorkKind.LAUNCH), names={"flags": {"kCooperative": 1}}),
 ]

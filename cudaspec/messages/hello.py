@@ -3,7 +3,7 @@
 from cudaspec.message import Message, Number, Part, Record
 
 NUMBERS = [
-    Number("MAX_TOKEN_BYTES", 8192, "a bearer token"),
+    Number("MAX_ACCESS_TOKEN_BYTES", 8192, "an access token"),
     Number("WISHES_MINOR", 1, "a HELLO of this minor or later ends with wishes", "u16"),
     Number(
         "GRANTS_MINOR",
@@ -35,9 +35,9 @@ MESSAGES = [
             ),
             Part("text release", "the client's release of rgpu", most="MAX_NAME_BYTES"),
             Part(
-                "text token",
-                "the bearer token, empty for none",
-                most="MAX_TOKEN_BYTES",
+                "text access_token",
+                "the access token, empty for none",
+                most="MAX_ACCESS_TOKEN_BYTES",
                 hidden=True,
             ),
             Part(

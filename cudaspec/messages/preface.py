@@ -17,7 +17,7 @@ MESSAGES = [
             Part("text peer", "where the client is: `192.0.2.7:5123`", most="MAX_NAME_BYTES"),
             Part(
                 "text tenant",
-                "the tenant that the client's certificate or token names, empty for none",
+                "the tenant that the client's certificate or access token names, empty for none",
                 most="MAX_NAME_BYTES",
                 needs="authenticated",
             ),

@@ -1,4 +1,4 @@
-"""Makes the secrets of the demo in a folder: tokens, and a certificate of the proxy.
+"""Makes the secrets of the demo in a folder: access tokens, and a certificate of the proxy.
 
 python examples/cluster/make_secrets.py FOLDER.  What is there already stays.  The files can be read
 by everybody who may pass through the folder, which only its owner may: a container engine shows
@@ -26,8 +26,8 @@ def certificate(folder: Path, name: str) -> None:
     subprocess.run([*command, "-out", str(folder / f"{name}.crt")], check=True, capture_output=True)
 
 
-def token(folder: Path, tenant: str) -> None:
-    """A tenant's token in a file, and its hash in the server's."""
+def access_token(folder: Path, tenant: str) -> None:
+    """A tenant's access token in a file, and its hash in the server's."""
     if (folder / tenant).exists():
         return
     rgpu = shutil.which("rgpu", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -42,7 +42,7 @@ def make(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate(folder, "proxy")
     for tenant in ("operator", "bob", "carol"):
-        token(folder, tenant)
+        access_token(folder, tenant)
     for file in folder.iterdir():
         file.chmod(0o644)
 

@@ -1,7 +1,7 @@
 """A claim: asks a server for the lease of a run, over the path that the run's sessions will take.
 
 A claim costs one connection and one round trip. The server checks everything for which it would
-refuse a session: the token, the version, the sizes. The lease is held for as long as the
+refuse a session: the access token, the version, the sizes. The lease is held for as long as the
 connection is open. The program inherits the connection's descriptor.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.sizes import sizes_of
 from rgpu_common import release
-from rgpu_common.credentials import configured_token
+from rgpu_common.credentials import configured_access_token
 from rgpu_common.errors import NoSessionError
 from rgpu_common.parts import native_library
 from rgpu_common.wire.claim import Claim, Claimed, Place, decode_claimed, decode_place
@@ -138,7 +138,7 @@ def _hello(
     return Hello(
         minor=WISHES_MINOR,
         release=release(),
-        token=configured_token(environment),
+        access_token=configured_access_token(environment),
         lease_key=key,
         tenant=sizes.tenant,
         container=clean_text(socket.gethostname(), MAX_NAME_BYTES),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rgpu_client.session.detach import serve_beside
 from rgpu_client.session.folders import private_folder
 from rgpu_client.settings import configured_server
-from rgpu_common.credentials import configured_token
+from rgpu_common.credentials import configured_access_token
 from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.unix import bind_unix
@@ -113,7 +113,7 @@ def check_files(server: GrpcEndpoint, environment: Mapping[str, str]) -> None:
                 pass
         except OSError as error:
             raise UsageError(f"{name}={file} cannot be read: {error.strerror}") from None
-    configured_token(environment)
+    configured_access_token(environment)
     if server.secure:
         # Imported here, so that programs that need no TLS do not load OpenSSL.
         from rgpu_client.session.trust import trust

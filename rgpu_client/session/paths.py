@@ -215,7 +215,7 @@ def _remembered(
     entry: Entry, named: str, environment: Mapping[str, str], workload: Workload
 ) -> Path | None:
     """Returns the best path of an earlier measurement, if the same server still answers there."""
-    # The paths that may be used can have changed: a token was added, or RDMA is gone.
+    # The paths that may be used can have changed: an access token was added, or RDMA is gone.
     me = here(entry.same_host, environment)
     allowed = candidates(named, [path.uri for path in entry.paths], me).uris
     there = [path for path in entry.paths if path.uri in allowed]

@@ -26,7 +26,7 @@ from rgpu_client.session.detach import add_agent_options, own_folder
 from rgpu_client.session.trust import look, trust
 from rgpu_common import release
 from rgpu_common.channels import CHANNEL_OPTIONS, tls_credentials
-from rgpu_common.credentials import configured_token
+from rgpu_common.credentials import configured_access_token
 from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint
 from rgpu_common.errors import ProtocolError, UsageError
 from rgpu_common.tunnel import process
@@ -81,7 +81,7 @@ class Access:
     tls: None for `grpc:`. environment: the variables from which the credentials were made.
     """
 
-    token: str = field(default="", repr=False)
+    access_token: str = field(default="", repr=False)
     tls: grpc.ChannelCredentials | None = field(default=None, repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -93,7 +93,7 @@ class Access:
             # gRPC's own errors do not say which file is not a certificate.
             trust(environment)
             tls = tls_credentials(environment)
-        return Access(configured_token(environment), tls, environment)
+        return Access(configured_access_token(environment), tls, environment)
 
 
 class Agent:
@@ -103,7 +103,9 @@ class Agent:
         self._server = server
         self._listener = listener
         self._access = access
-        self._metadata = [("authorization", f"Bearer {access.token}")] if access.token else []
+        self._metadata: list[tuple[str, str]] = []
+        if access.access_token:
+            self._metadata = [("authorization", f"Bearer {access.access_token}")]
         self._patrol = Patrol()
         self._carriers: set[asyncio.Task[None]] = set()
         listener.setblocking(False)

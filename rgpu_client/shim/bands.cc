@@ -81,7 +81,8 @@ void* PinnedMemory::Allocate(uint64_t bytes) {
 
 void PinnedMemory::Free(void* address, uint64_t bytes) {
   uint64_t size = (bytes + kPage - 1) / kPage * kPage;
-  mmap(address, size, PROT_NONE, kReserve | MAP_FIXED, -1, 0);
+  // If that fails, the pages stay, and their addresses are given out again all the same.
+  static_cast<void>(mmap(address, size, PROT_NONE, kReserve | MAP_FIXED, -1, 0));
   auto base = reinterpret_cast<uint64_t>(address);
   const std::lock_guard lock(mutex_);
   auto next = free_.lower_bound(base);

@@ -42,7 +42,7 @@ wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& d
                       const std::vector<wire::Band>& pinned_bands, bool ring) {
   wire::Hello hello;
   hello.release = kRelease;
-  hello.token = settings.token;
+  hello.access_token = settings.access_token;
   hello.lease_key = wire::CleanText(settings.lease_key, wire::kMaxNameBytes);
   hello.tenant = wire::CleanText(settings.tenant, wire::kMaxNameBytes);
   hello.container = wire::CleanText(settings.container, wire::kMaxNameBytes);

@@ -37,31 +37,31 @@ std::string Trimmed(std::string text) {
   return text;
 }
 
-// Returns the token on the file's first line, without the blanks and line ends around it.
-std::string ReadTokenFile(Settings* s, const std::string& path) {
-  const std::string name = "the token file " + path + " (RGPU_TOKEN_FILE) ";
-  std::string token;
+// Returns the access token on the file's first line, without the blanks and line ends around it.
+std::string ReadAccessTokenFile(Settings* s, const std::string& path) {
+  const std::string name = "the access token file " + path + " (RGPU_TOKEN_FILE) ";
+  std::string access_token;
   errno = 0;
   std::ifstream file(path);
-  if (!std::getline(file, token) && errno != 0) {
+  if (!std::getline(file, access_token) && errno != 0) {
     s->error = name + "cannot be read: " + strerror(errno);
-    return token;
+    return access_token;
   }
-  token = Trimmed(token);
-  if (token.empty()) s->error = name + "holds no token in its first line";
-  return token;
+  access_token = Trimmed(access_token);
+  if (access_token.empty()) s->error = name + "holds no access token in its first line";
+  return access_token;
 }
 
-void ReadToken(Settings* s) {
-  s->token = Get("RGPU_TOKEN");
+void ReadAccessToken(Settings* s) {
+  s->access_token = Get("RGPU_TOKEN");
   const std::string path = Get("RGPU_TOKEN_FILE");
   if (path.empty()) return;
-  const std::string written = ReadTokenFile(s, path);
-  if (s->error.empty() && !s->token.empty() && Trimmed(s->token) != written) {
-    s->error = "RGPU_TOKEN and the token file " + path +
-               " (RGPU_TOKEN_FILE) hold different tokens: unset the variable that is wrong";
+  const std::string written = ReadAccessTokenFile(s, path);
+  if (s->error.empty() && !s->access_token.empty() && Trimmed(s->access_token) != written) {
+    s->error = "RGPU_TOKEN and the access token file " + path +
+               " (RGPU_TOKEN_FILE) hold different access tokens: unset the variable that is wrong";
   }
-  s->token = written;
+  s->access_token = written;
 }
 
 void Complain(Settings* s, const char* name, const std::string& value, const char* form) {
@@ -149,7 +149,7 @@ void ReadPaths(Settings* s) {
 // has not been proved on every kind of network.
 void ReadCompression(Settings* s) {
   const std::string v = Get("RGPU_COMPRESSION");
-  if (v != "" && v != "0" && v != "1") Complain(s, "RGPU_COMPRESSION", v, "0 or 1");
+  if (!v.empty() && v != "0" && v != "1") Complain(s, "RGPU_COMPRESSION", v, "0 or 1");
   s->compression = v == "1" && s->resumable;
 }
 
@@ -174,7 +174,7 @@ Settings ReadSettings() {
   s.program = OwnProgramName();
   s.has_visible_devices = getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   s.visible_devices = Get("CUDA_VISIBLE_DEVICES");
-  ReadToken(&s);
+  ReadAccessToken(&s);
   ReadSizes(&s);
   ReadWishes(&s);
   ReadDevice(&s);

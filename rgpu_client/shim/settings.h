@@ -12,7 +12,7 @@ namespace rgpu::shim {
 
 struct Settings {
   std::string server;  // empty: none configured
-  std::string token;
+  std::string access_token;
   std::string lease_key;
   std::string tenant;
   std::string container;

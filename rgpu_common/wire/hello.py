@@ -13,8 +13,8 @@ from rgpu_common.wire.frame import MAGIC, WIRE_MAJOR, WIRE_MINOR, Kind, WireErro
 from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_OPCODES, MAX_SENTENCE_BYTES, Handshake
 from rgpu_common.wire.scalars import Reader, Writer
 
-# A bearer token.
-MAX_TOKEN_BYTES: Final = 8192
+# An access token.
+MAX_ACCESS_TOKEN_BYTES: Final = 8192
 # A HELLO of this minor or later ends with wishes.
 WISHES_MINOR: Final = 1
 # The WELCOME to a HELLO of this minor or later may end with grants.
@@ -37,7 +37,7 @@ class Hello:
         major: wire major.
         minor: wire minor: the lowest one that holds what the client says.
         release: the client's release of rgpu.
-        token: the bearer token, empty for none.
+        access_token: the access token, empty for none.
         lease_key: processes with one lease key share one lease.
         tenant: the tenant that the client wishes to be.
         container: the client's container.
@@ -58,7 +58,7 @@ class Hello:
     major: int = WIRE_MAJOR
     minor: int = WIRE_MINOR
     release: str = ""
-    token: str = field(default="", repr=False)
+    access_token: str = field(default="", repr=False)
     lease_key: str = ""
     tenant: str = ""
     container: str = ""
@@ -83,7 +83,7 @@ def put_hello(m: Hello) -> bytes:
     w.put("u16", m.major)
     w.put("u16", m.minor)
     w.put_text(m.release)
-    w.put_text(m.token)
+    w.put_text(m.access_token)
     w.put_text(m.lease_key)
     w.put_text(m.tenant)
     w.put_text(m.container)
@@ -124,7 +124,7 @@ def decode_hello(head: bytes) -> Hello:
         major=major,
         minor=minor,
         release=r.text(MAX_NAME_BYTES),
-        token=r.text(MAX_TOKEN_BYTES),
+        access_token=r.text(MAX_ACCESS_TOKEN_BYTES),
         lease_key=r.text(MAX_NAME_BYTES),
         tenant=r.text(MAX_NAME_BYTES),
         container=r.text(MAX_NAME_BYTES),

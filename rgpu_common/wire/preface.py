@@ -24,7 +24,7 @@ class Preface:
     Attributes:
         transport: `tls`, `ucx` or `grpc`.
         peer: where the client is: `192.0.2.7:5123`.
-        tenant: the tenant that the client's certificate or token names, empty for none.
+        tenant: the tenant that the client's certificate or access token names, empty for none.
         authenticated: 1: the gateway has checked the tenant.
     """
 

@@ -32,7 +32,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Keeps an error of asynchronous work that does not end the context. The host's next wait returns
   // it once.
-  void Defer(CUresult result) { deferred_.store(result); }
+  void Defer(CUresult result) { deferred_.store(static_cast<int>(result)); }
   CUresult TakeDeferred() { return static_cast<CUresult>(deferred_.exchange(CUDA_SUCCESS)); }
 
   bool dying() const { return dying_.load(std::memory_order_acquire); }

@@ -6,7 +6,7 @@ namespace rgpu::emu {
 namespace {
 
 constexpr unsigned kApiVersion = 13000;
-constexpr uint64_t kLargestStack = 512 * 1024;
+constexpr uint64_t kLargestStack = 512U << 10;
 
 CUresult LostDevice() { return static_cast<CUresult>(TheDevice().lost.load()); }
 

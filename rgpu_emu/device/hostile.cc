@@ -37,7 +37,7 @@ void HostilePause() {
   if (!HostileChance(4)) return;
   // Squared: many short pauses and few long ones, so that the test suite does not take too long.
   const uint64_t draw = Draw() % 1024;
-  const uint64_t ns = draw * draw * kLongestPauseNs / (1024 * 1024);
+  const uint64_t ns = draw * draw * kLongestPauseNs / (1024UL * 1024);
   const timespec pause{0, static_cast<long>(ns)};
   nanosleep(&pause, nullptr);
 }

@@ -53,11 +53,13 @@ CUresult ModuleCode::Refused(size_t entry) const {
 
 Outcome ModuleCode::Lower(size_t entry, std::shared_ptr<const Kernel>* kernel) {
   if (Refused(entry) != CUDA_SUCCESS) return RefusalOf(loaded_.entries[entry]);
-  if ((*kernel = Known(entry)) != nullptr) return {};
+  *kernel = Known(entry);
+  if (*kernel != nullptr) return {};
   // Only this lock is held while the compiler works, so that launches of compiled kernels do not
   // wait.
   const std::lock_guard one_at_a_time(lowering_);
-  if ((*kernel = Known(entry)) != nullptr) return {};
+  *kernel = Known(entry);
+  if (*kernel != nullptr) return {};
   wire::compiler::Lowered code;
   Outcome outcome = TheDevice().compiler->Lower(&loaded_, loaded_.entries[entry].name, &code);
   if (outcome.ok()) outcome = Kernel::Make(code, loaded_.functions.size(), kernel);

@@ -39,6 +39,8 @@ extern "C" __attribute__((visibility("default"))) size_t rgpu_emu_reason(char* t
 size_t rgpu_emu_reason(char* text, size_t bytes) {
   std::string& reason = rgpu::emu::t_reason;
   const size_t count = std::min(bytes, reason.size());
+  // The caller has the length.
+  // NOLINTNEXTLINE(bugprone-not-null-terminated-result)
   if (count != 0) std::memcpy(text, reason.data(), count);
   reason.clear();
   return count;

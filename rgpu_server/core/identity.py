@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _HOW = (
-    "set RGPU_TOKEN_FILE to the file that holds your token (the server's operator makes one with "
-    "`rgpu token new TENANT`)"
+    "set RGPU_TOKEN_FILE to the file that holds your access token (the server's operator makes one "
+    "with `rgpu token new TENANT`)"
 )
 
 
 class Require(Enum):
-    """Which callers need a token or a certificate.
+    """Which callers need an access token or a certificate.
 
     AUTO: callers from other machines. If users of this machine are configured, callers over
     loopback need one too.
@@ -36,7 +36,7 @@ class Proof(Enum):
     origin.
     """
 
-    TOKEN = "token"
+    ACCESS_TOKEN = "token"
     CERTIFICATE = "certificate"
     USER = "user"
     OWNER = "owner"
@@ -47,9 +47,9 @@ class Proof(Enum):
 class IdentityRules:
     """The operator's settings.
 
-    configured: tokens, certificates, users or operators are configured. insecure: callers from
-    other machines need no proof either. operators: tenants that may do everything. users: uid of a
-    process on this machine -> its tenant.
+    configured: access tokens, certificates, users or operators are configured. insecure: callers
+    from other machines need no proof either. operators: tenants that may do everything. users: uid
+    of a process on this machine -> its tenant.
     """
 
     require: Require = Require.AUTO
@@ -64,16 +64,17 @@ class Evidence:
     """The credentials and the origin of a connection.
 
     local: it comes from this machine. uid: of the peer on a Unix socket; own: the uid is the
-    server's or root's. certificate: the tenant that its certificate names, "" without one. token:
-    the tenant of its token, "" without one; bad_token: it has a token that is not valid.
+    server's or root's. certificate: the tenant that its certificate names, "" without one.
+    access_token: the tenant of its access token, "" without one; bad_access_token: it has one that
+    is not valid.
     """
 
     local: bool = False
     uid: int | None = None
     own: bool = False
     certificate: str = ""
-    token: str = ""
-    bad_token: bool = False
+    access_token: str = ""
+    bad_access_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Identity:
             return said
         sentence = (
             f"you are tenant {self.tenant!r} here and cannot ask for tenant {said!r}: leave the "
-            "tenant out (RGPU_TENANT, --tenant), or use that tenant's token"
+            "tenant out (RGPU_TENANT, --tenant), or use that tenant's access token"
         )
         return Refusal(Code.NOT_ALLOWED, sentence)
 
@@ -109,21 +110,22 @@ class Identity:
 
 def identify(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
     """Returns the identity of a connection, or the refusal of it."""
-    if evidence.bad_token:
+    if evidence.bad_access_token:
         sentence = (
-            "this token is not valid here: it is wrong, was revoked or has expired; ask the "
-            "server's operator for a new one"
+            "this access token is not valid here: it is wrong, was revoked or has expired; ask "
+            "the server's operator for a new one"
         )
         return Refusal(Code.NOT_IDENTIFIED, sentence)
-    if evidence.token and evidence.certificate and evidence.token != evidence.certificate:
+    by_token = evidence.access_token
+    if by_token and evidence.certificate and by_token != evidence.certificate:
         sentence = (
-            f"the certificate is of tenant {evidence.certificate!r} and the token of "
-            f"{evidence.token!r}: use one of the two"
+            f"the certificate is of tenant {evidence.certificate!r} and the access token "
+            f"of {by_token!r}: use one of the two"
         )
         return Refusal(Code.NOT_IDENTIFIED, sentence)
-    if evidence.token or evidence.certificate:
-        proof = Proof.TOKEN if evidence.token else Proof.CERTIFICATE
-        return _named(rules, evidence.token or evidence.certificate, proof)
+    if by_token or evidence.certificate:
+        proof = Proof.ACCESS_TOKEN if by_token else Proof.CERTIFICATE
+        return _named(rules, by_token or evidence.certificate, proof)
     if evidence.uid is not None and evidence.own:
         return Identity(None, True, Proof.OWNER)
     if evidence.uid is not None and evidence.uid in rules.users:
@@ -149,7 +151,7 @@ def _believe(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
         return Identity(None, not rules.configured, Proof.PLACE)
     if stranger and evidence.uid is None:
         sentence = (
-            "without a token or a certificate this server lets in only the users in "
+            "without an access token or a certificate this server lets in only the users in "
             "identity.users, and a connection over loopback does not say which user it is: connect "
             f"to the server's Unix socket, or {_HOW}"
         )
@@ -160,5 +162,5 @@ def _believe(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
             "operator add the user to identity.users"
         )
         return Refusal(Code.NOT_IDENTIFIED, sentence)
-    sentence = f"this server lets nobody in without a token or a certificate: {_HOW}"
+    sentence = f"this server lets nobody in without an access token or a certificate: {_HOW}"
     return Refusal(Code.NOT_IDENTIFIED, sentence)

@@ -91,7 +91,7 @@ bool Decoder::Handle(Scratch& scratch, const wire::FrameHeader& header, wire::By
                   "command %llu of the client arrived where %llu was expected; the connection lost "
                   "commands",
                   static_cast<unsigned long long>(header.seq),
-                  static_cast<unsigned long long>(last_seq_ + 1));
+                  static_cast<unsigned long long>(last_seq_) + 1);
   } else if (wants_reply != info->is_call() || header.thread == 0 ||
              (header.bulk_bytes != 0 && info->bulk != BulkSide::kRequest)) {
     std::snprintf(sentence, sizeof sentence,

@@ -39,11 +39,12 @@ CUresult Staging::TakeSlot(uint32_t bytes, std::shared_ptr<uint8_t>* slot) {
       slots.free.pop_back();
     }
   }
-  if (base == nullptr && (total_bytes_ += slots.bytes) > kMaxStagingBytes) {
-    total_bytes_ -= slots.bytes;
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
   if (base == nullptr) {
+    const uint64_t total = total_bytes_ += slots.bytes;
+    if (total > kMaxStagingBytes) {
+      total_bytes_ -= slots.bytes;
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     void* memory = nullptr;
     const CUresult result = driver_->cuMemHostAlloc(&memory, slots.bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (result != CUDA_SUCCESS) {

@@ -161,6 +161,7 @@ using rgpu::gateway::TlsTerminal;
 
 std::vector<UniqueFd> Owned(const std::vector<int>& fds) {
   std::vector<UniqueFd> owned;
+  owned.reserve(fds.size());
   for (const int fd : fds) owned.emplace_back(fd);
   return owned;
 }

@@ -19,7 +19,7 @@ class Thread {
     pthread_attr_setstacksize(&attributes, kStackBytes);
     const bool started = pthread_create(&thread_, &attributes, &Run, owned.get()) == 0;
     pthread_attr_destroy(&attributes);
-    if (started) owned.release();
+    if (started) static_cast<void>(owned.release());  // Run owns the body
     return started;
   }
   void Join() { pthread_join(thread_, nullptr); }

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rgpu_server.core.model import Refusal
-    from rgpu_server.identity.tokens import Tokens
+    from rgpu_server.identity.access_tokens import AccessTokens
     from rgpu_server.service.callers import Caller
 
 
 class Authenticator:
-    """Asked for each session and each API call. Without a tokens file, tokens are ignored."""
+    """Asked for each session and API call. Without a tokens file, access tokens are ignored."""
 
     def __init__(
         self,
         rules: IdentityRules | None = None,
-        tokens: Tokens | None = None,
+        access_tokens: AccessTokens | None = None,
         clock: Clock | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._rules = rules or IdentityRules()
-        self._tokens = tokens
+        self._access_tokens = access_tokens
         self._clock = clock or MonotonicClock()
         self._wall_clock = wall_clock
         self._failures = Failures()
@@ -41,9 +41,9 @@ class Authenticator:
         self.refused: Counter[str] = Counter()
         self.unanswered = 0
 
-    def admit(self, caller: Caller, token: str) -> Identity | Refusal:
+    def admit(self, caller: Caller, access_token: str) -> Identity | Refusal:
         """Returns the caller's identity, or a refusal. Call `answers` before sending a refusal."""
-        found = identify(self._rules, self._evidence(caller, token))
+        found = identify(self._rules, self._evidence(caller, access_token))
         if isinstance(found, Identity):
             self.admitted[found.proof.value] += 1
         return found
@@ -67,16 +67,16 @@ class Authenticator:
         )
         return True
 
-    def _evidence(self, caller: Caller, token: str) -> Evidence:
+    def _evidence(self, caller: Caller, access_token: str) -> Evidence:
         row = None
-        if token and self._tokens is not None:
-            row = self._tokens.row_of(token, self._wall_clock())
+        if access_token and self._access_tokens is not None:
+            row = self._access_tokens.row_of(access_token, self._wall_clock())
         return Evidence(
             # A connection through an HTTP proxy on this machine may come from any machine.
             local=caller.peer == LOCAL and caller.transport != "grpc",
             uid=caller.uid,
             own=caller.uid is not None and is_own_uid(caller.uid),
             certificate=caller.tenant if caller.authenticated else "",
-            token=row.tenant if row is not None else "",
-            bad_token=bool(token) and self._tokens is not None and row is None,
+            access_token=row.tenant if row is not None else "",
+            bad_access_token=bool(access_token and self._access_tokens is not None and row is None),
         )

@@ -1,4 +1,4 @@
-"""`rgpu token`: makes, lists and revokes the tokens of a server."""
+"""`rgpu token`: makes, lists and revokes the access tokens of a server."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from rgpu_common.command import OK, Command
 from rgpu_common.config import read_toml
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.units import counted
-from rgpu_server.identity.tokens import changing, default_tokens_file, make_token, read_tokens
+from rgpu_server.identity.access_tokens import (
+    changing,
+    default_tokens_file,
+    make_access_token,
+    read_access_tokens,
+)
 
 if TYPE_CHECKING:
     import argparse
 
-    from rgpu_server.identity.tokens import TokenRow
+    from rgpu_server.identity.access_tokens import AccessTokenRow
 
 _LIFE = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -28,8 +33,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    new = verbs.add_parser("new", help="make a token and print it; it is not shown again")
-    new.add_argument("tenant", metavar="TENANT", help="the tenant that the token stands for")
+    new = verbs.add_parser("new", help="make an access token and print it; it is not shown again")
+    new.add_argument("tenant", metavar="TENANT", help="the tenant that the access token stands for")
     new.add_argument(
         "--file",
         type=Path,
@@ -39,13 +44,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     new.add_argument(
         "--expires",
         metavar="30d",
-        help="how long the token is valid: 90m, 12h, 30d (default: no end)",
+        help="how long the access token is valid: 90m, 12h, 30d (default: no end)",
     )
-    listing = verbs.add_parser("list", help="list the tokens' ids and tenants")
+    listing = verbs.add_parser("list", help="list the access tokens' ids and tenants")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    revoke = verbs.add_parser("revoke", help="make a token invalid at once")
-    revoke.add_argument("id", metavar="ID", nargs="?", help="the token's id, as `list` shows it")
-    revoke.add_argument("--tenant", metavar="NAME", help="all tokens of a tenant")
+    revoke = verbs.add_parser("revoke", help="make an access token invalid at once")
+    revoke.add_argument("id", metavar="ID", nargs="?", help="its id, as `list` shows it")
+    revoke.add_argument("--tenant", metavar="NAME", help="all access tokens of a tenant")
     for verb in (new, listing, revoke):
         verb.add_argument(
             "--tokens",
@@ -86,21 +91,22 @@ def _path(arguments: argparse.Namespace) -> Path:
 def _new(path: Path, arguments: argparse.Namespace) -> int:
     now = time.time()
     expires = None if arguments.expires is None else now + _life(arguments.expires)
-    token, row = make_token(arguments.tenant, now, expires)
+    access_token, row = make_access_token(arguments.tenant, now, expires)
     if arguments.file is not None:
-        _write_secret(arguments.file, token)
+        _write_secret(arguments.file, access_token)
     with changing(path) as rows:
         rows.append(row)
     if arguments.file is None:
-        print(token, flush=True)
+        print(access_token, flush=True)
     where = f"it is in {arguments.file}" if arguments.file is not None else "it is not shown again"
-    print(f"rgpu: token {row.id} of tenant {row.tenant!r}, in {path}; {where}", file=sys.stderr)
+    made = f"access token {row.id} of tenant {row.tenant!r}, in {path}; {where}"
+    print(f"rgpu: {made}", file=sys.stderr)
     print(_next_steps(path, arguments), file=sys.stderr)
     return OK
 
 
 def _next_steps(path: Path, arguments: argparse.Namespace) -> str:
-    """Which server takes the token, and how a client shows it."""
+    """Which server takes the access token, and how a client shows it."""
     named = arguments.config
     option = f"--tokens {path}" if named is None else f"--config {named}"
     unasked = " (or without the option)" if path == default_tokens_file() else ""
@@ -110,14 +116,14 @@ def _next_steps(path: Path, arguments: argparse.Namespace) -> str:
     )
 
 
-def _write_secret(path: Path, token: str) -> None:
-    """Writes the token to a new file; an existing file is never overwritten."""
+def _write_secret(path: Path, access_token: str) -> None:
+    """Writes the access token to a new file; an existing file is never overwritten."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise RgpuError(
             f"{path} exists already and is not overwritten: name another file, or delete this one "
-            "if nobody uses its token"
+            "if nobody uses its access token"
         ) from None
     except OSError as error:
         raise RgpuError(
@@ -125,7 +131,7 @@ def _write_secret(path: Path, token: str) -> None:
             "write to"
         ) from None
     with os.fdopen(fd, "w", encoding="ascii") as file:
-        file.write(token + "\n")
+        file.write(access_token + "\n")
 
 
 def _life(text: str) -> float:
@@ -136,7 +142,7 @@ def _life(text: str) -> float:
 
 
 def _list(path: Path, as_json: bool) -> int:
-    rows = read_tokens(path) if path.exists() else []
+    rows = read_access_tokens(path) if path.exists() else []
     if as_json:
         found = [
             {"id": r.id, "tenant": r.tenant, "made": r.made, "expires": r.expires} for r in rows
@@ -146,11 +152,11 @@ def _list(path: Path, as_json: bool) -> int:
     for row in rows:
         print(f"{row.id}  {_day(row.made)}  {_end(row):<24}  {row.tenant}")
     missing = "" if path.exists() else ", which is not there"
-    print(f"{counted(len(rows), 'token')} in {path}{missing}", file=sys.stderr)
+    print(f"{counted(len(rows), 'access token')} in {path}{missing}", file=sys.stderr)
     return OK
 
 
-def _end(row: TokenRow) -> str:
+def _end(row: AccessTokenRow) -> str:
     if row.expires is None:
         return "no end"
     word = "until" if row.expires > time.time() else "ended"
@@ -163,7 +169,7 @@ def _day(seconds: float) -> str:
 
 def _revoke(path: Path, arguments: argparse.Namespace) -> int:
     if (arguments.id is None) == (arguments.tenant is None):
-        raise UsageError("say which token: its id, or --tenant NAME for all of a tenant")
+        raise UsageError("say which access token: its id, or --tenant NAME for all of a tenant")
     with changing(path) as rows:
         gone = [
             r
@@ -172,11 +178,13 @@ def _revoke(path: Path, arguments: argparse.Namespace) -> int:
         ]
         if not gone:
             name = arguments.id or f"of tenant {arguments.tenant!r}"
-            raise RgpuError(f"there is no token {name} in {path}; `rgpu token list` shows them")
+            raise RgpuError(
+                f"there is no access token {name} in {path}; `rgpu token list` shows them"
+            )
         rows[:] = [row for row in rows if row not in gone]
     for row in gone:
         print(f"revoked {row.id} of tenant {row.tenant!r}")
     return OK
 
 
-token = Command("token", "make, list and revoke the tokens of a server", _configure, _run)
+token = Command("token", "make, list and revoke the access tokens of a server", _configure, _run)

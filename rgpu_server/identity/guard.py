@@ -104,7 +104,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 
 def bearer(metadata: Any) -> str:
-    """Returns the token in a call's metadata, or ""."""
+    """Returns the access token in a call's metadata, or ""."""
     for key, value in metadata or ():
         if key == "authorization" and isinstance(value, str) and value.lower().startswith(_BEARER):
             return value[len(_BEARER) :].strip()

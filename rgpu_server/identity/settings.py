@@ -13,7 +13,7 @@ from rgpu_common.errors import ConfigError, UsageError
 from rgpu_common.key_kinds import Choice, File, Flag, Text, Texts
 from rgpu_common.keys import Kind, Option
 from rgpu_server.core.identity import IdentityRules, Require
-from rgpu_server.identity.tokens import check_tenant, default_tokens_file
+from rgpu_server.identity.access_tokens import check_tenant, default_tokens_file
 
 if TYPE_CHECKING:
     from rgpu_common.config import Table
@@ -47,12 +47,12 @@ class Identity:
 
     require: Require = keys.key(
         "identity.require", Choice({one.value: one for one in Require}), Require.AUTO,
-        'Of whom a token or a certificate is asked. `"auto"`: of callers from other machines; with '
-        "`identity.users` of callers over loopback, too.",
+        'Of whom an access token or a certificate is asked. `"auto"`: of callers from other '
+        "machines; with `identity.users` of callers over loopback, too.",
     )  # fmt: skip
     tokens: str = keys.key(
         "identity.tokens", File(), "",
-        "Clients on other machines show a token of this file; `rgpu token` writes it.",
+        "Clients on other machines show an access token of this file; `rgpu token` writes it.",
         option=Option("--tokens", "FILE"),
         unset="none; the default file of `rgpu token` where other machines can reach the server",
     )  # fmt: skip
@@ -140,7 +140,7 @@ def _why(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def with_default_tokens(identity: Identity, tls: Tls) -> Identity:
+def with_default_tokens_file(identity: Identity, tls: Tls) -> Identity:
     """Returns `identity` with the tokens file that `rgpu token` writes, where neither a tokens file
     nor certificates say who clients are and that file is there.
     """

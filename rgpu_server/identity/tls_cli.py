@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import MissingPartError, RgpuError, UsageError
-from rgpu_server.identity.tokens import check_tenant
+from rgpu_server.identity.access_tokens import check_tenant
 
 if TYPE_CHECKING:
     import argparse

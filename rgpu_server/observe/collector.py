@@ -11,7 +11,7 @@ from rgpu_common.wire.worker import Ring
 from rgpu_server.observe.families import COUNTED, DEVICE, LEASE_LABELS, SHOWN, TENANT_LABELS
 from rgpu_server.observe.gateways import gateway_metrics
 from rgpu_server.observe.gpumanager import gpumanager_metrics
-from rgpu_server.tokens.health import BOUNDS_NS
+from rgpu_server.observe.token_loop import token_loop_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,13 +49,14 @@ class Collector:
         self._gpumanager = gpumanager
 
     def collect(self) -> Iterator[Metric]:
-        views = self._sources.recorder.look()
+        sources = self._sources
+        views = sources.recorder.look()
         yield from self._devices()
         yield from self._leases(views)
         yield from self._tenants(views)
         yield from self._server()
-        yield from self._token_loop()
-        yield from gateway_metrics(self._sources.gateways)
+        yield from token_loop_metrics(sources.link, sources.observer, sources.recorder.loop_totals)
+        yield from gateway_metrics(sources.gateways)
         if self._gpumanager:
             yield from gpumanager_metrics(views)
 
@@ -124,47 +125,57 @@ class Collector:
         return metric
 
     def _server(self) -> Iterator[Metric]:
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            InfoMetricFamily,
-        )
+        from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 
         yield InfoMetricFamily("rgpu_build", "The running release.", value={"version": release()})
+        draining = float(self._sources.observer.node().draining)
+        yield GaugeMetricFamily("rgpu_draining", "1: nothing new is taken.", value=draining)
+        yield from self._sessions()
+        yield from self._connections()
+        yield self._workers()
+        yield from self._identity()
+        yield self._weakened()
+
+    def _sessions(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        observer = self._sources.observer
         sessions = GaugeMetricFamily("rgpu_sessions", "Sessions by state.", labels=["state"])
-        for state, count in self._sources.observer.session_states().items():
+        for state, count in observer.session_states().items():
             sessions.add_metric([state.value], count)
         yield sessions
-        conductor, door = self._sources.observer.conductor, self._sources.door
-        workers = GaugeMetricFamily("rgpu_workers", "Worker processes.", labels=["library"])
-        for pool in conductor.node.pools.values():
-            workers.add_metric([pool.library], len(pool))
-        yield workers
-        draining = float(conductor.node.standing.drain is not None)
-        yield GaugeMetricFamily("rgpu_draining", "1: nothing new is taken.", value=draining)
+        over = GaugeMetricFamily(
+            "rgpu_transport_sessions", "Sessions by transport.", labels=["transport"]
+        )
+        for transport, count in observer.session_transports().items():
+            over.add_metric([transport], count)
+        yield over
+        counts = observer.session_counts()
         for name, text, value in (
-            ("rgpu_sessions_opened_total", "Sessions opened.", conductor.counts.opened),
-            ("rgpu_sessions_refused_total", "Sessions refused.", conductor.counts.refused),
+            ("rgpu_sessions_opened_total", "Sessions opened.", counts.opened),
+            ("rgpu_sessions_refused_total", "Sessions refused.", counts.refused),
             (
                 "rgpu_resumes_refused_total",
                 "Connections for sessions that are not there, or not theirs.",
-                conductor.desk.resumes_refused,
+                observer.resumes_refused(),
             ),
-            ("rgpu_resent_bytes_total", "Bytes sent again.", conductor.counts.resent_bytes),
+            ("rgpu_resent_bytes_total", "Bytes sent again.", counts.resent_bytes),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        yield from _lanes(counts)
+        yield from _rings(counts)
+
+    def _connections(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        door = self._sources.door
+        for name, text, value in (
             ("rgpu_connections_total", "Connections accepted.", door.connections),
             ("rgpu_handshakes_refused_total", "Strangers refused.", door.refused),
             ("rgpu_handshakes_late_total", "Handshakes not in time.", door.late),
             ("rgpu_connections_dropped_total", "Connections over a limit.", door.dropped),
         ):
             yield CounterMetricFamily(name, text, value=value)
-        over = GaugeMetricFamily(
-            "rgpu_transport_sessions", "Sessions by transport.", labels=["transport"]
-        )
-        for transport, number in self._sources.observer.session_transports().items():
-            over.add_metric([transport], number)
-        yield over
-        yield from _lanes(conductor.counts)
-        yield from _rings(conductor.counts)
         arrived = CounterMetricFamily(
             "rgpu_transport_connections_total",
             "Connections of lanes and of the API that made themselves known.",
@@ -173,15 +184,26 @@ class Collector:
         for transport, count in door.by_transport.items():
             arrived.add_metric([transport], count)
         yield arrived
-        yield from self._identity()
-        weak = GaugeMetricFamily(
+
+    def _workers(self) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        metric = GaugeMetricFamily("rgpu_workers", "Worker processes.", labels=["library"])
+        for library, count in self._sources.observer.workers().items():
+            metric.add_metric([library], count)
+        return metric
+
+    def _weakened(self) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        metric = GaugeMetricFamily(
             "rgpu_isolation_weakened",
             "1: processes of this kind do without a measure of isolation, as the operator allows.",
             labels=["process", "measure"],
         )
         for process, measure in self._sources.isolation.weakened:
-            weak.add_metric([process.value, measure], 1)
-        yield weak
+            metric.add_metric([process.value, measure], 1)
+        return metric
 
     def _identity(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily
@@ -209,71 +231,10 @@ class Collector:
         text = "Of those not let in: too many from one address to be answered and noted."
         yield CounterMetricFamily(name, text, value=authenticator.unanswered)
 
-    def _token_loop(self) -> Iterator[Metric]:
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
-
-        sources = self._sources
-        up = GaugeMetricFamily("rgpu_token_loop_up", "1: the token loop is there.")
-        up.add_metric([], float(sources.link.connected))
-        yield up
-        restarts = "Token loops that ended and were replaced."
-        yield CounterMetricFamily(
-            "rgpu_token_loop_restarts_total", restarts, value=sources.link.restarts
-        )
-        silent = sources.observer.token_silence()
-        if silent is not None:
-            text = "Time since the token loop last reported."
-            yield GaugeMetricFamily("rgpu_token_loop_silent_seconds", text, value=silent)
-        sums = sources.recorder.loop_totals
-        ordinals = [device.ordinal for device in sources.observer.conductor.node.devices]
-        switches = CounterMetricFamily(
-            "rgpu_token_switches_total",
-            "Times that a device went from one lease to another.",
-            labels=["device"],
-        )
-        fenced = CounterMetricFamily(
-            "rgpu_token_fenced_total",
-            "Leases that did not leave a device and were made to.",
-            labels=["device"],
-        )
-        decisions = HistogramMetricFamily(
-            "rgpu_token_decision_seconds", "Time of a decision.", labels=["device"]
-        )
-        handovers = HistogramMetricFamily(
-            "rgpu_token_handover_seconds",
-            "Time that a device which is wanted stands still between two leases.",
-            labels=["device"],
-        )
-        for device in filter(sums.sums, ordinals):
-            label = [str(device)]
-            switched, fences, decision_ns, handover_ns = sums.sums(device)
-            switches.add_metric(label, switched)
-            fenced.add_metric(label, fences)
-            for metric, kind, ns in (
-                (decisions, "decisions", decision_ns),
-                (handovers, "handovers", handover_ns),
-            ):
-                metric.add_metric(label, _buckets(sums.sums((kind, device))), ns / 1e9)
-        yield from (switches, fenced, decisions, handovers)
-
 
 def _labels(view: LeaseView) -> list[str]:
     key = view.lease.key
     return [key.tenant, view.lease.id, key.name, str(view.lease.device)]
-
-
-def _buckets(counts: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Counts by class, added up as Prometheus wants them."""
-    bounds = [f"{ns / 1e9:g}" for ns in BOUNDS_NS] + ["+Inf"]
-    sums, total = [], 0
-    for bound, count in zip(bounds, counts, strict=True):
-        total += count
-        sums.append((bound, float(total)))
-    return sums
 
 
 def _lanes(counts: SessionCounts) -> Iterator[Metric]:

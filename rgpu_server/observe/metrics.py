@@ -99,11 +99,11 @@ class Metrics:
         if path == b"/metrics":
             if not self._may_read(request, caller):
                 challenge = "WWW-Authenticate: Bearer\r\n"
-                return _http(401, "text/plain", b"show the token of an operator\n", challenge)
+                text = b"show the access token of an operator\n"
+                return _http(401, "text/plain", text, challenge)
             return _http(200, "text/plain; version=0.0.4", self._render(self._registry))
         if path in (b"/health", b"/healthz"):
-            pools = self._observer.conductor.node.pools.values()
-            broken = [pool.library for pool in pools if pool.broken]
+            broken = self._observer.broken_libraries()
             if broken:
                 return _http(503, "text/plain", f"workers do not start: {broken}\n".encode())
             weak = "".join(f"weak isolation: {line}\n" for line in self._isolation.lines())
@@ -124,9 +124,9 @@ class Metrics:
 def _bearer(request: bytes) -> str:
     for line in request.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
-        kind, _, token = value.strip().partition(b" ")
+        kind, _, access_token = value.strip().partition(b" ")
         if name.lower() == b"authorization" and kind.lower() == b"bearer":
-            return token.strip().decode("ascii", "replace")
+            return access_token.strip().decode("ascii", "replace")
     return ""
 
 

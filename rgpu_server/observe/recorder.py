@@ -64,7 +64,7 @@ class Recorder:
     def start(self) -> None:
         """Goes on with the record of an earlier daemon, and begins to look."""
         self._store.load(self.ring)
-        running = {lease.id for lease in self._observer.conductor.node.leases}
+        running = {view.lease.id for view in self._observer.leases()}
         self.totals.restore(self._store.load_totals(), running)
         self._marked_at = time.monotonic()
         self.look()
@@ -103,13 +103,11 @@ class Recorder:
             lease = view.lease
             self.totals.place(lease.id, lease.key.tenant, lease.device)
             self.totals.observe(lease.id, self._amounts(view.counters, view.time))
-        handover = self._observer.conductor.handover
-        if handover is not None:
-            for number, said in handover.tokens.items():
-                counted = (said.switches, said.fenced, said.decision_ns, said.handover_ns)
-                self.loop_totals.observe(number, counted)
-                self.loop_totals.observe(("decisions", number), said.decisions)
-                self.loop_totals.observe(("handovers", number), said.handovers)
+        for number, said in self._observer.token_reports().items():
+            counted = (said.switches, said.fenced, said.decision_ns, said.handover_ns)
+            self.loop_totals.observe(number, counted)
+            self.loop_totals.observe(("decisions", number), said.decisions)
+            self.loop_totals.observe(("handovers", number), said.handovers)
         return views
 
     def rates(self, lease: str) -> Rates:
@@ -192,11 +190,11 @@ class Recorder:
                 waiting_ppm=_part(total.waiting_ns - last.waiting_ns, passed),
                 throttled_ppm=_part(total.throttled_ns - last.throttled_ns, passed),
             )
-        for device in self._observer.conductor.node.devices:
-            switched = (self.loop_totals.sums(device.ordinal) or (0,))[0]
-            before = self._switch_marks.get(device.ordinal, switched)
-            self._switch_marks[device.ordinal] = switched
-            self._switches[device.ordinal] = (switched - before) / passed
+        for device in self._observer.ordinals():
+            switched = (self.loop_totals.sums(device) or (0,))[0]
+            before = self._switch_marks.get(device, switched)
+            self._switch_marks[device] = switched
+            self._switches[device] = (switched - before) / passed
 
     def _save(self) -> None:
         self._store.save_totals(json.dumps(self.totals.save(), separators=(",", ":")))

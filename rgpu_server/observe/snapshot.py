@@ -1,4 +1,7 @@
-"""The server as it is now, for the control-plane API and the metrics alike."""
+"""The server as it is now, for the control-plane API and the metrics alike.
+
+Nothing here changes the server. Its changes go through `rgpu_server.service.control`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rgpu_server.core.model import SessionState
+from rgpu_server.core.model import Amount, SessionState
+from rgpu_server.core.quota import EVERYBODY, over
 from rgpu_server.workers.pages import Counters
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rgpu_server.conductor import Conductor
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.line import Waiter
     from rgpu_server.core.sessions import Session
     from rgpu_server.devices import DeviceFacts, Inventory
-    from rgpu_server.tokens.protocol import UsageIs
+    from rgpu_server.session_counts import SessionCounts
+    from rgpu_server.tokens.protocol import DeviceIs, UsageIs
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +75,67 @@ class WaitingView:
         return self.waiter.event.tenant
 
 
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """leases, sessions: how many there are."""
+
+    draining: bool
+    end_after_seconds: float | None
+    leases: int
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantView:
+    """What one tenant owns and holds of the devices of one model.  owned is None: no quota."""
+
+    tenant: str
+    model: str
+    owned: Amount | None
+    held: Amount
+    leases: int
+
+    @property
+    def borrowed(self) -> Amount:
+        """What the tenant holds over its quota."""
+        return Amount() if self.owned is None else over(self.held, self.owned)
+
+    @property
+    def idle(self) -> Amount:
+        """What the tenant owns and does not hold."""
+        return Amount() if self.owned is None else over(self.owned, self.held)
+
+
 class Observer:
     """Reads node, pages and workers; changes nothing."""
 
     def __init__(self, conductor: Conductor, inventory: Inventory) -> None:
-        self.conductor = conductor
+        self._conductor = conductor
         self._inventory = inventory
+
+    def node(self) -> NodeView:
+        """Returns the state of the whole server."""
+        node, left = self._conductor.node, None
+        drain = node.standing.drain
+        if drain is not None and drain.ends_at is not None:
+            left = max(drain.ends_at - self._conductor.clock.now(), 0.0)
+        leases = sum(1 for _ in node.leases)
+        return NodeView(drain is not None, left, leases, len(node.sessions))
+
+    def tenants(self) -> list[TenantView]:
+        """Returns one view for each model and each tenant that has a quota or a lease."""
+        node = self._conductor.node
+        quotas, holdings = node.leases.quotas, node.leases.holdings()
+        named = {name for name in node.tenants if name != EVERYBODY}
+        views = []
+        for model in dict.fromkeys(device.model for device in node.devices):
+            ordinals = {device.ordinal for device in node.devices if device.model == model}
+            here = [h for h in holdings if h.device in ordinals]
+            for tenant in sorted(named | {h.tenant for h in here}):
+                owned, held = quotas.owned(tenant, model), quotas.held(tenant, model, here)
+                leases = sum(1 for h in here if h.tenant == tenant)
+                views.append(TenantView(tenant, model, owned, held, leases))
+        return views
 
     def devices(self) -> list[DeviceView]:
         """Returns one view per device, by ordinal."""
@@ -82,19 +144,19 @@ class Observer:
 
     def leases(self, tenant: str = "") -> list[LeaseView]:
         """Returns all leases, or those of a tenant."""
-        now = self.conductor.clock.now()
-        shares, memories = self.conductor.node.leases.borrowing()
+        now = self._conductor.clock.now()
+        shares, memories = self._conductor.node.leases.borrowing()
         return [
             LeaseView(
                 lease,
-                self.conductor.pages.usage(lease.id),
-                self.conductor.pages.time_used(lease.id),
+                self._conductor.pages.usage(lease.id),
+                self._conductor.pages.time_used(lease.id),
                 0.0 if lease.ends_at is None else max(lease.ends_at - now, 0.0),
                 lease.id in shares,
                 lease.id in memories,
                 None if lease.reclaim_at is None else max(lease.reclaim_at - now, 0.0),
             )
-            for lease in self.conductor.node.leases
+            for lease in self._conductor.node.leases
             if not tenant or lease.key.tenant == tenant
         ]
 
@@ -102,51 +164,81 @@ class Observer:
         """Returns one lease, or None."""
         return next((view for view in self.leases() if view.lease.id == lease_id), None)
 
+    def tenant_of(self, lease_id: str) -> str | None:
+        """Returns the tenant of a lease; None if there is no such lease."""
+        lease = self._conductor.node.leases.get(lease_id)
+        return None if lease is None else lease.key.tenant
+
     def held_bytes(self, lease_id: str) -> dict[int, int]:
         """Returns session -> bytes that it holds, for one lease; empty if it is not there."""
-        lease = self.conductor.node.leases.get(lease_id)
-        page = self.conductor.pages.get(lease_id)
+        lease = self._conductor.node.leases.get(lease_id)
+        page = self._conductor.pages.get(lease_id)
         if lease is None or page is None:
             return {}
         return {session: page.read(slot).used_bytes for slot, session in lease.slots.items()}
 
     def compiling(self, lease_id: str) -> int:
         """Returns for how many sessions of a lease the driver loads or compiles code now."""
-        lease = self.conductor.node.leases.get(lease_id)
-        page = self.conductor.pages.get(lease_id)
+        lease = self._conductor.node.leases.get(lease_id)
+        page = self._conductor.pages.get(lease_id)
         if lease is None or page is None:
             return 0
         return sum(page.compiling(slot) for slot in lease.slots)
 
     def sessions(self, tenant: str = "") -> list[SessionView]:
         """Returns all sessions, or those of a tenant."""
-        views = (self._session(session) for session in self.conductor.node.sessions)
+        views = (self._session(session) for session in self._conductor.node.sessions)
         return [v for v in views if v is not None and (not tenant or v.session.tenant == tenant)]
 
     def waiting(self) -> list[WaitingView]:
         """Returns the claims that wait in line, first come first."""
-        line, now = self.conductor.node.line, self.conductor.clock.now()
+        line, now = self._conductor.node.line, self._conductor.clock.now()
         lengths = line.lengths()
         return [WaitingView(w, lengths.of(w), max(now - w.since, 0.0)) for w in line]
 
     def token_silence(self) -> float | None:
         """Returns the seconds since the token loop last said something; None: it has not yet."""
-        handover = self.conductor.handover
+        handover = self._conductor.handover
         if handover is None or handover.heard_at is None:
             return None
-        return max(self.conductor.clock.now() - handover.heard_at, 0.0)
+        return max(self._conductor.clock.now() - handover.heard_at, 0.0)
+
+    def token_reports(self) -> Mapping[int, DeviceIs]:
+        """Returns device -> what the token loop said of it last; empty if nobody schedules."""
+        handover = self._conductor.handover
+        return {} if handover is None else handover.tokens
 
     def session_states(self) -> dict[SessionState, int]:
         """Returns how many sessions are in each state."""
         states = dict.fromkeys(SessionState, 0)
-        for session in self.conductor.node.sessions:
+        for session in self._conductor.node.sessions:
             states[session.state] += 1
         return states
 
     def session_transports(self) -> Counter[str]:
         """Returns how many sessions came over each transport."""
-        visitors = (self.conductor.desk.get(s.id) for s in self.conductor.node.sessions)
+        visitors = (self._conductor.desk.get(s.id) for s in self._conductor.node.sessions)
         return Counter(v.transport for v in visitors if v is not None)
+
+    def session_counts(self) -> SessionCounts:
+        """Returns what sessions did since the server started."""
+        return self._conductor.counts
+
+    def resumes_refused(self) -> int:
+        """Returns how many connections asked for a session that they could not have."""
+        return self._conductor.desk.resumes_refused
+
+    def workers(self) -> dict[str, int]:
+        """Returns library -> how many worker processes it has."""
+        return {pool.library: len(pool) for pool in self._conductor.node.pools.values()}
+
+    def broken_libraries(self) -> list[str]:
+        """Returns the libraries whose workers do not start."""
+        return [pool.library for pool in self._conductor.node.pools.values() if pool.broken]
+
+    def ordinals(self) -> Sequence[int]:
+        """Returns the numbers of the devices."""
+        return [device.ordinal for device in self._conductor.node.devices]
 
     def _device(self, ordinal: int, leases: list[LeaseView]) -> DeviceView:
         here = [view for view in leases if view.lease.device == ordinal]
@@ -158,11 +250,11 @@ class Observer:
             leased_share_ppm=sum(view.lease.quota.share_request_ppm for view in here),
             leases=len(here),
             sessions=sum(len(view.lease.slots) for view in here),
-            pool=self.conductor.node.devices[ordinal].pool,
+            pool=self._conductor.node.devices[ordinal].pool,
         )
 
     def _session(self, session: Session) -> SessionView | None:
-        conductor = self.conductor
+        conductor = self._conductor
         lease = conductor.node.leases.get(session.lease)
         visitor = conductor.desk.get(session.id)
         page = conductor.pages.get(session.lease)

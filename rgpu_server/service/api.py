@@ -1,5 +1,5 @@
-"""The control-plane API: turns protobuf requests into events for the node, and answers into
-protobuf. It makes no decisions.
+"""The control-plane API: turns protobuf requests into calls of `Control` and `Observer`, and their
+answers into protobuf. It makes no decisions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from rgpu_common.v1 import (
     session_pb2_grpc,
 )
 from rgpu_common.wire.frame import WIRE_MAJOR, WIRE_MINOR
-from rgpu_server.core import events as on
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.identity.guard import Guard, known
 from rgpu_server.service.messages import (
@@ -33,7 +32,7 @@ from rgpu_server.service.messages import (
     lease_usage_message,
     node_message,
     session_message,
-    tenant_messages,
+    tenant_message,
     waiting_message,
     wish_of,
 )
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.actions import Answer
     from rgpu_server.observe.recorder import Recorder
     from rgpu_server.observe.snapshot import Observer
+    from rgpu_server.service.control import Control
     from rgpu_server.service.offers import NetworkService
 
 MAX_NAME_CHARACTERS = 256
@@ -78,12 +78,10 @@ class DeviceService(device_pb2_grpc.DeviceServiceServicer):
         self._observer = observer
 
     async def ListDevices(self, request: Any, context: Context) -> device_pb2.ListDevicesResponse:
-        conductor = self._observer.conductor
-        server = node_message(conductor.node, conductor.clock.now())
-        left = server.end_after_seconds if server.HasField("end_after_seconds") else None
+        node = self._observer.node()
         return device_pb2.ListDevicesResponse(
-            draining=server.draining,
-            end_after_seconds=left,
+            draining=node.draining,
+            end_after_seconds=node.end_after_seconds,
             devices=[device_message(view) for view in self._observer.devices()],
             server_release=release(),
             wire_major=WIRE_MAJOR,
@@ -92,8 +90,9 @@ class DeviceService(device_pb2_grpc.DeviceServiceServicer):
 
 
 class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, control: Control) -> None:
         self._observer = observer
+        self._control = control
 
     async def GrantLease(
         self, request: lease_pb2.GrantLeaseRequest, context: Context
@@ -105,17 +104,15 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
             await _abort(tenant, context)
         wish, ttl = wish_of(request), request.ttl_seconds
         passes_line = known().identity.operator and not request.behind_line
-        number = self._observer.conductor.next_request()
-        event = on.LeaseRequested(number, tenant, request.key, wish, ttl, passes_line)
-        answer = await self._ask(number, event, context)
+        granted = self._control.grant(tenant, request.key, wish, ttl, passes_line=passes_line)
+        answer = await _answered(granted, context)
         return lease_pb2.GrantLeaseResponse(lease=self._lease(answer.lease))
 
     async def KeepAliveLease(
         self, request: lease_pb2.KeepAliveLeaseRequest, context: Context
     ) -> lease_pb2.KeepAliveLeaseResponse:
         await self._may_touch(request.lease_id, context)
-        number = self._observer.conductor.next_request()
-        answer = await self._ask(number, on.KeepAliveRequested(number, request.lease_id), context)
+        answer = await _answered(self._control.keep_alive(request.lease_id), context)
         view = self._observer.lease(answer.lease)
         return lease_pb2.KeepAliveLeaseResponse(
             remaining_seconds=view.remaining_seconds if view is not None else 0.0
@@ -125,10 +122,9 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         self, request: lease_pb2.ResizeLeaseRequest, context: Context
     ) -> lease_pb2.ResizeLeaseResponse:
         await self._may_touch(request.lease_id, context)
-        number = self._observer.conductor.next_request()
-        used = self._observer.held_bytes(request.lease_id)
-        event = on.ResizeRequested(number, request.lease_id, change_of(request), used, request.kill)
-        answer = await self._ask(number, event, context)
+        change, used = change_of(request), self._observer.held_bytes(request.lease_id)
+        resized = self._control.resize(request.lease_id, change, used, kill=request.kill)
+        answer = await _answered(resized, context)
         return lease_pb2.ResizeLeaseResponse(
             lease=self._lease(answer.lease), ended_sessions=answer.ended_sessions
         )
@@ -147,17 +143,15 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
 
     async def _pause(self, lease_id: str, paused: bool, context: Context) -> lease_pb2.Lease | None:
         await self._may_touch(lease_id, context)
-        number = self._observer.conductor.next_request()
-        event = on.PauseRequested(number, lease_id, paused, known().identity.operator)
-        answer = await self._ask(number, event, context)
+        said = self._control.pause(lease_id, paused, by_operator=known().identity.operator)
+        answer = await _answered(said, context)
         return self._lease(answer.lease)
 
     async def RevokeLease(
         self, request: lease_pb2.RevokeLeaseRequest, context: Context
     ) -> lease_pb2.RevokeLeaseResponse:
         await self._may_touch(request.lease_id, context)
-        number = self._observer.conductor.next_request()
-        answer = await self._ask(number, on.RevokeRequested(number, request.lease_id), context)
+        answer = await _answered(self._control.revoke(request.lease_id), context)
         return lease_pb2.RevokeLeaseResponse(ended_sessions=answer.ended_sessions)
 
     async def ListLeases(
@@ -170,13 +164,10 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
 
     async def _may_touch(self, lease_id: str, context: Context) -> None:
         """Answers for another tenant's lease as if there were no such lease."""
-        lease = self._observer.conductor.node.leases.get(lease_id)
-        if lease is not None and not known().identity.sees(lease.key.tenant):
+        tenant = self._observer.tenant_of(lease_id)
+        if tenant is not None and not known().identity.sees(tenant):
             sentence = f"there is no lease {lease_id!r}; it may have expired: grant a new one"
             await _abort(Refusal(Code.LEASE_UNKNOWN, sentence), context)
-
-    async def _ask(self, number: int, event: on.Event, context: Context) -> Answer:
-        return await _ask(self._observer, number, event, context)
 
     def _lease(self, lease_id: str) -> lease_pb2.Lease | None:
         view = self._observer.lease(lease_id)
@@ -216,49 +207,44 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
 
 
 class NodeService(node_pb2_grpc.NodeServiceServicer):
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, control: Control) -> None:
         self._observer = observer
+        self._control = control
 
     async def GetNode(self, request: Any, context: Context) -> node_pb2.GetNodeResponse:
-        return node_pb2.GetNodeResponse(node=self._node())
+        return node_pb2.GetNodeResponse(node=node_message(self._observer.node()))
 
     async def DrainNode(
         self, request: node_pb2.DrainNodeRequest, context: Context
     ) -> node_pb2.DrainNodeResponse:
         await _check_operator("drain the server", context)
         seconds = request.end_after_seconds if request.HasField("end_after_seconds") else None
-        number = self._observer.conductor.next_request()
-        await _ask(self._observer, number, on.DrainRequested(number, seconds), context)
-        return node_pb2.DrainNodeResponse(node=self._node())
+        await _answered(self._control.drain(seconds), context)
+        return node_pb2.DrainNodeResponse(node=node_message(self._observer.node()))
 
     async def UndrainNode(self, request: Any, context: Context) -> node_pb2.UndrainNodeResponse:
         await _check_operator("undrain the server", context)
-        number = self._observer.conductor.next_request()
-        await _ask(self._observer, number, on.UndrainRequested(number), context)
-        return node_pb2.UndrainNodeResponse(node=self._node())
+        await _answered(self._control.undrain(), context)
+        return node_pb2.UndrainNodeResponse(node=node_message(self._observer.node()))
 
     async def ListTenants(self, request: Any, context: Context) -> node_pb2.ListTenantsResponse:
-        quotas = tenant_messages(self._observer.conductor.node)
-        mine = [quota for quota in quotas if known().identity.sees(quota.tenant)]
-        return node_pb2.ListTenantsResponse(quotas=mine)
-
-    def _node(self) -> node_pb2.Node:
-        conductor = self._observer.conductor
-        return node_message(conductor.node, conductor.clock.now())
+        views = [view for view in self._observer.tenants() if known().identity.sees(view.tenant)]
+        return node_pb2.ListTenantsResponse(quotas=[tenant_message(view) for view in views])
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the API's services read from."""
+    """What the API's services read from, and change the server through."""
 
     observer: Observer
+    control: Control
     recorder: Recorder
     network: NetworkService
 
 
 async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.Server:
     """Serves the API on `address` ("unix:/path") and returns the running server."""
-    observer, recorder = services.observer, services.recorder
+    observer, control = services.observer, services.control
     server = grpc.aio.server(
         interceptors=[guard],
         options=[
@@ -271,10 +257,10 @@ async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.
         ],
     )
     device_pb2_grpc.add_DeviceServiceServicer_to_server(DeviceService(observer), server)
-    lease_pb2_grpc.add_LeaseServiceServicer_to_server(LeaseService(observer), server)
+    lease_pb2_grpc.add_LeaseServiceServicer_to_server(LeaseService(observer, control), server)
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(observer), server)
-    node_pb2_grpc.add_NodeServiceServicer_to_server(NodeService(observer), server)
-    service = ObserveService(observer, recorder)
+    node_pb2_grpc.add_NodeServiceServicer_to_server(NodeService(observer, control), server)
+    service = ObserveService(observer, services.recorder)
     observe_pb2_grpc.add_ObserveServiceServicer_to_server(service, server)
     network_pb2_grpc.add_NetworkServiceServicer_to_server(services.network, server)
     server.add_insecure_port(address)
@@ -282,8 +268,7 @@ async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.
     return server
 
 
-async def _ask(observer: Observer, number: int, event: on.Event, context: Context) -> Answer:
-    answer = observer.conductor.ask(number, event)
+async def _answered(answer: Answer | Refusal, context: Context) -> Answer:
     if isinstance(answer, Refusal):
         await _abort(answer, context)
     return answer
@@ -310,7 +295,7 @@ async def _check_sight(tenant: str, context: Context) -> None:
 async def _check_operator(what: str, context: Context) -> None:
     if not known().identity.operator:
         sentence = (
-            f"only an operator may {what}: use the token of a tenant in identity.operators, or a "
-            "Unix socket as the server's own user"
+            f"only an operator may {what}: use the access token of a tenant in identity.operators, "
+            "or a Unix socket as the server's own user"
         )
         await _abort(Refusal(Code.NOT_ALLOWED, sentence), context)

@@ -137,9 +137,9 @@ class Desk:
             self._keep_out(connection, caller, found)
             return
         tenant, proved = found
-        if hello.token:
-            # The worker runs the tenant's code and does not need the token.
-            hello = replace(hello, token="")
+        if hello.access_token:
+            # The worker runs the tenant's code and does not need the access token.
+            hello = replace(hello, access_token="")
             head = put_hello(hello)
         try:
             wish = _wish(hello)
@@ -271,7 +271,7 @@ class Desk:
 
     def _tenant_of(self, hello: Hello, caller: Caller) -> tuple[str, bool] | Refusal:
         """Whose the session is, and whether a credential says so."""
-        identity = self._authenticator.admit(caller, hello.token)
+        identity = self._authenticator.admit(caller, hello.access_token)
         if isinstance(identity, Refusal):
             return identity
         tenant = identity.speaks_for(hello.tenant)

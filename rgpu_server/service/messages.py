@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.v1 import device_pb2, lease_pb2, node_pb2, session_pb2
 from rgpu_server.core.model import Amount, LeaseState, SessionState, Wish
-from rgpu_server.core.quota import EVERYBODY, over
 from rgpu_server.core.shares import Change
 
 if TYPE_CHECKING:
     from rgpu_server.core.lease import Lease
-    from rgpu_server.core.node import Node
-    from rgpu_server.observe.snapshot import DeviceView, LeaseView, SessionView, WaitingView
+    from rgpu_server.observe.snapshot import (
+        DeviceView,
+        LeaseView,
+        NodeView,
+        SessionView,
+        TenantView,
+        WaitingView,
+    )
     from rgpu_server.workers.pages import Counters
 
 _KINDS = {
@@ -74,42 +79,27 @@ def change_of(request: lease_pb2.ResizeLeaseRequest) -> Change:
     )
 
 
-def node_message(node: Node, now: float) -> node_pb2.Node:
-    """Returns the server's state as a message."""
-    left = None
-    if node.standing.drain is not None and node.standing.drain.ends_at is not None:
-        left = max(node.standing.drain.ends_at - now, 0.0)
+def node_message(view: NodeView) -> node_pb2.Node:
+    """Returns the view as a message."""
     return node_pb2.Node(
-        draining=node.standing.drain is not None,
-        end_after_seconds=left,
-        leases=sum(1 for _ in node.leases),
-        sessions=len(node.sessions),
+        draining=view.draining,
+        end_after_seconds=view.end_after_seconds,
+        leases=view.leases,
+        sessions=view.sessions,
     )
 
 
-def tenant_messages(node: Node) -> list[node_pb2.TenantQuota]:
-    """Returns a row for each model and each tenant that has a quota or a lease."""
-    quotas, holdings = node.leases.quotas, node.leases.holdings()
-    named = {name for name in node.tenants if name != EVERYBODY}
-    rows = []
-    for model in dict.fromkeys(device.model for device in node.devices):
-        ordinals = {device.ordinal for device in node.devices if device.model == model}
-        here = [h for h in holdings if h.device in ordinals]
-        for tenant in sorted(named | {h.tenant for h in here}):
-            owned = quotas.owned(tenant, model)
-            held = quotas.held(tenant, model, here)
-            rows.append(
-                node_pb2.TenantQuota(
-                    tenant=tenant,
-                    model=model,
-                    owned=None if owned is None else amount_message(owned),
-                    held=amount_message(held),
-                    borrowed=amount_message(Amount() if owned is None else over(held, owned)),
-                    idle=amount_message(Amount() if owned is None else over(owned, held)),
-                    leases=sum(1 for h in here if h.tenant == tenant),
-                )
-            )
-    return rows
+def tenant_message(view: TenantView) -> node_pb2.TenantQuota:
+    """Returns the view as a message."""
+    return node_pb2.TenantQuota(
+        tenant=view.tenant,
+        model=view.model,
+        owned=None if view.owned is None else amount_message(view.owned),
+        held=amount_message(view.held),
+        borrowed=amount_message(view.borrowed),
+        idle=amount_message(view.idle),
+        leases=view.leases,
+    )
 
 
 def amount_message(amount: Amount) -> node_pb2.Amount:

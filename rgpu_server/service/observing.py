@@ -42,7 +42,7 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
             devices=[self._device(view, views) for view in self._observer.devices()],
             leases=[self._lease(v) for v in views if known().identity.sees(v.lease.key.tenant)],
             enforced=self._recorder.enforced,
-            draining=self._observer.conductor.node.standing.drain is not None,
+            draining=self._observer.node().draining,
         )
 
     async def GetRecord(

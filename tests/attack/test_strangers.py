@@ -1,5 +1,5 @@
-"""Strangers without a token: the traffic, the leftovers and the claims that they can cause are
-bounded.
+"""Strangers without an access token: the traffic, the leftovers and the claims that they can cause
+are bounded.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_an_operator_can_switch_probes_off(tmp_path: Path) -> None:
 
 
 def refused_call(server: Server, source: str) -> None:
-    """A call of the API without a token, from an address that the server has not seen."""
+    """A call of the API without an access token, from an address that the server has not seen."""
     call = request("/rgpu.v1.DeviceService/ListDevices")
     with Raw(
         server.grpc.removeprefix("grpc:"), HELLO, call, message(b"", 1, Flag.END_STREAM),
@@ -117,9 +117,16 @@ def client_sockets(state: Path) -> list[Path]:
 def test_refused_calls_leave_no_files_behind(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    tokens = tmp_path / "tokens.toml"
-    assert run_rgpu("token", "new", "alice", "--tokens", str(tokens)).returncode == 0
-    options = ("--listen", "grpc:127.0.0.1:0", "--tokens", str(tokens), "--state-dir", str(state))
+    tokens_file = tmp_path / "tokens.toml"
+    assert run_rgpu("token", "new", "alice", "--tokens", str(tokens_file)).returncode == 0
+    options = (
+        "--listen",
+        "grpc:127.0.0.1:0",
+        "--tokens",
+        str(tokens_file),
+        "--state-dir",
+        str(state),
+    )
     with Server(*options) as server:
         for n in range(300):
             refused_call(server, f"127.0.{3 + n // 250}.{n % 250 + 1}")

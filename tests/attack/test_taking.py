@@ -125,7 +125,7 @@ def streams(client: Client, count: int) -> Iterator[int]:
 def launch(client: Client, function: int, words: int, stream: int, block: int = 1) -> None:
     client.post(
         "rgpuLaunch", function=function, kernel=0, grid_x=1, grid_y=1, grid_z=1, block_x=block,
-        block_y=1, block_z=1, shared_bytes=0, stream=stream, flags=0, attributes=b"",
+        block_y=1, block_z=1, shared_bytes=0, stream=stream, flags=0,
         params=struct.pack("<Q", words),
     )  # fmt: skip
 

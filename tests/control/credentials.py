@@ -1,4 +1,4 @@
-"""A tokens file with tokens of two tenants and an operator."""
+"""A tokens file with access tokens of two tenants and an operator."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rgpu_server.identity.access_tokens import AccessTokenRow, changing, make_access_token
 from rgpu_server.identity.settings import Identity
-from rgpu_server.identity.tokens import TokenRow, changing, make_token
 
 NOW = 1_700_000_000.0
 
 
 @dataclass
 class Keys:
-    """A tokens file with tokens of alice, bob and ops."""
+    """A tokens file with access tokens of alice, bob and ops."""
 
     path: Path
     alice: str = ""
     bob: str = ""
     ops: str = ""
 
-    def add(self, tenant: str, expires: float | None = None) -> tuple[str, TokenRow]:
-        token, row = make_token(tenant, NOW, expires)
+    def add(self, tenant: str, expires: float | None = None) -> tuple[str, AccessTokenRow]:
+        access_token, row = make_access_token(tenant, NOW, expires)
         with changing(self.path) as rows:
             rows.append(row)
-        return token, row
+        return access_token, row
 
     def identity(self, **fields: Any) -> Identity:
         return Identity(tokens=str(self.path), operators=("ops",), **fields)
 
 
 def make_keys(path: Path) -> Keys:
-    """Writes a tokens file and returns its tokens."""
+    """Writes a tokens file and returns its access tokens."""
     found = Keys(path)
     for tenant in ("alice", "bob", "ops"):
         setattr(found, tenant, found.add(tenant)[0])

@@ -305,7 +305,7 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, text: str, sentence
     assert "\n" not in str(caught.value)
 
 
-def test_a_server_that_needs_tokens_reads_the_file_that_rgpu_token_writes(
+def test_a_server_that_needs_access_tokens_reads_the_file_that_rgpu_token_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "tokens.toml"
@@ -353,7 +353,7 @@ def test_a_model_that_no_device_here_has_is_told(tmp_path: Path) -> None:
     assert strange_models(config, known) == []
 
 
-def test_with_tokens_other_machines_may_come(tmp_path: Path) -> None:
+def test_with_access_tokens_other_machines_may_come(tmp_path: Path) -> None:
     text = "listen = ['0.0.0.0:1']\n[identity]\ntokens = '~/t'"
     assert load(tmp_path, text).identity.tokens == str(Path("~/t").expanduser())
     said = {"identity.tokens": "t", "listen": ["0.0.0.0:1"]}

@@ -1,4 +1,4 @@
-"""Permissions for sessions and the API, with tokens, certificates and users of this machine."""
+"""Permissions for sessions and the API, by access tokens, certificates and users of this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rgpu_common.wire.preface import Preface, encode_preface
 from rgpu_common.wire.refused import decode_refused
 from rgpu_common.wire.welcome import decode_welcome
 from rgpu_server.core.identity import Require
-from rgpu_server.identity.tokens import changing
+from rgpu_server.identity.access_tokens import changing
 from rgpu_server.service import callers
 
 pytestmark = pytest.mark.asyncio
@@ -53,16 +53,16 @@ async def knock(server: Any, hello: Hello, preface: Preface = REMOTE) -> Any:
     return session.tenant
 
 
-async def test_a_token_names_the_tenant_of_a_session(serve: Serve, keys: Keys) -> None:
+async def test_an_access_token_names_the_tenant_of_a_session(serve: Serve, keys: Keys) -> None:
     async with serve(identity=keys.identity()) as server:
-        assert await knock(server, Hello(token=keys.alice)) == "alice"
-        assert await knock(server, Hello(token=keys.alice, tenant="alice")) == "alice"
-        assert await knock(server, Hello(token=keys.ops, tenant="bob")) == "bob"
-        sentence = await knock(server, Hello(token=keys.alice, tenant="bob"))
+        assert await knock(server, Hello(access_token=keys.alice)) == "alice"
+        assert await knock(server, Hello(access_token=keys.alice, tenant="alice")) == "alice"
+        assert await knock(server, Hello(access_token=keys.ops, tenant="bob")) == "bob"
+        sentence = await knock(server, Hello(access_token=keys.alice, tenant="bob"))
         assert "tenant 'alice'" in sentence
-        assert "without a token" in await knock(server, Hello())
-        assert "not valid" in await knock(server, Hello(token="rgpu_x"))
-        assert "not valid" in await knock(server, Hello(token=keys.alice[:-1]))
+        assert "without an access token" in await knock(server, Hello())
+        assert "not valid" in await knock(server, Hello(access_token="rgpu_x"))
+        assert "not valid" in await knock(server, Hello(access_token=keys.alice[:-1]))
         authenticator = server.daemon.authenticator
         assert authenticator.admitted == {"token": 4}
         assert authenticator.refused == {"session": 4}
@@ -74,34 +74,34 @@ async def test_a_certificate_names_the_tenant_of_a_session(serve: Serve, keys: K
     async with serve(identity=keys.identity()) as server:
         assert await knock(server, Hello(), alice) == "alice"
         assert "tenant 'alice'" in await knock(server, Hello(tenant="bob"), alice)
-        assert await knock(server, Hello(token=keys.alice), alice) == "alice"
-        assert "one of the two" in await knock(server, Hello(token=keys.bob), alice)
-        assert "without a token" in await knock(server, Hello(), nobody)
-        assert await knock(server, Hello(token=keys.bob), nobody) == "bob"
+        assert await knock(server, Hello(access_token=keys.alice), alice) == "alice"
+        assert "one of the two" in await knock(server, Hello(access_token=keys.bob), alice)
+        assert "without an access token" in await knock(server, Hello(), nobody)
+        assert await knock(server, Hello(access_token=keys.bob), nobody) == "bob"
 
 
-async def test_a_revoked_token_is_worthless_at_once(serve: Serve, keys: Keys) -> None:
-    token, row = keys.add("carol")
+async def test_a_revoked_access_token_is_worthless_at_once(serve: Serve, keys: Keys) -> None:
+    access_token, row = keys.add("carol")
     old, _ = keys.add("dave", expires=NOW + 1)
     async with serve(identity=keys.identity()) as server:
-        assert await knock(server, Hello(token=token)) == "carol"
-        assert "has expired" in await knock(server, Hello(token=old))
+        assert await knock(server, Hello(access_token=access_token)) == "carol"
+        assert "has expired" in await knock(server, Hello(access_token=old))
         with changing(keys.path) as rows:
             rows.remove(row)
-        assert "was revoked" in await knock(server, Hello(token=token))
+        assert "was revoked" in await knock(server, Hello(access_token=access_token))
         again, _ = keys.add("carol")
-        assert await knock(server, Hello(token=again)) == "carol"
+        assert await knock(server, Hello(access_token=again)) == "carol"
 
 
-async def test_the_worker_never_sees_a_token(serve: Serve, keys: Keys) -> None:
+async def test_the_worker_never_sees_an_access_token(serve: Serve, keys: Keys) -> None:
     async with serve(identity=keys.identity()) as server:
-        hello = Hello(token=keys.alice, program="p", wishes=((1, 250_000),))  # type: ignore[arg-type]
+        hello = Hello(access_token=keys.alice, program="p", wishes=((1, 250_000),))  # type: ignore[arg-type]
         lane = await server.lane(encode_preface(REMOTE) + encode_hello(hello), INSIDE)
         header, head = await lane.frame()
         assert header.opcode == Handshake.WELCOME
         (visitor,) = [server.daemon.conductor.desk.get(decode_welcome(head).session)]
         assert keys.alice.encode() not in visitor.head
-        assert visitor.hello == replace(hello, token="")
+        assert visitor.hello == replace(hello, access_token="")
         assert visitor.secret.hex() not in repr(visitor)
         assert repr(visitor.secret) not in repr(visitor)
         assert decode_welcome(head).memory_limit_bytes == 2 * GIB
@@ -116,11 +116,11 @@ async def test_this_machine_is_believed_unless_always_is_said(serve: Serve, keys
         assert (await lane.frame())[0].opcode == Handshake.WELCOME
         await lane.close()
     async with serve(identity=keys.identity(require=Require.ALWAYS)) as server:
-        assert "without a token" in await knock(server, Hello(tenant="carol"), local)
+        assert "without an access token" in await knock(server, Hello(tenant="carol"), local)
         lane = await server.hello(tenant="carol")
         assert (await lane.frame())[0].opcode == Handshake.REFUSED
         await lane.close()
-        assert await knock(server, Hello(token=keys.bob), local) == "bob"
+        assert await knock(server, Hello(access_token=keys.bob), local) == "bob"
 
 
 async def test_users_of_this_machine_are_tenants(
@@ -145,12 +145,14 @@ async def test_users_of_this_machine_are_tenants(
         assert server.daemon.authenticator.admitted == {"user": 3, "owner": 1}
 
 
-async def test_a_flood_of_bad_tokens_hurts_nobody_else(
+async def test_a_flood_of_bad_access_tokens_hurts_nobody_else(
     serve: Serve, keys: Keys, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     async with serve(identity=keys.identity()) as server:
-        frame = encode_preface(REMOTE) + encode_hello(Hello(token="rgpu_0123456789ab_" + "x" * 43))
+        frame = encode_preface(REMOTE) + encode_hello(
+            Hello(access_token="rgpu_0123456789ab_" + "x" * 43)
+        )
         answered = 0
         for _ in range(10):
             lanes = await asyncio.gather(*(server.lane(frame, INSIDE) for _ in range(30)))
@@ -158,10 +160,10 @@ async def test_a_flood_of_bad_tokens_hurts_nobody_else(
                 answered += bool(await lane.reader.read())
                 await lane.close()
         assert answered == 10
-        # A client with a token is accepted meanwhile, also from the same address.
-        assert await knock(server, Hello(token=keys.alice)) == "alice"
+        # A client with an access token is accepted meanwhile, also from the same address.
+        assert await knock(server, Hello(access_token=keys.alice)) == "alice"
         other = replace(REMOTE, peer="192.0.2.8:1")
-        assert "not valid" in await knock(server, Hello(token="wrong"), other)
+        assert "not valid" in await knock(server, Hello(access_token="wrong"), other)
         authenticator = server.daemon.authenticator
         assert (authenticator.refused["session"], authenticator.unanswered) == (301, 290)
     noted = [json.loads(r.message) for r in caplog.records if r.name == "rgpu.audit"]

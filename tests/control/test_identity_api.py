@@ -44,12 +44,12 @@ def keys(tmp_path: Path) -> Keys:
 class Api:
     """The API over a gateway, as a tenant."""
 
-    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
+    def __init__(self, channel: grpc.aio.Channel, access_token: str) -> None:
         self.leases = lease_pb2_grpc.LeaseServiceStub(channel)
         self.sessions = session_pb2_grpc.SessionServiceStub(channel)
         self.node = node_pb2_grpc.NodeServiceStub(channel)
         self.observe = observe_pb2_grpc.ObserveServiceStub(channel)
-        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.metadata = (("authorization", f"Bearer {access_token}"),) if access_token else ()
 
     async def __call__(self, method: Any, request: Any) -> Any:
         return await method(request, metadata=self.metadata)
@@ -73,7 +73,7 @@ async def apis(server: Any, keys: Keys) -> AsyncIterator[tuple[Api, Api, Api, Ap
         yield tuple(Api(channel, t) for t in (keys.alice, keys.bob, keys.ops, ""))  # type: ignore[misc]
 
 
-async def test_the_api_lets_nobody_in_without_a_token(serve: Serve, keys: Keys) -> None:
+async def test_the_api_lets_nobody_in_without_an_access_token(serve: Serve, keys: Keys) -> None:
     async with serve(identity=keys.identity()) as server, apis(server, keys) as (_, _, _, nobody):
         for stub, method, request in (
             (nobody.leases, "ListLeases", lease_pb2.ListLeasesRequest()),
@@ -152,7 +152,7 @@ async def test_sessions_are_shown_to_their_tenant(serve: Serve, keys: Keys) -> N
         serve(identity=keys.identity()) as server,
         apis(server, keys) as (alice, bob, ops, _),
     ):
-        lane = await server.hello(token=keys.alice)
+        lane = await server.hello(access_token=keys.alice)
         assert (await lane.frame())[0].opcode == Handshake.WELCOME
         for who, seen in ((alice, ["alice"]), (bob, []), (ops, ["alice"])):
             answer = await who(who.sessions.ListSessions, session_pb2.ListSessionsRequest())
@@ -208,8 +208,8 @@ async def test_metrics_are_for_operators(
     async with serve(identity=keys.identity(require=Require.ALWAYS)) as server:
         (where,) = [r.message.split()[-1] for r in caplog.records if "metrics on" in r.message]
 
-        def get(token: str, path: str = "") -> int:
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
+        def get(access_token: str, path: str = "") -> int:
+            headers = {"Authorization": f"Bearer {access_token}"} if access_token else {}
             request = urllib.request.Request(path or where, headers=headers)
             try:
                 with urllib.request.urlopen(request, timeout=10) as answer:

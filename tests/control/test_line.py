@@ -96,14 +96,14 @@ def test_a_drained_server_lets_nobody_wait(server: Server, tmp_path: Path) -> No
 
 
 def test_a_tenant_sees_its_own_claims_and_how_many_others_wait(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.toml"
+    tokens_file = tmp_path / "tokens.toml"
     of = {
-        name: run_rgpu("token", "new", name, "--tokens", str(tokens)).stdout.split()[0]
+        name: run_rgpu("token", "new", name, "--tokens", str(tokens_file)).stdout.split()[0]
         for name in ("alice", "bob", "root")
     }
     config = tmp_path / "rgpu.toml"
     config.write_text('[identity]\nrequire = "always"\noperators = ["root"]\n')
-    options = ("--tokens", str(tokens), "--config", str(config))
+    options = ("--tokens", str(tokens_file), "--config", str(config))
     with Server(*options, device="emulated:1GiB") as guarded:
         waits = [exact(guarded), "--memory", "1GiB", "--wait"]
         with run(*waits[:-1], RGPU_TOKEN=of["alice"]) as first:
@@ -112,7 +112,8 @@ def test_a_tenant_sees_its_own_claims_and_how_many_others_wait(tmp_path: Path) -
                 assert second.stderr is not None
                 assert "waiting for room, place 1 of 1: " in second.stderr.readline()
                 seen = {
-                    name: ps(guarded.tcp, RGPU_TOKEN=token).stdout for name, token in of.items()
+                    name: ps(guarded.tcp, RGPU_TOKEN=access_token).stdout
+                    for name, access_token in of.items()
                 }
                 assert "in line for room: 1 claims of other tenants" in seen["alice"]
                 assert "run-" not in seen["alice"].splitlines()[-1]

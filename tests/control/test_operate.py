@@ -147,14 +147,17 @@ def test_what_the_library_is_refused(
     assert text in errors
 
 
-def test_two_different_tokens_are_refused_by_the_library(server: Server, tmp_path: Path) -> None:
+def test_two_different_access_tokens_are_refused_by_the_library(
+    server: Server, tmp_path: Path
+) -> None:
     file = tmp_path / "token"
     file.write_text("in-the-file\n")
     source = "try:\n    cuda.open()\nexcept CudaError as error:\n    print(error.result)"
     both = {"RGPU_TOKEN": "in-the-variable", "RGPU_TOKEN_FILE": str(file)}
     code, output, errors = clients.run(server.tcp, source, **both)
     assert (code, output.strip()) == (0, "1"), errors
-    assert f"RGPU_TOKEN and the token file {file} (RGPU_TOKEN_FILE) hold different tokens" in errors
+    named = f"RGPU_TOKEN and the access token file {file} (RGPU_TOKEN_FILE)"
+    assert f"{named} hold different access tokens" in errors
     assert "in-the" not in errors
     assert clients.run(server.tcp, source, **{**both, "RGPU_TOKEN": "in-the-file"})[0] == 0
 

@@ -45,7 +45,7 @@ def test_the_two_terminals(tmp_path: Path) -> None:
 
 
 def test_the_servers_and_the_clients_commands_fit_together(tmp_path: Path) -> None:
-    """The token that the server's block makes is the one that the client's block shows."""
+    """The access token that the server's block makes is the one that the client's block shows."""
     node, client, _ = blocks("Use it")
     new, serve = (line for line in node.splitlines() if line.startswith("rgpu "))
     home = {"HOME": str(tmp_path)}

@@ -163,16 +163,16 @@ def test_a_size_that_the_device_has_not_ends_the_run_at_once(
     assert "there is no device 7" in said
 
 
-def test_a_wrong_token_ends_the_run_at_once(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.toml"
+def test_a_wrong_access_token_ends_the_run_at_once(tmp_path: Path) -> None:
+    tokens_file = tmp_path / "tokens.toml"
     made = subprocess.run(
-        [rgpu_command(), "token", "new", "alice", "--tokens", str(tokens)],
+        [rgpu_command(), "token", "new", "alice", "--tokens", str(tokens_file)],
         check=True, capture_output=True, text=True, timeout=60, cwd="/",
     )  # fmt: skip
     right = made.stdout.split()[0]
     config = tmp_path / "rgpu.toml"
     config.write_text('[identity]\nrequire = "always"\n')
-    with Server("--tokens", str(tokens), "--config", str(config)) as guarded:
+    with Server("--tokens", str(tokens_file), "--config", str(config)) as guarded:
         address = f"tcp:{guarded.tcp}"
         assert "token" in refused_before(tmp_path, address)
         wrong = right[:-4] + "aaaa"

@@ -49,16 +49,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def test_a_token_is_nowhere_but_with_its_client(
+def test_an_access_token_is_nowhere_but_with_its_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    token, wrong = made(tmp_path, "alice", capsys), made(tmp_path / "else", "alice", capsys)
+    access_token, wrong = made(tmp_path, "alice", capsys), made(tmp_path / "else", "alice", capsys)
     config = tmp_path / "rgpu.toml"
     config.write_text(
         f'[identity]\nrequire = "always"\ntokens = "{tmp_path}/tokens.toml"\n'
         f'[server]\nstate = "{tmp_path}/state"\n'
     )
-    (tmp_path / "alice").write_text(token + "\n")
+    (tmp_path / "alice").write_text(access_token + "\n")
     with Server("--config", str(config), "--log-level", "debug") as server:
         holder = clients.start(server.tcp, HOLD, RGPU_TOKEN_FILE=str(tmp_path / "alice"))
         assert holder.stdout is not None
@@ -76,7 +76,7 @@ def test_a_token_is_nowhere_but_with_its_client(
             outside.encode(),
         ]
         # Refusals and strange greetings are where a careless log would show it.
-        for spoilt in (wrong, token + "x", token + "\n"):
+        for spoilt in (wrong, access_token + "x", access_token + "\n"):
             status, _, errors = clients.run(server.tcp, "cuda.open()", RGPU_TOKEN=spoilt)
             assert status != 0
             shown.append(errors.encode())
@@ -89,7 +89,7 @@ def test_a_token_is_nowhere_but_with_its_client(
         shown.append(told.stderr.encode() + told.stdout.encode())
         listed = subprocess.run(
             [rgpu_command(), "ps", "--server", server.tcp, "--json"],
-            env={**os.environ, "RGPU_TOKEN": token}, capture_output=True, text=True, check=True,
+            env={**os.environ, "RGPU_TOKEN": access_token}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert '"alice"' in listed.stdout
         shown.append(listed.stdout.encode())
@@ -98,16 +98,16 @@ def test_a_token_is_nowhere_but_with_its_client(
         holder.communicate("\n")
         shown.append("".join(server.log).encode())
     shown.append("".join(server.log).encode())
-    for secret in (token, wrong):
+    for secret in (access_token, wrong):
         for part in (secret, secret.split("_", 2)[2]):
             assert not [text for text in shown if part.encode() in text]
     assert b"identity_refused" in shown[-1]
 
 
-def test_a_program_without_its_token_gets_a_sentence(
+def test_a_program_without_its_access_token_gets_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    token = made(tmp_path, "alice", capsys)
+    access_token = made(tmp_path, "alice", capsys)
     config = tmp_path / "rgpu.toml"
     config.write_text(
         f'[identity]\nrequire = "always"\ntokens = "{tmp_path}/tokens.toml"\n'
@@ -117,20 +117,20 @@ def test_a_program_without_its_token_gets_a_sentence(
     path = {"PYTHONPATH": str(clients.TESTS)}
     with Server("--config", str(config)) as server:
         for variables, words in (
-            ({}, "without a token or a certificate"),
+            ({}, "without an access token or a certificate"),
             ({"RGPU_TOKEN": "wrong"}, "not valid here"),
-            ({"RGPU_TOKEN": token, "RGPU_TENANT": "bob"}, "you are tenant 'alice' here"),
+            ({"RGPU_TOKEN": access_token, "RGPU_TENANT": "bob"}, "you are tenant 'alice' here"),
         ):
             done = run_client(server.tcp, *program, **path, **variables)
             assert done.returncode == 125  # the program was not started
             assert words in done.stderr, done.stderr
-        done = run_client(server.tcp, *program, **path, RGPU_TOKEN=token)
+        done = run_client(server.tcp, *program, **path, RGPU_TOKEN=access_token)
         assert done.returncode == 0, done.stderr
         file = tmp_path / "its-token"
         for text, sentence in (
-            (f" {token} \r\n", ""),
-            ("", "holds no token in its first line"),
-            (f"\n{token}\n", "holds no token in its first line"),
+            (f" {access_token} \r\n", ""),
+            ("", "holds no access token in its first line"),
+            (f"\n{access_token}\n", "holds no access token in its first line"),
         ):
             file.write_text(text, newline="")
             done = run_client(server.tcp, *program, **path, RGPU_TOKEN_FILE=str(file))
@@ -142,11 +142,12 @@ def test_a_program_without_its_token_gets_a_sentence(
 
 
 SECRET = "the-secret-that-nobody-prints"
-# Fields that hold a secret by their names; `head` is a greeting as a client sent it, token and all.
+# Fields that hold a secret by their names; `head` is a greeting as a client sent it, with the
+# access token.
 NAMES = re.compile(r"(^|_)(token|secret|password|passphrase|credentials?|authorization|head)$")
 # A name alone does not make a secret: why it is none.
 HARMLESS = {
-    ("rgpu_server.core.identity.Evidence", "token"): "the tenant that a token names",
+    ("rgpu_server.core.identity.Evidence", "access_token"): "the tenant that an access token names",
 }
 
 

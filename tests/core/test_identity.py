@@ -20,7 +20,7 @@ from rgpu_server.core.model import DEFAULT_TENANT, Code, Refusal
 
 ALL = {"ops"}
 PLAIN = IdentityRules()
-TOKENS = IdentityRules(configured=True, operators=frozenset({"ops"}))
+SECURED = IdentityRules(configured=True, operators=frozenset({"ops"}))
 ALWAYS = IdentityRules(Require.ALWAYS, configured=True)
 NEVER = IdentityRules(Require.NEVER, configured=True)
 INSECURE = IdentityRules(configured=True, insecure=True)
@@ -38,32 +38,44 @@ OUT = "out"
         (PLAIN, LOCAL, Identity(None, True, Proof.PLACE)),
         (PLAIN, OWN, Identity(None, True, Proof.OWNER)),
         (PLAIN, BOB, Identity(None, True, Proof.PLACE)),
-        (TOKENS, REMOTE, OUT),
-        (TOKENS, LOCAL, Identity(None, False, Proof.PLACE)),
-        (TOKENS, Evidence(token="alice"), Identity("alice", False, Proof.TOKEN)),
-        (TOKENS, Evidence(token="ops"), Identity("ops", True, Proof.TOKEN)),
-        (TOKENS, Evidence(certificate="alice"), Identity("alice", False, Proof.CERTIFICATE)),
-        (TOKENS, Evidence(certificate="a", token="a"), Identity("a", False, Proof.TOKEN)),
-        (TOKENS, Evidence(certificate="alice", token="bob"), OUT),
-        (TOKENS, Evidence(local=True, bad_token=True), OUT),
-        (TOKENS, Evidence(certificate="alice", bad_token=True), OUT),
-        (TOKENS, Evidence(True, 7, True, token="alice"), Identity("alice", False, Proof.TOKEN)),
+        (SECURED, REMOTE, OUT),
+        (SECURED, LOCAL, Identity(None, False, Proof.PLACE)),
+        (SECURED, Evidence(access_token="alice"), Identity("alice", False, Proof.ACCESS_TOKEN)),
+        (SECURED, Evidence(access_token="ops"), Identity("ops", True, Proof.ACCESS_TOKEN)),
+        (SECURED, Evidence(certificate="alice"), Identity("alice", False, Proof.CERTIFICATE)),
+        (
+            SECURED,
+            Evidence(certificate="a", access_token="a"),
+            Identity("a", False, Proof.ACCESS_TOKEN),
+        ),
+        (SECURED, Evidence(certificate="alice", access_token="bob"), OUT),
+        (SECURED, Evidence(local=True, bad_access_token=True), OUT),
+        (SECURED, Evidence(certificate="alice", bad_access_token=True), OUT),
+        (
+            SECURED,
+            Evidence(True, 7, True, access_token="alice"),
+            Identity("alice", False, Proof.ACCESS_TOKEN),
+        ),
         (ALWAYS, LOCAL, OUT),
         (ALWAYS, BOB, OUT),
         (ALWAYS, OWN, Identity(None, True, Proof.OWNER)),
-        (ALWAYS, Evidence(token="alice"), Identity("alice", False, Proof.TOKEN)),
+        (ALWAYS, Evidence(access_token="alice"), Identity("alice", False, Proof.ACCESS_TOKEN)),
         (NEVER, REMOTE, Identity(None, False, Proof.PLACE)),
-        (NEVER, Evidence(bad_token=True), OUT),
+        (NEVER, Evidence(bad_access_token=True), OUT),
         (INSECURE, REMOTE, Identity(None, False, Proof.PLACE)),
         (USERS, ALICE, Identity("alice", False, Proof.USER)),
         (USERS, Evidence(True, 1001), Identity("ops", True, Proof.USER)),
         (USERS, BOB, OUT),
         (USERS, LOCAL, OUT),
-        (USERS, Evidence(local=True, token="bob"), Identity("bob", False, Proof.TOKEN)),
+        (
+            USERS,
+            Evidence(local=True, access_token="bob"),
+            Identity("bob", False, Proof.ACCESS_TOKEN),
+        ),
         (USERS_OF_A_TRUSTED_NETWORK, BOB, OUT),
         (USERS_OF_A_TRUSTED_NETWORK, LOCAL, Identity(None, False, Proof.PLACE)),
         (USERS, OWN, Identity(None, True, Proof.OWNER)),
-        (USERS, Evidence(True, 2, token="bob"), Identity("bob", False, Proof.TOKEN)),
+        (USERS, Evidence(True, 2, access_token="bob"), Identity("bob", False, Proof.ACCESS_TOKEN)),
     ],
 )
 def test_who_it_is(rules: IdentityRules, evidence: Evidence, expected: Identity | str) -> None:
@@ -80,12 +92,12 @@ def test_for_whom_it_speaks() -> None:
     anybody = Identity(None, False, Proof.PLACE)
     assert anybody.speaks_for("") == DEFAULT_TENANT
     assert anybody.speaks_for("bob") == "bob"
-    alice = Identity("alice", False, Proof.TOKEN)
+    alice = Identity("alice", False, Proof.ACCESS_TOKEN)
     assert alice.speaks_for("") == alice.speaks_for("alice") == "alice"
     refusal = alice.speaks_for("bob")
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.NOT_ALLOWED
-    operator = Identity("ops", True, Proof.TOKEN)
+    operator = Identity("ops", True, Proof.ACCESS_TOKEN)
     assert operator.speaks_for("bob") == "bob"
     assert operator.speaks_for("") == "ops"
     assert [alice.sees(t) for t in ("alice", "bob")] == [True, False]

@@ -25,7 +25,7 @@ from helpers.telling import Telling
 
 READY = re.compile(r"^rgpu: serving .* on (?P<where>.+)$")
 DEADLINE_SECONDS = 60
-# Arguments for Server: UCX needs a token or `--insecure`, also at 127.0.0.1.
+# Arguments for Server: UCX needs an access token or `--insecure`, also at 127.0.0.1.
 UCX = ("--listen", "ucx:127.0.0.1:0", "--insecure")
 # The operator installs the library; .ci/run does so.
 HAS_UCX = ctypes.util.find_library("ucp") is not None

@@ -19,7 +19,7 @@ from rgpu_common.wire.welcome import Attribute, DeviceInfo, Welcome, encode_welc
 RECORDED = Path(__file__).parents[1] / "wire/recorded.txt"
 SECRET = bytes(range(32))
 HELLO = Hello(
-    major=1, minor=2, release="0.1.0", token="a token", lease_key="lease", tenant="tenant ä",
+    major=1, minor=2, release="0.1.0", access_token="a token", lease_key="lease", tenant="tenant ä",
     container="container", program="/usr/bin/python3", pid=42, device=-1, memory_bytes=1 << 33,
     share_request_ppm=250_000, share_limit_ppm=1_000_000, resume_session=5, resume_seq=6,
     device_bands=(Band(0x2000_0000_0000, 1 << 40),), pinned_bands=(Band(0x4000_0000_0000, 1 << 30),),

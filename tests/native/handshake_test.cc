@@ -27,7 +27,7 @@ bool Decode(const std::vector<uint8_t>& bytes, T* message) {
 Hello FullHello() {
   Hello hello;
   hello.release = "0.1.0";
-  hello.token = "token";
+  hello.access_token = "token";
   hello.lease_key = "lease";
   hello.tenant = "tenant \xC3\xA4";
   hello.container = "container";
@@ -115,8 +115,8 @@ TEST(handshake, keeps_its_bounds) {
     Hello got;
     return !Decode(Encode(hello), &got);
   };
-  CHECK(!refused([](Hello* h) { h->token.assign(kMaxTokenBytes, 'x'); }));
-  CHECK(refused([](Hello* h) { h->token.assign(kMaxTokenBytes + 1, 'x'); }));
+  CHECK(!refused([](Hello* h) { h->access_token.assign(kMaxAccessTokenBytes, 'x'); }));
+  CHECK(refused([](Hello* h) { h->access_token.assign(kMaxAccessTokenBytes + 1, 'x'); }));
   CHECK(refused([](Hello* h) { h->tenant.assign(kMaxNameBytes + 1, 'x'); }));
   CHECK(refused([](Hello* h) { h->tenant = "a\nb"; }));
   CHECK(refused([](Hello* h) { h->tenant = std::string("a\0b", 3); }));

@@ -47,59 +47,78 @@ const Engine* Ucx() {
   return engine;
 }
 
-void Keep(ConnRequest* request, void* queue) {
-  static_cast<std::deque<ConnRequest*>*>(queue)->push_back(request);
-}
+// A listener at a free port of the loopback, with a worker of its own.
+class Port {
+ public:
+  explicit Port(const Engine& engine) : api_(engine.api) {
+    WorkerParams worker_params{};
+    worker_params.field_mask = WorkerParams::kThreadMode;
+    worker_params.thread_mode = kThreadSerialized;
+    CHECK(api_.ucp_worker_create(engine.context, &worker_params, &worker_) == kOk);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ListenerParams params{};
+    params.field_mask = ListenerParams::kSocketAddress | ListenerParams::kConnHandler;
+    params.socket_address = {reinterpret_cast<sockaddr*>(&at), sizeof at};
+    params.conn_handler = {&Keep, &came_};
+    CHECK(api_.ucp_listener_create(worker_, &params, &listener_) == kOk);
+    facts_.field_mask = ListenerFacts::kSocketAddress;
+    CHECK(api_.ucp_listener_query(listener_, &facts_) == kOk);
+  }
+  ~Port() {
+    api_.ucp_listener_destroy(listener_);
+    api_.ucp_worker_destroy(worker_);
+  }
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  sockaddr* address() { return reinterpret_cast<sockaddr*>(&facts_.address); }
+
+  void Progress() {
+    api_.ucp_worker_progress(worker_);
+    poll(nullptr, 0, 1);
+  }
+
+  // Waits for a client.
+  ConnRequest* Await() {
+    while (came_.empty()) Progress();
+    return came_.front();
+  }
+
+ private:
+  static void Keep(ConnRequest* request, void* queue) {
+    static_cast<std::deque<ConnRequest*>*>(queue)->push_back(request);
+  }
+
+  const Api& api_;
+  Worker* worker_ = nullptr;
+  Listener* listener_ = nullptr;
+  ListenerFacts facts_{};
+  std::deque<ConnRequest*> came_;
+};
 
 Pair UcxPair(const Engine& engine) {
-  const Api& api = engine.api;
-  WorkerParams worker_params{};
-  worker_params.field_mask = WorkerParams::kThreadMode;
-  worker_params.thread_mode = kThreadSerialized;
-  Worker* worker = nullptr;
-  CHECK(api.ucp_worker_create(engine.context, &worker_params, &worker) == kOk);
-  std::deque<ConnRequest*> came;
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ListenerParams params{};
-  params.field_mask = ListenerParams::kSocketAddress | ListenerParams::kConnHandler;
-  params.socket_address = {reinterpret_cast<sockaddr*>(&at), sizeof at};
-  params.conn_handler = {&Keep, &came};
-  Listener* listener = nullptr;
-  CHECK(api.ucp_listener_create(worker, &params, &listener) == kOk);
-  ListenerFacts facts{};
-  facts.field_mask = ListenerFacts::kSocketAddress;
-  CHECK(api.ucp_listener_query(listener, &facts) == kOk);
-
+  Port port(engine);
   std::string why;
   auto client = UcxConnection::Make(engine, /*guarded=*/true, &why);
   auto server = UcxConnection::Make(engine, /*guarded=*/false, &why);
   CHECK(client != nullptr && server != nullptr);
-  CHECK(client->Reach(reinterpret_cast<sockaddr*>(&facts.address), sizeof at));
+  CHECK(client->Reach(port.address(), sizeof(sockaddr_in)));
   std::thread other([&] {
     if (!client->Agree(5000)) testing::Fail(__FILE__, __LINE__, "client: " + client->LostReason());
   });
-  while (came.empty()) {
-    api.ucp_worker_progress(worker);
-    poll(nullptr, 0, 1);
-  }
-  CHECK(server->Take(came.front()));
+  CHECK(server->Take(port.Await()));
   std::atomic<bool> agreed{false};
   // The listener has a part in it to the end.
   std::thread listening([&] {
-    while (!agreed) {
-      api.ucp_worker_progress(worker);
-      poll(nullptr, 0, 1);
-    }
+    while (!agreed) port.Progress();
   });
   const bool good = server->Agree(5000);
   other.join();
   agreed = true;
   listening.join();
   CHECK(good);
-  api.ucp_listener_destroy(listener);
-  api.ucp_worker_destroy(worker);
   return {std::move(client), std::move(server)};
 }
 

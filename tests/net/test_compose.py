@@ -109,7 +109,7 @@ def test_every_file_that_it_names_is_here(services: dict[str, Any]) -> None:
 
 
 def test_secrets_come_as_files_to_those_who_need_them(services: dict[str, Any]) -> None:
-    """A service that shows a token has only that token, and no variable or argument holds one."""
+    """A service that shows an access token has only that one, and no variable or argument holds one."""
     for name, body in services.items():
         named = set(re.findall(r"/run/secrets/(\w+)", str(body)))
         for mount in body.get("volumes", []):

@@ -66,13 +66,13 @@ def test_rdma_only_where_there_is_some() -> None:
     assert candidates("n:1", ("ucx:n:2",), Here(ALL, rdma=True)).uris == ("ucx:n:2", "tcp:n:1")
 
 
-def test_a_token_does_not_go_in_the_clear() -> None:
+def test_an_access_token_does_not_go_in_the_clear() -> None:
     found = candidates("tls:n:2", ("tcp:n:1", "tls:n:2"), Here(ALL, secret=True))
     assert found.uris == ("tls:n:2",)
     assert "uses encrypted paths" in found.dropped[0].reason
 
 
-def test_a_token_does_not_go_to_the_named_address_in_the_clear() -> None:
+def test_an_access_token_does_not_go_to_the_named_address_in_the_clear() -> None:
     found = candidates("n:1", ("tcp:n:1", "tls:n:2"), Here(ALL, secret=True))
     assert found.uris == ("tls:n:2",)
     # An encrypted path that cannot be used is no reason to leave out the others.
@@ -363,7 +363,7 @@ def test_a_machine_without_a_home_or_a_place_for_files(monkeypatch: pytest.Monke
     audit.write_down({}, "chosen")
 
 
-def test_a_token_is_not_sent_where_it_was_measured_without(
+def test_an_access_token_is_not_sent_where_it_was_measured_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Answers:

@@ -140,7 +140,6 @@ class Tenant(Client):
             shared_bytes=0,
             stream=stream,
             flags=0,
-            attributes=b"",
             params=struct.pack("<QQ", ns, self.log),
         )
 

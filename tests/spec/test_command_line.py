@@ -26,7 +26,7 @@ def test_writes_the_coverage_page_and_the_dictionary(tmp_path: Path) -> None:
     done = _run("--docs", page, "--dictionary", words, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "| `cuLaunchKernel` | posted | `rgpuLaunch` |" in page.read_text()
-    assert 'rgpuLaunch="\\x01\\x06"' in words.read_text()
+    assert 'rgpuLaunch="\\x02\\x06"' in words.read_text()
 
 
 def test_the_coverage_page_in_docs_is_fresh(spec: rows.Spec) -> None:

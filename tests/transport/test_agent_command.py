@@ -179,12 +179,12 @@ def test_ctrl_c_ends_a_probe_without_a_word(tmp_path: Path) -> None:
 def test_agents_find_files_that_are_named_from_where_they_were_started(tmp_path: Path) -> None:
     """Agents run in the root folder."""
     (tmp_path / "ca.pem").write_bytes((pki.folder() / "ca.pem").read_bytes())
-    token = tmp_path / "t"
+    token_file = tmp_path / "t"
     made = subprocess.run(
         [rgpu_command(), "token", "new", "bob", "--tokens", "tokens.toml", "--file", "t"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert token.exists(), made.stderr
+    assert token_file.exists(), made.stderr
     listen = ("--listen", "grpcs:127.0.0.1:0", "--tokens", f"{tmp_path}/tokens.toml")
     with Server(*listen, tls=pki.config()) as server:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""grpc: with TLS, certificates and tokens, at a real server."""
+"""grpc: with TLS, certificates and access tokens, at a real server."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ def test_changed_certificates_are_read_again(tmp_path: Path) -> None:
         assert "emulated" in rgpu(*here, **strange).stdout
 
 
-def test_tokens_name_the_tenant(tmp_path: Path) -> None:
-    tokens, token = tmp_path / "tokens.toml", tmp_path / "token"
-    made = rgpu("token", "new", "alice", "--tokens", str(tokens), "--file", str(token))
+def test_access_tokens_name_the_tenant(tmp_path: Path) -> None:
+    tokens_file, token_file = tmp_path / "tokens.toml", tmp_path / "token"
+    made = rgpu("token", "new", "alice", "--tokens", str(tokens_file), "--file", str(token_file))
     assert made.returncode == 0, made.stderr
-    shown = {"RGPU_TOKEN_FILE": str(token)}
+    shown = {"RGPU_TOKEN_FILE": str(token_file)}
     ask = "print(cuda.result('cuInit', 0))"
-    with Server("--listen", "grpc:127.0.0.1:0", "--tokens", str(tokens)) as server:
+    with Server("--listen", "grpc:127.0.0.1:0", "--tokens", str(tokens_file)) as server:
         with Agent(server.grpc) as agent:
             # A connection over HTTP/2 from this machine may come from a proxy, so it counts as
             # remote.

@@ -73,7 +73,7 @@ def test_certificates_of_clients_are_their_tenants(server: Server) -> None:
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
-        (pki.client, "without a token or a certificate"),
+        (pki.client, "without an access token or a certificate"),
         (lambda: pki.client("stranger/alice"), "does not trust the certificate in RGPU_TLS_CERT"),
         (lambda: pki.client("expired-alice"), "RGPU_TLS_CERT: have a new one made"),
         (lambda: pki.client("as-server-alice"), "ended the connection"),
@@ -145,18 +145,18 @@ def test_names_that_are_none_are_nobodys() -> None:
         for certificate in ("nul", "newline", "two-names"):
             found, text = opens(server.tls, pki.client(certificate))
             assert not found
-            assert "without a token or a certificate" in text, text
+            assert "without an access token or a certificate" in text, text
         assert "alice" not in "".join(server.log)
 
 
-def test_tokens_go_over_tls(tmp_path: Path) -> None:
-    def token(*words: str) -> str:
+def test_access_tokens_go_over_tls(tmp_path: Path) -> None:
+    def rgpu_token(*words: str) -> str:
         return subprocess.run(
             [rgpu_command(), "token", words[0], "--tokens", str(tmp_path / "tokens"), *words[1:]],
             capture_output=True, text=True, check=True,
         ).stdout.strip()  # fmt: skip
 
-    secret = token("new", "carol")
+    secret = rgpu_token("new", "carol")
     more = f"[identity]\nrequire = 'always'\ntokens = '{tmp_path}/tokens'"
     with Server(tls=pki.config(more=more)) as server:
         carol = {**pki.client(), "RGPU_TOKEN": secret}
@@ -164,7 +164,7 @@ def test_tokens_go_over_tls(tmp_path: Path) -> None:
         both, text = opens(server.tls, {**pki.client("alice"), "RGPU_TOKEN": secret})
         assert not both
         assert "use one of the two" in text
-        token("revoke", "--tenant", "carol")
+        rgpu_token("revoke", "--tenant", "carol")
         found, text = opens(server.tls, carol)
         assert not found
         assert "was revoked" in text

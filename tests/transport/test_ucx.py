@@ -129,22 +129,22 @@ def test_sessions_survive_a_gateway_that_dies() -> None:
 
 
 @WITH_UCX
-def test_strangers_need_a_token_even_from_this_machine(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
+def test_strangers_need_an_access_token_even_from_this_machine(tmp_path: Path) -> None:
+    tokens_file = tmp_path / "tokens"
     made = subprocess.run(
-        [rgpu_command(), "token", "new", "alice", "--tokens", str(tokens)],
+        [rgpu_command(), "token", "new", "alice", "--tokens", str(tokens_file)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    token = made.stdout.split()[-1]
-    arguments = ("--listen", "ucx:127.0.0.1:0", "--tokens", str(tokens))
+    access_token = made.stdout.split()[-1]
+    arguments = ("--listen", "ucx:127.0.0.1:0", "--tokens", str(tokens_file))
     with Server(*arguments, device="emulated:256MiB") as server:
         status, _, errors = clients.run(server.ucx, COPY)
         assert status != 0
         assert "token" in errors
-        assert clients.run(server.ucx, COPY, RGPU_TOKEN=token)[0] == 0
+        assert clients.run(server.ucx, COPY, RGPU_TOKEN=access_token)[0] == 0
 
 
-def test_without_tokens_a_server_does_not_listen() -> None:
+def test_without_access_tokens_a_server_does_not_listen() -> None:
     with pytest.raises(RuntimeError, match="can be reached from other machines"):
         Server("--listen", "ucx:127.0.0.1:0").__enter__()
 

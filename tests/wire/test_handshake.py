@@ -24,7 +24,7 @@ from rgpu_common.wire.fields import MAX_BANDS, Band, Wish, clean_text
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_OPCODES, MAX_SENTENCE_BYTES, Handshake
 from rgpu_common.wire.hello import (
-    MAX_TOKEN_BYTES,
+    MAX_ACCESS_TOKEN_BYTES,
     WISHES_MINOR,
     Hello,
     OpcodeHash,
@@ -59,7 +59,7 @@ BANDS = st.lists(BAND, max_size=3).map(tuple)
 SECRET = st.binary(min_size=32, max_size=32)
 
 HELLO = st.builds(
-    Hello, major=st.just(1), minor=st.sampled_from([0, 1, 2, 65535]), release=TEXT, token=TEXT, lease_key=TEXT, tenant=TEXT,
+    Hello, major=st.just(1), minor=st.sampled_from([0, 1, 2, 65535]), release=TEXT, access_token=TEXT, lease_key=TEXT, tenant=TEXT,
     container=TEXT, program=TEXT, pid=U32, device=I32, memory_bytes=U64, share_request_ppm=U32,
     share_limit_ppm=U32, resume_session=U64, resume_seq=U64, device_bands=BANDS,
     pinned_bands=BANDS, opcodes=st.lists(st.builds(OpcodeHash, U16, U32), max_size=3).map(tuple),
@@ -152,7 +152,7 @@ def _hello(**fields: object) -> bytes:
 @pytest.mark.parametrize(
     "head",
     [
-        _hello(token="x" * (MAX_TOKEN_BYTES + 1)),
+        _hello(access_token="x" * (MAX_ACCESS_TOKEN_BYTES + 1)),
         _hello(tenant="x" * (MAX_NAME_BYTES + 1)),
         _hello(tenant="a\nb"),
         _hello(tenant="a\x7fb"),
@@ -174,7 +174,7 @@ def test_a_hostile_hello_is_refused_by_both(head: bytes) -> None:
 
 def test_the_longest_of_everything_is_accepted() -> None:
     head = _hello(
-        token="x" * MAX_TOKEN_BYTES,
+        access_token="x" * MAX_ACCESS_TOKEN_BYTES,
         program="x" * MAX_SENTENCE_BYTES,
         opcodes=((1, 1),) * MAX_OPCODES,
         device_bands=((1, 1),) * MAX_BANDS,

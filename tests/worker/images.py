@@ -74,6 +74,5 @@ def launch(
         shared_bytes=0,
         stream=stream,
         flags=0,
-        attributes=b"",
         params=params,
     )

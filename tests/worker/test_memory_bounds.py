@@ -104,7 +104,7 @@ def test_the_stack_is_one_figure() -> None:
         launch = {
             "function": 41, "kernel": 0, "grid_x": 1, "grid_y": 1, "grid_z": 1, "block_x": 32,
             "block_y": 1, "block_z": 1, "shared_bytes": 0, "stream": LEGACY, "flags": 0,
-            "attributes": b"", "params": struct.pack("<Q", out),
+            "params": struct.pack("<Q", out),
         }  # fmt: skip
         client.post("rgpuLaunch", **launch)
         assert client.result("rgpuContextSynchronize", ctx=10).status == 0
@@ -166,7 +166,7 @@ def run(client: Client, function: int, *params: int) -> None:
     shape = {f"{kind}_{axis}": 1 for kind in ("grid", "block") for axis in "xyz"}
     client.post(
         "rgpuLaunch", function=function, kernel=0, **shape, shared_bytes=0, stream=LEGACY,
-        flags=0, attributes=b"", params=struct.pack("<2Q", *params),
+        flags=0, params=struct.pack("<2Q", *params),
     )  # fmt: skip
     assert client.result("rgpuContextSynchronize", ctx=client.context).status == 0
 

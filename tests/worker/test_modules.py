@@ -225,14 +225,9 @@ def test_launches_that_cannot_be() -> None:
             "stream": LEGACY,
         }
         common = {"kernel": 0, "flags": 0, "params": struct.pack("<QI", 0, 0), **shape}
-        client.post("rgpuLaunch", function=99, grid_x=1, attributes=b"", **common)
+        client.post("rgpuLaunch", function=99, grid_x=1, **common)
         assert client.result("rgpuContextSynchronize", ctx=10).status == INVALID_HANDLE
-        client.post("rgpuLaunch", function=41, grid_x=0, attributes=b"", **common)
-        assert client.result("rgpuContextSynchronize", ctx=10).status == INVALID_VALUE
-        updatable = struct.pack("<i64s", 13, b"")
-        client.post("rgpuLaunch", function=41, grid_x=1, attributes=updatable, **common)
-        assert client.result("rgpuContextSynchronize", ctx=10).status == 801
-        client.post("rgpuLaunch", function=41, grid_x=1, attributes=b"odd", **common)
+        client.post("rgpuLaunch", function=41, grid_x=0, **common)
         assert client.result("rgpuContextSynchronize", ctx=10).status == INVALID_VALUE
 
 

@@ -9,7 +9,6 @@
 namespace rgpu::shim {
 namespace {
 
-constexpr unsigned kSchedulingFlags = CU_CTX_SCHED_MASK;
 constexpr unsigned kKnownFlags = CU_CTX_FLAGS_MASK;
 
 std::unique_ptr<Context> NewContext(int device, bool primary, unsigned flags) {

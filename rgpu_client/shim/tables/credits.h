@@ -31,7 +31,7 @@ class Credits {
   // Counts a command as issued. With the channel's append lock held.
   void Take(uint64_t bytes, const Limits& limits) {
     if (cumulative_ == nullptr) {
-      ring_ = 2 * std::max(limits.commands, 64U);
+      ring_ = uint64_t{2} * std::max(limits.commands, 64U);
       cumulative_ = std::make_unique<uint64_t[]>(ring_);
     }
     const uint64_t total = total_bytes_.load(std::memory_order_relaxed) + bytes;

@@ -12,7 +12,7 @@ const unsigned int kRefuseCall = SECCOMP_RET_ERRNO | EPERM;
 
 // Both architectures that rgpu runs on are little-endian.
 Rule& Rule::Load(unsigned int argument, bool upper_half) {
-  const size_t at = offsetof(seccomp_data, args) + argument * 8 + (upper_half ? 4 : 0);
+  const size_t at = offsetof(seccomp_data, args) + size_t{argument} * 8 + (upper_half ? 4 : 0);
   steps_.push_back({.instruction = Statement(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(at))});
   return *this;
 }

@@ -246,7 +246,7 @@ std::unique_ptr<Connection> ConnectUnix(const std::string& address, const Connec
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kUnixSendBytes, sizeof kUnixSendBytes);
   // A full backlog blocks connect; the send timeout bounds that.
-  const timeval limit{options.timeout_ms / 1000, (options.timeout_ms % 1000) * 1000};
+  const timeval limit{options.timeout_ms / 1000, (options.timeout_ms % 1000) * 1000L};
   if (options.timeout_ms > 0) setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   int error = 0;
   do {

@@ -38,7 +38,7 @@ void FrameBuffer::clear() {
   frames_ = 0;
 }
 
-void FrameBuffer::swap(FrameBuffer& other) {
+void FrameBuffer::swap(FrameBuffer& other) noexcept {
   bytes_.swap(other.bytes_);
   std::swap(start_, other.start_);
   std::swap(frames_, other.frames_);

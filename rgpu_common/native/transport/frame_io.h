@@ -110,7 +110,7 @@ class FrameBuffer {
   iovec part() { return {bytes_.data(), bytes_.size()}; }
   void reserve(size_t bytes) { bytes_.reserve(bytes); }
   void clear();
-  void swap(FrameBuffer& other);
+  void swap(FrameBuffer& other) noexcept;
 
  private:
   size_t head_bytes() const { return bytes_.size() - start_ - wire::kHeaderBytes; }

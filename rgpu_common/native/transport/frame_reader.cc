@@ -17,7 +17,7 @@ constexpr size_t kReadAheadBytes = 32U << 10;
 // After bulk of this size or more, only a head is read ahead, because more large bulk usually
 // follows.
 constexpr uint32_t kLargeBulkBytes = 64U << 10;
-constexpr size_t kLeastCapacity = 2 * (wire::kHeaderBytes + wire::kMaxHeadBytes);
+constexpr size_t kLeastCapacity = size_t{2} * (wire::kHeaderBytes + wire::kMaxHeadBytes);
 
 }  // namespace
 

@@ -230,7 +230,7 @@ std::unique_ptr<Connection> Adopt(int fd, const ConnectOptions& options) {
   if (tcp) TuneTcp(fd, options);
   const int dead_peer_ms = tcp ? options.dead_peer_ms : 0;
   const int slice_ms = SliceMs(dead_peer_ms);
-  const timeval slice{slice_ms / 1000, slice_ms % 1000 * 1000};
+  const timeval slice{slice_ms / 1000, slice_ms % 1000 * 1000L};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
   return std::make_unique<SocketConnection>(std::move(socket), std::move(wake),
                                             tcp ? "tcp" : "unix", dead_peer_ms);

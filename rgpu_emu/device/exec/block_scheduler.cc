@@ -245,7 +245,7 @@ void BlockScheduler::AnswerActiveMask(Warp* warp, ThreadState* lanes) {
 // only if nothing else in the warp can run.
 bool BlockScheduler::ResolveWarp(uint32_t w) {
   Warp& warp = warp_[w];
-  ThreadState* lanes = &block_->threads[w * kWarpSize];
+  ThreadState* lanes = &block_->threads[size_t{w} * kWarpSize];
   for (uint32_t rest = warp.in_warp_op; rest != 0;) {
     const ThreadState& first = lanes[std::countr_zero(rest)];
     uint32_t group = 0;
@@ -272,7 +272,7 @@ bool BlockScheduler::WakeYielded() {
   for (uint32_t w = 0; w < warps_; ++w) {
     Warp& warp = warp_[w];
     if (warp.ready == 0 && warp.at_activemask != 0)
-      AnswerActiveMask(&warp, &block_->threads[w * kWarpSize]);
+      AnswerActiveMask(&warp, &block_->threads[size_t{w} * kWarpSize]);
     warp.ready |= warp.yielded;
     warp.yielded = 0;
     any = any || warp.ready != 0;

@@ -237,7 +237,7 @@ Outcome CompilerClient::Load(std::span<const std::string_view> ptx, LoadedModule
   std::vector<uint8_t> reply;
   if (Outcome asked = Ask(codec::Load::kType, body, codec::Loaded::kType, &reply); !asked.ok())
     return asked;
-  const Outcome outcome = DecodeLoaded(reply, &loaded);
+  Outcome outcome = DecodeLoaded(reply, &loaded);
   if (!outcome.ok()) return outcome;
   loaded.generation = generation_;
   *module = std::move(loaded);

@@ -335,8 +335,8 @@ void GridRunner::Impl::StopAll(const void* owner, CUresult result) {
 
 GridRunner::GridRunner(const RunnerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 GridRunner::~GridRunner() {
-  if (impl_->forked())
-    impl_.release();  // a forked child has none of the threads that the destructor waits for
+  // A forked child has none of the threads that the destructor waits for.
+  if (impl_->forked()) static_cast<void>(impl_.release());
 }
 CUresult GridRunner::RunGrid(const Launch& launch, FaultInfo* fault) {
   return impl_->Run(launch, fault);

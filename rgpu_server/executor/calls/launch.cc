@@ -1,8 +1,4 @@
 // Handlers: launches.
-#include <array>
-#include <cstring>
-#include <vector>
-
 #include "gen/codec.gen.h"
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/executor.h"
@@ -11,51 +7,6 @@
 namespace rgpu::exec {
 
 namespace {
-
-constexpr size_t kAttributeBytes = 4 + 64;
-constexpr size_t kMaxAttributes = 16;
-
-// Attributes whose value is plain data. The others hold handles, host addresses or outputs.
-bool IsPlain(int32_t id) {
-  switch (id) {
-    case CU_LAUNCH_ATTRIBUTE_IGNORE:
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      return true;
-    default:
-      return false;
-  }
-}
-
-CUresult ReadAttributes(wire::ByteView bytes,
-                        std::array<CUlaunchAttribute, kMaxAttributes + 1>* out,
-                        unsigned int* count) {
-  static_assert(sizeof(CUlaunchAttribute::value) == 64);
-  const size_t entries = bytes.size / kAttributeBytes;
-  if (bytes.size % kAttributeBytes != 0 || entries > kMaxAttributes) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  for (size_t i = 0; i < entries; ++i) {
-    const uint8_t* at = bytes.data + i * kAttributeBytes;
-    int32_t id = 0;
-    std::memcpy(&id, at, sizeof id);
-    if (!IsPlain(id)) return CUDA_ERROR_NOT_SUPPORTED;
-    (*out)[i] = {};
-    (*out)[i].id = static_cast<CUlaunchAttributeID>(id);
-    std::memcpy(&(*out)[i].value, at + 4, 64);
-  }
-  *count = static_cast<unsigned int>(entries);
-  return CUDA_SUCCESS;
-}
 
 CUresult LoadCode(const Driver& driver, const Function& function) {
   CUfunction code = function.function;
@@ -109,24 +60,18 @@ CUresult ChargeLaunch(Executor& executor, Context& context, const Function& func
 
 CUresult LaunchOn(const Driver& driver, const rgpuLaunch_Request& request, CUfunction function,
                   CUstream stream) {
-  std::array<CUlaunchAttribute, kMaxAttributes + 1> attributes;
-  unsigned int count = 0;
-  const CUresult result = ReadAttributes(request.attributes, &attributes, &count);
-  if (result != CUDA_SUCCESS) return result;
   size_t params_bytes = request.params.size;
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<uint8_t*>(request.params.data),
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &params_bytes, CU_LAUNCH_PARAM_END};
   void** parameters = params_bytes == 0 ? nullptr : extra;
-  if ((request.flags & rgpuLaunch_Request::kCooperative) != 0) {
-    attributes[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    attributes[count].value.cooperative = 1;
-    ++count;
-  }
-  if (count == 0) {
+  if ((request.flags & rgpuLaunch_Request::kCooperative) == 0) {
     return driver->cuLaunchKernel(function, request.grid_x, request.grid_y, request.grid_z,
                                   request.block_x, request.block_y, request.block_z,
                                   request.shared_bytes, stream, nullptr, parameters);
   }
+  CUlaunchAttribute cooperative{};
+  cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  cooperative.value.cooperative = 1;
   CUlaunchConfig config{};
   config.gridDimX = request.grid_x;
   config.gridDimY = request.grid_y;
@@ -136,8 +81,8 @@ CUresult LaunchOn(const Driver& driver, const rgpuLaunch_Request& request, CUfun
   config.blockDimZ = request.block_z;
   config.sharedMemBytes = request.shared_bytes;
   config.hStream = stream;
-  config.attrs = attributes.data();
-  config.numAttrs = count;
+  config.attrs = &cooperative;
+  config.numAttrs = 1;
   return driver->cuLaunchKernelEx(&config, function, nullptr, parameters);
 }
 

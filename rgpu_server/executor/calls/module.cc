@@ -205,7 +205,7 @@ CUresult Run(Executor& executor, const Command& command,
   if (result == CUDA_SUCCESS) result = PlaceLibrary(executor, *context, *library);
   if (result != CUDA_SUCCESS) return result;
   auto code = std::make_shared<Code>();
-  code->context = context;
+  code->context = std::move(context);
   code->library = library->library;
   code->owned = false;
   result = executor.driver()->cuLibraryGetModule(&code->module, library->library);

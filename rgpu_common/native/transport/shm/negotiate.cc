@@ -16,7 +16,7 @@ constexpr int kSendTimeoutMs = 10'000;
 std::unique_ptr<SocketConnection> AsUnixSocket(std::unique_ptr<Connection>& connection) {
   auto* socket = dynamic_cast<SocketConnection*>(connection.get());
   if (socket == nullptr || std::strcmp(socket->kind(), "unix") != 0) return nullptr;
-  connection.release();
+  static_cast<void>(connection.release());
   return std::unique_ptr<SocketConnection>(socket);
 }
 

@@ -114,9 +114,9 @@ Loaded Load() {
 }
 
 // The lock that Use holds. Never destroyed, because threads use it while the process ends.
-std::shared_timed_mutex& Gate() {
-  static auto& gate = *new std::shared_timed_mutex;
-  return gate;
+std::shared_timed_mutex& UseLock() {
+  static auto& lock = *new std::shared_timed_mutex;
+  return lock;
 }
 
 std::atomic<bool> g_retired{false};
@@ -128,12 +128,12 @@ const Api* LoadOpenSsl(std::string* why) {
   return loaded->Get(why);
 }
 
-Use::Use() : lock_(Gate()), allowed_(!g_retired) {}
+Use::Use() : lock_(UseLock()), allowed_(!g_retired) {}
 
 void Retire(int timeout_ms) {
-  const bool alone = Gate().try_lock_for(std::chrono::milliseconds(timeout_ms));
+  const bool alone = UseLock().try_lock_for(std::chrono::milliseconds(timeout_ms));
   g_retired = true;
-  if (alone) Gate().unlock();
+  if (alone) UseLock().unlock();
 }
 
 std::string TakeError(const Api& api) {

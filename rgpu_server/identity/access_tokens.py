@@ -1,4 +1,4 @@
-"""The tokens file: which token belongs to which tenant. It holds only hashes of the tokens."""
+"""The tokens file: which access token belongs to which tenant. It holds hashes of them only."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _SECRET_BYTES = 32
 _ID = re.compile(r"[0-9a-f]{12}")
 _TOKEN = re.compile(r"rgpu_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# Compared if there is no such token, so that the answer takes equally long.
+# Compared if there is no such access token, so that the answer takes equally long.
 _NOBODY = bytes(32)
 _HEAD = """\
-# The tokens of this server: written by `rgpu token`, read again when it changes.
-# It holds hashes; if a token is lost, revoke it and make a new one.
+# The access tokens of this server: written by `rgpu token`, read again when it changes.
+# It holds hashes; if an access token is lost, revoke it and make a new one.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRow:
+class AccessTokenRow:
     """A row of the tokens file. made, expires: seconds since 1970; None: never.
 
-    digest: SHA-256 of the whole token. Its secret has 256 random bits, so no salt is needed.
+    digest: SHA-256 of the whole access token. Its secret has 256 random bits, so no salt is needed.
     """
 
     id: str
@@ -61,12 +61,18 @@ def default_tokens_file() -> Path:
     return Path("~/.config/rgpu/tokens.toml").expanduser()
 
 
-def make_token(tenant: str, now: float, expires: float | None = None) -> tuple[str, TokenRow]:
-    """Returns a new token and its row. The token is stored nowhere; UsageError: bad tenant name."""
+def make_access_token(
+    tenant: str, now: float, expires: float | None = None
+) -> tuple[str, AccessTokenRow]:
+    """Returns a new access token, which is stored nowhere, and its row.
+
+    Raises:
+        UsageError: `tenant` cannot be a tenant's name.
+    """
     check_tenant(tenant)
     number = secrets.token_hex(6)
-    token = f"rgpu_{number}_{secrets.token_urlsafe(_SECRET_BYTES)}"
-    return token, TokenRow(number, tenant, _digest(token), now, expires)
+    access_token = f"rgpu_{number}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    return access_token, AccessTokenRow(number, tenant, _digest(access_token), now, expires)
 
 
 def check_tenant(tenant: str) -> None:
@@ -78,7 +84,7 @@ def check_tenant(tenant: str) -> None:
         )
 
 
-def read_tokens(path: Path) -> list[TokenRow]:
+def read_access_tokens(path: Path) -> list[AccessTokenRow]:
     """Returns the rows of a tokens file.
 
     Raises:
@@ -90,7 +96,7 @@ def read_tokens(path: Path) -> list[TokenRow]:
             raise ConfigError(f"{path}: other users may write to it; run chmod 600 {path}")
     rows = []
     for table in root.rows("token"):
-        row = TokenRow(
+        row = AccessTokenRow(
             id=table.text("id", ""),
             tenant=table.text("tenant", ""),
             digest=_hex(table.text("sha256", "")),
@@ -99,7 +105,7 @@ def read_tokens(path: Path) -> list[TokenRow]:
         )
         table.done()
         if not _ID.fullmatch(row.id) or len(row.digest) != len(_NOBODY):
-            raise ConfigError(f"{path}: the token of {row.tenant!r} has no id or no sha256")
+            raise ConfigError(f"{path}: the access token of {row.tenant!r} has no id or no sha256")
         try:
             check_tenant(row.tenant)
         except UsageError as error:
@@ -109,7 +115,7 @@ def read_tokens(path: Path) -> list[TokenRow]:
     return rows
 
 
-def write_tokens(path: Path, rows: Sequence[TokenRow]) -> None:
+def write_access_tokens(path: Path, rows: Sequence[AccessTokenRow]) -> None:
     """Replaces the file atomically with mode 0600; raises RgpuError if that fails."""
     text = _HEAD + "".join(_as_toml(row) for row in rows)
     try:
@@ -135,7 +141,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 @contextlib.contextmanager
-def changing(path: Path) -> Iterator[list[TokenRow]]:
+def changing(path: Path) -> Iterator[list[AccessTokenRow]]:
     """Yields the rows, which the caller changes in place, and writes them back; a lock keeps other
     writers out. Creates the file and its folder if they are missing.
     """
@@ -146,27 +152,29 @@ def changing(path: Path) -> Iterator[list[TokenRow]]:
         raise RgpuError(f"{path} cannot be written: {error.strerror}") from None
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX)
-        rows = read_tokens(path) if path.exists() else []
+        rows = read_access_tokens(path) if path.exists() else []
         yield rows
-        write_tokens(path, rows)
+        write_access_tokens(path, rows)
     finally:
         os.close(lock_fd)
 
 
-class Tokens:
-    """The server's view of the tokens file. While the file is invalid, no token is valid."""
+class AccessTokens:
+    """The server's view of the tokens file. While the file is invalid, no access token is valid."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows = _by_id(read_tokens(path))
+        self._rows = _by_id(read_access_tokens(path))
         self._version = self._stamp()
 
-    def row_of(self, token: str, now: float) -> TokenRow | None:
-        """Returns the row of a valid token, or None. now: seconds since 1970."""
+    def row_of(self, access_token: str, now: float) -> AccessTokenRow | None:
+        """Returns the row of a valid access token, or None. now: seconds since 1970."""
         self._read_again()
-        match = _TOKEN.fullmatch(token)
+        match = _TOKEN.fullmatch(access_token)
         row = self._rows.get(match[1]) if match is not None else None
-        same = hmac.compare_digest(_digest(token), row.digest if row is not None else _NOBODY)
+        same = hmac.compare_digest(
+            _digest(access_token), row.digest if row is not None else _NOBODY
+        )
         if row is None or not same or (row.expires is not None and row.expires <= now):
             return None
         return row
@@ -177,12 +185,12 @@ class Tokens:
             return
         self._version = version
         try:
-            self._rows = _by_id(read_tokens(self._path))
+            self._rows = _by_id(read_access_tokens(self._path))
         except ConfigError as error:
             self._rows = {}
-            log.error("no token is valid until this is corrected: %s", error)
+            log.error("no access token is valid until this is corrected: %s", error)
         else:
-            log.info("%s was read again: %d tokens", self._path, len(self._rows))
+            log.info("%s was read again: %d access tokens", self._path, len(self._rows))
 
     def _stamp(self) -> tuple[int, ...]:
         try:
@@ -192,29 +200,33 @@ class Tokens:
         return facts.st_ino, facts.st_mtime_ns, facts.st_size, facts.st_mode
 
 
-def existing_tokens(path: Path) -> Tokens:
-    """Returns the tokens of a server; ConfigError if the file is not there or makes no sense."""
+def existing_access_tokens(path: Path) -> AccessTokens:
+    """Returns the access tokens of a server.
+
+    Raises:
+        ConfigError: the file is not there or makes no sense.
+    """
     if not path.exists():
         raise ConfigError(
             f"there is no tokens file {path}: `rgpu token new TENANT --tokens {path}` makes one"
         )
-    log.info("clients on other machines show a token of %s", path)
-    return Tokens(path)
+    log.info("clients on other machines show an access token of %s", path)
+    return AccessTokens(path)
 
 
-def _by_id(rows: list[TokenRow]) -> dict[str, TokenRow]:
+def _by_id(rows: list[AccessTokenRow]) -> dict[str, AccessTokenRow]:
     return {row.id: row for row in rows}
 
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="replace")).digest()
+def _digest(access_token: str) -> bytes:
+    return hashlib.sha256(access_token.encode(errors="replace")).digest()
 
 
 def _hex(text: str) -> bytes:
     return bytes.fromhex(text) if _DIGEST.fullmatch(text) else b""
 
 
-def _as_toml(row: TokenRow) -> str:
+def _as_toml(row: AccessTokenRow) -> str:
     lines = [
         "\n[[token]]",
         f'id = "{row.id}"',
