@@ -57,6 +57,7 @@ class Server(Telling):
         self.tcp = self.tls = self.ucx = self.grpc = ""
         self.log: list[str] = []
         self._agent: Agent | None = None
+        self._one_agent = threading.Lock()
         self._ready = threading.Event()
         self._command = [
             *before, rgpu_command(), "serve", "--listen", "127.0.0.1:0", "--listen", self.unix,
@@ -136,8 +137,9 @@ class Server(Telling):
     def address(self, transport: str) -> str:
         """Returns the address for `--server` for a transport; for grpc the socket of an agent."""
         if transport == "grpc":
-            if self._agent is None:
-                self._agent = Agent(self.grpc).__enter__()
+            with self._one_agent:  # threads of a test may ask at once
+                if self._agent is None:
+                    self._agent = Agent(self.grpc).__enter__()
             return self._agent.unix
         shared = "shm:" + self.unix.removeprefix("unix:")
         known = {"unix": self.unix, "shm": shared, "tls": self.tls, "ucx": self.ucx}

@@ -19,7 +19,7 @@ from helpers.nginx import Nginx
 from helpers.server import Server, run_client
 from helpers.waiting import wait_until
 
-from transport.grpc_programs import copies
+from transport.grpc_programs import copies, start_and_open
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
 
@@ -82,20 +82,7 @@ def test_many_sessions_share_the_way(agent: Agent) -> None:
 
 def test_a_proxy_that_dies_and_comes_back(server: Server, tmp_path: Path) -> None:
     with Nginx(tmp_path, server.grpc) as proxy, Agent(proxy.address, RGPU_TLS_CA=proxy.ca) as agent:
-        client = clients.start(
-            agent.unix,
-            """
-            cuda.open()
-            print("open")
-            wait_for_line()
-            try:
-                cuda.alloc(4096)
-            except CudaError as error:
-                print(error.result)
-            """,
-        )
-        assert client.stdout is not None
-        assert client.stdout.readline() == "open\n"
+        client = start_and_open(agent.unix)
         proxy.stop()
         output, errors = client.communicate("\n", timeout=10)
         assert output == "911\n", errors

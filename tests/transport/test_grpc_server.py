@@ -24,7 +24,7 @@ from helpers.waiting import wait_until
 
 from rgpu_common.tunnel.chunk import MAX_MESSAGE_BYTES, OPEN, decode, encode
 from rgpu_common.wire.handshake import Handshake
-from transport.grpc_programs import COPY
+from transport.grpc_programs import COPY, start_and_open
 
 
 @pytest.fixture(scope="module")
@@ -152,20 +152,7 @@ def test_an_address_that_is_taken(server: Server) -> None:
 
 def test_a_killed_gateway_is_started_again() -> None:
     with Server(*GRPC) as server, Agent(server.grpc) as agent:
-        client = clients.start(
-            agent.unix,
-            """
-            cuda.open()
-            print("open")
-            wait_for_line()
-            try:
-                cuda.alloc(4096)
-            except CudaError as error:
-                print(error.result)
-            """,
-        )
-        assert client.stdout is not None
-        assert client.stdout.readline() == "open\n"
+        client = start_and_open(agent.unix)
         (gateway,) = server.gateways()
         os.kill(gateway, signal.SIGKILL)
         output, errors = client.communicate("\n", timeout=30)
