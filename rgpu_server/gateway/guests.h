@@ -14,7 +14,7 @@ namespace rgpu::gateway {
 // A guest is a client's connection, or a call on a client's connection.  It has one of three
 // states:
 //
-//   greeting  its handshake is not complete
+//   greeting  its handshake is not complete (a call has none, so it is introduced at once)
 //   unknown   its handshake is complete, and the daemon does not answer it: not yet, or no more
 //   known     the daemon answers it
 //
