@@ -80,7 +80,7 @@ fuzz-kernels: ## random PTX against an interpreter, on a server of its own (need
 	$(BIN)/python fuzz/kernels --seconds $(FUZZ_SECONDS) --keep build
 
 fuzz-build: ## only compiles the targets
-	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DRGPU_PRECOMPILE=OFF -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build build/fuzz -j2 --target $(FUZZ_TARGETS:%=fuzz_%)
 
 fuzz-quick: ## the same for ten seconds each, as in CI

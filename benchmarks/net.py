@@ -51,7 +51,8 @@ PAIRS = [
 WORKLOADS = ("call", "bulk", "mixed")
 PARTS = ("links", "program", "choice")
 BUDGET = ProbeBudget()
-# Steps of a trial over each path, and the part of them in which another must be faster to be it.
+# ROUNDS: steps of a trial over each path. MOST: the choice is wrong if another path is clearly
+# faster in a larger part of them.
 ROUNDS = {"call": 9, "bulk": 2, "mixed": 5}
 MOST = 0.75
 

@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const size_t some = std::min(piece, size - at);
     if (reader.Take(data + at, some) != ChunkReader::Fault::kNone) break;
   }
-  // What is handed on is less than what came, with what stands before it.
+  // A chunk has a header, so fewer bytes and ends are handed on than bytes came in.
   if (sink.bytes + sink.ends > size) std::abort();
   return 0;
 }

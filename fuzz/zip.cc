@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(result.bytes > 0 && result.bytes <= asked);
     got += result.bytes;
   }
-  // Nothing that was not sent, or packed in what was sent.
+  // The connection hands on no more bytes than it received plain, and unpacked from blocks.
   Require(got <= size + savings.received_plain);
   return 0;
 }

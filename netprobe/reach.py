@@ -1,7 +1,7 @@
-"""Whether the client's UCX survives what listens at an address.
+"""Finds out whether connecting to a `ucx:` address would end this process.
 
 UCX 1.13 ends its process when something that does not speak UCX answers, for instance the TCP port
-of a server, and its API has no way to find that out before.  So a process of its own tries first.
+of a server. Its API cannot find this out before. So another process connects first.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from netprobe.native import Line
 from rgpu_common.errors import RgpuError, ServerError
 
 _TRY_SECONDS = 5.0
-# Beside the time for the try: until Python runs and UCX is loaded.
+# Further time for starting Python and loading UCX.
 _START_SECONDS = 10.0
 _MAIN = "import sys; from netprobe.reach import try_to_reach; try_to_reach(sys.argv[1])"
 
 
 @functools.cache
 def check_reach(uri: str) -> None:
-    """Returns at once unless `uri` is `ucx:`.  What else may be wrong there is left to whoever
-    connects.
+    """Checks that connecting to `uri` does not end the process. It does nothing unless `uri` is
+    `ucx:`. All other errors appear when the caller connects.
 
     Raises:
-        ServerError: to connect there would end this process.
+        ServerError: connecting to `uri` would end this process.
     """
     if scheme_of(uri) != "ucx":
         return
@@ -51,7 +51,7 @@ def check_reach(uri: str) -> None:
 
 
 def try_to_reach(uri: str) -> None:
-    """Connects as a probe does.  Only a death is of interest: it is the process's exit status."""
+    """Connects as a probe does. Its errors do not matter: the exit status says if UCX ended it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with Line(uri, _TRY_SECONDS):

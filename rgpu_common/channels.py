@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
 
 CHANNEL_OPTIONS: Final = (("grpc.enable_http_proxy", 0),)
-# Where systems keep whom they trust; gRPC brings a list of its own otherwise.
+# The files in which systems keep the authorities that they trust. gRPC would use its own list.
 _SYSTEM_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 
 

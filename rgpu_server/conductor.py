@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_common.errors import WorkerError
+from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_common.wire.worker import (
     Assign,
@@ -53,9 +55,9 @@ if TYPE_CHECKING:
     from rgpu_server.core.node import Node
     from rgpu_server.core.pool import Worker
     from rgpu_server.devices import Served
-    from rgpu_server.service.desk import Visitor
     from rgpu_server.tokens.protocol import DeviceIs
     from rgpu_server.workers.compiler import Compilers
+    from rgpu_server.workers.pages import LeasePage
 
 log = logging.getLogger("rgpu.server")
 
@@ -272,26 +274,43 @@ class Conductor:
                 worker.kill()
             return
         worker.serves(action.lease, action.memory_bytes)
-        served = self._equipment.served[action.device]
-        grants_fd = page.opened_to_read()
-        compiler = self._compilers.connect(action.session, action.tenant, served)
-        descriptors = AssignFds(
-            lane=visitor.connection.fileno(),
-            grants=grants_fd,
-            usage=page.usage_fd,
-            signal=page.signal_fd,
-            compiler=-1 if compiler is None else compiler.fileno(),
-        )
-        self.desk.hand_over(visitor)
-        if self.handover is not None:
-            self.handover.worker_is(action.session)
-        message = encode_assign(self._assignment(action, visitor))
-        if not worker.send(message, [fd for fd in descriptors if fd >= 0]):
+        try:
+            sent = self._send_assignment(action, visitor, worker, page)
+        except (OSError, WireError) as error:
+            log.error("session %d gets no worker: %s", action.session, error)
+            sent = False
+        if not sent:
             worker.kill()
-        os.close(grants_fd)
-        if compiler is not None:
-            compiler.close()
         _note_assigned(action, visitor, worker.pid)
+
+    def _send_assignment(
+        self, action: do.AssignWorker, visitor: Visitor, worker: WorkerProcess, page: LeasePage
+    ) -> bool:
+        """Sends the worker what it must know. False: the worker is ending and cannot take it.
+
+        Raises:
+            OSError: a descriptor could not be made.
+            WireError: the message is too long.
+        """
+        message = encode_assign(self._assignment(action, visitor))
+        served = self._equipment.served[action.device]
+        with contextlib.ExitStack() as opened:
+            grants_fd = page.opened_to_read()
+            opened.callback(os.close, grants_fd)
+            compiler = self._compilers.connect(action.session, action.tenant, served)
+            if compiler is not None:
+                opened.callback(compiler.close)
+            descriptors = AssignFds(
+                lane=visitor.connection.fileno() if visitor.connection else -1,
+                grants=grants_fd,
+                usage=page.usage_fd,
+                signal=page.signal_fd,
+                compiler=-1 if compiler is None else compiler.fileno(),
+            )
+            self.desk.hand_over(visitor)
+            if self.handover is not None:
+                self.handover.worker_is(action.session)
+            return worker.send(message, descriptors if compiler else descriptors[:-1])
 
     def _assignment(self, action: do.AssignWorker, visitor: Visitor) -> Assign:
         """Returns what the worker must know to serve the session."""

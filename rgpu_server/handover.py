@@ -37,7 +37,10 @@ log = logging.getLogger("rgpu.server")
 
 _LOG_BYTES = 64 << 10
 _NOT_SERVED = "the server was started anew and does not serve this session's device any more"
-_BROKEN = "the page of this session's lease cannot be used; start the program again"
+_BROKEN = (
+    "the server cannot read the limits of this session's lease any more, so it ends the session; "
+    "start the program again"
+)
 
 
 class Handover:

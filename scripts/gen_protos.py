@@ -1,9 +1,8 @@
 """Regenerates `rgpu_common/v1/` from `protos/`: python scripts/gen_protos.py [--check].
 
-The proto folders mirror the Python package, so the generated imports need no mending.  The
-compiler's version is fixed:
-generated code asks for a runtime at least as new as itself, and a newer one would push that onto
-every user.
+The proto folders have the paths of the Python package, so the generated imports are right as they
+are. The versions of the compiler and its plug-in are fixed, because generated code needs a protobuf
+runtime at least as new as its compiler: a newer compiler would make every user upgrade.
 """
 
 from __future__ import annotations

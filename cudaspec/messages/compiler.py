@@ -15,6 +15,11 @@ NUMBERS = [
     Number("MAX_BODY_BYTES", 301989888, "the largest image and the rest of its message"),
     Number("MAX_INPUTS", 4096, "inputs of one LOAD or LINK"),
     Number("MAX_ITEMS", 1048576, "entries, globals or functions of a module"),
+    Number(
+        "MAX_RELOCATIONS",
+        12582912,
+        "addresses in the initial value of a global; so many fill a message",
+    ),
     Number("MAX_PARAM_BYTES", 32764, "parameters of an entry (PTX 8.1; the driver's own limit)"),
     Number("MAX_THREADS", 1024, "threads of a block"),
     Number("MAX_GLOBAL_BYTES", 1099511627776, "a global", "u64"),
@@ -70,7 +75,7 @@ RECORDS = [
             Part(
                 "Relocation[] relocations",
                 "what goes into its initial value: kind 1: the address of the global `ordinal` plus `addend`, 2: the token of the function `ordinal`",
-                most="MAX_ITEMS",
+                most="MAX_RELOCATIONS",
             ),
         ),
         "A global of a module. Its ordinal is its place.",

@@ -65,7 +65,7 @@ CONTROLS = [
         6,
         "COPY_DONE",
         "client",
-        "The bytes of this `rgpuCopyDirect` are in place, so its stream goes on.",
+        "The bytes of this `rgpuCopyInDirect` or `rgpuCopyOutDirect` are copied: its stream goes on.",
         (Part("u64 ticket"),),
     ),
 ]

@@ -89,7 +89,7 @@ class Drawing:
         )
 
     def _top(self) -> Node:
-        """What may stand where all threads of a block come along."""
+        """Draws a node for a place that all threads of a block reach: it may contain barriers."""
         pick = self._rng.random()
         if pick < 0.1 and self._together:
             return Exchange(self._register("r"), self._register("r"), self._register("r"))
@@ -124,7 +124,7 @@ class Drawing:
         return self._do()
 
     def _call(self, depth: int) -> Call:
-        """By pointer no function waits for other threads."""
+        """Draws a call. In a function that is called by pointer no thread waits for another one."""
         rng, together = self._rng, self._together
         by_pointer = rng.random() < 0.4
         self._calls, self._together = self._calls + 1, together and not by_pointer
@@ -156,7 +156,8 @@ class Drawing:
         rng, kind = self._rng, operation.sources[at]
         if kind == "i":
             return rng.randrange(256)
-        # A literal for an integer, except in front: there must be something to compute.
+        # An integer source may be a literal. The first source is a register, or the compiler could
+        # compute the result.
         if kind in "hrq" and at and rng.random() < 0.25:
             value = rng.choice(EDGES)
             return value & (1 << BITS[kind] - 1) - 1

@@ -1,7 +1,8 @@
-// The channel to `rgpu run`, which watches the paths and may ask the session to take another one.
+// The socket to the path agent (rgpu_client/session/watch.py), a process beside the program. The
+// agent measures the paths and may tell the session to move to another one.
 //
 // RGPU_AGENT names a Unix socket (SOCK_SEQPACKET) of text messages:
-//   agent -> shim  MOVE URI      move the session to this path
+//   agent -> shim  MOVE URI      the session is to move to this path
 //   shim -> agent  MOVED URI | STAYED URI REASON
 //   agent -> shim  STATS?
 //   shim -> agent  STATS calls=N bulk_bytes=N syncs=N path=URI

@@ -241,10 +241,10 @@ class Channel {
   CUresult SendDirect(std::unique_lock<std::mutex>& append, const PostOptions& options);
   void WriteBuffer(int idle_timeout_ms);
   CUresult Write(iovec* parts, int count, int idle_timeout_ms);
-  CUresult WaitForCredit(const PostOptions& options);
   CUresult Broken(std::string_view sentence);
 
   // channel_receive.cc
+  CUresult WaitForCredit(const PostOptions& options);
   CUresult WaitForReply(Waiter& waiter);
   template <typename Done>
   void ReadUntil(std::condition_variable& wake, Done done);

@@ -30,6 +30,8 @@ MAX_BODY_BYTES: Final = 301989888
 MAX_INPUTS: Final = 4096
 # Entries, globals or functions of a module.
 MAX_ITEMS: Final = 1048576
+# Addresses in the initial value of a global; so many fill a message.
+MAX_RELOCATIONS: Final = 12582912
 # Parameters of an entry (PTX 8.1; the driver's own limit).
 MAX_PARAM_BYTES: Final = 32764
 # Threads of a block.
@@ -191,7 +193,7 @@ def _global_info(r: Reader) -> GlobalInfo:
         visible=get_number(r, "u32", 0, 1, "visible"),
         initial=r.sized(MAX_BODY_BYTES),
         relocations=tuple(
-            Relocation(*row) for row in get_rows(r, "<QIIq", MAX_ITEMS, "relocations")
+            Relocation(*row) for row in get_rows(r, "<QIIq", MAX_RELOCATIONS, "relocations")
         ),
     )
 

@@ -8,7 +8,6 @@
 // last 512-byte granule faults. A gap follows it, unless there are so many gaps that the process
 // nears the kernel's limit of mappings. Freed addresses are reused only after the search for free
 // ranges has passed through the whole band.
-// round the whole band.
 #pragma once
 
 #include <atomic>

@@ -137,6 +137,17 @@ def _named(rules: IdentityRules, tenant: str, proof: Proof) -> Identity:
     return Identity(tenant, tenant in rules.operators, proof)
 
 
+def _place_tenant(rules: IdentityRules) -> str | None:
+    """Returns the tenant of a caller without credentials, or None if it may name any tenant.
+
+    Where others prove their tenant, a process of the server's machine that proves nothing is the
+    default tenant: it could see and change the leases of all others otherwise. `never` and
+    `--insecure` are the operator's word that callers may name their tenants.
+    """
+    trusted = rules.insecure or rules.require is Require.NEVER or not rules.configured
+    return None if trusted else DEFAULT_TENANT
+
+
 def _believe(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
     """Decides about callers without credentials.
 
@@ -148,7 +159,7 @@ def _believe(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
     if rules.require is Require.NEVER or (
         rules.require is Require.AUTO and (rules.insecure or evidence.local) and not stranger
     ):
-        return Identity(None, not rules.configured, Proof.PLACE)
+        return Identity(_place_tenant(rules), not rules.configured, Proof.PLACE)
     if stranger and evidence.uid is None:
         sentence = (
             "without an access token or a certificate this server lets in only the users in "

@@ -177,7 +177,8 @@ class Policy:
     )  # fmt: skip
     claim_seconds: float = key(
         "quota.claim_seconds", Seconds(0, _DAY), 60.0,
-        "How long memory that was taken back is kept for its owner.",
+        "How long memory that was taken back is kept for its owner, and how long the first claim "
+        "in line keeps others out of the room that it waits for.",
     )  # fmt: skip
     keep_place_seconds: float = 60.0
     max_claims: int | None = None

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int kEndPollMs = 100;
 constexpr int kReportMs = 1000;
-// Who was sent away to make room ends at once; so many, if need be.
+// Guests that made room (guests.h) still have a thread until they end, a moment later.  So many may
+// exist beyond the limit of connections.
 constexpr unsigned int kMostEnding = 256;
 
 }  // namespace
@@ -39,7 +40,7 @@ void Gateway::Run(std::vector<base::UniqueFd> listeners) {
   listeners.clear();
   terminal_.Close();
   service_.Leave();
-  // Sessions that go on without the daemon go on through here.
+  // Sessions go on without the daemon, and their bytes pass through this process.
   while (connections_ != 0) poll(nullptr, 0, kEndPollMs);
 }
 
@@ -55,7 +56,8 @@ bool Gateway::Serve(const std::vector<base::UniqueFd>& listeners) {
 
 int Gateway::Report() {
   const uint64_t now = base::NowNs();
-  // Whoever is there may change them; who has left has done so before.
+  // Only an open connection changes the figures.  Without one, the last changes are in them
+  // already.
   const bool busy = connections_ != 0;
   if (now - reported_ns_ >= kReportMs * base::kMillisecond) {
     std::string line = figures_.Line();

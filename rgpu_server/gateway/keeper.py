@@ -1,4 +1,4 @@
-"""The gateways of `tls:` and `ucx:` as the daemon has them: rgpu-gateway, and what it is told."""
+"""The daemon's side of the gateways of `tls:` and `ucx:`: starts rgpu-gateway, and controls it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BACKLOG = 512
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What gateways have of the daemon.  enter: takes the clients that they bring."""
+    """The parts of the daemon that gateways use.  enter: called with each client's connection."""
 
     authenticator: Authenticator
     isolation: Isolation
@@ -41,7 +41,7 @@ class House:
 
 
 class Gateway:
-    """What all of them have."""
+    """The base class of the gateways."""
 
     def __init__(self, transport: str, house: House) -> None:
         self._transport = transport
@@ -52,11 +52,11 @@ class Gateway:
 
     @property
     def figures(self) -> Figures:
-        """What the process has counted."""
+        """The counters that the gateway's process reports."""
         return self._process.figures
 
     async def close(self) -> None:
-        """Lets the gateway go: it takes nobody new and ends with its last connection."""
+        """Lets the gateway go: it accepts no more clients and ends with its last connection."""
         await self._process.close()
 
     def _note(self, words: list[str]) -> None:

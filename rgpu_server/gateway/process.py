@@ -35,10 +35,11 @@ _LOG_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is started.
+    """How to start a gateway.
 
-    transport: what it is the gateway of.  command: without the arguments that change.  keeps: says
-    which variables of the daemon's environment it needs.  enter: takes the clients that it brings.
+    transport: the transport that it serves.  command: the program and its fixed arguments.  keeps:
+    returns True for a variable of the daemon's environment that the gateway gets.  enter: called
+    with each client's connection.
     """
 
     transport: str
@@ -48,15 +49,15 @@ class Program:
     enter: Callable[[socket.socket], None]
 
     def environment(self) -> dict[str, str]:
-        """Returns what it starts with."""
+        """Returns the environment of the process."""
         return {**CLEAN_ENVIRONMENT, **{k: v for k, v in os.environ.items() if self.keeps(k)}}
 
 
 class GatewayProcess:
-    """`start`, `keep`, then `close`.
+    """The process of a gateway: call `start`, then `keep`, then `close`.
 
-    words, passes: arguments and descriptors of the next process; to be set before one is needed.
-    note: hears what it says beside `ready`, `error` and `figures`, as words.
+    words, passes: further arguments, and descriptors, of the next process that is started.
+    note: called with the words of each line that is not `ready`, `error` or `figures`.
     """
 
     def __init__(self, program: Program, note: Callable[[list[str]], None]) -> None:
@@ -72,10 +73,10 @@ class GatewayProcess:
         self._keeper: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
-        """Returns what it said with `ready`.
+        """Starts the process and returns the rest of its line `ready`.
 
         Raises:
-            ServerError: it does not start; the sentence says why.
+            ServerError: the process did not become ready; the sentence says why.
         """
         self._spawn()
         about = f"the gateway for {self._program.transport}:"
@@ -92,17 +93,17 @@ class GatewayProcess:
         return " ".join(words[1:])
 
     def keep(self) -> None:
-        """From now on it is heard, and another one is started when it has ended."""
+        """Starts the task that reads the process's lines and replaces a process that has ended."""
         self._keeper = asyncio.ensure_future(self._keep())
 
     def say(self, word: str, descriptors: Sequence[int] = ()) -> None:
-        """Tells the process, if there is one."""
+        """Sends a word to the process, if there is one."""
         if self._control is not None:
             with contextlib.suppress(OSError):
                 socket.send_fds(self._control, [word.encode()], list(descriptors))
 
     async def close(self) -> None:
-        """Lets the process go: it takes nobody new and ends with its last connection."""
+        """Lets the process go: it accepts no more clients and ends with its last connection."""
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -113,13 +114,16 @@ class GatewayProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(process.wait, _END_SECONDS)
             if process.returncode is None:
-                process.returncode = 0  # init inherits it; it is not ours to wait for
+                process.returncode = 0  # it has clients and outlives the daemon; init reaps it
 
     async def _hear_answer(self) -> list[str]:
-        """Whether it is ready.  It says before how it is isolated, or it is not used."""
+        """Returns the line `ready` or `error`.  The process must first report its isolation."""
         words = await self._hear()
         if words[0] != "isolation":
-            silent = "it does not say how it is isolated"
+            silent = (
+                f"the gateway for {self._program.transport}: did not report which isolation "
+                "measures it has, so the server does not use it; install rgpu again"
+            )
             return ["error", silent] if words[0] == "ready" else words
         why = self._program.isolation.check(Process.GATEWAY, words[-1])
         return ["error", why] if why else await self._hear()
@@ -156,14 +160,14 @@ class GatewayProcess:
                 self._log.close_write_end()
 
     def _open_door(self) -> socket.socket:
-        """Returns the gateway's end of the door, over which it brings its clients."""
+        """Makes the door, a socket over which the gateway sends its clients; returns its end."""
         self._door, entrance = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._door.setblocking(False)
         asyncio.get_running_loop().add_reader(self._door.fileno(), self._client_came)
         return entrance
 
     def _client_came(self) -> None:
-        """Takes one client; the next one when others have had their turn."""
+        """Takes one client.  The event loop calls again for the next, after its other tasks."""
         assert self._door is not None
         try:
             data, descriptors, _, _ = socket.recv_fds(self._door, 16, 1)
@@ -184,7 +188,7 @@ class GatewayProcess:
             self._door = None
 
     async def _hear(self) -> list[str]:
-        """The words of the next line; [""] when the process has ended."""
+        """Returns the words of the next line, or [""] when the process has ended."""
         assert self._control is not None
         try:
             data = await asyncio.get_running_loop().sock_recv(self._control, _LINE_BYTES)
@@ -217,13 +221,14 @@ class GatewayProcess:
             self.figures.restarts += 1
 
     async def _listen(self) -> None:
-        """Until the process has ended."""
+        """Handles the process's lines until the process has ended."""
         while (words := await self._hear()) != [""]:
             if words[0] == "figures":
                 self.figures.heard(words[-1])
             else:
                 self._note(words)
-            # Hearing does not wait as long as it talks, of strangers who are turned away.
+            # `_hear` does not pause while lines are waiting, such as those about refused clients.
+            # Other tasks of the event loop run here.
             await asyncio.sleep(0)
 
     def _end(self) -> int:

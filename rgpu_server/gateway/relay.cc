@@ -16,17 +16,17 @@ using transport::Connection;
 using transport::IoResult;
 using transport::IoState;
 
-// How often a stalled way looks whether anybody is there whose bytes it carries.
+// While the receiver takes no bytes, a way checks so often whether their sender has gone.
 constexpr int kLookMs = 1000;
 
 struct Way {
   Connection& from;
   Connection& to;
-  std::atomic<bool>& ended;  // one of the ways has
-  int from_fd;               // -1: what it carries may always matter
+  std::atomic<bool>& ended;  // true once one of the two ways has ended
+  int from_fd;               // the sender's socket; -1: it is not checked
   int linger_ms;
   std::atomic<uint64_t>& carried;
-  const std::function<void(bool)>& answered;  // empty, or hears of the first bytes and of the end
+  const std::function<void(bool)>& answered;  // see Relay; empty: not called
 };
 
 bool SourceGone(const Way& way) {
@@ -34,7 +34,8 @@ bool SourceGone(const Way& way) {
   return way.from_fd >= 0 && poll(&source, 1, 0) > 0;
 }
 
-// Until there is room.  False: there is none, and nobody is left who waits for these bytes.
+// Waits until the receiver takes bytes.  False: the sender has gone or the other way has ended, and
+// the receiver has taken nothing for linger_ms since.
 bool WaitForRoom(const Way& way) {
   base::Deadline deadline(-1);
   bool leaving = false;

@@ -11,11 +11,11 @@ namespace rgpu::gateway {
 
 inline constexpr size_t kRelayBytes = 256U << 10;
 
-// Blocks.  Holds at most kRelayBytes each way: an end that reads slowly makes the other one wait.
-// Once one direction has ended, or the inner peer is gone (as inner_fd, its socket, tells), the
-// other direction has `linger_ms` in which nothing moves before it is ended too.  What goes through
-// is counted in `figures`.  `answered` is called with true when the inner end says its first, with
-// false when it has said its last.
+// Blocks until both directions have ended.  Holds at most kRelayBytes in each direction, so a slow
+// reader makes the sender wait.  Once one direction has ended, the other one is ended too when no
+// byte has moved in it for `linger_ms`.  The same holds for the direction to the client once the
+// inner peer has closed its socket `inner_fd`.  Adds the bytes to `figures`.  Calls `answered` with
+// true when the first bytes of the inner peer arrive, and with false when its direction has ended.
 void Relay(transport::Connection& client, transport::Connection& inner, int inner_fd, int linger_ms,
            Figures* figures, const std::function<void(bool)>& answered);
 

@@ -1,5 +1,4 @@
-// A transport as the gateway sees it: it makes a Connection and an introduction of what was
-// accepted.
+// The gateway's interface to a transport: accepts sockets, and makes a Connection of each.
 #pragma once
 
 #include <memory>
@@ -13,26 +12,28 @@
 
 namespace rgpu::gateway {
 
-// Who has come, before anything is agreed on.
+// A socket that was accepted, before its handshake.
 struct Arrival {
   base::UniqueFd socket;
-  int door = -1;
-  std::string peer;
+  int door = -1;     // the listening socket
+  std::string peer;  // the client's address
 };
 
 class Terminal {
  public:
   virtual ~Terminal() = default;
-  // Takes keys and certificates from these open files: the certificate, its key, and who signs
-  // clients' certificates, if they are asked for any.  False: `why`, and the old ones stay.
+  // Reads the certificate, its key and, if clients must have certificates, the authorities that
+  // sign these, from open files in this order.  False: `why` has the reason, and the terminal keeps
+  // the certificate that it had.
   virtual bool Reload(std::vector<base::UniqueFd> files, std::string* why) = 0;
-  // Takes one of those who wait at `door`.  Invalid: nobody.  The socket stands for the guest;
-  // shutting it down sends the guest away.
+  // Accepts one connection from the listening socket `door`.  Invalid: none waits.  Shutting the
+  // returned socket down ends the guest (guests.h).
   virtual base::UniqueFd Accept(int door, std::string* peer);
-  // Takes nobody new.
+  // Accepts no more connections.
   virtual void Close() {}
-  // Agrees with the client who has come, within the time.  Null: `refusal` says why it did not
-  // come about.  `preface` has transport and peer already.
+  // Shakes hands with the client within `timeout_ms`.  Null: the handshake failed, and `refusal`
+  // says why.  The caller has filled in the transport and the peer of `preface`; this function adds
+  // what the handshake shows about the client.
   virtual std::unique_ptr<transport::Connection> Welcome(Arrival arrival, int timeout_ms,
                                                          wire::Preface* preface,
                                                          Refusal* refusal) = 0;

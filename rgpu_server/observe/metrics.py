@@ -8,7 +8,7 @@ import os
 
 from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import MissingPartError, ServerError
-from rgpu_server.core.identity import Identity
+from rgpu_server.core.identity import Identity, Proof
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.observe.collector import Collector, Sources
 from rgpu_server.service.callers import Caller, caller_of
@@ -111,9 +111,9 @@ class Metrics:
         return _http(404, "text/plain", b"there are /metrics and /health\n")
 
     def _may_read(self, request: bytes, caller: Caller) -> bool:
-        """What all tenants use is for operators, and for this machine."""
+        """The figures of all tenants are for operators, and for callers that need no proof."""
         found = self._authenticator.admit(caller, _bearer(request))
-        if isinstance(found, Identity) and not (found.operator or found.tenant is None):
+        if isinstance(found, Identity) and not (found.operator or found.proof is Proof.PLACE):
             found = Refusal(Code.NOT_ALLOWED, "")
         if isinstance(found, Refusal):
             self._authenticator.answers(caller, "metrics", found)

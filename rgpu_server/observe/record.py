@@ -31,7 +31,7 @@ _TIME = struct.Struct("<Q")
 _SAMPLE = struct.Struct("<7Q4I")
 _SERIES, _SECOND = 1, 2
 _MAX_ENTRY = 1 << 20
-# So many series are never looked through.
+# Unused series are removed only when there are more than so many.
 _SERIES_KEPT = 1024
 _FLAGS = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -112,7 +112,7 @@ class Ring:
         used = {sample.number for second in self.seconds for sample in second.samples()}
         self.series = {n: s for n, s in self.series.items() if n in used}
         self._numbers = {s: n for n, s in self.series.items()}
-        # It takes a while: not again before there are twice as many.
+        # This is slow, so it is done again only when the number of series has doubled.
         self._forget_at = max(_SERIES_KEPT, 2 * len(self.series))
 
 

@@ -41,7 +41,9 @@ class Amounts(NamedTuple):
 
 
 class Growing:
-    """Sums of counters that may begin anew: one that is smaller than before has."""
+    """Sums of counters that may be reset to zero. A counter that falls was reset: its new value is
+    then added whole.
+    """
 
     def __init__(self) -> None:
         self._last: dict[Hashable, tuple[int, ...]] = {}

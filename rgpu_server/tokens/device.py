@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.tokens")
 
 MS = 1_000_000
-# A slice is over so long after its end, whatever the holder says or does not say.
+# The loop ends a slice at the latest so long after its end, even if the holder reports nothing.
 _SHOW_MARGIN_NS = 20 * MS
 _ABSENT_FIRST_NS = 250 * MS
 _ABSENT_MOST_NS = 2000 * MS
-# What the next holder needs beyond the grant until its first kernel runs.
+# The time from a grant until the first kernel of the new holder runs.
 _BEGIN_NS = 100_000
-# A worker may say that it had drained before the loop looked: by so much, or an eighth of its turn.
-# The loop looks sooner as a rule; one that lies gets no more than that for nothing.
+# A worker reports when its work had left the device, and the loop looks a little later.  The loop
+# believes a time that lies at most so long in the past, or an eighth of the turn if that is longer.
+# So a worker that lies saves at most the price of that time.
 _TRUSTED_NS = 1 * MS
-# A gate that works under a grant looks at least every 100 ms.
+# A gate that works under a grant looks at the page at least every 100 ms.  One that has not looked
+# for so long counts as dead.
 STALE_NS = 1000 * MS
 
 
@@ -63,9 +65,9 @@ class DeviceTokens:
         self.max_kernel_ns = max_kernel_ns
         self._tell = tell
         self._clock = clock
-        # By how much the clock jumped in all: the scheduler never sees that.
+        # The sum of all jumps of the clock.  The scheduler's times leave them out.
         self._slipped = 0
-        # When the loop means to look again at the latest.
+        # The time at which the loop plans to look again.
         self.looks_at: int | None = None
         self._events: deque[on.Event] = deque()
         self._feeding = False
@@ -109,7 +111,7 @@ class DeviceTokens:
             self.look(seat)
 
     def reshape(self, seat: Seat, share: Share, paused: bool) -> None:
-        """Its share changes, or whether it may run at all."""
+        """Changes a lease's share, and whether it is paused."""
         if share != seat.share:
             seat.share = share
             self._feed(on.Resized(seat.lease, share))
@@ -160,7 +162,7 @@ class DeviceTokens:
                 seat.near_told = True
                 self._near_end(seat, said)
             if said.spent and seat.phase is Phase.SLICE:
-                # One of its processes is through; the slice's end is the end for the others too.
+                # One process of the lease has used up the slice: the others stop at its end.
                 self._recall_from(seat, seat.start_ns + seat.slice_ns)
         elif seat.phase is Phase.RECALLED:
             self._returned(seat, said)
@@ -168,7 +170,7 @@ class DeviceTokens:
             self._take_back(seat)
 
     def _near_end(self, seat: Seat, said: Demand) -> None:
-        # What a cap leaves is not known before all work of the slice has been measured.
+        # The rest of a capped lease's budget is known only when all work of the slice is measured.
         uncapped = seat.share.limit_ppm == PPM
         slices = seat.phase is Phase.SLICE and uncapped and self._recall_at is None
         if slices:
@@ -177,9 +179,10 @@ class DeviceTokens:
         self._feed(on.NearEnd(seat.lease, seat.gen, slices))
 
     def _take_back(self, seat: Seat, absent: bool = False) -> None:
-        """Ends the lease's turn: at once if nobody of it uses the device, else when it has drained.
+        """Ends the lease's turn: at once if no worker of it is active, else when its work is done.
 
-        Who is not seen active after the word was written puts nothing on the device.
+        The loop writes RECALLED, and then reads which workers are active.  A worker that is not
+        active then starts no work: it sets `active_gen`, reads the page again, and finds RECALLED.
         """
         seat.say(Phase.RECALLED)
         said = seat.demand()
@@ -189,8 +192,8 @@ class DeviceTokens:
     def _returned(self, seat: Seat, said: Demand, absent: bool = False) -> None:
         now = self._clock()
         used = seat.phase is not Phase.OPEN and seat.start_ns <= said.drained_ns <= now
-        # A worker says when it had drained; the loop itself sees the device free only now.
-        # A loop that was stopped, or had no processor, knows nothing better than the worker's word.
+        # The loop sees only now that the device is free; the worker reports when it was.  If the
+        # loop is late (`late`: it was stopped, or had no processor), it believes that much more.
         late = 0 if self.looks_at is None else max(now - self.looks_at, 0)
         trusted = max(_TRUSTED_NS, (now - seat.start_ns) // 8, late)
         until = max(said.drained_ns, now - trusted) if used else now
@@ -215,7 +218,7 @@ class DeviceTokens:
     # Time
 
     def due(self) -> int | None:
-        """When to call `act` at the latest."""
+        """Returns the time at which `act` must be called; None: nothing is due."""
         times = (self._wake_at(), self._recall_at, self._show_at)
         return min((t for t in times if t is not None), default=None)
 
@@ -224,7 +227,7 @@ class DeviceTokens:
         return None if wake is None else wake + self._slipped
 
     def act(self, now: int) -> None:
-        """Does what is due."""
+        """Carries out what is due at `now`."""
         if self._recall_at is not None and self._recall_at <= now and self.holder is not None:
             self._recall_at = None
             self._take_back(self.holder)
@@ -236,9 +239,10 @@ class DeviceTokens:
             self._feed(on.TimePassed())
 
     def slip(self, by: int) -> None:
-        """The clock jumped by so much, or nobody looked at it for so long.  What was to come comes
-        as much later, and nobody owes time that may not have passed: who was on the device has
-        said by now when it had drained, if it has.
+        """The clock jumped forward by `by`, or the loop did not run for so long.
+
+        All times in the future move by `by`.  No lease is charged for `by`.  A holder whose work
+        ended meanwhile has written `drained_ns` by now.
         """
         self._slipped += by
         for seat in self.seats.values():

@@ -1,4 +1,4 @@
-"""Leases that an earlier token loop let run.  No lease is granted anything before they drained."""
+"""Leases that an earlier token loop granted the device.  Their work must end before a new grant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Draining:
-    """True while such a lease is left."""
+    """The leases whose work has not ended yet; false when there is none."""
 
     def __init__(self, max_kernel_ns: int, tell: Tell) -> None:
         self._max_kernel_ns = max_kernel_ns
@@ -27,15 +27,15 @@ class Draining:
         return seat in self._fences
 
     def add(self, seat: Seat) -> None:
-        """The lease's page says that it may run."""
+        """Adds a lease whose page holds a grant of the earlier loop."""
         self._fences[seat] = Fence(seat, self._max_kernel_ns, self._tell, patient=True)
 
     def drop(self, seat: Seat) -> bool:
-        """The lease is gone.  Returns True if it was the last one to wait for."""
+        """Removes a lease that has ended.  Returns True if it was the last lease here."""
         return self._fences.pop(seat, None) is not None and not self._fences
 
     def look(self, seat: Seat) -> bool:
-        """Looks whether the lease has drained.  Returns True if it was the last one to wait for."""
+        """Removes the lease if its work has ended.  Returns True if it was the last lease here."""
         fence = self._fences.get(seat)
         if fence is None or not fence.drained():
             return False
@@ -44,12 +44,12 @@ class Draining:
         return not self._fences
 
     def look_at_all(self) -> None:
-        """Looks at every lease."""
+        """Calls `look` for every lease."""
         for seat in list(self._fences):
             self.look(seat)
 
     def press(self, now: int) -> bool:
-        """Ends what does not drain by itself.  Returns True if the last lease has drained now."""
+        """Ends workers whose time is over (`Fence`).  Returns True if none is left after that."""
         done = False
         for seat, fence in list(self._fences.items()):
             fence.press(now)

@@ -1,4 +1,4 @@
-"""Getting a lease off its device that does not leave it by itself."""
+"""Ends the workers of a lease that does not give its device back."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _KILLED = -1
 
 
 class Fence:
-    """Ends the workers of a lease that are active: those whose gate does not look any more at once,
-    the others with an error that names the limit, and by force a second later.
+    """Ends the active workers of a lease.
 
-    patient: gates that look still get `max_kernel_ns` first.
+    A worker whose gate has not looked at the page for a second is killed.  Any other worker is told
+    to end with an error that names the limit, and is killed a second later.
+
+    patient: killing waits for a second from now, and telling for `max_kernel_ns`.
     """
 
     def __init__(self, seat: Seat, max_kernel_ns: int, tell: Tell, patient: bool = False) -> None:

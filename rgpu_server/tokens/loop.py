@@ -31,13 +31,16 @@ log = logging.getLogger("rgpu.tokens")
 
 MS = 1_000_000
 TICK_NS = 100 * MS
-# A clock that says so much more than was slept for has jumped, or this process was stopped.
+# If so much more time has passed than the loop slept for, the clock jumped or the loop was stopped.
 _SLIP_NS = 1000 * MS
 _COLLECT_TICKS = 600
 # Signals of one lease within a tick; one that sends more is looked at once a tick only.
 _MAX_SIGNALS = 4000
 _LOG_BYTES = 65536
-_LEFT_OUT = "the page of this session's lease cannot be used; start the program again"
+_LEFT_OUT = (
+    "the server cannot read the limits of this session's lease any more, so it ends the session; "
+    "start the program again"
+)
 
 
 class TokenLoop:

@@ -54,9 +54,9 @@ class Start:
 class LeaseIs:
     """A lease, new (with page and eventfd) or changed (without).
 
-    tenant: whose debts are its.
+    tenant: the tenant that pays for the lease's debts.
     ended: the counters of its sessions that have ended, as `Counters` has them.
-    record: what the daemon wants to know of it again; opaque.
+    record: text that the daemon wants back when it is started again; the loop does not read it.
     """
 
     FDS: ClassVar[tuple[int, ...]] = (0, 3)
@@ -190,13 +190,15 @@ def decode(data: bytes) -> Message:
     try:
         fields = json.loads(data)
     except ValueError:
-        raise ProtocolError("a message between daemon and token loop is no JSON") from None
+        raise ProtocolError("a message between daemon and token loop is not JSON") from None
     kind = _KINDS.get(str(fields.pop("kind", ""))) if isinstance(fields, dict) else None
     if kind is None:
-        raise ProtocolError("a message between daemon and token loop has no kind that is known")
+        raise ProtocolError("a message between daemon and token loop has no known kind")
     wanted = {f.name: str(f.type) for f in dataclasses.fields(kind)}
     if set(wanted) != set(fields):
-        raise ProtocolError(f"a {kind.__name__} has the fields {sorted(fields)}")
+        raise ProtocolError(
+            f"a message {kind.__name__} has the fields {sorted(fields)} instead of {sorted(wanted)}"
+        )
     message: Message = kind(**{name: _field(name, wanted[name], fields[name]) for name in wanted})
     return message
 

@@ -1,4 +1,4 @@
-"""What the loop holds of a lease and of a worker."""
+"""What the token loop knows about a lease (a seat) and about a worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _GENERATIONS = 1 << 32
 
 @dataclass(slots=True, eq=False)
 class WorkerSeat:
-    """A worker with a session.  log_fd -1: none.  kill_at: it has been told to end by then."""
+    """A worker with a session.
+
+    log_fd: -1 if there is none.  kill_at: the worker was told to end, and is killed at this time.
+    """
 
     session: int
     slot: int
@@ -44,7 +47,7 @@ class WorkerSeat:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def end(self, status: int, sentence: str) -> None:
-        """Tells it to tell its client and to end; one that cannot hear it is killed later."""
+        """Tells the worker to give its client this error and to end.  It may not hear this."""
         copy = socket.socket(fileno=os.dup(self.control_fd))
         with copy, contextlib.suppress(OSError):
             copy.send(encode_end(End(status, sentence)), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -59,12 +62,14 @@ class WorkerSeat:
 class Seat:
     """A lease on its device.
 
-    generation: of the page; it moves with every grant, so that near_end and spent of an earlier one
-        are not taken for this one's.  gen: the scheduler's.
-    since_ns, busy_mark: up to where time and work have been reported.
-    peers: workers when it was granted.  awake: the scheduler knows that it wants.
-    absent, retry_at: how often in a row it did not take a grant, and when to offer the next.
-    dead: slot -> session of workers that are gone and whose slots are not cleared yet.
+    generation: the page's number of the grant; it rises with every grant, so that near_end and
+        spent of an earlier grant are not taken for those of this one.
+    gen: the scheduler's number of the grant.
+    since_ns, busy_mark: the time, and the work, up to which the scheduler has been told.
+    peers: the number of workers at the grant.
+    awake: the scheduler knows that the lease wants the device.
+    absent: how many grants in a row the lease did not use.  retry_at: when to offer the next one.
+    dead: slot -> session of workers that have exited and whose slots are not cleared yet.
     """
 
     lease: str
@@ -114,8 +119,8 @@ class Seat:
         self.token.write(phase, self.generation)
 
     def demand(self) -> Demand:
-        """What the living workers say.  In other slots may stand what a dead one left, or what a
-        worker made up.
+        """Returns what the living workers report.  The other slots are not read: they may hold what
+        a dead worker left, or what a worker made up.
         """
         slots = 0
         for worker in self.workers.values():
@@ -123,15 +128,15 @@ class Seat:
         return self.token.demand(self.generation, slots)
 
     def active_workers(self) -> list[WorkerSeat]:
-        """The living workers that have work on the device, or may put some there."""
+        """Returns the living workers that have work on the device, or may put work there."""
         return [w for w in self.workers.values() if self.token.gate(w.slot).active_gen]
 
     def report(self, until_ns: int, said: Demand) -> tuple[int, int]:
-        """Time held and device time within it, since the last report; starts the next."""
+        """Returns the time held, and the device time within it, since the last report."""
         held = max(until_ns - self.since_ns, 0)
         busy = said.busy_ns - self.busy_mark
         if self.phase is not Phase.OPEN and (busy < 0 or said.workers < self.peers):
-            busy = held  # what a worker that is gone has counted is not there any more
+            busy = held  # the count of a worker that has exited is lost, so all time is charged
         self.since_ns, self.busy_mark = max(until_ns, self.since_ns), said.busy_ns
         self.peers = said.workers
         return held, min(max(busy, 0), held)

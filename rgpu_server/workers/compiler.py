@@ -84,6 +84,28 @@ class Compilers:
         Raises:
             WorkerError: no compiler could be started, or the compiler does not answer.
         """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        folder = -1
+        try:
+            compiler, first = self._compiler_of(tenant)
+            folder = self._open_folder(tenant, compiler) if first else -1
+            passed = [theirs.fileno(), *([folder] if folder >= 0 else [])]
+            socket.send_fds(compiler.accept, [f"{compiler.debt:.3f}".encode()], passed)
+        except OSError as error:
+            ours.close()
+            raise WorkerError(f"the PTX compiler does not answer: {error}") from None
+        except WorkerError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            if folder >= 0:
+                os.close(folder)
+        compiler.sessions += 1
+        return ours
+
+    def _compiler_of(self, tenant: str) -> tuple[_Compiler, bool]:
+        """Returns the tenant's compiler, and True if the tenant has it from now on."""
         compiler = self._tenants.pop(tenant, None)
         first = compiler is None
         if compiler is None:
@@ -97,20 +119,7 @@ class Compilers:
         if first:
             compiler.tenant = tenant
             compiler.debt = self._debts.take(tenant, time.monotonic())
-        folder = self._open_folder(tenant, compiler) if first else -1
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            passed = [theirs.fileno(), *([folder] if folder >= 0 else [])]
-            socket.send_fds(compiler.accept, [f"{compiler.debt:.3f}".encode()], passed)
-        except OSError as error:
-            ours.close()
-            raise WorkerError(f"the PTX compiler does not answer: {error}") from None
-        finally:
-            theirs.close()
-            if folder >= 0:
-                os.close(folder)
-        compiler.sessions += 1
-        return ours
+        return compiler, first
 
     def release(self, tenant: str) -> None:
         """Notes that a session of the tenant is over; ends unused compilers beyond MAX_IDLE."""

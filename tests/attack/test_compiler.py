@@ -196,3 +196,25 @@ async def test_who_has_spent_too_much_runs_behind_all_others_also_in_a_new_compi
         (tenant, spent) = kept[0]
         assert tenant == "mallory"
         assert spent > 900.0, "what it owed counts with what it spent"
+
+
+@pytest.mark.asyncio
+async def test_a_tenant_keeps_its_compiled_kernels_after_a_connection_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server without free descriptors makes no socket pair. The next session of the tenant gets
+    a compiler that knows the tenant's folder.
+    """
+
+    def no_descriptor(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    async with serving(tmp_path, LIMITS) as compilers:
+        compilers.start()
+        with monkeypatch.context() as patched:
+            patched.setattr("rgpu_server.workers.compiler.socket.socketpair", no_descriptor)
+            with pytest.raises(OSError, match="Too many open files"):
+                compilers.connect("alice")
+        alice = Session(compilers, "alice")
+        assert await alice.compile(kernel(20)) == 0
+        await until(lambda: bytes_in(tmp_path / namespace("alice")) > 0)

@@ -108,12 +108,23 @@ async def test_the_worker_never_sees_an_access_token(serve: Serve, keys: Keys) -
         await lane.close()
 
 
-async def test_this_machine_is_believed_unless_always_is_said(serve: Serve, keys: Keys) -> None:
+async def test_this_machine_is_the_default_tenant_unless_always_is_said(
+    serve: Serve, keys: Keys
+) -> None:
+    """A process of the server's machine that shows nothing cannot be a tenant who has an access
+    token.
+    """
     local = Preface("tls", "127.0.0.1:5123")
-    async with serve(identity=keys.identity()) as server:
+    async with serve() as server:
         assert await knock(server, Hello(tenant="carol"), local) == "carol"
-        lane = await server.hello(tenant="carol")
+    async with serve(identity=keys.identity()) as server:
+        assert await knock(server, Hello(), local) == "default"
+        assert "you are tenant 'default' here" in await knock(server, Hello(tenant="bob"), local)
+        lane = await server.hello()
         assert (await lane.frame())[0].opcode == Handshake.WELCOME
+        await lane.close()
+        lane = await server.hello(tenant="bob")
+        assert (await lane.frame())[0].opcode == Handshake.REFUSED
         await lane.close()
     async with serve(identity=keys.identity(require=Require.ALWAYS)) as server:
         assert "without an access token" in await knock(server, Hello(tenant="carol"), local)

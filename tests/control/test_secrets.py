@@ -144,7 +144,9 @@ def test_a_program_without_its_access_token_gets_a_sentence(
 SECRET = "the-secret-that-nobody-prints"
 # Fields that hold a secret by their names; `head` is a greeting as a client sent it, with the
 # access token.
-NAMES = re.compile(r"(^|_)(token|secret|password|passphrase|credentials?|authorization|head)$")
+NAMES = re.compile(
+    r"(^|_)(token|secret|password|passphrase|credentials?|authorization|head|hello)$"
+)
 # A name alone does not make a secret: why it is none.
 HARMLESS = {
     ("rgpu_server.core.identity.Evidence", "access_token"): "the tenant that an access token names",

@@ -211,6 +211,19 @@ def test_what_is_copied_is_in_the_context() -> None:
         assert needed not in ignored
 
 
+def test_the_pages_of_help_are_in_the_context() -> None:
+    """A wheel that is built in the image installs them."""
+    build = (ROOT / "CMakeLists.txt").read_text()
+    listed = re.search(r"foreach\(page ([^)]*)\)", build)
+    assert listed
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "docs/*" in lines
+    kept = {line.removeprefix("!docs/") for line in lines if line.startswith("!docs/")}
+    for page in listed[1].split():
+        assert (ROOT / "docs" / f"{page}.md").exists()
+        assert page.split("/")[0] in kept, page
+
+
 def test_the_version_is_the_projects() -> None:
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version

@@ -45,7 +45,9 @@ class Device:
 @pytest.mark.parametrize("stay", [False, True])
 @pytest.mark.parametrize("ppm", [0, 100_000])
 def test_new_leases_of_one_tenant_do_not_begin_anew(ppm: int, stay: bool) -> None:
-    """With a request of 10 % it has 10 % and one kernel, without one the floor and one kernel."""
+    """All leases of tenant `a` together get what one lease would get, and one kernel more. With a
+    request of 10 % that is 10 %, without a request the floor.
+    """
     device = Device()
     device.say(on.Joined("victim", Share(PPM - ppm, PPM), "v"))
     device.say(on.Woke("victim"))

@@ -99,7 +99,7 @@ class Worker:
         self.pump()
 
     def lengthened(self, gen: int, serial: int, by: int) -> None:
-        """Too late is harmless: the slice is over, and the next one another."""
+        """The slice was made longer. A message about an earlier slice is ignored."""
         if self.dead or not self.holding or (gen, serial) != (self.gen, self.serial):
             return
         assert self.ends is not None

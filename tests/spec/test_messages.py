@@ -83,6 +83,15 @@ def test_every_length_is_checked_in_cpp() -> None:
     assert all("kMax" in line and "return false" in line for line in rows)
 
 
+def _reader(text: str, owner: Message | Record) -> str:
+    """Returns the generated C++ function that reads a message or record."""
+    name = "".join(word.capitalize() for word in owner.name.split("_"))
+    record = isinstance(owner, Record)
+    head = f"bool Read{owner.name}(" if record else f"bool Get(Reader& r, {name}* m)"
+    (_, rest) = text.split(head)
+    return rest.split("\n}\n", 1)[0]
+
+
 @pytest.mark.parametrize("name", channels())
 def test_every_length_of_a_channel_is_checked_in_cpp(name: str) -> None:
     """A field or list that has a length is compared with its bound, and the reader returns at
@@ -90,13 +99,14 @@ def test_every_length_of_a_channel_is_checked_in_cpp(name: str) -> None:
     """
     rows = channels()[name]
     text = channels_cc.channel_cc(rows)
-    owners = [message.parts for message in rows.own.messages]
-    owners += [record.parts for record in rows.own.records]
-    for part in (part for parts in owners for part in parts):
-        if part.kind in SIZED:
-            assert f"(r, &m->{part.name}, kMax" in text
-        elif part.kind == "count" or (part.kind in ITEMS and not part.counted):
-            assert f"if (!r.ok() || {part.name}_count > kMax" in text
+    for owner in (*rows.own.messages, *rows.own.records):
+        sized = [part for part in owner.parts if part.kind in {*SIZED, *ITEMS, "count"}]
+        reader = _reader(text, owner) if sized else ""
+        for part in sized:
+            if part.kind in SIZED:
+                assert f"(r, &m->{part.name}, kMax" in reader
+            elif part.kind == "count" or not part.counted:
+                assert f"if (!r.ok() || {part.name}_count > kMax" in reader
 
 
 def test_descriptors_are_counted_in_cpp() -> None:

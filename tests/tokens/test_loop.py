@@ -248,7 +248,7 @@ def test_a_lease_whose_page_is_none_any_more_is_left_out() -> None:
         hand_over(loop)
         other.hears("released")
         other.hears("granted OPEN")
-        assert b"the page of this session's lease" in victim.theirs.recv(4096)
+        assert b"the limits of this session's lease" in victim.theirs.recv(4096)
         noted, _ = loop.hear(say.Noted)
         assert isinstance(noted, say.Noted)
         assert noted.sentence.startswith("lease a is left out")
@@ -272,7 +272,7 @@ def test_a_lease_whose_page_cannot_be_mapped_is_left_out() -> None:
         assert isinstance(noted, say.Noted)
         assert noted.sentence.endswith("Permission denied")
         victim = loop.worker(refused, "short")
-        assert b"the page of this session's lease" in victim.theirs.recv(4096)
+        assert b"the limits of this session's lease" in victim.theirs.recv(4096)
         loop.worker(loop.lease("b")).hears("granted OPEN")
 
 

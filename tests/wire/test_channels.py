@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -129,8 +130,32 @@ def test_a_count_without_items_takes_no_memory() -> None:
         counts = [0, 0, 0]
         counts[at] = pc.MAX_ITEMS
         body = empty[:-12] + struct.pack("<III", *counts)
+        before = _resident_peak()
         assert not accepts(pc.decode_loaded, body)
         assert channel_roundtrip("compiler", pc.MessageType.LOADED, body) == REFUSED
+        # MAX_ITEMS empty items are 8 MiB of a list of Python's, and more of a vector.
+        assert _resident_peak(keep=True) - before < 4 << 20
+
+
+def test_a_global_may_hold_more_addresses_than_a_module_has_kernels() -> None:
+    """A table of a million addresses is one global."""
+    one = pc.Relocation(0, pc.RelocationKind.GLOBAL_ADDRESS, 0, 0)
+    table = pc.GlobalInfo(name="t", size=8, relocations=(one,) * (pc.MAX_ITEMS + 1))
+    body = pc.put_loaded(pc.Loaded(globals=(table,)))
+    assert pc.decode_loaded(body).globals == (table,)
+    assert channel_roundtrip("compiler", pc.MessageType.LOADED, body) != REFUSED
+
+
+def _resident_peak(*, keep: bool = False) -> int:
+    """Returns the most memory that this process has had since the last call, in bytes.
+
+    keep: do not begin again. proc(5): 5 in clear_refs sets VmHWM to the present size.
+    """
+    if not keep:
+        Path("/proc/self/clear_refs").write_text("5")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
 
 
 @pytest.mark.parametrize(
