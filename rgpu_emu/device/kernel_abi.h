@@ -7,7 +7,7 @@
 
 namespace rgpu::emu {
 
-inline constexpr uint32_t kKernelAbi = 2;
+inline constexpr uint32_t kKernelAbi = 3;
 
 struct BlockInfo;
 
@@ -90,8 +90,11 @@ struct LaunchInfo {
   uint32_t grid_id;           // 84
   uint32_t sm_count;          // 88: %nsmid; BlockInfo::smid is below it
   uint32_t reserved;          // 92
+  // 96: arena address of the barrier of a cooperative grid (gang.h); 0 for other grids. Kernels
+  // read it as %envreg1 (high half) and %envreg2.
+  uint64_t grid_workspace;
 };
-static_assert(sizeof(LaunchInfo) == 96);
+static_assert(sizeof(LaunchInfo) == 104);
 
 // A function pointer in kernels and module data: kFunctionToken | ordinal. The ordinal is the
 // function's place in the LOADED reply. KernelRuntime::function_address checks the token and

@@ -106,9 +106,10 @@ CUresult CheckShape(const Function& function, const LaunchShape& shape) {
   if (threads > static_cast<uint64_t>(MaxThreads(entry))) return CUDA_ERROR_INVALID_VALUE;
   if (shape.dynamic_shared > MaxDynamicShared(entry, *function.state))
     return CUDA_ERROR_INVALID_VALUE;
-  // All blocks of a cooperative grid must run at the same time.
-  if (shape.cooperative && blocks > TheDevice().runner->threads())
-    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  // All blocks of a cooperative grid run at the same time, as many as are resident on a GPU.
+  const auto resident = static_cast<uint64_t>(
+      BlocksPerSm(entry, static_cast<int>(threads), shape.dynamic_shared) * SmCount());
+  if (shape.cooperative && blocks > resident) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   return CUDA_SUCCESS;
 }
 
@@ -131,6 +132,7 @@ CUresult PushLaunch(const std::shared_ptr<Function>& function,
   std::copy(shape.grid, shape.grid + 3, launch.grid);
   std::copy(shape.block, shape.block + 3, launch.block);
   launch.dynamic_shared = shape.dynamic_shared;
+  launch.cooperative = shape.cooperative;
   launch.globals = pending->module->globals().data();
   launch.params = pending->params.data();
   launch.param_bytes = static_cast<uint32_t>(pending->params.size());

@@ -2,11 +2,22 @@
 // when the container is loaded.
 #include <cstring>
 
+#include "rgpu_emu/device/archive.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/image.h"
 #include "rgpu_emu/device/load.h"
 
 namespace rgpu::emu {
+
+namespace {
+
+// Returns true for libcudadevrt.a. Its functions for cooperative grids are part of the compiler
+// (rgpu_emu/ptx/runtime.py), which refuses by name the kernels that call its other functions.
+bool IsDeviceRuntime(std::span<const uint8_t> archive) {
+  return MembersOfArchive(archive) == std::vector<std::string>{"cuda_device_runtime.o"};
+}
+
+}  // namespace
 
 class LinkState {
  public:
@@ -52,6 +63,7 @@ class LinkState {
       case CU_JIT_INPUT_OBJECT:
         return ReadSizedImage(data, text);
       case CU_JIT_INPUT_LIBRARY:
+        if (IsDeviceRuntime(data)) return {};
         return {CUDA_ERROR_NO_BINARY_FOR_GPU,
                 "the emulated device links PTX, not archives of device code: add the PTX of the "
                 "functions instead"};

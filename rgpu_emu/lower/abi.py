@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNEL_ABI: Final = 2
+KERNEL_ABI: Final = 3
 
 KIND_LOOP: Final = 0
 KIND_COROUTINE: Final = 1
@@ -78,6 +78,7 @@ LAUNCH: Final = {
     "dynamic_shared": (80, "i32"),
     "grid_id": (84, "i32"),
     "sm_count": (88, "i32"),
+    "grid_workspace": (96, "i64"),
 }
 BLOCK: Final = {
     "launch": (0, "ptr"),

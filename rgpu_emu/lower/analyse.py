@@ -30,6 +30,7 @@ SYNC: Final = frozenset(
         "nanosleep",
     ]
 )
+STACK: Final = frozenset(("stack_alloc", "stack_save", "stack_restore"))
 RECURSION_BYTES: Final = (
     32 << 10
 )  # part of the local window for functions that call themselves, directly or by pointer
@@ -54,6 +55,7 @@ class Reach:
         bar_only: every suspend point is `bar.sync 0`.
         shares: threads may see each other's writes while they run (atomics, fences, ordered
             accesses).
+        stacks: a function allocates memory on the stack.
     """
 
     entry: Function
@@ -67,6 +69,7 @@ class Reach:
     instructions: int = 0
     bar_only: bool = False
     shares: bool = False
+    stacks: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,7 @@ def reach(program: Program, entry: Function) -> Reach:
     found.meets = reaching(edges, (f for f in facts if facts[f].holds(asks)))
     found.bar_only = all(f.bar_only for f in facts.values())
     found.shares = found.indirect or any(f.shares for f in facts.values())
+    found.stacks = any(f.holds(STACK) for f in facts.values())
     _refuse(program, found)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rgpu_emu.lower import stack
 from rgpu_emu.lower.emit import FRAME_SIZE
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError, unsupported
@@ -215,8 +216,10 @@ def _inline(e: FunctionEmitter, found: Call, function: Function) -> None:
             kind = _scalar(variable)
             e.line(f"store {kind} {e.read(operand, kind)}, ptr {target}")
     e.frame, e.depth = frame, e.depth + 1
+    top = stack.saved(e)
     emit_body(e)
     e.start(frame.exit)
+    stack.restore(e, top)
     e.frame, e.depth, e.position = caller, e.depth - 1, position
     if not function.prototype.results:
         _clear_results(e, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.lower.half import split_pair, to_float
+from rgpu_emu.lower.half import flush_half, split_pair, to_float
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.ptx.operands import Operand, Pair
 from rgpu_emu.ptx.types import TYPES, Type
@@ -54,8 +54,26 @@ def flush(e: FunctionEmitter, value: str) -> str:
 def _operands(e: FunctionEmitter, i: Instr, kind: Type) -> tuple[str, str]:
     a, b = e.source(i, 1, kind), e.source(i, 2, kind)
     if kind.kind == "h" or kind.name == "f16":
-        return to_float(e, a, kind), to_float(e, b, kind)
+        return _half(e, i, a, kind), _half(e, i, b, kind)
     return a, b
+
+
+def _half(e: FunctionEmitter, i: Instr, value: str, kind: Type) -> str:
+    """Returns a half as float. `.ftz` flushes it before, because its subnormals are no subnormals
+    of float.
+    """
+    flushed = flush_half(e, value) if i.form.has("ftz") and kind.name == "f16" else value
+    return to_float(e, flushed, kind)
+
+
+def _each_half(e: FunctionEmitter, i: Instr, kind: Type) -> list[str]:
+    """Returns the comparisons of the low and the high halves of two pairs."""
+    element = TYPES[kind.name[:-2]]
+    first, second = (split_pair(e, e.source(i, k), element) for k in (1, 2))
+    return [
+        _combine(e, i, compare(e, i, element, _half(e, i, a, element), _half(e, i, b, element)))
+        for a, b in zip(first, second, strict=True)
+    ]
 
 
 def _combine(e: FunctionEmitter, i: Instr, value: str) -> str:
@@ -77,16 +95,7 @@ def write_pair(e: FunctionEmitter, target: Operand, first: str, llvm: str, secon
 def cmp_setp(e: FunctionEmitter, i: Instr) -> None:
     kind = i.form.type
     if kind.kind == "x":  # p|q: the comparisons of the low and the high halves
-        element = TYPES[kind.name[:-2]]
-        halves = zip(
-            split_pair(e, e.source(i, 1), element),
-            split_pair(e, e.source(i, 2), element),
-            strict=True,
-        )
-        low, high = (
-            _combine(e, i, compare(e, i, element, to_float(e, a, element), to_float(e, b, element)))
-            for a, b in halves
-        )
+        low, high = _each_half(e, i, kind)
         write_pair(e, i.operands[0], low, "i1", high)
         return
     value = compare(e, i, kind, *_operands(e, i, kind))
@@ -117,19 +126,9 @@ def cmp_set(e: FunctionEmitter, i: Instr) -> None:
 
 
 def _set_pair(e: FunctionEmitter, i: Instr, kind: Type, target: Type) -> None:
-    element = TYPES[kind.name[:-2]]
-    one = 0x3C00 if target.name == "f16x2" else 0x3F80
+    one = {"f16x2": 0x3C00, "bf16x2": 0x3F80}.get(target.name, 0xFFFF)
     value = "0"
-    for n, (a, b) in enumerate(
-        zip(
-            split_pair(e, e.source(i, 1), element),
-            split_pair(e, e.source(i, 2), element),
-            strict=True,
-        )
-    ):
-        bit = _combine(
-            e, i, compare(e, i, element, to_float(e, a, element), to_float(e, b, element))
-        )
+    for n, bit in enumerate(_each_half(e, i, kind)):
         part = e.op(f"select i1 {bit}, i32 {one << 16 * n}, i32 0")
         value = e.op(f"or i32 {value}, {part}")
     e.write(i.operands[0], value, "i32")

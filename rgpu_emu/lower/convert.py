@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower.arith import minmax
 from rgpu_emu.lower.compare import flush
+from rgpu_emu.lower.emit import float_constant
 from rgpu_emu.lower.half import flush_half, to_float
 from rgpu_emu.lower.registry import lowers
+from rgpu_emu.ptx.operands import Imm
 from rgpu_emu.ptx.types import TYPES, Type
 
 if TYPE_CHECKING:
@@ -174,10 +176,22 @@ def cvt_float(e: FunctionEmitter, i: Instr) -> None:
             "rgpu.relu" if i.form.has("relu") else "rgpu.sat" if llvm == "float" else "rgpu.sat.f64"
         )
         value = e.op(f"call {llvm} {e.library(name)}({llvm} {value})")
+    if i.form.has("satfinite"):
+        value = _finite(e, value, to)
     result = _between(e, value, llvm, to, i.form.get("frnd") or "rn")
     if i.form.has("ftz") and to.name == "f32":
         result = flush(e, result)
     _write(e, i, result, to)
+
+
+def _finite(e: FunctionEmitter, value: str, to: Type) -> str:
+    """Returns a float limited to the finite numbers of a half type. NaN stays NaN."""
+    greatest = float_constant(Imm(0x477FE000 if to.name == "f16" else 0x7F7F0000, 32), "float")
+    for sign, test in (("", "ogt"), ("-", "olt")):
+        bound = greatest if not sign else e.op(f"fneg float {greatest}")
+        beyond = e.op(f"fcmp {test} float {value}, {bound}")
+        value = e.op(f"select i1 {beyond}, float {bound}, float {value}")
+    return value
 
 
 def _between(e: FunctionEmitter, value: str, llvm: str, to: Type, rnd: str) -> str:
@@ -202,8 +216,26 @@ def cvt_pack(e: FunctionEmitter, i: Instr) -> None:
         for name in ("relu", "sat"):
             if i.form.has(name):
                 value = e.op(f"call float {e.library(f'rgpu.{name}')}(float {value})")
+        if i.form.has("satfinite"):
+            value = _finite(e, value, element)
         half = round_half(e, value, element, i.form.get("frnd"))
         bits = e.op(f"bitcast half {half} to i16") if element.llvm == "half" else half
         halves.append(e.op(f"zext i16 {bits} to i32"))
     high = e.op(f"shl i32 {halves[0]}, 16")
     e.write(i.operands[0], e.op(f"or i32 {high}, {halves[1]}"), "i32")
+
+
+@lowers("cvt_pack_integers")
+def cvt_pack_integers(e: FunctionEmitter, i: Instr) -> None:
+    """Emits cvt.pack: two saturated integers, the second source lowest, and above them the third
+    source.
+    """
+    kind, bits = i.form.get("d")[0], int(i.form.get("d")[1:])
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "s" else (0, (1 << bits) - 1)
+    packed = e.read(i.operands[3], "i32") if len(i.operands) > 3 else "0"
+    for operand in i.operands[1:3]:
+        value = minmax(e, "min", "i32", e.read(operand, "i32"), str(high), signed=True)
+        value = minmax(e, "max", "i32", value, str(low), signed=True)
+        field = e.op(f"and i32 {value}, {(1 << bits) - 1}")
+        packed = e.op(f"or i32 {e.op(f'shl i32 {packed}, {bits}')}, {field}")
+    e.write(i.operands[0], packed, "i32")

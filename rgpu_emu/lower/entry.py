@@ -19,7 +19,9 @@ from rgpu_emu.lower import (  # noqa: F401 - the modules register their lowering
     half,
     memory,
     spaces,
+    stack,
     sync,
+    video,
 )
 from rgpu_emu.lower.codegen import compile_ir, llvm_major
 from rgpu_emu.lower.shape import emit_entry

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower.compare import flush
+from rgpu_emu.lower.half import sign_of_product, with_sign
 from rgpu_emu.lower.registry import lowers
 
 if TYPE_CHECKING:
@@ -124,16 +125,11 @@ def fp_minmax(e: FunctionEmitter, i: Instr) -> None:
     values, llvm = inputs(e, i, 2), i.form.type.llvm
     sign = ""
     if i.form.has("xorsign"):
-        bits = [e.op(f"bitcast float {v} to i32") for v in values]
-        sign = e.op(f"and i32 {e.op(f'xor i32 {bits[0]}, {bits[1]}')}, -2147483648")
-    if i.form.has("abs"):
+        sign = sign_of_product(e, *values)
         values = [e.intrinsic(llvm, "llvm.fabs.f32", f"{llvm} {v}") for v in values]
     name = f"rgpu.{i.form.row.op}{'.nan' if i.form.has('NaN') else ''}.{llvm}"
     value = e.op(f"call {llvm} {e.library(name)}({llvm} {values[0]}, {llvm} {values[1]})")
-    if sign:
-        bits_out = e.op(f"bitcast float {value} to i32")
-        value = e.op(f"bitcast i32 {e.op(f'or i32 {bits_out}, {sign}')} to float")
-    output(e, i, value)
+    output(e, i, with_sign(e, value, sign) if sign else value)
 
 
 _TESTS: Final = {

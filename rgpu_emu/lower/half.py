@@ -128,12 +128,32 @@ def half_sign(e: FunctionEmitter, i: Instr) -> None:
     each_half(e, i, 1, compute)
 
 
+def sign_of_product(e: FunctionEmitter, a: str, b: str) -> str:
+    """Returns an i32 with the sign bit of a * b and no other bit."""
+    bits = [e.op(f"bitcast float {value} to i32") for value in (a, b)]
+    return e.op(f"and i32 {e.op(f'xor i32 {bits[0]}, {bits[1]}')}, -2147483648")
+
+
+def with_sign(e: FunctionEmitter, value: str, sign: str) -> str:
+    """Returns a float of positive sign with the sign of `sign_of_product`. NaN stays as it is."""
+    signed = e.op(f"or i32 {e.op(f'bitcast float {value} to i32')}, {sign}")
+    number = e.op(f"fcmp ord float {value}, 0.0")
+    return e.op(
+        f"select i1 {number}, float {e.op(f'bitcast i32 {signed} to float')}, float {value}"
+    )
+
+
 @lowers("half_minmax")
 def half_minmax(e: FunctionEmitter, i: Instr) -> None:
     def compute(values: list[str], kind: Type) -> str:
         a, b = _inputs(e, i, values, kind)
+        sign = ""
+        if i.form.has("xorsign"):
+            sign = sign_of_product(e, a, b)
+            a, b = (e.intrinsic("float", "llvm.fabs.f32", f"float {v}") for v in (a, b))
         name = f"rgpu.{i.form.row.op}{'.nan' if i.form.has('NaN') else ''}.float"
-        return from_float(e, e.op(f"call float {e.library(name)}(float {a}, float {b})"), kind)
+        value = e.op(f"call float {e.library(name)}(float {a}, float {b})")
+        return from_float(e, with_sign(e, value, sign) if sign else value, kind)
 
     each_half(e, i, 2, compute)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from rgpu_emu.lower.arith import minmax
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.operands import Addr, Imm, Operand, Reg, Sink, Sym, Variable, Vec
+from rgpu_emu.ptx.operands import Addr, Imm, Not, Operand, Reg, Sink, Sym, Variable, Vec
+from rgpu_emu.ptx.types import PRED
 
 if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
@@ -23,7 +24,6 @@ MAX_ACCESS_BITS: Final = 256  # abi.PARAM_PADDING and the guard pages are larger
 ORDERED: Final = {
     "volatile": "monotonic",
     "relaxed": "monotonic",
-    "mmio": "monotonic",
     "acquire": "acquire",
     "release": "release",
 }
@@ -217,24 +217,50 @@ def store(e: FunctionEmitter, i: Instr) -> None:
 @lowers("copy_async")
 def copy_async(e: FunctionEmitter, i: Instr) -> None:
     """Emits `cp.async` as an immediate copy, so the later waits have nothing to wait for."""
-    size = i.operands[2]
+    size, limit = _copied(i)
+    target = pointer(e, i.operands[0], "shared", size)
+    origin = pointer(e, i.operands[1], "global", size)
+    if limit is None:
+        value = e.op(f"load i{size * 8}, ptr {origin}, align 1")
+    else:
+        value = _copied_part(e, limit, size, target, origin)
+    e.line(f"store i{size * 8} {value}, ptr {target}, align 1")
+
+
+def _copied(i: Instr) -> tuple[int, Operand | None]:
+    """Returns how many bytes `cp.async` writes, and its operand that says how many it reads."""
+    size, *rest = i.operands[2:]
     if not isinstance(size, Imm) or size.value not in (4, 8, 16):
         raise PtxError("cp.async copies 4, 8 or 16 bytes")
-    target = pointer(e, i.operands[0], "shared", size.value)
-    origin = pointer(e, i.operands[1], "global", size.value)
-    value = e.op(f"load i{size.value * 8}, ptr {origin}, align 1")
-    if len(i.operands) > 3:  # fewer source bytes: the rest of the destination is zero
-        have = e.read(i.operands[3], "i32", relaxed=True)
-        bits = minmax(
-            e, "min", "i32", e.op(f"shl i32 {have}, 3"), str(size.value * 8), signed=False
-        )
-        wide = f"i{size.value * 16}"
-        count = e.op(f"zext i32 {bits} to {wide}")
-        mask = e.op(f"sub {wide} {e.op(f'shl {wide} 1, {count}')}, 1")
-        value = e.op(
-            f"and i{size.value * 8} {value}, {e.op(f'trunc {wide} {mask} to i{size.value * 8}')}"
-        )
-    e.line(f"store i{size.value * 8} {value}, ptr {target}, align 1")
+    if i.form.get("mode") == "cg" and size.value != 16:
+        raise PtxError("cp.async.cg copies 16 bytes")
+    if i.form.has("L2::cache_hint") and not rest:
+        raise PtxError("cp.async with .L2::cache_hint needs a cache policy")
+    limit = rest[: len(rest) - i.form.has("L2::cache_hint")]
+    if len(limit) > 1:
+        raise PtxError(f"{i.form.name} takes no cache policy")
+    return size.value, limit[0] if limit else None
+
+
+def _copied_part(e: FunctionEmitter, limit: Operand, size: int, target: str, origin: str) -> str:
+    """Returns the value that `cp.async` writes if it reads fewer bytes, or none: the rest is zero.
+
+    limit: the number of bytes, or a predicate that is true if none is read. The source address may
+    then be outside all memory, so the target is read in its place.
+    """
+    bits, wide = size * 8, f"i{size * 16}"
+    if isinstance(limit, Not) or (isinstance(limit, Reg) and limit.type is PRED):
+        ignored = e.read(limit, "i1")
+        have = e.op(f"select i1 {ignored}, i32 0, i32 {size}")
+    else:
+        have = e.read(limit, "i32", relaxed=True)
+        have = minmax(e, "min", "i32", have, str(size), signed=False)
+        ignored = e.op(f"icmp eq i32 {have}, 0")
+    place = e.op(f"select i1 {ignored}, ptr {target}, ptr {origin}")
+    count = e.op(f"zext i32 {e.op(f'shl i32 {have}, 3')} to {wide}")
+    mask = e.op(f"sub {wide} {e.op(f'shl {wide} 1, {count}')}, 1")
+    value = e.op(f"load i{bits}, ptr {place}, align 1")
+    return e.op(f"and i{bits} {value}, {e.op(f'trunc {wide} {mask} to i{bits}')}")
 
 
 @lowers("policy")

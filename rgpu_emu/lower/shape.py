@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.lower import abi
+from rgpu_emu.lower import abi, stack
 from rgpu_emu.lower.calls import block_layout, passed, returned
 from rgpu_emu.lower.control import emit_body
 from rgpu_emu.lower.emit import FunctionEmitter
@@ -115,8 +115,10 @@ def emit_entry(unit: Unit, *, llvm_major: int) -> None:
 
 def _loop(unit: Unit) -> None:
     e = FunctionEmitter(unit, hoist=True)
+    stack.begin(e)
     e.frame = e.new_frame(unit.reach.entry)
     e.thread_exit = e.frame.exit
+    stack.start(e)
     emit_body(e)
     e.start(e.frame.exit)
     e.line("ret void")
@@ -132,8 +134,10 @@ def _loop(unit: Unit) -> None:
 
 def _coroutine(unit: Unit, llvm_major: int) -> None:
     e = FunctionEmitter(unit, coroutine=True)
+    stack.begin(e)
     e.frame = e.new_frame(unit.reach.entry)
     e.thread_exit = "thread.exit"
+    stack.start(e)
     emit_body(e)
     e.start(e.frame.exit)
     e.line("br label %thread.exit")
@@ -167,8 +171,10 @@ def _device_function(unit: Unit, function: Function) -> None:
         e.trap_if(e.op(f"icmp ugt i64 {end}, {e.env('local.bytes')}"), CUDA_ERROR_LAUNCH_FAILED)
     if function in unit.reach.recursive:
         e.poll()
+    top = stack.saved(e)
     emit_body(e)
     e.start(frame.exit)
+    stack.restore(e, top)
     result = returned(function.prototype)
     results = function.prototype.results
     if result != "void":

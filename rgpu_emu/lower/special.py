@@ -48,6 +48,10 @@ def special(e: Builder, name: str) -> tuple[str, str]:
         return "0", "i32"
     if name in ("%ntid.w", "%nctaid.w"):
         return "1", "i32"
+    if name.startswith("%pm"):  # performance counters; none is set up
+        return "0", "i64" if name.endswith("_64") else "i32"
+    if name.startswith("%envreg"):
+        return _half(e, e.env("grid_workspace"), high=name == "%envreg1")
     if name.startswith("%clock"):
         counter = "cycle" if host().triple.startswith("x86_64") else "steady"  # others trap
         cycles = e.intrinsic("i64", f"llvm.read{counter}counter")

@@ -22,12 +22,13 @@ from rgpu_emu.ptx.operands import (
     Not,
     Operand,
     Pair,
+    Part,
     Reg,
     Vec,
 )
 
-_WATCHED: Final = frozenset(("volatile", "relaxed", "acquire", "mmio"))
-_DESTINATIONS: Final = frozenset("dDP")
+_WATCHED: Final = frozenset(("volatile", "relaxed", "acquire"))
+_DESTINATIONS: Final = frozenset("dDPV")
 MAX_LOOKED_AT: Final = 1 << 18  # the most instructions in all loops of a body together
 
 
@@ -37,6 +38,8 @@ def registers_in(operand: Operand) -> list[Reg]:
         return [operand]
     if isinstance(operand, Not):
         return [operand.reg]
+    if isinstance(operand, Part):
+        return registers_in(operand.operand)
     if isinstance(operand, Addr):
         return registers_in(operand.base) if isinstance(operand.base, Reg) else []
     if isinstance(operand, Vec):

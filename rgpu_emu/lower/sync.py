@@ -150,10 +150,38 @@ def _store_words(e: FunctionEmitter, words: list[str]) -> None:
 @lowers("redux")
 def redux(e: FunctionEmitter, i: Instr) -> None:
     op, kind = i.form.get("op"), i.form.type
+    if kind.kind == "f":
+        _redux_float(e, i, op)
+        return
     name = f"redux.{op}" + (f".{kind.kind}" if op in ("min", "max") else "")
     value = _wide(e, e.source(i, 1))
     result = suspend(e, name, result=True, mask=e.read(i.operands[2], "i32"), value=value)
     e.write(i.operands[0], _low(e, result), "i32")
+
+
+def _redux_float(e: FunctionEmitter, i: Instr, op: str) -> None:
+    """Emits min and max of floats by the unsigned operation on keys of the same order.
+
+    No number has the lowest or the highest key. A NaN gets one of them: with `.NaN` the one that
+    wins, otherwise the one that wins only if there is no other.
+    """
+    bits = e.read(i.operands[1], "i32")
+    if i.form.has("abs"):
+        bits = e.op(f"and i32 {bits}, {0x7FFFFFFF}")
+    mask = e.op(f"or i32 {e.op(f'ashr i32 {bits}, 31')}, {-(1 << 31)}")
+    nan = "0" if i.form.has("NaN") == (op == "min") else "-1"
+    number = e.op(f"icmp ule i32 {e.op(f'and i32 {bits}, {0x7FFFFFFF}')}, {0x7F800000}")
+    key = e.op(f"select i1 {number}, i32 {e.op(f'xor i32 {bits}, {mask}')}, i32 {nan}")
+    result = suspend(
+        e, f"redux.{op}.u", result=True, mask=e.read(i.operands[2], "i32"), value=_wide(e, key)
+    )
+    won = _low(e, result)
+    positive = e.op(f"xor i32 {e.op(f'ashr i32 {won}, 31')}, -1")
+    back = e.op(f"or i32 {positive}, {-(1 << 31)}")
+    found = e.op(f"icmp ne i32 {won}, {nan}")
+    canonical = 0x7FFFFFFF
+    value = e.op(f"select i1 {found}, i32 {e.op(f'xor i32 {won}, {back}')}, i32 {canonical}")
+    e.write(i.operands[0], value, "i32")
 
 
 @lowers("elect")

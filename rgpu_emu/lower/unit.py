@@ -9,8 +9,10 @@ from rgpu_emu.lower import abi, fplib, special
 from rgpu_emu.lower.analyse import (
     MAX_LOCAL_BYTES,
     RECURSION_BYTES,
+    STACK,
     Reach,
     callees,
+    facts_of,
     reach,
     shared_layout,
 )
@@ -66,6 +68,10 @@ class Unit:
                 f"has more than {MAX_INLINED} instructions of functions that hold barriers, warp "
                 "operations, exit or spin loops, each in the place of its call",
             )
+
+    def allocates(self, function: Function) -> bool:
+        """Returns True if a device function may allocate memory on the stack."""
+        return function is not self.reach.entry and facts_of(function).holds(STACK)
 
     # --- names ------------------------------------------------------------------------------------
     def declare(self, result: str, name: str, types: list[str]) -> None:

@@ -19,6 +19,7 @@ from rgpu_emu.ptx.operands import (
     Not,
     Operand,
     Pair,
+    Part,
     Prototype,
     Reg,
     Sink,
@@ -60,6 +61,8 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "p": (Reg, Not, Imm),
     "q": (Reg, Not, Imm, Special),
     "m": (Addr,),
+    "v": (Part,),
+    "V": (Part,),
 }
 _WORDS: Final = {
     "d": "destination register",
@@ -70,7 +73,16 @@ _WORDS: Final = {
     "p": "predicate",
     "q": "predicate or a source",
     "m": "[address]",
+    "v": "source",
+    "V": "destination",
 }
+
+
+def _plain(operand: Operand, letter: str) -> Operand:
+    """Returns the register for a vector of one element. Compilers write `ld.b32 {%r1}, [%rd1]`."""
+    if letter in "DS" and isinstance(operand, Vec) and len(operand.parts) == 1:
+        return operand.parts[0]
+    return operand
 
 
 class BodyParser:
@@ -184,13 +196,17 @@ class BodyParser:
         else:
             cache = scope.cache
             parts = split_commas(text)
-            if letters.endswith("l"):
+            if letters[:1] == "V":
+                operands = tuple([scope.part(p) for p in parts])
+            elif letters.endswith("l"):
                 operands = (*(scope.operand(p) for p in parts[:-1]), scope.label(parts[-1]))
             else:
                 operands = tuple([cache.get(p) or scope.operand(p) for p in parts])
         least, most = form.row.counts
         if not least <= len(operands) <= most:
             raise PtxError(f"{form.name} takes {len(letters)} operands, not {len(operands)}")
+        if "{" in text and not form.has("vec"):
+            operands = tuple(map(_plain, operands, letters))
         for operand, letter in zip(operands, letters, strict=False):
             if letter in _ALLOWED and not isinstance(operand, _ALLOWED[letter]):
                 raise PtxError(f"{form.name}: '{text.strip()[:60]}' has no {_WORDS[letter]} there")
@@ -213,9 +229,13 @@ class BodyParser:
         elif isinstance(operand, Addr):
             if isinstance(operand.base, Sym) and operand.base.variable is None:
                 self.symbols.add(operand.base.name)
+        elif isinstance(operand, Part):
+            if isinstance(operand.operand, (Vec, Pair, Not, Part, Addr, LabelRef)):
+                raise PtxError("a video instruction takes registers and literals")
+            self._note(operand.operand)
         elif isinstance(operand, Vec):
             for part in operand.parts:
-                if not isinstance(part, (Reg, Imm, Sink, Sym)):
+                if not isinstance(part, (Reg, Imm, Sink, Sym, Special)):
                     raise PtxError("a vector holds registers and literals")
                 self._note(part)
         elif isinstance(operand, Pair) and not (

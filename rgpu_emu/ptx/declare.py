@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.lex import literal, pack, split_commas, unpack, whole
+from rgpu_emu.ptx.lex import NAME, literal, pack, split_commas, unpack, whole
 from rgpu_emu.ptx.operands import Imm, Prototype, Variable
 from rgpu_emu.ptx.types import TYPES, Type
 
@@ -188,8 +189,25 @@ def _parameters(text: str) -> list[Variable]:
             )
         if not word.startswith(".param"):
             raise PtxError(f"'{word[:60]}' is not a parameter")
-        found += parse_variables(word[6:], "param")
+        types, _, name = word[6:].rpartition(" ")
+        if NAME.fullmatch(name) and types[-1:].isalnum():
+            found.append(_scalar(types, name))
+        else:
+            found += parse_variables(word[6:], "param")
     return found
+
+
+def _scalar(types: str, name: str) -> Variable:
+    """Returns a parameter that is no array. Few different types make most of them."""
+    kind, align, size = _scalar_type(types)
+    return Variable(name, "param", kind, align, size, False, False, False, b"", [])
+
+
+@lru_cache(maxsize=256)
+def _scalar_type(types: str) -> tuple[Type, int, int]:
+    """Returns the type, alignment and bytes of a scalar parameter."""
+    (found,) = parse_variables(f"{types} x", "param")
+    return found.type, found.align, found.bytes
 
 
 def layout(params: list[Variable]) -> tuple[list[tuple[int, int]], int]:

@@ -9,6 +9,7 @@ from rgpu_emu.ptx.table import Row
 B_: Final = "control-flow-instructions-"
 S_: Final = "parallel-synchronization-and-communication-instructions-"
 M_: Final = "miscellaneous-instructions-"
+K_: Final = "stack-manipulation-instructions-"
 D_: Final = "data-movement-and-conversion-instructions-"
 
 CONTROL: Final[tuple[Row, ...]] = (
@@ -21,6 +22,9 @@ CONTROL: Final[tuple[Row, ...]] = (
     Row("brkpt", "", "", "trap", M_ + "brkpt"),
     Row("pmevent", "?mask", "s", "nothing", M_ + "pmevent"),
     Row("nanosleep", "t=u32", "s", "nanosleep", M_ + "nanosleep"),
+    Row("alloca", "t=u32|u64", "d s s?", "stack_alloc", K_ + "alloca"),
+    Row("stacksave", "t=u32|u64", "d", "stack_save", K_ + "stacksave"),
+    Row("stackrestore", "t=u32|u64", "s", "stack_restore", K_ + "stackrestore"),
     Row("griddepcontrol", "action=launch_dependents|wait", "", "nothing", S_ + "griddepcontrol"),
 )
 
@@ -37,23 +41,23 @@ _RMW: Final = (
 )
 
 ATOMIC: Final[tuple[Row, ...]] = (
-    Row("atom", f"{_ATOM} {_RMW[0]}", "d m s s?", "atomic", S_ + "atom"),
-    Row("atom", f"{_ATOM} {_RMW[1]}", "d m s s?", "atomic", S_ + "atom"),
-    Row("atom", f"{_ATOM} {_RMW[2]}", "d m s s?", "atomic", S_ + "atom"),
-    Row("atom", f"{_ATOM} {_RMW[3]}", "d m s s?", "atomic", S_ + "atom"),
-    Row("atom", f"{_ATOM} {_RMW[4]}", "d m s s?", "atomic", S_ + "atom"),
+    Row("atom", f"{_ATOM} {_RMW[0]}", "D m S s?", "atomic", S_ + "atom"),
+    Row("atom", f"{_ATOM} {_RMW[1]}", "D m S s?", "atomic", S_ + "atom"),
+    Row("atom", f"{_ATOM} {_RMW[2]}", "D m S s?", "atomic", S_ + "atom"),
+    Row("atom", f"{_ATOM} {_RMW[3]}", "D m S s?", "atomic", S_ + "atom"),
+    Row("atom", f"{_ATOM} {_RMW[4]}", "D m S s?", "atomic", S_ + "atom"),
     Row(
         "atom",
         f"{_ATOM} op=cas hint?=L2::cache_hint t=b16|b32|b64",
-        "d m s s s?",
+        "D m S S s?",
         "atomic",
         S_ + "atom",
     ),
-    Row("red", f"{_ATOM} {_RMW[0]}", "m s s?", "atomic", S_ + "red"),
-    Row("red", f"{_ATOM} {_RMW[1]}", "m s s?", "atomic", S_ + "red"),
-    Row("red", f"{_ATOM} {_RMW[2]}", "m s s?", "atomic", S_ + "red"),
-    Row("red", f"{_ATOM} {_RMW[3]}", "m s s?", "atomic", S_ + "red"),
-    Row("red", f"{_ATOM} {_RMW[4]}", "m s s?", "atomic", S_ + "red"),
+    Row("red", f"{_ATOM} {_RMW[0]}", "m S s?", "atomic", S_ + "red"),
+    Row("red", f"{_ATOM} {_RMW[1]}", "m S s?", "atomic", S_ + "red"),
+    Row("red", f"{_ATOM} {_RMW[2]}", "m S s?", "atomic", S_ + "red"),
+    Row("red", f"{_ATOM} {_RMW[3]}", "m S s?", "atomic", S_ + "red"),
+    Row("red", f"{_ATOM} {_RMW[4]}", "m S s?", "atomic", S_ + "red"),
     Row("membar", "level=cta|gl|sys", "", "fence", S_ + "membar-fence"),
     Row(
         "fence",
@@ -62,7 +66,13 @@ ATOMIC: Final[tuple[Row, ...]] = (
         "fence",
         S_ + "membar-fence",
     ),
-    Row("fence", "proxy kind=alias|async space?=global", "", "fence", S_ + "membar-fence"),
+    Row(
+        "fence",
+        "proxy kind=alias|async space?=global|shared::cta",
+        "",
+        "fence",
+        S_ + "membar-fence",
+    ),
 )
 
 _REDUX: Final = "redux-sync"
@@ -87,6 +97,7 @@ SYNC: Final[tuple[Row, ...]] = (
     Row("activemask", "t=b32", "d", "activemask", S_ + "activemask"),
     Row("redux", "sync op=add|min|max t=u32|s32", "d s s", "redux", S_ + _REDUX),
     Row("redux", "sync op=and|or|xor t=b32", "d s s", "redux", S_ + _REDUX),
+    Row("redux", "sync op=min|max ?abs ?NaN t=f32", "d s s", "redux", S_ + _REDUX),
     Row("elect", "sync", "P s", "elect", S_ + "elect-sync"),
 )
 ROWS: Final = CONTROL + ATOMIC + SYNC

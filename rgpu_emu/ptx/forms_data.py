@@ -29,32 +29,23 @@ COMPARE: Final[tuple[Row, ...]] = (
     Row("selp", f"t={_ITYPE}|f32|f64", "d s s s", "cmp_selp", C_ + "selp"),
     Row("slct", f"t={_ITYPE}|f32|f64 c=s32", "d s s s", "cmp_slct", C_ + "slct"),
     Row("slct", f"?ftz t={_ITYPE}|f32|f64 c=f32", "d s s s", "cmp_slct", C_ + "slct"),
-    Row(
-        "set",
-        f"{_FCMP} ?ftz d=f16|bf16|u16|s16|u32|s32 t=f16|bf16",
-        "d s s",
-        "cmp_set",
-        HC_ + "set",
+    *(
+        Row("set", f"{cmp} {way} {types}", letters, "cmp_set", HC_ + "set")
+        for cmp, types in (
+            (_FCMP, "?ftz d=f16|bf16|u16|s16|u32|s32 t=f16"),
+            (_FCMP, "d=f16|bf16|u16|s16|u32|s32 t=bf16"),
+            (_FCMP, "?ftz d=f16x2|u32|s32 t=f16x2"),
+            (_FCMP, "d=bf16x2|u32|s32 t=bf16x2"),
+            (_ICMP, f"d=f16|bf16 t={_ITYPE}"),
+            (_FCMP, "?ftz d=f16 t=f32|f64"),
+            (_FCMP, "d=bf16 t=f32|f64"),
+        )
+        for way, letters in (("", "d s s"), (_BOOL, "d s s p"))
     ),
-    Row(
-        "set",
-        f"{_FCMP} {_BOOL} ?ftz d=f16|bf16|u16|s16|u32|s32 t=f16|bf16",
-        "d s s p",
-        "cmp_set",
-        HC_ + "set",
-    ),
-    Row("set", f"{_FCMP} ?ftz d=f16x2|bf16x2 t=f16x2|bf16x2", "d s s", "cmp_set", HC_ + "set"),
-    Row(
-        "set",
-        f"{_FCMP} {_BOOL} ?ftz d=f16x2|bf16x2 t=f16x2|bf16x2",
-        "d s s p",
-        "cmp_set",
-        HC_ + "set",
-    ),
-    Row("setp", f"{_FCMP} ?ftz t=f16|bf16|f16x2|bf16x2", "P s s", "cmp_setp", HC_ + "setp"),
-    Row(
-        "setp", f"{_FCMP} {_BOOL} ?ftz t=f16|bf16|f16x2|bf16x2", "P s s p", "cmp_setp", HC_ + "setp"
-    ),
+    Row("setp", f"{_FCMP} ?ftz t=f16|f16x2", "P s s", "cmp_setp", HC_ + "setp"),
+    Row("setp", f"{_FCMP} {_BOOL} ?ftz t=f16|f16x2", "P s s p", "cmp_setp", HC_ + "setp"),
+    Row("setp", f"{_FCMP} t=bf16|bf16x2", "P s s", "cmp_setp", HC_ + "setp"),
+    Row("setp", f"{_FCMP} {_BOOL} t=bf16|bf16x2", "P s s p", "cmp_setp", HC_ + "setp"),
 )
 
 LOGIC: Final[tuple[Row, ...]] = (
@@ -72,7 +63,8 @@ LOGIC: Final[tuple[Row, ...]] = (
 
 _MEM_TYPE: Final = "t=b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
 _SPACE: Final = "space?=const|global|local|param|param::entry|param::func|shared|shared::cta"
-_ORDER: Final = "sem?=weak|volatile|relaxed|acquire|release|mmio scope?=cta|cluster|gpu|sys"
+_ORDER: Final = "sem?=weak|volatile|relaxed|acquire|release scope?=cta|cluster|gpu|sys"
+_MMIO: Final = "mmio sem=relaxed scope=sys space?=global"
 _EVICT: Final = (
     "evict?=L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
     "|L2::evict_normal|L2::evict_last|L2::evict_first "
@@ -107,6 +99,8 @@ MEMORY: Final[tuple[Row, ...]] = (
         "load",
         D_ + "ld",
     ),
+    Row("ld", f"{_MMIO} {_MEM_TYPE}", "D m", "load", D_ + "ld"),
+    Row("st", f"{_MMIO} {_MEM_TYPE}", "m S", "store", D_ + "st"),
     Row(
         "ld",
         f"space=global cop?=ca|cg|cs nc {_EVICT} {_VEC} {_MEM_TYPE}",
@@ -140,6 +134,7 @@ MEMORY: Final[tuple[Row, ...]] = (
         "policy",
         D_ + "createpolicy",
     ),
+    Row("createpolicy", "cvt level=L2 t=b64", "d s", "policy", D_ + "createpolicy"),
     Row(
         "applypriority",
         "space?=global level=L2::evict_normal",
@@ -167,7 +162,7 @@ MEMORY: Final[tuple[Row, ...]] = (
         "cp",
         "async mode=ca|cg space=shared|shared::cta from=global ?L2::cache_hint "
         "prefetch?=L2::64B|L2::128B|L2::256B",
-        "m m s s?",
+        "m m s q? s?",
         "copy_async",
         D_ + "cp-async",
     ),
@@ -191,6 +186,7 @@ CONVERT: Final[tuple[Row, ...]] = (
         D_ + "cvt",
     ),
     Row("cvt", f"{_IRND} ?ftz ?sat d=f16 s=f16", "d s", "cvt_round", D_ + "cvt"),
+    Row("cvt", f"{_IRND} d=bf16 s=bf16", "d s", "cvt_round", D_ + "cvt"),
     Row("cvt", f"{_IRND} ?ftz ?sat d=f32 s=f32", "d s", "cvt_round", D_ + "cvt"),
     Row("cvt", f"{_IRND} ?ftz ?sat d=f64 s=f64", "d s", "cvt_round", D_ + "cvt"),
     Row("cvt", "?ftz ?sat d=f32 s=f16|bf16|f32", "d s", "cvt_float", D_ + "cvt"),
@@ -199,6 +195,22 @@ CONVERT: Final[tuple[Row, ...]] = (
     Row("cvt", f"{_FRND} ?ftz ?sat d=f32 s=f64", "d s", "cvt_float", D_ + "cvt"),
     Row("cvt", f"{_FRND} ?ftz ?sat d=f16|bf16 s=f64|f16|bf16", "d s", "cvt_float", D_ + "cvt"),
     Row("cvt", f"{_FRND} ?ftz ?relu ?sat d=f16|bf16 s=f32", "d s", "cvt_float", D_ + "cvt"),
+    Row("cvt", "frnd=rn|rz ?relu satfinite d=f16|bf16 s=f32", "d s", "cvt_float", D_ + "cvt"),
     Row("cvt", "frnd=rn|rz ?relu ?sat d=f16x2|bf16x2 s=f32", "d s s", "cvt_pack", D_ + "cvt"),
+    Row(
+        "cvt",
+        "frnd=rn|rz ?relu satfinite d=f16x2|bf16x2 s=f32",
+        "d s s",
+        "cvt_pack",
+        D_ + "cvt",
+    ),
+    Row("cvt", "pack sat d=u16|s16 s=s32", "d s s", "cvt_pack_integers", D_ + "cvt-pack"),
+    Row(
+        "cvt",
+        "pack sat d=u2|s2|u4|s4|u8|s8 s=s32 c=b32",
+        "d s s s",
+        "cvt_pack_integers",
+        D_ + "cvt-pack",
+    ),
 )
 ROWS: Final = COMPARE + LOGIC + MEMORY + CONVERT

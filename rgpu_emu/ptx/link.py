@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rgpu_common.wire.compiler import Relocation, RelocationKind
 from rgpu_emu.ptx.errors import (
@@ -13,12 +13,11 @@ from rgpu_emu.ptx.errors import (
     unsupported,
 )
 from rgpu_emu.ptx.module import Function, Module, check_instructions, parse_module
-from rgpu_emu.ptx.refusals import find_refusals, refuse_whole
+from rgpu_emu.ptx.refusals import find_refusals, refuse_launches, refuse_whole
+from rgpu_emu.ptx.runtime import GRID_FUNCTIONS, GRID_TEXT, RUNTIME_FUNCTIONS
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.operands import Variable
-
-RUNTIME_FUNCTIONS: Final = frozenset(("vprintf", "malloc", "free", "__assertfail"))
 
 
 @dataclass(eq=False)
@@ -128,6 +127,9 @@ def link(sources: list[str]) -> Program:
     for module in program.modules:
         check_instructions(module)
         _export(program, module)
+    _add_runtime(program)
+    for module in program.modules:
+        refuse_launches(program, module)
     _number_variables(program)
     lazy = any(module.large for module in program.modules)
     for module in program.modules:
@@ -135,6 +137,19 @@ def link(sources: list[str]) -> Program:
     program.refusals = find_refusals(program)
     refuse_whole(program, program.refusals)
     return program
+
+
+def _add_runtime(program: Program) -> None:
+    """Adds the functions of the device runtime for cooperative grids if a module declares one that
+    no module defines.
+    """
+    named = {name for module in program.modules for name in GRID_FUNCTIONS & set(module.functions)}
+    if any(program.function(name, program.modules[0]) is None for name in named):
+        module = parse_module(GRID_TEXT)
+        for name in GRID_FUNCTIONS & set(program._visible_functions):
+            del module.functions[name]
+        program.modules.append(module)
+        _export(program, module)
 
 
 def _export(program: Program, module: Module) -> None:

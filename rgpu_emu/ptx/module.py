@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NEWEST_VERSION: Final = 99
 REGISTERS_PER_SM: Final = 65536
 EAGER_BYTES: Final = 4 << 20  # of larger modules only the instruction names are checked at first
+CHECKED_AT_ONCE: Final = 1 << 20  # characters
 _TOP: Final = re.compile(
     r"\s*(?:"
     r"\.version\s+(\d{1,4})\.(\d{1,4})"  # 1, 2
@@ -299,6 +300,14 @@ def _max_registers(tuning: str) -> int:
 
 
 def _matching_brace(text: str, pos: int) -> int:
+    """Returns the position behind the '}' that closes the '{' before `pos`."""
+    at, depth = pos, 1
+    while depth and (close := text.find("}", at)) >= 0:
+        depth += text.count("{", at, close) - 1
+        at = close + 1
+    # Braces in strings do not count, so a text with a string is read by its parts.
+    if not depth and text.find('"', pos, at) < 0:
+        return at
     depth = 1
     for match in _BRACES.finditer(text, pos):
         brace = match.group()
@@ -334,9 +343,35 @@ def check_instructions(module: Module) -> None:
 
 
 def _check_names(function: Function) -> None:
+    """Checks the names of the instructions, a limited part of the text at a time."""
+    text = function.module.text
+    start, end = function.span
+    while start < end:
+        stop = text.find(";", min(start + CHECKED_AT_ONCE, end), end)
+        stop = stop + 1 if stop >= 0 else end
+        _check_part(function, start, text[start:stop].split(";"))
+        start = stop
+
+
+def _check_part(function: Function, start: int, parts: list[str]) -> None:
+    """Checks statements. Most begin with a name, or with a guard and a name, that was looked up
+    before.
+    """
+    known, done = TABLE.known, 0
+    for n in [n for n, part in enumerate(parts) if (part.split(None, 1) or ("",))[0] not in known]:
+        start += sum(map(len, parts[done:n])) + n - done
+        done = n
+        words = parts[n].split(None, 2)
+        if words and (words[0] in (".loc", ".file") or words[0][-1] == ":"):
+            words = parts[n].rpartition("\n")[2].split(None, 2)
+        guarded = len(words) > 1 and words[0][0] == "@" and words[1] in known
+        if words and words[0] not in known and not guarded:
+            _check_statements(function, start, start + len(parts[n]))
+
+
+def _check_statements(function: Function, start: int, end: int) -> None:
     text = function.module.text
     seen: set[str] = set()
-    start, end = function.span
     for statement in _STATEMENT.finditer(text, start, end):
         match = _OPCODE.match(text, statement.start(), statement.end())
         name = match.group(1) if match is not None else ""

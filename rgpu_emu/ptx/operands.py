@@ -115,6 +115,18 @@ class Not:
     reg: Reg
 
 
+@dataclass(frozen=True)
+class Part:
+    """An operand of a video instruction: `-%r1.h0`. `selector` names the bytes or half-words, or is
+    empty.
+    """
+
+    __slots__ = ("negated", "operand", "selector")
+    operand: Operand
+    selector: str
+    negated: bool
+
+
 @dataclass(eq=False)
 class Label:
     """A branch target. `position` is the index in Body.code once defined."""
@@ -154,7 +166,7 @@ class Call:
     prototype: str
 
 
-Operand = Union[Reg, Imm, Special, Sym, Addr, Vec, Pair, Not, LabelRef, Sink, Call]  # noqa: UP007 - 3.10 runtime alias
+Operand = Union[Reg, Imm, Special, Sym, Addr, Vec, Pair, Not, Part, LabelRef, Sink, Call]  # noqa: UP007 - 3.10 runtime alias
 
 
 @dataclass(eq=False)

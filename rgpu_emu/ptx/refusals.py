@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rgpu_emu.ptx.errors import PtxError
+from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.lex import line_of
+from rgpu_emu.ptx.runtime import launches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +64,38 @@ def find_refusals(program: Linked) -> dict[str, PtxError]:
                 origin[caller] = origin[function]
                 queue.append(caller)
     return {name: _why(name, f, origin[f]) for name, f in program.entries.items() if f in origin}
+
+
+def refuse_launches(program: Linked, module: Module) -> None:
+    """Refuses the functions that launch from the device: they call the device runtime, or take the
+    address of an entry.
+    """
+    for function in module.functions.values():
+        if function.defined and function.refused is None and not module.large:
+            function.refused = _launch(program, function)
+
+
+def _launch(program: Linked, function: Function) -> PtxError | None:
+    """Returns the refusal of a function that launches from the device."""
+    for name in sorted(function.calls()):
+        error = launches(name)
+        if error is not None and program.function(name, function.module) is None:
+            return error.at(_line_of(function, name))
+    for name in sorted(function.symbols()):
+        found = program.function(name, function.module)
+        if found is not None and found.kind == "entry":
+            error = unsupported(
+                f"the address of entry '{name}'",
+                "cannot be taken: nothing launches from the emulated device",
+            )
+            return error.at(_line_of(function, name))
+    return None
+
+
+def _line_of(function: Function, name: str) -> int:
+    """Returns the line of the first use of a name in a function."""
+    found = re.search(rf"(?<![\w$%]){re.escape(name)}(?![\w$])", function.text())
+    return line_of(function.module.text, function.span[0] + (found.start() if found else 0))
 
 
 def refuse_whole(program: Linked, refusals: Mapping[str, PtxError]) -> None:

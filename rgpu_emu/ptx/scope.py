@@ -17,6 +17,7 @@ from rgpu_emu.ptx.operands import (
     Not,
     Operand,
     Pair,
+    Part,
     Reg,
     Sink,
     Special,
@@ -37,6 +38,7 @@ _OFFSETS: Final = re.compile(r"(?:\s*(?:\+\s*(?:-\s*)?|-\s*)\w+){0,2}\s*")
 _OFFSET: Final = re.compile(r"([+-])\s*(?:(-)\s*)?(\w+)")
 _SYM_INDEX: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\[\s*(\w+)\s*\]")
 _SYM_OFFSET: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\+\s*(\w+)")
+_SELECTED: Final = re.compile(r"(-?)\s*([^\s.]+)\s*(?:\.([bh]\d+))?")
 _DOTTED: Final = frozenset(f"%{n}.{c}" for n in ("tid", "ntid", "ctaid", "nctaid") for c in "xyzw")
 _PLAIN: Final = frozenset(
     [
@@ -65,6 +67,9 @@ _PLAIN: Final = frozenset(
         "%reserved_smem_offset_cap",
         "%is_explicit_cluster",
         "%current_graph_exec",
+        "%envreg1",
+        "%envreg2",
+        *(f"%pm{n}{wide}" for n in range(8) for wide in ("", "_64")),
     ]
 )
 
@@ -181,6 +186,15 @@ class Scope:
                 found = self._operand(text.strip())
             self.cache[text] = found
         return found
+
+    def part(self, text: str) -> Part:
+        """Returns the operand of a video instruction that `text` denotes."""
+        text = text.strip()
+        match = None if literal(text) else _SELECTED.fullmatch(text)
+        if match is None:
+            return Part(self.operand(text), "", negated=False)
+        minus, name, selector = match.groups()
+        return Part(self.operand(name), selector or "", negated=minus == "-")
 
     def _operand(self, text: str) -> Operand:
         first = text[:1]

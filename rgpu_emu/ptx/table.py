@@ -9,6 +9,7 @@ a letter for each operand:
     p  source predicate, maybe negated  P  `d` or `d|p`
     q  thread count or predicate        m  `[address]`
     l  label or target list             c  the operands of `call`
+    v  source of a video instruction    V  its destination (all its operands are v or V)
 
 A `?` after the letter marks an operand that may be left out (only at the end).
 """
@@ -17,10 +18,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.types import TYPES, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 MANUAL: Final = "https://docs.nvidia.com/cuda/parallel-thread-execution/#"
 
@@ -139,6 +143,11 @@ class Table:
         for row in rows:
             self._by_op.setdefault(row.op, []).append(row)
         self._forms: dict[str, Form] = {}
+
+    @property
+    def known(self) -> Collection[str]:
+        """The names that were looked up and found."""
+        return self._forms.keys()
 
     def form(self, name: str) -> Form:
         """Returns the form of a full instruction name such as `add.rn.f32`.

@@ -122,10 +122,17 @@ class Kernel:
         *arguments: object,
         dynamic: int = 0,
         stop: int = 0,
+        cooperative: bool = False,
     ) -> None:
-        """Runs all blocks one after another."""
+        """Runs all blocks one after another, so no block of a cooperative grid may wait."""
         Launch(
-            self, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self.pack(arguments), dynamic, stop
+            self,
+            (*grid, 1, 1)[:3],
+            (*block, 1, 1)[:3],
+            self.pack(arguments),
+            dynamic,
+            stop,
+            cooperative=cooperative,
         ).run()
 
     def launch_in_child(
@@ -164,10 +171,13 @@ class Launch:
         params: bytes,
         dynamic: int,
         stop: int,
+        *,
+        cooperative: bool = False,
     ) -> None:
         self.kernel, self.grid, self.block, self.dynamic = kernel, grid, block, dynamic
         self.count = block[0] * block[1] * block[2]
         arena = kernel.arena
+        workspace = arena.put(np.zeros(2, np.uint32)) if cooperative else 0
         self._keep: list[object] = []
         runtime = self._runtime()
         globals_ = self._words(kernel.globals)
@@ -178,7 +188,7 @@ class Launch:
         self._keep += [stop_word, self.params]
         self.info = ctypes.create_string_buffer(
             struct.pack(
-                "<QQQQQQQ3I3IIIII",
+                "<QQQQQQQ3I3IIIIIQ",
                 arena.base,
                 ARENA_BYTES,
                 globals_,
@@ -192,6 +202,7 @@ class Launch:
                 7,
                 1,
                 0,
+                workspace,
             )
         )
         self.threads = ctypes.create_string_buffer(abi.THREAD_BYTES * self.count)

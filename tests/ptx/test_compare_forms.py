@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import operator
 
+import numpy as np
 from ptx.forms import Case, Reference, check, decode, signed
+from ptx.program import run
 
 ORDER: dict[str, Reference] = {
     "eq": operator.eq,
@@ -155,6 +157,74 @@ def values() -> list[Case]:
     return cases
 
 
+def flushed(cmp: str) -> Reference:
+    """A comparison of halves with `.ftz`."""
+    compare = floating(cmp, "f16")
+    return lambda a, b: compare(*(v & 0x8000 if not v & 0x7C00 else v for v in (a, b)))
+
+
+def pairs(compare: Reference, one: int) -> Reference:
+    return lambda a, b: (
+        compare(a & 0xFFFF, b & 0xFFFF) * one | compare(a >> 16, b >> 16) * one << 16
+    )
+
+
+def halves() -> list[Case]:
+    """Comparisons to or from halves that `values` leaves out."""
+    cases = []
+    for c, k, f in comparisons():
+        if c not in ("ne", "ge", "ltu", "ls") or k in ("f16", "bf16"):
+            continue
+        for d in ("f16", "bf16"):
+            cases += [
+                Case(f"set.{c}.{d}.{k} {{d}}, {{0}}, {{1}}", d, (k, k),
+                     lambda a, b, f=f, d=d: TRUE[d] * f(a, b)),
+                Case(f"set.{c}.or.{d}.{k} {{d}}, {{0}}, {{1}}, !{{2}}", d, (k, k, "pred"),
+                     lambda a, b, p, f=f, d=d: TRUE[d] * (f(a, b) | 1 - p)),
+            ]  # fmt: skip
+    for c in ("eq", "gt", "leu", "num", "nan"):
+        for kind in ("f16", "bf16"):
+            two, one = (f"{kind}x2",) * 2, pairs(floating(c, kind), 0xFFFF)
+            cases += [
+                Case(f"set.{c}.{d}.{kind}x2 {{d}}, {{0}}, {{1}}", "b32", two, one)
+                for d in ("u32", "s32")
+            ]
+            cases.append(
+                Case(f"set.{c}.and.u32.{kind}x2 {{d}}, {{0}}, {{1}}, {{2}}", "b32", (*two, "pred"),
+                     lambda a, b, p, f=one: p * f(a, b))
+            )  # fmt: skip
+            half = floating(c, kind)
+            cases.append(
+                Case(f"set.{c}.and.{kind}.{kind} {{d}}, {{0}}, {{1}}, {{2}}", kind, (kind, kind, "pred"),
+                     lambda a, b, p, f=half, k=kind: TRUE[k] * (p & f(a, b)))
+            )  # fmt: skip
+            cases.append(
+                Case(f"setp.{c}.or.{kind}x2 {{d}}|{{p}}, {{0}}, {{1}}, {{2}}", "pred", (*two, "pred"),
+                     lambda a, b, p, f=half: (
+                         f(a & 0xFFFF, b & 0xFFFF) | p, f(a >> 16, b >> 16) | p))
+            )  # fmt: skip
+    return cases
+
+
+def flushes() -> list[Case]:
+    """A subnormal half is a normal float, so it is flushed before it is compared."""
+    cases = []
+    for c in ("eq", "gt", "le", "ltu", "neu"):
+        f, two = flushed(c), ("f16x2",) * 2
+        cases += [
+            Case(f"setp.{c}.ftz.f16 {{d}}, {{0}}, {{1}}", "pred", ("f16", "f16"), f),
+            Case(f"set.{c}.ftz.u16.f16 {{d}}, {{0}}, {{1}}", "u16", ("f16", "f16"),
+                 lambda a, b, f=f: 0xFFFF * f(a, b)),
+            Case(f"set.{c}.ftz.f16.f16 {{d}}, {{0}}, {{1}}", "f16", ("f16", "f16"),
+                 lambda a, b, f=f: 0x3C00 * f(a, b)),
+            Case(f"set.{c}.ftz.f16x2.f16x2 {{d}}, {{0}}, {{1}}", "b32", two, pairs(f, 0x3C00)),
+            Case(f"set.{c}.ftz.u32.f16x2 {{d}}, {{0}}, {{1}}", "b32", two, pairs(f, 0xFFFF)),
+            Case(f"setp.{c}.ftz.f16x2 {{d}}|{{p}}, {{0}}, {{1}}", "pred", two,
+                 lambda a, b, f=f: (f(a & 0xFFFF, b & 0xFFFF), f(a >> 16, b >> 16))),
+        ]  # fmt: skip
+    return cases
+
+
 def selections() -> list[Case]:
     cases = []
     for k in ("b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"):
@@ -187,7 +257,7 @@ def selections() -> list[Case]:
     return cases
 
 
-CASES = [*predicates(), *values(), *selections()]
+CASES = [*predicates(), *values(), *halves(), *flushes(), *selections()]
 
 
 def test_predicates() -> None:
@@ -196,6 +266,29 @@ def test_predicates() -> None:
 
 def test_values() -> None:
     check(values(), 42)
+
+
+def test_halves() -> None:
+    check(halves(), 44)
+
+
+def test_flushed_halves() -> None:
+    check(flushes(), 45)
+
+
+def test_subnormal_halves_are_equal_when_flushed() -> None:
+    """Random inputs seldom pair subnormals only."""
+    small = np.array([1, 0x8001, 0x3FF, 0x83FF, 0, 0x8000], np.uint16)
+    body = """
+    mul.wide.u32 %rd1, %tid, 2; add.u64 %rd2, %in, %rd1; ld.u16 %h1, [%rd2];
+    mul.wide.u32 %rd3, %tid, 24; add.u64 %rd3, %out, %rd3; mov.u64 %rd4, %in; mov.u32 %r1, 0;
+    next: ld.u16 %h2, [%rd4]; setp.eq.ftz.f16 %p1, %h1, %h2; setp.gt.ftz.f16 %p2, %h1, %h2;
+    selp.u32 %r2, 1, 0, %p1; selp.u32 %r3, 2, 0, %p2; or.b32 %r2, %r2, %r3; st.u32 [%rd3], %r2;
+    add.u64 %rd4, %rd4, 2; add.u64 %rd3, %rd3, 4; add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p3, %r1, 6; @%p3 bra next;
+    """
+    out = run(body, small, np.zeros((6, 6), np.uint32), threads=6)
+    assert out.tolist() == [[1] * 6] * 6
 
 
 def test_selections() -> None:

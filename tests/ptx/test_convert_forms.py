@@ -143,7 +143,7 @@ def floats() -> list[Case]:
         ),
         Case("cvt.f16.f16 {d}, {0}", "f16", ("f16",), lambda a: a),
     ]
-    for kind in ("f16", "f32", "f64"):
+    for kind in ("f16", "bf16", "f32", "f64"):
         for mode, function in ROUND.items():
 
             def integral(raw: int, k: str = kind, f: Reference = function) -> int:
@@ -172,6 +172,61 @@ def packed() -> list[Case]:
     return cases
 
 
+GREATEST = {"f16": 0x7BFF, "bf16": 0x7F7F}
+
+
+def finite(kind: str, mode: str, relu: bool) -> Reference:
+    """A conversion that never gives an infinity."""
+    convert = between(kind, "f32", mode)
+
+    def reference(raw: int) -> int:
+        v = decode(raw, "f32")
+        if relu and v <= 0:
+            return 0
+        if abs(v) > decode(GREATEST[kind], kind):
+            return GREATEST[kind] | (0x8000 if v < 0 else 0)
+        return convert(raw) & 0xFFFF
+
+    return reference
+
+
+def finites() -> list[Case]:
+    cases = []
+    for kind in ("f16", "bf16"):
+        for mode in ("rn", "rz"):
+            for relu in ("", ".relu"):
+                one = finite(kind, mode, bool(relu))
+                tail = "{d}, {0}"
+                cases += [
+                    Case(f"cvt.{mode}{relu}.satfinite.{kind}.f32 {tail}", kind, ("f32",), one),
+                    Case(f"cvt.{mode}{relu}.satfinite.{kind}x2.f32 {tail}, {{1}}", f"{kind}x2",
+                         ("f32", "f32"), lambda a, b, f=one: f(a) << 16 | f(b)),
+                ]  # fmt: skip
+    return cases
+
+
+def integer_packs() -> list[Case]:
+    cases = []
+    for kind in ("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"):
+        n = int(kind[1:])
+
+        def pack(a: int, b: int, c: int = 0, k: str = kind, n: int = n) -> int:
+            high, low = (clamp(signed(v, 32), k) & (1 << n) - 1 for v in (a, b))
+            return (c << 2 * n | high << n | low) & 0xFFFFFFFF
+
+        tail, third = ("", "") if n == 16 else (".b32", ", {2}")
+        sources = ("b32",) * (2 if n == 16 else 3)
+        cases.append(
+            Case(f"cvt.pack.sat.{kind}.s32{tail} {{d}}, {{0}}, {{1}}{third}", "b32", sources, pack)
+        )
+        if n < 16:
+            cases.append(
+                Case(f"cvt.pack.sat.{kind}.s32.b32 {{d}}, {{0}}, -3, 0", "b32", ("b32",),
+                     lambda a, f=pack: f(a, 0xFFFFFFFD))
+            )  # fmt: skip
+    return cases
+
+
 def wide_registers() -> list[Case]:
     """The source may be in a wider register, the destination is extended to its register."""
     return [
@@ -183,7 +238,16 @@ def wide_registers() -> list[Case]:
     ]
 
 
-CASES = [*integers(), *int_to_float(), *float_to_int(), *floats(), *packed(), *wide_registers()]
+CASES = [
+    *integers(),
+    *int_to_float(),
+    *float_to_int(),
+    *floats(),
+    *packed(),
+    *finites(),
+    *integer_packs(),
+    *wide_registers(),
+]
 assert width("bf16x2") == 32
 
 
@@ -205,6 +269,14 @@ def test_float_to_float() -> None:
 
 def test_pairs() -> None:
     check(packed(), 35)
+
+
+def test_finite_results() -> None:
+    check(finites(), 37)
+
+
+def test_packs_of_integers() -> None:
+    check(integer_packs(), 38)
 
 
 def test_registers_wider_than_the_type() -> None:

@@ -138,3 +138,20 @@ def test_the_names_of_a_very_large_module_are_checked_behind_labels_lines_and_gu
     with pytest.raises(PtxError, match="frobnicate") as caught:
         link([text])
     assert text.splitlines()[caught.value.line - 1].strip().startswith("frobnicate")
+
+
+def test_a_name_far_into_a_very_large_module_is_refused_with_its_line() -> None:
+    lines = ["@%p1 add.u32 %r1, %r1, 1;", "L{n}: ret; { add.u32 %r1, %r1, 1; }", ".loc 1 2 {n}", "ret;"]  # fmt: skip
+    body = "\n".join(line.replace("{n}", str(n)) for n in range(60_000) for line in lines)
+    text = source(body + "\nmov.u32 %r1, 1; frobnicate.b32 %r1;\n" + body.replace("L", "M"))
+    with pytest.raises(PtxError, match="frobnicate") as caught:
+        link([text])
+    assert "frobnicate" in text.splitlines()[caught.value.line - 1]
+
+
+def test_braces_in_strings_do_not_end_a_function() -> None:
+    second = '.visible .entry l() { .pragma "{"; ret; }\n'
+    program = link([source('.pragma "}"; { ret; } .pragma "}}";') + second])
+    assert list(program.entries) == ["k", "l"]
+    for name in program.entries:
+        lower_entry(program, name)

@@ -193,10 +193,9 @@ def pick(op: str, kind: str, nan: bool, a: int, b: int) -> int:
     return (min if op == "min" else max)(order)[2]
 
 
-def xorsign(op: str, a: int, b: int) -> int | None:
-    if any(math.isnan(decode(v, "f32")) for v in (a, b)):
-        return None
-    return pick(op, "f32", False, a & 0x7FFFFFFF, b & 0x7FFFFFFF) | (a ^ b) & 0x80000000
+def xorsign(op: str, a: int, b: int, nan: bool = False) -> int:
+    picked = pick(op, "f32", nan, a & 0x7FFFFFFF, b & 0x7FFFFFFF)
+    return picked if math.isnan(decode(picked, "f32")) else picked | (a ^ b) & 0x80000000
 
 
 def sign_changes() -> list[Case]:
@@ -243,6 +242,12 @@ def sign_changes() -> list[Case]:
                 "f32",
                 ("f32",) * 2,
                 lambda a, b, o=op: xorsign(o, a, b),
+            ),
+            Case(
+                f"{op}.ftz.NaN.xorsign.abs.f32 {{d}}, {{0}}, {{1}}",
+                "f32",
+                ("f32",) * 2,
+                lambda a, b, o=op: flush(xorsign(o, flush(a, "f32"), flush(b, "f32"), True), "f32"),
             ),
         ]
     cases += [

@@ -85,6 +85,17 @@ def minmax(op: str, nan: bool, kind: str, a: int, b: int) -> int:
     return (min if op == "min" else max)(order)[2]
 
 
+def flush_both(kind: str, compute: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    """`.ftz` around an operation; only f16 has it."""
+    return (lambda a, b: flush(compute(flush(a), flush(b)))) if kind == "f16" else compute
+
+
+def xorsign(op: str, nan: bool, kind: str, a: int, b: int) -> int:
+    """The sign of the product, and the magnitude that the operation picks. NaN keeps no sign."""
+    picked = minmax(op, nan, kind, a & 0x7FFF, b & 0x7FFF)
+    return picked if math.isnan(decode(picked, kind)) else picked | (a ^ b) & 0x8000
+
+
 def arithmetic() -> list[Case]:
     cases = []
     for op in ("add", "sub", "mul"):
@@ -128,6 +139,20 @@ def rest() -> list[Case]:
         cases += forms(
             f"{op}.NaN", ("f16", "bf16"), 2, lambda k, o=op: lambda a, b: minmax(o, True, k, a, b)
         )
+        for nan in (False, True):
+            name = f"{op}{'.NaN' if nan else ''}.xorsign.abs"
+            cases += forms(
+                name,
+                ("f16", "bf16"),
+                2,
+                lambda k, o=op, n=nan: lambda a, b: xorsign(o, n, k, a, b),
+            )
+            cases += forms(
+                name.replace(op, f"{op}.ftz"),
+                ("f16",),
+                2,
+                lambda k, o=op, n=nan: flush_both(k, lambda a, b: xorsign(o, n, k, a, b)),
+            )
     return cases
 
 

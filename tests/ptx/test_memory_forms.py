@@ -40,6 +40,8 @@ LOADS = (
     ".relaxed.gpu.global",
     ".acquire.sys.global",
     ".weak.global",
+    ".mmio.relaxed.sys.global",
+    ".mmio.relaxed.sys",
     ".volatile",
     ".relaxed.cta",
     ".global.L1::no_allocate",
@@ -57,6 +59,7 @@ STORES = (
     ".relaxed.gpu.global",
     ".release.gpu.global",
     ".weak.global",
+    ".mmio.relaxed.sys.global",
     ".volatile",
     ".global.L1::evict_last",
 )
@@ -311,6 +314,28 @@ def test_asynchronous_copies_are_done_at_once() -> None:
     assert out.tolist() == [WORDS[0], *WORDS[4:8], WORDS[2], 0, 0]
 
 
+def test_asynchronous_copies_that_read_nothing_have_any_source() -> None:
+    """A thread beyond the end of an array copies nothing from an address outside all memory."""
+    before = ".shared .align 16 .b8 window[64];\n"
+    body = """
+    .reg .b64 %policy;
+    createpolicy.fractional.L2::evict_first.b64 %policy; createpolicy.cvt.L2.b64 %policy, %policy;
+    mov.u32 %r1, window; mov.u32 %r9, 0; setp.eq.u32 %p1, %r9, 0; mov.u64 %rd1, 16;
+    st.shared.v4.u32 [window], {-1, -1, -1, -1}; st.shared.v4.u32 [window+16], {-1, -1, -1, -1};
+    st.shared.v4.u32 [window+32], {-1, -1, -1, -1};
+    cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r9;
+    cp.async.ca.shared.global [%r1+16], [%rd1], 4, %p1;
+    cp.async.ca.shared.global [%r1+20], [%in+8], 4, !%p1;
+    cp.async.ca.shared.global.L2::cache_hint [%r1+24], [%in+12], 8, 4, %policy;
+    cp.async.cg.shared.global.L2::cache_hint.L2::128B [%r1+32], [%in+16], 16, %policy;
+    ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [window]; st.v4.u32 [%out], {%r2, %r3, %r4, %r5};
+    ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [window+16]; st.v4.u32 [%out+16], {%r2, %r3, %r4, %r5};
+    ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [window+32]; st.v4.u32 [%out+32], {%r2, %r3, %r4, %r5};
+    """
+    out = run(body, WORDS, np.zeros(12, np.uint32), threads=1, before=before)
+    assert out.tolist() == [0, 0, 0, 0, 0, WORDS[2], WORDS[3], 0, *WORDS[4:8]]
+
+
 FORMS = [
     *SPELLED,
     *(f"ld.global.{t}" for t in TYPED),
@@ -327,6 +352,7 @@ FORMS = [
     "discard.global.L2",
     "createpolicy.fractional.L2::evict_first.b64",
     "createpolicy.range.L2::evict_last.b64",
+    "createpolicy.cvt.L2.b64",
     "cvta.to.shared.u64",
     "cp.async.ca.shared.global",
     "cp.async.commit_group",

@@ -55,6 +55,11 @@ def operand(rng: random.Random, letter: str) -> str:
         return rng.choice((*REGISTERS, "_"))
     if letter in "sS":
         return vector(rng, SOURCES) if letter == "S" and rng.random() < 0.5 else rng.choice(SOURCES)
+    if letter in "vV":
+        part = rng.choice(("", "", ".b0", ".b3", ".h1", ".h10", ".b3210", ".b7654", ".h", ".x9"))
+        minus = rng.choice(("", "", "-")) if letter == "v" else ""
+        names = (*REGISTERS, "_") if letter == "V" else (*SOURCES, "[%rd1]", "{%r1}", "!%p1")
+        return f"{minus}{rng.choice(('%r1', rng.choice(names)))}{part}"
     if letter in "pq":
         return rng.choice(("%p1", "!%p2", "1", "0", "%r1", "1.5", "%tid.x"))
     if letter == "m":

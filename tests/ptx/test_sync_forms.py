@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from ptx.block import DeadlockError
@@ -161,6 +163,48 @@ def test_warp_reductions() -> None:
         assert out.tolist() == [compute(DATA[:32])] * 32 + [compute(DATA[32:])] * 32, name
 
 
+def reduced(words: list[int], op: str, absolute: bool, nan: bool) -> int:
+    """redux.sync of floats by their values: -0 is below +0, and NaN counts only with .NaN."""
+    words = [w & 0x7FFFFFFF if absolute else w for w in words]
+    numbers = [w for w in words if w & 0x7FFFFFFF <= 0x7F800000]
+    if not numbers or (nan and len(numbers) < len(words)):
+        return 0x7FFFFFFF
+    value = {w: struct.unpack("<f", struct.pack("<I", w))[0] for w in numbers}
+    return (min if op == "min" else max)(numbers, key=lambda w: (value[w], w < 1 << 31))
+
+
+FLOATS = [0, 1 << 31, 1, 0x80000001, 0x3F800000, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000,
+          0xFF800000, 0x00800000, 0x807FFFFF, 0x40490FDB, 0xC0490FDB, 0x7FC00000, 0xFF800001]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("absolute", ["", ".abs"])
+@pytest.mark.parametrize("nan", ["", ".NaN"])
+def test_redux_of_floats(op: str, absolute: str, nan: str) -> None:
+    """Warps of few different values, among them warps of NaN alone and of zeros alone."""
+    rng = np.random.default_rng(11)
+    for count in (1, 1, 1, 2, 2, 2, 3, 16):
+        pools = [rng.choice(FLOATS, count) for _ in (0, 1)]
+        pools = (
+            [np.array([0x7FC00001, 0xFFFFFFFF]), np.array([0, 1 << 31])] if count == 3 else pools
+        )
+        words = np.concatenate([rng.choice(pool, 32) for pool in pools]).astype(np.uint32)
+        out = warp(f"redux.sync.{op}{absolute}{nan}.f32 %r9, %r1, -1;", words).tolist()
+        warps = (words[:32].tolist(), words[32:].tolist())
+        first, second = (reduced(w, op, bool(absolute), bool(nan)) for w in warps)
+        assert out == [first] * 32 + [second] * 32
+
+
+def test_redux_of_floats_takes_float_registers_and_part_of_a_warp() -> None:
+    body = """
+    cvt.rn.f32.u32 %f1, %tid; neg.f32 %f1, %f1; and.b32 %r2, %tid, 1; setp.eq.u32 %p1, %r2, 0;
+    mov.u32 %r9, 0; @!%p1 bra done; redux.sync.min.f32 %f2, %f1, 0x55555555; mov.b32 %r9, %f2;
+    done:
+    """
+    least = [struct.unpack("<I", struct.pack("<f", -v))[0] for v in (30.0, 62.0)]
+    assert warp(body).tolist() == [least[t // 32] if t % 2 == 0 else 0 for t in range(64)]
+
+
 def test_divergent_warps_meet_by_mask() -> None:
     body = """
     and.b32 %r2, %tid, 1; setp.eq.u32 %p1, %r2, 0; @%p1 bra even;
@@ -301,6 +345,7 @@ FORMS = [
     "activemask.b32",
     "redux.sync.add.u32",
     "redux.sync.xor.b32",
+    "redux.sync.min.abs.NaN.f32",
     "elect.sync",
     "nanosleep.u32",
 ]

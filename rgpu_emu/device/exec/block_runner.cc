@@ -42,6 +42,11 @@ constexpr Sentence kSentences[] = {
     {CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_TIMEOUT, "it was stopped"},
 };
 
+void LeaveIfBad(BlockEnd end) {
+  if (end == BlockEnd::kDeadlock) LeaveGuarded(kDeadlock);
+  if (end == BlockEnd::kBadWarpOp) LeaveGuarded(kBadWarpOp);
+}
+
 uint64_t More(uint64_t need, uint64_t have) { return need > have ? need - have : 0; }
 
 }  // namespace
@@ -165,24 +170,55 @@ void BlockRunner::Loop() {
   }
 }
 
-void BlockRunner::RunOne(uint64_t index) {
+void BlockRunner::SetIndex(uint64_t index) {
   const Launch& launch = grid_->launch();
-  const Kernel& kernel = grid_->kernel();
   block_.ctaid[0] = static_cast<uint32_t>(index % launch.grid[0]);
   block_.ctaid[1] = static_cast<uint32_t>(index / launch.grid[0] % launch.grid[1]);
   block_.ctaid[2] = static_cast<uint32_t>(index / launch.grid[0] / launch.grid[1]);
+}
+
+ThreadFrames BlockRunner::Frames() const {
+  return {frames_, AlignUp(grid_->kernel().frame_bytes(), kFrameAlign)};
+}
+
+void BlockRunner::RunOne(uint64_t index) {
+  SetIndex(index);
+  const Kernel& kernel = grid_->kernel();
   const uint32_t hostile = NextHostile();
   if (kernel.kind() == kKernelLoop) return kernel.block_function()(&block_);
-  const ThreadFrames frames = {frames_, AlignUp(kernel.frame_bytes(), kFrameAlign)};
-  switch (scheduler_->Run(&block_, kernel, frames, hostile)) {
-    case BlockEnd::kDone:
-    case BlockEnd::kStopped:
-      return;
-    case BlockEnd::kDeadlock:
-      LeaveGuarded(kDeadlock);
-    case BlockEnd::kBadWarpOp:
-      LeaveGuarded(kBadWarpOp);
+  LeaveIfBad(scheduler_->Run(&block_, kernel, Frames(), hostile));
+}
+
+void BlockRunner::Place(Grid* grid, uint64_t index) {
+  grid_ = grid;
+  started_ = false;
+  SetIndex(index);
+}
+
+BlockRunner::Turn BlockRunner::RunTurn() {
+  if (grid_->stopped()) return Turn::kEnded;
+  turn_ = Turn::kEnded;
+  Fault fault;
+  const bool ended =
+      RunGuarded([](void* self) { static_cast<BlockRunner*>(self)->TurnHere(); }, this, &fault);
+  if (ended) return turn_;
+  Report(fault);
+  return Turn::kEnded;
+}
+
+void BlockRunner::TurnHere() {
+  constexpr uint32_t kPasses = 64;
+  const Kernel& kernel = grid_->kernel();
+  // The threads of such a kernel wait for nothing.
+  if (kernel.kind() == kKernelLoop) return kernel.block_function()(&block_);
+  if (!started_) {
+    started_ = true;
+    scheduler_->Start(&block_, kernel, Frames(), NextHostile());
   }
+  const BlockEnd end = scheduler_->Continue(kPasses);
+  if (end == BlockEnd::kWaiting) turn_ = Turn::kWaited;
+  if (end == BlockEnd::kTurnOver) turn_ = Turn::kRan;
+  LeaveIfBad(end);
 }
 
 void BlockRunner::Report(const Fault& fault) {

@@ -46,6 +46,14 @@ class BlockRunner {
   // (null: never). A block that faults fails the grid.
   void RunBlocks(Grid* grid, const std::atomic<bool>* leave);
 
+  // Takes one block of the prepared grid, to be run by RunTurn.
+  void Place(Grid* grid, uint64_t index);
+  enum class Turn { kRan, kWaited, kEnded };
+  // Runs the placed block for a while. kWaited: its threads only wait for other blocks or the host.
+  Turn RunTurn();
+  // Lets other threads of the process run, after a turn that only waited.
+  void Idle() const { scheduler_->Idle(); }
+
  private:
   struct Window {
     uint64_t address = 0;
@@ -56,6 +64,9 @@ class BlockRunner {
   void ReleaseWindow(Window* window);
   void Loop();                  // runs guarded: owns nothing
   void RunOne(uint64_t index);  // runs guarded
+  void TurnHere();              // runs guarded
+  void SetIndex(uint64_t index);
+  ThreadFrames Frames() const;
   void Report(const Fault& fault);
   uint32_t NextHostile();
 
@@ -69,6 +80,8 @@ class BlockRunner {
   BlockInfo block_{};
   Grid* grid_ = nullptr;
   const std::atomic<bool>* leave_ = nullptr;
+  bool started_ = false;  // the placed block
+  Turn turn_ = Turn::kEnded;
   uint64_t hostile_;  // state of the random generator for hostile timing
 };
 

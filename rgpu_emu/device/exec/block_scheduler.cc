@@ -33,28 +33,39 @@ void SleepExactly() {
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 }
 
-// Called when all threads of the block only wait for other blocks or the host: lets those run.
-void Idle(uint64_t ns) {
+}  // namespace
+
+void BlockScheduler::Idle() const {
   constexpr uint64_t kMostNs = 1'000'000;  // the most that nanosleep in a kernel accepts
-  if (ns == 0) {
+  if (sleep_ns_ == 0) {
     sched_yield();
     return;
   }
   SleepExactly();
-  const struct timespec time = {0, static_cast<long>(std::min(ns, kMostNs))};
+  const struct timespec time = {0, static_cast<long>(std::min(sleep_ns_, kMostNs))};
   nanosleep(&time, nullptr);
 }
-
-}  // namespace
 
 BlockEnd BlockScheduler::Run(BlockInfo* block, const Kernel& kernel, ThreadFrames frames,
                              uint32_t hostile) {
   if (kernel.bar_only() && hostile == 0) return RunBarOnly(block, kernel, frames);
+  Start(block, kernel, frames, hostile);
+  while (true) {
+    const BlockEnd end = Continue(~0u);
+    if (end == BlockEnd::kWaiting) {
+      Idle();
+    } else if (end != BlockEnd::kTurnOver) {
+      return end;
+    }
+  }
+}
+
+void BlockScheduler::Start(BlockInfo* block, const Kernel& kernel, ThreadFrames frames,
+                           uint32_t hostile) {
   block_ = block;
   start_ = kernel.thread_function();
   frames_ = frames;
   Begin(block, hostile);
-  return Loop();
 }
 
 BlockEnd BlockScheduler::RunBarOnly(BlockInfo* block, const Kernel& kernel, ThreadFrames frames) {
@@ -101,9 +112,10 @@ void BlockScheduler::Resume(uint32_t thread) {
   }
 }
 
-BlockEnd BlockScheduler::Loop() {
+BlockEnd BlockScheduler::Continue(uint32_t passes) {
   while (live_ != 0) {
     if (Stopped(block_)) return BlockEnd::kStopped;
+    if (passes-- == 0) return BlockEnd::kTurnOver;
     bool ran = false;
     progress_ = false;
     sleep_ns_ = ~uint64_t{0};
@@ -115,7 +127,7 @@ BlockEnd BlockScheduler::Loop() {
       ran = true;
     }
     if (!WakeYielded() && !ran && live_ != 0) return BlockEnd::kDeadlock;
-    if (!progress_ && live_ != 0) Idle(sleep_ns_);
+    if (!progress_ && live_ != 0) return BlockEnd::kWaiting;
   }
   return BlockEnd::kDone;
 }

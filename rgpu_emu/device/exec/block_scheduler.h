@@ -16,6 +16,8 @@ enum class BlockEnd {
   kStopped,    // LaunchInfo::stop was set
   kDeadlock,   // every thread waits for another one that will not arrive
   kBadWarpOp,  // a thread names a membermask without itself, or an unknown operation or barrier
+  kWaiting,    // not the end: in the last pass all threads only waited for other blocks or the host
+  kTurnOver,   // not the end: it has run as many passes as it may in one turn
 };
 
 struct ThreadFrames {
@@ -28,6 +30,12 @@ class BlockScheduler {
  public:
   // `hostile`: 0, or a number that selects the order in which warps and threads run.
   BlockEnd Run(BlockInfo* block, const Kernel& kernel, ThreadFrames frames, uint32_t hostile);
+  // The same in turns: Start once, and Continue until it returns an end. Between turns the block
+  // may move to another thread.
+  void Start(BlockInfo* block, const Kernel& kernel, ThreadFrames frames, uint32_t hostile);
+  BlockEnd Continue(uint32_t passes);
+  // Lets other threads of the process run, after Continue returned kWaiting.
+  void Idle() const;
 
  private:
   struct Warp {
@@ -58,7 +66,6 @@ class BlockScheduler {
   static void AnswerActiveMask(Warp* warp, ThreadState* lanes);
   bool ResolveWarp(uint32_t warp);
   bool WakeYielded();
-  BlockEnd Loop();
 
   BlockInfo* block_ = nullptr;
   Kernel::ThreadFunction start_ = nullptr;

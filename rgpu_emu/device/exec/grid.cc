@@ -13,6 +13,7 @@
 
 #include "rgpu_emu/device/exec/block_runner.h"
 #include "rgpu_emu/device/exec/fault_guard.h"
+#include "rgpu_emu/device/exec/gang.h"
 #include "rgpu_emu/device/exec/grid_state.h"
 #include "rgpu_emu/device/exec/processors.h"
 #include "rgpu_emu/device/exec/runners.h"
@@ -99,6 +100,8 @@ class GridRunner::Impl {
  private:
   CUresult Enter(Grid* grid);
   void RunHere(Grid* grid);
+  void RunGang(Grid* grid);
+  void WakeStarved();
   void Leave(Grid* grid);
   void StartThreads(bool pool);
   Grid* Pick();
@@ -150,7 +153,11 @@ CUresult GridRunner::Impl::Run(const Launch& launch, FaultInfo* fault) {
     *fault = {refused, 0, {0, 0, 0}, ""};
     return refused;
   }
-  RunHere(&grid);
+  if (launch.cooperative) {
+    RunGang(&grid);
+  } else {
+    RunHere(&grid);
+  }
   Leave(&grid);
   printf_.Flush(options_.services);
   *fault = grid.TakeFault();
@@ -188,21 +195,47 @@ CUresult GridRunner::Impl::Enter(Grid* grid) {
 void GridRunner::Impl::RunHere(Grid* grid) {
   bool waited = false;
   std::unique_ptr<BlockRunner> runner = runners_.Await(grid, &waited);
-  if (waited) {
-    // Pool threads may have been refused memory meanwhile.
-    const std::lock_guard lock(mutex_);
-    if (starved_ != 0) work_.notify_all();
-  }
+  if (waited) WakeStarved();
   if (runner != nullptr && runner->Prepare(*grid)) {
     runner->RunBlocks(grid, nullptr);
   } else if (runner != nullptr || !(grid->stopped() || grid->exhausted())) {
-    grid->Fail({CUDA_ERROR_OUT_OF_MEMORY,
-                0,
-                {0, 0, 0},
-                "kernel " + std::string(grid->launch().name) +
-                    " needs more shared or local memory than the device has left."});
+    grid->FailForMemory();
   }
   if (runner != nullptr) runners_.Return(std::move(runner));
+}
+
+// Pool threads may have been refused memory while a grid waited.
+void GridRunner::Impl::WakeStarved() {
+  const std::lock_guard lock(mutex_);
+  if (starved_ != 0) work_.notify_all();
+}
+
+void GridRunner::Impl::RunGang(Grid* grid) {
+  bool waited = false;
+  std::vector<std::unique_ptr<BlockRunner>> runners = runners_.AwaitAll(grid, &waited);
+  if (waited) WakeStarved();
+  const uint64_t workspace =
+      runners.empty() ? 0 : options_.windows->ReserveWindow(sizeof(GridWorkspace));
+  bool room = workspace != 0;
+  for (const auto& runner : runners) room = room && runner->Prepare(*grid);
+  if (room) {
+    *reinterpret_cast<GridWorkspace*>(workspace) = {sizeof(GridWorkspace), 0};
+    grid->SetWorkspace(workspace);
+    Gang gang(grid, runners);
+    {
+      const std::lock_guard lock(mutex_);
+      grid->gang = &gang;
+    }
+    work_.notify_all();
+    gang.Run(nullptr);
+    std::unique_lock lock(mutex_);
+    grid->gang = nullptr;
+    ended_.wait(lock, [grid] { return grid->workers == 0; });
+  } else if (!grid->stopped()) {
+    grid->FailForMemory();
+  }
+  if (workspace != 0) options_.windows->ReleaseWindow(workspace, sizeof(GridWorkspace));
+  for (auto& runner : runners) runners_.Return(std::move(runner));
 }
 
 void GridRunner::Impl::Leave(Grid* grid) {
@@ -242,6 +275,7 @@ Grid* GridRunner::Impl::Pick() {
   for (auto at = active_.begin(); at != active_.end(); ++at) {
     Grid* grid = *at;
     if (grid->exhausted() || grid->stopped() || grid->blocks() == 1) continue;
+    if (grid->launch().cooperative && (grid->gang == nullptr || !grid->gang->WantsHelp())) continue;
     active_.splice(active_.end(), active_, at);
     return grid;
   }
@@ -256,6 +290,13 @@ void GridRunner::Impl::Work() {
     work_.wait(lock, [&] { return stopping_ || (grid = Pick()) != nullptr; });
     if (grid == nullptr) return;
     ++grid->workers;
+    if (Gang* gang = grid->gang; gang != nullptr) {
+      lock.unlock();
+      gang->Run(&contended_);
+      lock.lock();
+      if (--grid->workers == 0) ended_.notify_all();
+      continue;
+    }
     lock.unlock();
     std::unique_ptr<BlockRunner> runner = runners_.Try(*grid);
     const bool room = runner != nullptr && runner->Prepare(*grid);

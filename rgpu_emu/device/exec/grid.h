@@ -62,6 +62,7 @@ struct Launch {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t dynamic_shared = 0;
+  bool cooperative = false;           // all blocks must run at the same time (gang.h)
   const uint64_t* globals = nullptr;  // device address of each module global, by ordinal
   const void* params = nullptr;
   uint32_t param_bytes = 0;
@@ -106,7 +107,7 @@ class GridRunner {
 
   void FlushPrintf();
   void SetPrintfBytes(uint64_t bytes);
-  unsigned threads() const;  // at least so many blocks run at the same time
+  unsigned threads() const;  // at least so many blocks of a grid run at the same time
 
  private:
   class Impl;

@@ -47,6 +47,14 @@ void Grid::Fail(FaultInfo fault) {
   stop_.store(1);
 }
 
+void Grid::FailForMemory() {
+  Fail({CUDA_ERROR_OUT_OF_MEMORY,
+        0,
+        {0, 0, 0},
+        "kernel " + std::string(launch_.name) +
+            " needs more shared or local memory than the device has left."});
+}
+
 bool Grid::Take(uint64_t* begin, uint64_t* end) {
   if (stopped()) return false;
   *begin = next_.fetch_add(chunk_, std::memory_order_relaxed);

@@ -13,6 +13,8 @@
 
 namespace rgpu::emu {
 
+class Gang;
+
 class Grid {
  public:
   Grid(const Launch& launch, const RunnerOptions& options, PrintfFifo* printf, uint32_t id);
@@ -26,6 +28,8 @@ class Grid {
 
   // Keeps the first failure and asks every thread that runs a block of the grid to stop.
   void Fail(FaultInfo fault);
+  // Fails because there is no memory for a block.
+  void FailForMemory();
   bool stopped() const { return stop_.load(std::memory_order_relaxed) != 0; }
   // Gives the caller the blocks [begin, end). Returns false if none is left.
   bool Take(uint64_t* begin, uint64_t* end);
@@ -45,7 +49,12 @@ class Grid {
   void Pause() { started_ = std::chrono::steady_clock::time_point::max(); }
   void Resume() { started_ = std::chrono::steady_clock::now(); }
 
-  unsigned workers = 0;  // pool threads that run blocks of the grid; guarded by the runner's mutex
+  // Sets the memory of a cooperative grid's barrier, before a block runs.
+  void SetWorkspace(uint64_t address) { head_.info.grid_workspace = address; }
+
+  // Guarded by the runner's mutex.
+  unsigned workers = 0;  // pool threads that run blocks of the grid
+  Gang* gang = nullptr;  // the running blocks of a cooperative grid
 
  private:
   // LaunchInfo comes first, so that Of() can find the grid from it.

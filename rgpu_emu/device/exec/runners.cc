@@ -63,27 +63,53 @@ std::unique_ptr<BlockRunner> Runners::Take(const BlockMemory& need) {
   return runner;
 }
 
-std::unique_ptr<BlockRunner> Runners::Await(Grid* grid, bool* waited) {
-  const BlockMemory need = NeedOf(*grid);
+// Calls `take` until it returns true, in order of arrival, or nothing else runs, or the grid has
+// ended. Returns true if it had to wait.
+template <typename TakeFunction>
+bool Runners::AwaitTurn(Grid* grid, TakeFunction take) {
   std::unique_lock lock(mutex_);
-  *waited = false;
-  if (waiting_.empty()) {
-    if (auto runner = Take(need); runner != nullptr || busy_ == 0) return runner;
-  }
-  *waited = true;
+  if (waiting_.empty() && (take() || busy_ == 0)) return false;
   grid->Pause();
   const auto mine = waiting_.insert(waiting_.end(), grid);
-  std::unique_ptr<BlockRunner> runner;
   freed_.wait(lock, [&] {
     if (grid->stopped() || grid->exhausted()) return true;
     if (waiting_.front() != grid) return false;
-    runner = Take(need);
-    return runner != nullptr || busy_ == 0;
+    return take() || busy_ == 0;
   });
   waiting_.erase(mine);
   grid->Resume();
   if (!waiting_.empty()) freed_.notify_all();
+  return true;
+}
+
+std::unique_ptr<BlockRunner> Runners::Await(Grid* grid, bool* waited) {
+  const BlockMemory need = NeedOf(*grid);
+  std::unique_ptr<BlockRunner> runner;
+  *waited = AwaitTurn(grid, [&] {
+    runner = Take(need);
+    return runner != nullptr;
+  });
   return runner;
+}
+
+std::vector<std::unique_ptr<BlockRunner>> Runners::AwaitAll(Grid* grid, bool* waited) {
+  std::vector<std::unique_ptr<BlockRunner>> runners;
+  *waited = AwaitTurn(grid, [&] { return TakeAll(*grid, &runners); });
+  return runners;
+}
+
+bool Runners::TakeAll(const Grid& grid, std::vector<std::unique_ptr<BlockRunner>>* runners) {
+  const BlockMemory need = NeedOf(grid);
+  while (runners->size() < grid.blocks()) {
+    auto runner = Take(need);
+    if (runner == nullptr) {
+      for (auto& taken : *runners) Put(std::move(taken));
+      runners->clear();
+      return false;
+    }
+    runners->push_back(std::move(runner));
+  }
+  return true;
 }
 
 std::unique_ptr<BlockRunner> Runners::Try(const Grid& grid) {
@@ -94,6 +120,12 @@ std::unique_ptr<BlockRunner> Runners::Try(const Grid& grid) {
 // Keeps as many idle runners as can be busy at once.
 void Runners::Return(std::unique_ptr<BlockRunner> runner) {
   const std::lock_guard lock(mutex_);
+  Put(std::move(runner));
+  if (!waiting_.empty()) freed_.notify_all();
+}
+
+// The lock is held.
+void Runners::Put(std::unique_ptr<BlockRunner> runner) {
   --busy_;
   const uint64_t held = runner->held().total();  // less than counted if memory was refused
   const bool keep = idle_.size() < options_.threads && held_ <= limit_;
@@ -103,7 +135,6 @@ void Runners::Return(std::unique_ptr<BlockRunner> runner) {
   } else {
     runner.reset();  // first free the memory, then let others use the room
   }
-  if (!waiting_.empty()) freed_.notify_all();
 }
 
 void Runners::Wake() {

@@ -25,7 +25,10 @@ class Runners {
   // time. Sets `*waited` if it had to wait. Null: the grid was stopped, other threads have taken
   // all its blocks meanwhile, or it does not fit although nothing else runs.
   std::unique_ptr<BlockRunner> Await(Grid* grid, bool* waited);
-  // The same without waiting, for pool threads. Null: there is no room now.
+  // The same for all blocks of a cooperative grid at once: it takes the memory of all or of none,
+  // so that two grids never wait for each other. Empty: null above.
+  std::vector<std::unique_ptr<BlockRunner>> AwaitAll(Grid* grid, bool* waited);
+  // Await without waiting, for pool threads. Null: there is no room now.
   std::unique_ptr<BlockRunner> Try(const Grid& grid);
   void Return(std::unique_ptr<BlockRunner> runner);
   // Wakes waiting grids, because some may have been stopped.
@@ -41,6 +44,10 @@ class Runners {
 
  private:
   std::unique_ptr<BlockRunner> Take(const BlockMemory& need);
+  bool TakeAll(const Grid& grid, std::vector<std::unique_ptr<BlockRunner>>* runners);
+  void Put(std::unique_ptr<BlockRunner> runner);
+  template <typename TakeFunction>
+  bool AwaitTurn(Grid* grid, TakeFunction take);
   bool MakeRoom(uint64_t more);
   void Count(BlockRunner* runner, uint64_t bytes);
 
