@@ -39,6 +39,7 @@ HANDLES = frozenset(
         "pool",
         "link",
         "image",
+        "memory",
     )
 )
 

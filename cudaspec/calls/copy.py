@@ -1,13 +1,13 @@
 """Copies and sets.  Data only."""
 
-from cudaspec.model import Call, In, Mode, Out
+from cudaspec.model import Call, In, Mode, NotZero, Out
 
 CALLS = [
     Call("CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)", Mode.PARKED,
          sends=("rgpuCopyHtoD", "rgpuCopyDtoH", "rgpuCopyDtoD",
                 "rgpuCopyInDirect", "rgpuCopyOutDirect"), state="Adr", reports=True, twins="_ptds"),
-    Call("CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)", Mode.PLANNED,
-         twins="_ptds", reason="peer access"),
+    Call("CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)", Mode.POSTED,
+         sends=("rgpuCopyPeer",), state="Adr", twins="_ptds"),
     Call("CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)", Mode.PARKED,
          args={"srcHost": In(len="ByteCount", late="a copy of no bytes may name no memory")}, sends=("rgpuCopyHtoD", "rgpuCopyInDirect"), state="Adr", twins="_ptds"),
     Call("CUresult cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)", Mode.PARKED,
@@ -40,8 +40,8 @@ CALLS = [
          sends=("rgpuCopyHtoD", "rgpuCopyHtoDPull", "rgpuCopyDtoH", "rgpuCopyDtoHLater", "rgpuCopyDtoD",
                 "rgpuCopyOutDirect"), state="Adr",
          reports=True, twins="_ptsz"),
-    Call("CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream)", Mode.PLANNED,
-         twins="_ptsz", reason="peer access"),
+    Call("CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, CUstream hStream)", Mode.POSTED,
+         sends=("rgpuCopyPeer",), state="Adr", twins="_ptsz"),
     Call("CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)", Mode.POSTED,
          args={"srcHost": In(len="ByteCount", late="a copy of no bytes may name no memory")}, sends=("rgpuCopyHtoD", "rgpuCopyHtoDPull"), state="Adr",
          twins="_ptsz"),
@@ -63,9 +63,12 @@ CALLS = [
          args={"pCopy": In()}, twins="_ptsz", reason="arrays and textures"),
     Call("CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)", Mode.PLANNED,
          args={"pCopy": In()}, twins="_ptsz", reason="peer access"),
-    Call("CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)", Mode.PLANNED,
-         args={"dsts": In(count="count"), "srcs": In(count="count"), "sizes": In(count="count"), "attrs": In(count="numAttrs"), "attrsIdxs": In(count="numAttrs")},
-         twins="_ptsz", reason="batched copies"),
+    Call("CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)", Mode.DELIVERED,
+         args={"dsts": In(count="count"), "srcs": In(count="count"), "sizes": In(count="count"), "count": NotZero(),
+               "attrs": In(count="numAttrs"), "attrsIdxs": In(count="numAttrs"), "numAttrs": NotZero()},
+         sends=("rgpuCopyHtoD", "rgpuCopyHtoDPull", "rgpuCopyDtoH", "rgpuCopyDtoHLater", "rgpuCopyDtoD",
+                "rgpuCopyOutDirect", "rgpuStreamSynchronize"), state="Adr",
+         reports=True, twins="_ptsz"),
     Call("CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream)", Mode.PLANNED,
          args={"opList": In(count="numOps")}, twins="_ptsz", reason="arrays and textures"),
     Call("CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)", Mode.POSTED,
@@ -92,7 +95,7 @@ CALLS = [
          sends=("rgpuMemset",), state="Adr", twins="_ptsz"),
     Call("CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height, CUstream hStream)", Mode.POSTED,
          sends=("rgpuMemset",), state="Adr", twins="_ptsz"),
-    Call("CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)", Mode.PLANNED,
+    Call("CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)", Mode.UNSUPPORTED,
          args={"paramsArray": In(count="count"), "errorIndex": Out(nullable=True)}, twins="_ptsz",
-         reason="batched copies"),
+         reason="attribute 136 is 0: the device decompresses nothing"),
 ]

@@ -1,6 +1,6 @@
 """Graphics, core dumps, logs, checkpoints, the profiler.  Data only."""
 
-from cudaspec.model import Call, Flags, Forward, In, InOut, Layout, Mode, Out, Value
+from cudaspec.model import Call, Flags, In, InOut, Layout, Mode, Out, Value
 
 CALLS = [
     Call("CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)", Mode.UNSUPPORTED,
@@ -27,15 +27,15 @@ CALLS = [
          args={"value": Layout(), "size": In()}, reason="would write files on the server"),
     Call("CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)", Mode.UNSUPPORTED,
          args={"value": Layout(), "size": In()}, reason="would write files on the server"),
-    Call("CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)", Mode.PLANNED,
-         args={"userData": Value(), "callback_out": Out()}, reason="logs"),
-    Call("CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)", Mode.PLANNED, reason="logs"),
-    Call("CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)", Mode.CALL,
-         args={"iterator_out": Out(), "flags": Flags()}, forward=Forward(0x0111)),
-    Call("CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)", Mode.PLANNED,
-         args={"iterator": InOut(nullable=True), "pathToFile": In(text=True)}, reason="logs"),
-    Call("CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)", Mode.PLANNED,
-         args={"iterator": InOut(nullable=True), "buffer": Layout(), "size": InOut()}, reason="logs"),
+    Call("CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)", Mode.LOCAL,
+         args={"userData": Value(), "callback_out": Out()}, state="Log"),
+    Call("CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)", Mode.LOCAL, state="Log"),
+    Call("CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)", Mode.LOCAL,
+         args={"iterator_out": Out(), "flags": Flags()}, state="Log"),
+    Call("CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)", Mode.LOCAL,
+         args={"iterator": InOut(nullable=True), "pathToFile": In(text=True), "flags": Flags()}, state="Log"),
+    Call("CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)", Mode.LOCAL,
+         args={"iterator": InOut(nullable=True), "buffer": Layout(), "size": InOut(), "flags": Flags()}, state="Log"),
     Call("CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)", Mode.UNSUPPORTED,
          args={"tid": Out()}, reason="acts on local process ids"),
     Call("CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)", Mode.UNSUPPORTED,

@@ -39,8 +39,8 @@ CALLS = [
          args={"minGridSize": Out(), "blockSize": Out(), "blockSizeLimit": Range(0), "flags": Flags(("CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE",))}, sends=("rgpuOccupancyBlockSize",), state="Mod"),
     Call("CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize)", Mode.CALL,
          args={"dynamicSmemSize": Out(), "numBlocks": Range(1), "blockSize": Range(1)}, sends=("rgpuOccupancy",), state="Mod"),
-    Call("CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config)", Mode.PLANNED,
-         args={"clusterSize": Out(), "config": In()}, reason="clusters"),
-    Call("CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config)", Mode.PLANNED,
-         args={"numClusters": Out(), "config": In()}, reason="clusters"),
+    Call("CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config)", Mode.LOCAL,
+         args={"clusterSize": Out(), "config": In()}, state="Dev"),
+    Call("CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config)", Mode.LOCAL,
+         args={"numClusters": Out(), "config": In()}, state="Dev"),
 ]

@@ -1,6 +1,6 @@
 """Streams, events, memory operations, external objects.  Data only."""
 
-from cudaspec.model import Call, Flags, In, InOut, Mode, Out
+from cudaspec.model import Call, Flags, In, InOut, Mode, Out, Range
 
 CALLS = [
     Call("CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)", Mode.POSTED,
@@ -101,6 +101,7 @@ CALLS = [
     Call("CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)", Mode.POSTED,
          args={"flags": Flags(("CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER",))},
          sends=("rgpuStreamWriteValue",), state="Adr", twins="_ptsz"),
-    Call("CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)", Mode.PLANNED,
-         args={"paramArray": In(count="count")}, twins="_ptsz", reason="batched memory operations"),
+    Call("CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)", Mode.POSTED,
+         args={"count": Range(1, 256), "paramArray": In(count="count"), "flags": Flags()},
+         sends=("rgpuStreamWaitValue", "rgpuStreamWriteValue"), state="Adr", twins="_ptsz"),
 ]

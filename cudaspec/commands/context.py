@@ -17,4 +17,9 @@ COMMANDS = [
             names={"what": {"kCacheConfig": 0, "kSharedMemConfig": 1, "kResetPersistingL2": 2, "kFlags": 3}}),
     Command(0x0108, "rgpuThreadGone", Mode.POSTED, request=("u32 gone",)),
     Command(0x0109, "rgpuPing", Mode.CALL, request=("u64 echo",), reply=("u64 echo",)),
+    # The event is recorded behind everything that was issued to the context.
+    Command(0x0112, "rgpuContextRecordEvent", Mode.POSTED,
+            request=("context ctx", "event event", "u64 version"), concerns="event"),
+    # Later work of all streams of the context waits for the event.
+    Command(0x0113, "rgpuContextWaitEvent", Mode.POSTED, request=("context ctx", "event event"), concerns="none"),
 ]

@@ -25,6 +25,24 @@ COMMANDS = [
             request=("pool pool", "u64 bytes", "stream stream"), reply=("address dptr",),
             reports=True, charges=(Meter.POOL,)),
     Command(0x030B, "rgpuPoolFree", Mode.POSTED, request=("address dptr", "stream stream"), destroys=True),
+    # Virtual memory management. `hint` 0: the worker chooses the addresses.
+    Command(0x0310, "rgpuAddressReserve", Mode.CALL,
+            request=("u64 bytes", "u64 alignment", "address hint"), reply=("address dptr",)),
+    Command(0x0311, "rgpuAddressFree", Mode.POSTED,
+            request=("address dptr", "u64 bytes"), destroys=True, reaped=True),
+    Command(0x0312, "rgpuMemCreate", Mode.CALL,
+            request=("new memory memory", "i32 device", "u64 bytes"), charges=(Meter.VMM,)),
+    # The handle is gone; mappings keep the memory, and its charge, until they are gone too.
+    Command(0x0313, "rgpuMemRelease", Mode.POSTED, request=("memory memory",), destroys=True, reaped=True),
+    # Takes no memory of its own: rgpuMemCreate was charged.
+    Command(0x0314, "rgpuMemMap", Mode.CALL,
+            request=("address dptr", "u64 bytes", "memory memory"), charges=(Meter.VMM,)),
+    Command(0x0315, "rgpuMemUnmap", Mode.POSTED,
+            request=("address dptr", "u64 bytes"), destroys=True, reaped=True),
+    # access: a CUmemAccess_flags.
+    Command(0x0316, "rgpuMemSetAccess", Mode.CALL, request=("address dptr", "u64 bytes", "u32 access")),
+    # option: a CUmemAllocationGranularity_flags.
+    Command(0x0317, "rgpuMemGranularity", Mode.CALL, request=("i32 device", "u32 option"), reply=("u64 bytes",)),
     # synchronous: the copy is complete for every later command on every stream (a fence for
     # non-blocking streams).
     Command(0x0401, "rgpuCopyHtoD", Mode.POSTED,
@@ -60,4 +78,9 @@ COMMANDS = [
     Command(0x0408, "rgpuCopyOutDirect", Mode.PARKED,
             request=("address src", "u64 bytes", "stream stream"), reply=("u64 ticket",),
             reports=True, charges=(Meter.COPY,), work=Work(WorkKind.COPY_OUT, "bytes", WorkBound.FIXED)),
+    # Between two contexts. serial: also behind all work of both contexts and the current one, and before all later work of these.
+    Command(0x0410, "rgpuCopyPeer", Mode.POSTED,
+            request=("address dst", "context dst_context", "address src", "context src_context", "u64 bytes",
+                     "stream stream", "u8 serial"),
+            charges=(Meter.COPY,), work=Work(WorkKind.COPY_WITHIN, "bytes")),
 ]

@@ -40,6 +40,7 @@ _STATES = {
     "Adr": "the map of addresses",
     "Str": "the streams of the process",
     "Evt": "the events of the process",
+    "Log": "the error log",
     "Link": "the linker state",
     "Table": "a fixed table",
 }

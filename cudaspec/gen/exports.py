@@ -25,6 +25,8 @@ extern const char* const kCallNames[];
 extern const uint32_t kCallCount;
 // May return an earlier asynchronous error.
 bool CallReports(uint32_t index);
+// Why the call is not implemented; null if it is.
+const char* CallReason(uint32_t index);
 // The commands that the call may send; empty for a local call.
 std::span<const Opcode> CallSends(uint32_t index);
 
@@ -141,9 +143,12 @@ def _flags(call: CallRow, symbol: str) -> list[str]:
 
 
 def _call_facts(spec: Spec, library: Library) -> list[str]:
-    reports, sends = [], []
+    reports, sends, reasons = [], [], []
     for index, symbol in enumerate(spec.exported):
         call = spec.calls.get(base_symbol(symbol))
+        if call is not None and call.row.reason:
+            reasons.append(f"    case {index}:  // {symbol}")
+            reasons.append(f'      return "{call.row.reason}";')
         if call is None or call.name not in library.implemented:
             continue
         row = spec.calls[call.body].row
@@ -164,6 +169,14 @@ def _call_facts(spec: Spec, library: Library) -> list[str]:
         *(["      return true;"] if reports else []),
         "    default:",
         "      return false;",
+        "  }",
+        "}",
+        "",
+        "const char* CallReason(uint32_t index) {",
+        "  switch (index) {",
+        *reasons,
+        "    default:",
+        "      return nullptr;",
         "  }",
         "}",
         "",

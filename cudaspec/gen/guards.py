@@ -31,7 +31,7 @@ def guards(call: CallRow, namespace: str, nullable: Container[str] = ()) -> list
     lines = []
     for error, group in itertools.groupby(checks, key=lambda check: check[0]):
         condition = " || ".join(text for _, text in group).replace("@", f"{namespace}::")
-        lines.append(f"  if ({condition}) return {error};")
+        lines.append(f"  if ({condition}) return entry.Leave({error});")
     return lines
 
 

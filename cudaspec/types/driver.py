@@ -31,11 +31,14 @@ FUNCTIONS = [
     "cuMemAllocHost_v2", "cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister_v2", "cuMemHostUnregister",
     "cuMemHostGetDevicePointer_v2", "cuPointerGetAttribute",
     "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2",
-    "cuMemcpyDtoDAsync_v2", "cuMemcpyAsync", "cuMemcpy2DAsync_v2",
+    "cuMemcpyDtoDAsync_v2", "cuMemcpyAsync", "cuMemcpy2DAsync_v2", "cuMemcpyPeerAsync",
     "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async",
     "cuMemsetD2D8Async", "cuMemsetD2D16Async", "cuMemsetD2D32Async",
     "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync",
     "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAttribute", "cuMemPoolGetAttribute",
+    # Virtual memory management.
+    "cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
+    "cuMemSetAccess", "cuMemGetAllocationGranularity",
     # Streams and events.
     "cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamQuery",
     "cuStreamWaitEvent", "cuStreamWaitValue32_v2", "cuStreamWaitValue64_v2", "cuStreamWriteValue32_v2",

@@ -56,6 +56,8 @@ std::vector<wire::Band> ReservePinnedBands() {
 
 void GiveBack(const wire::Band& band) { munmap(reinterpret_cast<void*>(band.base), band.size); }
 
+bool Claim(const wire::Band& band) { return Reserve(band.base, band.size); }
+
 void PinnedMemory::Init(const wire::Band& band) {
   if (band.size != 0) free_[band.base] = band.size;
 }

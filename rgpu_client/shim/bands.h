@@ -17,6 +17,8 @@ namespace rgpu::shim {
 std::vector<wire::Band> ReserveDeviceBands();
 std::vector<wire::Band> ReservePinnedBands();
 void GiveBack(const wire::Band& band);
+// Maps exactly these addresses without access. False: some of them are in use.
+bool Claim(const wire::Band& band);
 
 // Allocator for pinned host memory. Its pages lie in the pinned band.
 class PinnedMemory {

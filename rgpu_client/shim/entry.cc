@@ -2,9 +2,14 @@
 
 #include <pthread.h>
 
+#include <string>
+
+#include "gen/errors.gen.h"
+#include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/runtime.h"
 #include "rgpu_client/shim/trace.h"
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/error_log.h"
 
 namespace rgpu::shim {
 
@@ -31,10 +36,24 @@ EntryGuard::~EntryGuard() {
   if ((flags_ & kMayWait) != 0) pthread_setcancelstate(cancel_state_, nullptr);
 }
 
+// For the log of cuLogs*, and for the sentence at the end of a program that fails.
+void EntryGuard::NoteFailure(CUresult result) const {
+  const char* name = ErrorName(result);
+  base::LogFailure(kCallNames[index_], "Returning " + std::to_string(static_cast<int>(result)) +
+                                           " (" + (name == nullptr ? "?" : name) + ")");
+  if (result == CUDA_ERROR_NOT_SUPPORTED) NoteUnsupported(index_);
+}
+
 bool IsDevice(CUdevice ordinal) { return CurrentSession()->devices().Find(ordinal) != nullptr; }
 
 CUresult Unsupported(uint32_t index, CUresult answer) {
   if (TraceOn()) TraceCall(index, 0);
+  if (index < kCallCount) {
+    const char* reason = CallReason(index);
+    base::LogFailure(kCallNames[index], std::string("rgpu does not support this call") +
+                                            (reason == nullptr ? "" : ": ") +
+                                            (reason == nullptr ? "" : reason));
+  }
   NoteUnsupported(index);
   return answer;
 }

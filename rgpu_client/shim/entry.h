@@ -28,12 +28,14 @@ class EntryGuard : public base::EntryStatus {
   ~EntryGuard();
 
   CUresult Leave(CUresult result) {
-    if (result == CUDA_ERROR_NOT_SUPPORTED) [[unlikely]]
-      NoteUnsupported(index_);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]]
+      NoteFailure(result);
     return result;
   }
 
  private:
+  void NoteFailure(CUresult result) const;
+
   const uint32_t index_;
   const uint32_t flags_;
   uint64_t start_ns_ = 0;

@@ -16,6 +16,7 @@
 #include "rgpu_client/shim/runtime.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/trace.h"
+#include "rgpu_common/native/base/error_log.h"
 
 namespace rgpu::shim {
 namespace {
@@ -155,6 +156,7 @@ void NotePrivateTables() {
 }
 
 void ForgetRefusals() {
+  base::RenewErrorLog();
   g_name_mutex = new std::mutex;
   g_names =
       new std::set<size_t>;  // another thread of the parent may have been changing the old one

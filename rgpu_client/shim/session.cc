@@ -297,7 +297,7 @@ void Session::AddDefaultPools() {
 bool Session::IsDeviceAddress(uint64_t address) const {
   if (band_.size != 0) return address - band_.base < band_.size;
   const auto range = addresses_.Find(address);
-  return range && range->is_device();
+  return (range && range->is_device()) || reserved_.Holds(address, 1);
 }
 
 bool Session::AcceptAddresses(uint64_t base, uint64_t bytes) {

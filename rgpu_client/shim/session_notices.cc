@@ -5,6 +5,7 @@
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/session.h"
 #include "rgpu_client/shim/trace.h"
+#include "rgpu_common/native/base/error_log.h"
 #include "rgpu_common/native/base/log.h"
 
 namespace rgpu::shim {
@@ -45,7 +46,10 @@ void Session::OnLog(uint32_t level, std::string_view text) {
   if (level == 0) {  // output of a kernel's printf
     fwrite(text.data(), 1, text.size(), stdout);
     fflush(stdout);
-  } else if (base::LogOn(base::Level::kError)) {
+    return;
+  }
+  base::LogSentence(text);
+  if (base::LogOn(base::Level::kError)) {
     Say("%.*s", static_cast<int>(text.size()), text.data());
   }
 }
@@ -57,6 +61,7 @@ void Session::OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostR
 }
 
 void Session::OnSticky(CUresult status, std::string_view sentence) {
+  base::LogSentence(sentence);
   const char* name = ErrorName(status);
   Say("%.*s (server %s). Every CUDA call of this process answers %s (%d) from now on; restart the "
       "program.",

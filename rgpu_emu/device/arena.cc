@@ -157,6 +157,7 @@ void Arena::DropPages(uint64_t base, uint64_t bytes) const {
   const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   if (fallocate(memfd_, punch, offset, static_cast<off_t>(bytes)) != 0) {
     // The next owner must not read what the previous one wrote.
+    mprotect(Pointer(base), bytes, PROT_READ | PROT_WRITE);
     std::memset(Pointer(base), 0, bytes);
     madvise(Pointer(base), bytes, MADV_REMOVE);
   }

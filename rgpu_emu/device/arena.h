@@ -28,7 +28,8 @@ inline constexpr uint64_t kGranuleBytes = 512;
 
 class Pool;
 
-enum class MemoryKind { kDevice, kPool, kModule, kHost };
+// kMapped: addresses that cuMemMap has given memory (virtual_memory.h).
+enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped };
 
 struct Allocation {
   uint64_t base = 0;
@@ -43,6 +44,9 @@ struct Allocation {
   uint64_t id = 0;          // CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint32_t host_flags = 0;  // for kHost: the flags of cuMemHostAlloc
   std::atomic<bool> sync_memops{false};
+  // For kMapped: a CUmemAccess_flags, and the handle of the memory behind the addresses.
+  std::atomic<int> access{0};
+  uint64_t memory = 0;
 
   bool Holds(uint64_t address, uint64_t count) const {
     return address >= base && count <= bytes && address - base <= bytes - count;
@@ -65,6 +69,23 @@ class Arena {
   void Show(const AllocationRef& allocation);
   // Frees the pages. The range must be hidden.
   void Release(const AllocationRef& allocation);
+
+  // The parts of virtual memory management (arena_maps.cc).
+  // Takes `bytes` addresses (whole pages) without memory, at a multiple of `alignment`: at `hint`
+  // if these are free, else anywhere. Returns 0 if none are left.
+  uint64_t TakeAddresses(uint64_t bytes, uint64_t alignment, uint64_t hint);
+  void GiveAddresses(uint64_t base, uint64_t bytes);
+  // Takes zeroed memory without addresses, which counts as device memory. Returns its place in the
+  // heap; 0 if there is not enough.
+  uint64_t TakeMemory(uint64_t bytes);
+  void GiveMemory(uint64_t place, uint64_t bytes);
+  // Lets the addresses [base, base + bytes) show the memory at `place`, without access. Returns
+  // false if the process has too many mappings.
+  bool Map(uint64_t base, uint64_t place, uint64_t bytes) const;
+  // The addresses show their own place in the heap again, without access.
+  bool Unmap(uint64_t base, uint64_t bytes) const { return Map(base, base, bytes); }
+  bool Protect(uint64_t base, uint64_t bytes, bool read, bool write) const;
+  uint64_t NewId() { return next_id_.fetch_add(1); }
 
   // Counts memory that has no addresses (the threads' local memory). Returns false if not enough is
   // left.

@@ -145,6 +145,22 @@ void Context::PendingBlocking(Fences* out) {
   }
 }
 
+void Context::HoldBehind(const Fences& places) {
+  const std::lock_guard lock(held_mutex_);
+  for (const Fence& place : places) {
+    if (!place.Done()) held_.push_back(place);
+  }
+  holds_.store(!held_.empty(), std::memory_order_release);
+}
+
+void Context::GatherHeld(Fences* after) {
+  if (!holds_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(held_mutex_);
+  std::erase_if(held_, [](const Fence& place) { return place.Done(); });
+  after->insert(after->end(), held_.begin(), held_.end());
+  if (held_.empty()) holds_.store(false, std::memory_order_release);
+}
+
 void Context::Drain() {
   Device& device = TheDevice();
   const Fences pending = Pending();

@@ -55,6 +55,10 @@ class Context : public std::enable_shared_from_this<Context> {
   Fences Pending();
   // The same for blocking streams only; `order()` must be held.
   void PendingBlocking(Fences* out);
+  // Later commands of all streams wait for these places.
+  void HoldBehind(const Fences& places);
+  // Adds the places for which new commands wait.
+  void GatherHeld(Fences* after);
   // Held while a command is issued to the legacy stream or a blocking stream, so that those
   // commands have one total order.
   std::mutex& order() { return order_; }
@@ -83,6 +87,9 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<std::shared_ptr<Stream>> streams_;
   std::map<std::thread::id, std::shared_ptr<Stream>> per_thread_;
   std::shared_ptr<Stream> legacy_;
+  std::atomic<bool> holds_{false};
+  std::mutex held_mutex_;
+  Fences held_;
   std::mutex local_mutex_;
   uint64_t local_charged_ = 0;
 };

@@ -107,6 +107,10 @@ PointerKind KindOf(uint64_t address, uint64_t bytes) {
   if (__builtin_add_overflow(address, bytes, &end)) return PointerKind::kInvalid;
   if (arena.Contains(address)) {
     const AllocationRef allocation = arena.Find(address);
+    if (allocation != nullptr && allocation->kind == MemoryKind::kMapped) {
+      const bool may = TheDevice().maps.MayAccess(address, bytes);
+      return may ? PointerKind::kDevice : PointerKind::kInvalid;
+    }
     if (allocation == nullptr || !allocation->Holds(address, bytes)) return PointerKind::kInvalid;
     return allocation->kind == MemoryKind::kHost ? PointerKind::kPinned : PointerKind::kDevice;
   }

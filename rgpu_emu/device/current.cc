@@ -2,8 +2,11 @@
 // running entry point.
 #include <pthread.h>
 
+#include <string>
 #include <vector>
 
+#include "gen/errors.gen.h"
+#include "rgpu_common/native/base/error_log.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/entry.h"
 
@@ -47,7 +50,22 @@ std::shared_ptr<Context> Renewed(const std::shared_ptr<Context>& context) {
 bool PerThreadDefault() { return Local().per_thread_default; }
 void SetInHostFunction(bool in) { Local().in_host_function = in; }
 
-EntryGuard::EntryGuard(uint32_t, uint32_t flags) {
+// For the log of cuLogs*.
+void EntryGuard::NoteFailure(CUresult result) const {
+  const char* name = ErrorName(result);
+  base::LogFailure(kCallNames[index_], "Returning " + std::to_string(static_cast<int>(result)) +
+                                           " (" + (name == nullptr ? "?" : name) + ")");
+}
+
+CUresult Unsupported(uint32_t index, CUresult answer) {
+  const char* reason = CallReason(index);
+  base::LogFailure(kCallNames[index],
+                   std::string("the emulated device does not support this call") +
+                       (reason == nullptr ? "" : ": ") + (reason == nullptr ? "" : reason));
+  return answer;
+}
+
+EntryGuard::EntryGuard(uint32_t index, uint32_t flags) : index_(index) {
   ThreadLocal& local = Local();
   outer_per_thread_ = local.per_thread_default;
   if ((flags & kPerThreadStream) != 0) local.per_thread_default = true;

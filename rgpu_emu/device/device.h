@@ -19,6 +19,7 @@
 #include "rgpu_emu/device/services.h"
 #include "rgpu_emu/device/settings.h"
 #include "rgpu_emu/device/value_watch.h"
+#include "rgpu_emu/device/virtual_memory.h"
 
 namespace rgpu::emu {
 
@@ -44,6 +45,7 @@ struct Device {
   Settings settings;
   Arena arena;
   Limbo limbo{&arena};
+  VirtualMemory maps{&arena};
   ValueWatch values;
   std::unique_ptr<Windows> windows;
   std::unique_ptr<Services> services;

@@ -1,5 +1,5 @@
-// Calls about what the emulated device never has: memory of graphs, linear textures and messages in
-// the driver's log. So the answers are numbers of nothing.
+// Calls about what the emulated device never has: memory of graphs and linear textures. So the
+// answers are numbers of nothing.
 #include "gen/emu_calls.gen.h"
 
 namespace rgpu::emu {
@@ -31,11 +31,6 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_
   const bool channels = numChannels == 1 || numChannels == 2 || numChannels == 4;
   if (!channels) return CUDA_ERROR_INVALID_VALUE;
   *maxWidthInElements = 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuLogsCurrent(CUlogIterator* iterator_out, unsigned int) {
-  *iterator_out = 0;
   return CUDA_SUCCESS;
 }
 

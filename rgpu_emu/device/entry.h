@@ -23,9 +23,16 @@ class EntryGuard : public base::EntryStatus {
   EntryGuard(uint32_t index, uint32_t flags);
   ~EntryGuard();
 
-  CUresult Leave(CUresult result) { return result; }
+  CUresult Leave(CUresult result) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]]
+      NoteFailure(result);
+    return result;
+  }
 
  private:
+  void NoteFailure(CUresult result) const;
+
+  const uint32_t index_;
   bool outer_per_thread_ = false;
 };
 
@@ -34,7 +41,7 @@ class EntryGuard : public base::EntryStatus {
 inline bool IsDevice(CUdevice device) { return device == 0; }
 
 // The result of functions that the device does not implement.
-inline CUresult Unsupported(uint32_t, CUresult answer) { return answer; }
+CUresult Unsupported(uint32_t index, CUresult answer);
 
 // A forked child has none of the parent's threads, so every call except table look-ups returns
 // NOT_INITIALIZED there.

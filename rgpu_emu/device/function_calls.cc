@@ -133,4 +133,13 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   });
 }
 
+// The device has no clusters, so it runs none of any size.
+CUresult cuOccupancyMaxPotentialClusterSize(int*, CUfunction func, const CUlaunchConfig*) {
+  return WithFunction(func, [](Function&) { return CUDA_ERROR_INVALID_CLUSTER_SIZE; });
+}
+
+CUresult cuOccupancyMaxActiveClusters(int*, CUfunction func, const CUlaunchConfig*) {
+  return WithFunction(func, [](Function&) { return CUDA_ERROR_INVALID_CLUSTER_SIZE; });
+}
+
 }  // namespace rgpu::emu

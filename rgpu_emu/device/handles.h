@@ -22,7 +22,8 @@ enum class HandleKind : uint64_t {
   kKernel,
   kFunction,
   kPool,
-  kLink
+  kLink,
+  kMemory
 };
 
 // Values are never reused in a process, and are never 0, 1 or 2 (special stream handles).

@@ -60,7 +60,68 @@ CUresult PushWrite(CUstream operand, Word word) {
   return stream->Push(std::move(command));
 }
 
+using Params = CUstreamBatchMemOpParams;
+
+// Checks one operation of a batch.
+CUresult CheckOperation(const Params& params) {
+  switch (params.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      if ((params.waitValue.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+      }
+      if (params.waitValue.flags > kWaitFlags) return CUDA_ERROR_INVALID_VALUE;
+      break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      if (params.writeValue.flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      break;
+    case CU_STREAM_MEM_OP_BARRIER:
+      return params.memoryBarrier.flags > CU_STREAM_MEMORY_BARRIER_TYPE_GPU
+                 ? CUDA_ERROR_INVALID_VALUE
+                 : CUDA_SUCCESS;
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  const bool wide = params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
+                    params.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  return CheckWord(params.waitValue.address, wide ? 8 : 4);
+}
+
+CUresult PushOperation(CUstream stream, const Params& params) {
+  const auto& word = params.waitValue;  // writes have the same layout
+  switch (params.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      return PushWait(stream, {word.address, word.value, word.flags, false});
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      return PushWait(stream, {word.address, word.value64, word.flags, true});
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      return PushWrite(stream, {word.address, word.value, false});
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      return PushWrite(stream, {word.address, word.value64, true});
+    default:
+      return CUDA_SUCCESS;  // a barrier: all writes of the device are visible in order
+  }
+}
+
 }  // namespace
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                               CUstreamBatchMemOpParams* paramArray, unsigned int) {
+  std::shared_ptr<Stream> found;
+  CUresult result = FindStream(stream, &found);
+  for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    result = CheckOperation(paramArray[i]);
+  }
+  for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    result = PushOperation(stream, paramArray[i]);
+  }
+  return result;
+}
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                 unsigned int flags) {

@@ -15,10 +15,13 @@ struct Facts {
   bool known = false;
   bool host = false;
   bool reachable = false;  // from the device
+  bool mapped = false;     // by cuMemMap
+  int access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
   uint64_t base = 0;
   uint64_t bytes = 0;
   uint64_t context = 0;
   uint64_t id = 0;
+  uint64_t block = 0;  // the same at all addresses of one memory
   uint64_t pool = 0;
   bool sync_memops = false;
   AllocationRef allocation;
@@ -34,6 +37,9 @@ Facts FactsOf(uint64_t address) {
     facts.bytes = allocation->bytes;
     facts.context = allocation->context;
     facts.id = allocation->id;
+    facts.block = allocation->memory != 0 ? allocation->memory : allocation->id;
+    facts.mapped = allocation->kind == MemoryKind::kMapped;
+    if (facts.mapped) facts.access = allocation->access.load();
     facts.pool = allocation->pool == nullptr ? 0 : allocation->pool->handle;
     facts.sync_memops = allocation->sync_memops.load();
     facts.allocation = allocation;
@@ -46,6 +52,7 @@ Facts FactsOf(uint64_t address) {
     facts.base = range.base;
     facts.bytes = range.bytes;
     facts.id = range.id;
+    facts.block = range.id;
   }
   return facts;
 }
@@ -62,8 +69,10 @@ CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return facts.reachable ? Give<uint64_t>(data, address) : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      // The host can reach the whole arena. Hostile timing denies it, as discrete devices do.
-      return facts.host || !Hostile() ? Give<uint64_t>(data, address) : CUDA_ERROR_INVALID_VALUE;
+      // The host can reach the whole arena. Hostile timing denies it, as discrete devices do. The
+      // access to mapped addresses can be taken away, so nobody else uses them.
+      return facts.host || (!Hostile() && !facts.mapped) ? Give<uint64_t>(data, address)
+                                                         : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Give<uint64_t>(data, facts.base);
@@ -84,8 +93,9 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Facts& facts, u
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return Give<uint32_t>(data, facts.sync_memops ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Give<uint64_t>(data, facts.id);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return Give<uint64_t>(data, facts.block);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return Give<int>(data, 0);
     case CU_POINTER_ATTRIBUTE_MAPPED:
@@ -97,7 +107,7 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Facts& facts, u
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return Give<uint64_t>(data, 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      return Give<int>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+      return Give<int>(data, facts.access);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return Give<uint64_t>(data, facts.pool);
     default:

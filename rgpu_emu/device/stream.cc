@@ -48,6 +48,7 @@ Stream::Stream(std::shared_ptr<Context> context, StreamKind stream_kind, int str
 // A command of the legacy stream follows all blocking streams. A command of a blocking stream
 // follows the legacy stream.
 void Stream::Gather(Fences* after) {
+  context_->GatherHeld(after);
   if (kind == StreamKind::kLegacy) {
     context_->PendingBlocking(after);
   } else if (kind == StreamKind::kBlocking && !context_->legacy()->Idle()) {

@@ -1,4 +1,5 @@
 // Finds the context and stream that a command names.
+#include "rgpu_server/executor/context_order.h"
 #include "rgpu_server/executor/executor.h"
 
 namespace rgpu::exec {
@@ -144,6 +145,7 @@ uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
   const uint64_t charged = objects_.ForgetContext(context, memory_.granules()) +
                            context->own_charged + context->local_charged + context->printf_charged +
                            context->heap_charged;
+  ReleaseHeld(*this, *context);
   poller_.Remove(*context);
   named_threads_ -= context->per_thread.size();
   for (const auto& [_, stream] : context->per_thread) per_thread_streams_ -= stream->failed ? 0 : 1;

@@ -55,8 +55,6 @@ constexpr Override kOverrides[] = {
     {144, 0},
     {145, 0},
     {146, 0},
-    // Virtual memory management has no commands yet.
-    {102, 0},
     // The first version of stream memory operations, and flushes of remote writes.
     {92, 0},
     {93, 0},

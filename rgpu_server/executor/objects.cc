@@ -11,9 +11,26 @@ CUresult Ranges::Check(uint64_t address, uint64_t bytes) const {
   auto it = ranges_.upper_bound(address);
   if (it == ranges_.begin()) return CUDA_ERROR_INVALID_VALUE;
   --it;
-  const uint64_t offset = address - it->first;
-  const bool inside = offset <= it->second.bytes && bytes <= it->second.bytes - offset;
-  return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  uint64_t offset = address - it->first;
+  if (offset > it->second.bytes) return CUDA_ERROR_INVALID_VALUE;
+  while (bytes > it->second.bytes - offset) {
+    const uint64_t end = it->first + it->second.bytes;
+    bytes -= it->second.bytes - offset;
+    offset = 0;
+    const bool mapped = it->second.kind == Range::Kind::kMapped;
+    ++it;
+    const bool adjoins = mapped && it != ranges_.end() && it->first == end &&
+                         it->second.kind == Range::Kind::kMapped;
+    if (!adjoins) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool Ranges::Is(Range::Kind kind, uint64_t address) const {
+  const auto it = ranges_.upper_bound(address);
+  if (it == ranges_.begin()) return false;
+  const auto& [base, range] = *std::prev(it);
+  return range.kind == kind && address - base < range.bytes;
 }
 
 CUresult Ranges::CheckRows(uint64_t address, uint64_t pitch, uint64_t width,

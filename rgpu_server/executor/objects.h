@@ -79,12 +79,17 @@ struct Image {
 
 // Device memory that the session's commands may name.
 struct Range {
-  enum class Kind : uint8_t { kPlain, kPool, kGlobal };
+  // kMapped: addresses that cuMemMap gave memory and cuMemSetAccess made accessible. Those that
+  // adjoin each other count as one range.
+  enum class Kind : uint8_t { kPlain, kPool, kGlobal, kMapped };
   uint64_t bytes = 0;
   Kind kind = Kind::kPlain;
   uint32_t context = 0;
   std::shared_ptr<Pool> pool = nullptr;
   const Code* code = nullptr;  // for a global; compared, never dereferenced
+
+  // By cuMemFree and cuMemFreeAsync.
+  bool may_be_freed() const { return kind == Kind::kPlain || kind == Kind::kPool; }
 };
 
 // Ordered by base; ranges do not overlap.
@@ -96,6 +101,8 @@ class Ranges {
   // The same for `height` rows of `width` bytes, `pitch` apart.
   CUresult CheckRows(uint64_t address, uint64_t pitch, uint64_t width, uint64_t height) const;
   Range* Find(uint64_t base);
+  // True if `address` lies in a range of this kind.
+  bool Is(Range::Kind kind, uint64_t address) const;
   bool Take(uint64_t base, Range* range);
   // `predicate(base, range)`
   template <typename Predicate>

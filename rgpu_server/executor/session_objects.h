@@ -12,6 +12,7 @@
 #include "rgpu_server/executor/images.h"
 #include "rgpu_server/executor/objects.h"
 #include "rgpu_server/executor/table.h"
+#include "rgpu_server/executor/virtual_memory.h"
 
 namespace rgpu::exec {
 
@@ -36,6 +37,8 @@ struct SessionObjects {
   Table<Link> links{1024};
   Table<Image> images{kMaxImages};
   Ranges ranges;
+  Table<MappableMemory> memories;
+  VirtualMemory virtual_memory;
   // One of `contexts` is the device's primary context, or it is being created or destroyed.
   bool primary_retained = false;
   // Of `images`, and of what `links` keep.

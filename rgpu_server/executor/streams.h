@@ -81,6 +81,7 @@ struct Stream : StreamWork {
   std::shared_ptr<Point> before_unmarked;
   std::deque<Marker> outstanding;
   std::shared_ptr<Point> last_point;
+  std::shared_ptr<Point> observed;  // the last point for which the context's observer waits
 
   bool fence_pending = false;
   uint64_t fences_seen = 0;
@@ -112,6 +113,7 @@ struct Context : std::enable_shared_from_this<Context> {
   std::shared_ptr<Stream> legacy;
   std::unordered_map<uint32_t, std::shared_ptr<Stream>> per_thread;
   std::vector<std::shared_ptr<Stream>> streams;  // all its streams
+  std::shared_ptr<Stream> observer;              // null, or ours: waits for the others, has no work
   Stream* last = nullptr;                        // the stream of the last command
 
   std::vector<Fence> fences;

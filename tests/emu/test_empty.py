@@ -1,4 +1,4 @@
-"""Calls about what the device never has: memory of graphs, linear textures, messages in the log."""
+"""Calls about what the device never has: memory of graphs and linear textures."""
 
 from __future__ import annotations
 
@@ -38,10 +38,3 @@ def test_a_linear_texture_has_no_elements(cuda: Device) -> None:
             lambda n=channels: cuda.out("cuDeviceGetTexture1DLinearMaxWidth", FLOAT, n, 0),
         )
     expect(INVALID_DEVICE, lambda: cuda.out("cuDeviceGetTexture1DLinearMaxWidth", FLOAT, 4, 1))
-
-
-@on_device()
-def test_the_log_has_no_messages(cuda: Device) -> None:
-    cuda.open()
-    assert cuda.out("cuLogsCurrent", 0) == 0
-    expect(INVALID_VALUE, lambda: cuda.out("cuLogsCurrent", 1))

@@ -32,8 +32,9 @@ HANDLES = [
 ]
 # These functions end an object, so they never get a living one: later cases need it.
 ENDS = ("Destroy", "Unload", "Release", "Reset", "Detach", "Free", "SetCurrent", "PushCurrent")
-# A wait for a value that nobody writes would never end; a copy follows a bad host address.
-LEFT_OUT = re.compile("cuStreamWaitValue|cuMemcpy(?!2D)")
+# A wait for a value that nobody writes would never end; a copy follows a bad host address; a dump of
+# the log makes a file, which functions that load files would then find.
+LEFT_OUT = re.compile("cuStreamWaitValue|cuMemcpy(?!2D)|cuLogsDumpToFile")
 COUNTS = ("count", "len", "num", "size", "bytes", "width", "height", "n", "grid", "block", "shared")
 LONG = {"size_t", "cuuint64_t", "CUdeviceptr", "unsigned long long"}
 SCRATCH_BYTES = 4096
@@ -81,7 +82,7 @@ def _choices(function: str, parameter: Parameter) -> list[str]:
         return [NULL, "buffer"]
     if parameter.is_pointer:
         return ["buffer", NULL]
-    if kind == "CUoccupancyB2DSize":
+    if kind in ("CUoccupancyB2DSize", "CUlogsCallback"):
         return [NULL]
     if kind in HANDLES:
         return [NULL, "0x7777"] if ends else ["handle", NULL, "0x7777"]

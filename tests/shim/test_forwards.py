@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers import clients
 
-HEAD = "from ctypes import byref, c_size_t, c_uint32, c_uint64\ncuda('cuInit', 0)\n"
+HEAD = "from ctypes import byref, c_size_t, c_uint64\ncuda('cuInit', 0)\n"
 GRAPH_MEMORY = {"used": 0, "used high": 1, "reserved": 2, "reserved high": 3}
 
 
@@ -50,20 +50,11 @@ print(width.value == attribute.value, wrong)
     assert _said(server, source) == "True 1"
 
 
-def test_the_log_is_empty(server: str) -> None:
-    source = """
-end = c_uint32(7)
-cuda("cuLogsCurrent", byref(end), 0)
-print(end.value, cuda.result("cuLogsCurrent", byref(end), 1), cuda.result("cuLogsCurrent", None, 0))
-"""
-    assert _said(server, source) == "0 1 1"
-
-
 def test_programs_find_them_by_name(server: str) -> None:
     source = """
 from ctypes import c_int, c_void_p
 names = (b"cuDeviceGetGraphMemAttribute", b"cuDeviceSetGraphMemAttribute", b"cuDeviceGraphMemTrim",
-         b"cuDeviceGetTexture1DLinearMaxWidth", b"cuLogsCurrent")
+         b"cuDeviceGetTexture1DLinearMaxWidth")
 for name in names:
     place, status = c_void_p(), c_int()
     cuda("cuGetProcAddress_v2", name, byref(place), 13000, c_uint64(0), byref(status))

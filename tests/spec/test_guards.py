@@ -48,7 +48,7 @@ def _lines(*nullable: str, **args: Arg) -> list[str]:
     ],
 )
 def test_one_check(arg: Arg, condition: str) -> None:
-    assert _lines(p=arg) == [f"  if ({condition}) return {VALUE};"]
+    assert _lines(p=arg) == [f"  if ({condition}) return entry.Leave({VALUE});"]
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_no_check(arg: Arg) -> None:
 
 def test_the_order_is_the_order_of_the_row() -> None:
     assert _lines(p=Out(), q=Out(), dev=Device(), n=NotZero()) == [
-        f"  if (p == nullptr || q == nullptr) return {VALUE};",
-        f"  if (!ns::IsDevice(dev)) return {DEVICE};",
-        f"  if (n == 0) return {VALUE};",
+        f"  if (p == nullptr || q == nullptr) return entry.Leave({VALUE});",
+        f"  if (!ns::IsDevice(dev)) return entry.Leave({DEVICE});",
+        f"  if (n == 0) return entry.Leave({VALUE});",
     ]
 
 
 def test_a_pointer_that_may_be_null_in_one_library_is_not_checked_there() -> None:
-    assert _lines("p", p=Out(), q=Out()) == [f"  if (q == nullptr) return {VALUE};"]
+    assert _lines("p", p=Out(), q=Out()) == [f"  if (q == nullptr) return entry.Leave({VALUE});"]

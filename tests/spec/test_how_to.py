@@ -35,7 +35,7 @@ def test_the_code_of_the_page_is_in_the_files() -> None:
 
 
 def test_the_example_is_a_plain_call(spec: rows.Spec) -> None:
-    call = spec.calls["cuLogsCurrent"]
+    call = spec.calls["cuDeviceGetTexture1DLinearMaxWidth"]
     assert call.makes_command
     assert call.name in spec.driver
     assert call.name in spec.emulated

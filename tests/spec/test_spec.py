@@ -15,9 +15,7 @@ PLANNED = {
     "graphs": "cuGraphLaunch",
     "host functions": "cuLaunchHostFunc",
     "arrays and textures": "cuTexObjectCreate",
-    "peer access": "cuMemcpyPeerAsync",
     "IPC": "cuIpcGetMemHandle",
-    "virtual memory management": "cuMemMap",
 }
 # The functions that numba-cuda, cuda.core and Taichi call.
 CALLED = (

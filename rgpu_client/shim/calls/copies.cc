@@ -227,7 +227,10 @@ bool IsPinned(const Here& here, const HostRegion& region) {
 
 CUresult CopyToDevice(const Here& here, const Copy& copy) {
   const HostRegion source = Region(copy.from, copy);
-  const bool later = !copy.synchronous && IsPinned(here, source);
+  bool later = !copy.synchronous && IsPinned(here, source);
+  if (copy.source_order == SourceOrder::kStream) later = true;
+  // A delivery that is under way may land before or after a read at the call, as the program likes.
+  if (copy.source_order == SourceOrder::kAtCall) return HostToDevice(here, copy);
   // A delivery into the source is outstanding, and the streams may order it before this copy. The
   // worker therefore decides when the bytes are read.
   if (ExpectsIn(here, source)) {
@@ -264,8 +267,7 @@ CUresult Dispatch(const Here& here, const Copy& copy) {
 bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height) {
   uint64_t span = 0;
   if (!Span(side.pitch, width, height, &span)) return false;
-  const auto range = here.session->addresses().Find(side.address, span);
-  return range && range->is_device();
+  return here.session->addresses().MayAccess(side.address, span);
 }
 
 CUresult RunCopy(const Here& here, const Copy& copy) {

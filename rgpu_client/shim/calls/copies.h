@@ -13,12 +13,20 @@ struct Side {
   bool device = false;
 };
 
+// When the source of an asynchronous copy from the host may be read.
+enum class SourceOrder : uint8_t {
+  kByMemory,  // cuMemcpyAsync: pageable memory at the call, pinned memory also in stream order
+  kStream,    // in stream order
+  kAtCall,    // at the call
+};
+
 struct Copy {
   Side to;
   Side from;
   uint64_t width = 0;
   uint64_t height = 1;
   bool synchronous = true;
+  SourceOrder source_order = SourceOrder::kByMemory;
 };
 
 // Checks both sides and makes the copy in here.stream. CUDA_ERROR_INVALID_VALUE: a device side does

@@ -36,7 +36,7 @@ bool NumberOf(const Range& range, CUpointer_attribute attribute, unsigned* value
       *value = 1;
       return true;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      *value = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+      *value = range.access;  // CUmemAccess_flags has the same numbers
       return true;
     default:
       return false;
@@ -53,8 +53,9 @@ CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       return range.is_host() ? Store(data, ptr) : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Store(data, range.buffer_id);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:  // the same at all addresses of one memory
+      return Store(data, range.kind == RangeKind::kMapped ? range.owner : range.buffer_id);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Store(data, range.base);

@@ -8,7 +8,7 @@ namespace {
 using Ranges = std::map<uint64_t, Range>;
 
 // True if a range of `ranges` has a byte in [address, address + bytes).
-bool Meets(const Ranges& ranges, uint64_t address, uint64_t bytes) {
+bool HasByteIn(const Ranges& ranges, uint64_t address, uint64_t bytes) {
   auto next = ranges.lower_bound(address);
   if (next != ranges.end() && next->first - address < bytes) return true;
   if (next == ranges.begin()) return false;
@@ -21,7 +21,7 @@ bool Meets(const Ranges& ranges, uint64_t address, uint64_t bytes) {
 bool AddressMap::Add(Range range) {
   if (range.bytes == 0 || range.base + range.bytes < range.base) return false;
   const std::lock_guard lock(mutex_);
-  if (Meets(ranges_, range.base, range.bytes)) return false;
+  if (HasByteIn(ranges_, range.base, range.bytes)) return false;
   range.buffer_id = next_buffer_id_++;
   ranges_.emplace(range.base, range);
   return true;
@@ -55,6 +55,50 @@ bool AddressMap::SetSyncMemops(uint64_t address, bool on) {
   if (address - range.base >= range.bytes) return false;
   range.sync_memops = on;
   return true;
+}
+
+bool AddressMap::MayAccess(uint64_t address, uint64_t bytes) const {
+  const std::shared_lock lock(mutex_);
+  auto next = ranges_.upper_bound(address);
+  if (next == ranges_.begin()) return false;
+  for (auto it = std::prev(next); it != ranges_.end(); ++it) {
+    const Range& range = it->second;
+    const uint64_t offset = address - range.base;
+    if (offset >= range.bytes || !range.is_device() || range.access == 0) return false;
+    if (bytes <= range.bytes - offset) return true;
+    if (range.kind != RangeKind::kMapped) return false;
+    bytes -= range.bytes - offset;
+    address = range.base + range.bytes;
+    if (std::next(it) != ranges_.end() && std::next(it)->second.kind != RangeKind::kMapped) {
+      return false;
+    }
+  }
+  return false;
+}
+
+bool AddressMap::Meets(uint64_t address, uint64_t bytes) const {
+  const std::shared_lock lock(mutex_);
+  return HasByteIn(ranges_, address, bytes);
+}
+
+std::vector<Range> AddressMap::Tiling(uint64_t address, uint64_t bytes) const {
+  std::vector<Range> tiles;
+  const std::shared_lock lock(mutex_);
+  uint64_t at = address;
+  for (auto it = ranges_.find(address); it != ranges_.end() && at - address < bytes; ++it) {
+    const Range& range = it->second;
+    if (range.base != at || range.kind != RangeKind::kMapped) return {};
+    tiles.push_back(range);
+    at += range.bytes;
+  }
+  if (at - address != bytes) tiles.clear();
+  return tiles;
+}
+
+void AddressMap::SetAccess(uint64_t base, unsigned access) {
+  const std::lock_guard lock(mutex_);
+  const auto it = ranges_.find(base);
+  if (it != ranges_.end()) it->second.access = access;
 }
 
 std::vector<Range> AddressMap::DropContext(uint32_t context) {

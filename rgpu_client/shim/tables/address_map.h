@@ -13,6 +13,7 @@ namespace rgpu::shim {
 enum class RangeKind : uint8_t {
   kDevice,      // cuMemAlloc
   kPool,        // cuMemAllocAsync
+  kMapped,      // cuMemMap
   kGlobal,      // a module's variable, which the program cannot free
   kPinned,      // cuMemHostAlloc
   kRegistered,  // cuMemHostRegister
@@ -24,11 +25,12 @@ struct Range {
   RangeKind kind = RangeKind::kDevice;
   uint32_t context = 0;
   int device = 0;
-  unsigned flags = 0;      // of cuMemHostAlloc or cuMemHostRegister
-  uint64_t pool = 0;       // handle of the pool of a kPool range
-  uint64_t owner = 0;      // handle of the module or library of a kGlobal range
+  unsigned flags = 0;  // of cuMemHostAlloc or cuMemHostRegister
+  uint64_t pool = 0;   // handle of the pool of a kPool range
+  uint64_t owner = 0;  // of a kGlobal range: its module or library; of a kMapped one: its memory
   uint64_t buffer_id = 0;  // unique in the process, set by Add
   bool sync_memops = false;
+  unsigned access = 3;  // CUmemAccess_flags; a mapping begins without access
 
   bool is_device() const { return kind <= RangeKind::kGlobal; }
   bool is_host() const { return !is_device(); }
@@ -43,6 +45,14 @@ class AddressMap {
   // Removes the range that begins at `base` if its kind is `first` or `second`, and returns it.
   std::optional<Range> Take(uint64_t base, RangeKind first, RangeKind second);
   bool SetSyncMemops(uint64_t address, bool on);
+  // True if [address, address + bytes) is device memory that the device may access. Mappings that
+  // adjoin each other count as one range.
+  bool MayAccess(uint64_t address, uint64_t bytes) const;
+  // True if a range has a byte in [address, address + bytes).
+  bool Meets(uint64_t address, uint64_t bytes) const;
+  // The mappings that together are exactly [address, address + bytes). Empty: there are none.
+  std::vector<Range> Tiling(uint64_t address, uint64_t bytes) const;
+  void SetAccess(uint64_t base, unsigned access);
   // Removes all ranges of a context that is being destroyed, pinned and registered ones as well.
   // Returns the pinned ranges; the caller must free their pages.
   std::vector<Range> DropContext(uint32_t context);

@@ -20,6 +20,7 @@ enum class Kind : uint8_t {
   kFunction,  // also a kernel: see Function::is_kernel
   kPool,
   kLink,
+  kMemory,
 };
 
 // The object that a handle names. `id` is both the handle's value and the object's name on the

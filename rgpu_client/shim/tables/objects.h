@@ -150,6 +150,18 @@ struct Pool : Object {
   std::map<int, uint64_t> attributes;  // policies and threshold
 };
 
+// Memory of cuMemCreate. The handle exists on the server until no reference and no mapping is left.
+struct Memory : Object {
+  static constexpr Kind kKind = Kind::kMemory;
+  Memory() : Object(kKind) {}
+
+  int device = 0;
+  uint64_t bytes = 0;
+  // Both: with the lock of ReservedAddresses::calls().
+  unsigned references = 1;
+  unsigned mappings = 0;
+};
+
 struct Link : Object {
   static constexpr Kind kKind = Kind::kLink;
   Link() : Object(kKind) {}

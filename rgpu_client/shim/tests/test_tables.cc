@@ -6,6 +6,7 @@
 #include "rgpu_client/shim/jit_options.h"
 #include "rgpu_client/shim/tables/address_map.h"
 #include "rgpu_client/shim/tables/device_table.h"
+#include "rgpu_client/shim/tables/reserved_addresses.h"
 #include "rgpu_client/shim/tests/check.h"
 
 namespace {
@@ -100,6 +101,33 @@ TEST(OnlyABaseIsFreed) {
   CHECK(!map.Take(4096, RangeKind::kDevice, RangeKind::kPool));
   map.DropContext(5);
   CHECK(!map.Find(65536));
+}
+
+TEST(MappingsThatAdjoinAreOneRange) {
+  AddressMap map;
+  map.Add(MakeRange(1000, 100, RangeKind::kMapped));
+  map.Add(MakeRange(1100, 50, RangeKind::kMapped));
+  map.Add(MakeRange(1150, 50));
+  map.Add(MakeRange(1300, 50, RangeKind::kMapped));
+  CHECK(map.MayAccess(1000, 150) && map.MayAccess(1099, 2) && !map.MayAccess(1099, 52));
+  CHECK(map.MayAccess(1150, 50) && !map.MayAccess(1150, 51) && !map.MayAccess(1340, 11));
+  CHECK(!map.MayAccess(999, 1) && !map.MayAccess(1250, 1) && !map.MayAccess(1000, ~0ULL));
+  CHECK(map.Tiling(1000, 150).size() == 2 && map.Tiling(1100, 50).size() == 1);
+  CHECK(map.Tiling(1000, 149).empty() && map.Tiling(1001, 149).empty());
+  CHECK(map.Tiling(1000, 200).empty() && map.Tiling(1250, 50).empty());
+  map.SetAccess(1100, 0);
+  CHECK(map.MayAccess(1000, 100) && !map.MayAccess(1000, 101) && !map.MayAccess(1100, 1));
+  CHECK(map.Meets(1299, 2) && !map.Meets(1200, 100));
+}
+
+TEST(ReservationsAreTakenWhole) {
+  ReservedAddresses reserved;
+  CHECK(reserved.Add(1000, {100, false}) && reserved.Add(1100, {100, true}));
+  CHECK(!reserved.Add(1050, {1, false}) && !reserved.Add(900, {101, false}));
+  CHECK(!reserved.Add(2000, {0, false}) && !reserved.Add(~0ULL - 5, {10, false}));
+  CHECK(reserved.Holds(1000, 100) && reserved.Holds(1199, 1) && !reserved.Holds(1050, 100));
+  CHECK(!reserved.Take(1000, 50) && !reserved.Take(1001, 99));
+  CHECK(reserved.Take(1000, 100) && !reserved.Holds(1000, 1) && reserved.Take(1100, 100)->claimed);
 }
 
 TEST(CreditsBoundCommandsAndBytes) {

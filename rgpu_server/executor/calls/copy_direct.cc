@@ -32,6 +32,10 @@ CUresult Begin(Executor& executor, const Command& command, const Wanted& wanted,
   result = CheckRows(executor, {wanted.address, wanted.bytes, wanted.bytes, 1}, &total);
   if (result != CUDA_SUCCESS) return result;
   if (total == 0) return CUDA_ERROR_INVALID_VALUE;
+  // The client has the heap's file mapped, in which mapped addresses have another place.
+  if (executor.objects().ranges.Is(Range::Kind::kMapped, wanted.address)) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   executor.ledger().CountCopy(total);
   const bool idle =
       std::ranges::all_of(target.context->streams, [](const auto& one) { return one->idle(); });

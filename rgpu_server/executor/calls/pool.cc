@@ -234,7 +234,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Requ
   CUresult result = executor.Find(command, request.stream, &target);
   if (result != CUDA_SUCCESS) return result;
   Range* found = executor.objects().ranges.Find(request.dptr);
-  if (found == nullptr || found->kind == Range::Kind::kGlobal) return CUDA_ERROR_INVALID_VALUE;
+  if (found == nullptr || !found->may_be_freed()) return CUDA_ERROR_INVALID_VALUE;
   Range range;
   executor.objects().ranges.Take(request.dptr, &range);
   const Driver& driver = executor.driver();

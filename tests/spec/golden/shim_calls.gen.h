@@ -30,6 +30,8 @@ extern const char* const kCallNames[];
 extern const uint32_t kCallCount;
 // May return an earlier asynchronous error.
 bool CallReports(uint32_t index);
+// Why the call is not implemented; null if it is.
+const char* CallReason(uint32_t index);
 // The commands that the call may send; empty for a local call.
 std::span<const Opcode> CallSends(uint32_t index);
 

@@ -8,14 +8,14 @@ RGPU_EXPORT CUresult cuArrayDestroy() { return rgpu::shim::Unsupported(0, CUDA_E
 RGPU_EXPORT CUresult cuDriverGetVersion(int *version) {
   rgpu::shim::EntryGuard entry(1, 0);
   if (!entry.ok()) return entry.status();
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (version == nullptr) return entry.Leave(CUDA_ERROR_INVALID_VALUE);
   return entry.Leave(rgpu::shim::cuDriverGetVersion(version));
 }
 RGPU_EXPORT CUresult cuMemAlloc() { return rgpu::shim::Unsupported(2, CUDA_ERROR_NOT_SUPPORTED); }
 RGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
   rgpu::shim::EntryGuard entry(3, rgpu::shim::kMayWait | rgpu::shim::kNeedsInit);
   if (!entry.ok()) return entry.status();
-  if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (dptr == nullptr || bytesize == 0) return entry.Leave(CUDA_ERROR_INVALID_VALUE);
   return entry.Leave(rgpu::shim::cuMemAlloc_v2(dptr, bytesize));
 }
 RGPU_EXPORT CUresult cuMemFree() { return rgpu::shim::Unsupported(4, CUDA_ERROR_NOT_SUPPORTED); }
@@ -27,13 +27,13 @@ RGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr) {
 RGPU_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, CUstream hStream) {
   rgpu::shim::EntryGuard entry(6, rgpu::shim::kMayWait | rgpu::shim::kNeedsInit);
   if (!entry.ok()) return entry.status();
-  if ((src == nullptr && bytes != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if ((src == nullptr && bytes != 0)) return entry.Leave(CUDA_ERROR_INVALID_VALUE);
   return entry.Leave(rgpu::shim::cuMemcpyHtoDAsync_v2(dst, src, bytes, hStream));
 }
 RGPU_EXPORT CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dst, const void *src, size_t bytes, CUstream hStream) {
   rgpu::shim::EntryGuard entry(7, rgpu::shim::kMayWait | rgpu::shim::kNeedsInit | rgpu::shim::kPerThreadStream);
   if (!entry.ok()) return entry.status();
-  if ((src == nullptr && bytes != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if ((src == nullptr && bytes != 0)) return entry.Leave(CUDA_ERROR_INVALID_VALUE);
   return entry.Leave(rgpu::shim::cuMemcpyHtoDAsync_v2(dst, src, bytes, hStream));
 }
 
@@ -57,6 +57,15 @@ bool CallReports(uint32_t index) {
       return true;
     default:
       return false;
+  }
+}
+
+const char* CallReason(uint32_t index) {
+  switch (index) {
+    case 0:  // cuArrayDestroy
+      return "arrays";
+    default:
+      return nullptr;
   }
 }
 

@@ -1,0 +1,89 @@
+// cuMemcpyBatchAsync. Its copies are made one by one, in the order of the arrays.
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/copies.h"
+
+namespace rgpu::shim {
+namespace {
+
+struct Batch {
+  const CUdeviceptr* to;
+  const CUdeviceptr* from;
+  const size_t* bytes;
+  size_t count;
+  const CUmemcpyAttributes* attributes;
+  const size_t* firsts;  // the first copy of each attribute
+  size_t attribute_count;
+};
+
+// Each attribute holds for the copies from its own first one to the next attribute's.
+CUresult CheckAttributes(const Batch& batch) {
+  if (batch.attribute_count > batch.count || batch.firsts[0] != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < batch.attribute_count; ++i) {
+    const CUmemcpyAttributes& attribute = batch.attributes[i];
+    const bool ordered =
+        batch.firsts[i] < batch.count && (i == 0 || batch.firsts[i] > batch.firsts[i - 1]);
+    const bool known = attribute.srcAccessOrder >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM &&
+                       attribute.srcAccessOrder <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY &&
+                       attribute.flags <= CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+    if (!ordered || !known) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+Side SideOf(const Here& here, CUdeviceptr address, size_t bytes) {
+  return {address, bytes, here.session->IsDeviceAddress(address)};
+}
+
+CUresult CheckCopies(const Here& here, const Batch& batch) {
+  for (size_t i = 0; i < batch.count; ++i) {
+    const size_t bytes = batch.bytes[i];
+    if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    for (const CUdeviceptr address : {batch.to[i], batch.from[i]}) {
+      const Side side = SideOf(here, address, bytes);
+      if (address == 0 || (side.device && !IsKnownDeviceMemory(here, side, bytes, 1))) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult RunOne(const Here& here, const Batch& batch, size_t i, CUmemcpySrcAccessOrder order) {
+  Copy copy;
+  copy.to = SideOf(here, batch.to[i], batch.bytes[i]);
+  copy.from = SideOf(here, batch.from[i], batch.bytes[i]);
+  copy.width = batch.bytes[i];
+  copy.synchronous = false;
+  copy.source_order =
+      order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ? SourceOrder::kStream : SourceOrder::kAtCall;
+  if (!copy.to.device && !copy.from.device) {
+    // The host copies, so the stream has to have reached this place.
+    rgpuStreamSynchronize_Reply reply;
+    const CUresult status =
+        here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+    if (status != CUDA_SUCCESS) return status;
+  }
+  return RunCopy(here, copy);
+}
+
+}  // namespace
+
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
+                               CUmemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs,
+                               CUstream hStream) {
+  Here here;
+  if (const CUresult bad = StreamHere(hStream, &here); bad != CUDA_SUCCESS) return bad;
+  // cuda.h: the stream must not be the legacy null stream.
+  if (here.stream->wire == kWireLegacyStream) return CUDA_ERROR_INVALID_VALUE;
+  const Batch batch{dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs};
+  CUresult status = CheckAttributes(batch);
+  if (status == CUDA_SUCCESS) status = CheckCopies(here, batch);
+  size_t attribute = 0;
+  for (size_t i = 0; i < count && status == CUDA_SUCCESS; ++i) {
+    while (attribute + 1 < numAttrs && attrsIdxs[attribute + 1] <= i) ++attribute;
+    status = RunOne(here, batch, i, attrs[attribute].srcAccessOrder);
+  }
+  return status;
+}
+
+}  // namespace rgpu::shim

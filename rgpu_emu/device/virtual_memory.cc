@@ -1,0 +1,183 @@
+#include "rgpu_emu/device/virtual_memory.h"
+
+#include <algorithm>
+
+#include "rgpu_common/native/base/memory_props.h"
+#include "rgpu_emu/device/device.h"
+
+namespace rgpu::emu {
+namespace {
+
+// Each mapping costs up to three of the process's mappings; by default Linux gives it 65,530, and
+// the arena's gaps take half of them.
+constexpr size_t kMostMappings = 6144;
+
+bool Granular(uint64_t value) { return value % kMapGranule == 0; }
+
+// True if `bytes` is a number of whole pages that ends inside the address space.
+bool IsRange(uint64_t base, uint64_t bytes) { return bytes != 0 && base + bytes > base; }
+
+}  // namespace
+
+bool VirtualMemory::Reserved(uint64_t base, uint64_t bytes) const {
+  const auto next = reserved_.upper_bound(base);
+  if (next == reserved_.begin()) return false;
+  const auto& [start, size] = *std::prev(next);
+  return base - start < size && bytes <= size - (base - start);
+}
+
+bool VirtualMemory::Meets(uint64_t base, uint64_t bytes) const {
+  const auto next = mappings_.lower_bound(base);
+  if (next != mappings_.end() && next->first - base < bytes) return true;
+  if (next == mappings_.begin()) return false;
+  const auto& [start, mapping] = *std::prev(next);
+  return base - start < mapping.addresses->bytes;
+}
+
+VirtualMemory::Mappings::iterator VirtualMemory::Tiling(uint64_t base, uint64_t bytes) {
+  const auto first = mappings_.find(base);
+  uint64_t at = base;
+  for (auto it = first; it != mappings_.end() && it->first == at; ++it) {
+    at += it->second.addresses->bytes;
+    if (at - base >= bytes) break;
+  }
+  return at - base == bytes ? first : mappings_.end();
+}
+
+VirtualMemory::Mapping* VirtualMemory::Holding(uint64_t address) {
+  const auto next = mappings_.upper_bound(address);
+  if (next == mappings_.begin()) return nullptr;
+  Mapping& mapping = std::prev(next)->second;
+  return mapping.addresses->Holds(address, 1) ? &mapping : nullptr;
+}
+
+CUresult VirtualMemory::Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t* base) {
+  if (bytes == 0 || bytes % kPageBytes != 0 || hint % kPageBytes != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (alignment != 0 && !base::IsPowerOfTwo(alignment)) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(mutex_);
+  const uint64_t at = arena_->TakeAddresses(bytes, std::max(alignment, kMapGranule), hint);
+  if (at == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  reserved_[at] = bytes;
+  *base = at;
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Free(uint64_t base, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = reserved_.find(base);
+  if (found == reserved_.end() || found->second != bytes || Meets(base, bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  reserved_.erase(found);
+  arena_->GiveAddresses(base, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Create(uint64_t bytes, uint64_t* handle) {
+  if (bytes == 0 || !Granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t place = arena_->TakeMemory(bytes);
+  if (place == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto memory = std::make_shared<MappableMemory>(arena_, place, bytes);
+  memory->handle = NewHandle(HandleKind::kMemory);
+  *handle = memory->handle;
+  const std::lock_guard lock(mutex_);
+  memories_[*handle] = std::move(memory);
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Release(uint64_t handle) {
+  std::shared_ptr<MappableMemory> last;  // its pages are freed without the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = memories_.find(handle);
+  if (found == memories_.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (--found->second->references != 0) return CUDA_SUCCESS;
+  last = std::move(found->second);
+  memories_.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Retain(uint64_t address, uint64_t* handle) {
+  const std::lock_guard lock(mutex_);
+  const Mapping* mapping = Holding(address);
+  if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ++mapping->memory->references;
+  *handle = mapping->memory->handle;
+  memories_[*handle] = mapping->memory;
+  return CUDA_SUCCESS;
+}
+
+bool VirtualMemory::Knows(uint64_t handle) {
+  const std::lock_guard lock(mutex_);
+  return memories_.contains(handle);
+}
+
+CUresult VirtualMemory::Map(uint64_t base, uint64_t bytes, uint64_t handle) {
+  if (!IsRange(base, bytes) || !Granular(base) || !Granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(mutex_);
+  const auto found = memories_.find(handle);
+  if (found == memories_.end() || bytes > found->second->bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (!Reserved(base, bytes) || Meets(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (mappings_.size() >= kMostMappings || !arena_->Map(base, found->second->place, bytes)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  auto addresses = std::make_shared<Allocation>();
+  addresses->base = base;
+  addresses->bytes = bytes;
+  addresses->kind = MemoryKind::kMapped;
+  addresses->id = arena_->NewId();
+  addresses->memory = handle;
+  mappings_[base] = {addresses, found->second};
+  arena_->Show(addresses);
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Unmap(uint64_t base, uint64_t bytes) {
+  if (!IsRange(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(mutex_);
+  auto it = Tiling(base, bytes);
+  if (it == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (!arena_->Unmap(base, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  while (it != mappings_.end() && it->first - base < bytes) {
+    arena_->Hide(it->second.addresses);
+    it = mappings_.erase(it);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::SetAccess(uint64_t base, uint64_t bytes, CUmemAccess_flags access) {
+  if (!IsRange(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(mutex_);
+  auto it = Tiling(base, bytes);
+  if (it == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const bool read = access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  const bool write = access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (!arena_->Protect(base, bytes, read, write)) return CUDA_ERROR_OUT_OF_MEMORY;
+  for (; it != mappings_.end() && it->first - base < bytes; ++it) {
+    it->second.addresses->access.store(access);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::GetAccess(uint64_t address, uint64_t* access) {
+  const std::lock_guard lock(mutex_);
+  const Mapping* mapping = Holding(address);
+  if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *access = static_cast<uint64_t>(mapping->addresses->access.load());
+  return CUDA_SUCCESS;
+}
+
+bool VirtualMemory::MayAccess(uint64_t address, uint64_t bytes) const {
+  for (;;) {
+    const AllocationRef part = arena_->Find(address);
+    if (part == nullptr || part->kind != MemoryKind::kMapped) return false;
+    if (part->access.load() == CU_MEM_ACCESS_FLAGS_PROT_NONE) return false;
+    const uint64_t rest = part->bytes - (address - part->base);
+    if (bytes <= rest) return true;
+    address += rest;
+    bytes -= rest;
+  }
+}
+
+}  // namespace rgpu::emu
