@@ -81,7 +81,7 @@ def _choices(function: str, parameter: Parameter) -> list[str]:
         return [NULL, "buffer"]
     if parameter.is_pointer:
         return ["buffer", NULL]
-    if kind == "CUoccupancyB2DSize":
+    if kind in ("CUoccupancyB2DSize", "CUhostFn", "CUstreamCallback"):
         return [NULL]
     if kind in HANDLES:
         return [NULL, "0x7777"] if ends else ["handle", NULL, "0x7777"]
