@@ -3,8 +3,8 @@
 from cudaspec.model import Call, Flags, In, Layout, Mode, Out, Range, Value
 
 CALLS = [
-    Call("CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)", Mode.PLANNED,
-         args={"userData": Value()}, twins="_ptsz", reason="host functions"),
+    Call("CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)", Mode.DELIVERED,
+         args={"userData": Value(), "flags": Flags()}, sends=("rgpuHostFunction",), twins="_ptsz"),
     Call("CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)", Mode.POSTED,
          args={"kernelParams": Layout(nullable=True), "extra": Layout(nullable=True)}, sends=("rgpuLaunch",),
          state="Mod", twins="_ptsz"),
@@ -15,8 +15,8 @@ CALLS = [
          args={"kernelParams": Layout(nullable=True)}, sends=("rgpuLaunch",), state="Mod", twins="_ptsz"),
     Call("CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)", Mode.UNSUPPORTED,
          args={"launchParamsList": In(count="numDevices")}, reason="deprecated; attribute 96 is 0"),
-    Call("CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)", Mode.PLANNED,
-         args={"userData": Value()}, twins="_ptsz", reason="host functions"),
+    Call("CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)", Mode.DELIVERED,
+         args={"userData": Value()}, sends=("rgpuHostFunction",), twins="_ptsz"),
     Call("CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)", Mode.LOCAL, state="Mod"),
     Call("CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)", Mode.LOCAL, state="Mod"),
     Call("CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)", Mode.LOCAL, state="Mod"),

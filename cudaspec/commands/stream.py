@@ -29,6 +29,9 @@ COMMANDS = [
             concerns="event"),
     Command(0x0515, "rgpuEventElapsedTime", Mode.CALL,
             request=("event start", "event end"), reply=("f32 milliseconds",), concerns="none"),
+    # A host function: the worker sends CALLBACK when the stream has come here, and the stream waits
+    # for CALLBACK_DONE.
+    Command(0x0520, "rgpuHostFunction", Mode.POSTED, request=("stream stream",)),
     # One of function and kernel is 0.
     Command(0x0602, "rgpuLaunch", Mode.POSTED,
             request=("function function", "kernel kernel", "u32 grid_x", "u32 grid_y", "u32 grid_z",

@@ -31,7 +31,13 @@ NOTICES = [
         "The stream has come to command `seq`, which needs these host bytes; the client answers with PULL_DATA.",
         (Part("u64 pull"), Part("u64 offset"), Part("u64 bytes")),
     ),
-    Message(5, "CALLBACK", "worker", "Reserved: run a host function.", (Part("u64 callback"),)),
+    Message(
+        5,
+        "CALLBACK",
+        "worker",
+        "The stream has come to command `seq`, an `rgpuHostFunction`; the client runs its function and answers with CALLBACK_DONE.",
+        (Part("u64 callback"),),
+    ),
     Message(
         6,
         "LOG",
@@ -59,7 +65,13 @@ CONTROLS = [
         (Part("u64 pull"), Part("u64 offset")),
         bulk=True,
     ),
-    Message(4, "CALLBACK_DONE", "client", "Reserved.", (Part("u64 callback"),)),
+    Message(
+        4,
+        "CALLBACK_DONE",
+        "client",
+        "The host function of this CALLBACK has returned.",
+        (Part("u64 callback"),),
+    ),
     Message(5, "KEEP_ALIVE", "client", "Nothing has happened."),
     Message(
         6,

@@ -2,7 +2,6 @@
 
 # Called by the executor, or by programs in the same process, but not through the shim.
 ALSO = [
-    "cuLaunchHostFunc",
 ]
 
 # Calls that only the shim implements, from its own tables.

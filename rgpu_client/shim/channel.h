@@ -31,6 +31,16 @@
 
 namespace rgpu::shim {
 
+// A host function of the program; one of `function` and `callback` is null.
+struct HostCall {
+  CUhostFn function = nullptr;
+  CUstreamCallback callback = nullptr;  // also runs after an error, which it is told of
+  CUstream stream = nullptr;            // as the program named it, for the callback
+  void* data = nullptr;
+
+  explicit operator bool() const { return function != nullptr || callback != nullptr; }
+};
+
 // Receives the notices that concern more than the channel. The thread that reads calls it, and
 // holds no lock.
 class NoticeHandler {
@@ -42,6 +52,9 @@ class NoticeHandler {
   // The driver spent `ns` compiling or loading a kernel. An empty name means a module.
   virtual void OnCompiled(uint64_t, std::string_view) {}
   virtual void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) = 0;
+  // Its stream has come to `call`; `callback` is its number for CALLBACK_DONE. 0: the stream never
+  // comes there, because the session has failed with `status`.
+  virtual void OnCallback(uint64_t callback, const HostCall& call, CUresult status) = 0;
   // Called once per session, with the reason why every later call fails.
   virtual void OnSticky(CUresult status, std::string_view sentence) = 0;
 
@@ -157,17 +170,18 @@ class Channel {
   template <typename Op>
   CUresult PostDelivered(const Issuer& issuer, const typename Op::Request& request,
                          const PostOptions& options, const HostRegion& region, bool pulled) {
-    if (const CUresult status = Ready(Op::kOpcode); status != CUDA_SUCCESS) return status;
-    if (const CUresult status = WaitForCredit(options); status != CUDA_SUCCESS) return status;
-    std::unique_lock append(append_mutex_);
-    wire::Writer head = Begin(issuer, Op::kOpcode, 0);
-    Put(head, request);
-    if (!Fits()) return CUDA_ERROR_INVALID_VALUE;
-    Account(issuer, options);
-    Expect(region, pulled);
-    const bool good = End(options);
-    const CUresult status = AfterAppend(append);
-    return good ? status : CUDA_ERROR_INVALID_VALUE;
+    return PostExpecting<Op>(issuer, request, options, {region, pulled, 0, {}});
+  }
+
+  // Posts rgpuHostFunction. The worker sends CALLBACK when the stream has come to `call`.
+  template <typename Op>
+  CUresult PostHostCall(const Issuer& issuer, const typename Op::Request& request,
+                        const PostOptions& options, const HostCall& call) {
+    const CUresult status = PostExpecting<Op>(issuer, request, options, {{}, true, 0, call});
+    // The session may have failed since it was looked at.
+    if (const CUresult failed = sticky(); failed != CUDA_SUCCESS) [[unlikely]]
+      FailCallbacks(failed);
+    return status;
   }
 
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_acquire)); }
@@ -222,12 +236,29 @@ class Channel {
     std::vector<uint8_t>* head = nullptr;
     std::condition_variable wake;
   };
-  // Bytes that the worker will still deliver, or ask for, for a command that was posted earlier.
+  // What the worker will still deliver, or ask for, for a command that was posted earlier.
   struct Expected {
     HostRegion region;
     bool pulled = false;        // the worker asks for the bytes (a pull)
     uint64_t pulled_bytes = 0;  // bytes of the pull sent so far
+    HostCall call;              // a host function, if it is one
   };
+
+  template <typename Op>
+  CUresult PostExpecting(const Issuer& issuer, const typename Op::Request& request,
+                         const PostOptions& options, const Expected& expected) {
+    if (const CUresult status = Ready(Op::kOpcode); status != CUDA_SUCCESS) return status;
+    if (const CUresult status = WaitForCredit(options); status != CUDA_SUCCESS) return status;
+    std::unique_lock append(append_mutex_);
+    wire::Writer head = Begin(issuer, Op::kOpcode, 0);
+    Put(head, request);
+    if (!Fits()) return CUDA_ERROR_INVALID_VALUE;
+    Account(issuer, options);
+    Expect(expected);
+    const bool good = End(options);
+    const CUresult status = AfterAppend(append);
+    return good ? status : CUDA_ERROR_INVALID_VALUE;
+  }
 
   // channel_send.cc
   CUresult Ready(Opcode opcode) const;
@@ -236,7 +267,7 @@ class Channel {
   bool End(const PostOptions& options);
   void EndCall(const Issuer& issuer, Waiter& waiter, bool reports);
   void Account(const Issuer& issuer, const PostOptions& options);
-  void Expect(const HostRegion& region, bool pulled);
+  void Expect(const Expected& expected);
   CUresult AfterAppend(std::unique_lock<std::mutex>& append);
   CUresult SendDirect(std::unique_lock<std::mutex>& append, const PostOptions& options);
   void WriteBuffer(int idle_timeout_ms);
@@ -258,6 +289,8 @@ class Channel {
   bool HandleNotice(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleProgress(const wire::FrameHeader& header, wire::Reader& reader);
   bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
+  bool HandleCallback(const wire::FrameHeader& header, wire::Reader& reader);
+  void FailCallbacks(CUresult status);
   void Finish(uint64_t seq, uint64_t pulled, bool last);
   void Acknowledge(uint64_t seq);
   // True if the reply has arrived, and every delivery that the reply covers has landed. With

@@ -266,7 +266,8 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
 }
 
 // Counts one delivery frame that has landed (`pulled` is 0), or `pulled` bytes sent in answer to a
-// pull. Removes the expectation when the transfer is complete.
+// pull; a host function counts as a pulled byte. Removes the expectation when the transfer is
+// complete.
 void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
   const std::lock_guard lock(receive_mutex_);
   const auto it = expected_.find(seq);
@@ -294,7 +295,7 @@ bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
   {
     const std::lock_guard lock(receive_mutex_);
     const auto it = expected_.find(header.seq);
-    if (!good || it == expected_.end() || !it->second.pulled) return false;
+    if (!good || it == expected_.end() || !it->second.pulled || it->second.call) return false;
     region = it->second.region;
   }
   const uint64_t total = region.bytes();
@@ -302,6 +303,40 @@ bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
   handler_->OnPull(pull.pull, pull.offset, pull.bytes, region);
   Finish(header.seq, pull.bytes, false);
   return true;
+}
+
+bool Channel::HandleCallback(const FrameHeader& header, wire::Reader& reader) {
+  wire::Callback callback;
+  const bool good = Get(reader, &callback);
+  HostCall call;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    const auto it = expected_.find(header.seq);
+    if (!good || it == expected_.end() || !it->second.call) return false;
+    call = it->second.call;
+  }
+  Finish(header.seq, 1, true);
+  handler_->OnCallback(callback.callback, call, CUDA_SUCCESS);
+  return true;
+}
+
+// The session has failed: the callbacks that wait for their streams are told so, in order, and host
+// functions never run.
+void Channel::FailCallbacks(CUresult status) {
+  std::vector<HostCall> calls;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    for (auto it = expected_.begin(); it != expected_.end();) {
+      if (it->second.call.callback != nullptr) calls.push_back(it->second.call);
+      if (it->second.call) {
+        it = expected_.erase(it);
+        expected_count_.fetch_sub(1);
+      } else {
+        ++it;
+      }
+    }
+  }
+  for (const HostCall& call : calls) handler_->OnCallback(0, call, status);
 }
 
 bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
@@ -313,6 +348,8 @@ bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
       return true;
     case wire::Notice::kPull:
       return HandlePull(header, reader);
+    case wire::Notice::kCallback:
+      return HandleCallback(header, reader);
     case wire::Notice::kCredit:
     case wire::Notice::kCompleted:
       return HandleProgress(header, reader);
@@ -360,6 +397,7 @@ void Channel::SetSticky(CUresult status, std::string_view sentence) {
   if (status == CUDA_SUCCESS) return;
   if (sticky_.compare_exchange_strong(none, static_cast<int>(status))) {
     handler_->OnSticky(status, sentence);
+    FailCallbacks(status);
     const std::lock_guard lock(receive_mutex_);
     progress_.notify_all();
   }

@@ -72,11 +72,20 @@ bool ControlLane::SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes,
 }
 
 bool ControlLane::SendCopyDone(uint64_t ticket) {
+  return SendMessage(wire::Control::kCopyDone, wire::CopyDone{ticket});
+}
+
+bool ControlLane::SendCallbackDone(uint64_t callback) {
+  return SendMessage(wire::Control::kCallbackDone, wire::CallbackDone{callback});
+}
+
+template <typename Message>
+bool ControlLane::SendMessage(wire::Control kind, const Message& message) {
   const std::lock_guard lock(mutex_);
   if (connection_ == nullptr) return false;
   transport::FrameBuffer frame;
-  wire::Writer head = frame.Begin(Header(wire::Control::kCopyDone));
-  Put(head, wire::CopyDone{ticket});
+  wire::Writer head = frame.Begin(Header(kind));
+  Put(head, message);
   frame.End();
   return Send(frame, nullptr, 0, 0);
 }

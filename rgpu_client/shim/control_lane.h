@@ -1,5 +1,5 @@
 // The control lane: the session's second connection, which the worker reads independently of the
-// command stream.  BYE and the answers to PULL go this way.
+// command stream. BYE and the answers to PULL and CALLBACK go this way.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "gen/handshake.gen.h"
+#include "gen/notices.gen.h"
 #include "rgpu_client/shim/host_region.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/lane/lane.h"
@@ -27,12 +28,16 @@ class ControlLane {
   bool SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source);
   // Tells the worker that the bytes of a direct copy have been copied.
   bool SendCopyDone(uint64_t ticket);
+  // Tells the worker that a host function has returned.
+  bool SendCallbackDone(uint64_t callback);
   // Tells the worker that the session ends in good order. Waits at most `timeout_ms` to send it.
   void Bye(int timeout_ms);
   // In a forked child: gives the connection up without sending anything.
   void Abandon();
 
  private:
+  template <typename Message>
+  bool SendMessage(wire::Control kind, const Message& message);
   bool Send(transport::FrameBuffer& frame, const HostRegion* bulk, uint64_t offset, uint64_t bytes);
 
   std::mutex mutex_;

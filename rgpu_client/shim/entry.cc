@@ -6,6 +6,7 @@
 
 #include "gen/errors.gen.h"
 #include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/host_functions.h"
 #include "rgpu_client/shim/runtime.h"
 #include "rgpu_client/shim/trace.h"
 #include "rgpu_common/native/base/clock.h"
@@ -22,7 +23,14 @@ EntryGuard::EntryGuard(uint32_t index, uint32_t flags) : index_(index), flags_(f
     status_ = CUDA_ERROR_NOT_INITIALIZED;
   }
   // A thread that is cancelled inside must not leave a lock held, or the reader's role taken.
-  if ((flags & kMayWait) != 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+  if ((flags & kMayWait) != 0) {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+    // Cancellation is disabled in the thread of host functions, so other threads skip the question.
+    if (cancel_state_ == PTHREAD_CANCEL_DISABLE && status_ == CUDA_SUCCESS &&
+        HostFunctions::InOne()) {
+      status_ = CUDA_ERROR_NOT_PERMITTED;
+    }
+  }
   if ((flags & kPerThreadStream) != 0) ThisThread().per_thread_stream = true;
   if (TraceOn()) {
     ThisThread().call_index = index;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rgpu_client/shim/flusher.h"
+#include "rgpu_client/shim/host_functions.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/refusals.h"
 #include "rgpu_client/shim/say.h"
@@ -38,6 +39,7 @@ void ForkedChild() {
   g_open_mutex = new std::mutex;
   Flusher::Forget();
   Pump::Forget();
+  HostFunctions::Forget();
   NewThreadGeneration();
   ResetTrace();
   ForgetRefusals();

@@ -9,8 +9,6 @@
 namespace rgpu::shim {
 namespace {
 
-constexpr size_t kStackBytes = 256U << 10;
-
 struct Start {
   void (*run)(void*);
   void* argument;
@@ -29,11 +27,11 @@ void RunPlain(void* run) { reinterpret_cast<void (*)()>(run)(); }
 
 }  // namespace
 
-bool StartServiceThread(const char* name, void (*run)()) {
-  return StartServiceThread(name, &RunPlain, reinterpret_cast<void*>(run));
+bool StartServiceThread(const char* name, void (*run)(), size_t stack_bytes) {
+  return StartServiceThread(name, &RunPlain, reinterpret_cast<void*>(run), stack_bytes);
 }
 
-bool StartServiceThread(const char* name, void (*run)(void*), void* argument) {
+bool StartServiceThread(const char* name, void (*run)(void*), void* argument, size_t stack_bytes) {
   auto start = std::make_unique<Start>(Start{run, argument});
   sigset_t all;
   sigset_t before;
@@ -43,7 +41,7 @@ bool StartServiceThread(const char* name, void (*run)(void*), void* argument) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setstacksize(&attributes, stack_bytes);
   pthread_t thread{};
   const int error = pthread_create(&thread, &attributes, &Main, start.get());
   pthread_attr_destroy(&attributes);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "gen/errors.gen.h"
+#include "rgpu_client/shim/host_functions.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/session.h"
 #include "rgpu_client/shim/trace.h"
@@ -58,6 +59,10 @@ void Session::OnCompiled(uint64_t ns, std::string_view name) { TraceCompiled(nam
 
 void Session::OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) {
   control_.SendPulled(pull, offset, bytes, source);
+}
+
+void Session::OnCallback(uint64_t callback, const HostCall& call, CUresult status) {
+  HostFunctions::Run(&control_, callback, call, status);
 }
 
 void Session::OnSticky(CUresult status, std::string_view sentence) {

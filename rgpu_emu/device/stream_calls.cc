@@ -92,6 +92,23 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
   });
 }
 
+CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
+                             unsigned int) {
+  if (callback == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return WithStream(hStream, [&](const auto& stream) {
+    Command command;
+    const std::shared_ptr<Context> context = stream->context();
+    command.run = [hStream, callback, userData, context] {
+      SetInHostFunction(true);
+      callback(hStream, context->Status(), userData);
+      SetInHostFunction(false);
+      return CUDA_SUCCESS;
+    };
+    command.always = true;  // it is told of the error
+    return stream->Push(std::move(command));
+  });
+}
+
 CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
   return WithStream(hStream, [&](const auto& stream) {
     *priority = stream->priority;

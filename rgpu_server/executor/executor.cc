@@ -27,6 +27,7 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       poller_(*this),
       reaper_(*this),
       pulls_(*this),
+      host_calls_(*this),
       directs_(*this),
       gate_(*this, lease.page, lease.slot, std::move(lease.signal)) {}
 

@@ -23,6 +23,7 @@
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/errors.h"
 #include "rgpu_server/executor/gate.h"
+#include "rgpu_server/executor/host_calls.h"
 #include "rgpu_server/executor/memory_account.h"
 #include "rgpu_server/executor/poller.h"
 #include "rgpu_server/executor/pulls.h"
@@ -157,6 +158,7 @@ class Executor {
   Reaper& reaper() { return reaper_; }
   Poller& poller() { return poller_; }
   Pulls& pulls() { return pulls_; }
+  HostCalls& host_calls() { return host_calls_; }
   Directs& directs() { return directs_; }
   Gate& gate() { return gate_; }
   CopyEstimates& copies() { return copies_; }
@@ -198,6 +200,7 @@ class Executor {
   Poller poller_;
   Reaper reaper_;
   Pulls pulls_;
+  HostCalls host_calls_;
   Directs directs_;
   CopyEstimates copies_;
   Gate gate_;

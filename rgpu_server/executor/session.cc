@@ -244,9 +244,9 @@ bool Session::OnControl(transport::FrameReader& reader, const wire::FrameHeader&
         if (Get(fields, &cancel)) return true;
         break;
       }
-      case wire::Control::kCallbackDone: {  // there are no host functions yet
+      case wire::Control::kCallbackDone: {
         wire::CallbackDone done;
-        if (Get(fields, &done)) return true;
+        if (Get(fields, &done) && executor_->host_calls().Done(done.callback)) return true;
         break;
       }
       case wire::Control::kKeepAlive:

@@ -21,6 +21,7 @@ LITMUS = (
     "blocking_free",
     "deferred_error",
     "free_across_processes",
+    "host_function_ends_a_spin",
     "local_memory_charged",
     "poll_after_bytes",
     "thread_streams",

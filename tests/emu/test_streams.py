@@ -186,6 +186,22 @@ def test_host_functions_run_in_order_and_may_not_call(cuda: Device) -> None:
 
 
 @on_device()
+def test_callbacks_are_told_stream_and_result(cuda: Device) -> None:
+    cuda.open()
+    stream = cuda.stream(NON_BLOCKING)
+    seen: list[tuple[int, int, int]] = []
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+        lambda which, status, data: seen.append((which, status, data))
+    )
+    for number in (11, 12):
+        cuda("cuStreamAddCallback", stream, function, number, 0)
+    cuda("cuStreamSynchronize", stream)
+    assert seen == [(stream, 0, 11), (stream, 0, 12)]
+    expect(1, lambda: cuda("cuStreamAddCallback", stream, None, 0, 0))
+    expect(1, lambda: cuda("cuStreamAddCallback", stream, function, 0, 1))
+
+
+@on_device()
 def test_properties_of_streams(cuda: Device) -> None:
     context = cuda.open()
     least, greatest = ctypes.c_int(), ctypes.c_int()

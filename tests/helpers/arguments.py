@@ -82,7 +82,7 @@ def _choices(function: str, parameter: Parameter) -> list[str]:
         return [NULL, "buffer"]
     if parameter.is_pointer:
         return ["buffer", NULL]
-    if kind in ("CUoccupancyB2DSize", "CUlogsCallback"):
+    if kind in ("CUoccupancyB2DSize", "CUlogsCallback", "CUhostFn", "CUstreamCallback"):
         return [NULL]
     if kind in HANDLES:
         return [NULL, "0x7777"] if ends else ["handle", NULL, "0x7777"]

@@ -13,7 +13,6 @@ from cudaspec.model import Mode
 PLANNED = {
     "stream capture": "cuStreamBeginCapture_v2",
     "graphs": "cuGraphLaunch",
-    "host functions": "cuLaunchHostFunc",
     "arrays and textures": "cuTexObjectCreate",
     "IPC": "cuIpcGetMemHandle",
 }

@@ -1,0 +1,78 @@
+#include "rgpu_client/shim/host_functions.h"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "rgpu_client/shim/say.h"
+#include "rgpu_client/shim/service_thread.h"
+
+namespace rgpu::shim {
+namespace {
+
+// The stack of a thread that the program would start itself.
+constexpr size_t kStackBytes = size_t{8} << 20;
+
+struct Due {
+  ControlLane* control;
+  uint64_t callback;
+  HostCall call;
+  CUresult status;
+};
+
+struct Queue {
+  std::mutex mutex;
+  std::condition_variable added;
+  std::deque<Due> due;
+  bool started = false;
+};
+
+// A pointer, because a forked child needs a new queue: a thread that exists only in the parent may
+// hold the lock of the old one.
+Queue* g_queue = new Queue;
+
+thread_local bool t_in_host_function = false;
+
+void RunAll() {
+  // EntryGuard looks for a host function only in threads in which cancellation is disabled.
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+  t_in_host_function = true;
+  Queue& queue = *g_queue;
+  for (;;) {
+    std::unique_lock lock(queue.mutex);
+    queue.added.wait(lock, [&] { return !queue.due.empty(); });
+    const Due due = queue.due.front();
+    queue.due.pop_front();
+    lock.unlock();
+    const HostCall& call = due.call;
+    if (call.function != nullptr) {
+      call.function(call.data);
+    } else {
+      call.callback(call.stream, due.status, call.data);
+    }
+    if (due.callback != 0) due.control->SendCallbackDone(due.callback);
+  }
+}
+
+}  // namespace
+
+void HostFunctions::Run(ControlLane* control, uint64_t callback, const HostCall& call,
+                        CUresult status) {
+  Queue& queue = *g_queue;
+  const std::lock_guard lock(queue.mutex);
+  queue.due.push_back({control, callback, call, status});
+  if (!queue.started) queue.started = StartServiceThread("rgpu-callback", &RunAll, kStackBytes);
+  if (!queue.started) {
+    Say("the system gives no thread for the program's host functions, so their streams stand "
+        "still");
+  }
+  queue.added.notify_one();
+}
+
+bool HostFunctions::InOne() { return t_in_host_function; }
+
+void HostFunctions::Forget() { g_queue = new Queue; }
+
+}  // namespace rgpu::shim
