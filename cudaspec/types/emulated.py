@@ -1,8 +1,7 @@
 """What the emulated device implements: every call that the shim implements, and ALSO, without NOT.  Data only."""
 
 # Called by the executor, or by programs in the same process, but not through the shim.
-ALSO = [
-]
+ALSO: list[str] = []
 
 # Calls that only the shim implements, from its own tables.
 NOT: list[str] = []
