@@ -81,6 +81,24 @@ cuda("cuEventDestroy_v2", start)
 cuda.free(first.value)
 cuda.synchronize()
 """
+TWO_CONTEXTS_AND_MAPPED_MEMORY = """
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+from helpers.maps import Maps
+cuda.open()
+maps = Maps(cuda)
+size = maps.granularity()
+place, memory = maps.mapped(size)
+maps.unmap(place, size)
+maps.release(memory)
+maps.unreserve(place, size)
+mine, other = c_void_p(), c_void_p()
+cuda("cuCtxGetCurrent", byref(mine))
+here = c_uint64(cuda.alloc(4096))
+cuda("cuCtxCreate_v2", byref(other), 0, 0)
+there = c_uint64(cuda.alloc(4096))
+cuda("cuMemcpyPeer", there, other, here, mine, c_size_t(4096))
+cuda.synchronize()
+"""
 OWN_POOL = """
 import struct
 from ctypes import byref, c_void_p
@@ -112,6 +130,7 @@ def lanes(tmp_path_factory: pytest.TempPathFactory) -> list[Lane]:
         _run(recorder.unix, "arguments", "from helpers import arguments\narguments.main()")
         _run(recorder.unix, "tour", TOUR)
         _run(recorder.unix, "pool", OWN_POOL)
+        _run(recorder.unix, "mapped", TWO_CONTEXTS_AND_MAPPED_MEMORY)
     return recorder.lanes
 
 
