@@ -7,7 +7,7 @@
 
 namespace rgpu::emu {
 
-inline constexpr uint32_t kKernelAbi = 3;
+inline constexpr uint32_t kKernelAbi = 4;
 
 struct BlockInfo;
 
@@ -44,6 +44,9 @@ enum ThreadOp : uint32_t {
   // same number and place. Answered when no other thread of the warp can run, lowest place first.
   kOpActiveMask = 25,
   kOpYield = 26,  // back-edge of a spinning loop, nanosleep (value: ns)
+  // A matrix instruction, for a whole warp. a: number of the instruction, value: host address of
+  // the thread's MatrixCall.
+  kOpMatrix = 27,
 };
 
 // One per thread of the block. The kernel writes it before it suspends. 64 bytes.
@@ -58,6 +61,67 @@ struct ThreadState {
   uint64_t place[4];
 };
 static_assert(sizeof(ThreadState) == 64);
+
+// What a matrix instruction does (MatrixCall::kind).
+enum MatrixKind : uint8_t {
+  kMatrixMma = 0,    // mma, with the fragments of the PTX manual
+  kMatrixQuads = 1,  // mma.m8n8k4 of f16: four products, each of a pair of quads
+  kMatrixWmma = 2,   // wmma.mma
+  kMatrixLoadA = 3,  // wmma.load and wmma.store
+  kMatrixLoadB = 4,
+  kMatrixLoadC = 5,
+  kMatrixStore = 6,
+  kMatrixLdmatrix = 7,  // k: matrices; address: host address of this thread's row; result in a
+  kMatrixStmatrix = 8,
+  kMatrixTranspose = 9,  // movmatrix, in a
+};
+
+// The type of a matrix element, in memory and in registers.
+enum MatrixType : uint8_t {
+  kMatrixF16 = 0,
+  kMatrixBf16 = 1,
+  kMatrixTf32 = 2,
+  kMatrixF32 = 3,
+  kMatrixF64 = 4,
+  kMatrixE4m3 = 5,
+  kMatrixE5m2 = 6,
+  kMatrixU8 = 7,
+  kMatrixS8 = 8,
+  kMatrixU4 = 9,
+  kMatrixS4 = 10,
+  kMatrixB1 = 11,
+  kMatrixS32 = 12,
+};
+
+enum MatrixFlags : uint8_t {
+  kMatrixSaturate = 1,    // .satfinite
+  kMatrixSparse = 2,      // mma.sp
+  kMatrixAnd = 4,         // .and.popc instead of .xor.popc
+  kMatrixColumnA = 8,     // the layout of A (kMatrixQuads), or in memory, is .col
+  kMatrixColumnB = 16,    // the layout of B (kMatrixQuads) is .col
+  kMatrixShared = 32,     // address is an offset in the shared window
+  kMatrixTransposed = 64  // ldmatrix and stmatrix with .trans
+};
+
+// One thread's part of a matrix instruction. It lies in the thread's frame. 160 bytes.
+struct MatrixCall {
+  MatrixKind kind;      // 0
+  MatrixFlags flags;    // 1
+  uint8_t m;            // 2
+  uint8_t n;            // 3
+  uint16_t k;           // 4
+  MatrixType types[4];  // 6: of A, B, C and D; that of memory first
+  uint8_t selector;     // 10: sparsity selector
+  uint8_t rounding;     // 11: of f64: 0 rn, 1 rz, 2 rm, 3 rp
+  uint32_t stride;      // 12: elements between rows (or columns) in memory
+  uint32_t a[16];       // 16: registers of A
+  uint32_t b[8];        // 80
+  uint32_t c[8];        // 112: registers of C, and then of D
+  uint32_t metadata;    // 144
+  uint32_t reserved;    // 148
+  uint64_t address;     // 152
+};
+static_assert(sizeof(MatrixCall) == 160);
 
 // Functions that kernels may call. Only those marked "returns" return to the kernel.
 struct KernelRuntime {

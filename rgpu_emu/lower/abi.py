@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNEL_ABI: Final = 3
+KERNEL_ABI: Final = 4
 
 KIND_LOOP: Final = 0
 KIND_COROUTINE: Final = 1
@@ -43,12 +43,45 @@ OP: Final[dict[str, int]] = {
             "warp.sync",
             "activemask",
             "yield",
+            "matrix",
         ]
     )
 }
 
 THREAD_BYTES: Final = 64
 THREAD: Final = {"op": 0, "mask": 4, "a": 8, "b": 12, "value": 16, "result": 24, "place": 32}
+
+MATRIX_KIND: Final = {
+    name: number
+    for number, name in enumerate(
+        (
+            "mma",
+            "quads",
+            "wmma",
+            "load.a",
+            "load.b",
+            "load.c",
+            "store.d",
+            "ldmatrix",
+            "stmatrix",
+            "movmatrix",
+        )
+    )
+}
+MATRIX_TYPE: Final = {
+    name: number
+    for number, name in enumerate(
+        ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2", "u8", "s8", "u4", "s4", "b1", "s32")
+    )
+}
+MATRIX_FLAG: Final = {
+    name: 1 << number
+    for number, name in enumerate(
+        ("satfinite", "sparse", "and", "col.a", "col.b", "shared", "trans")
+    )
+}
+MATRIX_BYTES: Final = 160
+MATRIX: Final = {"stride": 12, "a": 16, "b": 80, "c": 112, "metadata": 144, "address": 152}
 
 RUNTIME: Final = {
     "trap": 0,

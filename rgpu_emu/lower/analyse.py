@@ -27,6 +27,11 @@ SYNC: Final = frozenset(
         "activemask",
         "redux",
         "elect",
+        "matrix_mma",
+        "matrix_load",
+        "matrix_store",
+        "matrix_rows",
+        "matrix_transpose",
         "nanosleep",
     ]
 )

@@ -82,6 +82,7 @@ class FunctionEmitter:
         self._stack_bytes = 0
         self._next = 0
         self._env: dict[str, str] = {}
+        self._shared_slots: dict[str, str] = {}
         self._traps: dict[int, str] = {}
 
     # --- text -------------------------------------------------------------------------------------
@@ -120,6 +121,13 @@ class FunctionEmitter:
         elif zero:
             self.entry.append(f"store {kind} {ZERO.get(kind, '0')}, ptr {name}")
         return name
+
+    def shared_slot(self, name: str, size: int, align: int) -> str:
+        """Returns the one slot of this name, which all instructions of the function use in turn."""
+        found = self._shared_slots.get(name)
+        if found is None:
+            found = self._shared_slots[name] = self.alloca(f"[{size} x i8]", align=align, zero=True)
+        return found
 
     def _cleared(self, name: str, size: int) -> str:
         self.unit.declare("void", "llvm.memset.p0.i64", ["ptr", "i8", "i64", "i1"])

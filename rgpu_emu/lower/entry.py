@@ -17,6 +17,7 @@ from rgpu_emu.lower import (  # noqa: F401 - the modules register their lowering
     convert,
     floats,
     half,
+    matrix,
     memory,
     spaces,
     stack,

@@ -47,13 +47,16 @@ def pointer(e: FunctionEmitter, address: Operand, space: str, size: int) -> str:
                 return fixed
     if space == "param":
         return _param_pointer(e, address)
-    value = _value(e, address)
+    value = address_value(e, address)
     if space in ("shared", "local"):
         return _window(e, value, space, size)
     return clamp(e, value)
 
 
-def _value(e: FunctionEmitter, address: Addr) -> str:
+def address_value(e: FunctionEmitter, address: Operand) -> str:
+    """Returns the address itself: generic, or an offset in its window."""
+    if not isinstance(address, Addr):
+        raise PtxError("this operand is not an address")
     if address.base is None:
         return str(address.offset)
     value = e.read(address.base, "i64", relaxed=True)
@@ -97,7 +100,9 @@ def _fixed(e: FunctionEmitter, variable: Variable, offset: int, space: str, size
 def _param_pointer(e: FunctionEmitter, address: Addr) -> str:
     if not e.frame.is_entry:
         raise unsupported("ld.param by register", "is supported in entries only")
-    offset = minmax(e, "min", "i64", _value(e, address), str(e.frame.param_bytes), signed=False)
+    offset = minmax(
+        e, "min", "i64", address_value(e, address), str(e.frame.param_bytes), signed=False
+    )
     return e.op(f"getelementptr i8, ptr {e.env('params')}, i64 {offset}")
 
 

@@ -17,6 +17,7 @@ constexpr uint64_t kStatesBytes = sizeof(ThreadState) * kMaxBlockThreads + sizeo
 // Codes of LeaveGuarded that are not CUresults.
 constexpr int kDeadlock = -1;
 constexpr int kBadWarpOp = -2;
+constexpr int kPartialWarp = -3;
 
 uint64_t AlignUp(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
@@ -33,6 +34,9 @@ constexpr Sentence kSentences[] = {
     {kBadWarpOp, CUDA_ERROR_LAUNCH_FAILED,
      "a warp operation's membermask lacks the thread that runs it, or a barrier number is above "
      "15"},
+    {kPartialWarp, CUDA_ERROR_LAUNCH_FAILED,
+     "a matrix instruction (mma, wmma, ldmatrix, stmatrix, movmatrix) needs all 32 threads of the "
+     "warp, and some have ended or do not exist"},
     {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_ADDRESS,
      "it gave printf or assert an address outside device memory"},
     {CUDA_ERROR_INVALID_PC, CUDA_ERROR_INVALID_PC,
@@ -45,6 +49,7 @@ constexpr Sentence kSentences[] = {
 void LeaveIfBad(BlockEnd end) {
   if (end == BlockEnd::kDeadlock) LeaveGuarded(kDeadlock);
   if (end == BlockEnd::kBadWarpOp) LeaveGuarded(kBadWarpOp);
+  if (end == BlockEnd::kPartialWarp) LeaveGuarded(kPartialWarp);
 }
 
 uint64_t More(uint64_t need, uint64_t have) { return need > have ? need - have : 0; }

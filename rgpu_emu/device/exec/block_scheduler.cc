@@ -10,6 +10,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "rgpu_emu/device/exec/matrix_ops.h"
 #include "rgpu_emu/device/exec/warp_ops.h"
 
 namespace rgpu::emu {
@@ -93,7 +94,7 @@ void BlockScheduler::Begin(BlockInfo* block, uint32_t hostile) {
   warps_ = (live_ + kWarpSize - 1) / kWarpSize;
   first_warp_ = (hostile >> 1) % warps_;
   reverse_ = (hostile & 1) != 0;
-  bad_ = false;
+  bad_ = partial_ = false;
   std::memset(handles_, 0, live_ * sizeof(void*));
   std::memset(barriers_, 0, sizeof(barriers_));
   for (uint32_t w = 0; w < warps_; ++w) {
@@ -121,10 +122,10 @@ BlockEnd BlockScheduler::Continue(uint32_t passes) {
     sleep_ns_ = ~uint64_t{0};
     for (uint32_t i = 0; i < warps_; ++i) {
       const uint32_t w = i + first_warp_ < warps_ ? i + first_warp_ : i + first_warp_ - warps_;
-      if (warp_[w].ready == 0 && !ResolveWarp(w)) continue;
-      RunWarp(w);
-      if (bad_) return BlockEnd::kBadWarpOp;
-      ran = true;
+      const bool ready = warp_[w].ready != 0 || ResolveWarp(w);
+      if (ready) RunWarp(w);
+      if (bad_) return partial_ ? BlockEnd::kPartialWarp : BlockEnd::kBadWarpOp;
+      ran = ran || ready;
     }
     if (!WakeYielded() && !ran && live_ != 0) return BlockEnd::kDeadlock;
     if (!progress_ && live_ != 0) return BlockEnd::kWaiting;
@@ -253,6 +254,19 @@ void BlockScheduler::AnswerActiveMask(Warp* warp, ThreadState* lanes) {
   warp->at_activemask &= ~together;
 }
 
+// Computes a warp operation for the threads of `group`. Returns false, with the reason in bad_, if
+// it cannot be computed.
+bool BlockScheduler::Complete(uint32_t group, ThreadState* lanes) {
+  const uint32_t op = lanes[std::countr_zero(group)].op;
+  if (op != kOpMatrix) {
+    ResolveWarpOp(op, group, lanes);
+    return true;
+  }
+  partial_ = group != ~0u;
+  bad_ = partial_ || !ResolveMatrix(*block_, lanes);
+  return !bad_;
+}
+
 // Completes each warp operation that every live thread of its mask has reached. Answers activemask
 // only if nothing else in the warp can run.
 bool BlockScheduler::ResolveWarp(uint32_t w) {
@@ -263,12 +277,13 @@ bool BlockScheduler::ResolveWarp(uint32_t w) {
     uint32_t group = 0;
     for (uint32_t others = rest; others != 0; others &= others - 1) {
       const auto lane = static_cast<uint32_t>(std::countr_zero(others));
-      const bool same = lanes[lane].op == first.op && lanes[lane].mask == first.mask;
+      const bool same = lanes[lane].op == first.op && lanes[lane].mask == first.mask &&
+                        (first.op != kOpMatrix || lanes[lane].a == first.a);
       group |= static_cast<uint32_t>(same) << lane;
     }
     rest &= ~group;
     if ((first.mask & warp.live & ~group) != 0) continue;
-    ResolveWarpOp(first.op, group, lanes);
+    if (!Complete(group, lanes)) return false;
     warp.in_warp_op &= ~group;
     warp.ready |= group;
   }

@@ -13,11 +13,12 @@ inline constexpr uint32_t kMaxBarriers = 16;
 
 enum class BlockEnd {
   kDone,
-  kStopped,    // LaunchInfo::stop was set
-  kDeadlock,   // every thread waits for another one that will not arrive
-  kBadWarpOp,  // a thread names a membermask without itself, or an unknown operation or barrier
-  kWaiting,    // not the end: in the last pass all threads only waited for other blocks or the host
-  kTurnOver,   // not the end: it has run as many passes as it may in one turn
+  kStopped,      // LaunchInfo::stop was set
+  kDeadlock,     // every thread waits for another one that will not arrive
+  kBadWarpOp,    // a thread names a membermask without itself, or an unknown operation or barrier
+  kPartialWarp,  // a matrix instruction in a warp that has fewer than 32 live threads
+  kWaiting,   // not the end: in the last pass all threads only waited for other blocks or the host
+  kTurnOver,  // not the end: it has run as many passes as it may in one turn
 };
 
 struct ThreadFrames {
@@ -65,6 +66,7 @@ class BlockScheduler {
   void Release(uint32_t id);
   static void AnswerActiveMask(Warp* warp, ThreadState* lanes);
   bool ResolveWarp(uint32_t warp);
+  bool Complete(uint32_t group, ThreadState* lanes);
   bool WakeYielded();
 
   BlockInfo* block_ = nullptr;
@@ -75,6 +77,7 @@ class BlockScheduler {
   uint32_t first_warp_ = 0;
   bool reverse_ = false;
   bool bad_ = false;
+  bool partial_ = false;
   bool progress_ = false;  // in this pass a thread did more than spin
   uint64_t sleep_ns_ = 0;  // the shortest sleep that a spinning thread asked for
   void* handles_[kMaxBlockThreads];

@@ -8,7 +8,9 @@
 namespace rgpu::emu {
 
 inline bool IsBarrierOp(uint32_t op) { return op >= kOpBarSync && op <= kOpBarRedOr; }
-inline bool IsWarpOp(uint32_t op) { return op >= kOpShflIdx && op <= kOpWarpSync; }
+inline bool IsWarpOp(uint32_t op) {
+  return (op >= kOpShflIdx && op <= kOpWarpSync) || op == kOpMatrix;
+}
 
 // Sets the result for each lane of `group`. All its threads (in `lanes[0..31]`) wait at the
 // operation `op`.
