@@ -129,8 +129,8 @@ def _look(function: Function) -> Facts:
 
 
 def _shares(item: Instr) -> bool:
-    called = item.form.row.lower in ("atomic", "fence", "call")
-    return called or item.form.get("sem") not in ("", "weak")
+    shared = item.form.row.lower in ("atomic", "fence", "call") or item.form.row.op == "mbarrier"
+    return shared or item.form.get("sem") not in ("", "weak")
 
 
 def _plain(item: Instr) -> bool:

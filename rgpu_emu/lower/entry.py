@@ -18,6 +18,7 @@ from rgpu_emu.lower import (  # noqa: F401 - the modules register their lowering
     floats,
     half,
     matrix,
+    mbarrier,
     memory,
     spaces,
     stack,

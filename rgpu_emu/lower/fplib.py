@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rgpu_emu.lower import fptext
+from rgpu_emu.lower import barriertext, fptext
 from rgpu_emu.lower.approx import APPROXIMATIONS
 from rgpu_emu.ptx.errors import PtxError
 
@@ -27,7 +27,7 @@ _PERMUTES: Final = {
 
 def helper(name: str) -> str:
     """Returns the definition of a helper. Its name says what it does (`rgpu.fma.rm.f32`)."""
-    text = fptext.PLAIN.get(name) or APPROXIMATIONS.get(name)
+    text = fptext.PLAIN.get(name) or APPROXIMATIONS.get(name) or barriertext.HELPERS.get(name)
     if text is not None:
         return text
     parts = name.split(".")[1:]

@@ -2,9 +2,9 @@
 block run.
 
 A loop spins if leaving it depends on a value that only another thread can change: a volatile,
-relaxed or acquire load, an exchange, or a compare-and-swap whose expected value the loop itself
-does not change. A lock-free update, whose expected value comes from the loop, always makes
-progress, so it must not pay for a suspension.
+relaxed or acquire load, a test of an mbarrier object, an exchange, or a compare-and-swap whose
+expected value the loop itself does not change. A lock-free update, whose expected value comes from
+the loop, always makes progress, so it must not pay for a suspension.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def _watches(instr: Instr, changed: set[Reg]) -> bool:
     form = instr.form
     if form.row.lower == "load":
         return form.get("sem") in _WATCHED
+    if form.row.lower == "mbarrier_wait":
+        return True
     if form.row.lower != "atomic" or form.row.op != "atom":
         return False
     if form.get("op") == "cas":

@@ -24,7 +24,6 @@ UNSUPPORTED = [
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
     "cp.async.bulk.commit_group",
     "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
-    "mbarrier.init.shared.b64",
     "barrier.cluster.arrive",
     "mapa.u64",
     "setmaxnreg.inc.sync.aligned.u32",
