@@ -20,6 +20,7 @@ from rgpu_emu.lower import (  # noqa: F401 - the modules register their lowering
     matrix,
     mbarrier,
     memory,
+    narrow,
     spaces,
     stack,
     sync,

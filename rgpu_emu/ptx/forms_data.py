@@ -173,6 +173,7 @@ MEMORY: Final[tuple[Row, ...]] = (
 
 _INT: Final = "u8|u16|u32|u64|s8|s16|s32|s64"
 _IRND: Final = "irnd=rni|rzi|rmi|rpi"
+_FP8: Final = "e4m3x2|e5m2x2"
 _FRND: Final = "frnd=rn|rz|rm|rp"
 
 CONVERT: Final[tuple[Row, ...]] = (
@@ -204,6 +205,11 @@ CONVERT: Final[tuple[Row, ...]] = (
         "cvt_pack",
         D_ + "cvt",
     ),
+    Row("cvt", "rna ?satfinite d=tf32 s=f32", "d s", "cvt_tf32", D_ + "cvt"),
+    Row("cvt", "frnd=rn|rz ?satfinite ?relu d=tf32 s=f32", "d s", "cvt_tf32", D_ + "cvt"),
+    Row("cvt", f"rn satfinite ?relu d={_FP8} s=f32", "d s s", "cvt_to_fp8", D_ + "cvt"),
+    Row("cvt", f"rn satfinite ?relu d={_FP8} s=f16x2", "d s", "cvt_to_fp8", D_ + "cvt"),
+    Row("cvt", f"rn ?relu d=f16x2 s={_FP8}", "d s", "cvt_from_fp8", D_ + "cvt"),
     Row("cvt", "pack sat d=u16|s16 s=s32", "d s s", "cvt_pack_integers", D_ + "cvt-pack"),
     Row(
         "cvt",
