@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rgpu_emu.lower.barriertext import COUNT_BITS, COUNT_MASK, PHASE_BIT, UPDATE
-from rgpu_emu.lower.memory import pointer, space_of
+from rgpu_emu.lower.memory import address_value, host_pointer, pointer, space_of
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.ptx.errors import CUDA_ERROR_MISALIGNED_ADDRESS
 from rgpu_emu.ptx.operands import Sink
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def _object(e: FunctionEmitter, i: Instr, address: Operand) -> str:
-    place = pointer(e, address, space_of(i.form.get("space")), 8)
+    return _aligned(e, pointer(e, address, space_of(i.form.get("space")), 8))
+
+
+def _aligned(e: FunctionEmitter, place: str) -> str:
     low = e.op(f"and i64 {e.op(f'ptrtoint ptr {place} to i64')}, 7")
     e.trap_if(e.op(f"icmp ne i64 {low}, 0"), CUDA_ERROR_MISALIGNED_ADDRESS)
     return place
@@ -96,3 +99,37 @@ def copy_arrive(e: FunctionEmitter, i: Instr) -> None:
     place = _object(e, i, i.operands[0])
     if i.form.has("noinc"):
         update(e, place, "0", "1", "0")
+
+
+@lowers("copy_bulk")
+def copy_bulk(e: FunctionEmitter, i: Instr) -> None:
+    """Emits `cp.async.bulk` as an immediate copy by 16 bytes, which then completes its bytes.
+
+    A size or address that is no multiple of 16 ends the launch, as on a device.
+    """
+    target, origin, size = i.operands[:3]
+    spaces = (space_of(i.form.get("space")), space_of(i.form.get("from")))
+    to, at = address_value(e, target), address_value(e, origin)
+    count = e.op(f"zext i32 {e.read(size, 'i32')} to i64")
+    both = e.op(f"or i64 {to}, {at}")
+    low = e.op(f"and i64 {e.op(f'or i64 {both}, {count}')}, 15")
+    e.trap_if(e.op(f"icmp ne i64 {low}, 0"), CUDA_ERROR_MISALIGNED_ADDRESS)
+    cell = e.alloca("i64")
+    again, copy, done = (e.block_name(f"bulk.{n}") for n in ("again", "copy", "done"))
+    e.line(f"store i64 0, ptr {cell}")
+    e.line(f"br label %{again}")
+    e.start(again)
+    e.poll()
+    offset = e.op(f"load i64, ptr {cell}")
+    more = e.op(f"icmp ult i64 {offset}, {count}")
+    e.line(f"br i1 {more}, label %{copy}, label %{done}")
+    e.start(copy)
+    source = host_pointer(e, e.op(f"add i64 {at}, {offset}"), spaces[1], 16)
+    place = host_pointer(e, e.op(f"add i64 {to}, {offset}"), spaces[0], 16)
+    e.line(f"store i128 {e.op(f'load i128, ptr {source}, align 1')}, ptr {place}, align 1")
+    e.line(f"store i64 {e.op(f'add i64 {offset}, 16')}, ptr {cell}")
+    e.line(f"br label %{again}")
+    e.start(done)
+    if not i.form.has("bulk_group"):
+        object_ = _aligned(e, pointer(e, i.operands[3], "shared", 8))
+        update(e, object_, "0", "0", e.op(f"sub i64 0, {count}"))

@@ -47,7 +47,11 @@ def pointer(e: FunctionEmitter, address: Operand, space: str, size: int) -> str:
                 return fixed
     if space == "param":
         return _param_pointer(e, address)
-    value = address_value(e, address)
+    return host_pointer(e, address_value(e, address), space, size)
+
+
+def host_pointer(e: FunctionEmitter, value: str, space: str, size: int) -> str:
+    """Returns a host pointer for `size` bytes at an address that was computed."""
     if space in ("shared", "local"):
         return _window(e, value, space, size)
     return clamp(e, value)

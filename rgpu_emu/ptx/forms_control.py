@@ -68,11 +68,19 @@ ATOMIC: Final[tuple[Row, ...]] = (
     ),
     Row(
         "fence",
-        "proxy kind=alias|async space?=global|shared::cta",
+        "proxy kind=alias|async space?=global|shared::cta|shared::cluster",
         "",
         "fence",
         S_ + "membar-fence",
     ),
+    Row(
+        "membar",
+        "proxy kind=alias|async space?=global|shared::cta|shared::cluster",
+        "",
+        "fence",
+        S_ + "membar-fence",
+    ),
+    Row("fence", "mbarrier_init sem=release scope=cluster", "", "fence", S_ + "membar-fence"),
 )
 
 _REDUX: Final = "redux-sync"

@@ -69,43 +69,32 @@ def _wmma(pattern: str) -> Row:
     return Row("wmma", pattern, "D S S S", "matrix_mma", W_ + "wmma-mma")
 
 
-def _moves(what: str, layout: str, shapes: str, types: str) -> tuple[Row, ...]:
-    """Returns the rows of a load or store: the manual has the layout first, its examples last."""
-    store = what == "store mat=d"
-    one, two = f"layout={layout}", f"shape={shapes}"
-    return tuple(
-        Row(
-            "wmma",
-            f"{what} sync ?aligned {first} {second} {_SPACE} a={types}",
-            "m S s?" if store else "D m s?",
-            "matrix_store" if store else "matrix_load",
-            W_ + ("wmma-st" if store else "wmma-ld"),
-        )
-        for first, second in ((one, two), (two, one))
-    )
+def _move(what: str, layout: str, shapes: str, types: str) -> Row:
+    pattern = f"{what} sync ?aligned layout={layout} shape={shapes} {_SPACE} a={types}"
+    if what == "store mat=d":
+        return Row("wmma", pattern, "m S s?", "matrix_store", W_ + "wmma-st")
+    return Row("wmma", pattern, "D m s?", "matrix_load", W_ + "wmma-ld")
 
 
 WMMA: Final[tuple[Row, ...]] = (
     _wmma(f"mma sync ?aligned {_LAYOUTS}shape={_SIXTEEN} d=f16|f32 c=f16|f32"),
     _wmma(f"mma sync ?aligned {_LAYOUTS}shape={_SIXTEEN} d=s32 a=s8 b=s8 c=s32 ?satfinite"),
     _wmma(f"mma sync ?aligned {_LAYOUTS}shape={_SIXTEEN} d=s32 a=u8 b=u8 c=s32 ?satfinite"),
-    _wmma(f"mma sync aligned {_LAYOUTS}shape={_SIXTEEN} d=f32 a=bf16 b=bf16 c=f32"),
-    _wmma(f"mma sync aligned {_LAYOUTS}shape=m16n16k8 d=f32 a=tf32 b=tf32 c=f32"),
-    _wmma(f"mma sync aligned {_LAYOUTS}shape=m8n8k4 rnd?=rn|rz|rm|rp d=f64 a=f64 b=f64 c=f64"),
-    _wmma("mma sync aligned row col shape=m8n8k32 d=s32 a=s4 b=s4 c=s32 ?satfinite"),
-    _wmma("mma sync aligned row col shape=m8n8k32 d=s32 a=u4 b=u4 c=s32 ?satfinite"),
-    _wmma("mma bits=xor|and popc sync aligned row col shape=m8n8k128 d=s32 a=b1 b=b1 c=s32"),
+    _wmma(f"mma sync ?aligned {_LAYOUTS}shape={_SIXTEEN} d=f32 a=bf16 b=bf16 c=f32"),
+    _wmma(f"mma sync ?aligned {_LAYOUTS}shape=m16n16k8 d=f32 a=tf32 b=tf32 c=f32"),
+    _wmma(f"mma sync ?aligned {_LAYOUTS}shape=m8n8k4 rnd?=rn|rz|rm|rp d=f64 a=f64 b=f64 c=f64"),
+    _wmma("mma sync ?aligned row col shape=m8n8k32 d=s32 a=s4 b=s4 c=s32 ?satfinite"),
+    _wmma("mma sync ?aligned row col shape=m8n8k32 d=s32 a=u4 b=u4 c=s32 ?satfinite"),
+    _wmma("mma bits=xor|and popc sync ?aligned row col shape=m8n8k128 d=s32 a=b1 b=b1 c=s32"),
     *(
-        row
+        _move(f"load mat={mat}", layout, shapes, types)
         for shapes, types, a, b in _MULTIPLICANDS
         for mat, layout in (("a", a), ("b", b))
-        for row in _moves(f"load mat={mat}", layout, shapes, types)
     ),
     *(
-        row
+        _move(what, "row|col", shapes, types)
         for shapes, types in _ACCUMULATORS
         for what in ("load mat=c", "store mat=d")
-        for row in _moves(what, "row|col", shapes, types)
     ),
 )
 

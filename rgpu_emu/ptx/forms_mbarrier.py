@@ -1,4 +1,4 @@
-"""Rows for mbarrier objects. Data only."""
+"""Rows for mbarrier objects and the copies that they track. Data only."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _OWN: Final = "space?=shared|shared::cta"
 _ANY: Final = "space?=shared|shared::cta|shared::cluster"
 _SCOPE: Final = "scope?=cta|cluster"
 _RELEASE: Final = f"sem?=release|relaxed {_SCOPE}"
+_BYTES: Final = "mbarrier::complete_tx::bytes"
 _WAIT: Final = f"sem?=acquire|relaxed {_SCOPE} {_OWN} b64"
 
 
@@ -27,9 +28,12 @@ def _arrive(action: str) -> tuple[Row, ...]:
             "mbarrier_arrive",
             section,
         ),
-        *(
-            Row("mbarrier", f"{named} expect_tx {rest} b64", "d m s", "mbarrier_arrive", section)
-            for rest in (f"{_RELEASE} {_ANY}", f"{_ANY} sem=release|relaxed {_SCOPE}")
+        Row(
+            "mbarrier",
+            f"{named} expect_tx {_RELEASE} {_ANY} b64",
+            "d m s",
+            "mbarrier_arrive",
+            section,
         ),
     )
 
@@ -62,5 +66,31 @@ ROWS: Final[tuple[Row, ...]] = (
         "m",
         "copy_arrive",
         D_ + "cp-async-mbarrier-arrive",
+    ),
+    *(
+        Row("cp", f"async bulk {pattern}", operands, lower, D_ + section)
+        for pattern, operands, lower, section in (
+            (
+                f"space=shared::cta|shared::cluster from=global {_BYTES} ?L2::cache_hint",
+                "m m s m s?",
+                "copy_bulk",
+                "cp-async-bulk",
+            ),
+            (
+                f"space=shared::cluster from=shared::cta {_BYTES}",
+                "m m s m",
+                "copy_bulk",
+                "cp-async-bulk",
+            ),
+            (
+                "space=global from=shared::cta bulk_group ?L2::cache_hint",
+                "m m s s?",
+                "copy_bulk",
+                "cp-async-bulk",
+            ),
+            ("prefetch L2 global ?L2::cache_hint", "m s s?", "nothing", "cp-async-bulk-prefetch"),
+            ("commit_group", "", "nothing", "cp-async-bulk-commit-group"),
+            ("wait_group ?read", "s", "nothing", "cp-async-bulk-wait-group"),
+        )
     ),
 )

@@ -111,27 +111,50 @@ def _match(slots: tuple[Slot, ...], parts: list[str], at: int, found: dict[str, 
     return slot.optional and _match(rest, parts, at, found)
 
 
-_ATOMIC_RANKS: Final = {
-    word: rank
-    for rank, words in enumerate(
-        (
-            "relaxed acquire release acq_rel",
-            "cta cluster gpu sys",
-            "global shared shared::cta",
-            "and or xor exch cas add min max inc dec",
-            "noftz",
-            "L2::cache_hint",
-        )
-    )
-    for word in words.split()
+def _ranks(*words: str) -> dict[str, int]:
+    return {word: rank for rank, line in enumerate(words) for word in line.split()}
+
+
+_ATOMIC: Final = _ranks(
+    "relaxed acquire release acq_rel",
+    "cta cluster gpu sys",
+    "global shared shared::cta",
+    "and or xor exch cas add min max inc dec",
+    "noftz",
+    "L2::cache_hint",
+)
+# Instructions whose modifiers come in any order, with the manual's order in its syntax. Assemblers
+# accept others, libraries write `atom.add.acq_rel.gpu.s32`, and the manual's own examples differ.
+_RANKS: Final[dict[str, dict[str, int]]] = {
+    "atom": _ATOMIC,
+    "red": _ATOMIC,
+    "wmma": _ranks(
+        "mma load store",
+        "xor and",
+        "popc",
+        "a b c d",
+        "sync",
+        "aligned",
+        "row col",
+        "m16n16k16 m8n32k16 m32n8k16 m16n16k8 m8n8k4 m8n8k32 m8n8k128",
+        "global shared shared::cta",
+    ),
+    "mbarrier": _ranks(
+        "init inval arrive arrive_drop test_wait try_wait complete_tx pending_count",
+        "expect_tx noComplete parity",
+        "release acquire relaxed",
+        "cta cluster",
+        "shared shared::cta shared::cluster",
+    ),
 }
 
 
-def _atomic_rank(part: str) -> int:
-    """Returns the position of a modifier of atom and red in the manual's order. Assemblers accept
-    any order, and libraries write `atom.add.acq_rel.gpu.s32`.
-    """
-    return _ATOMIC_RANKS.get(part, len(_ATOMIC_RANKS))
+def _in_order(op: str, parts: list[str]) -> list[str]:
+    """Returns modifiers in the order of the table. The order of modifiers of one rank stays."""
+    ranks = _RANKS.get(op)
+    if ranks is None:
+        return parts
+    return sorted(parts, key=lambda part: ranks.get(part, len(ranks)))
 
 
 class Table:
@@ -163,8 +186,7 @@ class Table:
 
     def _find(self, name: str) -> Form:
         op, *parts = name.split(".")
-        if op in ("atom", "red"):
-            parts.sort(key=_atomic_rank)
+        parts = _in_order(op, parts)
         rows = self._by_op.get(op)
         if rows is None:
             if not op.isidentifier():

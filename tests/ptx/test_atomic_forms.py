@@ -170,6 +170,8 @@ FENCES = [
     ),
     "fence.proxy.alias",
     "fence.proxy.async.global",
+    "fence.mbarrier_init.release.cluster",
+    "membar.proxy.alias",
 ]
 FORMS = [
     *FENCES,

@@ -95,7 +95,7 @@ WMMA_MOVES = [
     for what, kind, layout in (
         ("load.a", a, "row"), ("load.b", a, "col"), ("load.c", c, "row"), ("store.d", d, "col"),
     )
-    for order in (f"{layout}.{shape}", f"{shape}.{layout}.global")
+    for order in (f"{layout}.{shape}", f"{shape}.global.{layout}")
 ]  # fmt: skip
 MOVES = [
     "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16",

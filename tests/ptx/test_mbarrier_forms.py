@@ -20,7 +20,12 @@ COUNTED = [
 EXPECTING = [
     f"mbarrier.{action}.expect_tx{rest}.b64"
     for action in ("arrive", "arrive_drop")
-    for rest in ("", ".release.cta.shared::cta", ".shared::cta.relaxed.cluster", ".shared")
+    for rest in (
+        "",
+        ".release.cta.shared::cta",
+        ".shared::cta.relaxed.cluster",
+        ".cluster.relaxed.shared::cta",
+    )
 ]
 WAITS = [
     f"mbarrier.{wait}{rest}{space}.b64"
@@ -33,11 +38,23 @@ BYTES = [
     for what in ("expect_tx", "complete_tx")
     for rest in ("", ".relaxed.cta.shared", ".relaxed.cluster.shared::cluster")
 ]
+BULK = [
+    *(
+        f"cp.async.bulk.{to}.{origin}.mbarrier::complete_tx::bytes"
+        for to, origin in (
+            ("shared::cta", "global"), ("shared::cluster", "global"), ("shared::cluster", "shared::cta"),
+        )
+    ),
+    "cp.async.bulk.global.shared::cta.bulk_group",
+    "cp.async.bulk.prefetch.L2.global",
+    "cp.async.bulk.commit_group",
+    "cp.async.bulk.wait_group.read",
+]  # fmt: skip
 COPIES = [f"cp.async.mbarrier.arrive{n}{s}.b64" for n in ("", ".noinc") for s in SPACES]
 FORMS = [
     *(f"mbarrier.{what}{space}.b64" for what in ("init", "inval") for space in SPACES),
     "mbarrier.pending_count.b64",
-    *ARRIVALS, *COUNTED, *EXPECTING, *WAITS, *BYTES, *COPIES,
+    *ARRIVALS, *COUNTED, *EXPECTING, *WAITS, *BYTES, *COPIES, *BULK,
 ]  # fmt: skip
 BOX = """
     .shared .align 8 .b64 bar; .reg .b64 %s<4>, %g; .reg .b32 %w<9>;
@@ -168,3 +185,30 @@ def test_threads_wait_for_each_other(wait: str) -> None:
 
 def test_an_object_that_is_not_aligned_is_refused() -> None:
     assert result_of(".shared .align 8 .b64 two[2]; mbarrier.init.shared.b64 [two+4], 1;") == 716
+
+
+@pytest.mark.parametrize("name", BULK[:2])
+def test_bulk_copies_complete_their_bytes(name: str) -> None:
+    """96 bytes go to shared memory and back; the object waits for them."""
+    body = f"""
+    .shared .align 8 .b64 bar; .shared .align 16 .b8 box[128], other[128]; .reg .b64 %s;
+    mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared.b64 %s, [bar], 192;
+    {name} [box], [%in], 96, [bar];
+    mbarrier.test_wait.shared.b64 %p1, [bar], %s; selp.u32 %r1, 1, 0, %p1;
+    {BULK[2]} [other], [box], 96, [bar];
+    mbarrier.test_wait.shared.b64 %p1, [bar], %s; selp.u32 %r2, 1, 0, %p1;
+    {BULK[3]} [%out], [other], 80; {BULK[5]}; {BULK[6]} 0; {BULK[4]} [%in], 64;
+    st.u32 [%out+96], %r1; st.u32 [%out+100], %r2;
+    """
+    data = np.random.default_rng(6).integers(0, 1 << 32, 24, dtype=np.uint32)
+    out = run(body, data, np.zeros(26, np.uint32), threads=1)
+    assert out.tolist() == [*data[:20].tolist(), 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "operands", ["[box], [%in], 24", "[box+8], [%in], 16", "[box], [%in+4], 16"]
+)
+def test_bulk_copies_are_by_16_bytes(operands: str) -> None:
+    body = f""".shared .align 8 .b64 bar; .shared .align 16 .b8 box[64];
+    mbarrier.init.shared.b64 [bar], 1; {BULK[0]} {operands}, [bar];"""
+    assert result_of(body) == 716
