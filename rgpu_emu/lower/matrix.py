@@ -122,6 +122,14 @@ def _selector(form: Form, shape: Shape, operand: Operand) -> int:
     return operand.value
 
 
+def _flags(form: Form, *, quads: bool) -> tuple[str, ...]:
+    flags = ["satfinite"] * form.has("satfinite") + ["sparse"] * form.has("variant")
+    flags += ["and"] * (form.get("bits") == "and")
+    if quads:
+        flags += [f"col.{name}" for name in "ab" if form.get(f"{name}l") == "col"]
+    return tuple(flags)
+
+
 @lowers("matrix_mma")
 def matrix_mma(e: FunctionEmitter, i: Instr) -> None:
     form, shape = i.form, Shape.of(i.form)
@@ -138,16 +146,12 @@ def matrix_mma(e: FunctionEmitter, i: Instr) -> None:
         _registers(operand, count)
         for operand, count in zip(i.operands[1:4], (first, second, _count(results, c)), strict=True)
     )
-    flags = [name for name in ("satfinite",) if form.has(name)]
-    flags += ["sparse"] * sparse + ["and"] * (form.get("bits") == "and")
-    if quads:
-        flags += [f"col.{name}" for name in "ab" if form.get(f"{name}l") == "col"]
     _begin(
         e,
         "quads" if quads else "wmma" if wmma else "mma",
         shape,
         (a, b, c, d),
-        tuple(flags),
+        _flags(form, quads=quads),
         selector=_selector(form, shape, i.operands[5]) if sparse else 0,
         rounding=_ROUNDINGS.index(form.get("rnd") or "rn"),
     )

@@ -4,6 +4,7 @@
 // register holds consecutive elements of one row; a register pair holds one f64.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "rgpu_emu/device/kernel_abi.h"
@@ -33,19 +34,19 @@ constexpr uint32_t MatrixBits(MatrixType type) {
 }
 
 struct MatrixPlace {
-  uint32_t row;
-  uint32_t column;
+  size_t row;
+  size_t column;
 };
 
 // The registers of one multiplicand.
 struct MultiplicandLayout {
   bool wmma;
-  uint32_t rows;
-  uint32_t depth;
-  uint32_t each;   // elements in a register
-  uint32_t count;  // registers of each thread
+  size_t rows;
+  size_t depth;
+  size_t each;   // elements in a register
+  size_t count;  // registers of each thread
 
-  MultiplicandLayout(bool is_wmma, uint32_t row_count, uint32_t row_depth, MatrixType type)
+  MultiplicandLayout(bool is_wmma, size_t row_count, size_t row_depth, MatrixType type)
       : wmma(is_wmma), rows(row_count), depth(row_depth) {
     each = MatrixBits(type) < 32 ? 32 / MatrixBits(type) : 1;
     // The manual gives every f16 multiplicand of wmma eight registers.
@@ -55,23 +56,22 @@ struct MultiplicandLayout {
   // Where the first element of a register belongs. For mma this is the PTX manual's: a group of
   // four threads holds a row, and in matrices of 16 rows every other register is 8 rows below. For
   // wmma the order is ours, row after row; elements that two threads hold are the same.
-  MatrixPlace Place(uint32_t lane, uint32_t index) const {
+  MatrixPlace Place(size_t lane, size_t index) const {
     if (wmma) {
-      const uint32_t at = (lane * count + index) * each % (rows * depth);
+      const size_t at = (lane * count + index) * each % (rows * depth);
       return {at / depth, at % depth};
     }
-    const uint32_t group = lane >> 2;
-    const uint32_t first = (lane & 3) * each;
+    const size_t group = lane >> 2;
+    const size_t first = (lane & 3) * each;
     if (rows == 16) return {group + 8 * (index & 1), first + 4 * each * (index >> 1)};
     return {group, first + 4 * each * index};
   }
 };
 
 // Where element `index` of a thread's accumulator belongs.
-inline MatrixPlace AccumulatorPlace(bool wmma, uint32_t m, uint32_t n, uint32_t lane,
-                                    uint32_t index) {
+inline MatrixPlace AccumulatorPlace(bool wmma, size_t m, size_t n, size_t lane, size_t index) {
   if (wmma) {
-    const uint32_t at = lane * (m * n / 32) + index;
+    const size_t at = lane * (m * n / 32) + index;
     return {at / n, at % n};
   }
   return {(lane >> 2) + 8 * (index >> 1), (lane & 3) * 2 + (index & 1)};

@@ -36,7 +36,7 @@ struct Memory {
 struct Piece {
   uint32_t* word;
   MatrixPlace place;  // in the fragment's own order: for B column, then row
-  uint32_t count;
+  size_t count;
 };
 
 void MovePiece(const Memory& memory, const MatrixCall& call, const Piece& piece) {
@@ -44,10 +44,10 @@ void MovePiece(const Memory& memory, const MatrixCall& call, const Piece& piece)
   const bool shared = (call.flags & kMatrixShared) != 0;
   const bool column = (call.flags & kMatrixColumnA) != 0;
   const bool transposed = column != (call.kind == kMatrixLoadB);
-  const uint32_t step = bits < 8 ? piece.count : 1;  // smaller elements lie side by side
+  const size_t step = bits < 8 ? piece.count : 1;  // smaller elements lie side by side
   const uint64_t bytes = bits * step / 8;
   auto* data = reinterpret_cast<uint8_t*>(piece.word);
-  for (uint32_t e = 0; e < piece.count; e += step, data += bytes) {
+  for (size_t e = 0; e < piece.count; e += step, data += bytes) {
     const uint64_t row = piece.place.row;
     const uint64_t at = piece.place.column + e;
     const uint64_t index = transposed ? at * call.stride + row : row * call.stride + at;
@@ -60,31 +60,31 @@ void MovePiece(const Memory& memory, const MatrixCall& call, const Piece& piece)
   }
 }
 
-void MoveMultiplicand(const Memory& memory, MatrixCall* call, uint32_t lane) {
+void MoveMultiplicand(const Memory& memory, MatrixCall* call, size_t lane) {
   const bool first = call->kind == kMatrixLoadA;
   const MultiplicandLayout layout(true, first ? call->m : call->n, call->k, call->types[0]);
-  for (uint32_t i = 0; i < layout.count; ++i) {
+  for (size_t i = 0; i < layout.count; ++i) {
     uint32_t* word = call->a + i * (call->types[0] == kMatrixF64 ? 2 : 1);
     MovePiece(memory, *call, {word, layout.Place(lane, i), layout.each});
   }
 }
 
-void MoveAccumulator(const Memory& memory, MatrixCall* call, uint32_t lane) {
+void MoveAccumulator(const Memory& memory, MatrixCall* call, size_t lane) {
   const uint32_t bits = MatrixBits(call->types[0]);
-  const uint32_t each = bits == 16 ? 2 : 1;
-  const uint32_t words = bits == 64 ? 2 : 1;
-  const uint32_t count = call->m * call->n / kWarpSize / each;
-  for (uint32_t i = 0; i < count; ++i) {
+  const size_t each = bits == 16 ? 2 : 1;
+  const size_t words = bits == 64 ? 2 : 1;
+  const size_t count = call->m * call->n / kWarpSize / each;
+  for (size_t i = 0; i < count; ++i) {
     const MatrixPlace place = AccumulatorPlace(true, call->m, call->n, lane, i * each);
     MovePiece(memory, *call, {call->c + i * words, place, each});
   }
 }
 
-void Transpose(MatrixCalls calls, uint32_t index) {
+void Transpose(MatrixCalls calls, size_t index) {
   uint16_t matrix[8][8];
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane)
+  for (size_t lane = 0; lane < kWarpSize; ++lane)
     std::memcpy(&matrix[lane / 4][lane % 4 * 2], &calls[lane]->a[index], 4);
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+  for (size_t lane = 0; lane < kWarpSize; ++lane) {
     const uint32_t low = matrix[lane % 4 * 2][lane / 4];
     const uint32_t high = matrix[lane % 4 * 2 + 1][lane / 4];
     calls[lane]->a[index] = low | high << 16;
@@ -92,8 +92,8 @@ void Transpose(MatrixCalls calls, uint32_t index) {
 }
 
 // Moves matrix `index` between registers and the eight rows that lanes 8 * index and up point to.
-void MoveMatrix(MatrixCalls calls, uint32_t index, bool store) {
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+void MoveMatrix(MatrixCalls calls, size_t index, bool store) {
+  for (size_t lane = 0; lane < kWarpSize; ++lane) {
     auto* row = reinterpret_cast<uint8_t*>(calls[index * 8 + lane / 4]->address);
     uint8_t* part = row + lane % 4 * 4;
     if (store) {
@@ -109,7 +109,7 @@ void MoveMatrix(MatrixCalls calls, uint32_t index, bool store) {
 bool MoveFragments(const BlockInfo& block, MatrixCalls calls) {
   const Memory memory(block);
   const bool multiplicand = calls[0]->kind == kMatrixLoadA || calls[0]->kind == kMatrixLoadB;
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+  for (size_t lane = 0; lane < kWarpSize; ++lane) {
     if (multiplicand) {
       MoveMultiplicand(memory, calls[lane], lane);
     } else {
@@ -126,7 +126,7 @@ bool MoveRows(MatrixCalls calls) {
     return true;
   }
   const bool store = calls[0]->kind == kMatrixStmatrix;
-  for (uint32_t i = 0; i < std::min<uint32_t>(calls[0]->k, 4); ++i) {
+  for (size_t i = 0; i < std::min<uint32_t>(calls[0]->k, 4); ++i) {
     if (store && turn) Transpose(calls, i);
     MoveMatrix(calls, i, store);
     if (!store && turn) Transpose(calls, i);

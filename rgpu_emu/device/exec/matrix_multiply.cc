@@ -20,15 +20,15 @@
 namespace rgpu::emu {
 namespace {
 
-constexpr uint32_t kMostElements = 1024;  // of a stored multiplicand
-constexpr uint32_t kMostResults = 256;
+constexpr size_t kMostElements = 1024;  // of a stored multiplicand
+constexpr size_t kMostResults = 256;
 constexpr int kRoundings[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
 
 struct Shape {
-  uint32_t m;
-  uint32_t n;
-  uint32_t k;
-  uint32_t stored;  // elements of A that are stored along k
+  size_t m;
+  size_t n;
+  size_t k;
+  size_t stored;  // elements of A that are stored along k
   bool wmma;
   bool sparse;
 
@@ -48,10 +48,11 @@ struct Shape {
 
 // Calls `put(word, row, column)` for each register of a multiplicand.
 template <typename Put>
-inline void ForWords(const MultiplicandLayout& layout, MatrixCalls calls, bool second, Put put) {
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+inline void ForRegisters(const MultiplicandLayout& layout, MatrixCalls calls, bool second,
+                         Put put) {
+  for (size_t lane = 0; lane < kWarpSize; ++lane) {
     const uint32_t* words = second ? calls[lane]->b : calls[lane]->a;
-    for (uint32_t i = 0; i < layout.count; ++i) {
+    for (size_t i = 0; i < layout.count; ++i) {
       const MatrixPlace place = layout.Place(lane, i);
       put(words, i, place.row, place.column);
     }
@@ -60,29 +61,29 @@ inline void ForWords(const MultiplicandLayout& layout, MatrixCalls calls, bool s
 
 template <typename Number, MatrixType kType>
 void ReadAs(const MultiplicandLayout& layout, MatrixCalls calls, bool second, Number* out,
-            uint32_t row_step, uint32_t step) {
+            size_t row_step, size_t step) {
   constexpr uint32_t kBits = MatrixBits(kType);
-  ForWords(layout, calls, second,
-           [=](const uint32_t* words, uint32_t i, uint32_t row, uint32_t column) {
-             Number* to = out + row * row_step + column * step;
-             if constexpr (kBits == 64) {
-               *to = DoubleAt(words + 2 * i);
-             } else {
-               for (uint32_t e = 0; e < 32 / kBits; ++e, to += step) {
-                 const uint32_t bits = words[i] >> (e * kBits % 32);
-                 if constexpr (std::is_same_v<Number, double>) {
-                   *to = DoubleFrom<kType>(bits);
+  ForRegisters(layout, calls, second,
+               [=](const uint32_t* words, size_t i, size_t row, size_t column) {
+                 Number* to = out + row * row_step + column * step;
+                 if constexpr (kBits == 64) {
+                   *to = DoubleAt(words + 2 * i);
                  } else {
-                   *to = IntFrom<kType>(bits);
+                   for (size_t e = 0; e < 32 / kBits; ++e, to += step) {
+                     const uint32_t bits = words[i] >> (e * kBits % 32);
+                     if constexpr (std::is_same_v<Number, double>) {
+                       *to = DoubleFrom<kType>(bits);
+                     } else {
+                       *to = IntFrom<kType>(bits);
+                     }
+                   }
                  }
-               }
-             }
-           });
+               });
 }
 
 // Reads a multiplicand as numbers. Element (row, column) is at row * row_step + column * step.
 bool Read(const MultiplicandLayout& layout, MatrixType type, MatrixCalls calls, bool second,
-          double* out, uint32_t row_step, uint32_t step) {
+          double* out, size_t row_step, size_t step) {
   switch (type) {
 #define RGPU_READ(kType) \
   case kType:            \
@@ -100,7 +101,7 @@ bool Read(const MultiplicandLayout& layout, MatrixType type, MatrixCalls calls, 
 }
 
 bool Read(const MultiplicandLayout& layout, MatrixType type, MatrixCalls calls, bool second,
-          int32_t* out, uint32_t row_step, uint32_t step) {
+          int32_t* out, size_t row_step, size_t step) {
   switch (type) {
 #define RGPU_READ(kType) \
   case kType:            \
@@ -115,7 +116,7 @@ bool Read(const MultiplicandLayout& layout, MatrixType type, MatrixCalls calls, 
   }
 }
 
-double ReadResult(const MatrixCall& call, uint32_t i) {
+double ReadResult(const MatrixCall& call, size_t i) {
   switch (call.types[2]) {
     case kMatrixF16:
       return DoubleFromHalf(call.c[i / 2] >> (i % 2 * 16) & 0xffff);
@@ -126,10 +127,10 @@ double ReadResult(const MatrixCall& call, uint32_t i) {
   }
 }
 
-void WriteResult(MatrixCall* call, uint32_t i, double value) {
+void WriteResult(MatrixCall* call, size_t i, double value) {
   switch (call->types[3]) {
     case kMatrixF16: {
-      const uint32_t shift = i % 2 * 16;
+      const size_t shift = i % 2 * 16;
       call->c[i / 2] = (call->c[i / 2] & ~(0xffffu << shift)) | HalfBits(value) << shift;
       break;
     }
@@ -144,9 +145,9 @@ void WriteResult(MatrixCall* call, uint32_t i, double value) {
 // Calls `visit(call, index, place in the matrix)` for each element of the accumulator.
 template <typename Visit>
 inline void ForResults(const Shape& s, MatrixCalls calls, Visit visit) {
-  const uint32_t count = s.m * s.n / kWarpSize;
-  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
-    for (uint32_t i = 0; i < count; ++i) {
+  const size_t count = s.m * s.n / kWarpSize;
+  for (size_t lane = 0; lane < kWarpSize; ++lane) {
+    for (size_t i = 0; i < count; ++i) {
       const MatrixPlace place = AccumulatorPlace(s.wmma, s.m, s.n, lane, i);
       visit(calls[lane], i, place.row * s.n + place.column);
     }
@@ -158,18 +159,18 @@ inline void ForResults(const Shape& s, MatrixCalls calls, Visit visit) {
 //
 // 16-bit and 32-bit elements: a thread has the chunks of two rows, 8 apart, and one or two threads
 // cover k. Smaller ones: a thread has one row, the next thread the row 8 below.
-uint32_t ChunkBits(const Shape& s, MatrixCalls calls, bool small, uint32_t row, uint32_t chunk) {
-  const uint32_t group = (row & 7) * 4;
+uint32_t ChunkBits(const Shape& s, MatrixCalls calls, bool small, size_t row, size_t chunk) {
+  const size_t group = (row & 7) * 4;
   const bool below = row >= 8;
-  const uint32_t selector = calls[0]->selector;
+  const size_t selector = calls[0]->selector;
   if (small) {
-    const uint32_t threads = s.stored / (calls[0]->types[0] >= kMatrixU4 ? 32 : 16);  // pairs
-    const uint32_t pair = threads == 1 ? selector : chunk / 8;
-    const uint32_t lane = group + pair % 2 * 2 + (below ? 1 : 0);
+    const size_t threads = s.stored / (calls[0]->types[0] >= kMatrixU4 ? 32 : 16);  // pairs
+    const size_t pair = threads == 1 ? selector : chunk / 8;
+    const size_t lane = group + pair % 2 * 2 + (below ? 1 : 0);
     return calls[lane]->metadata >> (chunk % 8 * 4) & 15;
   }
   const bool two = s.stored * MatrixBits(calls[0]->types[0]) == 256;  // threads that cover k
-  const uint32_t lane = group + (two ? selector % 2 * 2 + chunk / 4 : selector % 4);
+  const size_t lane = group + (two ? selector % 2 * 2 + chunk / 4 : selector % 4);
   return calls[lane]->metadata >> (chunk % 4 * 4 + (below ? 16 : 0)) & 15;
 }
 
@@ -177,12 +178,12 @@ uint32_t ChunkBits(const Shape& s, MatrixCalls calls, bool small, uint32_t row, 
 void FindPlaces(const Shape& s, MatrixCalls calls, uint8_t* places) {
   const MatrixType type = calls[0]->types[0];
   const uint32_t bits = MatrixBits(type);
-  const uint32_t width = bits == 4 ? 8 : bits == 32 ? 2 : 4;  // of a chunk
-  for (uint32_t row = 0; row < 16; ++row) {
-    for (uint32_t p = 0; p < s.stored; ++p) {
-      const uint32_t chunk = p / (width / 2);
-      const uint32_t found = ChunkBits(s, calls, bits <= 8, row, chunk);
-      uint32_t within;
+  const size_t width = bits == 4 ? 8 : bits == 32 ? 2 : 4;  // of a chunk
+  for (size_t row = 0; row < 16; ++row) {
+    for (size_t p = 0; p < s.stored; ++p) {
+      const size_t chunk = p / (width / 2);
+      const size_t found = ChunkBits(s, calls, bits <= 8, row, chunk);
+      size_t within;
       if (width == 2) {
         within = found >> 1 & 1;  // a tf32 is two halves
       } else if (width == 8) {
@@ -207,16 +208,16 @@ struct Fused {
 };
 
 // Adds A times B to `c`. `places`: null, or for each element of A its place along k.
-template <uint32_t kColumns, typename Number, typename Add>
+template <size_t kColumns, typename Number, typename Add>
 void Multiply(const Shape& s, const Number* a, const Number* b, const uint8_t* places, Number* c,
               Add add) {
-  for (uint32_t row = 0; row < s.m; ++row) {
+  for (size_t row = 0; row < s.m; ++row) {
     Number sum[kColumns];
     std::copy_n(c + row * kColumns, kColumns, sum);
-    for (uint32_t p = 0; p < s.stored; ++p) {
-      const uint32_t at = row * s.stored + p;
+    for (size_t p = 0; p < s.stored; ++p) {
+      const size_t at = row * s.stored + p;
       const Number* factors = b + (places != nullptr ? places[at] : p) * kColumns;
-      for (uint32_t j = 0; j < kColumns; ++j) sum[j] = add(a[at], factors[j], sum[j]);
+      for (size_t j = 0; j < kColumns; ++j) sum[j] = add(a[at], factors[j], sum[j]);
     }
     std::copy_n(sum, kColumns, c + row * kColumns);
   }
@@ -253,7 +254,7 @@ bool MultiplyFloats(const Shape& s, MatrixCalls calls) {
   Operands<double> o;
   if (!o.ReadFrom(s, calls)) return false;
   ForResults(s, calls,
-             [&](MatrixCall* call, uint32_t i, uint32_t at) { o.c[at] = ReadResult(*call, i); });
+             [&](MatrixCall* call, size_t i, size_t at) { o.c[at] = ReadResult(*call, i); });
   if (calls[0]->types[0] == kMatrixF64) {
     fesetround(kRoundings[calls[0]->rounding & 3]);
     MultiplyAny(s, o.a, o.b, o.Places(s), o.c, Fused());
@@ -262,7 +263,7 @@ bool MultiplyFloats(const Shape& s, MatrixCalls calls) {
     MultiplyAny(s, o.a, o.b, o.Places(s), o.c, Adding());
   }
   ForResults(s, calls,
-             [&](MatrixCall* call, uint32_t i, uint32_t at) { WriteResult(call, i, o.c[at]); });
+             [&](MatrixCall* call, size_t i, size_t at) { WriteResult(call, i, o.c[at]); });
   return true;
 }
 
@@ -281,73 +282,73 @@ bool MultiplyIntegers(const Shape& s, MatrixCalls calls) {
   std::fill_n(o.c, s.m * s.n, 0);
   MultiplyAny(s, o.a, o.b, o.Places(s), o.c, Adding());
   const bool saturate = (calls[0]->flags & kMatrixSaturate) != 0;
-  ForResults(s, calls, [&](MatrixCall* call, uint32_t i, uint32_t at) {
+  ForResults(s, calls, [&](MatrixCall* call, size_t i, size_t at) {
     call->c[i] = AddWhole(call->c[i], o.c[at], saturate);
   });
   return true;
 }
 
 bool MultiplyBits(const Shape& s, MatrixCalls calls) {
-  constexpr uint32_t kMostWords = 8;
+  constexpr size_t kMostWords = 8;
   uint32_t a[16 * kMostWords];
   uint32_t b[16 * kMostWords];
-  const uint32_t words = s.k / 32;
+  const size_t words = s.k / 32;
   if (s.m > 16 || s.n != 8 || words == 0) return false;
-  const auto read = [&](uint32_t rows, bool second, uint32_t* out) {
+  const auto read = [&](size_t rows, bool second, uint32_t* out) {
     const MultiplicandLayout layout(s.wmma, rows, s.k, kMatrixB1);
-    ForWords(layout, calls, second, [&](const uint32_t* w, uint32_t i, uint32_t row, uint32_t k) {
+    ForRegisters(layout, calls, second, [&](const uint32_t* w, size_t i, size_t row, size_t k) {
       out[row * words + k / 32] = w[i];
     });
   };
   read(s.m, false, a);
   read(s.n, true, b);
   const bool both = (calls[0]->flags & kMatrixAnd) != 0;
-  ForResults(s, calls, [&](MatrixCall* call, uint32_t i, uint32_t at) {
+  ForResults(s, calls, [&](MatrixCall* call, size_t i, size_t at) {
     const uint32_t* x = a + at / s.n * words;
     const uint32_t* y = b + at % s.n * words;
-    for (uint32_t w = 0; w < words; ++w)
+    for (size_t w = 0; w < words; ++w)
       call->c[i] += static_cast<uint32_t>(std::popcount(both ? x[w] & y[w] : x[w] ^ y[w]));
   });
   return true;
 }
 
 // The element of C or D that a thread of a quad pair holds. `half`: 0, or 4 for the upper quad.
-MatrixPlace QuadPlace(MatrixType type, uint32_t half, uint32_t lane, uint32_t i) {
+MatrixPlace QuadPlace(MatrixType type, size_t half, size_t lane, size_t i) {
   if (type == kMatrixF16) return {half + lane % 4, i};
   return {half + (lane & 1) + (i & 2), (i & 4) + (lane & 2) + (i & 1)};
 }
 
 // One of the four products of mma.m8n8k4. Lanes `first` to `first` + 3 have the upper half of A's
 // rows and the left half of B's columns, and the lanes 16 above have the rest.
-void MultiplyQuad(MatrixCalls calls, uint32_t first) {
+void MultiplyQuad(MatrixCalls calls, size_t first) {
   const bool column_a = (calls[0]->flags & kMatrixColumnA) != 0;
   const bool column_b = (calls[0]->flags & kMatrixColumnB) != 0;
   double a[8][4];
   double b[4][8];
   double c[8][8];
-  for (uint32_t half = 0; half < 8; half += 4) {
-    for (uint32_t low = 0; low < 4; ++low) {
+  for (size_t half = 0; half < 8; half += 4) {
+    for (size_t low = 0; low < 4; ++low) {
       const MatrixCall& call = *calls[first + low + half * 4];
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t shift = i % 2 * 16;
+      for (size_t i = 0; i < 4; ++i) {
+        const size_t shift = i % 2 * 16;
         (column_a ? a[half + i][low] : a[half + low][i]) =
             DoubleFromHalf(call.a[i / 2] >> shift & 0xffff);
         (column_b ? b[i][half + low] : b[low][half + i]) =
             DoubleFromHalf(call.b[i / 2] >> shift & 0xffff);
       }
-      for (uint32_t i = 0; i < 8; ++i) {
+      for (size_t i = 0; i < 8; ++i) {
         const MatrixPlace at = QuadPlace(call.types[2], half, low, i);
         c[at.row][at.column] = ReadResult(call, i);
       }
     }
   }
-  for (uint32_t half = 0; half < 8; half += 4) {
-    for (uint32_t low = 0; low < 4; ++low) {
+  for (size_t half = 0; half < 8; half += 4) {
+    for (size_t low = 0; low < 4; ++low) {
       MatrixCall* call = calls[first + low + half * 4];
-      for (uint32_t i = 0; i < 8; ++i) {
+      for (size_t i = 0; i < 8; ++i) {
         const MatrixPlace at = QuadPlace(call->types[3], half, low, i);
         double sum = c[at.row][at.column];
-        for (uint32_t k = 0; k < 4; ++k) sum += a[at.row][k] * b[k][at.column];
+        for (size_t k = 0; k < 4; ++k) sum += a[at.row][k] * b[k][at.column];
         WriteResult(call, i, sum);
       }
     }
@@ -366,7 +367,7 @@ bool MultiplyMatrices(MatrixCalls calls) {
 }
 
 bool MultiplyQuads(MatrixCalls calls) {
-  for (uint32_t first = 0; first < 16; first += 4) MultiplyQuad(calls, first);
+  for (size_t first = 0; first < 16; first += 4) MultiplyQuad(calls, first);
   return true;
 }
 
