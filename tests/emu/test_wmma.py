@@ -259,6 +259,39 @@ def test_rows_of_matrices_in_shared_memory(cuda: Device) -> None:
     np.testing.assert_array_equal(got[0], halves(data.tolist(), 1)[0].T)
 
 
+SHARED = """
+.visible .entry k(.param .u64 in, .param .u64 out)
+{
+.reg .b64 %in, %out, %t; .reg .b32 %i, %s, %v, %r<8>; .shared .align 16 .b8 box[2304];
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %i, %tid.x; mov.u32 %s, box;
+mul.wide.u32 %t, %i, 4; add.u64 %in, %in, %t; shl.b32 %v, %i, 2; add.u32 %s, %s, %v; add.u32 %s, %s, 256;
+LOOP
+bar.warp.sync -1;
+wmma.load.c.sync.aligned.row.m16n16k16SPACE.s32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [FROM], 32;
+wmma.store.d.sync.aligned.col.m16n16k16.global.s32 [%out], {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7};
+ret;
+}
+"""
+
+
+@on_device()
+def test_a_matrix_in_shared_memory(cuda: Device) -> None:
+    """16 rows of 32 words, of which the first 16 are loaded, and stored column by column."""
+    cuda.open()
+    data = np.random.default_rng(2).integers(0, 1 << 32, (16, 32), dtype=np.uint32)
+    given, out = cuda.alloc(2048), cuda.alloc(1024)
+    cuda.write(given, data.tobytes())
+    fill = "".join(
+        f"ld.global.b32 %v, [%in+{128 * n}]; st.shared.b32 [%s+{128 * n}], %v;" for n in range(16)
+    )
+    generic = "mov.u64 %t, box; cvta.shared.u64 %t, %t; add.u64 %t, %t, 256;"
+    for space, where, before in ((".shared", "box+256", ""), ("", "%t", generic)):
+        text = SHARED.replace("LOOP", fill + before).replace("SPACE", space).replace("FROM", where)
+        cuda.launch(cuda.function(load(cuda, HEAD + text), "k"), [U64(given), U64(out)], block=32)
+        got = np.frombuffer(cuda.read(out, 1024), np.uint32).reshape(16, 16)
+        np.testing.assert_array_equal(got.T, data[:, :16])
+
+
 MMA = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r0, %r1}, {%r2, %r3}, {%r4}, {%r0, %r1};"
 ALONE = """
 .visible .entry k(.param .u64 in, .param .u64 out)
