@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cudaspec import check_command, datacheck, length, lock, model
 from cudaspec.forward import wire_name
 from cudaspec.model import Mode
-from cudaspec.prototype import Parameter, field_name, type_names
+from cudaspec.prototype import Parameter, field_names, type_names
 from cudaspec.rows import CallRow, Spec, SpecError
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def check_types(spec: Spec) -> None:
         seen.add(declared.name)
         if isinstance(declared, model.Struct):
             for text in declared.fields:
-                field_name(text)
+                field_names(text)
     values: dict[int, str] = {}
     for error in spec.errors:
         if error.value in values:

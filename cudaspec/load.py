@@ -82,11 +82,17 @@ def call_rows(areas: Mapping[str, Iterable[model.Call]]) -> dict[str, CallRow]:
 
 def _types() -> tuple[model.Type, ...]:
     """Returns all types, in an order in which C can declare them."""
-    from cudaspec.types import handles, structs
+    from cudaspec.types import graph_structs, handles, structs
 
     enums = [enum for module in modules("types") for enum in getattr(module, "ENUMS", ())]
     # Structures may use every other type, and callbacks may be fields of structures.
-    return (*handles.TYPES, *enums, *handles.CALLBACKS, *structs.TYPES)
+    return (
+        *handles.TYPES,
+        *enums,
+        *handles.CALLBACKS,
+        *structs.TYPES,
+        *graph_structs.TYPES,
+    )
 
 
 def _symbols() -> tuple[model.Symbols, ...]:

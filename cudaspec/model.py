@@ -324,12 +324,18 @@ class Callback:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A structure or union. `fields`: C declarations without semicolons, in order."""
+    """A structure or union.
+
+    `fields`: C declarations without semicolons, in order. A union without a name is one field.
+    `grows`: fields that are larger in headers after CUDA 13.0, and the structure's own name if it
+    is larger itself.
+    """
 
     name: str
     tag: str
     fields: tuple[str, ...]
     union: bool = False
+    grows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

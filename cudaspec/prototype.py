@@ -95,3 +95,12 @@ def field_name(declaration: str) -> str:
     if not match:
         raise ValueError(f"'{declaration}' declares no name.")
     return match.group(1)
+
+
+def field_names(declaration: str) -> tuple[str, ...]:
+    """Returns the names that a field declares. A union without a name declares its members."""
+    text = declaration.strip()
+    if not (text.startswith("union {") and text.endswith("}")):
+        return (field_name(text),)
+    members = text.removeprefix("union {").removesuffix("}").split(";")
+    return tuple(field_name(member) for member in members if member.strip())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cudaspec import model
 from cudaspec.gen.source import source
-from cudaspec.prototype import field_name
+from cudaspec.prototype import field_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,18 +76,23 @@ def _type(declared: model.Type) -> Iterator[str]:
         case model.Callback(name, declaration):
             yield f"typedef {declaration.replace(f'(*{name})', f'(*Our_{name})')};"
             yield f"static_assert(std::is_same_v<{name}, Our_{name}>);"
-        case model.Struct(name, _, fields, union):
-            yield f"{'union' if union else 'struct'} Our_{name} {{"
-            yield from (f"  {text};" for text in fields)
-            yield "};"
-            yield f"static_assert(sizeof(Our_{name}) == sizeof({name}));"
-            for text in fields:
-                field = field_name(text)
-                grows = field.startswith("reserved")
-                yield _assert(f"offsetof(Our_{name}, {field}) == offsetof({name}, {field})", grows)
-                yield _assert(f"sizeof(Our_{name}::{field}) == sizeof({name}::{field})", grows)
+        case model.Struct():
+            yield from _struct(declared)
         case model.Opaque(name):
             yield f"using Our_{name} = ::{name};"
+
+
+def _struct(declared: model.Struct) -> Iterator[str]:
+    name = declared.name
+    yield f"{'union' if declared.union else 'struct'} Our_{name} {{"
+    yield from (f"  {text};" for text in declared.fields)
+    yield "};"
+    yield _assert(f"sizeof(Our_{name}) == sizeof({name})", name in declared.grows)
+    for field in (f for text in declared.fields for f in field_names(text)):
+        reserved = field.startswith("reserved")
+        grows = reserved or field in declared.grows
+        yield _assert(f"offsetof(Our_{name}, {field}) == offsetof({name}, {field})", reserved)
+        yield _assert(f"sizeof(Our_{name}::{field}) == sizeof({name}::{field})", grows)
 
 
 def _constants(spec: Spec) -> Iterator[str]:

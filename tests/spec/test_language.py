@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudaspec import length
-from cudaspec.prototype import field_name, parse_prototype, type_names
+from cudaspec.prototype import field_name, field_names, parse_prototype, type_names
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,5 @@ def test_names_in_declarations() -> None:
     assert type_names("unsigned long long") == set()
     assert field_name("int maxGridSize[3]") == "maxGridSize"
     assert field_name("union { CUexecAffinitySmCount smCount; } param") == "param"
+    assert field_names("int maxGridSize[3]") == ("maxGridSize",)
+    assert field_names("union { long long pad[29]; CUevent event; }") == ("pad", "event")
