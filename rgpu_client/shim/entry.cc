@@ -2,8 +2,6 @@
 
 #include <pthread.h>
 
-#include <string>
-
 #include "gen/errors.gen.h"
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/host_functions.h"
@@ -46,9 +44,7 @@ EntryGuard::~EntryGuard() {
 
 // For the log of cuLogs*, and for the sentence at the end of a program that fails.
 void EntryGuard::NoteFailure(CUresult result) const {
-  const char* name = ErrorName(result);
-  base::LogFailure(kCallNames[index_], "Returning " + std::to_string(static_cast<int>(result)) +
-                                           " (" + (name == nullptr ? "?" : name) + ")");
+  base::LogFailure(kCallNames[index_], result, ErrorName(result));
   if (result == CUDA_ERROR_NOT_SUPPORTED) NoteUnsupported(index_);
 }
 
@@ -56,12 +52,7 @@ bool IsDevice(CUdevice ordinal) { return CurrentSession()->devices().Find(ordina
 
 CUresult Unsupported(uint32_t index, CUresult answer) {
   if (TraceOn()) TraceCall(index, 0);
-  if (index < kCallCount) {
-    const char* reason = CallReason(index);
-    base::LogFailure(kCallNames[index], std::string("rgpu does not support this call") +
-                                            (reason == nullptr ? "" : ": ") +
-                                            (reason == nullptr ? "" : reason));
-  }
+  if (index < kCallCount) base::LogRefusal(kCallNames[index], "rgpu", CallReason(index));
   NoteUnsupported(index);
   return answer;
 }

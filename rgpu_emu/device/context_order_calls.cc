@@ -1,17 +1,10 @@
 // Calls that order whole contexts: their events, and copies between them.
-#include <chrono>
-
 #include "rgpu_emu/device/copy.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
 namespace {
-
-int64_t NowNs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 CUresult FindContext(CUcontext handle, std::shared_ptr<Context>* context) {
   *context = TheDevice().contexts.Find(Raw(handle));
@@ -28,16 +21,6 @@ CUresult CheckPeer(CUcontext handle) {
   return peer == current ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-CopyPlan Linear(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  CopyPlan plan;
-  plan.dst = dst;
-  plan.src = src;
-  plan.width = bytes;
-  plan.dst_pitch = bytes;
-  plan.src_pitch = bytes;
-  return plan;
-}
-
 }  // namespace
 
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
@@ -48,7 +31,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   auto record = std::make_shared<EventRecord>();
   Fences pending = context->Pending();
   if (AllDone(pending) && !Hostile()) {
-    record->time_ns.store(NowNs(), std::memory_order_release);
+    record->Stamp();
     event->Replace(std::move(record));
     return CUDA_SUCCESS;
   }
@@ -57,7 +40,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   Command command;
   command.after = std::move(pending);
   command.run = [record] {
-    record->time_ns.store(NowNs(), std::memory_order_release);
+    record->Stamp();
     return CUDA_SUCCESS;
   };
   Fence place;

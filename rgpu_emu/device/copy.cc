@@ -93,6 +93,16 @@ CUresult Captured(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
 
 }  // namespace
 
+CopyPlan Linear(uint64_t dst, uint64_t src, uint64_t bytes) {
+  CopyPlan plan;
+  plan.dst = dst;
+  plan.src = src;
+  plan.width = bytes;
+  plan.dst_pitch = bytes;
+  plan.src_pitch = bytes;
+  return plan;
+}
+
 bool SpanOf(uint64_t pitch, uint64_t width, uint64_t height, uint64_t* bytes) {
   *bytes = 0;
   if (width == 0 || height == 0) return true;

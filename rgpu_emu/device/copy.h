@@ -27,6 +27,9 @@ struct CopyPlan {
   PointerKind src_kind = PointerKind::kDevice;
 };
 
+// The plan of a linear copy.
+CopyPlan Linear(uint64_t dst, uint64_t src, uint64_t bytes);
+
 // Sets `*bytes` to the distance from the first byte to the last of `height` rows. Returns false if
 // it passes the end of the address space.
 bool SpanOf(uint64_t pitch, uint64_t width, uint64_t height, uint64_t* bytes);

@@ -1,4 +1,5 @@
 // Call cuMemcpyBatchAsync. Its copies are issued one by one, in the order of the arrays.
+#include "rgpu_common/native/base/batches.h"
 #include "rgpu_emu/device/copy.h"
 #include "rgpu_emu/device/device.h"
 
@@ -7,20 +8,6 @@ namespace {
 
 bool IsHost(PointerKind kind) {
   return kind == PointerKind::kPageable || kind == PointerKind::kPinned;
-}
-
-// Each attribute holds for the copies from its own first one to the next attribute's.
-CUresult CheckAttributes(const CUmemcpyAttributes* attributes, const size_t* firsts, size_t count,
-                         size_t copies) {
-  if (count > copies || firsts[0] != 0) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count; ++i) {
-    const bool ordered = firsts[i] < copies && (i == 0 || firsts[i] > firsts[i - 1]);
-    const bool known = attributes[i].srcAccessOrder >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM &&
-                       attributes[i].srcAccessOrder <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY &&
-                       attributes[i].flags <= CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
-    if (!ordered || !known) return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
 }
 
 CUresult Push(CopyPlan plan, CUmemcpySrcAccessOrder order, const std::shared_ptr<Stream>& stream) {
@@ -47,12 +34,10 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* siz
   if (result != CUDA_SUCCESS) return result;
   // cuda.h: the stream must not be the legacy null stream.
   if (stream->kind == StreamKind::kLegacy) return CUDA_ERROR_INVALID_VALUE;
-  result = CheckAttributes(attrs, attrsIdxs, numAttrs, count);
+  result = base::CheckCopyAttributes(attrs, attrsIdxs, numAttrs, count);
   std::vector<CopyPlan> plans(count);
   for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-    plans[i].dst = dsts[i];
-    plans[i].src = srcs[i];
-    plans[i].width = plans[i].dst_pitch = plans[i].src_pitch = sizes[i];
+    plans[i] = Linear(dsts[i], srcs[i], sizes[i]);
     result = sizes[i] == 0 ? CUDA_ERROR_INVALID_VALUE
                            : CheckPlan(&plans[i], PointerKind::kInvalid, PointerKind::kInvalid);
   }

@@ -25,16 +25,6 @@ CUresult Copy(CopyPlan plan, Sides sides, CUstream operand, bool wait) {
   return wait ? SynchronousCopy(plan, stream) : AsynchronousCopy(plan, stream);
 }
 
-CopyPlan Linear(uint64_t dst, uint64_t src, uint64_t bytes) {
-  CopyPlan plan;
-  plan.dst = dst;
-  plan.src = src;
-  plan.width = bytes;
-  plan.dst_pitch = bytes;
-  plan.src_pitch = bytes;
-  return plan;
-}
-
 struct Side2D {
   CUmemorytype type;
   uint64_t host;

@@ -2,7 +2,6 @@
 // running entry point.
 #include <pthread.h>
 
-#include <string>
 #include <vector>
 
 #include "gen/errors.gen.h"
@@ -52,16 +51,11 @@ void SetInHostFunction(bool in) { Local().in_host_function = in; }
 
 // For the log of cuLogs*.
 void EntryGuard::NoteFailure(CUresult result) const {
-  const char* name = ErrorName(result);
-  base::LogFailure(kCallNames[index_], "Returning " + std::to_string(static_cast<int>(result)) +
-                                           " (" + (name == nullptr ? "?" : name) + ")");
+  base::LogFailure(kCallNames[index_], result, ErrorName(result));
 }
 
 CUresult Unsupported(uint32_t index, CUresult answer) {
-  const char* reason = CallReason(index);
-  base::LogFailure(kCallNames[index],
-                   std::string("the emulated device does not support this call") +
-                       (reason == nullptr ? "" : ": ") + (reason == nullptr ? "" : reason));
+  base::LogRefusal(kCallNames[index], "the emulated device", CallReason(index));
   return answer;
 }
 

@@ -1,16 +1,9 @@
 #include "rgpu_emu/device/event.h"
 
-#include <chrono>
-
 #include "rgpu_emu/device/device.h"
 
 namespace rgpu::emu {
 namespace {
-
-int64_t NowNs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 CUresult FindEvent(CUevent handle, std::shared_ptr<Event>* event) {
   *event = TheDevice().events.Find(Raw(handle));
@@ -47,13 +40,13 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int) 
   auto record = std::make_shared<EventRecord>();
   if (stream->NothingBefore() && stream->context()->Status() == CUDA_SUCCESS) {
     // The event is complete at once: there is nothing to wait for and no thread to wake.
-    record->time_ns.store(NowNs(), std::memory_order_release);
+    record->Stamp();
     event->Replace(std::move(record));
     return CUDA_SUCCESS;
   }
   Command command;
   command.run = [record] {
-    record->time_ns.store(NowNs(), std::memory_order_release);
+    record->Stamp();
     return CUDA_SUCCESS;
   };
   Fence place;

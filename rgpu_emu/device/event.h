@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "rgpu_common/native/base/clock.h"
 #include "rgpu_emu/device/context.h"
 
 namespace rgpu::emu {
@@ -14,6 +15,8 @@ namespace rgpu::emu {
 struct EventRecord {
   Fences places;
   std::atomic<int64_t> time_ns{0};  // set before the places are done
+
+  void Stamp() { time_ns.store(static_cast<int64_t>(base::NowNs()), std::memory_order_release); }
 };
 
 class Event {

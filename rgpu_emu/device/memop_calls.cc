@@ -1,12 +1,10 @@
 // Calls that wait for values and write values in stream order.
+#include "rgpu_common/native/base/batches.h"
 #include "rgpu_emu/device/copy.h"
 #include "rgpu_emu/device/device.h"
 
 namespace rgpu::emu {
 namespace {
-
-// The condition; FLUSH is refused, because attribute 98 is 0.
-constexpr unsigned kWaitFlags = CU_STREAM_WAIT_VALUE_NOR;
 
 struct Word {
   uint64_t address;
@@ -37,8 +35,7 @@ CUresult CheckWord(CUdeviceptr address, uint64_t bytes) {
 }
 
 CUresult PushWait(CUstream operand, const AwaitedValue& awaited) {
-  if ((awaited.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  if (awaited.flags > kWaitFlags) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult bad = base::CheckWaitFlags(awaited.flags); bad != CUDA_SUCCESS) return bad;
   std::shared_ptr<Stream> stream;
   CUresult result = FindStream(operand, &stream);
   if (result == CUDA_SUCCESS) result = CheckWord(awaited.address, awaited.wide ? 8 : 4);
@@ -64,32 +61,9 @@ using Params = CUstreamBatchMemOpParams;
 
 // Checks one operation of a batch.
 CUresult CheckOperation(const Params& params) {
-  switch (params.operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      if ((params.waitValue.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-      }
-      if (params.waitValue.flags > kWaitFlags) return CUDA_ERROR_INVALID_VALUE;
-      break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      if (params.writeValue.flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) {
-        return CUDA_ERROR_INVALID_VALUE;
-      }
-      break;
-    case CU_STREAM_MEM_OP_BARRIER:
-      return params.memoryBarrier.flags > CU_STREAM_MEMORY_BARRIER_TYPE_GPU
-                 ? CUDA_ERROR_INVALID_VALUE
-                 : CUDA_SUCCESS;
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-      return CUDA_ERROR_NOT_SUPPORTED;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
-  const bool wide = params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
-                    params.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-  return CheckWord(params.waitValue.address, wide ? 8 : 4);
+  const CUresult bad = base::CheckMemoryOperation(params);
+  const uint32_t width = base::WidthOf(params);
+  return bad != CUDA_SUCCESS || width == 0 ? bad : CheckWord(params.waitValue.address, width);
 }
 
 CUresult PushOperation(CUstream stream, const Params& params) {

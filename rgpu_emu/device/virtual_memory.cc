@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rgpu_common/native/base/memory_props.h"
+#include "rgpu_common/native/base/ranges.h"
 #include "rgpu_emu/device/device.h"
 
 namespace rgpu::emu {
@@ -20,35 +21,22 @@ bool IsRange(uint64_t base, uint64_t bytes) { return bytes != 0 && base + bytes 
 }  // namespace
 
 bool VirtualMemory::Reserved(uint64_t base, uint64_t bytes) const {
-  const auto next = reserved_.upper_bound(base);
-  if (next == reserved_.begin()) return false;
-  const auto& [start, size] = *std::prev(next);
-  return base - start < size && bytes <= size - (base - start);
+  const auto bytes_of = [](uint64_t reserved) { return reserved; };
+  return rgpu::base::RangeHolding(reserved_, base, bytes, bytes_of) != reserved_.end();
 }
 
 bool VirtualMemory::Meets(uint64_t base, uint64_t bytes) const {
-  const auto next = mappings_.lower_bound(base);
-  if (next != mappings_.end() && next->first - base < bytes) return true;
-  if (next == mappings_.begin()) return false;
-  const auto& [start, mapping] = *std::prev(next);
-  return base - start < mapping.addresses->bytes;
+  return rgpu::base::AnyRangeIn(mappings_, base, bytes, BytesOf);
 }
 
 VirtualMemory::Mappings::iterator VirtualMemory::Tiling(uint64_t base, uint64_t bytes) {
-  const auto first = mappings_.find(base);
-  uint64_t at = base;
-  for (auto it = first; it != mappings_.end() && it->first == at; ++it) {
-    at += it->second.addresses->bytes;
-    if (at - base >= bytes) break;
-  }
-  return at - base == bytes ? first : mappings_.end();
+  const auto all = [](const Mapping&) { return true; };
+  return rgpu::base::RangesTiling(mappings_, base, bytes, BytesOf, all).first;
 }
 
 VirtualMemory::Mapping* VirtualMemory::Holding(uint64_t address) {
-  const auto next = mappings_.upper_bound(address);
-  if (next == mappings_.begin()) return nullptr;
-  Mapping& mapping = std::prev(next)->second;
-  return mapping.addresses->Holds(address, 1) ? &mapping : nullptr;
+  const auto it = rgpu::base::RangeAt(mappings_, address, BytesOf);
+  return it == mappings_.end() ? nullptr : &it->second;
 }
 
 CUresult VirtualMemory::Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t* base) {

@@ -60,6 +60,7 @@ class VirtualMemory {
     std::shared_ptr<MappableMemory> memory;
   };
   using Mappings = std::map<uint64_t, Mapping>;
+  static uint64_t BytesOf(const Mapping& mapping) { return mapping.addresses->bytes; }
 
   bool Reserved(uint64_t base, uint64_t bytes) const;
   bool Meets(uint64_t base, uint64_t bytes) const;

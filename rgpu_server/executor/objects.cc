@@ -1,5 +1,7 @@
 #include "rgpu_server/executor/objects.h"
 
+#include "rgpu_common/native/base/ranges.h"
+
 namespace rgpu::exec {
 
 CUresult Ranges::Add(uint64_t base, Range range) {
@@ -27,10 +29,8 @@ CUresult Ranges::Check(uint64_t address, uint64_t bytes) const {
 }
 
 bool Ranges::Is(Range::Kind kind, uint64_t address) const {
-  const auto it = ranges_.upper_bound(address);
-  if (it == ranges_.begin()) return false;
-  const auto& [base, range] = *std::prev(it);
-  return range.kind == kind && address - base < range.bytes;
+  const auto it = base::RangeAt(ranges_, address, [](const Range& range) { return range.bytes; });
+  return it != ranges_.end() && it->second.kind == kind;
 }
 
 CUresult Ranges::CheckRows(uint64_t address, uint64_t pitch, uint64_t width,

@@ -3,16 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "rgpu_common/native/base/ranges.h"
 #include "rgpu_server/executor/table.h"
 
 namespace rgpu::exec {
 
+namespace {
+
+uint64_t BytesOf(const Mapping& mapping) { return mapping.bytes; }
+uint64_t BytesOf(const std::shared_ptr<Reservation>& reservation) { return reservation->bytes; }
+
+}  // namespace
+
 bool VirtualMemory::Meets(uint64_t base, uint64_t bytes) const {
-  const auto next = mappings_.lower_bound(base);
-  if (next != mappings_.end() && next->first - base < bytes) return true;
-  if (next == mappings_.begin()) return false;
-  const auto& [start, before] = *std::prev(next);
-  return base - start < before.bytes;
+  return rgpu::base::AnyRangeIn(mappings_, base, bytes,
+                                [](const auto& one) { return BytesOf(one); });
 }
 
 void VirtualMemory::Reserve(uint64_t base, uint64_t bytes) {
@@ -37,11 +42,10 @@ std::shared_ptr<Reservation> VirtualMemory::Take(uint64_t base, uint64_t bytes) 
 
 bool VirtualMemory::Map(uint64_t base, uint64_t bytes,
                         const std::shared_ptr<MappableMemory>& memory) {
-  const auto next = reserved_.upper_bound(base);
-  if (next == reserved_.begin() || Meets(base, bytes)) return false;
-  const auto& [start, reservation] = *std::prev(next);
-  const uint64_t offset = base - start;
-  if (offset >= reservation->bytes || bytes > reservation->bytes - offset) return false;
+  const auto found = rgpu::base::RangeHolding(reserved_, base, bytes,
+                                              [](const auto& one) { return BytesOf(one); });
+  if (found == reserved_.end() || Meets(base, bytes)) return false;
+  const auto& [start, reservation] = *found;
   mappings_[base] = {bytes, memory, reservation, start, true};
   ++memory->mapped;
   ++memory->held;
@@ -58,14 +62,9 @@ void VirtualMemory::Forget(uint64_t base) {
 
 std::pair<VirtualMemory::Mappings::iterator, VirtualMemory::Mappings::iterator>
 VirtualMemory::Tiling(uint64_t base, uint64_t bytes) {
-  const auto first = mappings_.find(base);
-  uint64_t at = base;
-  auto it = first;
-  for (; it != mappings_.end() && it->first == at && !it->second.busy && at - base < bytes; ++it) {
-    at += it->second.bytes;
-  }
-  if (bytes == 0 || at - base != bytes) return {mappings_.end(), mappings_.end()};
-  return {first, it};
+  return rgpu::base::RangesTiling(
+      mappings_, base, bytes, [](const auto& one) { return BytesOf(one); },
+      [](const Mapping& one) { return !one.busy; });
 }
 
 Mapping VirtualMemory::Remove(uint64_t base) {

@@ -1,6 +1,7 @@
 // cuMemcpyBatchAsync. Its copies are made one by one, in the order of the arrays.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/copies.h"
+#include "rgpu_common/native/base/batches.h"
 
 namespace rgpu::shim {
 namespace {
@@ -10,25 +11,7 @@ struct Batch {
   const CUdeviceptr* from;
   const size_t* bytes;
   size_t count;
-  const CUmemcpyAttributes* attributes;
-  const size_t* firsts;  // the first copy of each attribute
-  size_t attribute_count;
 };
-
-// Each attribute holds for the copies from its own first one to the next attribute's.
-CUresult CheckAttributes(const Batch& batch) {
-  if (batch.attribute_count > batch.count || batch.firsts[0] != 0) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < batch.attribute_count; ++i) {
-    const CUmemcpyAttributes& attribute = batch.attributes[i];
-    const bool ordered =
-        batch.firsts[i] < batch.count && (i == 0 || batch.firsts[i] > batch.firsts[i - 1]);
-    const bool known = attribute.srcAccessOrder >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM &&
-                       attribute.srcAccessOrder <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY &&
-                       attribute.flags <= CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
-    if (!ordered || !known) return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
-}
 
 Side SideOf(const Here& here, CUdeviceptr address, size_t bytes) {
   return {address, bytes, here.session->IsDeviceAddress(address)};
@@ -75,8 +58,8 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* siz
   if (const CUresult bad = StreamHere(hStream, &here); bad != CUDA_SUCCESS) return bad;
   // cuda.h: the stream must not be the legacy null stream.
   if (here.stream->wire == kWireLegacyStream) return CUDA_ERROR_INVALID_VALUE;
-  const Batch batch{dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs};
-  CUresult status = CheckAttributes(batch);
+  const Batch batch{dsts, srcs, sizes, count};
+  CUresult status = base::CheckCopyAttributes(attrs, attrsIdxs, numAttrs, count);
   if (status == CUDA_SUCCESS) status = CheckCopies(here, batch);
   size_t attribute = 0;
   for (size_t i = 0; i < count && status == CUDA_SUCCESS; ++i) {

@@ -74,7 +74,7 @@ std::optional<CUresult> CopyDirectly(const Here& here, const Copy& copy) {
   }
   // The bytes of a mapping have another place in the device's memory than its addresses say.
   const auto range = here.session->addresses().Find(address);
-  if (!range || range->kind == RangeKind::kMapped) return std::nullopt;
+  if (!range || range->is_mapped()) return std::nullopt;
   const bool there = to_device ? base::CanRead(host, copy.width) : base::CanWrite(host, copy.width);
   if (!there) return std::nullopt;
   for (uint64_t at = 0; at < copy.width;) {

@@ -1,12 +1,10 @@
 // Commands by which a stream waits for a value in device memory, or writes one.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_common/native/base/batches.h"
 
 namespace rgpu::shim {
 namespace {
-
-constexpr unsigned kWaitFlags = CU_STREAM_WAIT_VALUE_GEQ | CU_STREAM_WAIT_VALUE_EQ |
-                                CU_STREAM_WAIT_VALUE_AND | CU_STREAM_WAIT_VALUE_NOR;
 
 // Finds the stream, and checks that `address` is known device memory aligned to `width`.
 CUresult Check(CUstream stream, CUdeviceptr address, uint32_t width, Here* here) {
@@ -23,10 +21,7 @@ CUresult Check(CUstream stream, CUdeviceptr address, uint32_t width, Here* here)
 CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned flags,
                    uint32_t width) {
   Here here;
-  const bool flush = (flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0;
-  if (flush || (flags & ~kWaitFlags) != 0) {
-    return flush ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-  }
+  if (const CUresult bad = base::CheckWaitFlags(flags); bad != CUDA_SUCCESS) return bad;
   if (const CUresult status = Check(stream, addr, width, &here); status != CUDA_SUCCESS) {
     return status;
   }
@@ -53,48 +48,9 @@ CUresult WriteValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned 
 
 using Params = CUstreamBatchMemOpParams;
 
-// Checks one operation of a batch, without its address.
-CUresult CheckOperation(const Params& params) {
-  constexpr unsigned kWriteFlags = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
-  switch (params.operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      if ((params.waitValue.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-      }
-      return (params.waitValue.flags & ~kWaitFlags) != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      return (params.writeValue.flags & ~kWriteFlags) != 0 ? CUDA_ERROR_INVALID_VALUE
-                                                           : CUDA_SUCCESS;
-    case CU_STREAM_MEM_OP_BARRIER:
-      return params.memoryBarrier.flags > CU_STREAM_MEMORY_BARRIER_TYPE_GPU
-                 ? CUDA_ERROR_INVALID_VALUE
-                 : CUDA_SUCCESS;
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:  // attribute 98 is 0
-      return CUDA_ERROR_NOT_SUPPORTED;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
-}
-
 bool IsWait(const Params& params) {
   return params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
          params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-}
-
-// The bytes of an operation's value. 0: it has none.
-uint32_t WidthOf(const Params& params) {
-  switch (params.operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-      return 4;
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      return 8;
-    default:
-      return 0;
-  }
 }
 
 }  // namespace
@@ -107,8 +63,8 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
   if (const CUresult bad = StreamHere(stream, &here); bad != CUDA_SUCCESS) return bad;
   for (unsigned i = 0; i < count; ++i) {
     const Params& params = paramArray[i];
-    if (const CUresult bad = CheckOperation(params); bad != CUDA_SUCCESS) return bad;
-    const uint32_t width = WidthOf(params);
+    if (const CUresult bad = base::CheckMemoryOperation(params); bad != CUDA_SUCCESS) return bad;
+    const uint32_t width = base::WidthOf(params);
     if (width == 0) continue;
     const CUresult bad = Check(stream, params.waitValue.address, width, &here);
     if (bad != CUDA_SUCCESS) return bad;
@@ -117,7 +73,7 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
   CUresult status = CUDA_SUCCESS;
   for (unsigned i = 0; i < count && status == CUDA_SUCCESS; ++i) {
     const Params& params = paramArray[i];
-    const uint32_t width = WidthOf(params);
+    const uint32_t width = base::WidthOf(params);
     if (width == 0) {
       barrier = true;
       continue;

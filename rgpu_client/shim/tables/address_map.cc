@@ -2,26 +2,19 @@
 
 #include <mutex>
 
+#include "rgpu_common/native/base/ranges.h"
+
 namespace rgpu::shim {
 namespace {
 
-using Ranges = std::map<uint64_t, Range>;
-
-// True if a range of `ranges` has a byte in [address, address + bytes).
-bool HasByteIn(const Ranges& ranges, uint64_t address, uint64_t bytes) {
-  auto next = ranges.lower_bound(address);
-  if (next != ranges.end() && next->first - address < bytes) return true;
-  if (next == ranges.begin()) return false;
-  const Range& before = std::prev(next)->second;
-  return address - before.base < before.bytes;
-}
+uint64_t BytesOf(const Range& range) { return range.bytes; }
 
 }  // namespace
 
 bool AddressMap::Add(Range range) {
   if (range.bytes == 0 || range.base + range.bytes < range.base) return false;
   const std::lock_guard lock(mutex_);
-  if (HasByteIn(ranges_, range.base, range.bytes)) return false;
+  if (base::AnyRangeIn(ranges_, range.base, range.bytes, BytesOf)) return false;
   range.buffer_id = next_buffer_id_++;
   ranges_.emplace(range.base, range);
   return true;
@@ -29,12 +22,9 @@ bool AddressMap::Add(Range range) {
 
 std::optional<Range> AddressMap::Find(uint64_t address, uint64_t bytes) const {
   const std::shared_lock lock(mutex_);
-  auto next = ranges_.upper_bound(address);
-  if (next == ranges_.begin()) return std::nullopt;
-  const Range& range = std::prev(next)->second;
-  const uint64_t offset = address - range.base;
-  if (offset >= range.bytes || bytes > range.bytes - offset) return std::nullopt;
-  return range;
+  const auto it = base::RangeHolding(ranges_, address, bytes, BytesOf);
+  if (it == ranges_.end()) return std::nullopt;
+  return it->second;
 }
 
 std::optional<Range> AddressMap::Take(uint64_t base, RangeKind first, RangeKind second) {
@@ -49,49 +39,39 @@ std::optional<Range> AddressMap::Take(uint64_t base, RangeKind first, RangeKind 
 
 bool AddressMap::SetSyncMemops(uint64_t address, bool on) {
   const std::lock_guard lock(mutex_);
-  auto next = ranges_.upper_bound(address);
-  if (next == ranges_.begin()) return false;
-  Range& range = std::prev(next)->second;
-  if (address - range.base >= range.bytes) return false;
-  range.sync_memops = on;
+  const auto it = base::RangeAt(ranges_, address, BytesOf);
+  if (it == ranges_.end()) return false;
+  it->second.sync_memops = on;
   return true;
 }
 
 bool AddressMap::MayAccess(uint64_t address, uint64_t bytes) const {
   const std::shared_lock lock(mutex_);
-  auto next = ranges_.upper_bound(address);
-  if (next == ranges_.begin()) return false;
-  for (auto it = std::prev(next); it != ranges_.end(); ++it) {
+  for (auto it = base::RangeAt(ranges_, address, BytesOf); it != ranges_.end(); ++it) {
     const Range& range = it->second;
+    // The range behind a mapping may leave a gap: the offset then wraps around.
     const uint64_t offset = address - range.base;
     if (offset >= range.bytes || !range.is_device() || range.access == 0) return false;
     if (bytes <= range.bytes - offset) return true;
-    if (range.kind != RangeKind::kMapped) return false;
+    const auto next = std::next(it);
+    if (next == ranges_.end() || !range.is_mapped() || !next->second.is_mapped()) return false;
     bytes -= range.bytes - offset;
     address = range.base + range.bytes;
-    if (std::next(it) != ranges_.end() && std::next(it)->second.kind != RangeKind::kMapped) {
-      return false;
-    }
   }
   return false;
 }
 
 bool AddressMap::Meets(uint64_t address, uint64_t bytes) const {
   const std::shared_lock lock(mutex_);
-  return HasByteIn(ranges_, address, bytes);
+  return base::AnyRangeIn(ranges_, address, bytes, BytesOf);
 }
 
 std::vector<Range> AddressMap::Tiling(uint64_t address, uint64_t bytes) const {
-  std::vector<Range> tiles;
   const std::shared_lock lock(mutex_);
-  uint64_t at = address;
-  for (auto it = ranges_.find(address); it != ranges_.end() && at - address < bytes; ++it) {
-    const Range& range = it->second;
-    if (range.base != at || range.kind != RangeKind::kMapped) return {};
-    tiles.push_back(range);
-    at += range.bytes;
-  }
-  if (at - address != bytes) tiles.clear();
+  const auto mapped = [](const Range& range) { return range.is_mapped(); };
+  const auto [first, end] = base::RangesTiling(ranges_, address, bytes, BytesOf, mapped);
+  std::vector<Range> tiles;
+  for (auto it = first; it != end; ++it) tiles.push_back(it->second);
   return tiles;
 }
 

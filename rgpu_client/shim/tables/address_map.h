@@ -34,6 +34,7 @@ struct Range {
 
   bool is_device() const { return kind <= RangeKind::kGlobal; }
   bool is_host() const { return !is_device(); }
+  bool is_mapped() const { return kind == RangeKind::kMapped; }
 };
 
 class AddressMap {

@@ -1,16 +1,18 @@
 #include "rgpu_client/shim/tables/reserved_addresses.h"
 
+#include "rgpu_common/native/base/ranges.h"
+
 namespace rgpu::shim {
+namespace {
+
+uint64_t BytesOf(const ReservedRange& range) { return range.bytes; }
+
+}  // namespace
 
 bool ReservedAddresses::Add(uint64_t base, ReservedRange range) {
   if (range.bytes == 0 || base + range.bytes < base) return false;
   const std::lock_guard lock(mutex_);
-  const auto next = ranges_.lower_bound(base);
-  if (next != ranges_.end() && next->first - base < range.bytes) return false;
-  if (next != ranges_.begin()) {
-    const auto& [start, before] = *std::prev(next);
-    if (base - start < before.bytes) return false;
-  }
+  if (rgpu::base::AnyRangeIn(ranges_, base, range.bytes, BytesOf)) return false;
   ranges_[base] = range;
   return true;
 }
@@ -26,11 +28,7 @@ std::optional<ReservedRange> ReservedAddresses::Take(uint64_t base, uint64_t byt
 
 bool ReservedAddresses::Holds(uint64_t base, uint64_t bytes) const {
   const std::shared_lock lock(mutex_);
-  const auto next = ranges_.upper_bound(base);
-  if (next == ranges_.begin()) return false;
-  const auto& [start, range] = *std::prev(next);
-  const uint64_t offset = base - start;
-  return offset < range.bytes && bytes <= range.bytes - offset;
+  return rgpu::base::RangeHolding(ranges_, base, bytes, BytesOf) != ranges_.end();
 }
 
 }  // namespace rgpu::shim

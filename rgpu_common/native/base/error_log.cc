@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace rgpu::base {
@@ -25,9 +26,20 @@ struct Callback {
   void* data;
 };
 
+struct Entry {
+  timespec time;
+  long thread;
+  const char* function;  // null: the entry is a sentence
+  CUresult result;       // of a call that failed
+  const char* error;     // its name; null: the call is not supported
+  const char* who;       // does not support the call
+  const char* reason;    // may be null
+  std::string sentence;
+};
+
 struct Log {
   std::mutex mutex;
-  std::deque<std::string> entries;  // the last has number `end` - 1
+  std::deque<Entry> entries;  // the last has number `end` - 1
   CUlogIterator end = 0;
   std::map<uint64_t, Callback> callbacks;
   uint64_t last_callback = 0;
@@ -36,25 +48,48 @@ struct Log {
 Log* g_log = new Log;  // never destroyed: calls fail while the process ends, too
 thread_local bool t_in_callback = false;
 
-// "[hh:mm:ss.mmm][thread][CUDA][E][function] sentence", as the CUDA programming guide shows it.
-std::string Line(std::string_view function, std::string_view sentence) {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  tm local{};
-  localtime_r(&now.tv_sec, &local);
-  std::array<char, 64> head;
-  snprintf(head.data(), head.size(), "[%02d:%02d:%02d.%03ld][%ld][CUDA][E]", local.tm_hour,
-           local.tm_min, local.tm_sec, now.tv_nsec / 1'000'000, syscall(SYS_gettid));
-  std::string line = head.data();
-  if (!function.empty()) line.append("[").append(function).append("]");
-  return line.append(" ").append(sentence);
+unsigned g_process = 1;  // counts forks: a child's thread has another number than the parent's
+
+long ThisThread() {
+  struct Known {
+    unsigned process = 0;
+    long number = 0;
+  };
+  thread_local Known known;
+  if (known.process != g_process) known = {g_process, syscall(SYS_gettid)};
+  return known.number;
 }
 
-// Adds an entry, and returns the callbacks.
-std::vector<Callback> Add(const std::string& line) {
+// What an entry says behind its head.
+std::string SentenceOf(const Entry& entry) {
+  if (entry.function == nullptr) return entry.sentence;
+  if (entry.error != nullptr) {
+    return "Returning " + std::to_string(static_cast<int>(entry.result)) + " (" + entry.error + ")";
+  }
+  std::string text = std::string(entry.who) + " does not support this call";
+  if (entry.reason != nullptr) text.append(": ").append(entry.reason);
+  return text;
+}
+
+// "[hh:mm:ss.mmm][thread][CUDA][E][function] sentence", as the CUDA programming guide shows it.
+std::string LineOf(const Entry& entry) {
+  tm local{};
+  localtime_r(&entry.time.tv_sec, &local);
+  std::array<char, 64> head;
+  snprintf(head.data(), head.size(), "[%02d:%02d:%02d.%03ld][%ld][CUDA][E]", local.tm_hour,
+           local.tm_min, local.tm_sec, entry.time.tv_nsec / 1'000'000, entry.thread);
+  std::string line = head.data();
+  if (entry.function != nullptr) line.append("[").append(entry.function).append("]");
+  return line.append(" ").append(SentenceOf(entry));
+}
+
+// Adds an entry, with time and thread, and returns the callbacks.
+std::vector<Callback> Add(Entry& entry) {
+  clock_gettime(CLOCK_REALTIME, &entry.time);
+  entry.thread = ThisThread();
   const std::lock_guard lock(g_log->mutex);
   if (g_log->entries.size() == kMostEntries) g_log->entries.pop_front();
-  g_log->entries.push_back(line);
+  g_log->entries.push_back(entry);
   ++g_log->end;
   std::vector<Callback> callbacks;
   callbacks.reserve(g_log->callbacks.size());
@@ -62,7 +97,18 @@ std::vector<Callback> Add(const std::string& line) {
   return callbacks;
 }
 
-// The entries from `*iterator` on, and the number of those that are gone. Moves the iterator.
+void AddAndTell(Entry entry) {
+  const std::vector<Callback> callbacks = Add(entry);
+  if (t_in_callback || callbacks.empty()) return;
+  std::string line = LineOf(entry);
+  t_in_callback = true;
+  for (const Callback& callback : callbacks) {
+    callback.function(callback.data, CU_LOG_LEVEL_ERROR, line.data(), line.size());
+  }
+  t_in_callback = false;
+}
+
+// The lines from `*iterator` on, and the number of those that are gone. Moves the iterator.
 std::vector<std::string> Take(CUlogIterator* iterator, size_t* missing) {
   const std::lock_guard lock(g_log->mutex);
   const auto kept = static_cast<CUlogIterator>(g_log->entries.size());
@@ -74,7 +120,11 @@ std::vector<std::string> Take(CUlogIterator* iterator, size_t* missing) {
   const CUlogIterator count = std::min(wanted, kept);
   *missing = wanted - count;
   if (iterator != nullptr) *iterator = g_log->end;
-  return {g_log->entries.end() - count, g_log->entries.end()};
+  std::vector<std::string> lines;
+  for (auto it = g_log->entries.end() - count; it != g_log->entries.end(); ++it) {
+    lines.push_back(LineOf(*it));
+  }
+  return lines;
 }
 
 std::string Missing(size_t count) {
@@ -83,18 +133,18 @@ std::string Missing(size_t count) {
 
 }  // namespace
 
-void LogFailure(std::string_view function, std::string_view sentence) {
-  std::string line = Line(function, sentence);
-  const std::vector<Callback> callbacks = Add(line);
-  if (t_in_callback) return;
-  t_in_callback = true;
-  for (const Callback& callback : callbacks) {
-    callback.function(callback.data, CU_LOG_LEVEL_ERROR, line.data(), line.size());
-  }
-  t_in_callback = false;
+void LogFailure(const char* function, CUresult result, const char* error) {
+  AddAndTell({{}, 0, function, result, error == nullptr ? "?" : error, nullptr, nullptr, {}});
 }
 
-void LogSentence(std::string_view sentence) { Add(Line("", sentence)); }
+void LogRefusal(const char* function, const char* who, const char* reason) {
+  AddAndTell({{}, 0, function, CUDA_ERROR_NOT_SUPPORTED, nullptr, who, reason, {}});
+}
+
+void LogSentence(std::string_view sentence) {
+  Entry entry{{}, 0, nullptr, CUDA_SUCCESS, nullptr, nullptr, nullptr, std::string(sentence)};
+  Add(entry);
+}
 
 CUlogIterator EndOfLog() {
   const std::lock_guard lock(g_log->mutex);
@@ -152,6 +202,9 @@ CUresult DumpLog(CUlogIterator* iterator, const char* path) {
   return std::fclose(file) == 0 && written ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-void RenewErrorLog() { g_log = new Log; }
+void RenewErrorLog() {
+  g_log = new Log;
+  ++g_process;
+}
 
 }  // namespace rgpu::base

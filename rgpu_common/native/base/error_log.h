@@ -2,16 +2,19 @@
 // entries are kept. Shim and emulated device have one each.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "gen/cuda_abi.gen.h"
 
 namespace rgpu::base {
 
-// Adds an entry, and calls the registered callbacks with it. A callback's own calls add entries,
-// but call no callbacks.
-void LogFailure(std::string_view function, std::string_view sentence);
+// Adds the result of a failed call, whose name is `error`, and calls the registered callbacks with
+// it. A callback's own calls add entries, but call no callbacks. The names must live for ever. The
+// text of the entry is written when somebody reads it, because some programs use calls that fail as
+// a question, and ask often.
+void LogFailure(const char* function, CUresult result, const char* error);
+// Adds a call that `who` does not support, in the same way. `reason` may be null.
+void LogRefusal(const char* function, const char* who, const char* reason);
 // Adds an entry that says why later calls fail. It calls no callbacks, so locks may be held.
 void LogSentence(std::string_view sentence);
 
