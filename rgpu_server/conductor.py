@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
-import os
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,8 +13,6 @@ from rgpu_common.errors import WorkerError
 from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_common.wire.worker import (
-    Assign,
-    AssignFds,
     Attach,
     End,
     FromWorker,
@@ -26,11 +22,11 @@ from rgpu_common.wire.worker import (
     Resume,
     Resumed,
     Ring,
-    encode_assign,
     encode_attach,
     encode_end,
     encode_resume,
 )
+from rgpu_server.assigner import Assigner, note_assigned
 from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
@@ -57,7 +53,6 @@ if TYPE_CHECKING:
     from rgpu_server.devices import Served
     from rgpu_server.tokens.protocol import DeviceIs
     from rgpu_server.workers.compiler import Compilers
-    from rgpu_server.workers.pages import LeasePage
 
 log = logging.getLogger("rgpu.server")
 
@@ -110,6 +105,7 @@ class Conductor:
         self._starts: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._compilers = SessionCompilers(equipment.compilers, equipment.isolation)
+        self._assigner = Assigner(equipment.served, equipment.limits, self._compilers)
         # One row per action type: the method that carries it out.
         self._doers: dict[type[Any], Callable[[Any], None]] = {
             do.StartWorker: self._start_worker,
@@ -275,60 +271,18 @@ class Conductor:
             return
         worker.serves(action.lease, action.memory_bytes)
         try:
-            sent = self._send_assignment(action, visitor, worker, page)
+            sent = self._assigner.assign(action, visitor, worker, page, self._hand_over)
         except (OSError, WireError) as error:
             log.error("session %d gets no worker: %s", action.session, error)
             sent = False
         if not sent:
             worker.kill()
-        _note_assigned(action, visitor, worker.pid)
+        note_assigned(action, visitor, worker.pid)
 
-    def _send_assignment(
-        self, action: do.AssignWorker, visitor: Visitor, worker: WorkerProcess, page: LeasePage
-    ) -> bool:
-        """Sends the worker what it must know. False: the worker is ending and cannot take it.
-
-        Raises:
-            OSError: a descriptor could not be made.
-            WireError: the message is too long.
-        """
-        message = encode_assign(self._assignment(action, visitor))
-        served = self._equipment.served[action.device]
-        with contextlib.ExitStack() as opened:
-            grants_fd = page.opened_to_read()
-            opened.callback(os.close, grants_fd)
-            compiler = self._compilers.connect(action.session, action.tenant, served)
-            if compiler is not None:
-                opened.callback(compiler.close)
-            descriptors = AssignFds(
-                lane=visitor.connection.fileno() if visitor.connection else -1,
-                grants=grants_fd,
-                usage=page.usage_fd,
-                signal=page.signal_fd,
-                compiler=-1 if compiler is None else compiler.fileno(),
-            )
-            self.desk.hand_over(visitor)
-            if self.handover is not None:
-                self.handover.worker_is(action.session)
-            return worker.send(message, descriptors if compiler else descriptors[:-1])
-
-    def _assignment(self, action: do.AssignWorker, visitor: Visitor) -> Assign:
-        """Returns what the worker must know to serve the session."""
-        served, limits = self._equipment.served[action.device], self._equipment.limits
-        return Assign(
-            session=action.session,
-            secret=visitor.secret,
-            slot=action.slot,
-            memory_limit_bytes=action.memory_bytes,
-            stream_credits=limits.stream_credits,
-            stream_credit_bytes=limits.stream_credit_bytes,
-            device=served.library_ordinal,
-            tenant=action.tenant,
-            environment=tuple(f"{k}={v}" for k, v in served.environment.items()),
-            hello=visitor.head,
-            resume_grace_ms=round(limits.resume_grace_seconds * 1000),
-            compression=limits.compression,
-        )
+    def _hand_over(self, visitor: Visitor, session_id: int) -> None:
+        self.desk.hand_over(visitor)
+        if self.handover is not None:
+            self.handover.worker_is(session_id)
 
     def _update_page(self, action: do.UpdatePage) -> None:
         self.pages.doers[do.UpdatePage](action)
@@ -392,18 +346,3 @@ class Conductor:
         if wake is not None:
             delay = max(wake - now, 0.0) + 1e-3
             self._timer = asyncio.get_running_loop().call_later(delay, self.feed, on.TimePassed())
-
-
-def _note_assigned(action: do.AssignWorker, visitor: Visitor, worker_pid: int) -> None:
-    audit(
-        "session_assigned",
-        session=action.session,
-        tenant=action.tenant,
-        lease=action.lease,
-        device=action.device,
-        memory_bytes=action.memory_bytes,
-        transport=visitor.caller.transport,
-        peer=visitor.peer,
-        program=visitor.hello.program,
-        worker=worker_pid,
-    )

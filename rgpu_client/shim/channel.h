@@ -286,11 +286,6 @@ class Channel {
   void HandleReply(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleData(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleDelivery(const wire::FrameHeader& header, wire::ByteView head);
-  bool HandleNotice(const wire::FrameHeader& header, wire::ByteView head);
-  bool HandleProgress(const wire::FrameHeader& header, wire::Reader& reader);
-  bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
-  bool HandleCallback(const wire::FrameHeader& header, wire::Reader& reader);
-  void FailCallbacks(CUresult status);
   void Finish(uint64_t seq, uint64_t pulled, bool last);
   void Acknowledge(uint64_t seq);
   // True if the reply has arrived, and every delivery that the reply covers has landed. With
@@ -300,6 +295,13 @@ class Channel {
   void WaitForLanding(std::unique_lock<std::mutex>& lock);
   void Lost(std::string_view sentence);
   std::string LostSentence(const char* plain) const;
+
+  // channel_notices.cc
+  bool HandleNotice(const wire::FrameHeader& header, wire::ByteView head);
+  bool HandleProgress(const wire::FrameHeader& header, wire::Reader& reader);
+  bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
+  bool HandleCallback(const wire::FrameHeader& header, wire::Reader& reader);
+  void FailCallbacks(CUresult status);
 
   const std::unique_ptr<transport::Connection> connection_;
   const std::unique_ptr<transport::FrameReader> reader_;

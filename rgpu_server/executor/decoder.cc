@@ -6,6 +6,7 @@
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/in_place.h"
 #include "rgpu_server/executor/loads.h"
+#include "rgpu_server/executor/notice.h"
 #include "rgpu_server/executor/printed.h"
 
 namespace rgpu::exec {
@@ -290,9 +291,7 @@ void Decoder::Idle(Scratch& scratch) {
   }
   if (acked_seq_ != last_seq_ && executor_.outbox().queued_bytes() == 0) {
     acked_seq_ = last_seq_;
-    wire::FrameHeader header;
-    header.kind = wire::Kind::kNotice;
-    header.opcode = static_cast<uint16_t>(wire::Notice::kAck);
+    wire::FrameHeader header = NoticeHeader(wire::Notice::kAck);
     header.seq = last_seq_;
     header.watermark = executor_.deliveries_sent();
     scratch.out.Begin(header);

@@ -6,6 +6,7 @@
 #include "gen/codec.gen.h"
 #include "gen/notices.gen.h"
 #include "gen/opcodes.gen.h"
+#include "rgpu_server/executor/notice.h"
 
 namespace rgpu::exec {
 
@@ -22,12 +23,12 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       ledger_(ledger),
       outbox_(outbox),
       device_(device),
+      host_calls_(*this),
       memory_(*this, ledger),
       order_(*this),
       poller_(*this),
       reaper_(*this),
       pulls_(*this),
-      host_calls_(*this),
       directs_(*this),
       gate_(*this, lease.page, lease.slot, std::move(lease.signal)) {}
 
@@ -75,9 +76,7 @@ uint64_t Executor::MostPredicted(WorkBound bound) const {
 void Executor::SetSticky(CUresult error, uint32_t context, const std::string& sentence) {
   CUresult none = CUDA_SUCCESS;
   if (!sticky_.compare_exchange_strong(none, error)) return;
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kNotice;
-  header.opcode = static_cast<uint16_t>(wire::Notice::kSticky);
+  wire::FrameHeader header = NoticeHeader(wire::Notice::kSticky);
   header.status = static_cast<int32_t>(error);
   header.context = context;
   transport::FrameBuffer frame;
@@ -101,9 +100,7 @@ void Executor::Tell(Told kind, const std::string& sentence) {
   if ((told_ & static_cast<uint32_t>(kind)) != 0) return;
   told_ |= static_cast<uint32_t>(kind);
   constexpr uint32_t kError = 1;
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kNotice;
-  header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
+  const wire::FrameHeader header = NoticeHeader(wire::Notice::kLog);
   wire::Writer writer = notices(0).Begin(header);
   Put(writer, wire::Log{kError, wire::Bytes(sentence)});
   notices_.End();

@@ -191,6 +191,7 @@ class Executor {
   size_t named_threads_ = 0;       // in all contexts' maps of per-thread streams
   size_t per_thread_streams_ = 0;  // per-thread streams that the driver has created
   uint32_t told_ = 0;
+  HostCalls host_calls_;  // the work of streams, in objects_, refers to it
   SessionObjects objects_;
   MemoryAccount memory_;
   StreamOrder order_;
@@ -200,7 +201,6 @@ class Executor {
   Poller poller_;
   Reaper reaper_;
   Pulls pulls_;
-  HostCalls host_calls_;
   Directs directs_;
   CopyEstimates copies_;
   Gate gate_;

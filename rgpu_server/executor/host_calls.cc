@@ -3,6 +3,7 @@
 #include "gen/notices.gen.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/notice.h"
 
 namespace rgpu::exec {
 
@@ -23,15 +24,9 @@ void HostCalls::Run(HostCall& call) {
   const std::shared_ptr<HostCall> kept = call.shared_from_this();
   const Gate::ClientWait waits(executor_.gate(), call.wait_place);
   executor_.AwaitInStream(&call.frontier);
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kNotice;
-  header.opcode = static_cast<uint16_t>(wire::Notice::kCallback);
-  header.seq = call.seq;
-  header.watermark = executor_.deliveries_sent();
-  header.thread = call.thread;
-  header.context = call.context;
   transport::FrameBuffer frame;
-  wire::Writer writer = frame.Begin(header);
+  wire::Writer writer =
+      frame.Begin(NoticeAbout(call.command, wire::Notice::kCallback, executor_.deliveries_sent()));
   Put(writer, wire::Callback{call.id});
   frame.End();
   {
@@ -42,7 +37,7 @@ void HostCalls::Run(HostCall& call) {
   std::unique_lock lock(mutex_);
   // A client may take as long as it likes, as on a GPU of its own. If the session ends first, this
   // process ends, and the wait with it.
-  done_.wait(lock, [&] { return call.done; });
+  call.answered.wait(lock, [&] { return call.done; });
 }
 
 bool HostCalls::Done(uint64_t id) {
@@ -50,7 +45,8 @@ bool HostCalls::Done(uint64_t id) {
   const auto found = calls_.find(id);
   if (found == calls_.end() || !found->second->asked || found->second->done) return false;
   found->second->done = true;
-  done_.notify_all();
+  // With the mutex, because the call may be gone once it is unlocked.
+  found->second->answered.notify_one();
   return true;
 }
 

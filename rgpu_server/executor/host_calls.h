@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "rgpu_common/native/wire/frame.h"
 #include "rgpu_server/executor/gate/client_waits.h"
 #include "rgpu_server/executor/points.h"
 
@@ -25,13 +26,12 @@ struct HostCall : std::enable_shared_from_this<HostCall> {
 
   Executor& executor;
   uint64_t id = 0;
-  uint64_t seq = 0;  // of the command
-  uint32_t thread = 0;
-  uint32_t context = 0;
+  wire::FrameHeader command;
   Frontier frontier;     // deliveries that precede it in its stream
   WaitPlace wait_place;  // where the stream waits for the client
   bool asked = false;    // the client was told to run it
   bool done = false;
+  std::condition_variable answered;
 };
 
 class HostCalls {
@@ -49,7 +49,6 @@ class HostCalls {
  private:
   Executor& executor_;
   std::mutex mutex_;
-  std::condition_variable done_;
   std::unordered_map<uint64_t, HostCall*> calls_;
   uint64_t last_id_ = 0;
 };

@@ -5,6 +5,7 @@
 #include "gen/notices.gen.h"
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/notice.h"
 #include "rgpu_server/executor/round.h"
 
 namespace rgpu::exec {
@@ -66,9 +67,7 @@ Compiling::Compiling(Executor& executor, std::string_view name)
 Compiling::~Compiling() {
   executor_.ledger().EndCompiling();
   if (!executor_.tells_compiled()) return;
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kNotice;
-  header.opcode = static_cast<uint16_t>(wire::Notice::kCompiled);
+  const wire::FrameHeader header = NoticeHeader(wire::Notice::kCompiled);
   transport::FrameBuffer& notices = executor_.notices(0);
   wire::Writer writer = notices.Begin(header);
   Put(writer, wire::Compiled{base::NowNs() - start_ns_, wire::Bytes(name_)});

@@ -214,9 +214,7 @@ CUresult LongCopy::MoveIn(const wire::FrameHeader& header) {
 // Fetches as many pieces as there are slots.
 CUresult LongCopy::PullPart(const wire::FrameHeader& header, uint64_t* offset) {
   auto pull = std::make_shared<Pull>();
-  pull->seq = header.seq;
-  pull->thread = header.thread;
-  pull->context = header.context;
+  pull->command = header;
   pull->from = *offset;
   std::vector<Portion> portions;
   while (*offset < total_ && portions.size() < turns_->count()) {

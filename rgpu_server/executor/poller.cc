@@ -6,6 +6,7 @@
 #include "gen/notices.gen.h"
 #include "gen/opcodes.gen.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/notice.h"
 
 namespace rgpu::exec {
 
@@ -132,9 +133,7 @@ bool Poller::TickWatches() {
     const CUresult result = executor_.Query(*watched.point);
     if (result == CUDA_ERROR_NOT_READY) return false;
     executor_.Check(result, watched.context);
-    wire::FrameHeader header;
-    header.kind = wire::Kind::kNotice;
-    header.opcode = static_cast<uint16_t>(wire::Notice::kCompleted);
+    wire::FrameHeader header = NoticeHeader(wire::Notice::kCompleted);
     header.status = static_cast<int32_t>(result);
     const uint64_t behind = executor_.Behind(&watched.point->frontier);
     header.watermark = std::min(behind, executor_.deliveries_sent());

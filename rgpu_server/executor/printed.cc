@@ -9,6 +9,7 @@
 #include <string>
 
 #include "gen/notices.gen.h"
+#include "rgpu_server/executor/notice.h"
 
 namespace rgpu::exec {
 
@@ -26,9 +27,7 @@ int g_read_end = -1;
 std::mutex g_mutex;
 
 void SendLog(transport::Outbox& outbox, uint32_t level, std::string_view text) {
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kNotice;
-  header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
+  const wire::FrameHeader header = NoticeHeader(wire::Notice::kLog);
   transport::FrameBuffer frame;
   wire::Writer writer = frame.Begin(header);
   Put(writer, wire::Log{level, wire::Bytes(text)});

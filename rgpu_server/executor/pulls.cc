@@ -4,6 +4,7 @@
 
 #include "gen/notices.gen.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/notice.h"
 
 namespace rgpu::exec {
 
@@ -21,15 +22,10 @@ std::shared_ptr<Pull> Pulls::Add(const std::shared_ptr<Pull>& pull) {
 }
 
 void Pulls::Fetch(Pull* pull) {
+  const wire::FrameHeader header =
+      NoticeAbout(pull->command, wire::Notice::kPull, executor_.deliveries_sent());
   transport::FrameBuffer frames;
   for (size_t i = 0; i < pull->pieces.size(); ++i) {
-    wire::FrameHeader header;
-    header.kind = wire::Kind::kNotice;
-    header.opcode = static_cast<uint16_t>(wire::Notice::kPull);
-    header.seq = pull->seq;
-    header.watermark = executor_.deliveries_sent();
-    header.thread = pull->thread;
-    header.context = pull->context;
     wire::Writer writer = frames.Begin(header);
     Put(writer, wire::Pull{pull->id, pull->offsets[i], pull->pieces[i].size});
     frames.End();

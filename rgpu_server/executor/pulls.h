@@ -20,9 +20,7 @@ class Executor;
 struct Pull {
   Executor* executor = nullptr;
   uint64_t id = 0;
-  uint64_t seq = 0;
-  uint32_t thread = 0;
-  uint32_t context = 0;
+  wire::FrameHeader command;
   std::vector<Piece> pieces;
   uint64_t from = 0;              // offset in the copy where the pieces begin
   std::vector<uint64_t> offsets;  // of each piece, in the copy

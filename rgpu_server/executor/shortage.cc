@@ -5,6 +5,7 @@
 
 #include "gen/notices.gen.h"
 #include "rgpu_common/native/wire/frame.h"
+#include "rgpu_server/executor/notice.h"
 
 namespace rgpu::exec {
 
@@ -53,9 +54,7 @@ std::string Shortage::LeaseName() const {
 // Queued for the next frame, which is the reply to the allocation or an earlier one.
 void Shortage::Say(const std::string& sentence, transport::Outbox& outbox) {
   said_ = true;
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kNotice;
-  header.opcode = static_cast<uint16_t>(wire::Notice::kLog);
+  const wire::FrameHeader header = NoticeHeader(wire::Notice::kLog);
   transport::FrameBuffer frame;
   wire::Writer writer = frame.Begin(header);
   Put(writer, wire::Log{kReason, wire::Bytes(sentence.data(), sentence.size())});

@@ -5,6 +5,7 @@
 
 #include "gen/notices.gen.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/notice.h"
 
 namespace rgpu::exec {
 
@@ -243,9 +244,7 @@ void StreamOrder::GiveBackCredit(Stream& stream) {
 
 void StreamOrder::ReturnCredits(Stream& stream, uint64_t credited) {
   stream.returned = credited;
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kNotice;
-  header.opcode = static_cast<uint16_t>(wire::Notice::kCredit);
+  wire::FrameHeader header = NoticeHeader(wire::Notice::kCredit);
   header.thread = stream.thread;
   header.context = stream.context->id;
   transport::FrameBuffer& notices = executor_.notices(0);

@@ -9,7 +9,7 @@ from control.conftest import DEADLINE_SECONDS, Serve
 
 from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.handshake import Handshake
-from rgpu_server import conductor
+from rgpu_server import assigner
 from rgpu_server.workers.pages import LeasePage
 
 pytestmark = pytest.mark.asyncio
@@ -33,7 +33,7 @@ async def test_a_session_that_cannot_be_assigned_is_refused(
     async with serve() as server:
         with monkeypatch.context() as patched:
             if broken == "message":
-                patched.setattr(conductor, "encode_assign", too_long)
+                patched.setattr(assigner, "encode_assign", too_long)
             else:
                 patched.setattr(LeasePage, "opened_to_read", no_descriptor)
             lane = await server.hello()

@@ -63,7 +63,7 @@ def test_a_copy_behind_one_takes_what_it_wrote(server: str) -> None:
     source = """
 one = stream()
 memory, text = pinned(4096)
-target, back = c_uint64(cuda.alloc(4096)), bytearray(4096)
+target = c_uint64(cuda.alloc(4096))
 for turn in range(1, 21):
     text[:] = bytes(4096)
     fill = FUNCTION(lambda data: text.__setitem__(slice(None), bytes([data]) * 4096))

@@ -2,6 +2,7 @@
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copies.h"
+#include "rgpu_client/shim/calls/recording.h"
 #include "rgpu_client/shim/trace.h"
 
 namespace rgpu::shim {
@@ -64,18 +65,11 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
-  uint64_t seq = 0;
   PostOptions options;
   options.work = here.context;
-  options.seq = &seq;
-  const std::lock_guard lock(event->record_mutex);
-  const uint64_t version = event->progress.version.load() + 1;
-  const CUresult status = here.channel().Post<op_rgpuContextRecordEvent>(
-      here.issuer(), {here.context->id, event->id, version}, options);
-  if (status != CUDA_SUCCESS) return status;
-  event->record_seq.store(seq);
-  event->progress.version.store(version);
-  return CUDA_SUCCESS;
+  return PostRecord<op_rgpuContextRecordEvent>(here, *event, options, [&](uint64_t version) {
+    return rgpuContextRecordEvent_Request{here.context->id, event->id, version};
+  });
 }
 
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {

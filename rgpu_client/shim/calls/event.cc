@@ -1,6 +1,6 @@
 // Events.
 #include "gen/shim_calls.gen.h"
-#include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/calls/recording.h"
 
 namespace rgpu::shim {
 namespace {
@@ -54,17 +54,9 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
-  uint64_t seq = 0;
-  PostOptions options = Work(here);
-  options.seq = &seq;
-  const std::lock_guard lock(event->record_mutex);
-  const uint64_t version = event->progress.version.load() + 1;
-  const CUresult status = here.channel().Post<op_rgpuEventRecord>(
-      here.issuer(), {event->id, here.stream->wire, version, flags}, options);
-  if (status != CUDA_SUCCESS) return status;
-  event->record_seq.store(seq);
-  event->progress.version.store(version);
-  return CUDA_SUCCESS;
+  return PostRecord<op_rgpuEventRecord>(here, *event, Work(here), [&](uint64_t version) {
+    return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
+  });
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {

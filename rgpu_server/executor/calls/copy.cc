@@ -183,9 +183,7 @@ CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPu
     return result;
   }
   auto pull = std::make_shared<Pull>();
-  pull->seq = command.header.seq;
-  pull->thread = command.header.thread;
-  pull->context = command.header.context;
+  pull->command = command.header;
   std::vector<Portion> portions;
   for (uint64_t offset = 0; offset < total;) {
     portions.push_back(PortionAt(rows, offset));

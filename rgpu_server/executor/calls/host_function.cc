@@ -19,9 +19,7 @@ CUresult Launch(Executor& executor, const Command& command, uint64_t operand) {
   // The function may wait for anything that other threads of the program see.
   executor.OrderIsHidden();
   auto call = std::make_shared<HostCall>(executor);
-  call->seq = command.header.seq;
-  call->thread = command.header.thread;
-  call->context = command.header.context;
+  call->command = command.header;
   executor.host_calls().Add(*call);
   Stream& stream = *target.stream;
   bool launched = false;

@@ -1,0 +1,23 @@
+// Records of events: what cuEventRecord and cuCtxRecordEvent have in common.
+#pragma once
+
+#include "rgpu_client/shim/calls/here.h"
+
+namespace rgpu::shim {
+
+// Posts the command `request(version)`, which records `event` for the `version`-th time. The event
+// stays as it was if the command cannot be posted.
+template <typename Op, typename Request>
+CUresult PostRecord(const Here& here, Event& event, PostOptions options, Request request) {
+  uint64_t seq = 0;
+  options.seq = &seq;
+  const std::lock_guard lock(event.record_mutex);
+  const uint64_t version = event.progress.version.load() + 1;
+  const CUresult status = here.channel().Post<Op>(here.issuer(), request(version), options);
+  if (status != CUDA_SUCCESS) return status;
+  event.record_seq.store(seq);
+  event.progress.version.store(version);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,116 @@
+// The notices of the worker: what it asks for, what it tells, and which host functions it calls.
+#include <vector>
+
+#include "gen/notices.gen.h"
+#include "rgpu_client/shim/channel.h"
+
+namespace rgpu::shim {
+
+using wire::ByteView;
+using wire::FrameHeader;
+
+bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
+  wire::Pull pull;
+  const bool good = Get(reader, &pull);
+  HostRegion region;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    const auto it = expected_.find(header.seq);
+    if (!good || it == expected_.end() || !it->second.pulled || it->second.call) return false;
+    region = it->second.region;
+  }
+  const uint64_t total = region.bytes();
+  if (pull.bytes == 0 || pull.offset > total || pull.bytes > total - pull.offset) return false;
+  handler_->OnPull(pull.pull, pull.offset, pull.bytes, region);
+  Finish(header.seq, pull.bytes, false);
+  return true;
+}
+
+bool Channel::HandleCallback(const FrameHeader& header, wire::Reader& reader) {
+  wire::Callback callback;
+  const bool good = Get(reader, &callback);
+  HostCall call;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    const auto it = expected_.find(header.seq);
+    if (!good || it == expected_.end() || !it->second.call) return false;
+    call = it->second.call;
+  }
+  Finish(header.seq, 1, true);
+  handler_->OnCallback(callback.callback, call, CUDA_SUCCESS);
+  return true;
+}
+
+// The session has failed: the callbacks that wait for their streams are told so, in order, and host
+// functions never run.
+void Channel::FailCallbacks(CUresult status) {
+  std::vector<HostCall> calls;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    for (auto it = expected_.begin(); it != expected_.end();) {
+      if (it->second.call.callback != nullptr) calls.push_back(it->second.call);
+      if (it->second.call) {
+        it = expected_.erase(it);
+        expected_count_.fetch_sub(1);
+      } else {
+        ++it;
+      }
+    }
+  }
+  for (const HostCall& call : calls) handler_->OnCallback(0, call, status);
+}
+
+bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
+  const auto notice = static_cast<wire::Notice>(header.opcode);
+  wire::Reader reader(head.data, head.size);
+  switch (notice) {
+    case wire::Notice::kAck:
+      Acknowledge(header.seq);
+      return true;
+    case wire::Notice::kPull:
+      return HandlePull(header, reader);
+    case wire::Notice::kCallback:
+      return HandleCallback(header, reader);
+    case wire::Notice::kCredit:
+    case wire::Notice::kCompleted:
+      return HandleProgress(header, reader);
+    case wire::Notice::kSticky: {
+      wire::Sticky sticky;
+      if (!Get(reader, &sticky)) return false;
+      SetSticky(static_cast<CUresult>(header.status), sticky.sentence.text());
+      return true;
+    }
+    case wire::Notice::kLog: {
+      wire::Log log;
+      if (!Get(reader, &log)) return false;
+      handler_->OnLog(log.level, log.text.text());
+      return true;
+    }
+    case wire::Notice::kCompiled: {
+      wire::Compiled compiled;
+      if (!Get(reader, &compiled)) return false;
+      handler_->OnCompiled(compiled.ns, compiled.name.text());
+      return true;
+    }
+    default:
+      return true;  // a later minor version added this notice
+  }
+}
+
+// Handles CREDIT and COMPLETED, and wakes the threads that wait for progress.
+bool Channel::HandleProgress(const FrameHeader& header, wire::Reader& reader) {
+  if (header.opcode == static_cast<uint16_t>(wire::Notice::kCredit)) {
+    wire::Credit credit;
+    if (!Get(reader, &credit)) return false;
+    handler_->OnCredit(header, credit.stream, credit.completed);
+  } else {
+    wire::Completed completed;
+    if (!Get(reader, &completed)) return false;
+    handler_->OnCompleted(header, completed.object, completed.version, completed.time_ns);
+  }
+  const std::lock_guard lock(receive_mutex_);
+  if (watchers_ > 0) progress_.notify_all();
+  return true;
+}
+
+}  // namespace rgpu::shim
