@@ -38,9 +38,9 @@ class Assigner:
         page: LeasePage,
         hand_over: Callable[[Visitor, int], None],
     ) -> bool:
-        """Calls `hand_over`, then sends the worker what it must know.
+        """Calls `hand_over`, sends the worker what it must know, and notes it in the audit log.
 
-        False: the worker is ending and cannot take it.
+        False: the worker is ending and cannot take the session.
 
         Raises:
             OSError: a descriptor could not be made.
@@ -62,7 +62,10 @@ class Assigner:
                 compiler=-1 if compiler is None else compiler.fileno(),
             )
             hand_over(visitor, action.session)
-            return worker.send(message, descriptors if compiler else descriptors[:-1])
+            sent = worker.send(message, descriptors if compiler else descriptors[:-1])
+        if sent:
+            _note_assigned(action, visitor, worker.pid)
+        return sent
 
     def _assignment(self, action: do.AssignWorker, visitor: Visitor) -> Assign:
         served = self.served[action.device]
@@ -82,8 +85,7 @@ class Assigner:
         )
 
 
-def note_assigned(action: do.AssignWorker, visitor: Visitor, worker_pid: int) -> None:
-    """Writes the assignment to the audit log."""
+def _note_assigned(action: do.AssignWorker, visitor: Visitor, worker_pid: int) -> None:
     audit(
         "session_assigned",
         session=action.session,

@@ -26,7 +26,7 @@ from rgpu_common.wire.worker import (
     encode_end,
     encode_resume,
 )
-from rgpu_server.assigner import Assigner, note_assigned
+from rgpu_server.assigner import Assigner
 from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
@@ -277,7 +277,6 @@ class Conductor:
             sent = False
         if not sent:
             worker.kill()
-        note_assigned(action, visitor, worker.pid)
 
     def _hand_over(self, visitor: Visitor, session_id: int) -> None:
         self.desk.hand_over(visitor)

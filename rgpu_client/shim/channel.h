@@ -299,6 +299,7 @@ class Channel {
   // channel_notices.cc
   bool HandleNotice(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleProgress(const wire::FrameHeader& header, wire::Reader& reader);
+  bool FindAsked(uint64_t seq, Expected* asked);
   bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
   bool HandleCallback(const wire::FrameHeader& header, wire::Reader& reader);
   void FailCallbacks(CUresult status);

@@ -1,4 +1,4 @@
-// The notices of the worker: what it asks for, what it tells, and which host functions it calls.
+// What each notice of the worker does in the client.
 #include <vector>
 
 #include "gen/notices.gen.h"
@@ -9,35 +9,33 @@ namespace rgpu::shim {
 using wire::ByteView;
 using wire::FrameHeader;
 
+// Finds the copy or host function of the command `seq`, which a stream of the worker has reached.
+// False: the command has none, or its transfer is complete.
+bool Channel::FindAsked(uint64_t seq, Expected* asked) {
+  const std::lock_guard lock(receive_mutex_);
+  const auto it = expected_.find(seq);
+  if (it == expected_.end() || !it->second.pulled) return false;
+  *asked = it->second;
+  return true;
+}
+
 bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
   wire::Pull pull;
-  const bool good = Get(reader, &pull);
-  HostRegion region;
-  {
-    const std::lock_guard lock(receive_mutex_);
-    const auto it = expected_.find(header.seq);
-    if (!good || it == expected_.end() || !it->second.pulled || it->second.call) return false;
-    region = it->second.region;
-  }
-  const uint64_t total = region.bytes();
+  Expected asked;
+  if (!Get(reader, &pull) || !FindAsked(header.seq, &asked) || asked.call) return false;
+  const uint64_t total = asked.region.bytes();
   if (pull.bytes == 0 || pull.offset > total || pull.bytes > total - pull.offset) return false;
-  handler_->OnPull(pull.pull, pull.offset, pull.bytes, region);
+  handler_->OnPull(pull.pull, pull.offset, pull.bytes, asked.region);
   Finish(header.seq, pull.bytes, false);
   return true;
 }
 
 bool Channel::HandleCallback(const FrameHeader& header, wire::Reader& reader) {
   wire::Callback callback;
-  const bool good = Get(reader, &callback);
-  HostCall call;
-  {
-    const std::lock_guard lock(receive_mutex_);
-    const auto it = expected_.find(header.seq);
-    if (!good || it == expected_.end() || !it->second.call) return false;
-    call = it->second.call;
-  }
+  Expected asked;
+  if (!Get(reader, &callback) || !FindAsked(header.seq, &asked) || !asked.call) return false;
   Finish(header.seq, 1, true);
-  handler_->OnCallback(callback.callback, call, CUDA_SUCCESS);
+  handler_->OnCallback(callback.callback, asked.call, CUDA_SUCCESS);
   return true;
 }
 

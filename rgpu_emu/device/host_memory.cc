@@ -1,5 +1,6 @@
 #include "rgpu_emu/device/host_memory.h"
 
+#include "rgpu_common/native/base/ranges.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/memory.h"
 
@@ -8,6 +9,8 @@ namespace {
 
 constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                     CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+
+uint64_t BytesOf(const RegisteredMemory::Range& range) { return range.bytes; }
 
 AllocationRef HostAllocation(const void* p) {
   AllocationRef allocation = TheDevice().arena.Find(reinterpret_cast<uint64_t>(p));
@@ -18,12 +21,8 @@ AllocationRef HostAllocation(const void* p) {
 
 CUresult RegisteredMemory::Add(uint64_t base, uint64_t bytes, uint32_t flags) {
   const std::unique_lock lock(mutex_);
-  auto next = ranges_.lower_bound(base);
-  if (next != ranges_.end() && next->first - base < bytes)
+  if (rgpu::base::AnyRangeIn(ranges_, base, bytes, BytesOf)) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  if (next != ranges_.begin()) {
-    const Range& before = std::prev(next)->second;
-    if (base - before.base < before.bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
   ranges_[base] = {base, bytes, flags, next_id_++};
   return CUDA_SUCCESS;
@@ -36,10 +35,8 @@ CUresult RegisteredMemory::Remove(uint64_t base) {
 
 bool RegisteredMemory::Find(uint64_t address, Range* range) const {
   const std::shared_lock lock(mutex_);
-  auto it = ranges_.upper_bound(address);
-  if (it == ranges_.begin()) return false;
-  --it;
-  if (address - it->first >= it->second.bytes) return false;
+  const auto it = rgpu::base::RangeAt(ranges_, address, BytesOf);
+  if (it == ranges_.end()) return false;
   *range = it->second;
   return true;
 }

@@ -26,10 +26,10 @@ struct HostCall : std::enable_shared_from_this<HostCall> {
 
   Executor& executor;
   uint64_t id = 0;
-  wire::FrameHeader command;
-  Frontier frontier;     // deliveries that precede it in its stream
-  WaitPlace wait_place;  // where the stream waits for the client
-  bool asked = false;    // the client was told to run it
+  wire::FrameHeader command;  // the header of rgpuHostFunction
+  Frontier frontier;          // deliveries that precede it in its stream
+  WaitPlace wait_place;       // where the stream waits for the client
+  bool asked = false;         // the client was told to run it
   bool done = false;
   std::condition_variable answered;
 };

@@ -20,7 +20,7 @@ class Executor;
 struct Pull {
   Executor* executor = nullptr;
   uint64_t id = 0;
-  wire::FrameHeader command;
+  wire::FrameHeader command;  // the header of the copy that needs the bytes
   std::vector<Piece> pieces;
   uint64_t from = 0;              // offset in the copy where the pieces begin
   std::vector<uint64_t> offsets;  // of each piece, in the copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 from control.conftest import DEADLINE_SECONDS, Serve
@@ -23,13 +24,21 @@ def no_descriptor(page: LeasePage) -> int:
     raise OSError(24, "Too many open files")
 
 
+def _assigned(caplog: pytest.LogCaptureFixture) -> int:
+    return sum('"event":"session_assigned"' in record.message for record in caplog.records)
+
+
 @pytest.mark.parametrize("broken", ["message", "descriptor"])
 async def test_a_session_that_cannot_be_assigned_is_refused(
-    broken: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    broken: str,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The client is refused, and the server serves the next session. `serve` looks for descriptors
-    that stay open.
+    """The client is refused, the audit log does not call the session assigned, and the server serves
+    the next session. `serve` looks for descriptors that stay open.
     """
+    caplog.set_level(logging.INFO, "rgpu.audit")
     async with serve() as server:
         with monkeypatch.context() as patched:
             if broken == "message":
@@ -40,7 +49,9 @@ async def test_a_session_that_cannot_be_assigned_is_refused(
             header, _ = await asyncio.wait_for(lane.frame(), DEADLINE_SECONDS)
             assert header.opcode == Handshake.REFUSED
             await lane.close()
+        assert _assigned(caplog) == 0
         lane = await server.hello()
         header, _ = await asyncio.wait_for(lane.frame(), DEADLINE_SECONDS)
         assert header.opcode == Handshake.WELCOME
+        assert _assigned(caplog) == 1
         await lane.close()
