@@ -211,8 +211,8 @@ class Call:
         runs: CUDA_ERROR_INVALID_VALUE, or CUDA_ERROR_INVALID_DEVICE for a `Device`.
     sends: names of the commands that its client code may send (none for LOCAL and UNSUPPORTED).
     forward: the functions of client and worker are generated; then `sends` is not given.
-    state: the client table that answers or checks the call (Dev Ctx Mod Adr Str Evt Link Log
-        Table).
+    state: the client table that answers or checks the call (Dev Ctx Mod Adr Arr Tex Str Evt Link
+        Log Table).
     reports: the call may return an earlier asynchronous error (`\\notefnerr`).
     twins: the call is also exported with this suffix, `_ptds` or `_ptsz` (per-thread default
         stream).
@@ -247,7 +247,7 @@ class Command:
 
     request, reply: fields in wire order, each "type name". Types: u8 u16 u32 i32 u64 i64 f32 f64
         address bytes, and the handle kinds context stream event module library kernel function
-        pool link image; "new event event" is a handle that the client creates with this command.
+        pool link image memory array mipmap; "new event event" is a handle that the client creates with this command.
     bulk: the frame has bulk bytes after the head ("request" or "reply").
     reports: the command returns the thread's deferred error if there is one (only calls).
     destroys: the command is executed even if it returns a deferred error.

@@ -38,6 +38,8 @@ _STATES = {
     "Ctx": "the contexts of the process",
     "Mod": "what loading reported about the module",
     "Adr": "the map of addresses",
+    "Arr": "the arrays of the process",
+    "Tex": "the texture and surface objects of the process",
     "Str": "the streams of the process",
     "Evt": "the events of the process",
     "Log": "the error log",

@@ -36,6 +36,12 @@ FUNCTIONS = [
     "cuMemsetD2D8Async", "cuMemsetD2D16Async", "cuMemsetD2D32Async",
     "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync",
     "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAttribute", "cuMemPoolGetAttribute",
+    # Arrays, textures, and copies of boxes.
+    "cuArray3DCreate_v2", "cuArray3DGetDescriptor_v2", "cuArrayDestroy", "cuArrayGetPlane",
+    "cuMipmappedArrayCreate", "cuMipmappedArrayGetLevel", "cuMipmappedArrayDestroy",
+    "cuTexObjectCreate", "cuTexObjectDestroy", "cuSurfObjectCreate", "cuSurfObjectDestroy",
+    "cuMemcpy3DAsync_v2", "cuMemcpy3DPeerAsync",
+    "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2colWide", "cuTensorMapReplaceAddress",
     # Virtual memory management.
     "cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
     "cuMemSetAccess", "cuMemGetAllocationGranularity",
@@ -53,4 +59,6 @@ OPTIONAL = [
     "cuCtxCreate_v4", "cuEventElapsedTime_v2", "cuFuncIsLoaded", "cuFuncLoad", "cuFuncGetParamInfo",
     "cuKernelGetParamInfo", "cuFuncGetName", "cuKernelGetName", "cuModuleGetFunctionCount",
     "cuModuleEnumerateFunctions", "cuLibraryGetKernelCount", "cuLibraryEnumerateKernels", "cuCtxSetFlags",
+    "cuArrayGetPlane", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2colWide",
+    "cuTensorMapReplaceAddress",
 ]

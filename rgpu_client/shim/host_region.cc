@@ -16,7 +16,7 @@ void ForEachPiece(const HostRegion& region, uint64_t offset, uint64_t bytes, Vis
   while (bytes > 0) {
     const uint64_t column = offset % region.width;
     const uint64_t count = std::min(bytes, region.width - column);
-    if (!visit(region.base + offset / region.width * region.pitch + column, count)) return;
+    if (!visit(region.base + region.RowAt(offset / region.width) + column, count)) return;
     offset += count;
     bytes -= count;
   }

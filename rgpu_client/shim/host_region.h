@@ -10,18 +10,30 @@
 
 namespace rgpu::shim {
 
-// `height` rows of `width` bytes; the rows begin `pitch` bytes apart. Bytes between rows are never
-// touched.
+// `height` rows of `width` bytes; the rows begin `pitch` bytes apart. Every `slice_rows` rows a
+// slice begins, `slice_pitch` bytes after the one before (0: all rows are one slice). Bytes between
+// rows are never touched.
 struct HostRegion {
   uint8_t* base = nullptr;
   uint64_t width = 0;
   uint64_t height = 1;
   uint64_t pitch = 0;
+  uint64_t slice_rows = 0;
+  uint64_t slice_pitch = 0;
 
   uint64_t bytes() const { return width * height; }
-  bool contiguous() const { return height <= 1 || pitch == width; }
+  // From the first byte to that of a row.
+  uint64_t RowAt(uint64_t row) const {
+    if (slice_rows == 0) return row * pitch;
+    return row / slice_rows * slice_pitch + row % slice_rows * pitch;
+  }
+  // True if these rows lie one after the other without gaps.
+  bool contiguous(uint64_t first, uint64_t count) const {
+    return count <= 1 || RowAt(first + count - 1) - RowAt(first) == (count - 1) * width;
+  }
+  bool contiguous() const { return contiguous(0, height); }
   // The distance from the first byte to the end of the last row.
-  uint64_t span() const { return height == 0 ? 0 : (height - 1) * pitch + width; }
+  uint64_t span() const { return height == 0 ? 0 : RowAt(height - 1) + width; }
   bool Meets(uint64_t address, uint64_t count) const {
     const auto begin = reinterpret_cast<uint64_t>(base);
     return begin < address + count && address < begin + span();

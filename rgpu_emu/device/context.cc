@@ -183,6 +183,8 @@ void Context::Destroy() {
   device.functions.RemoveIf(ours);
   device.streams.RemoveIf([this](const Stream& stream) { return stream.context().get() == this; });
   const Fences left = Pending();
+  DropTextures(*this, left);
+  DropArrays(*this, left);
   for (const AllocationRef& allocation : device.arena.Owned(handle)) {
     // Memory that a stuck host function may still use stays mapped.
     if (!device.arena.Hide(allocation)) continue;

@@ -66,8 +66,11 @@ void MoveRows(void* argument) {
     if (upload && plan.width >= kStreamBytes) return StreamRow(to, from, plan.width);
     std::memmove(to, from, plan.width);
   };
-  for (uint64_t row = 0; row < plan.height; ++row) {
-    move(dst + row * plan.dst_pitch, src + row * plan.src_pitch);
+  for (uint64_t slice = 0; slice < plan.depth; ++slice) {
+    for (uint64_t row = 0; row < plan.height; ++row) {
+      move(dst + slice * plan.dst_slice + row * plan.dst_pitch,
+           src + slice * plan.src_slice + row * plan.src_pitch);
+    }
   }
 }
 
@@ -77,15 +80,17 @@ CUresult MoveLater(const CopyPlan& plan) {
 }
 
 CUresult Captured(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
-  auto rows = std::make_shared<std::vector<uint8_t>>(plan.width * plan.height);
+  auto rows = std::make_shared<std::vector<uint8_t>>(plan.width * plan.height * plan.depth);
   CopyPlan capture = plan;
   capture.dst = reinterpret_cast<uint64_t>(rows->data());
   capture.dst_pitch = plan.width;
+  capture.dst_slice = plan.width * plan.height;
   const CUresult read = MoveBytes(capture);
   if (read != CUDA_SUCCESS) return read;
   CopyPlan rest = plan;
   rest.src = capture.dst;
   rest.src_pitch = plan.width;
+  rest.src_slice = capture.dst_slice;
   Command command;
   command.run = [rows, rest] { return MoveLater(rest); };
   return stream->Push(std::move(command));
@@ -145,27 +150,36 @@ CUresult MoveBytes(const CopyPlan& plan) {
 }
 
 CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind required_src) {
-  uint64_t dst_bytes = 0;
-  uint64_t src_bytes = 0;
-  if (plan->height > 1 && (plan->dst_pitch < plan->width || plan->src_pitch < plan->width)) {
-    return CUDA_ERROR_INVALID_VALUE;
+  struct {
+    bool array;
+    uint64_t address, pitch, slice;
+    PointerKind required;
+    PointerKind* kind;
+  } const sides[] = {
+      {plan->dst_array, plan->dst, plan->dst_pitch, plan->dst_slice, required_dst, &plan->dst_kind},
+      {plan->src_array, plan->src, plan->src_pitch, plan->src_slice, required_src, &plan->src_kind},
+  };
+  for (const auto& side : sides) {
+    if (side.array) continue;
+    uint64_t slice_bytes = 0;
+    uint64_t bytes = 0;
+    if (plan->height > 1 && side.pitch < plan->width) return CUDA_ERROR_INVALID_VALUE;
+    if (!SpanOf(side.pitch, plan->width, plan->height, &slice_bytes) ||
+        (plan->depth > 1 && side.slice < slice_bytes) ||
+        !SpanOf(side.slice, slice_bytes, plan->depth, &bytes)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytes == 0) continue;
+    *side.kind = KindOf(side.address, bytes);
+    if (!Satisfies(*side.kind, side.required)) return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!SpanOf(plan->dst_pitch, plan->width, plan->height, &dst_bytes) ||
-      !SpanOf(plan->src_pitch, plan->width, plan->height, &src_bytes)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (dst_bytes == 0) return CUDA_SUCCESS;
-  plan->dst_kind = KindOf(plan->dst, dst_bytes);
-  plan->src_kind = KindOf(plan->src, src_bytes);
-  const bool good =
-      Satisfies(plan->dst_kind, required_dst) && Satisfies(plan->src_kind, required_src);
-  return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
 }
 
 // A copy within the device returns before it is done; any other copy is complete when the call
 // returns.
 CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
-  if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
+  if (plan.empty()) return CUDA_SUCCESS;
   const bool on_device =
       plan.dst_kind == PointerKind::kDevice && plan.src_kind == PointerKind::kDevice;
   if (on_device && !WaitsFor(plan.dst) && !WaitsFor(plan.src)) {
@@ -179,7 +193,7 @@ CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& st
 }
 
 CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
-  if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
+  if (plan.empty()) return CUDA_SUCCESS;
   // Copies into pageable memory are complete when the call returns; copies from host to host are
   // synchronous.
   const bool waits = plan.dst_kind == PointerKind::kPageable ||
@@ -188,15 +202,16 @@ CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& s
   if (waits) return SynchronousCopy(plan, stream);
   if (plan.src_kind == PointerKind::kPageable) {
     uint64_t bytes = 0;
-    const bool fits =
-        !__builtin_mul_overflow(plan.width, plan.height, &bytes) && bytes <= kStageBytes;
+    const bool fits = !__builtin_mul_overflow(plan.width, plan.height, &bytes) &&
+                      !__builtin_mul_overflow(bytes, plan.depth, &bytes) && bytes <= kStageBytes;
     // CUDA allows both: to stage the bytes and return, or to wait until the stream reaches the
     // copy.
     return fits && !HostileChance(3) ? Captured(plan, stream) : SynchronousCopy(plan, stream);
   }
   // A short copy costs less than waking the stream's thread, and its bytes are still in the cache.
   const bool host_side = IsHost(plan.dst_kind) || IsHost(plan.src_kind);
-  if (host_side && plan.height == 1 && plan.width <= kAtOnceBytes && stream->NothingBefore()) {
+  if (host_side && plan.height == 1 && plan.depth == 1 && plan.width <= kAtOnceBytes &&
+      stream->NothingBefore()) {
     return stream->RunNow([&] {
       const CUresult moved = MoveLater(plan);
       if (moved != CUDA_SUCCESS) stream->context()->Fail(moved);
@@ -206,6 +221,19 @@ CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& s
   Command command;
   command.run = [plan] { return MoveLater(plan); };
   return stream->Push(std::move(command));
+}
+
+CUresult CopyOfBatch(CopyPlan plan, CUmemcpySrcAccessOrder order,
+                     const std::shared_ptr<Stream>& stream) {
+  const bool upload = IsHost(plan.src_kind) && plan.dst_kind == PointerKind::kDevice;
+  if (upload && order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) {
+    Command command;
+    command.run = [plan] { return MoveLater(plan); };
+    return stream->Push(std::move(command));
+  }
+  // As from pageable memory, whose bytes are taken before the call returns.
+  if (upload) plan.src_kind = PointerKind::kPageable;
+  return AsynchronousCopy(plan, stream);
 }
 
 }  // namespace rgpu::emu

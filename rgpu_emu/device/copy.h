@@ -1,4 +1,5 @@
-// Copies: `height` rows of `width` bytes between two addresses; a linear copy has one row.
+// Copies: `depth` slices of `height` rows of `width` bytes between two addresses; a linear copy has
+// one row.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,17 @@ struct CopyPlan {
   uint64_t src_pitch = 0;
   uint64_t width = 0;
   uint64_t height = 1;
+  uint64_t depth = 1;
+  // From slice to slice, if there are several.
+  uint64_t dst_slice = 0;
+  uint64_t src_slice = 0;
+  // The side lies in an array; the caller has checked that the array holds it.
+  bool dst_array = false;
+  bool src_array = false;
   PointerKind dst_kind = PointerKind::kDevice;
   PointerKind src_kind = PointerKind::kDevice;
+
+  bool empty() const { return width == 0 || height == 0 || depth == 0; }
 };
 
 // The plan of a linear copy.
@@ -50,5 +60,8 @@ CUresult MoveBytes(const CopyPlan& plan);
 CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind required_src);
 CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream);
 CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream);
+// A copy of a batch, whose attribute says when memory of the host may be read.
+CUresult CopyOfBatch(CopyPlan plan, CUmemcpySrcAccessOrder order,
+                     const std::shared_ptr<Stream>& stream);
 
 }  // namespace rgpu::emu

@@ -4,28 +4,6 @@
 #include "rgpu_emu/device/device.h"
 
 namespace rgpu::emu {
-namespace {
-
-bool IsHost(PointerKind kind) {
-  return kind == PointerKind::kPageable || kind == PointerKind::kPinned;
-}
-
-CUresult Push(CopyPlan plan, CUmemcpySrcAccessOrder order, const std::shared_ptr<Stream>& stream) {
-  const bool upload = IsHost(plan.src_kind) && plan.dst_kind == PointerKind::kDevice;
-  if (upload && order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) {
-    Command command;
-    command.run = [plan] {
-      return MoveBytes(plan) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
-    };
-    return stream->Push(std::move(command));
-  }
-  // As from pageable memory, whose bytes are taken before the call returns.
-  if (upload) plan.src_kind = PointerKind::kPageable;
-  return AsynchronousCopy(plan, stream);
-}
-
-}  // namespace
-
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
                                CUmemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs,
                                CUstream hStream) {
@@ -44,7 +22,7 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* siz
   size_t attribute = 0;
   for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
     while (attribute + 1 < numAttrs && attrsIdxs[attribute + 1] <= i) ++attribute;
-    result = Push(plans[i], attrs[attribute].srcAccessOrder, stream);
+    result = CopyOfBatch(plans[i], attrs[attribute].srcAccessOrder, stream);
   }
   return result;
 }

@@ -9,6 +9,7 @@
 
 #include "gen/emu_calls.gen.h"
 #include "rgpu_emu/device/arena.h"
+#include "rgpu_emu/device/array.h"
 #include "rgpu_emu/device/context.h"
 #include "rgpu_emu/device/event.h"
 #include "rgpu_emu/device/exec/exec.h"
@@ -18,6 +19,7 @@
 #include "rgpu_emu/device/pool.h"
 #include "rgpu_emu/device/services.h"
 #include "rgpu_emu/device/settings.h"
+#include "rgpu_emu/device/texture_object.h"
 #include "rgpu_emu/device/value_watch.h"
 #include "rgpu_emu/device/virtual_memory.h"
 
@@ -64,6 +66,10 @@ struct Device {
   HandleTable<Function> functions;
   HandleTable<Pool> pools;
   HandleTable<LinkState> links;
+  HandleTable<Array> arrays;  // also levels and planes of arrays
+  HandleTable<Array> mipmapped_arrays;
+  HandleTable<TextureObject> textures;  // by the value that kernels have
+  HandleTable<TextureObject> surfaces;
   std::shared_ptr<Pool> default_pool;
   std::mutex current_pool_mutex;
   std::shared_ptr<Pool> current_pool;

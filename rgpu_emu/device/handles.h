@@ -23,7 +23,9 @@ enum class HandleKind : uint64_t {
   kFunction,
   kPool,
   kLink,
-  kMemory
+  kMemory,
+  kArray,
+  kMipmappedArray
 };
 
 // Values are never reused in a process, and are never 0, 1 or 2 (special stream handles).
@@ -71,6 +73,16 @@ class HandleTable {
       for (const auto& [handle, object] : objects_) all.push_back(object);
     }
     for (const auto& object : all) visit(object);
+  }
+  // The same with the handle: `visit(handle, object)`.
+  template <class F>
+  void ForEachKey(F visit) const {
+    std::vector<std::pair<uint64_t, std::shared_ptr<T>>> all;
+    {
+      const std::shared_lock lock(mutex_);
+      all.assign(objects_.begin(), objects_.end());
+    }
+    for (const auto& [handle, object] : all) visit(handle, *object);
   }
   // Removes and returns every object for which `leaves(object)` is true.
   template <class F>

@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint64_t kPitchAlignment = 512;
 
-// Allocates. Before it refuses, it frees everything that is unused but not given back yet.
+}  // namespace
+
 AllocationRef AllocateHard(uint64_t bytes, uint64_t context) {
   Device& device = TheDevice();
   device.limbo.Reap();
@@ -23,11 +24,14 @@ AllocationRef AllocateHard(uint64_t bytes, uint64_t context) {
   return allocation;
 }
 
-}  // namespace
-
 CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
+  if (!TheDevice().arena.Hide(allocation)) return CUDA_ERROR_INVALID_VALUE;
+  FreeHidden(context, allocation);
+  return CUDA_SUCCESS;
+}
+
+void FreeHidden(Context& context, const AllocationRef& allocation) {
   Device& device = TheDevice();
-  if (!device.arena.Hide(allocation)) return CUDA_ERROR_INVALID_VALUE;
   Fences pending = context.Pending();
   const auto owner = device.contexts.Find(allocation->context);
   if (owner != nullptr && owner.get() != &context) {
@@ -40,7 +44,6 @@ CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
     device.limbo.Retire(allocation, std::move(pending));
   }
   device.limbo.Reap();
-  return CUDA_SUCCESS;
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {

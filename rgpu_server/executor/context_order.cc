@@ -81,4 +81,31 @@ void ReleaseHeld(Executor& executor, const Context& gone) {
   });
 }
 
+CUresult FindContext(Executor& executor, uint64_t id, std::shared_ptr<Context>* context) {
+  const CUresult result = executor.objects().contexts.Share(id, context);
+  if (result == kDropped) return kDropped;
+  const bool lives = result == CUDA_SUCCESS && !(*context)->closing;
+  return lives ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult Serially(Executor& executor, Stream& stream, Context& one, Context& two,
+                  const std::function<CUresult()>& copy) {
+  Context& own = *stream.context;
+  CUresult result = WaitForContext(executor, stream, own);
+  if (result == CUDA_SUCCESS) result = WaitForContext(executor, stream, one);
+  if (result == CUDA_SUCCESS) result = WaitForContext(executor, stream, two);
+  if (result == CUDA_SUCCESS) result = copy();
+  if (result != CUDA_SUCCESS) return result;
+  std::shared_ptr<Point> point;
+  result = executor.order().Issue(stream, {}, [&](CUstream) {
+    return executor.order().Record(stream, kInternalEvent, &point);
+  });
+  for (Context* context : {&own, &one, &two}) {
+    if (result == CUDA_SUCCESS) {
+      result = HoldBehind(*context, point, stream.legacy ? &stream : nullptr);
+    }
+  }
+  return result;
+}
+
 }  // namespace rgpu::exec

@@ -1,6 +1,7 @@
 // Order between whole contexts. All functions are called with the executor's lock held.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "rgpu_server/executor/streams.h"
@@ -19,6 +20,14 @@ CUresult HoldBehind(Context& context, std::shared_ptr<Point> point, const Stream
 // Records an event behind everything that was issued to `context`, which is current.
 CUresult RecordContext(Executor& executor, Context& context, unsigned int flags,
                        std::shared_ptr<Point>* point);
+
+// Finds the context of an id, if it lives.
+CUresult FindContext(Executor& executor, uint64_t id, std::shared_ptr<Context>* context);
+
+// Makes a copy in `stream` wait for all work of its context and of the two others, and their later
+// work wait for the copy.
+CUresult Serially(Executor& executor, Stream& stream, Context& one, Context& two,
+                  const std::function<CUresult()>& copy);
 
 // Called when all work of `gone` is complete and its events are about to be destroyed: no other
 // context waits for them any more.

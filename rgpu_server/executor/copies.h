@@ -8,15 +8,29 @@ namespace rgpu::exec {
 
 class Executor;
 struct Command;
+struct Target;
 
 // Asynchronous copies between packed bytes in staging memory and rows of device memory.
-CUresult CopyIn(const Driver& driver, const Portion& portion, uint64_t pitch, const uint8_t* from,
+// `rows` are the rows of which the portion is a part.
+CUresult CopyIn(const Driver& driver, const Rows& rows, const Portion& portion, const uint8_t* from,
                 CUstream stream);
-CUresult CopyOut(const Driver& driver, const Portion& portion, uint64_t pitch, uint8_t* to,
+CUresult CopyOut(const Driver& driver, const Rows& rows, const Portion& portion, uint8_t* to,
                  CUstream stream);
+
+// The handlers of copies between host and device, for any rows. The command's stream is `target`.
+CUresult CopyFromBulk(Executor& executor, const Command& command, const Target& target,
+                      const Rows& rows, bool synchronous);
+// Sets `*asks` if the client will be asked for the bytes.
+CUresult PullIn(Executor& executor, const Command& command, const Target& target, const Rows& rows,
+                bool* asks);
+CUresult CopyToClient(Executor& executor, const Command& command, const Target& target,
+                      const Rows& rows);
+CUresult Deliver(Executor& executor, const Command& command, const Target& target,
+                 const Rows& rows);
 
 // Returns CUDA_ERROR_INVALID_VALUE unless the rows lie in memory that the session has allocated.
 // Sets `*total` to the number of packed bytes.
+// Rows in an array were checked when the array was found (boxes.h).
 CUresult CheckRows(Executor& executor, const Rows& rows, uint64_t* total);
 
 // Sends the client an empty last delivery with the error. The client waits for the bytes of this

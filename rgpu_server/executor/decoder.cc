@@ -151,7 +151,8 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
   const uint32_t bytes = command->header.bulk_bytes;
   if (bytes == 0) return true;
   Piece piece;
-  if (info.opcode == Opcode::rgpuCopyHtoD) FindPlace(command, &piece);
+  const bool copy = info.opcode == Opcode::rgpuCopyHtoD || info.opcode == Opcode::rgpuCopyBoxIn;
+  if (copy) FindPlace(info, command, &piece);
   if (piece.data == nullptr) {
     scratch.bulk.resize(bytes);
     piece.data = scratch.bulk.data();
@@ -170,14 +171,15 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
 
 // Finds where to receive the bulk of a copy to the device. If there is no place, the handler
 // refuses the copy.
-void Decoder::FindPlace(Command* command, Piece* piece) {
+void Decoder::FindPlace(const OpcodeInfo& info, Command* command, Piece* piece) {
   std::lock_guard lock(executor_.mutex());
   std::shared_ptr<Context> context;
   if (executor_.sticky() != CUDA_SUCCESS) return;
   if (executor_.Enter(*command, &context) != CUDA_SUCCESS) return;
   // A ring cannot catch a fault on memory that goes while it is written, so it does not receive in
   // place.
-  if (held_.empty() && reader_.connection()->checks_memory()) {
+  const bool linear = info.opcode == Opcode::rgpuCopyHtoD;
+  if (linear && held_.empty() && reader_.connection()->checks_memory()) {
     piece->data = PlaceOfArrival(executor_, *command);
   }
   command->in_place = piece->data != nullptr;

@@ -57,7 +57,7 @@ class Decoder {
   CUresult RunCall(const OpcodeInfo& info, const Command& command, wire::Writer* reply);
   void HandlePosted(const OpcodeInfo& info, Command& command, Lock& lock);
   bool ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* command);
-  void FindPlace(Command* command, Piece* piece);
+  void FindPlace(const OpcodeInfo& info, Command* command, Piece* piece);
   // Returns the thread's deferred error if the call reports deferred errors.
   CUresult Deferred(const OpcodeInfo& info, const Command& command);
   void Reply(Scratch& scratch, const Command& command, CUresult status, uint64_t behind);

@@ -59,7 +59,7 @@ class LongCopy : public std::enable_shared_from_this<LongCopy> {
       : executor_(executor),
         context_(target.context),
         rows_(rows),
-        total_(rows.width * rows.height) {}
+        total_(rows.width * rows.height * rows.depth) {}
 
   CUresult Start(const Target& target, const std::shared_ptr<Estimate>& kind,
                  std::function<CUresult(LongCopy&)> move);
@@ -190,7 +190,7 @@ CUresult LongCopy::MoveOut(Delivery& delivery) {
     const std::lock_guard lock(executor_.mutex());
     CUresult result = Enter();
     if (result == CUDA_SUCCESS) {
-      result = CopyOut(executor_.driver(), portion, rows_.pitch, chunk.piece.data, own_.handle);
+      result = CopyOut(executor_.driver(), rows_, portion, chunk.piece.data, own_.handle);
     }
     if (result == CUDA_SUCCESS)
       result = executor_.order().Record(own_, kInternalEvent, &chunk.point);
@@ -230,7 +230,7 @@ CUresult LongCopy::PullPart(const wire::FrameHeader& header, uint64_t* offset) {
     CUresult result = Enter();
     for (size_t i = 0; i < portions.size() && result == CUDA_SUCCESS; ++i) {
       const uint8_t* from = pull->pieces[i].data;
-      result = CopyIn(executor_.driver(), portions[i], rows_.pitch, from, own_.handle);
+      result = CopyIn(executor_.driver(), rows_, portions[i], from, own_.handle);
     }
     if (result == CUDA_SUCCESS) result = executor_.order().Record(own_, kInternalEvent, &point);
     if (result != CUDA_SUCCESS) return result;
@@ -246,7 +246,7 @@ bool IsLong(Staging& staging, uint64_t bytes) {
 
 CUresult StartLongOut(Executor& executor, const Target& target, const Rows& rows,
                       const std::shared_ptr<Delivery>& delivery) {
-  delivery->to_come_bytes = rows.width * rows.height;
+  delivery->to_come_bytes = rows.width * rows.height * rows.depth;
   const auto copy = std::make_shared<LongCopy>(executor, target, rows);
   return copy->Start(target, executor.copies().out,
                      [delivery](LongCopy& self) { return self.MoveOut(*delivery); });

@@ -69,6 +69,28 @@ struct Pool {
   bool gone = false;  // the driver has destroyed it
 };
 
+// A CUDA array, or a level or plane of one, which the driver frees with the one that has it.
+struct Array {
+  uint32_t context = 0;
+  CUarray handle = nullptr;
+  CUDA_ARRAY3D_DESCRIPTOR shape{};
+  uint64_t charged_bytes = 0;
+  bool whole = true;
+  std::vector<uint64_t> parts;  // ids of its planes
+};
+
+struct MipmappedArray {
+  uint32_t context = 0;
+  CUmipmappedArray handle = nullptr;
+  uint64_t charged_bytes = 0;
+  std::vector<uint64_t> parts;  // ids of its levels
+};
+
+// A texture or surface object. Its id is the driver's value, which kernels read.
+struct Texture {
+  uint32_t context = 0;
+};
+
 // An image that the client is sending. One zero byte follows the announced bytes, so that text is
 // terminated.
 struct Image {

@@ -4,19 +4,37 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "gen/cuda_abi.gen.h"
 #include "rgpu_common/native/wire/frame.h"
 
 namespace rgpu::exec {
 
-// `height` rows of `width` bytes, `pitch` apart. On the host side they lie packed, without gaps.
+// A place in an array; x is in bytes.
+struct ArrayPlace {
+  CUarray array = nullptr;  // null: the rows lie in linear memory
+  uint64_t x = 0;
+  uint64_t y = 0;
+  uint64_t z = 0;
+};
+
+// `depth` slices of `height` rows of `width` bytes. In linear memory rows begin `pitch` bytes apart
+// and slices `rows` rows apart. On the host side they lie packed, without gaps.
 struct Rows {
   uint64_t address = 0;
   uint64_t pitch = 0;
   uint64_t width = 0;
   uint64_t height = 0;
+  uint64_t depth = 1;
+  uint64_t rows = 0;
+  ArrayPlace place = {};
 
   // Returns false if the product overflows.
-  bool Total(uint64_t* bytes) const { return !__builtin_mul_overflow(width, height, bytes); }
+  bool Total(uint64_t* bytes) const {
+    return !__builtin_mul_overflow(width, height, bytes) &&
+           !__builtin_mul_overflow(*bytes, depth, bytes);
+  }
+  bool linear() const { return place.array == nullptr; }
+  bool flat() const { return linear() && depth == 1; }
 };
 
 struct Portion {
@@ -24,21 +42,36 @@ struct Portion {
   uint64_t offset = 0;  // into the packed bytes
   uint64_t width = 0;
   uint64_t height = 0;  // more than 1 only if whole rows fit
+  uint64_t depth = 1;   // more than 1 only if whole slices fit
+  ArrayPlace place = {};
 
-  uint32_t bytes() const { return static_cast<uint32_t>(width * height); }
+  uint32_t bytes() const { return static_cast<uint32_t>(width * height * depth); }
 };
 
 // Returns the portion that starts at packed byte `offset`, which is 0 or where a portion ended. The
 // rows must not be empty.
 inline Portion PortionAt(const Rows& rows, uint64_t offset) {
-  const uint64_t row = offset / rows.width;
+  const uint64_t slice_bytes = rows.width * rows.height;
+  const uint64_t slice = offset / slice_bytes;
+  const uint64_t row = offset % slice_bytes / rows.width;
   const uint64_t column = offset % rows.width;
-  const uint64_t address = rows.address + (rows.height > 1 ? row * rows.pitch : 0) + column;
-  if (column == 0 && rows.width <= wire::kPieceBytes && rows.height > 1) {
-    const uint64_t count = std::min(rows.height - row, wire::kPieceBytes / rows.width);
-    return {address, offset, rows.width, count};
+  const uint64_t row_in_memory = slice * rows.rows + row;
+  Portion portion;
+  portion.offset = offset;
+  portion.address =
+      rows.address + (rows.height > 1 || rows.depth > 1 ? row_in_memory * rows.pitch : 0) + column;
+  portion.place = rows.place;
+  portion.place.x += column;
+  portion.place.y += row;
+  portion.place.z += slice;
+  portion.height = 1;
+  portion.width = std::min<uint64_t>(rows.width - column, wire::kPieceBytes);
+  if (column != 0 || rows.width > wire::kPieceBytes) return portion;
+  portion.height = std::min(rows.height - row, wire::kPieceBytes / rows.width);
+  if (row == 0 && slice_bytes <= wire::kPieceBytes) {
+    portion.depth = std::min(rows.depth - slice, wire::kPieceBytes / slice_bytes);
   }
-  return {address, offset, std::min<uint64_t>(rows.width - column, wire::kPieceBytes), 1};
+  return portion;
 }
 
 }  // namespace rgpu::exec

@@ -22,6 +22,14 @@ uint64_t SessionObjects::ForgetContext(const std::shared_ptr<Context>& context,
   libraries.EraseIf(lies_in);
   links.EraseIf(lies_in);
   const auto belongs = [&](const auto& object) { return object.context == id; };
+  const auto belongs_charged = [&](const auto& object) {
+    if (object.context == id) charged += object.charged_bytes;
+    return object.context == id;
+  };
+  arrays.EraseIf(belongs_charged);
+  mipmapped_arrays.EraseIf(belongs_charged);
+  textures.EraseIf(belongs);
+  surfaces.EraseIf(belongs);
   functions.EraseIf(belongs);
   kernels.EraseIf(belongs);
   events.EraseIf(belongs);

@@ -37,6 +37,10 @@ struct SessionObjects {
   Table<Link> links{1024};
   Table<Image> images{kMaxImages};
   Ranges ranges;
+  Table<Array> arrays;
+  Table<MipmappedArray> mipmapped_arrays;
+  Table<Texture> textures;
+  Table<Texture> surfaces;
   Table<MappableMemory> memories;
   VirtualMemory virtual_memory;
   // One of `contexts` is the device's primary context, or it is being created or destroyed.

@@ -32,6 +32,10 @@ NOT_SENT = {
     "rgpuPing": "no client of this release sends it",
     "rgpuCopyInDirect": "needs a lane in shared memory, which the recorder does not see",
     "rgpuCopyOutDirect": "needs a lane in shared memory, which the recorder does not see",
+    "rgpuTensorMapTiled": "needs a device of compute capability 9.0",
+    "rgpuTensorMapIm2col": "needs a device of compute capability 9.0",
+    "rgpuTensorMapIm2colWide": "needs a device of compute capability 9.0",
+    "rgpuTensorMapReplaceAddress": "needs a device of compute capability 9.0",
 }
 # What the litmus programs and the calls with bad arguments leave out: ends of objects, times of
 # events, and a copy out of memory that an earlier copy still fills.
@@ -99,6 +103,50 @@ there = c_uint64(cuda.alloc(4096))
 cuda("cuMemcpyPeer", there, other, here, mine, c_size_t(4096))
 cuda.synchronize()
 """
+ARRAYS = """
+import ctypes
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+from helpers import boxes, textures
+from helpers.boxes import NV12, SURFACE, U8, Box, PeerBox, shape
+cuda.open()
+mine = c_void_p()
+cuda("cuCtxGetCurrent", byref(mine))
+array = boxes.create(cuda, shape(64, 64, flags=SURFACE))
+mipmapped = boxes.create_mipmapped(cuda, shape(64, 64), 3)
+level = boxes.level(cuda, mipmapped, 0)
+video, plane = boxes.create(cuda, shape(8, 8, format=NV12, channels=3)), c_void_p()
+cuda("cuArrayGetPlane", byref(plane), c_void_p(video), 0)
+texture = textures.create(cuda, textures.in_array(array), textures.texture())
+_, surface = textures.surface(cuda, array)
+memory, flag, streams = c_void_p(), c_uint64(cuda.alloc(4)), [c_void_p(), c_void_p()]
+cuda("cuMemHostAlloc", byref(memory), c_size_t(4096), 0)
+for stream in streams:
+    cuda("cuStreamCreate", byref(stream), 1)
+sizes = {"width": 64, "height": 64, "depth": 1}
+inside = {"type": 3, "array": array}
+outside = {"type": 1, "host": memory.value, "pitch": 64, "rows": 64}
+def side(name, values):
+    return {name + key: value for key, value in values.items()}
+into = Box(**sizes, **side("dst", inside), **side("src", outside))
+out = Box(**sizes, **side("src", inside), **side("dst", outside))
+within = Box(**sizes, **side("src", inside), dsttype=3, dstarray=level)
+cuda("cuMemcpy3D_v2", byref(into))
+cuda("cuMemcpy3D_v2", byref(out))
+cuda("cuMemcpy3D_v2", byref(within))
+cuda("cuMemcpy3DPeer", byref(PeerBox(**sizes, **side("src", inside), dsttype=3, dstarray=level)))
+cuda("cuMemsetD32_v2", flag, 0, c_size_t(1))
+cuda("cuCtxSynchronize")
+cuda("cuStreamWaitValue32_v2", streams[0], flag, 1, 1)
+cuda("cuMemcpy3DAsync_v2", byref(into), streams[0])
+cuda("cuMemcpy3DAsync_v2", byref(out), streams[0])
+cuda("cuStreamWriteValue32_v2", streams[1], flag, 1, 0)
+cuda("cuStreamSynchronize", streams[0])
+cuda("cuTexObjectDestroy", c_uint64(texture))
+cuda("cuSurfObjectDestroy", c_uint64(surface))
+cuda("cuArrayDestroy", c_void_p(array))
+cuda("cuMipmappedArrayDestroy", c_void_p(mipmapped))
+cuda.synchronize()
+"""
 OWN_POOL = """
 import struct
 from ctypes import byref, c_void_p
@@ -131,6 +179,7 @@ def lanes(tmp_path_factory: pytest.TempPathFactory) -> list[Lane]:
         _run(recorder.unix, "tour", TOUR)
         _run(recorder.unix, "pool", OWN_POOL)
         _run(recorder.unix, "mapped", TWO_CONTEXTS_AND_MAPPED_MEMORY)
+        _run(recorder.unix, "arrays", ARRAYS)
     return recorder.lanes
 
 

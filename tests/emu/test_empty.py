@@ -1,4 +1,4 @@
-"""Calls about what the device never has: memory of graphs and linear textures."""
+"""Calls about what the device never has: memory of graphs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import ctypes
 from emu.device import Device, expect, on_device
 
 INVALID_VALUE, INVALID_DEVICE = 1, 101
-FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
 
 
 @on_device()
@@ -26,15 +25,3 @@ def test_graphs_have_no_memory(cuda: Device) -> None:
         expect(INVALID_DEVICE, lambda call=call: cuda(call, 1, 1, ctypes.byref(value)))
     expect(INVALID_DEVICE, lambda: cuda("cuDeviceGraphMemTrim", 1))
     expect(INVALID_VALUE, lambda: cuda("cuDeviceSetGraphMemAttribute", 0, 0, ctypes.byref(value)))
-
-
-@on_device()
-def test_a_linear_texture_has_no_elements(cuda: Device) -> None:
-    cuda.open()
-    assert cuda.out("cuDeviceGetTexture1DLinearMaxWidth", FLOAT, 4, 0) == 0
-    for channels in (0, 3):
-        expect(
-            INVALID_VALUE,
-            lambda n=channels: cuda.out("cuDeviceGetTexture1DLinearMaxWidth", FLOAT, n, 0),
-        )
-    expect(INVALID_DEVICE, lambda: cuda.out("cuDeviceGetTexture1DLinearMaxWidth", FLOAT, 4, 1))

@@ -75,6 +75,7 @@ void ForgetObjects(Session& session, uint32_t context) {
     if (object->context == context && object->kind != Kind::kPool) gone.push_back(object->id);
   });
   for (const uint64_t id : gone) session.handles().Remove(id);
+  session.textures().DropContext(context);
 }
 
 // Frees the pinned memory of a destroyed context, as NVIDIA's driver does.

@@ -39,14 +39,7 @@ CUresult RunOne(const Here& here, const Batch& batch, size_t i, CUmemcpySrcAcces
   copy.synchronous = false;
   copy.source_order =
       order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ? SourceOrder::kStream : SourceOrder::kAtCall;
-  if (!copy.to.device && !copy.from.device) {
-    // The host copies, so the stream has to have reached this place.
-    rgpuStreamSynchronize_Reply reply;
-    const CUresult status =
-        here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
-    if (status != CUDA_SUCCESS) return status;
-  }
-  return RunCopy(here, copy);
+  return RunCopyOfBatch(here, copy);
 }
 
 }  // namespace

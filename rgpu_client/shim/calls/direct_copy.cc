@@ -64,7 +64,8 @@ CUresult CopyPiece(const Here& here, bool to_device, uint64_t address, uint8_t* 
 
 std::optional<CUresult> CopyDirectly(const Here& here, const Copy& copy) {
   const DirectMemory& direct = here.session->direct();
-  if (!direct.mapped() || copy.height != 1 || copy.width < kDirectBytes) return std::nullopt;
+  if (!direct.mapped() || copy.is_box() || copy.height != 1 || copy.width < kDirectBytes)
+    return std::nullopt;
   const bool to_device = copy.to.device;
   const uint64_t address = to_device ? copy.to.address : copy.from.address;
   auto* host = reinterpret_cast<uint8_t*>(to_device ? copy.from.address : copy.to.address);

@@ -21,6 +21,8 @@ enum class Kind : uint8_t {
   kPool,
   kLink,
   kMemory,
+  kArray,
+  kMipmappedArray,
 };
 
 // The object that a handle names. `id` is both the handle's value and the object's name on the

@@ -162,6 +162,25 @@ struct Memory : Object {
   unsigned mappings = 0;
 };
 
+// A CUDA array, or a level or plane of another one, which goes with that one.
+struct Array : Object {
+  static constexpr Kind kKind = Kind::kArray;
+  Array() : Object(kKind) {}
+
+  CUDA_ARRAY3D_DESCRIPTOR shape{};
+  bool whole = true;
+  std::mutex mutex;
+  std::map<unsigned, uint64_t> parts;  // handles of its planes that the program has asked for
+};
+
+struct MipmappedArray : Object {
+  static constexpr Kind kKind = Kind::kMipmappedArray;
+  MipmappedArray() : Object(kKind) {}
+
+  std::mutex mutex;
+  std::map<unsigned, uint64_t> parts;  // handles of its levels
+};
+
 struct Link : Object {
   static constexpr Kind kKind = Kind::kLink;
   Link() : Object(kKind) {}

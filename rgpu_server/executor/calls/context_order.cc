@@ -6,38 +6,6 @@
 
 namespace rgpu::exec {
 
-namespace {
-
-CUresult FindContext(Executor& executor, uint64_t id, std::shared_ptr<Context>* context) {
-  const CUresult result = executor.objects().contexts.Share(id, context);
-  if (result == kDropped) return kDropped;
-  const bool lives = result == CUDA_SUCCESS && !(*context)->closing;
-  return lives ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-// Makes the copy wait for all work of the three contexts, and their later work wait for the copy.
-template <typename Copy>
-CUresult Serial(Executor& executor, Stream& stream, Context& one, Context& two, Copy copy) {
-  Context& own = *stream.context;
-  CUresult result = WaitForContext(executor, stream, own);
-  if (result == CUDA_SUCCESS) result = WaitForContext(executor, stream, one);
-  if (result == CUDA_SUCCESS) result = WaitForContext(executor, stream, two);
-  if (result == CUDA_SUCCESS) result = copy();
-  if (result != CUDA_SUCCESS) return result;
-  std::shared_ptr<Point> point;
-  result = executor.order().Issue(stream, {}, [&](CUstream) {
-    return executor.order().Record(stream, kInternalEvent, &point);
-  });
-  for (Context* context : {&own, &one, &two}) {
-    if (result == CUDA_SUCCESS) {
-      result = HoldBehind(*context, point, stream.legacy ? &stream : nullptr);
-    }
-  }
-  return result;
-}
-
-}  // namespace
-
 CUresult Run(Executor& executor, const Command&, const rgpuContextRecordEvent_Request& request,
              rgpuContextRecordEvent_Reply*) {
   std::shared_ptr<Context> context;
@@ -90,7 +58,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyPeer_Requ
                                            bytes, stream);
         });
   };
-  return request.serial != 0 ? Serial(executor, *target.stream, *to, *from, copy) : copy();
+  return request.serial != 0 ? Serially(executor, *target.stream, *to, *from, copy) : copy();
 }
 
 }  // namespace rgpu::exec

@@ -1,6 +1,7 @@
 // Handlers: copies from the host and within the device, and sets. All are issued asynchronously, so
 // that the decoder never waits in the driver; a fence gives a synchronous copy its promised order.
 #include "gen/dispatch.gen.h"
+#include "rgpu_server/executor/boxes.h"
 #include "rgpu_server/executor/copies.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/in_place.h"
@@ -8,10 +9,45 @@
 
 namespace rgpu::exec {
 
-CUresult CopyIn(const Driver& driver, const Portion& portion, uint64_t pitch, const uint8_t* from,
+namespace {
+
+// The driver's parameters for a portion that is not a rectangle in linear memory: the device's side
+// is that of `rows`, but begins at the portion.
+Rows PortionRows(const Rows& rows, const Portion& portion) {
+  Rows part = rows;
+  part.address = portion.address;
+  part.width = portion.width;
+  part.height = portion.height;
+  part.depth = portion.depth;
+  part.place = portion.place;
+  if (!rows.linear()) part.address = 0;
+  return part;
+}
+
+CUDA_MEMCPY3D SizeOf(const Portion& portion) {
+  CUDA_MEMCPY3D copy{};
+  copy.WidthInBytes = portion.width;
+  copy.Height = portion.height;
+  copy.Depth = portion.depth;
+  return copy;
+}
+
+}  // namespace
+
+CUresult CopyIn(const Driver& driver, const Rows& rows, const Portion& portion, const uint8_t* from,
                 CUstream stream) {
-  if (portion.height == 1) {
+  const bool flat = rows.linear() && portion.depth == 1;
+  if (flat && portion.height == 1) {
     return driver->cuMemcpyHtoDAsync_v2(portion.address, from, portion.width, stream);
+  }
+  if (!flat) {
+    CUDA_MEMCPY3D box = SizeOf(portion);
+    box.srcMemoryType = CU_MEMORYTYPE_HOST;
+    box.srcHost = from;
+    box.srcPitch = portion.width;
+    box.srcHeight = portion.height;
+    SetTarget(PortionRows(rows, portion), &box);
+    return driver->cuMemcpy3DAsync_v2(&box, stream);
   }
   CUDA_MEMCPY2D copy{};
   copy.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -19,21 +55,31 @@ CUresult CopyIn(const Driver& driver, const Portion& portion, uint64_t pitch, co
   copy.srcPitch = portion.width;
   copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
   copy.dstDevice = portion.address;
-  copy.dstPitch = pitch;
+  copy.dstPitch = rows.pitch;
   copy.WidthInBytes = portion.width;
   copy.Height = portion.height;
   return driver->cuMemcpy2DAsync_v2(&copy, stream);
 }
 
-CUresult CopyOut(const Driver& driver, const Portion& portion, uint64_t pitch, uint8_t* to,
+CUresult CopyOut(const Driver& driver, const Rows& rows, const Portion& portion, uint8_t* to,
                  CUstream stream) {
-  if (portion.height == 1) {
+  const bool flat = rows.linear() && portion.depth == 1;
+  if (flat && portion.height == 1) {
     return driver->cuMemcpyDtoHAsync_v2(to, portion.address, portion.width, stream);
+  }
+  if (!flat) {
+    CUDA_MEMCPY3D box = SizeOf(portion);
+    box.dstMemoryType = CU_MEMORYTYPE_HOST;
+    box.dstHost = to;
+    box.dstPitch = portion.width;
+    box.dstHeight = portion.height;
+    SetSource(PortionRows(rows, portion), &box);
+    return driver->cuMemcpy3DAsync_v2(&box, stream);
   }
   CUDA_MEMCPY2D copy{};
   copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
   copy.srcDevice = portion.address;
-  copy.srcPitch = pitch;
+  copy.srcPitch = rows.pitch;
   copy.dstMemoryType = CU_MEMORYTYPE_HOST;
   copy.dstHost = to;
   copy.dstPitch = portion.width;
@@ -44,17 +90,24 @@ CUresult CopyOut(const Driver& driver, const Portion& portion, uint64_t pitch, u
 
 CUresult CheckRows(Executor& executor, const Rows& rows, uint64_t* total) {
   if (!rows.Total(total)) return CUDA_ERROR_INVALID_VALUE;
-  return executor.objects().ranges.CheckRows(rows.address, rows.pitch, rows.width, rows.height);
+  if (!rows.linear() || *total == 0) return CUDA_SUCCESS;
+  const Ranges& ranges = executor.objects().ranges;
+  if (rows.depth == 1) {
+    return ranges.CheckRows(rows.address, rows.pitch, rows.width, rows.height);
+  }
+  // All slices count as rows from the first to the last, with the gaps between the slices.
+  uint64_t height = 0;
+  if (rows.rows < rows.height || __builtin_mul_overflow(rows.depth - 1, rows.rows, &height) ||
+      __builtin_add_overflow(height, rows.height, &height)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return ranges.CheckRows(rows.address, rows.pitch, rows.width, height);
 }
 
-CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Request& request,
-             rgpuCopyHtoD_Reply*) {
-  Target target;
-  CUresult result = executor.FindCredited(command, request.stream, &target);
-  if (result != CUDA_SUCCESS) return result;
+CUresult CopyFromBulk(Executor& executor, const Command& command, const Target& target,
+                      const Rows& rows, bool synchronous) {
   uint64_t total = 0;
-  const Rows rows{request.dst, request.pitch, request.width, request.height};
-  result = CheckRows(executor, rows, &total);
+  CUresult result = CheckRows(executor, rows, &total);
   if (result != CUDA_SUCCESS) return result;
   if (total != command.bulk.size) return CUDA_ERROR_INVALID_VALUE;
   if (total == 0) return CUDA_SUCCESS;
@@ -67,13 +120,23 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Requ
   executor.ledger().CountCopy(total);
   result = executor.order().Issue(
       *target.stream, {total, command.keep, &executor.copies().in, total}, [&](CUstream stream) {
-        const Portion all{request.dst, 0, request.width, request.height};
-        return CopyIn(executor.driver(), all, request.pitch, command.bulk.data, stream);
+        const Portion all{rows.address, 0, rows.width, rows.height, rows.depth, rows.place};
+        return CopyIn(executor.driver(), rows, all, command.bulk.data, stream);
       });
   // If the device has taken this piece already, the next piece gets the same staging memory.
   if (total > kSmallBytes) executor.order().Reclaim(*target.stream);
-  if (result == CUDA_SUCCESS && request.synchronous != 0) target.stream->fence_pending = true;
+  if (result == CUDA_SUCCESS && synchronous) target.stream->fence_pending = true;
   return result;
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Request& request,
+             rgpuCopyHtoD_Reply*) {
+  Target target;
+  const CUresult result = executor.FindCredited(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  return CopyFromBulk(executor, command, target,
+                      {request.dst, request.pitch, request.width, request.height},
+                      request.synchronous != 0);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoD_Request& request,
@@ -166,15 +229,12 @@ void FetchPull(void* pull) {
   wanted->executor->pulls().Fetch(wanted);
 }
 
-// Sets `*asks` if the client will be asked for the bytes.
-CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPull_Request& request,
+}  // namespace
+
+CUresult PullIn(Executor& executor, const Command& command, const Target& target, const Rows& rows,
                 bool* asks) {
-  Target target;
-  CUresult result = executor.FindCredited(command, request.stream, &target);
-  if (result != CUDA_SUCCESS) return result;
   uint64_t total = 0;
-  const Rows rows{request.dst, request.pitch, request.width, request.height};
-  result = CheckRows(executor, rows, &total);
+  CUresult result = CheckRows(executor, rows, &total);
   if (result != CUDA_SUCCESS || total == 0) return result;
   if (IsLong(*target.context->staging, total)) {
     executor.ledger().CountCopy(total);
@@ -207,18 +267,21 @@ CUresult PullIn(Executor& executor, const Command& command, const rgpuCopyHtoDPu
     result = executor.order().Issue(
         *target.stream, {portions[i].bytes(), pull, &executor.copies().in, portions[i].bytes()},
         [&](CUstream stream) {
-          return CopyIn(driver, portions[i], request.pitch, pull->pieces[i].data, stream);
+          return CopyIn(driver, rows, portions[i], pull->pieces[i].data, stream);
         });
   }
   return result;
 }
 
-}  // namespace
-
 CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoDPull_Request& request,
              rgpuCopyHtoDPull_Reply*) {
   bool asks = false;
-  const CUresult result = PullIn(executor, command, request, &asks);
+  Target target;
+  CUresult result = executor.FindCredited(command, request.stream, &target);
+  if (result == CUDA_SUCCESS) {
+    const Rows rows{request.dst, request.pitch, request.width, request.height};
+    result = PullIn(executor, command, target, rows, &asks);
+  }
   if (!asks) FailDelivery(executor, command, result);
   return result;
 }

@@ -36,7 +36,7 @@ CUresult Start(Executor& executor, const Target& target, const Rows& rows, uint6
   if (result != CUDA_SUCCESS) return result;
   const Work work{0, started->piece.keep, &executor.copies().out, started->portion.bytes()};
   result = executor.order().Issue(*target.stream, work, [&](CUstream stream) {
-    return CopyOut(executor.driver(), started->portion, rows.pitch, started->piece.data, stream);
+    return CopyOut(executor.driver(), rows, started->portion, started->piece.data, stream);
   });
   if (result != CUDA_SUCCESS) return result;
   return executor.order().EverythingIn(*target.stream, true, &started->point);
@@ -83,7 +83,8 @@ struct InPlace {
 };
 
 bool GoesInPlace(const Driver& driver, const Rows& rows, uint64_t total) {
-  return rows.height == 1 && total >= kInPlaceBytes && HostReaches(driver, rows.address);
+  return rows.flat() && rows.height == 1 && total >= kInPlaceBytes &&
+         HostReaches(driver, rows.address);
 }
 
 // Host function that holds the stream: later work of the stream waits until the connection has the
@@ -173,19 +174,24 @@ CUresult CopyStaged(Executor& executor, const Command& command, const Target& ta
 
 }  // namespace
 
-CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoH_Request& request,
-             rgpuCopyDtoH_Reply*) {
-  Target target;
-  CUresult result = executor.Find(command, request.stream, &target);
-  if (result != CUDA_SUCCESS) return result;
+CUresult CopyToClient(Executor& executor, const Command& command, const Target& target,
+                      const Rows& rows) {
   uint64_t total = 0;
-  const Rows rows{request.src, request.pitch, request.width, request.height};
-  result = CheckRows(executor, rows, &total);
+  const CUresult result = CheckRows(executor, rows, &total);
   if (result != CUDA_SUCCESS || total == 0) return result;
   executor.ledger().CountCopy(total);
   return GoesInPlace(executor.driver(), rows, total)
              ? CopyInPlace(executor, command, target, rows)
              : CopyStaged(executor, command, target, rows, total);
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoH_Request& request,
+             rgpuCopyDtoH_Reply*) {
+  Target target;
+  const CUresult result = executor.Find(command, request.stream, &target);
+  if (result != CUDA_SUCCESS) return result;
+  return CopyToClient(executor, command, target,
+                      {request.src, request.pitch, request.width, request.height});
 }
 
 namespace {
@@ -215,16 +221,10 @@ void FailDelivery(Executor& executor, const Command& command, CUresult result) {
   notices.End();
 }
 
-namespace {
-
-CUresult Deliver(Executor& executor, const Command& command,
-                 const rgpuCopyDtoHLater_Request& request) {
-  Target target;
-  CUresult result = executor.FindCredited(command, request.stream, &target);
-  if (result != CUDA_SUCCESS) return result;
+CUresult Deliver(Executor& executor, const Command& command, const Target& target,
+                 const Rows& rows) {
   uint64_t total = 0;
-  const Rows rows{request.src, request.pitch, request.width, request.height};
-  result = CheckRows(executor, rows, &total);
+  CUresult result = CheckRows(executor, rows, &total);
   if (result != CUDA_SUCCESS) return result;
   executor.ledger().CountCopy(total);
   Stream& stream = *target.stream;
@@ -254,11 +254,14 @@ CUresult Deliver(Executor& executor, const Command& command,
   return CUDA_SUCCESS;
 }
 
-}  // namespace
-
 CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoHLater_Request& request,
              rgpuCopyDtoHLater_Reply*) {
-  const CUresult result = Deliver(executor, command, request);
+  Target target;
+  CUresult result = executor.FindCredited(command, request.stream, &target);
+  if (result == CUDA_SUCCESS) {
+    const Rows rows{request.src, request.pitch, request.width, request.height};
+    result = Deliver(executor, command, target, rows);
+  }
   if (result != CUDA_SUCCESS) FailDelivery(executor, command, result);
   return result;
 }

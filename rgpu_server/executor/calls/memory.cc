@@ -16,8 +16,7 @@ namespace {
 constexpr uint64_t kWidestPitch = 1024;  // no device rounds rows up to a larger multiple
 
 // Allocates device memory of at most `bytes` and charges for it. `allocate(CUdeviceptr*, uint64_t*
-// taken)` reports the real size. If the device is full, waits for pending frees and tries once
-// more.
+// taken)` reports the real size.
 template <typename Allocate>
 CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t bytes,
                          CUdeviceptr* dptr, Allocate allocate) {
@@ -27,17 +26,7 @@ CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t by
   if (executor.objects().ranges.full()) return CUDA_ERROR_OUT_OF_MEMORY;
   if (executor.memory().Charge(bound) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
   uint64_t taken = 0;
-  const auto run = [&] {
-    const MemoryAccount::Change change(executor.memory());
-    return executor.Unlocked([&] { return allocate(dptr, &taken); });
-  };
-  CUresult result = run();
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    executor.reaper().WaitAll();
-    executor.memory().ReconcilePools();
-    result = run();
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.memory().DeviceIsFull(bound);
-  }
+  const CUresult result = AllocateTwice(executor, bound, [&] { return allocate(dptr, &taken); });
   if (result != CUDA_SUCCESS) {
     executor.ledger().Release(bound);
     return result;

@@ -5,6 +5,7 @@
 
 #include "gen/dispatch.gen.h"
 #include "rgpu_common/native/base/memory_props.h"
+#include "rgpu_server/executor/allocations.h"
 #include "rgpu_server/executor/executor.h"
 
 namespace rgpu::exec {
@@ -85,17 +86,8 @@ void AwaitUnmaps(Executor& executor, uint64_t base, uint64_t bytes) {
 CUresult Create(Executor& executor, uint64_t bytes, CUmemGenericAllocationHandle* handle) {
   const CUmemAllocationProp props = Props(executor);
   const Driver& driver = executor.driver();
-  const auto run = [&] {
-    const MemoryAccount::Change change(executor.memory());
-    return executor.Unlocked([&] { return driver->cuMemCreate(handle, bytes, &props, 0); });
-  };
-  const CUresult result = run();
-  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
-  executor.reaper().WaitAll();
-  executor.memory().ReconcilePools();
-  const CUresult again = run();
-  if (again == CUDA_ERROR_OUT_OF_MEMORY) executor.memory().DeviceIsFull(bytes);
-  return again;
+  return AllocateTwice(executor, bytes,
+                       [&] { return driver->cuMemCreate(handle, bytes, &props, 0); });
 }
 
 }  // namespace

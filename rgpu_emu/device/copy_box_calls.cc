@@ -1,0 +1,263 @@
+// Calls cuMemcpy* with rows and slices, and with arrays.
+#include <optional>
+#include <vector>
+
+#include "rgpu_common/native/base/box_copy.h"
+#include "rgpu_emu/device/array.h"
+#include "rgpu_emu/device/copy.h"
+#include "rgpu_emu/device/device.h"
+
+namespace rgpu::emu {
+namespace {
+
+// One side of a plan.
+struct PlanSide {
+  uint64_t address = 0;
+  uint64_t pitch = 0;
+  uint64_t slice = 0;
+  bool array = false;
+  PointerKind required = PointerKind::kInvalid;  // anything that exists
+};
+
+CUresult InArray(const base::BoxSide& side, const base::BoxCopy& box, PlanSide* plan) {
+  const ArrayRef array = FindArray(side.array);
+  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  base::ArrayExtent extent;
+  // An array with planes is copied plane by plane.
+  if (!base::ExtentOf(array->shape, &extent)) return CUDA_ERROR_INVALID_VALUE;
+  if (!base::Holds(extent, {side.x, side.y, side.z, box.width, box.height, box.depth})) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const base::ArrayPart& part = array->part;
+  plan->address = array->base() + side.z * part.slice_pitch + side.y * part.row_pitch + side.x;
+  plan->pitch = part.row_pitch;
+  plan->slice = part.slice_pitch;
+  plan->array = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult Resolve(const base::BoxSide& side, const base::BoxCopy& box, PlanSide* plan) {
+  if (side.is_array()) return InArray(side, box, plan);
+  plan->address = side.address;
+  plan->pitch = side.pitch;
+  if (side.type == CU_MEMORYTYPE_HOST) plan->required = PointerKind::kPageable;
+  if (side.type == CU_MEMORYTYPE_DEVICE) plan->required = PointerKind::kDevice;
+  return __builtin_mul_overflow(side.pitch, side.rows, &plan->slice) && box.depth > 1
+             ? CUDA_ERROR_INVALID_VALUE
+             : CUDA_SUCCESS;
+}
+
+CUresult PlanOf(const base::BoxCopy& box, CopyPlan* plan) {
+  PlanSide to;
+  PlanSide from;
+  CUresult result = Resolve(box.to, box, &to);
+  if (result == CUDA_SUCCESS) result = Resolve(box.from, box, &from);
+  if (result != CUDA_SUCCESS) return result;
+  *plan = {};
+  plan->dst = to.address;
+  plan->dst_pitch = to.pitch;
+  plan->dst_slice = to.slice;
+  plan->dst_array = to.array;
+  plan->src = from.address;
+  plan->src_pitch = from.pitch;
+  plan->src_slice = from.slice;
+  plan->src_array = from.array;
+  plan->width = box.width;
+  plan->height = box.height;
+  plan->depth = box.depth;
+  return CheckPlan(plan, to.required, from.required);
+}
+
+enum class Wait { kYes, kNo };
+
+CUresult Issue(const base::BoxCopy& box, CUstream operand, Wait wait) {
+  std::shared_ptr<Stream> stream;
+  CopyPlan plan;
+  CUresult result = FindStream(operand, &stream);
+  if (result == CUDA_SUCCESS) result = PlanOf(box, &plan);
+  if (result != CUDA_SUCCESS) return result;
+  return wait == Wait::kYes ? SynchronousCopy(plan, stream) : AsynchronousCopy(plan, stream);
+}
+
+template <typename Copy>
+CUresult IssueBox(const Copy& copy, CUstream operand, Wait wait) {
+  std::shared_ptr<Stream> stream;
+  base::BoxCopy box;
+  CUresult result = FindStream(operand, &stream);
+  if (result == CUDA_SUCCESS) result = base::BoxOf(copy, &box);
+  return result == CUDA_SUCCESS ? Issue(box, operand, wait) : result;
+}
+
+// A copy of one row to or from an array of one dimension.
+CUresult IssueRow(base::BoxSide to, base::BoxSide from, size_t bytes, CUstream stream, Wait wait) {
+  for (const base::BoxSide* side : {&to, &from}) {
+    if (!side->is_array()) continue;
+    const ArrayRef array = FindArray(side->array);
+    if (array != nullptr && (array->shape.Height != 0 || array->shape.Depth != 0)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  base::BoxCopy box;
+  box.to = to;
+  box.from = from;
+  box.width = bytes;
+  return Issue(box, stream, wait);
+}
+
+base::BoxSide Host(const void* address, size_t bytes) {
+  return base::LinearSide(CU_MEMORYTYPE_HOST, reinterpret_cast<uint64_t>(address), bytes);
+}
+
+base::BoxSide Dev(CUdeviceptr address, size_t bytes) {
+  return base::LinearSide(CU_MEMORYTYPE_DEVICE, address, bytes);
+}
+
+// The context of a side, which need not be that of the stream. An array's own context counts.
+CUresult ContextOf(const base::BoxSide& side, const std::shared_ptr<Stream>& stream,
+                   std::shared_ptr<Context>* context) {
+  uint64_t handle = Raw(side.context);
+  if (side.is_array()) {
+    const ArrayRef array = FindArray(side.array);
+    if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    handle = array->context;
+  }
+  *context =
+      side.type == CU_MEMORYTYPE_HOST ? stream->context() : TheDevice().contexts.Find(handle);
+  if (*context == nullptr || (*context)->dying()) return CUDA_ERROR_INVALID_CONTEXT;
+  return (*context)->Status();
+}
+
+struct Peers {
+  std::shared_ptr<Stream> stream;
+  std::shared_ptr<Context> to;
+  std::shared_ptr<Context> from;
+  CopyPlan plan;
+};
+
+CUresult PlanPeers(const CUDA_MEMCPY3D_PEER& copy, CUstream operand, Peers* peers) {
+  base::BoxCopy box;
+  CUresult result = FindStream(operand, &peers->stream);
+  if (result == CUDA_SUCCESS) result = base::BoxOf(copy, &box);
+  if (result == CUDA_SUCCESS) result = ContextOf(box.to, peers->stream, &peers->to);
+  if (result == CUDA_SUCCESS) result = ContextOf(box.from, peers->stream, &peers->from);
+  return result == CUDA_SUCCESS ? PlanOf(box, &peers->plan) : result;
+}
+
+// The extent of an operand's array; null: the operand is a pointer.
+CUresult ExtentOf(const CUmemcpy3DOperand& operand, std::optional<base::ArrayExtent>* extent) {
+  if (operand.type != CU_MEMCPY_OPERAND_TYPE_ARRAY) return CUDA_SUCCESS;
+  const ArrayRef array = FindArray(operand.op.array.array);
+  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return base::ExtentOf(array->shape, &extent->emplace()) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult PlanOfBatch(const CUDA_MEMCPY3D_BATCH_OP& copy, CopyPlan* plan) {
+  std::optional<base::ArrayExtent> to;
+  std::optional<base::ArrayExtent> from;
+  base::BoxCopy box;
+  CUresult result = ExtentOf(copy.dst, &to);
+  if (result == CUDA_SUCCESS) result = ExtentOf(copy.src, &from);
+  if (result == CUDA_SUCCESS) {
+    result = base::BoxOf(copy, to ? &*to : nullptr, from ? &*from : nullptr, &box);
+  }
+  return result == CUDA_SUCCESS ? PlanOf(box, plan) : result;
+}
+
+}  // namespace
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return IssueBox(*pCopy, nullptr, Wait::kYes); }
+
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy) {
+  return IssueBox(*pCopy, nullptr, Wait::kYes);
+}
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream) {
+  return IssueBox(*pCopy, hStream, Wait::kNo);
+}
+
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy) { return IssueBox(*pCopy, nullptr, Wait::kYes); }
+
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream) {
+  return IssueBox(*pCopy, hStream, Wait::kNo);
+}
+
+// Comes behind all work of the three contexts, whose later work comes behind the copy.
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* pCopy) {
+  Peers peers;
+  const CUresult bad = PlanPeers(*pCopy, nullptr, &peers);
+  if (bad != CUDA_SUCCESS || peers.plan.empty()) return bad;
+  const auto own = peers.stream->context();
+  for (const auto& context : {own, peers.to, peers.from}) own->HoldBehind(context->Pending());
+  const CUresult result = SynchronousCopy(peers.plan, peers.stream);
+  if (result != CUDA_SUCCESS) return result;
+  for (const auto& context : {own, peers.to, peers.from}) {
+    context->HoldBehind({peers.stream->Tail()});
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream) {
+  Peers peers;
+  const CUresult bad = PlanPeers(*pCopy, hStream, &peers);
+  return bad == CUDA_SUCCESS ? AsynchronousCopy(peers.plan, peers.stream) : bad;
+}
+
+CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, unsigned long long,
+                                 CUstream hStream) {
+  std::shared_ptr<Stream> stream;
+  CUresult result = FindStream(hStream, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  // cuda.h: the stream must not be the default null stream.
+  if (stream->kind == StreamKind::kLegacy) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<CopyPlan> plans(numOps);
+  for (size_t i = 0; i < numOps && result == CUDA_SUCCESS; ++i) {
+    result = PlanOfBatch(opList[i], &plans[i]);
+  }
+  for (size_t i = 0; i < numOps && result == CUDA_SUCCESS; ++i) {
+    result = CopyOfBatch(plans[i], opList[i].srcAccessOrder, stream);
+  }
+  return result;
+}
+
+CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
+                         size_t ByteCount) {
+  return IssueRow(base::ArraySide(dstArray, dstOffset), Host(srcHost, ByteCount), ByteCount,
+                  nullptr, Wait::kYes);
+}
+
+CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
+                              size_t ByteCount, CUstream hStream) {
+  return IssueRow(base::ArraySide(dstArray, dstOffset), Host(srcHost, ByteCount), ByteCount,
+                  hStream, Wait::kNo);
+}
+
+CUresult cuMemcpyAtoH_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
+  return IssueRow(Host(dstHost, ByteCount), base::ArraySide(srcArray, srcOffset), ByteCount,
+                  nullptr, Wait::kYes);
+}
+
+CUresult cuMemcpyAtoHAsync_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
+                              CUstream hStream) {
+  return IssueRow(Host(dstHost, ByteCount), base::ArraySide(srcArray, srcOffset), ByteCount,
+                  hStream, Wait::kNo);
+}
+
+CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
+                         size_t ByteCount) {
+  return IssueRow(base::ArraySide(dstArray, dstOffset), Dev(srcDevice, ByteCount), ByteCount,
+                  nullptr, Wait::kYes);
+}
+
+CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
+                         size_t ByteCount) {
+  return IssueRow(Dev(dstDevice, ByteCount), base::ArraySide(srcArray, srcOffset), ByteCount,
+                  nullptr, Wait::kYes);
+}
+
+CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
+                         size_t ByteCount) {
+  return IssueRow(base::ArraySide(dstArray, dstOffset), base::ArraySide(srcArray, srcOffset),
+                  ByteCount, nullptr, Wait::kYes);
+}
+
+}  // namespace rgpu::emu
