@@ -186,7 +186,7 @@ uint64_t Poller::Send(const Delivery& delivery, const Delivery::Chunk& chunk, bo
   const uint64_t number = executor_.CountDelivery();
   wire::FrameHeader header;
   header.kind = wire::Kind::kDelivery;
-  header.opcode = static_cast<uint16_t>(Opcode::rgpuCopyDtoHLater);
+  header.opcode = delivery.opcode;
   header.flags = last ? wire::kLast : 0;
   header.seq = delivery.seq;
   header.watermark = number;

@@ -34,6 +34,7 @@ struct Delivery {
     Piece piece;
     uint64_t offset = 0;
   };
+  uint16_t opcode = 0;  // of the command, and its number, thread and context
   uint64_t seq = 0;
   uint32_t thread = 0;
   uint32_t context = 0;

@@ -37,9 +37,10 @@ CUresult MakeCharged(Executor& executor, const CUDA_ARRAY3D_DESCRIPTOR& shape, u
   if (bad != CUDA_SUCCESS) return bad;
   base::ArrayLayout layout;
   uint64_t bytes = 0;
+  // No device has arrays of so many bytes that they cannot be laid out.
   if (!base::LayOut(shape, levels, &layout) ||
       !RoundUp(layout.bytes, executor.memory().granules().bytes(), &bytes)) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   if (!executor.driver().emulated) {
     Charged charged;

@@ -230,6 +230,7 @@ CUresult Deliver(Executor& executor, const Command& command, const Target& targe
   Stream& stream = *target.stream;
   auto delivery = std::make_shared<Delivery>();
   delivery->stream = &stream;
+  delivery->opcode = command.header.opcode;
   delivery->seq = command.header.seq;
   delivery->thread = command.header.thread;
   delivery->context = command.header.context;
