@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 EXEC = ROOT / "rgpu_emu" / "device" / "exec"
-FLAGS = ["-std=c++20", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+FLAGS = ["-std=c++20", "-O0", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 CHECKS = ["-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 MAX_LEVELS = 18
 SHAPES = ("buffer", "1d", "a1d", "2d", "a2d", "3d", "cube", "acube")
