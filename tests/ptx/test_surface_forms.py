@@ -38,11 +38,25 @@ FORMS = [
         for t in ("b8", "b16", "b32", "b64")
         for mode in ("", ".trap", ".clamp", ".zero")
     ),
-    *(f"sust.p.{g}{vec}.b32.{mode}" for g in _SHORT for vec in ("", ".v2", ".v4") for mode in MODES),
-    *(f"sured.b.{op}.{g}.{t}.{m}" for op, ts in _REDUCTIONS.items() for g in _SHORT for t in ts for m in MODES),
+    *(
+        f"sust.p.{g}{vec}.b32.{mode}"
+        for g in _SHORT
+        for vec in ("", ".v2", ".v4")
+        for mode in MODES
+    ),
+    *(
+        f"sured.b.{op}.{g}.{t}.{m}"
+        for op, ts in _REDUCTIONS.items()
+        for g in _SHORT
+        for t in ts
+        for m in MODES
+    ),
     *(f"sured.p.{op}.{g}.b32.{mode}" for op in _REDUCTIONS for g in _SHORT for mode in MODES),
     *(f"sured.p.{op}.{g}.b64.{mode}" for op in ("min", "max") for g in _SHORT for mode in MODES),
-    *(f"suq.{q}.b32" for q in ("width", "height", "depth", "channel_data_type", "channel_order", "array_size")),
+    *(
+        f"suq.{q}.b32"
+        for q in ("width", "height", "depth", "channel_data_type", "channel_order", "array_size")
+    ),
     "suq.memory_layout.b32",
 ]
 
@@ -65,7 +79,9 @@ def bytes_of(t: Texture, data: Array | None = None) -> Array:
     return np.ascontiguousarray(level).view(np.uint8).reshape(*level.shape[:2], -1)
 
 
-def places(t: Texture, geometry: str, size: int, count: int, *, inside: bool, seed: int = 1) -> Array:
+def places(
+    t: Texture, geometry: str, size: int, count: int, *, inside: bool, seed: int = 1
+) -> Array:
     """Words of coordinates: the layer first, the column in bytes."""
     rng = np.random.default_rng(seed)
     slices, rows, width = bytes_of(t).shape
@@ -78,14 +94,18 @@ def places(t: Texture, geometry: str, size: int, count: int, *, inside: bool, se
     return np.stack(ways[geometry], 1).astype(np.int32)
 
 
-def resolve(t: Texture, geometry: str, at: Array, size: int, *, clamp: bool) -> tuple[int, int, int] | None:
+def resolve(
+    t: Texture, geometry: str, at: Array, size: int, *, clamp: bool
+) -> tuple[int, int, int] | None:
     """Slice, row and byte of an access; None if it is outside."""
     slices, rows, width = bytes_of(t).shape
     first = 1 if geometry.startswith("a") else 0
     column, line = int(at[first]), int(at[first + 1]) if AXES[geometry] > 1 else 0
     layer = int(at[0]) if first else int(at[2]) if geometry == "3d" else 0
     limits = (slices - 1, rows - 1, (width // size - 1) * size)
-    moved = tuple(min(max(v, 0), most) for v, most in zip((layer, line, column), limits, strict=True))
+    moved = tuple(
+        min(max(v, 0), most) for v, most in zip((layer, line, column), limits, strict=True)
+    )
     return moved if clamp or moved == (layer, line, column) else None  # type: ignore[return-value]
 
 
@@ -102,7 +122,9 @@ def test_loads(geometry: str, mode: str) -> None:
         size = bits // 8 * count
         at = places(t, geometry, size, 64, inside=mode == "trap")
         assert at.shape[1] == words
-        names = [{8: "%h{}", 16: "%h{}", 32: "%x{}", 64: "%q{}"}[bits].format(n) for n in range(count)]
+        names = [
+            {8: "%h{}", 16: "%h{}", 32: "%x{}", 64: "%q{}"}[bits].format(n) for n in range(count)
+        ]
         unpack = {
             8: "cvt.u32.u16 %x{0}, %h{0};", 16: "cvt.u32.u16 %x{0}, %h{0};", 32: "",
             64: "mov.b64 {{%x{1}, %x{2}}}, %q{0};",
@@ -110,10 +132,16 @@ def test_loads(geometry: str, mode: str) -> None:
         rest = "".join(unpack.format(n, 2 * n, 2 * n + 1) for n in range(count))
         results = count * (2 if bits == 64 else 1)
         target = names[0] if count == 1 else "{" + ", ".join(names) + "}"
-        got = execute(f"suld.b.{geometry}{vector}.b{bits}.{mode} {target}, {place}; {rest}", t, at, results)
+        got = execute(
+            f"suld.b.{geometry}{vector}.b{bits}.{mode} {target}, {place}; {rest}", t, at, results
+        )
         for a, have in zip(at, got, strict=True):
             found = resolve(t, geometry, a, size, clamp=mode == "clamp")
-            want = np.zeros(size, np.uint8) if found is None else raw[found[0], found[1], found[2] : found[2] + size]
+            want = (
+                np.zeros(size, np.uint8)
+                if found is None
+                else raw[found[0], found[1], found[2] : found[2] + size]
+            )
             wide = np.frombuffer(want.tobytes(), f"u{min(bits, 32) // 8}").astype(np.uint32)
             assert have.tolist() == wide.tolist(), (a, found)
 
@@ -145,11 +173,17 @@ def test_stores(geometry: str, mode: str) -> None:
             8: "cvt.u16.u32 %h{0}, %w{1};", 16: "cvt.u16.u32 %h{0}, %w{1};", 32: "mov.b32 %x{0}, %w{1};",
             64: "mov.b64 %q{0}, {{%w{2}, %w{3}}};",
         }[bits]  # fmt: skip
-        before = "".join(pick.format(n, words + n, words + 2 * n, words + 2 * n + 1) for n in range(count))
-        names = [{8: "%h{}", 16: "%h{}", 32: "%x{}", 64: "%q{}"}[bits].format(n) for n in range(count)]
+        before = "".join(
+            pick.format(n, words + n, words + 2 * n, words + 2 * n + 1) for n in range(count)
+        )
+        names = [
+            {8: "%h{}", 16: "%h{}", 32: "%x{}", 64: "%q{}"}[bits].format(n) for n in range(count)
+        ]
         value = names[0] if count == 1 else "{" + ", ".join(names) + "}"
         have = stored(
-            f"{before} sust.b.{geometry}{vector}.b{bits}.{mode} {place}, {value};", t, np.hstack([at.view(np.uint32), data])
+            f"{before} sust.b.{geometry}{vector}.b{bits}.{mode} {place}, {value};",
+            t,
+            np.hstack([at.view(np.uint32), data]),
         )
         want = bytes_of(t).copy()
         for a, row in zip(at, data, strict=True):
@@ -173,13 +207,23 @@ def test_formatted_stores(kind: str, channels: int) -> None:
     floats = kind in ("f16", "f32", "unorm1010102")
     data = rng.normal(size=(32, 4)).astype(np.float32).view(np.uint32)
     if not floats:
-        data = (rng.integers(-(2**31), 2**31, (32, 4)) >> rng.integers(0, 31, (32, 4))).astype(np.int32).view(np.uint32)
-    have = stored("sust.p.2d.v4.b32.trap [%t, {%w0, %w1}], {%w2, %w3, %w4, %w5};", t, np.hstack([at.view(np.uint32), data]))
+        data = (
+            (rng.integers(-(2**31), 2**31, (32, 4)) >> rng.integers(0, 31, (32, 4)))
+            .astype(np.int32)
+            .view(np.uint32)
+        )
+    have = stored(
+        "sust.p.2d.v4.b32.trap [%t, {%w0, %w1}], {%w2, %w3, %w4, %w5};",
+        t,
+        np.hstack([at.view(np.uint32), data]),
+    )
     want = t.levels[0].copy()
     for (x, y), row in zip(at, data, strict=True):
         if kind == "unorm1010102":
             parts = np.clip(row.view(np.float32).astype(np.float64), 0, 1)
-            packed = [int(np.rint(p * most)) for p, most in zip(parts, (1023, 1023, 1023, 3), strict=True)]
+            packed = [
+                int(np.rint(p * most)) for p, most in zip(parts, (1023, 1023, 1023, 3), strict=True)
+            ]
             want[0, y, x, 0] = sum(v << 10 * n for n, v in enumerate(packed))
         elif floats:
             want[0, y, x] = row.view(np.float32)[:channels].astype(DTYPES[kind])
@@ -198,7 +242,13 @@ def test_formatted_stores_of_fewer_elements() -> None:
     assert not have[0, 0, :, 1:].any()
 
 
-OPERATIONS = {"add": lambda a, b: a + b, "min": min, "max": max, "and": lambda a, b: a & b, "or": lambda a, b: a | b}
+OPERATIONS = {
+    "add": lambda a, b: a + b,
+    "min": min,
+    "max": max,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+}
 
 
 @pytest.mark.parametrize("geometry", _SHORT)
@@ -211,10 +261,16 @@ def test_reductions(geometry: str, mode: str) -> None:
             t = surface(geometry, "u32", 2)
             at = places(t, geometry, size, 32, inside=mode == "trap", seed=size)
             data = np.random.default_rng(3).integers(0, 2**32, (32, 2), np.uint32)
-            value = f"mov.b64 %q0, {{%w{words}, %w{words + 1}}};" if size == 8 else f"mov.b32 %x0, %w{words};"
+            value = (
+                f"mov.b64 %q0, {{%w{words}, %w{words + 1}}};"
+                if size == 8
+                else f"mov.b32 %x0, %w{words};"
+            )
             register = "%q0" if size == 8 else "%x0"
             have = stored(
-                f"{value} sured.b.{op}.{geometry}.{kind}.{mode} {place}, {register};", t, np.hstack([at.view(np.uint32), data])
+                f"{value} sured.b.{op}.{geometry}.{kind}.{mode} {place}, {register};",
+                t,
+                np.hstack([at.view(np.uint32), data]),
             )
             want = bytes_of(t).copy()
             dtype = f"{'i' if kind[0] == 's' else 'u'}{size}"
@@ -236,7 +292,11 @@ def test_reductions_of_texels(op: str, kind: str) -> None:
     t = surface("2d", kind)
     at = np.random.default_rng(2).integers(0, (12, 7), (32, 2)).astype(np.int32)
     data = np.random.default_rng(3).integers(0, 2**32, (32, 1), np.uint32)
-    have = stored(f"sured.p.{op}.2d.b32.trap [%t, {{%w0, %w1}}], %w2;", t, np.hstack([at.view(np.uint32), data]))
+    have = stored(
+        f"sured.p.{op}.2d.b32.trap [%t, {{%w0, %w1}}], %w2;",
+        t,
+        np.hstack([at.view(np.uint32), data]),
+    )
     want = t.levels[0].copy()
     for (x, y), value in zip(at, data[:, 0].view(DTYPES[kind]), strict=True):
         result = OPERATIONS[op](int(want[0, y, x, 0]), int(value)) % 2**32
@@ -244,7 +304,9 @@ def test_reductions_of_texels(op: str, kind: str) -> None:
     np.testing.assert_array_equal(have, want)
 
 
-@pytest.mark.parametrize(("kind", "op"), [("u32", "min"), ("u32", "max"), ("s32", "min"), ("s32", "max")])
+@pytest.mark.parametrize(
+    ("kind", "op"), [("u32", "min"), ("u32", "max"), ("s32", "min"), ("s32", "max")]
+)
 def test_wide_reductions_of_texels(kind: str, op: str) -> None:
     t = surface("1d", kind, 2)
     at = np.random.default_rng(2).integers(0, 13, (32, 1)).astype(np.int32)
@@ -273,7 +335,10 @@ QUERIES = {"width": 9, "height": 6, "depth": 1, "channel_data_type": 0x10D9, "ch
 @pytest.mark.parametrize("query", QUERIES)
 def test_queries(query: str) -> None:
     t = surface("a2d", "s32", 2)
-    assert execute(f"suq.{query}.b32 %x0, [%t];", t, np.zeros((1, 1), np.uint32), 1)[0, 0] == QUERIES[query]
+    assert (
+        execute(f"suq.{query}.b32 %x0, [%t];", t, np.zeros((1, 1), np.uint32), 1)[0, 0]
+        == QUERIES[query]
+    )
 
 
 OUTSIDE = [(-1, 0), (2**31 - 4, 0), (-(2**31), 0), (48, 0), (0, 7), (0, -1)]
@@ -297,12 +362,17 @@ def test_places_outside_end_the_launch(text: str) -> None:
 
 
 def test_misaligned_offsets_end_the_launch() -> None:
-    for text in ("suld.b.1d.b64.zero %q0, [%t, {%w0}];", "sust.b.1d.v2.b32.clamp [%t, {%w0}], {%i, %i};"):
+    for text in (
+        "suld.b.1d.b64.zero %q0, [%t, {%w0}];",
+        "sust.b.1d.v2.b32.clamp [%t, {%w0}], {%i, %i};",
+    ):
         arena = Arena()
         assert result_of(text, surface("1d").place(arena), np.array([4], np.int32), arena) == 716
 
 
-@pytest.mark.parametrize(("kind", "channels", "bits"), [("u8", 4, 32), ("f32", 1, 32), ("u32", 2, 32), ("u32", 1, 64)])
+@pytest.mark.parametrize(
+    ("kind", "channels", "bits"), [("u8", 4, 32), ("f32", 1, 32), ("u32", 2, 32), ("u32", 1, 64)]
+)
 def test_reductions_of_other_texels_end_the_launch(kind: str, channels: int, bits: int) -> None:
     arena = Arena()
     handle = surface("1d", kind, channels).place(arena)

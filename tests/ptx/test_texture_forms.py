@@ -35,8 +35,21 @@ FORMS = [
         for g in ("2d", "a2d", "cube", "acube")
         for t in ("f32", "u32", "s32")
     ),
-    *(f"txq.{q}.b32" for q in ("width", "height", "depth", "channel_data_type", "channel_order", "normalized_coords")),
-    *(f"txq.{q}.b32" for q in ("array_size", "num_mipmap_levels", "num_samples", "force_unnormalized_coords")),
+    *(
+        f"txq.{q}.b32"
+        for q in (
+            "width",
+            "height",
+            "depth",
+            "channel_data_type",
+            "channel_order",
+            "normalized_coords",
+        )
+    ),
+    *(
+        f"txq.{q}.b32"
+        for q in ("array_size", "num_mipmap_levels", "num_samples", "force_unnormalized_coords")
+    ),
     *(f"txq.{q}.b32" for q in ("filter_mode", "addr_mode_0", "addr_mode_1", "addr_mode_2")),
     *(f"txq.level.{q}.b32" for q in ("width", "height", "depth")),
     *(f"istypep.{q}" for q in ("texref", "samplerref", "surfref")),
@@ -58,7 +71,9 @@ def texels(kind: str, shape: Sequence[int], seed: int = 1) -> Array:
     return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
 
 
-def texture(shape: str, kind: str = "f32", channels: int = 1, levels: int = 1, **options: Any) -> Texture:
+def texture(
+    shape: str, kind: str = "f32", channels: int = 1, levels: int = 1, **options: Any
+) -> Texture:
     slices, rows, columns = SIZES[shape]
     if levels > 1:
         rows, columns = max(rows, 16) if rows > 1 else 1, 32
@@ -67,7 +82,9 @@ def texture(shape: str, kind: str = "f32", channels: int = 1, levels: int = 1, *
     data = []
     for n in range(levels):
         depth = max(slices >> n, 1) if shape == "3d" else slices
-        data.append(texels(kind, (depth, max(rows >> n, 1), max(columns >> n, 1), channels), seed=n))
+        data.append(
+            texels(kind, (depth, max(rows >> n, 1), max(columns >> n, 1), channels), seed=n)
+        )
     return Texture(shape, kind, data, **options)
 
 
@@ -107,7 +124,9 @@ def compare(t: Texture, geometry: str, count: int = 96, seed: int = 3) -> None:
     words, operand = pack(t, geometry, at, given)
     got = execute(f"tex.{geometry}.v4.f32.f32 {{%x0, %x1, %x2, %x3}}, [%t, {operand}];", t, words)
     sampler = Sampler(t)
-    check(t, got, [sampler.read(list(map(float, a)), int(n)) for a, n in zip(at, layers, strict=True)])
+    check(
+        t, got, [sampler.read(list(map(float, a)), int(n)) for a, n in zip(at, layers, strict=True)]
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4])
@@ -130,7 +149,10 @@ def test_packed_and_srgb() -> None:
 def test_geometries_by_texels(geometry: str, linear: bool) -> None:
     for mode in ("clamp", "border"):
         compare(
-            texture(geometry, "f32", 2, linear=linear, address=(mode,) * 3, border=(0.25, -3, 7, 9)), geometry
+            texture(
+                geometry, "f32", 2, linear=linear, address=(mode,) * 3, border=(0.25, -3, 7, 9)
+            ),
+            geometry,
         )
 
 
@@ -140,7 +162,15 @@ def test_geometries_normalized(geometry: str, linear: bool) -> None:
     for n, mode in enumerate(MODES):
         modes = (mode, MODES[(n + 1) % 4], MODES[(n + 2) % 4])
         compare(
-            texture(geometry, "f32", 4, linear=linear, normalized=True, address=modes, border=(0.5, 2, -1, 3)),
+            texture(
+                geometry,
+                "f32",
+                4,
+                linear=linear,
+                normalized=True,
+                address=modes,
+                border=(0.5, 2, -1, 3),
+            ),
             geometry,
         )
 
@@ -154,7 +184,9 @@ def test_weights_have_eight_bits() -> None:
     data = np.array([0, 65536], np.float32).reshape(1, 1, 2, 1)
     at = np.linspace(0.5, 1.5, 1025, dtype=np.float32).reshape(-1, 1)
     got = execute(
-        "tex.1d.v4.f32.f32 {%x0, %x1, %x2, %x3}, [%t, {%w0}];", Texture("1d", "f32", [data], linear=True), at
+        "tex.1d.v4.f32.f32 {%x0, %x1, %x2, %x3}, [%t, {%w0}];",
+        Texture("1d", "f32", [data], linear=True),
+        at,
     )
     want = np.floor((at[:, 0].astype(np.float64) - 0.5) * 256 + 0.5) * 256
     np.testing.assert_array_equal(got[:, 0].view(np.float32), want)
@@ -184,7 +216,9 @@ def test_integer_coordinates(geometry: str, mode: str) -> None:
         at[1] = -(2**31)
         given, layers = layers_of(t, 96)
         words, operand = pack(t, geometry, at, given)
-        got = execute(f"tex.{geometry}.v4.s32.s32 {{%x0, %x1, %x2, %x3}}, [%t, {operand}];", t, words)
+        got = execute(
+            f"tex.{geometry}.v4.s32.s32 {{%x0, %x1, %x2, %x3}}, [%t, {operand}];", t, words
+        )
         sampler = Sampler(t)
         want = [
             sampler.texel(0, 0 if shape == "buffer" else int(n), [int(v) for v in a])
@@ -196,7 +230,10 @@ def test_integer_coordinates(geometry: str, mode: str) -> None:
 @pytest.mark.parametrize("geometry", FLAT)
 def test_offsets(geometry: str) -> None:
     axes = AXES[geometry]
-    for options in ({"normalized": True, "address": ("wrap", "mirror", "border")}, {"address": ("border",) * 3}):
+    for options in (
+        {"normalized": True, "address": ("wrap", "mirror", "border")},
+        {"address": ("border",) * 3},
+    ):
         t = texture(geometry, "f32", 1, linear=True, **options)
         at = places(t, 64, 9)
         given, layers = layers_of(t, 64)
@@ -252,7 +289,9 @@ def check_close(got: Array, want: Sequence[Sequence[float]]) -> None:
 
 @pytest.mark.parametrize("geometry", FLAT)
 def test_gradients_choose_levels(geometry: str) -> None:
-    t = texture(geometry, "f32", 1, 4, linear=True, linear_mip=True, normalized=True, address=("wrap",) * 3)
+    t = texture(
+        geometry, "f32", 1, 4, linear=True, linear_mip=True, normalized=True, address=("wrap",) * 3
+    )
     at = places(t, 64, 13)
     given, layers = layers_of(t, 64)
     words, operand = pack(t, geometry, at, given)
@@ -293,7 +332,9 @@ def test_gradients_of_directions(geometry: str) -> None:
     )
     size, step = t.extent(0)[0], 1e-6
     axes = np.argmax(np.abs(at), 1)
-    for a, axis, g, value in zip(at.astype(float), axes, by.astype(float), got[:, 0].view(np.float32), strict=True):
+    for a, axis, g, value in zip(
+        at.astype(float), axes, by.astype(float), got[:, 0].view(np.float32), strict=True
+    ):
         lengths = []
         for way in (g[:3], g[4:7]):
             moved = a + way * step
@@ -307,7 +348,9 @@ def test_anisotropy_averages_along_the_longer_gradient() -> None:
     """A stripe pattern along y: four samples along x see the mean of the stripes that they meet."""
     data = np.zeros((1, 1, 16, 1), np.float32)
     data[0, 0, ::2] = 1
-    t = Texture("2d", "f32", [np.repeat(data, 16, 1)], normalized=True, anisotropy=4, address=("wrap",) * 3)
+    t = Texture(
+        "2d", "f32", [np.repeat(data, 16, 1)], normalized=True, anisotropy=4, address=("wrap",) * 3
+    )
     at = np.array([[0.5 + 0.5 / 16, 0.5]], np.float32)
     by = np.array([[8 / 16, 0, 0, 1 / 16]], np.float32)
     words = np.hstack([at, by]).view(np.uint32)
@@ -326,9 +369,16 @@ def test_gathers(geometry: str) -> None:
         at = places(t, 64, 19)
         given, layers = layers_of(t, 64)
         words, operand = pack(t, geometry, at, given)
-        got = execute(f"tld4.{'rgba'[component]}.{geometry}.v4.u32.f32 {{%x0, %x1, %x2, %x3}}, [%t, {operand}];", t, words)
+        got = execute(
+            f"tld4.{'rgba'[component]}.{geometry}.v4.u32.f32 {{%x0, %x1, %x2, %x3}}, [%t, {operand}];",
+            t,
+            words,
+        )
         sampler = Sampler(t)
-        want = [sampler.gather(list(map(float, a)), component, int(n)) for a, n in zip(at, layers, strict=True)]
+        want = [
+            sampler.gather(list(map(float, a)), component, int(n))
+            for a, n in zip(at, layers, strict=True)
+        ]
         np.testing.assert_array_equal(got, as_words(t, want))
 
 
@@ -339,7 +389,10 @@ def test_gather_with_offset() -> None:
     offset = np.random.default_rng(2).integers(-8, 8, (64, 2)).astype(np.int32)
     got = execute(text, t, np.hstack([at.view(np.uint32), offset.view(np.uint32)]))
     sampler = Sampler(t)
-    want = [sampler.gather(list(map(float, a)), 0, 0, [int(v) for v in o]) for a, o in zip(at, offset, strict=True)]
+    want = [
+        sampler.gather(list(map(float, a)), 0, 0, [int(v) for v in o])
+        for a, o in zip(at, offset, strict=True)
+    ]
     np.testing.assert_array_equal(got, as_words(t, want))
 
 
@@ -353,7 +406,9 @@ def test_seamless_cubemaps_filter_over_edges() -> None:
     one = np.ones_like(s)
     faces = [(one, -r, -s), (-one, -r, s), (s, one, r), (s, -one, -r), (s, -r, one), (-s, -r, -one)]
     for face, (x, y, z) in enumerate(faces):
-        data[face, :, :, 0] = (x + 10 * y + 100 * z) / np.maximum(np.maximum(abs(x), abs(y)), abs(z))
+        data[face, :, :, 0] = (x + 10 * y + 100 * z) / np.maximum(
+            np.maximum(abs(x), abs(y)), abs(z)
+        )
     text = "tex.cube.v4.f32.f32 {%x0, %x1, %x2, %x3}, [%t, {%w0, %w1, %w2, %w3}];"
     rng = np.random.default_rng(7)
     at = rng.uniform(-1, 1, (256, 4)).astype(np.float32)
@@ -375,8 +430,12 @@ def test_seamless_edges_and_corners_exactly() -> None:
     """Constant faces: the middle of an edge is the mean of two faces, a corner that of three."""
     data = np.repeat(np.arange(1, 7, dtype=np.float32), 64).reshape(6, 8, 8, 1)
     t = Texture("cube", "f32", [data], linear=True, seamless=True)
-    at = np.array([[1, 0.9999999, 0, 0], [0, -1, 0.9999999, 0], [1, 0.9999999, 0.9999998, 0]], np.float32)
-    got = execute("tex.cube.v4.f32.f32 {%x0, %x1, %x2, %x3}, [%t, {%w0, %w1, %w2, %w3}];", t, at)[:, 0].view(np.float32)
+    at = np.array(
+        [[1, 0.9999999, 0, 0], [0, -1, 0.9999999, 0], [1, 0.9999999, 0.9999998, 0]], np.float32
+    )
+    got = execute("tex.cube.v4.f32.f32 {%x0, %x1, %x2, %x3}, [%t, {%w0, %w1, %w2, %w3}];", t, at)[
+        :, 0
+    ].view(np.float32)
     np.testing.assert_allclose(got, [(1 + 3) / 2, (4 + 5) / 2, (1 + 3 + 5) / 3], rtol=1e-6)
 
 
@@ -385,7 +444,10 @@ def test_halves() -> None:
     at = np.arange(13, dtype=np.float32).reshape(-1, 1)
     want = t.levels[0][0, 0].astype(np.float16).view(np.uint16)
     got = execute(
-        "tex.1d.v4.f16.f32 {%h0, %h1, %h2, %h3}, [%t, {%w0}]; mov.b32 %x0, {%h0, %h1}; mov.b32 %x1, {%h2, %h3};", t, at, 2
+        "tex.1d.v4.f16.f32 {%h0, %h1, %h2, %h3}, [%t, {%w0}]; mov.b32 %x0, {%h0, %h1}; mov.b32 %x1, {%h2, %h3};",
+        t,
+        at,
+        2,
     )
     np.testing.assert_array_equal(got.view(np.uint16), want)
     got = execute("tex.1d.v2.f16x2.f32 {%x0, %x1}, [%t, {%w0}];", t, at, 2)
@@ -401,7 +463,12 @@ def test_the_predicate_says_resident_and_sinks_drop_results() -> None:
 
 def test_scalar_and_literal_coordinates() -> None:
     t = texture("1d", "u32")
-    got = execute("tex.1d.v4.u32.s32 {%x0, _, _, _}, [%t, %w0]; tex.1d.v4.u32.s32 {%x1, _, _, _}, [%t, {5}];", t, np.array([[4]], np.int32), 2)
+    got = execute(
+        "tex.1d.v4.u32.s32 {%x0, _, _, _}, [%t, %w0]; tex.1d.v4.u32.s32 {%x1, _, _, _}, [%t, {5}];",
+        t,
+        np.array([[4]], np.int32),
+        2,
+    )
     assert got[0].tolist() == t.levels[0][0, 0, [4, 5], 0].tolist()
 
 
@@ -411,11 +478,25 @@ def test_any_coordinates_read_a_texel_or_the_border(geometry: str, value: float)
     for normalized, mode, linear in itertools.product((False, True), MODES, (False, True)):
         if not normalized and mode in ("wrap", "mirror"):
             continue
-        t = texture(geometry, "f32", 1, linear=linear, normalized=normalized, address=(mode,) * 3, seamless=linear)
+        t = texture(
+            geometry,
+            "f32",
+            1,
+            linear=linear,
+            normalized=normalized,
+            address=(mode,) * 3,
+            seamless=linear,
+        )
         at = np.full((4, AXES[geometry]), value, np.float32)
-        at[1, 0], at[2, -1], at[3] = 0.5, -0.25, np.random.default_rng(1).normal(size=AXES[geometry]) * value
+        at[1, 0], at[2, -1], at[3] = (
+            0.5,
+            -0.25,
+            np.random.default_rng(1).normal(size=AXES[geometry]) * value,
+        )
         words, operand = pack(t, geometry, at, np.array([0, 2**32 - 1, 1, 2]))
-        got = execute(f"tex.{geometry}.v4.f32.f32 {{%x0, %x1, %x2, %x3}}, [%t, {operand}];", t, words)
+        got = execute(
+            f"tex.{geometry}.v4.f32.f32 {{%x0, %x1, %x2, %x3}}, [%t, {operand}];", t, words
+        )
         assert (np.abs(got[:, 0].view(np.float32)) <= np.abs(t.levels[0]).max()).all()
 
 
@@ -428,12 +509,23 @@ QUERIES = {
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_queries(query: str) -> None:
-    t = texture("2d", "u8", 4, 3, normalized_float=True, normalized=True, linear=True, address=("wrap", "mirror", "border"))
+    t = texture(
+        "2d",
+        "u8",
+        4,
+        3,
+        normalized_float=True,
+        normalized=True,
+        linear=True,
+        address=("wrap", "mirror", "border"),
+    )
     got = execute(f"txq.{query}.b32 %x0, [%t];", t, np.zeros((1, 1), np.uint32), 1)
     assert got[0, 0] == QUERIES[query]
 
 
-@pytest.mark.parametrize(("shape", "count"), [("a1d", 4), ("a2d", 3), ("acube", 3), ("cube", 0), ("3d", 0)])
+@pytest.mark.parametrize(
+    ("shape", "count"), [("a1d", 4), ("a2d", 3), ("acube", 3), ("cube", 0), ("3d", 0)]
+)
 def test_queries_of_arrays(shape: str, count: int) -> None:
     got = execute("txq.array_size.b32 %x0, [%t];", texture(shape), np.zeros((1, 1), np.uint32), 1)
     assert got[0, 0] == count
@@ -441,7 +533,9 @@ def test_queries_of_arrays(shape: str, count: int) -> None:
 
 def test_queries_of_levels() -> None:
     t = texture("3d", "f16", 2, 3)
-    text = "".join(f"txq.level.{q}.b32 %x{n}, [%t], %w0;" for n, q in enumerate(("width", "height", "depth")))
+    text = "".join(
+        f"txq.level.{q}.b32 %x{n}, [%t], %w0;" for n, q in enumerate(("width", "height", "depth"))
+    )
     got = execute(text, t, np.array([[0], [1], [2], [3]], np.uint32), 3)
     assert got.tolist() == [*([*t.extent(n)] for n in range(3)), [0, 0, 0]]
 
@@ -459,18 +553,31 @@ def test_queries_of_formats(kind: str) -> None:
 
 def test_types_of_objects() -> None:
     text = "".join(
-        f"istypep.{k} %p1, %t; selp.u32 %x{n}, 1, 0, %p1;" for n, k in enumerate(("texref", "samplerref", "surfref"))
+        f"istypep.{k} %p1, %t; selp.u32 %x{n}, 1, 0, %p1;"
+        for n, k in enumerate(("texref", "samplerref", "surfref"))
     )
     for surface, want in ((False, [1, 0, 0]), (True, [0, 0, 1])):
-        assert execute(text, texture("1d", surface=surface), np.zeros((1, 1), np.uint32), 3)[0].tolist() == want
+        assert (
+            execute(text, texture("1d", surface=surface), np.zeros((1, 1), np.uint32), 3)[
+                0
+            ].tolist()
+            == want
+        )
 
 
 READ = "tex.1d.v4.f32.f32 {%x0, %x1, %x2, %x3}, [%t, {%w0}];"
 
 
-@pytest.mark.parametrize("value", [0, 1, 7 << 60, (7 << 60) | (1 << 20), 2**64 - 1, (7 << 60) | (3 << 20) | 1023])
+@pytest.mark.parametrize(
+    "value", [0, 1, 7 << 60, (7 << 60) | (1 << 20), 2**64 - 1, (7 << 60) | (3 << 20) | 1023]
+)
 def test_values_that_are_no_objects_end_the_launch(value: int) -> None:
-    for text in (READ, "txq.width.b32 %x0, [%t];", "suld.b.1d.b32.zero %x0, [%t, {%w0}];", "suq.width.b32 %x0, [%t];"):
+    for text in (
+        READ,
+        "txq.width.b32 %x0, [%t];",
+        "suld.b.1d.b32.zero %x0, [%t, {%w0}];",
+        "suq.width.b32 %x0, [%t];",
+    ):
         assert result_of(text, value, np.zeros(1, np.uint32)) == 700
 
 
@@ -492,12 +599,27 @@ def test_withdrawn_objects_and_other_geometries_end_the_launch() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("tex.1d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, {%f5}], %f6;", "tex.1d.v4.f32.f32 with a depth compare operand"),
-        ("tex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, {%f5,%f6}], {%r1,%r2}, %f6;", "depth compare operand"),
-        ("tld4.r.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, {%f5,%f6}], %f6;", "depth compare operand"),
+        (
+            "tex.1d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, {%f5}], %f6;",
+            "tex.1d.v4.f32.f32 with a depth compare operand",
+        ),
+        (
+            "tex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, {%f5,%f6}], {%r1,%r2}, %f6;",
+            "depth compare operand",
+        ),
+        (
+            "tld4.r.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, {%f5,%f6}], %f6;",
+            "depth compare operand",
+        ),
         ("tex.1d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, %rd2, {%f5}];", "a separate sampler"),
-        ("tex.2dms.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2,%r3,%r4}];", "'tex.2dms.v4.f32.s32'"),
-        ("tex.a2dms.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2,%r3,%r4}];", "'tex.a2dms.v4.f32.s32'"),
+        (
+            "tex.2dms.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2,%r3,%r4}];",
+            "'tex.2dms.v4.f32.s32'",
+        ),
+        (
+            "tex.a2dms.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2,%r3,%r4}];",
+            "'tex.a2dms.v4.f32.s32'",
+        ),
     ],
 )
 def test_refused_by_name_at_load(text: str, words: str) -> None:

@@ -26,13 +26,19 @@ def decode(t: Texture, level: int) -> Array:
     if t.kind == "unorm1010102":
         bits = data[..., 0].astype(np.int64)
         parts = [(bits >> 10 * n & 1023) / np.float32(1023) for n in range(3)]
-        return np.stack([*parts, (bits >> 30) / np.float32(3)], -1).astype(np.float32).astype(np.float64)
+        return (
+            np.stack([*parts, (bits >> 30) / np.float32(3)], -1)
+            .astype(np.float32)
+            .astype(np.float64)
+        )
     floats = reads_floats(t)
     out = np.zeros((*data.shape[:3], 4), np.float64 if floats else np.int64)
     out[..., 3] = 1
     values = data.astype(np.float64) if floats else data.astype(np.int64)
     if t.normalized_float and t.kind in MOST:
-        values = np.maximum((data.astype(np.float32) / np.float32(MOST[t.kind])).astype(np.float64), -1)
+        values = np.maximum(
+            (data.astype(np.float32) / np.float32(MOST[t.kind])).astype(np.float64), -1
+        )
     out[..., : data.shape[3]] = values
     if t.srgb:
         rgb = out[..., :3]
@@ -83,7 +89,9 @@ class Sampler:
         x, y, z = [*found, 0, 0][:3]
         return list(self.levels[level][layer + z, y, x])
 
-    def in_texels(self, level: int, axis: int, value: float, offset: int, normalized: bool) -> float:
+    def in_texels(
+        self, level: int, axis: int, value: float, offset: int, normalized: bool
+    ) -> float:
         size = self.t.extent(level)[axis]
         if not normalized:
             return value + offset
@@ -96,19 +104,26 @@ class Sampler:
             value = value - whole if whole % 2 == 0 else 1 - (value - whole)
         return value * size
 
-    def at_level(self, level: int, layer: int, at: Sequence[float], offset: Sequence[int], normalized: bool) -> Colour:
+    def at_level(
+        self, level: int, layer: int, at: Sequence[float], offset: Sequence[int], normalized: bool
+    ) -> Colour:
         places = [
-            self.in_texels(level, axis, float(at[axis]), offset[axis], normalized) for axis in range(self.axes)
+            self.in_texels(level, axis, float(at[axis]), offset[axis], normalized)
+            for axis in range(self.axes)
         ]
         if not (self.t.linear and reads_floats(self.t)):
             return self.texel(level, layer, [math.floor(p) for p in places])
         lower = [math.floor(p - 0.5) for p in places]
-        weights = [math.floor((p - 0.5 - i) * 256 + 0.5) / 256 for p, i in zip(places, lower, strict=True)]
+        weights = [
+            math.floor((p - 0.5 - i) * 256 + 0.5) / 256 for p, i in zip(places, lower, strict=True)
+        ]
         total = np.zeros(4)
         for corner in np.ndindex(*[2] * self.axes):
             weight = math.prod(w if up else 1 - w for w, up in zip(weights, corner, strict=True))
             if weight:
-                total += weight * np.array(self.texel(level, layer, [i + up for i, up in zip(lower, corner, strict=True)]))
+                total += weight * np.array(
+                    self.texel(level, layer, [i + up for i, up in zip(lower, corner, strict=True)])
+                )
         return list(total)
 
     def levels_of(self, lod: float) -> list[tuple[int, float]]:
@@ -122,7 +137,11 @@ class Sampler:
         return [(below, 1 - (lod - below)), (min(below + 1, len(t.levels) - 1), lod - below)]
 
     def read(
-        self, at: Sequence[float], layer: int = 0, lod: float | None = None, offset: Sequence[int] = (0, 0, 0)
+        self,
+        at: Sequence[float],
+        layer: int = 0,
+        lod: float | None = None,
+        offset: Sequence[int] = (0, 0, 0),
     ) -> Colour:
         normalized = self.t.normalized
         if self.cube:
@@ -140,16 +159,22 @@ class Sampler:
     def lod(self, dx: Sequence[float], dy: Sequence[float]) -> float:
         sizes = self.t.extent(0) if self.t.normalized else (1, 1, 1)
         longest = max(
-            math.sqrt(sum((float(d) * sizes[n]) ** 2 for n, d in enumerate(way[: self.axes]))) for way in (dx, dy)
+            math.sqrt(sum((float(d) * sizes[n]) ** 2 for n, d in enumerate(way[: self.axes])))
+            for way in (dx, dy)
         )
         return math.log2(longest) if longest else -math.inf
 
-    def gather(self, at: Sequence[float], component: int, layer: int = 0, offset: Sequence[int] = (0, 0)) -> list[float]:
+    def gather(
+        self, at: Sequence[float], component: int, layer: int = 0, offset: Sequence[int] = (0, 0)
+    ) -> list[float]:
         normalized = self.t.normalized
         if self.cube:
             face, *at = face_of(at)
             layer, normalized = layer * 6 + face, True
-        x, y = (math.floor(self.in_texels(0, n, float(at[n]), offset[n], normalized) - 0.5) for n in range(2))
+        x, y = (
+            math.floor(self.in_texels(0, n, float(at[n]), offset[n], normalized) - 0.5)
+            for n in range(2)
+        )
         corners = ((x, y + 1), (x + 1, y + 1), (x + 1, y), (x, y))
         return [self.texel(0, layer, corner)[component] for corner in corners]
 

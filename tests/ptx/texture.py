@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from ptx.harness import Arena, Kernel
 Array = npt.NDArray[Any]
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-EXEC = ROOT / "rgpu_emu" / "device" / "exec"
 FLAGS = ["-std=c++20", "-O0", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 CHECKS = ["-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 MAX_LEVELS = 18
@@ -64,9 +63,8 @@ def library() -> ctypes.CDLL:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
     assert compiler, "no C++ compiler: install g++ ('apt-get install g++')"
-    sources = [HERE / "texture_host.cc", EXEC / "half_float.cc", *sorted(EXEC.glob("texture*.cc"))]
     output = Path(folder) / "sampler.so"
-    base = [compiler, *FLAGS, f"-I{ROOT}", *map(str, sources), "-o", str(output)]
+    base = [compiler, *FLAGS, f"-I{ROOT}", str(HERE / "texture_host.cc"), "-o", str(output)]
     # Some distributions ship the compiler without the sanitizers' libraries.
     if subprocess.run([*base, *CHECKS], check=False, capture_output=True).returncode:
         subprocess.run(base, check=True)
@@ -152,7 +150,9 @@ class Texture:
             slices, height, width, _ = level.shape
             pitch = width * state.texel_bytes + self.pad
             raw = np.full((slices, height, pitch), 0xA5, np.uint8)
-            raw[:, :, : pitch - self.pad] = np.ascontiguousarray(level).view(np.uint8).reshape(slices, height, -1)
+            raw[:, :, : pitch - self.pad] = (
+                np.ascontiguousarray(level).view(np.uint8).reshape(slices, height, -1)
+            )
             at = arena.put(raw)
             rows.append((at, pitch, pitch * height))
             columns, lines, depth = self.extent(number)
@@ -170,7 +170,9 @@ class Texture:
         like = self.levels[level]
         raw = arena.get(at, np.zeros((like.shape[0], like.shape[1], pitch), np.uint8))
         kept = np.ascontiguousarray(raw[:, :, : pitch - self.pad])
-        assert (raw[:, :, pitch - self.pad :] == 0xA5).all(), "something was written between the rows"
+        assert (raw[:, :, pitch - self.pad :] == 0xA5).all(), (
+            "something was written between the rows"
+        )
         return kept.view(like.dtype).reshape(like.shape)
 
 
@@ -200,7 +202,7 @@ ret;
 """
 
 
-@lru_cache(maxsize=None)
+@cache
 def _kernel(instruction: str, words: int, results: int) -> Kernel:
     return Kernel(entry(instruction, words, results))
 
@@ -215,7 +217,9 @@ def execute(instruction: str, texture: Texture, words: Array, results: int = 4) 
     handle = texture.place(made.arena)
     out = np.zeros((count, results), np.uint32)
     at = made.arena.put(out)
-    made.launch((count // 32,), (32,), np.uint64(handle), np.uint64(made.arena.put(given)), np.uint64(at))
+    made.launch(
+        (count // 32,), (32,), np.uint64(handle), np.uint64(made.arena.put(given)), np.uint64(at)
+    )
     library().Withdraw(handle)
     return made.arena.get(at, out)[: len(words)]
 
@@ -226,5 +230,9 @@ def result_of(instruction: str, handle: int, words: Array, arena: Arena | None =
     made.arena = arena or made.arena
     out = made.arena.put(np.zeros(64, np.uint32))
     return made.launch_in_child(
-        (1,), (1,), np.uint64(handle), np.uint64(made.arena.put(words.view(np.uint32))), np.uint64(out)
+        (1,),
+        (1,),
+        np.uint64(handle),
+        np.uint64(made.arena.put(words.view(np.uint32))),
+        np.uint64(out),
     )
