@@ -24,6 +24,7 @@ _SYMBOL: Final = re.compile(  # without blanks
 )
 _TWO_WORDS: Final = re.compile(r"[\w$%]\s+[\w$%]")
 _OPAQUE: Final = frozenset((".texref", ".surfref", ".samplerref"))
+_OPAQUE_NAMES: Final = re.compile(r"\s*(\.texref|\.surfref|\.samplerref)\b([^=]*)")
 
 
 def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()) -> list[Variable]:
@@ -35,6 +36,30 @@ def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()
         _variable(name, space, kind, max(align, vector * kind.bytes), vector, linkage)
         for name in names
     ]
+
+
+def opaque_names(text: str, space: str) -> dict[str, str]:
+    """Returns name -> type of the textures, samplers and surfaces that a module declares as
+    variables. text: what follows the state space. A variable in the old space .tex is a texture.
+    """
+    match = _OPAQUE_NAMES.match(text)
+    if match is not None:
+        kind, names = match.groups()
+    elif space == "tex":
+        kind, names = ".tex", text.rpartition(" ")[2]
+    else:
+        return {}
+    found = (NAME.match(name.strip()) for name in names.split(","))
+    return {name.group(): kind for name in found if name is not None}
+
+
+def opaque_refusal(name: str, kind: str) -> PtxError:
+    """Returns the refusal of code that uses such a variable."""
+    return unsupported(
+        f"the {kind} variable '{name}'",
+        "is not supported by the emulated device: use texture and surface objects "
+        "(cuTexObjectCreate, cuSurfObjectCreate), which kernels get as 64-bit parameters",
+    )
 
 
 def _qualifiers(text: str) -> tuple[Type, int, int, str]:
@@ -58,8 +83,9 @@ def _qualifiers(text: str) -> tuple[Type, int, int, str]:
             kind = TYPES[word[1:]]
         elif word in _OPAQUE:
             raise unsupported(
-                f"variable type '{word}'",
-                "is not supported by the emulated device (textures and surfaces)",
+                f"a {word} parameter",
+                "is not supported by the emulated device: use texture and surface objects, which "
+                "kernels get as 64-bit parameters",
             )
         elif word == ".attribute":
             what = f"'{text.strip()[:60]}'"

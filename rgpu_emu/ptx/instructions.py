@@ -10,6 +10,7 @@ from rgpu_emu.ptx import (
     forms_data,
     forms_matrix,
     forms_mbarrier,
+    forms_texture,
     forms_video,
 )
 from rgpu_emu.ptx.table import Table
@@ -21,4 +22,5 @@ TABLE: Final = Table(
     + forms_video.ROWS
     + forms_matrix.ROWS
     + forms_mbarrier.ROWS
+    + forms_texture.ROWS
 )

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.lex import NAME, literal, split_commas
+from rgpu_emu.ptx.lex import NAME, literal, split_commas, split_outside_brackets
 from rgpu_emu.ptx.operands import (
     Addr,
     Imm,
@@ -22,6 +22,7 @@ from rgpu_emu.ptx.operands import (
     Sink,
     Special,
     Sym,
+    Texel,
     Variable,
     Vec,
 )
@@ -196,6 +197,25 @@ class Scope:
         minus, name, selector = match.groups()
         return Part(self.operand(name), selector or "", negated=minus == "-")
 
+    def texel(self, text: str) -> Texel:
+        """Returns the object and coordinates of a texture or surface instruction: `[a, {x, y}]`."""
+        text = text.strip()
+        parts = split_outside_brackets(text[1:-1]) if text[:1] == "[" and text[-1:] == "]" else []
+        if len(parts) == 3:
+            raise unsupported(
+                "a separate sampler",
+                "is not supported: no call of the driver API makes one, and texture objects hold "
+                "their own",
+            )
+        if len(parts) != 2:
+            raise PtxError(f"'{text[:60]}' is not [object, coordinates]")
+        found, coordinates = (self.operand(part.strip()) for part in parts)
+        if not isinstance(found, (Reg, Sym, Imm)):
+            raise PtxError(f"'{text[:60]}' names no object")
+        if not isinstance(coordinates, (Reg, Imm, Special, Vec)):
+            raise PtxError(f"'{text[:60]}' has no coordinates")
+        return Texel(found, coordinates)
+
     def _operand(self, text: str) -> Operand:
         first = text[:1]
         if first == "%" and (reg := self.register(text)) is not None:
@@ -204,7 +224,7 @@ class Scope:
             return self._address(text)
         if first == "{":
             if not text.endswith("}"):
-                raise PtxError(f"'{text[:60]}' has a '{{' that is not closed")
+                return self._vector_and_predicate(text)
             return Vec(tuple(self.operand(part.strip()) for part in split_commas(text[1:-1])))
         if first == "!":
             reg = self.register(text[1:].strip())
@@ -216,6 +236,12 @@ class Scope:
             return Pair(self.operand(one.strip()), self.operand(two.strip()))
         number = literal(text)
         return number if number is not None else self._name(text)
+
+    def _vector_and_predicate(self, text: str) -> Operand:
+        vector, bar, predicate = text.rpartition("|")
+        if not bar or not vector.rstrip().endswith("}"):
+            raise PtxError(f"'{text[:60]}' has a '{{' that is not closed")
+        return Pair(self.operand(vector.strip()), self.operand(predicate.strip()))
 
     def _name(self, text: str) -> Operand:
         if text == "_":

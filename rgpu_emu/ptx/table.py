@@ -10,6 +10,8 @@ a letter for each operand:
     q  thread count or predicate        m  `[address]`
     l  label or target list             c  the operands of `call`
     v  source of a video instruction    V  its destination (all its operands are v or V)
+    t  `[object, coordinates]`          T  destination vector, maybe with `|p`
+    e  vector of offsets                f  depth compare value, which is refused
 
 A `?` after the letter marks an operand that may be left out (only at the end).
 """
