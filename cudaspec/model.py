@@ -247,7 +247,8 @@ class Command:
 
     request, reply: fields in wire order, each "type name". Types: u8 u16 u32 i32 u64 i64 f32 f64
         address bytes, and the handle kinds context stream event module library kernel function
-        pool link image memory array mipmap; "new event event" is a handle that the client creates with this command.
+        pool link image memory array mipmap; "new event event" is a handle that the client creates
+        with this command.
     bulk: the frame has bulk bytes after the head ("request" or "reply").
     reports: the command returns the thread's deferred error if there is one (only calls).
     destroys: the command is executed even if it returns a deferred error.

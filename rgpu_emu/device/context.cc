@@ -209,6 +209,7 @@ void Context::Destroy() {
 CUresult WaitIn(Context& context, const Fences& fences) {
   WaitAll(fences);
   TheDevice().limbo.Reap();
+  ReapTextures();
   const CUresult status = context.Status();
   return status == CUDA_SUCCESS ? context.TakeDeferred() : status;
 }

@@ -1,5 +1,6 @@
 #include "rgpu_emu/device/texture_object.h"
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 
@@ -20,6 +21,7 @@ struct Leaving {
 struct Leavings {
   std::mutex mutex;
   std::deque<Leaving> all;
+  std::atomic<size_t> count{0};  // of `all`
 };
 
 Leavings& TheLeavings() {
@@ -56,11 +58,15 @@ void RetireTexture(uint64_t object, Fences after) {
   if (Advance(&leaving)) return;
   const std::lock_guard lock(TheLeavings().mutex);
   TheLeavings().all.push_back(std::move(leaving));
+  TheLeavings().count = TheLeavings().all.size();
 }
 
 void ReapTextures() {
-  const std::lock_guard lock(TheLeavings().mutex);
-  std::erase_if(TheLeavings().all, [](Leaving& leaving) { return Advance(&leaving); });
+  Leavings& leavings = TheLeavings();
+  if (leavings.count.load() == 0) return;
+  const std::lock_guard lock(leavings.mutex);
+  std::erase_if(leavings.all, [](Leaving& leaving) { return Advance(&leaving); });
+  leavings.count = leavings.all.size();
 }
 
 void DropTextures(const Context& context, const Fences& after) {

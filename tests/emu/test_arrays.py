@@ -199,7 +199,7 @@ def test_copies_that_are_refused(cuda: Device) -> None:
         ({"dstz": 3}, 1),
         ({"dstz": 1 << 63}, 1),
         ({"depth": 5}, 1),
-        ({"dstlod": 1}, 1),
+        ({"dstlevel": 1}, 1),
         ({"srcpitch": 31}, 1),
         ({"srcrows": 3}, 1),
         ({"srcrows": 1 << 60}, 1),

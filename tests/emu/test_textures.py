@@ -208,7 +208,9 @@ def test_there_are_no_tensor_maps(cuda: Device) -> None:
 @on_device()
 def test_the_width_of_a_linear_texture(cuda: Device) -> None:
     cuda.open()
-    assert cuda.out("cuDeviceGetTexture1DLinearMaxWidth", F32, 4, 0) == cuda.attribute(69) == 1 << 28
+    assert (
+        cuda.out("cuDeviceGetTexture1DLinearMaxWidth", F32, 4, 0) == cuda.attribute(69) == 1 << 28
+    )
     for channels in (0, 3):
         expect(
             INVALID_VALUE,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+
 from helpers.maps import Driver, Location
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 3, 4
@@ -49,7 +50,7 @@ def _side(name: str, context: bool) -> list[tuple[str, Any]]:
         (name + "x", c_size_t),
         (name + "y", c_size_t),
         (name + "z", c_size_t),
-        (name + "lod", c_size_t),
+        (name + "level", c_size_t),
         (name + "type", c_uint),
         (name + "host", c_void_p),
         (name + "device", c_uint64),

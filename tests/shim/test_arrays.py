@@ -34,6 +34,44 @@ def test_copies_of_one_row(server: str) -> None:
     check(server, "boxes.linear_copies(cuda, context.value, 5)")
 
 
+def test_a_box_that_is_longer_than_the_staging_memory(running: Server) -> None:
+    """Pinned memory in both directions behind a wait: a thread of the worker moves the pieces."""
+    check(
+        running.unix,
+        """
+size = 130 << 20
+flag, streams = c_uint64(cuda.alloc(4)), [c_void_p(), c_void_p()]
+for one in streams:
+    cuda("cuStreamCreate", byref(one), 1)
+array = boxes.create(cuda, shape(13312, 1024, 10))
+memory = c_void_p()
+cuda("cuMemHostAlloc", byref(memory), c_size_t(size), 0)
+import numpy as np
+words = np.frombuffer((ctypes.c_char * size).from_address(memory.value), np.uint64)
+cuda("cuMemsetD32_v2", flag, 0, c_size_t(1))
+cuda("cuCtxSynchronize")
+sides = {"type": 1, "host": memory, "pitch": 13312, "rows": 1024}, {"type": 3, "array": array}
+into, out = (
+    Box(width=13312, height=1024, depth=10, **{
+        side + name: value
+        for side, values in zip(("src", "dst"), order, strict=True)
+        for name, value in values.items()
+    })
+    for order in (sides, sides[::-1])
+)
+cuda("cuStreamWaitValue32_v2", streams[0], flag, 1, 1)
+cuda("cuMemcpy3DAsync_v2", byref(into), streams[0])
+words[:] = np.arange(size >> 3)  # allowed: the stream has not come to the copy
+cuda("cuStreamWriteValue32_v2", streams[1], flag, 1, 0)
+cuda("cuStreamSynchronize", streams[0])
+ctypes.memset(memory, 0, size)
+cuda("cuMemcpy3DAsync_v2", byref(out), streams[0])
+cuda("cuStreamSynchronize", streams[0])
+assert (words == np.arange(size >> 3)).all()
+""",
+    )
+
+
 def test_in_hostile_timing() -> None:
     """A device that delays everything that it may delay."""
     with Server(device="emulated:1GiB", RGPU_EMU_TIMING="hostile:11") as slow:
@@ -194,3 +232,33 @@ box.srccontext = 77
 assert cuda.result("cuMemcpy3DPeer", byref(box)) == 201
 """,
     )
+
+
+def test_kernels_read_and_write_through_objects(server: str) -> None:
+    check(
+        server,
+        """
+from helpers import texture_checks
+texture_checks.read_everything(cuda)
+texture_checks.read_levels(cuda)
+texture_checks.read_filtered(cuda)
+texture_checks.write_surfaces(cuda)
+""",
+    )
+
+
+def test_a_destroyed_object_ends_only_its_own_program(server: str) -> None:
+    check(
+        server,
+        """
+run = textures.Kernels(cuda)
+array = boxes.create(cuda, shape(8, 8))
+made = textures.create(cuda, textures.in_array(array), textures.texture())
+run.launch("words_2d", made, (8, 8, 1))
+cuda("cuTexObjectDestroy", c_uint64(made))  # the kernel before finds it
+cuda("cuCtxSynchronize")
+run.launch("words_2d", made, (8, 8, 1))
+assert cuda.result("cuCtxSynchronize") == 700
+""",
+    )
+    check(server, "texture_checks = None")

@@ -20,7 +20,9 @@ TEXTURE = {
 }
 
 
-def create(client: Client, array: int, width: int, height: int = 0, depth: int = 0, **more: int) -> int:
+def create(
+    client: Client, array: int, width: int, height: int = 0, depth: int = 0, **more: int
+) -> int:
     """Makes an array of bytes; its status."""
     fields = {"format": U8, "channels": 1, "flags": 0, **more}
     answer = client.result(
@@ -29,7 +31,9 @@ def create(client: Client, array: int, width: int, height: int = 0, depth: int =
     return answer.status
 
 
-def box(array: int = 0, at: int = 0, size: tuple[int, int, int] = (1, 1, 1), **more: int) -> dict[str, int]:
+def box(
+    array: int = 0, at: int = 0, size: tuple[int, int, int] = (1, 1, 1), **more: int
+) -> dict[str, int]:
     """The fields of a command for a box; `size`: width, height, depth."""
     width, height, depth = size
     return {
@@ -63,9 +67,9 @@ def test_mipmapped_arrays_are_charged_once_with_all_levels() -> None:
     shape = {"width": 512, "height": 512, "depth": 0, "format": U8, "channels": 4, "flags": 0}
     with leased() as (client, page):
         count = until_refused(
-            lambda n: client.result(
-                "rgpuMipmappedArrayCreate", mipmap=50 + n, levels=10, **shape
-            ).status
+            lambda n: (
+                client.result("rgpuMipmappedArrayCreate", mipmap=50 + n, levels=10, **shape).status
+            )
         )
         assert MIB * 4 // 3 <= page.used() // count <= MIB * 4 // 3 + 16384
         assert held(client, page) == page.used() <= LIMIT
@@ -121,7 +125,9 @@ def test_boxes_in_both_directions() -> None:
                 synchronous=1,
                 **box(50, size=(width, height, count), x=5, y=2, z=first + 1),
             )
-        answer = client.result("rgpuCopyBoxOut", **box(50, size=(width, height, depth), x=5, y=2, z=1))
+        answer = client.result(
+            "rgpuCopyBoxOut", **box(50, size=(width, height, depth), x=5, y=2, z=1)
+        )
         assert (answer.status, answer.data == data) == (0, True)
         memory = client.alloc(MIB * 8)
         place = {"pitch": 704, "rows": 310}
@@ -223,14 +229,24 @@ def test_textures_of_foreign_memory_are_refused() -> None:
         assert client.result("rgpuMemGetInfo").status == 0
 
 
-def test_objects_are_counted_among_the_handles() -> None:
+def test_objects_end_behind_running_work() -> None:
     with session() as client:
         assert create(client, 50, 16) == 0
-        made = [texture(client, kind=0, array=50)[1] for _ in range(300)]
-        assert len(set(made)) == 300
-        for value in made:
-            client.post("rgpuTextureDestroy", texture=value)
+        flag = client.alloc(512)
+        client.upload(flag, struct.pack("<I", 0))
+        for stream in (20, 21):
+            client.post("rgpuStreamCreate", stream=stream, flags=1, priority=0)
+        client.wait_value(20, flag, 1)
+        values = set()
+        for _ in range(2000):
+            made = texture(client, kind=0, array=50)[1]
+            values.add(made)
+            client.post("rgpuTextureDestroy", texture=made)
+        assert len(values) == 2000
+        client.write_value(21, flag, 1)
         assert client.result("rgpuContextSynchronize", ctx=10).status == 0
+        client.post("rgpuTextureDestroy", texture=made)
+        assert client.result("rgpuMemGetInfo").status == INVALID_HANDLE
 
 
 def test_tensor_maps_need_another_device() -> None:

@@ -12,7 +12,7 @@ struct Given {
   CUdeviceptr device;
   CUarray array;
   CUcontext context;
-  size_t x, y, z, lod;
+  size_t x, y, z, level;
   size_t pitch;  // 0: rows without gaps
   size_t rows;   // 0: slices without gaps
 };
@@ -31,7 +31,7 @@ bool Advance(const Given& given, BoxSide* side) {
 CUresult SideOf(const Given& given, const BoxCopy& box, BoxSide* side) {
   side->type = given.type;
   side->context = given.context;
-  if (given.lod != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (given.level != 0) return CUDA_ERROR_INVALID_VALUE;
   switch (given.type) {
     case CU_MEMORYTYPE_ARRAY:
       side->array = given.array;

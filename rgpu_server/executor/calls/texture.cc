@@ -96,7 +96,8 @@ void Add(Table<Texture>& table, uint64_t value, uint32_t context) {
   table.Add(value, std::move(texture));
 }
 
-// Destroys the object when the work of its context is complete.
+// Destroys the object when the work of its context is complete. It counts as a handle until then:
+// else a client could fill the worker with objects that wait for a stream.
 CUresult Destroy(Executor& executor, Table<Texture>& table, uint64_t value,
                  std::function<void()> destroy) {
   std::shared_ptr<Texture> texture;
@@ -106,8 +107,10 @@ CUresult Destroy(Executor& executor, Table<Texture>& table, uint64_t value,
   result = executor.objects().contexts.Share(texture->context, &context);
   if (result == CUDA_SUCCESS && context->closing) result = CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS) result = executor.MakeCurrent(*context);
-  if (result == CUDA_SUCCESS) executor.reaper().Add(context, std::move(destroy), {});
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  ++g_handles;
+  executor.reaper().Add(context, std::move(destroy), [] { --g_handles; });
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
