@@ -22,45 +22,41 @@ struct Texels {
   bool known = false;
 };
 
+struct Format {
+  CUarray_format format;
+  TexelType type;
+  bool normalized;
+};
+
+constexpr Format kFormats[] = {
+    {CU_AD_FORMAT_UNSIGNED_INT8, TexelType::kU8, false},
+    {CU_AD_FORMAT_UNSIGNED_INT16, TexelType::kU16, false},
+    {CU_AD_FORMAT_UNSIGNED_INT32, TexelType::kU32, false},
+    {CU_AD_FORMAT_SIGNED_INT8, TexelType::kS8, false},
+    {CU_AD_FORMAT_SIGNED_INT16, TexelType::kS16, false},
+    {CU_AD_FORMAT_SIGNED_INT32, TexelType::kS32, false},
+    {CU_AD_FORMAT_HALF, TexelType::kF16, false},
+    {CU_AD_FORMAT_FLOAT, TexelType::kF32, false},
+    {CU_AD_FORMAT_UNORM_INT8X1, TexelType::kU8, true},
+    {CU_AD_FORMAT_UNORM_INT8X2, TexelType::kU8, true},
+    {CU_AD_FORMAT_UNORM_INT8X4, TexelType::kU8, true},
+    {CU_AD_FORMAT_UNORM_INT16X1, TexelType::kU16, true},
+    {CU_AD_FORMAT_UNORM_INT16X2, TexelType::kU16, true},
+    {CU_AD_FORMAT_UNORM_INT16X4, TexelType::kU16, true},
+    {CU_AD_FORMAT_SNORM_INT8X1, TexelType::kS8, true},
+    {CU_AD_FORMAT_SNORM_INT8X2, TexelType::kS8, true},
+    {CU_AD_FORMAT_SNORM_INT8X4, TexelType::kS8, true},
+    {CU_AD_FORMAT_SNORM_INT16X1, TexelType::kS16, true},
+    {CU_AD_FORMAT_SNORM_INT16X2, TexelType::kS16, true},
+    {CU_AD_FORMAT_SNORM_INT16X4, TexelType::kS16, true},
+    {CU_AD_FORMAT_UNORM_INT_101010_2, TexelType::kUnorm1010102, true},
+};
+
 Texels TexelsOf(CUarray_format format) {
-  switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-      return {TexelType::kU8, false, true};
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-      return {TexelType::kU16, false, true};
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-      return {TexelType::kU32, false, true};
-    case CU_AD_FORMAT_SIGNED_INT8:
-      return {TexelType::kS8, false, true};
-    case CU_AD_FORMAT_SIGNED_INT16:
-      return {TexelType::kS16, false, true};
-    case CU_AD_FORMAT_SIGNED_INT32:
-      return {TexelType::kS32, false, true};
-    case CU_AD_FORMAT_HALF:
-      return {TexelType::kF16, false, true};
-    case CU_AD_FORMAT_FLOAT:
-      return {TexelType::kF32, false, true};
-    case CU_AD_FORMAT_UNORM_INT8X1:
-    case CU_AD_FORMAT_UNORM_INT8X2:
-    case CU_AD_FORMAT_UNORM_INT8X4:
-      return {TexelType::kU8, true, true};
-    case CU_AD_FORMAT_UNORM_INT16X1:
-    case CU_AD_FORMAT_UNORM_INT16X2:
-    case CU_AD_FORMAT_UNORM_INT16X4:
-      return {TexelType::kU16, true, true};
-    case CU_AD_FORMAT_SNORM_INT8X1:
-    case CU_AD_FORMAT_SNORM_INT8X2:
-    case CU_AD_FORMAT_SNORM_INT8X4:
-      return {TexelType::kS8, true, true};
-    case CU_AD_FORMAT_SNORM_INT16X1:
-    case CU_AD_FORMAT_SNORM_INT16X2:
-    case CU_AD_FORMAT_SNORM_INT16X4:
-      return {TexelType::kS16, true, true};
-    case CU_AD_FORMAT_UNORM_INT_101010_2:
-      return {TexelType::kUnorm1010102, true, true};
-    default:
-      return {};
+  for (const Format& known : kFormats) {
+    if (known.format == format) return {known.type, known.normalized, true};
   }
+  return {};
 }
 
 // A format of a view. `channels` in memory; `element_bytes`: of a compressed block.

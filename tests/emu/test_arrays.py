@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_size_t, c_void_p
 
-from helpers import boxes
+from helpers import box_models, boxes
 from helpers.boxes import (
     BC1,
     CUBEMAP,
@@ -35,12 +35,12 @@ INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_SUPPORTED = 1
 @on_device()
 def test_copies_of_random_extents(cuda: Device) -> None:
     context = cuda.open()
-    boxes.random_copies(cuda, context, 1, 300)
+    box_models.random_copies(cuda, context, 1, 300)
 
 
 @on_device()
 def test_copies_of_one_row(cuda: Device) -> None:
-    boxes.linear_copies(cuda, cuda.open(), 2)
+    box_models.linear_copies(cuda, cuda.open(), 2)
 
 
 @on_device()

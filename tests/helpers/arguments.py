@@ -29,6 +29,8 @@ HANDLES = [
     "CUlibrary",
     "CUmemoryPool",
     "CUlinkState",
+    "CUarray",
+    "CUmipmappedArray",
 ]
 # These functions end an object, so they never get a living one: later cases need it.
 ENDS = ("Destroy", "Unload", "Release", "Reset", "Detach", "Free", "SetCurrent", "PushCurrent")
@@ -36,7 +38,10 @@ ENDS = ("Destroy", "Unload", "Release", "Reset", "Detach", "Free", "SetCurrent",
 # the log makes a file, which functions that load files would then find.
 LEFT_OUT = re.compile("cuStreamWaitValue|cuMemcpy(?!2D)|cuLogsDumpToFile")
 COUNTS = ("count", "len", "num", "size", "bytes", "width", "height", "n", "grid", "block", "shared")
-LONG = {"size_t", "cuuint64_t", "CUdeviceptr", "unsigned long long"}
+LONG = {"size_t", "cuuint64_t", "CUdeviceptr", "unsigned long long", "CUtexObject", "CUsurfObject"}
+# A CUDA_ARRAY3D_DESCRIPTOR of 8 x 8 bytes, for surfaces too, and a CUDA_ARRAY_DESCRIPTOR.
+SHAPE = struct.pack("QQQIII", 8, 8, 0, 1, 1, 2)
+FLAT_SHAPE = struct.pack("QQII", 8, 8, 1, 1)
 SCRATCH_BYTES = 4096
 NULL = "null"
 WITH, WITHOUT = "with a context", "without a context"
@@ -117,6 +122,8 @@ class Caller:
             "CUlibrary": lambda at: self.driver("cuLibraryLoadData", at, PTX, *[None] * 6),
             "CUmemoryPool": lambda at: self.driver("cuDeviceGetDefaultMemPool", at, 0),
             "CUlinkState": lambda at: self.driver("cuLinkCreate_v2", 0, None, None, at),
+            "CUarray": lambda at: self.driver("cuArray3DCreate_v2", at, SHAPE),
+            "CUmipmappedArray": lambda at: self.driver("cuMipmappedArrayCreate", at, SHAPE, 2),
         }
         self.handles: dict[str, int] = {}
         for kind, maker in make.items():
@@ -181,6 +188,9 @@ class Caller:
             "CUmemPoolProps": struct.pack("ii", 1, 0) + location,  # CU_MEM_ALLOCATION_TYPE_PINNED
             "CUlaunchConfig": struct.pack("6I", *[1] * 6),
             "char": b"name",
+            "CUDA_ARRAY3D_DESCRIPTOR": SHAPE,
+            "CUDA_ARRAY_DESCRIPTOR": FLAT_SHAPE,
+            "CUDA_RESOURCE_DESC": struct.pack("QQ", 0, self.handles["CUarray"]),  # of an array
             "void *": struct.pack("P", ctypes.addressof(self.buffers[-1])),
         }
         if parameter.pointee == "void" and parameter.name in ("image", "code", "fatCubin", "data"):
