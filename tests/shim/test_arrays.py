@@ -259,7 +259,9 @@ first, second = (
 run.launch("words_2d", first, (8, 8, 1))
 cuda("cuTexObjectDestroy", c_uint64(first))  # the kernel before finds it
 cuda("cuCtxSynchronize")
-cuda("cuTexObjectDestroy", c_uint64(second))  # at once: the device is idle
+cuda("cuTexObjectDestroy", c_uint64(second))
+# An allocation that does not fit waits until everything that was destroyed is gone.
+assert cuda.result("cuMemAlloc_v2", byref(c_uint64()), c_size_t(cuda.memory()[1])) == 2
 run.launch("words_2d", second, (8, 8, 1))
 assert cuda.result("cuCtxSynchronize") == 700
 """,

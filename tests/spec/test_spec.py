@@ -13,7 +13,6 @@ from cudaspec.model import Mode
 PLANNED = {
     "stream capture": "cuStreamBeginCapture_v2",
     "graphs": "cuGraphLaunch",
-    "arrays and textures": "cuTexObjectCreate",
     "IPC": "cuIpcGetMemHandle",
 }
 # The functions that numba-cuda, cuda.core and Taichi call.
