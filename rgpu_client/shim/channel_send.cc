@@ -113,9 +113,9 @@ CUresult Channel::AfterAppend(std::unique_lock<std::mutex>& append, bool soon) {
   // Commands that need only be sent soon do not make the channel busy.
   const bool leads = first || buffer_is_soon_;
   buffer_is_soon_ = leads && soon;
-  const bool idle =
-      leads && !soon && (acknowledged_.load(std::memory_order_relaxed) + buffer_.frames() >= seq ||
-                         now - last_append_ns_ > kIdleNs);
+  const bool idle = leads && !soon &&
+                    (acknowledged_.load(std::memory_order_relaxed) + buffer_.frames() >= seq ||
+                     now - last_append_ns_ > kIdleNs);
   last_append_ns_ = now;
   if (first) buffered_since_ns_.store(now, std::memory_order_relaxed);
   append.unlock();

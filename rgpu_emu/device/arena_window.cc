@@ -21,8 +21,7 @@ AllocationRef Arena::Back(uint64_t base, uint64_t bytes, uint64_t context) {
   if (bytes == 0 || map_base < base_ || map_base >= windows_base_ || bytes > windows_base_ - base) {
     return nullptr;
   }
-  const uint64_t map_bytes =
-      (base - map_base + bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const uint64_t map_bytes = (base - map_base + bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   if (Meets(map_base, map_bytes) ||
       mprotect(reinterpret_cast<void*>(map_base), map_bytes, PROT_READ | PROT_WRITE) != 0) {
     return nullptr;

@@ -19,9 +19,7 @@ constexpr uint64_t kLargestWindow = uint64_t{64} << 30;
 // After a shortage nothing is granted for so long: the process that was short needs the memory.
 constexpr uint64_t kShortNs = 200'000'000;
 
-uint64_t RoundDown(uint64_t bytes) {
-  return bytes / CreditBook::kGranule * CreditBook::kGranule;
-}
+uint64_t RoundDown(uint64_t bytes) { return bytes / CreditBook::kGranule * CreditBook::kGranule; }
 
 }  // namespace
 

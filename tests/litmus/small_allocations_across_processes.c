@@ -1,6 +1,6 @@
-/* Two processes of one lease.  One allocates and frees often, then calls nothing for a while.  The other one
- * must get all memory that cuMemGetInfo calls free, in one piece, although a driver may have kept some of it
- * for the first one's next allocations.  Then they change places. */
+/* Two processes of one lease.  One allocates and frees often, then calls nothing for a while.  The
+ * other one must get all memory that cuMemGetInfo calls free, in one piece, although a driver may
+ * have kept some of it for the first one's next allocations.  Then they change places. */
 #include "litmus.h"
 
 #include <signal.h>
@@ -26,7 +26,8 @@ static void change_places(int in, int out, int last) {
   REQUIRE(read(in, &token, 1) == 1 || last);
 }
 
-/* Takes what is free, as NVIDIA's driver gives it: its last pieces may be too small to be of use. */
+/* Takes what is free, as NVIDIA's driver gives it: its last pieces may be too small to be of use.
+ */
 static void take_all(void) {
   size_t free_bytes, total;
   CUdeviceptr memory;

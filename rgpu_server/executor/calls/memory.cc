@@ -203,8 +203,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Re
   reply->total = std::min<uint64_t>(executor.ledger().limit(), total);
   // Credit that nobody has used counts as free: whoever needs the memory gets it.
   const uint64_t used = std::min(executor.ledger().allocated(), reply->total);
-  reply->free =
-      std::min<uint64_t>(reply->total - used, free + executor.memory().credit().uncut());
+  reply->free = std::min<uint64_t>(reply->total - used, free + executor.memory().credit().uncut());
   return CUDA_SUCCESS;
 }
 
