@@ -82,15 +82,15 @@ void AddressMap::SetAccess(uint64_t base, unsigned access) {
 }
 
 std::vector<Range> AddressMap::DropContext(uint32_t context) {
-  std::vector<Range> pinned;
+  std::vector<Range> left;
   const std::lock_guard lock(mutex_);
   std::erase_if(ranges_, [&](const auto& entry) {
     const Range& range = entry.second;
     if (range.context != context) return false;
-    if (range.kind == RangeKind::kPinned) pinned.push_back(range);
+    if (range.kind == RangeKind::kPinned || range.cut) left.push_back(range);
     return true;
   });
-  return pinned;
+  return left;
 }
 
 void AddressMap::DropOwner(uint64_t owner) {

@@ -30,6 +30,7 @@ struct Range {
   uint64_t owner = 0;  // of a kGlobal range: its module or library; of a kMapped one: its memory
   uint64_t buffer_id = 0;  // unique in the process, set by Add
   bool sync_memops = false;
+  bool cut = false;     // of a kDevice range: its addresses are those of the memory credit
   unsigned access = 3;  // CUmemAccess_flags; a mapping begins without access
 
   bool is_device() const { return kind <= RangeKind::kGlobal; }
@@ -55,7 +56,8 @@ class AddressMap {
   std::vector<Range> Tiling(uint64_t address, uint64_t bytes) const;
   void SetAccess(uint64_t base, unsigned access);
   // Removes all ranges of a context that is being destroyed, pinned and registered ones as well.
-  // Returns the pinned ranges; the caller must free their pages.
+  // Returns the pinned ranges and those that were cut from the memory credit; the caller must free
+  // their pages and their addresses.
   std::vector<Range> DropContext(uint32_t context);
   void DropOwner(uint64_t owner);
 
