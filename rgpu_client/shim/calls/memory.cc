@@ -1,6 +1,7 @@
 // Device memory: allocation and free, also from pools, and cuMemGetInfo.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/visible_memory.h"
 
 namespace rgpu::shim {
 namespace {
@@ -61,7 +62,11 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Here here = AnyHere();
   if (dptr == 0) return CUDA_SUCCESS;
-  const auto range = here.session->addresses().Take(dptr, RangeKind::kDevice, RangeKind::kPool);
+  AddressMap& addresses = here.session->addresses();
+  if (const auto managed = addresses.Take(dptr, RangeKind::kManaged, RangeKind::kManaged)) {
+    return FreeVisible(here, *managed);
+  }
+  const auto range = addresses.Take(dptr, RangeKind::kDevice, RangeKind::kPool);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   here.context = here.session->handles().Find<Context>(range->context);
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -115,7 +120,8 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   if (dptr == 0) return CUDA_SUCCESS;
   const auto range = here.session->addresses().Take(dptr, RangeKind::kPool, RangeKind::kDevice);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
-  return here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire}, Work(here));
+  return here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire},
+                                              Work(here, Reach::kNamed));
 }
 
 }  // namespace rgpu::shim
