@@ -84,7 +84,10 @@ IDLE = Load()
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one lease has of one card."""
+    """What one lease has of one card.
+
+    attempt: which placement of the request this is, counted by the manager.
+    """
 
     lease: str
     tenant: str
@@ -92,6 +95,7 @@ class Holding:
     memory_bytes: int
     labels: Labels = field(default_factory=Labels)
     whole: bool = False
+    attempt: int = 0
 
 
 def load_of(holdings: list[Holding]) -> Load:

@@ -6,6 +6,7 @@ node's report replaces what the pool thought about that node.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.card import Holding, Load, load_of
@@ -71,12 +72,11 @@ class Pool:
     def report(self, node: Node, held: Mapping[CardId, Iterable[Holding]]) -> bool:
         """Takes a node's report: its cards, and the leases that its daemon has.
 
-        Returns False if a later report of the node is known; then nothing changes. A report that
-        leaves out a lease which was placed after it was sent must not be given here: the protocol
-        keeps reservations apart until the daemon has confirmed them.
+        Returns False if a report of a later generation is known; then nothing changes. `held` also
+        has the reservations that the daemon does not know yet, or they are gone.
         """
         known = self._nodes.get(node.name)
-        if known is not None and node.generation <= known.generation:
+        if known is not None and node.generation < known.generation:
             return False
         reserved = {} if known is None else self._bandwidth[node.name]
         if known is not None:
@@ -94,6 +94,13 @@ class Pool:
         self._classify(node)
         self.generation += 1
         return True
+
+    def taint(self, name: str, word: str) -> None:
+        """Keeps new leases off a node until its next report."""
+        node = self._nodes[name]
+        self._nodes[name] = replace(node, taints=node.taints | {word})
+        self._classify(self._nodes[name])
+        self.generation += 1
 
     def lose(self, name: str) -> list[str]:
         """Removes a node. Returns the leases that have no card any more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from cluster.samples import GIB, PERCENT, holding, node, pool_of, put, request
@@ -82,7 +84,7 @@ def test_equal_cards_are_one_class() -> None:
         lambda: Node("a", 1, (Card(CardId("a", 0), "H100", 0),)),
     ],
 )
-def test_a_report_that_contradicts_itself_is_refused(wrong) -> None:  # type: ignore[no-untyped-def]
+def test_a_report_that_contradicts_itself_is_refused(wrong: Callable[[], Node]) -> None:
     with pytest.raises(PoolError):
         wrong()
 
