@@ -43,6 +43,13 @@ COMMANDS = [
     Command(0x0316, "rgpuMemSetAccess", Mode.CALL, request=("address dptr", "u64 bytes", "u32 access")),
     # option: a CUmemAllocationGranularity_flags.
     Command(0x0317, "rgpuMemGranularity", Mode.CALL, request=("i32 device", "u32 option"), reply=("u64 bytes",)),
+    # Memory credit (docs/adr/0018-memory-credit.md). Allocates, and grants credit: memory that is charged already and that the client
+    # may place by itself in the window. returned and granted: bytes in the whole session; wish: as much credit the client wants to have.
+    Command(0x0360, "rgpuMemAllocAhead", Mode.CALL, request=("u64 bytes", "u64 returned", "u64 wish"),
+            reply=("address dptr", "u64 granted", "address window", "u64 window_bytes", "u64 granule", "u64 gap"),
+            reports=True, charges=(Meter.VRAM,)),
+    # Gives memory to addresses of the window. Paid with credit.
+    Command(0x0361, "rgpuMemBack", Mode.POSTED, request=("address dptr", "u64 bytes"), charges=(Meter.VRAM,)),
     # synchronous: the copy is complete for every later command on every stream (a fence for
     # non-blocking streams).
     Command(0x0401, "rgpuCopyHtoD", Mode.POSTED,

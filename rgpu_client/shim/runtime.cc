@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/flusher.h"
 #include "rgpu_client/shim/host_functions.h"
 #include "rgpu_client/shim/paged/active.h"
@@ -39,6 +40,7 @@ void ForkedChild() {
   Session* session = g_session.exchange(nullptr);
   if (g_phase.load() != Phase::kExiting) g_phase = Phase::kNew;
   g_open_mutex = new std::mutex;
+  CreditKeeper::Forget();
   Flusher::Forget();
   Pump::Forget();
   HostFunctions::Forget();

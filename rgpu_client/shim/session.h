@@ -20,6 +20,7 @@
 #include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tables/address_map.h"
 #include "rgpu_client/shim/tables/device_table.h"
+#include "rgpu_client/shim/tables/memory_credit.h"
 #include "rgpu_client/shim/tables/reserved_addresses.h"
 #include "rgpu_common/native/base/advice.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
@@ -36,6 +37,9 @@ class Session final : public NoticeHandler {
   Channel& channel() const { return *channel_; }
   HandleTable& handles() { return handles_; }
   AddressMap& addresses() { return addresses_; }
+  MemoryCredit& memory_credit() { return memory_credit_; }
+  // Gives the credit back that the program has not used. Callable while frames are handled.
+  void ReturnCredit();
   ReservedAddresses& reserved() { return reserved_; }
   DeviceTable& devices() { return devices_; }
   PinnedMemory& pinned() { return pinned_; }
@@ -88,6 +92,7 @@ class Session final : public NoticeHandler {
   void OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) override;
   void OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
                    uint64_t time_ns) override;
+  void OnMemoryCredit(uint64_t granted, uint64_t freed, bool wanted) override;
   void OnLog(uint32_t level, std::string_view text) override;
   void OnCompiled(uint64_t ns, std::string_view name) override;
   void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) override;
@@ -121,6 +126,7 @@ class Session final : public NoticeHandler {
   Agent agent_;
   HandleTable& handles_ = *new HandleTable;
   AddressMap addresses_;
+  MemoryCredit memory_credit_;
   ReservedAddresses reserved_;
   DeviceTable devices_;
   PinnedMemory pinned_;

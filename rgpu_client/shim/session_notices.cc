@@ -55,6 +55,12 @@ void Session::OnLog(uint32_t level, std::string_view text) {
   }
 }
 
+void Session::OnMemoryCredit(uint64_t granted, uint64_t freed, bool wanted) {
+  memory_credit_.Freed(freed);
+  memory_credit_.Granted(granted);
+  if (wanted) ReturnCredit();
+}
+
 void Session::OnCompiled(uint64_t ns, std::string_view name) { TraceCompiled(name, ns); }
 
 void Session::OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) {

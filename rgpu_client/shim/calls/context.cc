@@ -78,9 +78,14 @@ void ForgetObjects(Session& session, uint32_t context) {
   for (const uint64_t id : gone) session.handles().Remove(id);
 }
 
-// Frees the pinned memory of a destroyed context, as NVIDIA's driver does.
-void FreePinned(Session& session, const std::vector<Range>& ranges) {
+// Frees the pinned memory of a destroyed context, as NVIDIA's driver does, and the addresses of its
+// allocations.
+void FreeLeft(Session& session, const std::vector<Range>& ranges) {
   for (const Range& range : ranges) {
+    if (range.cut) {
+      session.memory_credit().Drop(range.base, range.bytes);
+      continue;
+    }
     if (range.kind != RangeKind::kPinned) continue;
     // A copy that is still outstanding would otherwise touch memory that has been given to another
     // owner.
@@ -105,16 +110,16 @@ CUresult DestroyContext(Session& session, Context& context) {
   const auto id = static_cast<uint32_t>(context.id);
   // Forget the addresses before the call: once the server has freed them, another thread's
   // allocation may get them.
-  const std::vector<Range> held = session.addresses().DropContext(id);
-  for (const Range& range : held) {
-    if (range.is_device()) ForgetVisible(session, range);
+  const std::vector<Range> left = session.addresses().DropContext(id);
+  for (const Range& range : left) {
+    if (range.is_device() && !range.cut) ForgetVisible(session, range);
   }
   rgpuContextDestroy_Reply reply;
   const CUresult status =
       session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);
   ForgetObjects(session, id);
   EndHostOrder(session, context, UINT64_MAX);
-  FreePinned(session, held);
+  FreeLeft(session, left);
   return status;
 }
 

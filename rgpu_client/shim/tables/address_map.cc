@@ -90,17 +90,17 @@ void AddressMap::SetAccess(uint64_t base, unsigned access) {
 }
 
 std::vector<Range> AddressMap::DropContext(uint32_t context) {
-  std::vector<Range> held;
+  std::vector<Range> left;
   const std::lock_guard lock(mutex_);
   std::erase_if(ranges_, [&](const auto& entry) {
     const Range& range = entry.second;
     if (range.context != context) return false;
     const bool holds = range.is_visible() || range.kind == RangeKind::kPinned ||
-                       range.kind == RangeKind::kHostImage;
-    if (holds) held.push_back(range);
+                       range.kind == RangeKind::kHostImage || range.cut;
+    if (holds) left.push_back(range);
     return true;
   });
-  return held;
+  return left;
 }
 
 void AddressMap::DropOwner(uint64_t owner) {

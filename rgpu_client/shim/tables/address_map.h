@@ -36,6 +36,7 @@ struct Range {
   uint64_t server_base = 0;  // of memory that the program uses in place: what the server allocated
   uint64_t buffer_id = 0;  // unique in the process, set by Add
   bool sync_memops = false;
+  bool cut = false;     // of a kDevice range: its addresses are those of the memory credit
   unsigned access = 3;  // CUmemAccess_flags; a mapping begins without access
 
   // The device can use it. Host and device use managed and mapped memory by one address.
@@ -67,7 +68,8 @@ class AddressMap {
   // The range of the image of the host's memory at `host`.
   std::optional<Range> ImageOf(uint64_t host) const;
   // Removes all ranges of a context that is being destroyed, pinned and registered ones as well.
-  // Returns those with pages of this process, which the caller must free, and images.
+  // Returns those with pages of this process, which the caller must free, images, and those that
+  // were cut from the memory credit, whose addresses the caller must give back.
   std::vector<Range> DropContext(uint32_t context);
   void DropOwner(uint64_t owner);
 
