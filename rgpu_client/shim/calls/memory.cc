@@ -45,7 +45,24 @@ CUresult TakeGrant(const Here& here, const rgpuMemAllocAhead_Reply& reply) {
   return CUDA_SUCCESS;
 }
 
-// Asks the worker for an allocation, and for credit if the program allocates often.
+// Command `seq` frees an allocation that was cut from the credit.
+void FreeCut(const Here& here, const Range& range, uint64_t seq) {
+  here.session->memory_credit().Free(range.base, range.bytes, seq);
+  CreditKeeper::Need(here.session);
+}
+
+// Cuts an allocation from the credit. If there is not enough, looks whether the worker has granted
+// more meanwhile.
+std::optional<uint64_t> Cut(const Here& here, uint64_t bytes) {
+  MemoryCredit& credit = here.session->memory_credit();
+  if (const auto address = credit.Cut(bytes)) return address;
+  if (!credit.active()) return std::nullopt;
+  here.channel().Poll();
+  return credit.Cut(bytes);
+}
+
+}  // namespace
+
 CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address) {
   if (!here.channel().Lacks(Opcode::rgpuMemAllocAhead)) {
     const MemoryCredit::Ask ask = here.session->memory_credit().AskFor(bytes);
@@ -64,24 +81,6 @@ CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address) {
   *address = reply.dptr;
   return status;
 }
-
-// Command `seq` frees an allocation that was cut from the credit.
-void FreeCut(const Here& here, const Range& range, uint64_t seq) {
-  here.session->memory_credit().Free(range.base, range.bytes, seq);
-  CreditKeeper::Need(here.session);
-}
-
-// Cuts an allocation from the credit. If there is not enough, looks whether the worker has granted
-// more meanwhile.
-std::optional<uint64_t> Cut(const Here& here, uint64_t bytes) {
-  MemoryCredit& credit = here.session->memory_credit();
-  if (const auto address = credit.Cut(bytes)) return address;
-  if (!credit.active()) return std::nullopt;
-  here.channel().Poll();
-  return credit.Cut(bytes);
-}
-
-}  // namespace
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   Here here;
