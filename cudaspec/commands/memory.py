@@ -92,4 +92,7 @@ COMMANDS = [
             request=("address dst", "context dst_context", "address src", "context src_context", "u64 bytes",
                      "stream stream", "u8 serial"),
             charges=(Meter.COPY,), work=Work(WorkKind.COPY_WITHIN, "bytes")),
+    # A non-blocking stream in which the client reads and writes the pages of memory that the program uses on both sides.  It waits for
+    # no synchronous copy of other streams, because a host function may use such memory while that copy waits for the function.
+    Command(0x0450, "rgpuPageStreamCreate", Mode.POSTED, request=("new stream stream",)),
 ]

@@ -12,6 +12,8 @@
 #include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/flusher.h"
 #include "rgpu_client/shim/host_functions.h"
+#include "rgpu_client/shim/paged/active.h"
+#include "rgpu_client/shim/paged/fault_handler.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/refusals.h"
 #include "rgpu_client/shim/say.h"
@@ -42,6 +44,8 @@ void ForkedChild() {
   Flusher::Forget();
   Pump::Forget();
   HostFunctions::Forget();
+  FaultHandler::Forget();
+  g_paged_bits = 0;
   NewThreadGeneration();
   ResetTrace();
   ForgetRefusals();

@@ -318,6 +318,10 @@ void Session::ReturnCredit() {
   if (const auto returned = memory_credit_.GiveBack()) TellReturned(*returned);
 }
 
+bool Session::HoldsAddresses(uint64_t base, uint64_t bytes) {
+  return band_.size != 0 || claimed_.Hold(base, bytes);
+}
+
 Stream* Session::PerThreadStream(Context& context, uint32_t thread) {
   const std::lock_guard lock(thread_streams_mutex_);
   auto& slot = thread_streams_[{static_cast<uint32_t>(context.id), thread}];

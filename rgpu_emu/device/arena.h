@@ -29,7 +29,8 @@ inline constexpr uint64_t kGranuleBytes = 512;
 class Pool;
 
 // kMapped: addresses that cuMemMap has given memory (virtual_memory.h).
-enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped };
+// kManaged: memory of cuMemAllocManaged, which host and device use.
+enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped, kManaged };
 
 struct Allocation {
   uint64_t base = 0;

@@ -2,6 +2,7 @@
 // synchronisation send a command.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/visible_memory.h"
 
 #include <memory>
 #include <vector>
@@ -85,6 +86,7 @@ void FreeLeft(Session& session, const std::vector<Range>& ranges) {
       session.memory_credit().Drop(range.base, range.bytes);
       continue;
     }
+    if (range.kind != RangeKind::kPinned) continue;
     // A copy that is still outstanding would otherwise touch memory that has been given to another
     // owner.
     session.channel().WaitForDeliveries(range.base, range.bytes);
@@ -109,6 +111,9 @@ CUresult DestroyContext(Session& session, Context& context) {
   // Forget the addresses before the call: once the server has freed them, another thread's
   // allocation may get them.
   const std::vector<Range> left = session.addresses().DropContext(id);
+  for (const Range& range : left) {
+    if (range.is_device() && !range.cut) ForgetVisible(session, range);
+  }
   rgpuContextDestroy_Reply reply;
   const CUresult status =
       session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);

@@ -1,6 +1,7 @@
 // Device memory: allocation and free, also from pools, and cuMemGetInfo.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/visible_memory.h"
 #include "rgpu_client/shim/credit_keeper.h"
 
 namespace rgpu::shim {
@@ -132,7 +133,11 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Here here = AnyHere();
   if (dptr == 0) return CUDA_SUCCESS;
-  const auto range = here.session->addresses().Take(dptr, RangeKind::kDevice, RangeKind::kPool);
+  AddressMap& addresses = here.session->addresses();
+  if (const auto managed = addresses.Take(dptr, RangeKind::kManaged, RangeKind::kManaged)) {
+    return FreeVisible(here, *managed);
+  }
+  const auto range = addresses.Take(dptr, RangeKind::kDevice, RangeKind::kPool);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   here.context = here.session->handles().Find<Context>(range->context);
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -195,7 +200,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   const auto range = here.session->addresses().Take(dptr, RangeKind::kPool, RangeKind::kDevice);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   uint64_t seq = 0;
-  PostOptions options = Work(here);
+  PostOptions options = Work(here, Reach::kNamed);
   options.seq = &seq;
   const CUresult status =
       here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire}, options);
