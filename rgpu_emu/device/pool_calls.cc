@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/virtual_memory.h"
 
 namespace rgpu::emu {
 namespace {
@@ -26,6 +27,10 @@ CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream 
   const CUresult found = FindStream(operand, &stream);
   if (found != CUDA_SUCCESS) return found;
   uint64_t address = 0;
+  if (bytes == 0) {  // unlike cuMemAlloc, whose text forbids it
+    *dptr = 0;
+    return CUDA_SUCCESS;
+  }
   CUresult result = pool->Allocate(bytes, stream, &address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // Before refusing: free what other pools only cache, and what was freed but is not given back
@@ -47,7 +52,10 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   const CUresult bad = CheckLocation(&poolProps->location, poolProps->allocType);
   if (bad != CUDA_SUCCESS) return bad;
   const uint64_t handle = NewHandle(HandleKind::kPool);
-  TheDevice().pools.Add(handle, std::make_shared<Pool>(handle, poolProps->maxSize));
+  // A pool grows in granules, so a limit below one still allows one.
+  const uint64_t granules =
+      poolProps->maxSize / kMapGranule + (poolProps->maxSize % kMapGranule != 0);
+  TheDevice().pools.Add(handle, std::make_shared<Pool>(handle, granules * kMapGranule));
   *pool = As<CUmemoryPool>(handle);
   return CUDA_SUCCESS;
 }

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from rgpu_emu.ptx.constants import constant
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.lex import NAME, literal, pack, split_commas, unpack, whole
 from rgpu_emu.ptx.operands import Imm, Prototype, Variable
@@ -129,7 +130,7 @@ def _initial(text: str, kind: Type) -> tuple[bytes, list[tuple[int, str, int]]]:
         word = part.strip()
         if not word:
             continue
-        value = literal(word)
+        value = literal(word) or constant(word)
         if value is not None:
             out += _encode(value, kind)
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from rgpu_emu.ptx.constants import constant
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.lex import NAME, literal, split_commas
 from rgpu_emu.ptx.operands import (
@@ -31,6 +32,8 @@ MAX_REGISTERS: Final = 1 << 20
 MAX_DEPTH: Final = 200
 _DIGITS: Final = "0123456789"
 _MAX_DIGITS: Final = len(str(MAX_REGISTERS))
+# What a constant expression begins with.
+_CONSTANT: Final = frozenset("0123456789.+-~!(")
 _WORD: Final = re.compile(r"[\w$%]+")
 # The inside of an address's brackets: its base, and up to two signed numbers.
 _BASE: Final = re.compile(r"[A-Za-z_$%][\w$.]*")
@@ -206,6 +209,8 @@ class Scope:
             if not text.endswith("}"):
                 raise PtxError(f"'{text[:60]}' has a '{{' that is not closed")
             return Vec(tuple(self.operand(part.strip()) for part in split_commas(text[1:-1])))
+        if first in _CONSTANT and (number := literal(text) or constant(text)) is not None:
+            return number
         if first == "!":
             reg = self.register(text[1:].strip())
             if reg is None or reg.type is not PRED:
@@ -214,8 +219,7 @@ class Scope:
         if "|" in text:
             one, two = text.split("|", 1)
             return Pair(self.operand(one.strip()), self.operand(two.strip()))
-        number = literal(text)
-        return number if number is not None else self._name(text)
+        return self._name(text)
 
     def _name(self, text: str) -> Operand:
         if text == "_":

@@ -167,6 +167,10 @@ CUresult AllocateFromPool(const Here& here, uint64_t pool_handle, uint64_t bytes
                           CUdeviceptr* dptr) {
   Pool* pool = here.session->handles().Find<Pool>(pool_handle);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0) {  // unlike cuMemAlloc, whose text forbids it
+    *dptr = 0;
+    return CUDA_SUCCESS;
+  }
   rgpuPoolAlloc_Reply reply;
   CUresult status = here.channel().Call<op_rgpuPoolAlloc>(
       here.issuer(), {pool->wire, bytes, here.stream->wire}, &reply);
