@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.expressions import constant
 from rgpu_emu.ptx.lex import NAME, literal, split_commas, split_outside_brackets
 from rgpu_emu.ptx.operands import (
     Addr,
@@ -40,7 +41,19 @@ _OFFSET: Final = re.compile(r"([+-])\s*(?:(-)\s*)?(\w+)")
 _SYM_INDEX: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\[\s*(\w+)\s*\]")
 _SYM_OFFSET: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\+\s*(\w+)")
 _SELECTED: Final = re.compile(r"(-?)\s*([^\s.]+)\s*(?:\.([bh]\d+))?")
-_DOTTED: Final = frozenset(f"%{n}.{c}" for n in ("tid", "ntid", "ctaid", "nctaid") for c in "xyzw")
+_VECTORS: Final = frozenset(
+    (
+        "%tid",
+        "%ntid",
+        "%ctaid",
+        "%nctaid",
+        "%clusterid",
+        "%nclusterid",
+        "%cluster_ctaid",
+        "%cluster_nctaid",
+    )
+)
+_DOTTED: Final = frozenset(f"{n}.{c}" for n in _VECTORS for c in "xyzw")
 _PLAIN: Final = frozenset(
     [
         "%laneid",
@@ -66,7 +79,11 @@ _PLAIN: Final = frozenset(
         "%reserved_smem_offset_begin",
         "%reserved_smem_offset_end",
         "%reserved_smem_offset_cap",
+        "%reserved_smem_offset_0",
+        "%reserved_smem_offset_1",
         "%is_explicit_cluster",
+        "%cluster_ctarank",
+        "%cluster_nctarank",
         "%current_graph_exec",
         "%envreg1",
         "%envreg2",
@@ -91,6 +108,7 @@ class Scope:
         self.cache: dict[str, Operand] = {}
         self.registers: dict[str, Reg] = {}
         self.ranges: dict[str, tuple[Type, int]] = {}
+        self.vectors: dict[str, Vec] = {}
         self.variables: dict[str, Variable] = {}
         self.labels: dict[str, Label] = {}
         self.open: list[LabelRef] = []
@@ -110,6 +128,21 @@ class Scope:
         """Declares `.reg .b32 %r<count>`. The registers are made when they are first used."""
         self.ranges[prefix] = (kind, count)
         self.cache.clear()
+
+    def declare_vector(self, name: str, kind: Type, count: int) -> None:
+        """Declares `.reg .v4 .b32 %v`: the registers `%v.x` to `%v.w`, together `%v`."""
+        parts = [self.declare_register(f"{name}.{c}", kind) for c in "xyzw"[:count]]
+        for part, colour in zip(parts, "rgba", strict=False):
+            self.registers[f"{name}.{colour}"] = part
+        self.vectors[name] = Vec(tuple(parts))
+
+    def vector(self, name: str) -> Vec | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.vectors:
+                return scope.vectors[name]
+            scope = scope.parent
+        return None
 
     def declare_variable(self, variable: Variable) -> None:
         if variable.name in self.variables:
@@ -175,7 +208,12 @@ class Scope:
 
     def _declares(self, name: str) -> bool:
         """Returns True if a word of an operand is declared at this level."""
-        return name in self.registers or name in self.variables or self._ranged(name) is not None
+        return (
+            name in self.registers
+            or name in self.variables
+            or name in self.vectors
+            or self._ranged(name) is not None
+        )
 
     def operand(self, text: str) -> Operand:
         """Returns the operand that `text` denotes, from the cache if it was read before."""
@@ -221,7 +259,7 @@ class Scope:
         if first == "%" and (reg := self.register(text)) is not None:
             return reg
         if first == "[":
-            return self._address(text)
+            return self._address(text.removesuffix(".unified").rstrip())
         if first == "{":
             if not text.endswith("}"):
                 return self._vector_and_predicate(text)
@@ -231,11 +269,12 @@ class Scope:
             if reg is None or reg.type is not PRED:
                 raise PtxError(f"'{text}' does not negate a predicate register")
             return Not(reg)
+        if (first.isdecimal() or first in ("(", "~", "-", "+")) and (found := constant(text)):
+            return found
         if "|" in text:
             one, two = text.split("|", 1)
             return Pair(self.operand(one.strip()), self.operand(two.strip()))
-        number = literal(text)
-        return number if number is not None else self._name(text)
+        return self._name(text)
 
     def _vector_and_predicate(self, text: str) -> Operand:
         vector, bar, predicate = text.rpartition("|")
@@ -250,10 +289,16 @@ class Scope:
             return Imm(32, 0)
         if text in _DOTTED or text in _PLAIN:
             return Special(text)
+        if (parts := self.vector(text)) is not None:
+            return parts
+        if (reg := self.register(text)) is not None:
+            return reg
         if NAME.fullmatch(text):
             reg = self.register(text)
             if reg is not None:
                 return reg
+            if text in _VECTORS:
+                return Vec(tuple(Special(f"{text}.{c}") for c in "xyzw"))
             if text.startswith("%"):
                 self._refuse_special(text)
             return Sym(text, 0, self.variable(text))
@@ -273,12 +318,10 @@ class Scope:
 
     def _refuse_special(self, text: str) -> None:
         base = text.partition(".")[0]
-        if re.fullmatch(r"%(pm\d+(_64)?|envreg\d+|(n?cluster\w*))", base):
+        if re.fullmatch(r"%(pm\d+(_64)?|envreg\d+)", base):
             raise unsupported(
                 f"special register '{text}'", "is not supported by the emulated device"
             )
-        if base in ("%tid", "%ntid", "%ctaid", "%nctaid"):
-            raise unsupported(f"special register '{text}'", "is supported by its components only")
         raise PtxError(f"the register {text} is not declared")
 
     def _address(self, text: str) -> Operand:
