@@ -18,7 +18,8 @@ Difference Compare(const Graph& old_graph, const Graph& new_graph);
 // replaced.
 CUresult MayReplace(const Node& node, const Params& params);
 
-// Moves the parameters of `new_graph`, which Compare accepted, into `graph`, node by node.
-void TakeParams(Graph* graph, const Graph& new_graph);
+// Exchanges the parameters of two graphs that Compare found alike, node by node. A second exchange
+// undoes the first.
+void SwapParams(Graph* graph, Graph* other);
 
 }  // namespace rgpu::graph

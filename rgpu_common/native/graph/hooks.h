@@ -32,6 +32,8 @@ void EventGone(Model& model, CUevent event);
 void StreamGone(Model& model, const StreamSite& stream);
 void ContextGone(Model& model, CUcontext context);
 
+// True if an alloc node that exists has this address. Only such memory can be freed by a node.
+bool IsGraphMemory(Model& model, CUdeviceptr address);
 // cuMemFree and cuMemFreeAsync of an address: true if it is memory of an alloc node. `*result` is
 // what the call returns. Success: the memory is no longer in use; it goes when its graphs are gone.
 bool FreeGraphMemory(Model& model, CUdeviceptr address, CUresult* result);

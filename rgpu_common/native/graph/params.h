@@ -45,8 +45,12 @@ struct KernelParams {
   Attributes attributes;
 };
 
+// True for the attributes of a launch that a kernel node has.
+bool IsNodeAttribute(CUlaunchAttributeID id);
 // Returns the value of an attribute that was set, or null.
 const CUlaunchAttributeValue* FindAttribute(const Attributes& attributes, CUlaunchAttributeID id);
+void SetAttribute(Attributes* attributes, CUlaunchAttributeID id,
+                  const CUlaunchAttributeValue& value);
 
 struct CopyParams {
   CUDA_MEMCPY3D copy{};
@@ -88,9 +92,6 @@ struct Allocation {
   virtual ~Allocation() = default;
   CUdeviceptr address = 0;
   size_t bytes = 0;
-  // True from the launch that allocates until the launch or the call that frees. Guarded by the
-  // model's lock.
-  bool in_use = false;
 };
 
 struct AllocParams {

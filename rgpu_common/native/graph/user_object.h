@@ -19,9 +19,12 @@ class UserObject {
       : handle(object_handle), destroy_(destroy), data_(data), count_(references) {}
 
   const uint64_t handle;
-  void Retain(uint32_t count) { count_.fetch_add(count); }
+  // False if the object is dead; then nothing changes.
+  bool Retain(uint32_t count);
+  bool Has(uint32_t count) const { return count_.load() >= count; }
   // False if the object has fewer references; then nothing changes.
   static bool Release(const std::shared_ptr<UserObject>& object, uint32_t count);
+  bool dead() const { return count_.load() == 0; }
   // Calls the program's destructor.
   void Destroy() const { destroy_(data_); }
 
