@@ -28,8 +28,9 @@ inline constexpr uint64_t kGranuleBytes = 512;
 
 class Pool;
 
-// kMapped: addresses that cuMemMap has given memory (virtual_memory.h).
-enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped };
+// kMapped: addresses that cuMemMap has given memory (virtual_memory.h). kGraph: memory of alloc
+// nodes and values of conditional nodes (graph_memory.h).
+enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped, kGraph };
 
 struct Allocation {
   uint64_t base = 0;

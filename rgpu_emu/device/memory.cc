@@ -2,6 +2,7 @@
 #include "rgpu_emu/device/memory.h"
 
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
@@ -9,21 +10,20 @@ namespace {
 
 constexpr uint64_t kPitchAlignment = 512;
 
-// Allocates. Before it refuses, it frees everything that is unused but not given back yet.
-AllocationRef AllocateHard(uint64_t bytes, uint64_t context) {
+}  // namespace
+
+AllocationRef AllocateHard(uint64_t bytes, uint64_t context, MemoryKind kind) {
   Device& device = TheDevice();
   device.limbo.Reap();
-  AllocationRef allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  AllocationRef allocation = device.arena.Allocate(bytes, kind, context);
   if (allocation != nullptr || bytes > device.arena.capacity()) return allocation;
   TrimPools(0);
-  allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  allocation = device.arena.Allocate(bytes, kind, context);
   while (allocation == nullptr && device.limbo.WaitOldest()) {
-    allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+    allocation = device.arena.Allocate(bytes, kind, context);
   }
   return allocation;
 }
-
-}  // namespace
 
 CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
   Device& device = TheDevice();
@@ -47,6 +47,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   const AllocationRef allocation = AllocateHard(bytesize, context->handle);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *dptr = allocation->base;
@@ -70,7 +71,10 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   if (dptr == 0) return CUDA_SUCCESS;
+  CUresult freed = CUDA_SUCCESS;
+  if (graph::FreeGraphMemory(Graphs(), dptr, &freed)) return freed;
   const AllocationRef allocation = TheDevice().arena.Find(dptr);
   if (allocation == nullptr || allocation->base != dptr) return CUDA_ERROR_INVALID_VALUE;
   const bool freeable =

@@ -1,4 +1,4 @@
-// Freeing of device and host memory.
+// Allocating and freeing of device memory.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,9 @@ namespace rgpu::emu {
 // Makes `allocation` unknown to the program. Its pages are freed when the pending work of `context`
 // and of the allocation's owner is done.
 CUresult FreeAllocation(Context& context, const AllocationRef& allocation);
+
+// Allocates device memory. Before it returns null, it frees everything that is unused but not given
+// back yet.
+AllocationRef AllocateHard(uint64_t bytes, uint64_t context, MemoryKind kind = MemoryKind::kDevice);
 
 }  // namespace rgpu::emu

@@ -97,11 +97,15 @@ CUresult CheckContextWait(Model& model, CUcontext context) {
   return model.captures.SynchronizeContext(context);
 }
 
-CUresult CheckEventUse(Model& model, CUevent event) {
-  if (!model.captures.active() && !model.captures.has_events()) return CUDA_SUCCESS;
+CUresult CheckCaptured(Model& model, CUevent event) {
+  if (!model.captures.has_events()) return CUDA_SUCCESS;
   Locked locked(model);
-  const CUresult used = model.captures.UseEvent(Raw(event));
-  return used == CUDA_SUCCESS ? model.captures.Unsafe(ThisThread(), ThisThreadMode()) : used;
+  return model.captures.UseEvent(Raw(event));
+}
+
+CUresult CheckEventUse(Model& model, CUevent event) {
+  const CUresult captured = CheckCaptured(model, event);
+  return captured == CUDA_SUCCESS ? CheckUnsafe(model) : captured;
 }
 
 void EventGone(Model& model, CUevent event) {

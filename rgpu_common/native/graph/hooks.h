@@ -24,6 +24,8 @@ bool CaptureWait(Model& model, const StreamSite& stream, CUevent event, bool rec
 
 // Calls that are potentially unsafe during a capture (cuMemAlloc and its like): 900 or success.
 CUresult CheckUnsafe(Model& model);
+// 907 if the event was last recorded in a capture.
+CUresult CheckCaptured(Model& model, CUevent event);
 // A query or wait: of a stream (900, 906), of a context (900), of an event (907).
 CUresult CheckStreamWait(Model& model, const StreamSite& stream);
 CUresult CheckContextWait(Model& model, CUcontext context);
