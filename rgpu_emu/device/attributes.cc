@@ -11,9 +11,9 @@ struct Row {
   int value;
 };
 
-// Attributes that are not 0. A value is 1 only if a test shows the behaviour. Managed memory,
-// sharing between processes and clusters are 0, because the device lacks them. So are sparse
-// arrays, arrays that are mapped later, and tensor maps.
+// Attributes that are not 0. A value is 1 only if a test shows the behaviour. Sharing between
+// processes and clusters are 0, because the device lacks them. So are sparse arrays, arrays that are
+// mapped later, and tensor maps.
 constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kMaxThreadsPerBlock},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, kMaxBlockX},
@@ -53,6 +53,7 @@ constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, kSharedPerBlockOptIn},
     {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1},
     {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1},
     {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, kBlocksPerSm},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rgpu_emu.ptx.declare import parse_prototype, parse_variables
 from rgpu_emu.ptx.errors import PtxError, refusal_of, unsupported
 from rgpu_emu.ptx.instructions import TABLE
-from rgpu_emu.ptx.lex import line_of, split_commas, split_outside_brackets, whole
+from rgpu_emu.ptx.lex import NAME, line_of, split_commas, split_outside_brackets, whole
 from rgpu_emu.ptx.operands import (
     Addr,
     Body,
@@ -34,6 +34,7 @@ from rgpu_emu.ptx.types import PRED, TYPES
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.table import Form
+    from rgpu_emu.ptx.types import Type
 
 MAX_WAYS: Final = 1 << 16
 _STATEMENT: Final = re.compile(
@@ -46,6 +47,7 @@ _STATEMENT: Final = re.compile(
     r"|(\.[a-z_]\w*)(?!\w)([^;]*);"  # 7 directive, 8 the rest
     r")"
 )
+_VECTOR_TYPE: Final = re.compile(r"\.v([24])\s*\.(\w+)\s+(.*)", re.DOTALL)
 _REG: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:<\s*(\d+)\s*>)?")
 _CALL: Final = re.compile(
     r"\s*(?:\(([^)]*)\)\s*,\s*)?([A-Za-z_$%][\w$]*)\s*(?:,\s*\(([^)]*)\)\s*)?(?:,\s*([A-Za-z_$%][\w$]*)\s*)?"
@@ -337,6 +339,10 @@ class BodyParser:
         if match is None:
             raise PtxError(f"'.reg{rest[:60]}' cannot be read")
         word, names = match.groups()
+        vector = _VECTOR_TYPE.fullmatch(f".{word} {names}")
+        if vector is not None and vector.group(2) in TYPES:
+            self._vectors(int(vector.group(1)), TYPES[vector.group(2)], vector.group(3))
+            return
         if word not in TYPES:
             raise unsupported(f"register type '.{word}'", "is not supported by the emulated device")
         for name in names.split(","):
@@ -350,6 +356,12 @@ class BodyParser:
                 raise PtxError("too many registers")
             else:
                 self._scope.declare_range(prefix, TYPES[word], int(count))
+
+    def _vectors(self, count: int, kind: Type, names: str) -> None:
+        for name in map(str.strip, names.split(",")):
+            if NAME.fullmatch(name) is None:
+                raise PtxError(f"'{name[:60]}' is not a register name")
+            self._scope.declare_vector(name, kind, count)
 
     def _variables(self, space: str, rest: str) -> None:
         lists: dict[str, list[Variable]] = {

@@ -41,11 +41,15 @@ _TOP: Final = re.compile(
     r"|(;)"  # 14
     r")"
 )
-_ATTRIBUTES: Final = re.compile(r"(?:\s*\.(?:attribute\s*\([^)]*\)|noreturn))*")
+_ATTRIBUTES: Final = re.compile(
+    r"(?:\s*\.(?:attribute\s*\((?:[^()]|\([^()]*\))*\)|noreturn))*"
+)
 _HEADER: Final = re.compile(
     r"\s*(?:\(([^)]*)\)\s*)?([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?"  # results, name, parameters
 )
 _HEADER_END: Final = re.compile(r"[{;]")
+_PRAGMA_LAST: Final = re.compile(r"\.pragma\s[^;{}]*\Z")
+_HEADER_GOES_ON: Final = re.compile(r"\s*(?:\{|\.(?:max|min|req|pragma|noreturn|explicit|blocks))")
 _BRACES: Final = re.compile(r"[{}]|" + STRING)
 _MAXNTID: Final = re.compile(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _REQNTID: Final = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
@@ -251,6 +255,7 @@ def _function(module: Module, match: re.Match[str]) -> int:
         raise PtxError(f"the header of .{match.group(8)} cannot be read")
     results, name, params = header.groups()
     tuning = text[header.end() : end.start()] + (before.group() if before else "")
+    end = _after_pragmas(text, header.end(), end)
     span, after = (0, 0), end.end()
     if end.group() == "{":
         after = _matching_brace(text, end.end())
@@ -283,6 +288,20 @@ def _function(module: Module, match: re.Match[str]) -> int:
             refused,
         )
     return after
+
+
+def _after_pragmas(text: str, start: int, end: re.Match[str]) -> re.Match[str]:
+    """Returns the end of a header. The semicolon of a .pragma in it is not its end."""
+    while (
+        end.group() == ";"
+        and _PRAGMA_LAST.search(text, start, end.start())
+        and _HEADER_GOES_ON.match(text, end.end())
+    ):
+        found = _HEADER_END.search(text, end.end())
+        if found is None:
+            break
+        start, end = end.end(), found
+    return end
 
 
 def _check_tuning(tuning: str) -> None:

@@ -6,6 +6,7 @@
 
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
+#include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/trace.h"
 
 namespace rgpu::shim {
@@ -57,10 +58,38 @@ CUresult CopyToHost(const Here& here, const Copy& copy) {
   return DeviceToHost(here, copy);
 }
 
-bool HasSyncMemops(const Here& here, const Side& side) {
+// True for memory that another process may read as soon as the call has returned.
+bool IsShared(const Here& here, const Side& side) {
   if (!side.device || side.array != 0) return false;
   const auto range = here.session->addresses().Find(side.address);
-  return range && range->sync_memops;
+  return range && range->is_shared();
+}
+
+// Memory that the program also uses in place is device memory for the wire, by whatever function
+// the program names it.
+void NameVisibleSides(const Here& here, Copy* copy) {
+  for (Side* side : {&copy->to, &copy->from}) {
+    if (side->device) continue;
+    const auto range = here.session->addresses().Find(side->address);
+    side->device = range && range->is_visible();
+  }
+}
+
+// Called before a copy uses a side: what the program has written there in place is sent.
+void UseSide(const Here& here, const Side& side, const Copy& copy, bool written) {
+  uint64_t span = 0;
+  if (!side.device || side.array != 0 || !SpanOf(side, copy, &span)) return;
+  if (PagedHas(kTrackedRanges | kMirrors)) {
+    here.session->paged().BeforeUse(here, side.address, span, written);
+  }
+}
+
+// One side of a set, or a row: the copy of which it would be a side.
+Copy Plane(uint64_t width, uint64_t height) {
+  Copy copy;
+  copy.width = width;
+  copy.height = height;
+  return copy;
 }
 
 CUresult Dispatch(const Here& here, const Copy& copy) {
@@ -122,34 +151,50 @@ CUresult CheckSides(const Here& here, const Copy& copy) {
   return CUDA_SUCCESS;
 }
 
-bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height) {
-  Copy copy;
-  copy.width = width;
-  copy.height = height;
-  uint64_t span = 0;
-  return SpanOf(side, copy, &span) && here.session->addresses().MayAccess(side.address, span);
+CUresult FinishSynchronous(const Here& here, const Side& side) {
+  const auto range = here.session->addresses().Find(side.address);
+  if (!side.device || side.array != 0 || !range) return CUDA_SUCCESS;
+  if (range->sync_memops) return SynchronizeContext(here);
+  if (!range->is_visible() && range->kind != RangeKind::kHostImage) return CUDA_SUCCESS;
+  return SynchronizeStream(here);
 }
 
-CUresult RunCopy(const Here& here, const Copy& copy) {
+void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
+                     bool written) {
+  UseSide(here, side, Plane(width, height), written);
+}
+
+bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height) {
+  uint64_t span = 0;
+  return SpanOf(side, Plane(width, height), &span) &&
+         here.session->addresses().MayAccess(side.address, span);
+}
+
+CUresult RunCopy(const Here& here, const Copy& asked) {
   if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
+  const bool visible = PagedHas(kVisibleRanges | kMirrors);
+  Copy copy = asked;
+  if (visible) [[unlikely]]
+    NameVisibleSides(here, &copy);
   if (copy.empty()) return CUDA_SUCCESS;
   if (const CUresult status = CheckSides(here, copy); status != CUDA_SUCCESS) return status;
   TraceBytes(copy.bytes());
-  const CUresult status = Dispatch(here, Flattened(copy));
-  const bool both = copy.to.device || copy.from.device;
-  if (status != CUDA_SUCCESS || !both || !copy.synchronous) return status;
-  if (HasSyncMemops(here, copy.to) || HasSyncMemops(here, copy.from)) {
-    return SynchronizeContext(here);
+  if (visible) [[unlikely]] {
+    UseSide(here, copy.from, copy, false);
+    UseSide(here, copy.to, copy, true);
   }
-  return CUDA_SUCCESS;
+  const CUresult status = Dispatch(here, Flattened(copy));
+  // A source that is read at the call must be read before the return.
+  const bool at_call = visible && copy.source_order == SourceOrder::kAtCall;
+  if (status != CUDA_SUCCESS || !(copy.synchronous || at_call)) return status;
+  const CUresult waited = FinishSynchronous(here, copy.from);
+  if (waited != CUDA_SUCCESS) return waited;
+  return IsShared(here, copy.to) ? SynchronizeStream(here) : FinishSynchronous(here, copy.to);
 }
 
 CUresult RunCopyOfBatch(const Here& here, const Copy& copy) {
   if (!copy.to.device && !copy.from.device) {
-    rgpuStreamSynchronize_Reply reply;
-    const CUresult status =
-        here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
-    if (status != CUDA_SUCCESS) return status;
+    if (const CUresult status = SynchronizeStream(here); status != CUDA_SUCCESS) return status;
   }
   return RunCopy(here, copy);
 }

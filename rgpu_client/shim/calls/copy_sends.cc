@@ -5,6 +5,7 @@
 
 #include "rgpu_client/shim/calls/direct_copy.h"
 #include "rgpu_client/shim/pump.h"
+#include "rgpu_client/shim/region_sink.h"
 
 namespace rgpu::shim {
 namespace {
@@ -117,28 +118,6 @@ CUresult PostPart(const Here& here, const Copy& copy, const Part& part,
       {to.address, to.pitch, part.width, part.rows, here.stream->wire, copy.synchronous}, options);
 }
 
-// Copies the bytes of DATA frames to rows of host memory.
-class RegionSink final : public ReplySink {
- public:
-  explicit RegionSink(const HostRegion& region) : region_(region) {}
-
-  bool OnData(uint64_t offset, uint32_t bytes, transport::FrameReader& reader) override {
-    const uint64_t total = region_.bytes();
-    if (offset > total || bytes > total - offset) return false;
-    const transport::BulkState state = Land(region_, offset, bytes, reader);
-    if (state == transport::BulkState::kFault) fault_ = true;
-    landed_ += bytes;
-    return state != transport::BulkState::kClosed;
-  }
-  bool fault() const { return fault_; }
-  bool complete() const { return landed_ == region_.bytes(); }
-
- private:
-  const HostRegion region_;
-  uint64_t landed_ = 0;
-  bool fault_ = false;
-};
-
 CUresult AskForBytes(const Here& here, const Copy& copy, RegionSink* sink) {
   if (copy.is_box()) {
     rgpuCopyBoxOut_Reply reply;
@@ -156,6 +135,11 @@ CUresult AskForBytes(const Here& here, const Copy& copy, RegionSink* sink) {
 
 bool ExpectsIn(const Here& here, const HostRegion& region) {
   return here.channel().ExpectsIn(reinterpret_cast<uint64_t>(region.base), region.span());
+}
+
+CUresult SynchronizeStream(const Here& here) {
+  rgpuStreamSynchronize_Reply reply;
+  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
 }
 
 CUresult HostToDevice(const Here& here, const Copy& copy) {
@@ -176,7 +160,7 @@ CUresult HostToDevice(const Here& here, const Copy& copy) {
       Pack(source, row * source.width, bytes, packed.data());
       bulk = packed.data();
     }
-    PostOptions options = CountedWork(here, bytes);
+    PostOptions options = CountedWork(here, bytes, Reach::kNamed);
     options.lent = in_place && lent.holds();
     options.bulk = bulk;
     options.bulk_bytes = bytes;
@@ -191,7 +175,7 @@ CUresult HostToDevice(const Here& here, const Copy& copy) {
 }
 
 CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
-  const PostOptions options = CountedWork(here, copy.bytes());
+  const PostOptions options = CountedWork(here, copy.bytes(), Reach::kNamed);
   const HostRegion source = Region(copy.from, copy);
   const CUresult status =
       copy.is_box()
@@ -208,13 +192,11 @@ CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
 
 CUresult HostToDevicePulledNow(const Here& here, const Copy& copy) {
   const CUresult status = HostToDevicePulled(here, copy);
-  if (status != CUDA_SUCCESS) return status;
-  rgpuStreamSynchronize_Reply reply;
-  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  return status == CUDA_SUCCESS ? SynchronizeStream(here) : status;
 }
 
 CUresult DeviceToHostLater(const Here& here, const Copy& copy) {
-  const PostOptions options = CountedWork(here, copy.bytes());
+  const PostOptions options = CountedWork(here, copy.bytes(), Reach::kNamed);
   const HostRegion to = Region(copy.to, copy);
   const CUresult status =
       copy.is_box()
@@ -246,7 +228,7 @@ CUresult DeviceToHost(const Here& here, const Copy& copy) {
 }
 
 CUresult DeviceToDevice(const Here& here, const Copy& copy) {
-  const PostOptions options = CountedWork(here, copy.bytes());
+  const PostOptions options = CountedWork(here, copy.bytes(), Reach::kNamed);
   if (copy.is_box()) {
     rgpuCopyBoxWithin_Request request = BoxWithin<rgpuCopyBoxWithin_Request>(here, copy);
     request.synchronous = copy.synchronous;
