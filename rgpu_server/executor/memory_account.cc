@@ -196,6 +196,7 @@ MemoryAccount::Measure::Measure(MemoryAccount& memory) : memory_(memory) {
 
 MemoryAccount::Measure::~Measure() {
   memory_.measuring_ = false;
+  memory_.credit_.Measured();
   memory_.executor_.changed().notify_all();
 }
 
