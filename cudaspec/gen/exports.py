@@ -115,11 +115,12 @@ def _export(spec: Spec, library: Library, index: int, symbol: str) -> list[str]:
     flags = " | ".join(f"{library.namespace}::{flag}" for flag in _flags(call, symbol)) or "0"
     names, parameters = body.prototype.names, body.prototype.parameter_list
     nullable = library.nullable.get(body.name, ())
+    unsupported = body.row.mode is Mode.UNSUPPORTED
     return [
         f"RGPU_EXPORT CUresult {symbol}({parameters}) {{",
         f"  {library.namespace}::EntryGuard entry({index}, {flags});",
         "  if (!entry.ok()) return entry.status();",
-        *(guards(body, library.namespace, nullable) if body.implemented else ()),
+        *([] if unsupported else guards(body, library.namespace, nullable)),
         f"  return entry.Leave({library.namespace}::{call.body}({names}));",
         "}",
     ]

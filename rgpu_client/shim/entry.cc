@@ -76,7 +76,7 @@ bool TellsCompletion(uint32_t index) {
 
 }  // namespace
 
-// Keeps memory that host and device use equal on both sides (ADR 0018).
+// Keeps memory that host and device use equal on both sides (ADR 0019).
 void EntryGuard::SettleMemory(CUresult result) const {
   if ((flags_ & kMayWait) == 0 || CurrentPhase() != Phase::kReady) return;
   if (Session* const session = CurrentSession()) {

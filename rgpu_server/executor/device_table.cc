@@ -25,7 +25,7 @@ struct Override {
 // wire proves the behaviour.
 constexpr Override kOverrides[] = {
     // The client keeps memory that it maps to the device, and managed memory, equal on both sides
-    // (ADR 0018). It does so for any driver.
+    // (ADR 0019). It does so for any driver.
     {19, 1},
     {83, 1},
     // Registered memory has another address on the device, and cannot be read-only there.

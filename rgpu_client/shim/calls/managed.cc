@@ -1,5 +1,5 @@
 // Managed memory. Advice, prefetches to the host and attachments to streams have no effect but to
-// be remembered: the host may use the memory whenever it likes (ADR 0018).
+// be remembered: the host may use the memory whenever it likes (ADR 0019).
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/copies.h"
 #include "rgpu_client/shim/calls/visible_memory.h"

@@ -45,7 +45,26 @@ CUresult TakeGrant(const Here& here, const rgpuMemAllocAhead_Reply& reply) {
   return CUDA_SUCCESS;
 }
 
-// Asks the worker for an allocation, and for credit if the program allocates often.
+// Command `seq` frees an allocation that was cut from the credit.
+void FreeCut(const Here& here, const Range& range, uint64_t seq) {
+  here.session->memory_credit().Free(range.base, range.bytes, seq);
+  CreditKeeper::Need(here.session);
+}
+
+// Cuts an allocation from the credit. If there is not enough, looks whether the worker has granted
+// more meanwhile.
+std::optional<uint64_t> Cut(const Here& here, uint64_t bytes) {
+  // The first launch of a kernel may fail for want of memory, and this call has to report it.
+  if (here.thread->doubtful_seq > here.thread->reported_seq) return std::nullopt;
+  MemoryCredit& credit = here.session->memory_credit();
+  if (const auto address = credit.Cut(bytes)) return address;
+  if (!credit.active()) return std::nullopt;
+  here.channel().Poll();
+  return credit.Cut(bytes);
+}
+
+}  // namespace
+
 CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address) {
   if (!here.channel().Lacks(Opcode::rgpuMemAllocAhead)) {
     const MemoryCredit::Ask ask = here.session->memory_credit().AskFor(bytes);
@@ -69,26 +88,6 @@ CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address) {
   *address = reply.dptr;
   return status;
 }
-
-// Command `seq` frees an allocation that was cut from the credit.
-void FreeCut(const Here& here, const Range& range, uint64_t seq) {
-  here.session->memory_credit().Free(range.base, range.bytes, seq);
-  CreditKeeper::Need(here.session);
-}
-
-// Cuts an allocation from the credit. If there is not enough, looks whether the worker has granted
-// more meanwhile.
-std::optional<uint64_t> Cut(const Here& here, uint64_t bytes) {
-  // The first launch of a kernel may fail for want of memory, and this call has to report it.
-  if (here.thread->doubtful_seq > here.thread->reported_seq) return std::nullopt;
-  MemoryCredit& credit = here.session->memory_credit();
-  if (const auto address = credit.Cut(bytes)) return address;
-  if (!credit.active()) return std::nullopt;
-  here.channel().Poll();
-  return credit.Cut(bytes);
-}
-
-}  // namespace
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   Here here;
@@ -168,6 +167,10 @@ CUresult AllocateFromPool(const Here& here, uint64_t pool_handle, uint64_t bytes
                           CUdeviceptr* dptr) {
   Pool* pool = here.session->handles().Find<Pool>(pool_handle);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0) {  // unlike cuMemAlloc, whose text forbids it
+    *dptr = 0;
+    return CUDA_SUCCESS;
+  }
   rgpuPoolAlloc_Reply reply;
   CUresult status = here.channel().Call<op_rgpuPoolAlloc>(
       here.issuer(), {pool->wire, bytes, here.stream->wire}, &reply);

@@ -22,14 +22,11 @@ CUresult AllocatePages(const Here& here, uint64_t bytes, Pages* pages) {
   if (bytes > UINT64_MAX - 2 * kPageBytes) return CUDA_ERROR_OUT_OF_MEMORY;
   pages->bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   for (const uint64_t more : {uint64_t{0}, kPageBytes}) {
-    rgpuMemAlloc_Reply reply;
-    const CUresult status =
-        here.channel().Call<op_rgpuMemAlloc>(here.issuer(), {pages->bytes + more}, &reply);
+    const CUresult status = AllocateByCall(here, pages->bytes + more, &pages->server_base);
     if (status != CUDA_SUCCESS) return status;
-    pages->server_base = reply.dptr;
-    pages->base = (reply.dptr + kPageBytes - 1) / kPageBytes * kPageBytes;
-    if (pages->base == reply.dptr || more != 0) return CUDA_SUCCESS;
-    Free(here, reply.dptr);
+    pages->base = (pages->server_base + kPageBytes - 1) / kPageBytes * kPageBytes;
+    if (pages->base == pages->server_base || more != 0) return CUDA_SUCCESS;
+    Free(here, pages->server_base);
   }
   return CUDA_ERROR_UNKNOWN;
 }
@@ -116,13 +113,12 @@ CUresult ImageOf(const Here& here, const Range& host, Range* image) {
     *image = *known;
     return CUDA_SUCCESS;
   }
-  rgpuMemAlloc_Reply reply;
-  CUresult status =
-      here.channel().Call<op_rgpuMemAlloc>(here.issuer(), {host.bytes}, &reply);
+  uint64_t device = 0;
+  CUresult status = AllocateByCall(here, host.bytes, &device);
   if (status != CUDA_SUCCESS) return status;
-  *image = MakeRange(here, reply.dptr, host.bytes, RangeKind::kHostImage);
+  *image = MakeRange(here, device, host.bytes, RangeKind::kHostImage);
   image->owner = host.base;
-  image->server_base = reply.dptr;
+  image->server_base = device;
   if (!session.AcceptAddresses(image->base, image->bytes) || !session.addresses().Add(*image)) {
     return BadAddress(here);
   }

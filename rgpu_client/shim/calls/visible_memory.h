@@ -6,6 +6,9 @@
 
 namespace rgpu::shim {
 
+// Asks the worker for device memory, and for credit if the program allocates often (memory.cc).
+CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address);
+
 // Allocates memory that the program uses in place, at the device's own addresses, and notes it as
 // `kind`. CUDA_ERROR_NOT_SUPPORTED: the server or the address space does not allow it.
 CUresult AllocateVisible(const Here& here, uint64_t bytes, RangeKind kind, unsigned flags,

@@ -7,6 +7,8 @@ namespace {
 
 // Compares so many bytes at once while they are equal.
 constexpr uint64_t kStride = 64;
+// Numbers of 32 bits often change in their low bytes only.
+constexpr uint64_t kSmallestGap = 4;
 
 // The first offset from `at` on where the two differ; `bytes` if there is none.
 uint64_t NextDifference(const uint8_t* one, const uint8_t* other, uint64_t at, uint64_t bytes) {
@@ -23,7 +25,11 @@ std::vector<ByteRun> Difference(const uint8_t* now, const uint8_t* before, uint6
        at = NextDifference(now, before, at, bytes)) {
     const uint64_t first = at;
     while (at < bytes && now[at] != before[at]) ++at;
-    runs.push_back({first, at - first});
+    if (!runs.empty() && first - runs.back().end() < kSmallestGap) {
+      runs.back().bytes = at - runs.back().offset;
+    } else {
+      runs.push_back({first, at - first});
+    }
   }
   return runs;
 }

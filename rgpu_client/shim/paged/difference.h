@@ -1,4 +1,4 @@
-// Comparing memory with an earlier copy of it, byte by byte.
+// Comparing memory with an earlier copy of it.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,12 @@ namespace rgpu::shim {
 struct ByteRun {
   uint64_t offset = 0;
   uint64_t bytes = 0;
+  uint64_t end() const { return offset + bytes; }
   bool operator==(const ByteRun&) const = default;
 };
 
-// The bytes in which `now` differs from `before`.
+// The bytes in which `now` differs from `before`, exact where a run begins and ends. Up to three
+// equal bytes between two different ones count as different, or a run would often be two bytes.
 std::vector<ByteRun> Difference(const uint8_t* now, const uint8_t* before, uint64_t bytes);
 
 // Brings what the device has changed to the host: `fresh` is the device's memory now, `before` the

@@ -1,5 +1,5 @@
 // Managed memory, and page-locked memory that is mapped to the device, where client and device have
-// no common pages: both have their own, and this class keeps them equal (ADR 0018).
+// no common pages: both have their own, and this class keeps them equal (ADR 0019).
 //
 // The program's pages are protected. The first touch of a page whose bytes the device may have
 // changed fetches them, and the first write marks the page. Before any command that may use the

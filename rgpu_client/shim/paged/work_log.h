@@ -22,11 +22,18 @@ class WorkLog {
     uint32_t thread = 0;
     uint64_t stream = 0;   // its name on the wire
     uint64_t version = 0;  // the stream's version before the command
-    uint64_t gone_at = 0;  // the last command when the stream was found gone
   };
-  static bool IsOutstanding(Session& session, Entry& entry);
+  // The work of destroyed streams of one context.
+  struct Gone {
+    uint32_t context = 0;
+    uint64_t upto = 0;  // no such command comes behind this one
+  };
+  enum class State : uint8_t { kComplete, kOutstanding, kGone };
+  static State StateOf(Session& session, const Entry& entry);
+  void AddGone(Session& session, uint32_t context);
 
   std::vector<Entry> entries_;  // one for each stream
+  std::vector<Gone> gone_;      // one for each context
 };
 
 }  // namespace rgpu::shim

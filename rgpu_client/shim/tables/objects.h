@@ -77,6 +77,9 @@ struct Event : Object {
   std::mutex record_mutex;  // so that records are sent in the order of their versions
   Progress progress;        // versions count the records
   std::atomic<uint64_t> record_seq{0};
+  // The stream of the last record.
+  std::atomic<uint64_t> record_stream{0};
+  std::atomic<uint32_t> record_thread{0};
 };
 
 struct Param {

@@ -123,22 +123,26 @@ TEST(PagesNeverShowOldBytesAndNoWriteIsLost) {
   }
 }
 
-TEST(DifferencesAreExact) {
+TEST(DifferencesAreExactAtTheirEnds) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     std::vector<uint8_t> before(1 + random() % 5000);
     std::vector<uint8_t> now = before;
     for (uint32_t i = random() % 20; i > 0; --i) now[random() % now.size()] ^= 1;
     std::vector<uint8_t> patched = before;
+    uint64_t last = 0;
     for (const ByteRun& run : Difference(now.data(), before.data(), now.size())) {
-      CHECK(run.bytes > 0 && run.offset + run.bytes <= now.size());
-      for (uint64_t at = run.offset; at < run.offset + run.bytes; ++at) {
-        CHECK(now[at] != before[at]);
-        patched[at] = now[at];
-      }
+      CHECK(run.bytes > 0 && run.end() <= now.size() && (last == 0 || run.offset >= last + 4));
+      CHECK(now[run.offset] != before[run.offset] && now[run.end() - 1] != before[run.end() - 1]);
+      for (uint64_t at = run.offset; at < run.end(); ++at) patched[at] = now[at];
+      last = run.end();
     }
     CHECK(patched == now);
   }
+  const std::vector<uint8_t> zeros(20);
+  const std::vector<uint8_t> numbers = {1, 0, 0, 0, 2, 9, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 7, 0, 0};
+  CHECK(Difference(numbers.data(), zeros.data(), 20) ==
+        (std::vector<ByteRun>{{0, 6}, {10, 1}, {17, 1}}));
 }
 
 TEST(MergeKeepsWhatTheHostHasWritten) {
