@@ -26,8 +26,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   uint64_t address = 0;
-  const CUresult status =
-      AllocateVisible(here, bytesize, RangeKind::kManaged, flags, &address);
+  const CUresult status = AllocateVisible(here, bytesize, RangeKind::kManaged, flags, &address);
   if (status == CUDA_SUCCESS) *dptr = address;
   return status;
 }
@@ -69,9 +68,9 @@ CUresult cuMemRangeGetAttributes(void** data, size_t* dataSizes, CUmem_range_att
   Here here;
   CUresult status = ManagedHere(devPtr, count, &here);
   for (size_t i = 0; i < numAttributes && status == CUDA_SUCCESS; ++i) {
-    status = data[i] == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                : here.session->advice().Get(data[i], dataSizes[i], attributes[i],
-                                                             devPtr, count);
+    status = data[i] == nullptr
+                 ? CUDA_ERROR_INVALID_VALUE
+                 : here.session->advice().Get(data[i], dataSizes[i], attributes[i], devPtr, count);
   }
   return status;
 }
@@ -82,8 +81,8 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const auto range = here.session->addresses().Find(dptr);
   if (!range || range->kind != RangeKind::kManaged) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult bad = base::CheckAttachment(flags, hStream == nullptr, dptr - range->base, length,
-                                             range->bytes);
+  const CUresult bad =
+      base::CheckAttachment(flags, hStream == nullptr, dptr - range->base, length, range->bytes);
   return bad == CUDA_SUCCESS ? here.channel().sticky() : bad;
 }
 

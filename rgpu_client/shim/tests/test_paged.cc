@@ -128,7 +128,7 @@ TEST(DifferencesAreExactAtTheirEnds) {
   for (int round = 0; round < 200; ++round) {
     std::vector<uint8_t> before(1 + random() % 5000);
     std::vector<uint8_t> now = before;
-    for (uint32_t i = random() % 20; i > 0; --i) now[random() % now.size()] ^= 1;
+    for (auto i = random() % 20; i > 0; --i) now[random() % now.size()] ^= 1;
     std::vector<uint8_t> patched = before;
     uint64_t last = 0;
     for (const ByteRun& run : Difference(now.data(), before.data(), now.size())) {
@@ -147,9 +147,9 @@ TEST(DifferencesAreExactAtTheirEnds) {
 
 TEST(MergeKeepsWhatTheHostHasWritten) {
   std::vector<uint8_t> before(200, 1), host = before, fresh = before;
-  host[5] = 9;     // the host's
-  fresh[6] = 8;    // the device's, beside it
-  host[70] = 3;    // both
+  host[5] = 9;   // the host's
+  fresh[6] = 8;  // the device's, beside it
+  host[70] = 3;  // both
   fresh[70] = 4;
   fresh[199] = 2;
   Merge(host.data(), before.data(), fresh.data(), host.size());
