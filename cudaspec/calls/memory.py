@@ -6,7 +6,7 @@ CALLS = [
     Call("CUresult cuMemGetInfo_v2(size_t *free, size_t *total)", Mode.CALL,
          args={"free": Out(), "total": Out()}, forward=Forward(command="rgpuMemGetInfo", context=True), reports=True),
     Call("CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)", Mode.CALL,
-         args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuMemAlloc",), reports=True),
+         args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuMemAlloc", "rgpuMemAllocAhead", "rgpuMemBack"), reports=True),
     Call("CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)", Mode.CALL,
          args={"dptr": Out(creates="address"), "pPitch": Out(), "WidthInBytes": NotZero(), "Height": NotZero()}, sends=("rgpuMemAllocPitch",), reports=True),
     Call("CUresult cuMemFree_v2(CUdeviceptr dptr)", Mode.POSTED, sends=("rgpuMemFree",), state="Adr"),

@@ -47,9 +47,10 @@ COMMANDS = [
     # may place by itself in the window. returned and granted: bytes in the whole session; wish: as much credit the client wants to have.
     Command(0x0360, "rgpuMemAllocAhead", Mode.CALL, request=("u64 bytes", "u64 returned", "u64 wish"),
             reply=("address dptr", "u64 granted", "address window", "u64 window_bytes", "u64 granule", "u64 gap"),
-            reports=True, charges=(Meter.VRAM,)),
+            reports=True, charges=(Meter.VRAM,), optional=True),
     # Gives memory to addresses of the window. Paid with credit.
-    Command(0x0361, "rgpuMemBack", Mode.POSTED, request=("address dptr", "u64 bytes"), charges=(Meter.VRAM,)),
+    Command(0x0361, "rgpuMemBack", Mode.POSTED, request=("address dptr", "u64 bytes"), charges=(Meter.VRAM,),
+            optional=True),
     # synchronous: the copy is complete for every later command on every stream (a fence for
     # non-blocking streams).
     Command(0x0401, "rgpuCopyHtoD", Mode.POSTED,
@@ -81,10 +82,11 @@ COMMANDS = [
     # waits there for COPY_DONE on the control lane.
     Command(0x0407, "rgpuCopyInDirect", Mode.PARKED,
             request=("address dst", "u64 bytes", "stream stream"), reply=("u64 ticket",), charges=(Meter.COPY,),
-            work=Work(WorkKind.COPY_IN, "bytes", WorkBound.FIXED)),
+            work=Work(WorkKind.COPY_IN, "bytes", WorkBound.FIXED), optional=True),
     Command(0x0408, "rgpuCopyOutDirect", Mode.PARKED,
             request=("address src", "u64 bytes", "stream stream"), reply=("u64 ticket",),
-            reports=True, charges=(Meter.COPY,), work=Work(WorkKind.COPY_OUT, "bytes", WorkBound.FIXED)),
+            reports=True, charges=(Meter.COPY,), work=Work(WorkKind.COPY_OUT, "bytes", WorkBound.FIXED),
+            optional=True),
     # Between two contexts. serial: also behind all work of both contexts and the current one, and before all later work of these.
     Command(0x0410, "rgpuCopyPeer", Mode.POSTED,
             request=("address dst", "context dst_context", "address src", "context src_context", "u64 bytes",

@@ -315,7 +315,7 @@ bool Session::AcceptAddresses(uint64_t base, uint64_t bytes) {
 
 void Session::ReturnCredit() {
   // If the control lane is lost, so is the session.
-  if (const auto returned = memory_credit_.GiveBack()) control_.SendCreditReturn(*returned);
+  if (const auto returned = memory_credit_.GiveBack()) TellReturned(*returned);
 }
 
 bool Session::HoldsAddresses(uint64_t base, uint64_t bytes) {

@@ -40,6 +40,8 @@ class Session final : public NoticeHandler {
   MemoryCredit& memory_credit() { return memory_credit_; }
   // Gives the credit back that the program has not used. Callable while frames are handled.
   void ReturnCredit();
+  // Tells the worker how much credit has been given back so far.
+  void TellReturned(uint64_t returned) { control_.SendCreditReturn(returned); }
   ReservedAddresses& reserved() { return reserved_; }
   DeviceTable& devices() { return devices_; }
   PinnedMemory& pinned() { return pinned_; }

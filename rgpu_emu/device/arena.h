@@ -29,8 +29,9 @@ inline constexpr uint64_t kGranuleBytes = 512;
 class Pool;
 
 // kMapped: addresses that cuMemMap has given memory (virtual_memory.h).
-// kManaged: memory of cuMemAllocManaged, which host and device use.
-enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped, kManaged };
+// kManaged: memory of cuMemAllocManaged, which host and device use. kGraph: memory of alloc nodes
+// and values of conditional nodes (graph_memory.h).
+enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped, kManaged, kGraph };
 
 struct Allocation {
   uint64_t base = 0;

@@ -2,6 +2,7 @@
 #include "rgpu_emu/device/memory.h"
 
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
@@ -9,8 +10,9 @@ namespace {
 
 constexpr uint64_t kPitchAlignment = 512;
 
-// Allocates. Before it refuses, it frees everything that is unused but not given back yet.
-AllocationRef AllocateHard(uint64_t bytes, MemoryKind kind, uint64_t context) {
+}  // namespace
+
+AllocationRef AllocateHard(uint64_t bytes, uint64_t context, MemoryKind kind) {
   Device& device = TheDevice();
   device.limbo.Reap();
   AllocationRef allocation = device.arena.Allocate(bytes, kind, context);
@@ -22,8 +24,6 @@ AllocationRef AllocateHard(uint64_t bytes, MemoryKind kind, uint64_t context) {
   }
   return allocation;
 }
-
-}  // namespace
 
 CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
   Device& device = TheDevice();
@@ -47,7 +47,8 @@ CUresult AllocateMemory(uint64_t bytes, MemoryKind kind, CUdeviceptr* dptr) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
-  const AllocationRef allocation = AllocateHard(bytes, kind, context->handle);
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
+  const AllocationRef allocation = AllocateHard(bytes, context->handle, kind);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *dptr = allocation->base;
   return CUDA_SUCCESS;
@@ -74,7 +75,10 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   if (dptr == 0) return CUDA_SUCCESS;
+  CUresult freed = CUDA_SUCCESS;
+  if (graph::FreeGraphMemory(Graphs(), dptr, &freed)) return freed;
   const AllocationRef allocation = TheDevice().arena.Find(dptr);
   if (allocation == nullptr || allocation->base != dptr) return CUDA_ERROR_INVALID_VALUE;
   switch (allocation->kind) {

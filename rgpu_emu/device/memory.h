@@ -19,4 +19,8 @@ void ForgetAdvice(const Allocation& allocation);
 // and of the allocation's owner is done.
 CUresult FreeAllocation(Context& context, const AllocationRef& allocation);
 
+// Allocates device memory. Before it returns null, it frees everything that is unused but not given
+// back yet.
+AllocationRef AllocateHard(uint64_t bytes, uint64_t context, MemoryKind kind = MemoryKind::kDevice);
+
 }  // namespace rgpu::emu

@@ -140,10 +140,8 @@ size_t SizeOf(CUpointer_attribute attribute) {
 
 }  // namespace
 
+// Both need no current context: a thread can ask for the context of an address to make it current.
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  std::shared_ptr<Context> context;
-  const CUresult found = AnyCurrentContext(&context);
-  if (found != CUDA_SUCCESS) return found;
   const Facts facts = FactsOf(ptr);
   return facts.known ? Answer(data, attribute, facts, ptr) : CUDA_ERROR_INVALID_VALUE;
 }
@@ -152,9 +150,6 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 // CU_DEVICE_INVALID.
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
-  std::shared_ptr<Context> context;
-  const CUresult found = AnyCurrentContext(&context);
-  if (found != CUDA_SUCCESS) return found;
   const Facts facts = FactsOf(ptr);
   for (unsigned i = 0; i < numAttributes; ++i) {
     if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;

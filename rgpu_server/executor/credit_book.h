@@ -22,7 +22,7 @@ class CreditBook {
   // The client leaves so much behind each allocation, so that a kernel that runs past it faults.
   static constexpr uint64_t kGap = kGranule;
   // Each has a mapping of its own in the worker, of which a process has few.
-  static constexpr size_t kMostBacked = 8192;
+  static constexpr size_t kMostBacked = 4096;
 
   void Open(Window window) { window_ = window; }
   const Window& window() const { return window_; }

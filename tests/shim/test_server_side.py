@@ -151,6 +151,20 @@ print(version.value)
     assert output == "500\n0\n801\n12040\n"
 
 
+def test_allocations_do_without_credit_where_the_server_lacks_it() -> None:
+    with FakeServer(Memory(OUTSIDE), with_band=False, missing=(0x0360, 0x0361)) as server:
+        output = run(
+            server,
+            """
+print(cuda.result("cuGetProcAddress_v2", b"cuMemAlloc", byref(c_void_p()), 12000, c_uint64(0), None))
+for _ in range(5):
+    cuda.free(cuda.alloc(4096))
+""",
+        )
+    assert output == "0\n"
+    assert server.received.count("rgpuMemAlloc") == 5
+
+
 @pytest.mark.parametrize("order", ["bytes first", "reply first"])
 def test_a_wait_is_over_only_when_the_bytes_are_there(order: str) -> None:
     later: list[Frame] = []

@@ -8,6 +8,18 @@ namespace rgpu::shim {
 
 Here AnyHere() { return {CurrentSession(), &ThisThread(), nullptr, nullptr}; }
 
+Here CodeHere() {
+  Here here = AnyHere();
+  if (!here.thread->stack.empty()) here.context = here.thread->stack.back();
+  DeviceTable& devices = here.session->devices();
+  for (int i = 0; here.context == nullptr && i < devices.count(); ++i) {
+    Device& device = *devices.Find(i);
+    const std::lock_guard lock(device.primary_mutex);
+    here.context = device.primary;
+  }
+  return here;
+}
+
 CUresult ContextHere(Here* here) {
   *here = AnyHere();
   if (here->thread->stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;

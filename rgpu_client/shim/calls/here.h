@@ -13,7 +13,7 @@ namespace rgpu::shim {
 struct Here {
   Session* session = nullptr;
   ThreadState* thread = nullptr;
-  Context* context = nullptr;  // null only after AnyHere
+  Context* context = nullptr;  // null only after AnyHere and CodeHere
   Stream* stream = nullptr;    // only after StreamHere
 
   Channel& channel() const { return session->channel(); }
@@ -25,6 +25,9 @@ struct Here {
 
 // The session and the calling thread, without a context.
 Here AnyHere();
+// The same, with a context for calls that need none, because the worker takes the device from it:
+// the thread's current context, or else a primary context. Null: the process has neither.
+Here CodeHere();
 // Adds the thread's current context. CUDA_ERROR_INVALID_CONTEXT: the thread has none.
 // CUDA_ERROR_CONTEXT_IS_DESTROYED: it has been destroyed.
 CUresult ContextHere(Here* here);

@@ -54,6 +54,8 @@ void FreeCut(const Here& here, const Range& range, uint64_t seq) {
 // Cuts an allocation from the credit. If there is not enough, looks whether the worker has granted
 // more meanwhile.
 std::optional<uint64_t> Cut(const Here& here, uint64_t bytes) {
+  // The first launch of a kernel may fail for want of memory, and this call has to report it.
+  if (here.thread->doubtful_seq > here.thread->reported_seq) return std::nullopt;
   MemoryCredit& credit = here.session->memory_credit();
   if (const auto address = credit.Cut(bytes)) return address;
   if (!credit.active()) return std::nullopt;
@@ -71,7 +73,12 @@ CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address) {
       rgpuMemAllocAhead_Reply reply;
       CUresult status = here.channel().Call<op_rgpuMemAllocAhead>(
           here.issuer(), {bytes, ask.returned, wish}, &reply);
-      if (status == CUDA_SUCCESS) status = TakeGrant(here, reply);
+      if (status == CUDA_SUCCESS) {
+        status = TakeGrant(here, reply);
+      } else {
+        // An earlier error of this thread may have kept the worker from carrying out the call.
+        here.session->TellReturned(ask.returned);
+      }
       *address = reply.dptr;
       return status;
     }
@@ -160,6 +167,10 @@ CUresult AllocateFromPool(const Here& here, uint64_t pool_handle, uint64_t bytes
                           CUdeviceptr* dptr) {
   Pool* pool = here.session->handles().Find<Pool>(pool_handle);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0) {  // unlike cuMemAlloc, whose text forbids it
+    *dptr = 0;
+    return CUDA_SUCCESS;
+  }
   rgpuPoolAlloc_Reply reply;
   CUresult status = here.channel().Call<op_rgpuPoolAlloc>(
       here.issuer(), {pool->wire, bytes, here.stream->wire}, &reply);

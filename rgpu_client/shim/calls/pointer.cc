@@ -83,9 +83,9 @@ CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t
 
 }  // namespace
 
+// Both need no current context: a thread can ask for the context of an address to make it current.
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  Here here;
-  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  const Here here = AnyHere();
   const auto range = here.session->addresses().Find(ptr);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   return AttributeOf(*range, attribute, ptr, data);
@@ -93,8 +93,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
-  Here here;
-  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  const Here here = AnyHere();
   const auto range = here.session->addresses().Find(ptr);
   for (unsigned i = 0; i < numAttributes; ++i) {
     if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -16,7 +16,7 @@ constexpr uint64_t kFirstAllocations = 4;
 constexpr uint64_t kFewest = 2;
 // The worker gives memory to at most so many at the same time, those that it has yet to free
 // included.
-constexpr uint64_t kMostLive = 8192;
+constexpr uint64_t kMostLive = 4096;
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 bool IsPowerOfTwo(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }

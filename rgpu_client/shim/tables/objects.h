@@ -133,6 +133,7 @@ struct Function : Object {
   std::string name;
   std::vector<Param> params;
   bool has_layout = false;
+  std::atomic<bool> launched{false};
   uint32_t param_bytes = 0;
   std::array<std::atomic<int>, kAttributes> attributes{};
   std::mutex mutex;
