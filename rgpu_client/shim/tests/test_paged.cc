@@ -69,7 +69,8 @@ TEST(WindowsGrowForAProgramThatGoesInOrder) {
     counts.push_back(touch.fetch.count);
     page = touch.fetch.end();
   }
-  CHECK(counts == (std::vector<uint64_t>{8, 16, 32, 64, 128, 128, 128, 128, 128, 128, 112}));
+  CHECK(counts ==
+        (std::vector<uint64_t>{8, 16, 32, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 48}));
   pages.Drop();
   CHECK(pages.OnTouch(700, false, true).fetch == (PageRun{700, 8}));
   CHECK(pages.OnTouch(100, false, true).fetch == (PageRun{100, 8}));
