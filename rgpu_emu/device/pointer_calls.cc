@@ -75,7 +75,7 @@ CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts
       // access to mapped addresses can be taken away, so nobody else uses them.
       return facts.host || facts.managed || (!Hostile() && !facts.mapped)
                  ? Give<uint64_t>(data, address)
-                                                         : CUDA_ERROR_INVALID_VALUE;
+                 : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Give<uint64_t>(data, facts.base);

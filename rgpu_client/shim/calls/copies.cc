@@ -248,10 +248,13 @@ CUresult Dispatch(const Here& here, const Copy& copy) {
 
 }  // namespace
 
-bool WaitsForMemops(const Here& here, const Side& side) {
-  if (!side.device) return false;
+CUresult FinishSynchronous(const Here& here, const Side& side) {
   const auto range = here.session->addresses().Find(side.address);
-  return range && (range->sync_memops || range->is_visible());
+  if (!side.device || !range) return CUDA_SUCCESS;
+  if (range->sync_memops) return SynchronizeContext(here);
+  if (!range->is_visible() && range->kind != RangeKind::kHostImage) return CUDA_SUCCESS;
+  rgpuStreamSynchronize_Reply reply;
+  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
 }
 
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
@@ -291,12 +294,11 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
     UseDeviceMemory(here, copy.to, copy.width, copy.height, true);
   }
   const CUresult status = Dispatch(here, Flattened(copy));
-  const bool both = copy.to.device || copy.from.device;
-  if (status != CUDA_SUCCESS || !both || !copy.synchronous) return status;
-  if (WaitsForMemops(here, copy.to) || WaitsForMemops(here, copy.from)) {
-    return SynchronizeContext(here);
-  }
-  return CUDA_SUCCESS;
+  // A source that is read at the call must be read before the return.
+  const bool at_call = visible && copy.source_order == SourceOrder::kAtCall;
+  if (status != CUDA_SUCCESS || !(copy.synchronous || at_call)) return status;
+  const CUresult waited = FinishSynchronous(here, copy.from);
+  return waited == CUDA_SUCCESS ? FinishSynchronous(here, copy.to) : waited;
 }
 
 }  // namespace rgpu::shim

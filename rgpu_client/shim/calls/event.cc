@@ -34,11 +34,13 @@ struct Record {
   uint32_t thread;
 };
 
-// The record is complete, and so is the work before it in its stream.
+// The record is complete, and so is the work before it in its stream. If another thread has
+// recorded the event since, the answer was about that record.
 void NoteComplete(const Here& here, Event& event, const Record& record) {
   MarkSynced(event.progress.completed, record.version);
-  Stream* const stream =
-      here.session->FindStream(here.context_id(), record.thread, record.stream);
+  const std::lock_guard lock(event.record_mutex);
+  if (event.progress.version.load() != record.version) return;
+  Stream* const stream = here.session->FindStream(here.context_id(), record.thread, record.stream);
   if (record.stream != 0 && stream != nullptr) MarkSynced(stream->synced_seq, record.seq);
 }
 
@@ -77,9 +79,10 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
-  return PostRecord<op_rgpuEventRecord>(here, *event, Work(here, Reach::kNamed), [&](uint64_t version) {
-    return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
-  });
+  return PostRecord<op_rgpuEventRecord>(
+      here, *event, Work(here, Reach::kNamed), [&](uint64_t version) {
+        return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
+      });
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {

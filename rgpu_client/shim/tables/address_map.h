@@ -34,7 +34,7 @@ struct Range {
   // address of the host's memory.
   uint64_t owner = 0;
   uint64_t server_base = 0;  // of memory that the program uses in place: what the server allocated
-  uint64_t buffer_id = 0;  // unique in the process, set by Add
+  uint64_t buffer_id = 0;    // unique in the process, set by Add
   bool sync_memops = false;
   bool cut = false;     // of a kDevice range: its addresses are those of the memory credit
   unsigned access = 3;  // CUmemAccess_flags; a mapping begins without access

@@ -5,6 +5,7 @@
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/in_place.h"
 #include "rgpu_server/executor/long_copies.h"
+#include "rgpu_server/executor/page_traffic.h"
 
 namespace rgpu::exec {
 
@@ -66,7 +67,10 @@ CUresult Run(Executor& executor, const Command& command, const rgpuCopyHtoD_Requ
   if (command.keep == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // staging memory was full
   executor.ledger().CountCopy(total);
   result = executor.order().Issue(
-      *target.stream, {total, command.keep, &executor.copies().in, total}, [&](CUstream stream) {
+      *target.stream,
+      {total, command.keep, CountedCopy(executor, *target.stream, executor.copies().in, total),
+       total},
+      [&](CUstream stream) {
         const Portion all{request.dst, 0, request.width, request.height};
         return CopyIn(executor.driver(), all, request.pitch, command.bulk.data, stream);
       });
