@@ -86,9 +86,11 @@ fuzz-build: ## only compiles the targets
 fuzz-quick: ## the same for ten seconds each, as in CI
 	$(MAKE) fuzz FUZZ_SECONDS=10
 
-compat: ## programs too heavy for every run
-	$(BIN)/python -m pip install '.[compat]'
-	$(BIN)/pytest tests/compat --run-compat
+PROGRAMS ?=
+compat: ## other programs' own test suites over the wire: hours; PROGRAMS="numba-cuda drjit" are some
+	$(BIN)/python -m pip install '.[test]'
+	$(BIN)/pytest tests/compat/test_nvjitlink.py --run-compat
+	cd tests && $(abspath $(BIN))/python -m compat.runner $(PROGRAMS)
 
 gpu-check: ## the same programs in process and over the wire on NVIDIA's driver
 	$(PYTHON) tests/gpu/check.py

@@ -32,10 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves tests/compat out unless asked for, because its programs are not in the [test]
-    extra.
+    """Leaves tests/compat out unless asked for, because it installs packages.  What lies in `own`
+    runs in environments of other programs, through compat.runner.
     """
-    if "compat" in collection_path.relative_to(ROOT).parts and not config.getoption("--run-compat"):
+    parts = collection_path.relative_to(ROOT).parts
+    if "compat" in parts and ("own" in parts or not config.getoption("--run-compat")):
         return True
     return None
 

@@ -155,8 +155,9 @@ def _call_facts(spec: Spec, library: Library) -> list[str]:
         row = spec.calls[call.body].row
         if row.reports:
             reports.append(f"    case {index}:  // {symbol}")
-        if row.sends:
-            names = ", ".join(f"Opcode::{name}" for name in row.sends)
+        needs = [name for name in row.sends if not spec.commands[name].row.optional]
+        if needs:
+            names = ", ".join(f"Opcode::{name}" for name in needs)
             sends.append(f"    case {index}: {{  // {symbol}")
             sends += [
                 f"      static constexpr Opcode kSends[] = {{{names}}};",

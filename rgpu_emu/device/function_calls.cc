@@ -44,6 +44,7 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
+  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithFunction(hfunc, [&](Function& f) {
     *name = f.info().name.c_str();
     return CUDA_SUCCESS;
@@ -128,7 +129,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
         std::min(per_block, kSharedPerBlockOptIn) - static_cast<int>(f.info().static_shared_bytes);
     if (room < 0 || BlocksPerSm(f.info(), blockSize, 0) < numBlocks)
       return CUDA_ERROR_INVALID_VALUE;
-    *dynamicSmemSize = static_cast<size_t>(room);
+    *dynamicSmemSize = std::min(static_cast<uint64_t>(room), MaxDynamicShared(f.info(), *f.state));
     return CUDA_SUCCESS;
   });
 }

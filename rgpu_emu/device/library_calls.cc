@@ -125,6 +125,7 @@ CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
 }
 
 CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
+  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<LibraryKernel> kernel;
   std::shared_ptr<Library> library;
   const CUresult found = FindKernel(hfunc, &kernel, &library);

@@ -43,15 +43,19 @@ CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+CUresult AllocateMemory(uint64_t bytes, MemoryKind kind, CUdeviceptr* dptr) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
   if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
-  const AllocationRef allocation = AllocateHard(bytesize, context->handle);
+  const AllocationRef allocation = AllocateHard(bytes, context->handle, kind);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *dptr = allocation->base;
   return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  return AllocateMemory(bytesize, MemoryKind::kDevice, dptr);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
@@ -77,9 +81,16 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   if (graph::FreeGraphMemory(Graphs(), dptr, &freed)) return freed;
   const AllocationRef allocation = TheDevice().arena.Find(dptr);
   if (allocation == nullptr || allocation->base != dptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool freeable =
-      allocation->kind == MemoryKind::kDevice || allocation->kind == MemoryKind::kPool;
-  return freeable ? FreeAllocation(*context, allocation) : CUDA_ERROR_INVALID_VALUE;
+  switch (allocation->kind) {
+    case MemoryKind::kManaged:
+      ForgetAdvice(*allocation);
+      [[fallthrough]];
+    case MemoryKind::kDevice:
+    case MemoryKind::kPool:
+      return FreeAllocation(*context, allocation);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {

@@ -4,6 +4,7 @@
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/graph_memory.h"
+#include "rgpu_emu/device/virtual_memory.h"
 
 namespace rgpu::emu {
 namespace {
@@ -27,6 +28,10 @@ CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream 
   std::shared_ptr<Stream> stream;
   const CUresult found = FindStream(operand, &stream);
   if (found != CUDA_SUCCESS) return found;
+  if (bytes == 0) {  // unlike cuMemAlloc, whose text forbids it
+    *dptr = 0;
+    return CUDA_SUCCESS;
+  }
   CUresult captured = CUDA_SUCCESS;
   if (CaptureAllocation(*stream, bytes, dptr, &captured)) return captured;
   uint64_t address = 0;
@@ -51,7 +56,10 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   const CUresult bad = CheckLocation(&poolProps->location, poolProps->allocType);
   if (bad != CUDA_SUCCESS) return bad;
   const uint64_t handle = NewHandle(HandleKind::kPool);
-  TheDevice().pools.Add(handle, std::make_shared<Pool>(handle, poolProps->maxSize));
+  // A pool grows in granules, so a limit below one still allows one.
+  const uint64_t granules =
+      poolProps->maxSize / kMapGranule + (poolProps->maxSize % kMapGranule != 0);
+  TheDevice().pools.Add(handle, std::make_shared<Pool>(handle, granules * kMapGranule));
   *pool = As<CUmemoryPool>(handle);
   return CUDA_SUCCESS;
 }

@@ -49,10 +49,11 @@ COMPARE: Final[tuple[Row, ...]] = (
 )
 
 LOGIC: Final[tuple[Row, ...]] = (
-    Row("and", "t=pred|b16|b32|b64", "d s s", "int_binary", L_ + "and"),
-    Row("or", "t=pred|b16|b32|b64", "d s s", "int_binary", L_ + "or"),
-    Row("xor", "t=pred|b16|b32|b64", "d s s", "int_binary", L_ + "xor"),
-    Row("not", "t=pred|b16|b32|b64", "d s", "int_unary", L_ + "not"),
+    # NVIDIA's compiler takes negated predicates here too, and Dr.Jit writes them.
+    *(Row(op, "t=pred", "d p p", "int_binary", L_ + op) for op in ("and", "or", "xor")),
+    *(Row(op, "t=b16|b32|b64", "d s s", "int_binary", L_ + op) for op in ("and", "or", "xor")),
+    Row("not", "t=pred", "d p", "int_unary", L_ + "not"),
+    Row("not", "t=b16|b32|b64", "d s", "int_unary", L_ + "not"),
     Row("cnot", "t=b16|b32|b64", "d s", "int_unary", L_ + "cnot"),
     Row("lop3", "t=b32", "d s s s s", "int_lop3", L_ + "lop3"),
     Row("lop3", "bool=and|or t=b32", "P s s s s p", "int_lop3", L_ + "lop3"),
@@ -66,8 +67,8 @@ _SPACE: Final = "space?=const|global|local|param|param::entry|param::func|shared
 _ORDER: Final = "sem?=weak|volatile|relaxed|acquire|release scope?=cta|cluster|gpu|sys"
 _MMIO: Final = "mmio sem=relaxed scope=sys space?=global"
 _EVICT: Final = (
-    "evict?=L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
-    "|L2::evict_normal|L2::evict_last|L2::evict_first "
+    "first?=L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate "
+    "second?=L2::evict_normal|L2::evict_last|L2::evict_first "
     "hint?=L2::cache_hint prefetch?=L2::64B|L2::128B|L2::256B"
 )
 _VEC: Final = "vec?=v2|v4|v8"

@@ -13,7 +13,7 @@ from rgpu_emu.ptx.errors import (
     unsupported,
 )
 from rgpu_emu.ptx.module import Function, Module, check_instructions, parse_module
-from rgpu_emu.ptx.refusals import find_refusals, refuse_launches, refuse_whole
+from rgpu_emu.ptx.refusals import find_refusals, refuse_names, refuse_whole
 from rgpu_emu.ptx.runtime import OWN_FUNCTIONS, OWN_TEXT, RUNTIME_FUNCTIONS
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def link(sources: list[str]) -> Program:
         _export(program, module)
     _add_runtime(program)
     for module in program.modules:
-        refuse_launches(program, module)
+        refuse_names(program, module)
     _number_variables(program)
     lazy = any(module.large for module in program.modules)
     for module in program.modules:

@@ -65,6 +65,8 @@ def test_modules_list_their_functions(cuda: Device) -> None:
     assert cuda.out("cuFuncGetModule", function) == module
     expect(500, lambda: cuda.function(module, "nothing"))
     expect(400, lambda: cuda.function(12345, "add"))
+    expect(1, lambda: cuda.out("cuFuncGetName", 0))
+    expect(1, lambda: cuda.out("cuKernelGetName", 0))
     cuda("cuModuleUnload", module)
     expect(400, lambda: cuda.out("cuFuncGetModule", function))
 
@@ -220,4 +222,8 @@ def test_occupancy(cuda: Device) -> None:
         0,
     )
     assert size.value == 64
+    # What a launch may ask for: 48 KiB, unless the function opts in to more.
+    assert cuda.out("cuOccupancyAvailableDynamicSMemPerBlock", function, 2, 128) == 48 * 1024
+    assert cuda.out("cuOccupancyAvailableDynamicSMemPerBlock", function, 8, 128) == 19.5 * 1024
+    cuda("cuFuncSetAttribute", function, 8, 100 * 1024)
     assert cuda.out("cuOccupancyAvailableDynamicSMemPerBlock", function, 2, 128) == 81 * 1024

@@ -144,7 +144,30 @@ def test_bad_pools(cuda: Device) -> None:
     expect(1, lambda: get(cuda, 12345, USED))
     pool = make_pool(cuda)
     expect(1, lambda: get(cuda, pool, 99))
-    expect(1, lambda: cuda.out("cuMemAllocFromPoolAsync", 0, pool, 0))
+    expect(1, lambda: cuda.out("cuMemAllocFromPoolAsync", 0, 12345, 0))
     expect(2, lambda: cuda.out("cuMemAllocFromPoolAsync", 1 << 60, pool, 0))
     cuda("cuMemPoolDestroy", pool)
     expect(1, lambda: cuda("cuMemPoolDestroy", pool))
+
+
+@on_device()
+def test_no_bytes_are_the_null_address(cuda: Device) -> None:
+    """An empty buffer of cuda.core asks a pool for no bytes."""
+    cuda.open()
+    pool = make_pool(cuda)
+    for address in (
+        cuda.out("cuMemAllocAsync", 0, 0),
+        cuda.out("cuMemAllocFromPoolAsync", 0, pool, 0),
+    ):
+        assert address == 0
+        cuda("cuMemFreeAsync", address, 0)
+    assert get(cuda, pool, USED) == 0
+
+
+@on_device()
+def test_a_limit_is_rounded_up_to_a_granule(cuda: Device) -> None:
+    cuda.open()
+    pool = make_pool(cuda, max_size=2048)
+    first, second = (cuda.out("cuMemAllocFromPoolAsync", 64, pool, 0) for _ in range(2))
+    assert first != second
+    expect(2, lambda: cuda.out("cuMemAllocFromPoolAsync", 2 * MIB, pool, 0))

@@ -15,7 +15,19 @@ def logic() -> list[Case]:
             ("xor", lambda a, b: a ^ b),
         ):
             cases.append(Case(f"{op}.{t} {{d}}, {{0}}, {{1}}", t, (t, t), compute))
+            if n == 1:
+                for flip, text in ((1, "!{0}, {1}"), (2, "{0}, !{1}"), (3, "!{0}, !{1}")):
+                    cases.append(
+                        Case(
+                            f"{op}.pred {{d}}, {text}",
+                            t,
+                            (t, t),
+                            lambda a, b, c=compute, f=flip: c(a ^ f & 1, b ^ f >> 1),
+                        )
+                    )
         cases.append(Case(f"not.{t} {{d}}, {{0}}", t, (t,), lambda a, n=n: a ^ (1 << n) - 1))
+        if n == 1:
+            cases.append(Case("not.pred {d}, !{0}", t, (t,), lambda a: a))
         if n > 1:
             cases.append(Case(f"cnot.{t} {{d}}, {{0}}", t, (t,), lambda a: int(a == 0)))
             cases.append(

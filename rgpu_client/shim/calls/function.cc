@@ -83,12 +83,6 @@ CUresult FunctionHere(CUfunction handle, Here* here, Function** function) {
   return here->context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
 
-Here KernelHere(CUdevice) {
-  Here here = AnyHere();
-  if (!here.thread->stack.empty()) here.context = here.thread->stack.back();
-  return here;
-}
-
 }  // namespace
 
 CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
@@ -106,8 +100,8 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
   return status == CUDA_SUCCESS ? SetAttribute(here, function, attrib, value) : status;
 }
 
-CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
-  return SetAttribute(KernelHere(dev), FindKernel(kernel), attrib, val);
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice) {
+  return SetAttribute(CodeHere(), FindKernel(kernel), attrib, val);
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
@@ -117,8 +111,8 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kCacheConfig, config) : status;
 }
 
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
-  return PostHint(KernelHere(dev), FindKernel(kernel), Hint::kCacheConfig, config);
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice) {
+  return PostHint(CodeHere(), FindKernel(kernel), Hint::kCacheConfig, config);
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
@@ -129,6 +123,7 @@ CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
+  if (hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Function* function = FindFunction(hfunc);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *name = function->name.c_str();

@@ -13,7 +13,7 @@ namespace rgpu::shim {
 struct Here {
   Session* session = nullptr;
   ThreadState* thread = nullptr;
-  Context* context = nullptr;  // null only after AnyHere
+  Context* context = nullptr;  // null only after AnyHere and CodeHere
   Stream* stream = nullptr;    // only after StreamHere
 
   Channel& channel() const { return session->channel(); }
@@ -25,6 +25,9 @@ struct Here {
 
 // The session and the calling thread, without a context.
 Here AnyHere();
+// The same, with a context for calls that need none, because the worker takes the device from it:
+// the thread's current context, or else a primary context. Null: the process has neither.
+Here CodeHere();
 // Adds the thread's current context. CUDA_ERROR_INVALID_CONTEXT: the thread has none.
 // CUDA_ERROR_CONTEXT_IS_DESTROYED: it has been destroyed.
 CUresult ContextHere(Here* here);
@@ -32,10 +35,16 @@ CUresult ContextHere(Here* here);
 // `_ptds` or `_ptsz` function, and the legacy stream in all others.
 CUresult StreamHere(CUstream handle, Here* here);
 
+// What memory a command uses.
+enum class Reach : uint8_t {
+  kAny,    // any memory of the device, as a kernel may: pages of the program are sent first
+  kNamed,  // none, or only what the caller has passed to PagedMemory::BeforeUse
+};
+
 // The options of a command that is work in here.stream.
-PostOptions Work(const Here& here);
+PostOptions Work(const Here& here, Reach reach = Reach::kAny);
 // The same, for a command that also takes a credit.
-PostOptions CountedWork(const Here& here, uint64_t bytes);
+PostOptions CountedWork(const Here& here, uint64_t bytes, Reach reach = Reach::kAny);
 
 // True if no command that this thread posted can have an error that has not been reported to it.
 bool ThreadIsClean(const Here& here);

@@ -6,15 +6,20 @@
 namespace rgpu::shim {
 namespace {
 
-// A library belongs to the process. The current context travels all the same, because the worker
-// takes the device from it.
-Here LibraryHere() {
-  Here here = AnyHere();
-  if (!here.thread->stack.empty()) here.context = here.thread->stack.back();
-  return here;
+// A library belongs to the process, and a program may load it before it has a context. The worker
+// needs one, so the process then keeps the primary context of its first device.
+CUresult LoadHere(Here* here) {
+  *here = CodeHere();
+  if (here->context != nullptr) return CUDA_SUCCESS;
+  CUcontext kept = nullptr;
+  const CUresult status = shim::cuDevicePrimaryCtxRetain(&kept, 0);
+  if (status == CUDA_SUCCESS) *here = CodeHere();
+  return status;
 }
 
-CUresult Load(const Here& here, const Image& image, const JitOptions& options, CUlibrary* library) {
+CUresult Load(const Image& image, const JitOptions& options, CUlibrary* library) {
+  Here here;
+  if (const CUresult status = LoadHere(&here); status != CUDA_SUCCESS) return status;
   uint64_t image_id = 0;
   if (const CUresult status = PutImage(here, image, &image_id); status != CUDA_SUCCESS) {
     return status;
@@ -58,7 +63,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
   Image found;
   CUresult status = jit.Read(numJitOptions, jitOptions, jitOptionsValues);
   if (status == CUDA_SUCCESS) status = FindImage(code, &found);
-  return status == CUDA_SUCCESS ? Load(LibraryHere(), found, jit, library) : status;
+  return status == CUDA_SUCCESS ? Load(found, jit, library) : status;
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
@@ -69,11 +74,11 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
   Image found;
   CUresult status = jit.Read(numJitOptions, jitOptions, jitOptionsValues);
   if (status == CUDA_SUCCESS) status = FindImageFile(fileName, &file, &found);
-  return status == CUDA_SUCCESS ? Load(LibraryHere(), found, jit, library) : status;
+  return status == CUDA_SUCCESS ? Load(found, jit, library) : status;
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-  const Here here = LibraryHere();
+  const Here here = CodeHere();
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const uint64_t id = found->id;
@@ -97,14 +102,14 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* na
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(found->mutex);
-  return FindKernel(LibraryHere(), *found, name, pKernel);
+  return FindKernel(CodeHere(), *found, name, pKernel);
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
   Library* found = FindLibrary(lib);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(found->mutex);
-  const CUresult status = LearnNames(LibraryHere(), 0, found->id, found->kernels);
+  const CUresult status = LearnNames(CodeHere(), 0, found->id, found->kernels);
   if (status == CUDA_SUCCESS) *count = static_cast<unsigned>(found->kernels.names.size());
   return status;
 }
@@ -112,7 +117,7 @@ CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
   Library* found = FindLibrary(lib);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const Here here = LibraryHere();
+  const Here here = CodeHere();
   const std::lock_guard lock(found->mutex);
   CUresult status = LearnNames(here, 0, found->id, found->kernels);
   if (status != CUDA_SUCCESS) return status;
