@@ -1,4 +1,4 @@
-"""Calls about what the device never has: memory of graphs and linear textures."""
+"""Calls about what the device does not have: linear textures, and graph memory at first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
 
 
 @on_device()
-def test_graphs_have_no_memory(cuda: Device) -> None:
+def test_a_process_begins_without_graph_memory(cuda: Device) -> None:
     cuda.open()
     value = ctypes.c_uint64(7)
     for attribute in range(4):
