@@ -205,6 +205,7 @@ class Handover:
                 self.lease_gone(message.lease)
                 continue
             self._conductor.pages.adopt(lease.id, page)
+            self._conductor.exports.exports.adopt(lease.id, record.get("exports"))
             self._told.add(lease.id)
             leases[lease.id] = lease
         return leases
@@ -267,6 +268,7 @@ class Handover:
             "paused": lease.paused,
             "stopped": lease.stopped,
             "state": lease.state.name,
+            "exports": self._conductor.exports.exports.record(lease.id),
         }
 
 

@@ -19,6 +19,7 @@
 #include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tables/address_map.h"
 #include "rgpu_client/shim/tables/device_table.h"
+#include "rgpu_client/shim/tables/imports.h"
 #include "rgpu_client/shim/tables/reserved_addresses.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
 #include "rgpu_common/native/transport/zip/block_sender.h"
@@ -35,6 +36,7 @@ class Session final : public NoticeHandler {
   HandleTable& handles() { return handles_; }
   AddressMap& addresses() { return addresses_; }
   ReservedAddresses& reserved() { return reserved_; }
+  Imports& imports() { return imports_; }
   DeviceTable& devices() { return devices_; }
   PinnedMemory& pinned() { return pinned_; }
   const DirectMemory& direct() const { return direct_; }
@@ -114,6 +116,7 @@ class Session final : public NoticeHandler {
   HandleTable& handles_ = *new HandleTable;
   AddressMap addresses_;
   ReservedAddresses reserved_;
+  Imports imports_;
   DeviceTable devices_;
   PinnedMemory pinned_;
   DirectMemory direct_;

@@ -30,6 +30,7 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       reaper_(*this),
       pulls_(*this),
       directs_(*this),
+      exports_(*this),
       gate_(*this, lease.page, lease.slot, std::move(lease.signal)) {}
 
 uint64_t Executor::Predict(const Command& command) const {

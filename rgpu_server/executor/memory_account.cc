@@ -82,7 +82,9 @@ bool MemoryAccount::ChargeAfterOthers(uint64_t bytes) {
     const bool freeing = ledger_.OthersFree();
     if (ledger_.TryCharge(bytes)) return true;
     const uint64_t waited = base::NowNs() - started;
-    if (!ledger_.OthersHold() || waited >= (freeing ? kMostNs : kGraceNs)) return false;
+    // Memory that this session has freed and another one has just closed counts as its own.
+    const bool hope = ledger_.OthersHold() || executor_.exports().kept() != 0;
+    if (!hope || waited >= (freeing ? kMostNs : kGraceNs)) return false;
     executor_.Unlocked([&] { return nanosleep(&pause, nullptr); });
   }
 }

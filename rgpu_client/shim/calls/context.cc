@@ -104,6 +104,7 @@ CUresult DestroyContext(Session& session, Context& context) {
   // Forget the addresses before the call: once the server has freed them, another thread's
   // allocation may get them.
   const std::vector<Range> pinned = session.addresses().DropContext(id);
+  session.imports().DropContext(id);
   rgpuContextDestroy_Reply reply;
   const CUresult status =
       session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);

@@ -135,12 +135,15 @@ CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
   return status;
 }
 
+CUresult SynchronizeStream(const Here& here) {
+  rgpuStreamSynchronize_Reply reply;
+  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+}
+
 // HostToDevicePulled, and then a wait until the copy is complete.
 CUresult HostToDevicePulledNow(const Here& here, const Copy& copy) {
   const CUresult status = HostToDevicePulled(here, copy);
-  if (status != CUDA_SUCCESS) return status;
-  rgpuStreamSynchronize_Reply reply;
-  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  return status == CUDA_SUCCESS ? SynchronizeStream(here) : status;
 }
 
 CUresult DeviceToHostLater(const Here& here, const Copy& copy) {
@@ -249,6 +252,13 @@ CUresult CopyToHost(const Here& here, const Copy& copy) {
   return DeviceToHost(here, copy);
 }
 
+// True for memory that another process may read as soon as the call has returned.
+bool IsShared(const Here& here, const Side& side) {
+  if (!side.device) return false;
+  const auto range = here.session->addresses().Find(side.address);
+  return range && range->is_shared();
+}
+
 bool HasSyncMemops(const Here& here, const Side& side) {
   if (!side.device) return false;
   const auto range = here.session->addresses().Find(side.address);
@@ -289,7 +299,7 @@ CUresult RunCopy(const Here& here, const Copy& copy) {
   if (HasSyncMemops(here, copy.to) || HasSyncMemops(here, copy.from)) {
     return SynchronizeContext(here);
   }
-  return CUDA_SUCCESS;
+  return IsShared(here, copy.to) ? SynchronizeStream(here) : CUDA_SUCCESS;
 }
 
 }  // namespace rgpu::shim

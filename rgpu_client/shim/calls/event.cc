@@ -15,6 +15,7 @@ CUresult EventHere(CUevent handle, Here* here, Event** event) {
 }
 
 bool IsComplete(const Here& here, const Event& event) {
+  if (event.shared) return false;  // other processes record it too
   return event.progress.completed.load() >= event.progress.version.load() ||
          event.record_seq.load() <= here.context->synced_seq.load();
 }
@@ -23,12 +24,13 @@ bool IsComplete(const Here& here, const Event& event) {
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   Here here;
-  if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
-    return (Flags & CU_EVENT_DISABLE_TIMING) == 0 ? CUDA_ERROR_INVALID_VALUE
-                                                  : CUDA_ERROR_NOT_SUPPORTED;
-  }
+  const bool shared = (Flags & CU_EVENT_INTERPROCESS) != 0;
+  if (shared && (Flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  // The older server's worker would refuse the event later.
+  if (shared && here.channel().Lacks(Opcode::rgpuIpcSettle)) return CUDA_ERROR_NOT_SUPPORTED;
   auto made = std::make_unique<Event>();
+  made->shared = shared;
   made->context = here.context_id();
   made->flags = Flags;
   const uint64_t id = here.session->handles().Add(std::move(made));
@@ -54,9 +56,11 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
-  return PostRecord<op_rgpuEventRecord>(here, *event, Work(here), [&](uint64_t version) {
-    return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
-  });
+  const CUresult status =
+      PostRecord<op_rgpuEventRecord>(here, *event, Work(here), [&](uint64_t version) {
+        return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
+      });
+  return status == CUDA_SUCCESS && event->shared ? SettleShared(here) : status;
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
@@ -72,16 +76,16 @@ CUresult cuEventQuery(CUevent hEvent) {
   if (IsComplete(here, *event)) return here.channel().sticky();
   Progress& progress = event->progress;
   const uint64_t version = progress.version.load();
-  if (progress.asked.load() == version) {
+  if (progress.asked.load() == version && !event->shared) {
     here.channel().Poll();
     if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
     return IsComplete(here, *event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   }
   rgpuEventQuery_Reply reply;
   const CUresult status =
-      here.channel().Call<op_rgpuEventQuery>(here.issuer(), {event->id, version, 1}, &reply);
+      here.channel().Call<op_rgpuEventQuery>(here.issuer(), {event->id, version, event->shared ? uint8_t{0} : uint8_t{1}}, &reply);
   if (status == CUDA_SUCCESS) MarkSynced(progress.completed, version);
-  if (status == CUDA_ERROR_NOT_READY) progress.asked.store(version);
+  if (status == CUDA_ERROR_NOT_READY && !event->shared) progress.asked.store(version);
   return status;
 }
 

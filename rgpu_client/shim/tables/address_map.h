@@ -14,6 +14,7 @@ enum class RangeKind : uint8_t {
   kDevice,      // cuMemAlloc
   kPool,        // cuMemAllocAsync
   kMapped,      // cuMemMap
+  kImported,    // cuIpcOpenMemHandle
   kGlobal,      // a module's variable, which the program cannot free
   kPinned,      // cuMemHostAlloc
   kRegistered,  // cuMemHostRegister
@@ -31,10 +32,13 @@ struct Range {
   uint64_t buffer_id = 0;  // unique in the process, set by Add
   bool sync_memops = false;
   unsigned access = 3;  // CUmemAccess_flags; a mapping begins without access
+  bool exported = false;  // by cuIpcGetMemHandle: other processes may have it
 
   bool is_device() const { return kind <= RangeKind::kGlobal; }
   bool is_host() const { return !is_device(); }
   bool is_mapped() const { return kind == RangeKind::kMapped; }
+  // Other processes may read and write it.
+  bool is_shared() const { return exported || kind == RangeKind::kImported; }
 };
 
 class AddressMap {
@@ -46,6 +50,7 @@ class AddressMap {
   // Removes the range that begins at `base` if its kind is `first` or `second`, and returns it.
   std::optional<Range> Take(uint64_t base, RangeKind first, RangeKind second);
   bool SetSyncMemops(uint64_t address, bool on);
+  void SetExported(uint64_t address);
   // True if [address, address + bytes) is device memory that the device may access. Mappings that
   // adjoin each other count as one range.
   bool MayAccess(uint64_t address, uint64_t bytes) const;

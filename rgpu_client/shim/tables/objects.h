@@ -75,6 +75,8 @@ struct Event : Object {
   std::mutex record_mutex;  // so that records are sent in the order of their versions
   Progress progress;        // versions count the records
   std::atomic<uint64_t> record_seq{0};
+  // Other processes may record it, so only the worker knows its state.
+  bool shared = false;
 };
 
 struct Param {

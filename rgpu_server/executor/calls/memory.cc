@@ -115,8 +115,12 @@ void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t 
 void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
                const Range& range) {
   const uint64_t bytes = range.bytes;
-  const auto release = [&executor, base, bytes] {
-    executor.ledger().Release(executor.memory().granules().Remove(base, bytes));
+  const std::shared_ptr<Export> exported = executor.exports().FindMemory(base);
+  if (exported != nullptr) executor.exports().Retire(exported);
+  const auto release = [&executor, base, bytes, exported] {
+    const uint64_t charged = executor.memory().granules().Remove(base, bytes);
+    if (exported != nullptr) return executor.exports().Freed(exported, charged);
+    executor.ledger().Release(charged);
   };
   Free(executor, context, base, range, release, bytes);
 }
