@@ -11,7 +11,7 @@ NUMBERS = [
     Number("MAX_LINE_BYTES", 8192, "a reason, a sentence, a report of isolation"),
     Number("MAX_ENVIRONMENT_BYTES", 65536, "the environment of a worker"),
     Number("MAX_CLIENT_HEAD_BYTES", 65536, "the head of a client's message"),
-    Number("IPC_HANDLE_BYTES", 64, "the driver's handle of memory or an event for another process"),
+    Number("MAX_IPC_HANDLE_BYTES", 64, "the driver's handle of memory or an event for another process"),
 ]
 ENUMERATIONS = [
     Enumeration(
@@ -120,7 +120,7 @@ MESSAGES = [
             Part("u64 request", "from OPEN_EXPORT"),
             Part("i32 status", "a CUresult; if it is not 0, the rest means nothing"),
             Part("u64 size", "bytes of the memory; 0 for an event"),
-            Part("bytes handle", "the driver's handle", most="IPC_HANDLE_BYTES", hidden=True),
+            Part("bytes handle", "the driver's handle", most="MAX_IPC_HANDLE_BYTES", hidden=True),
         ),
         fds=(Fd("file", "the memory or the event, of an emulated device", optional=True),),
     ),
@@ -209,7 +209,7 @@ MESSAGES = [
             Part("i32 status", "a CUresult; if it is not 0, the rest means nothing"),
             Part("u64 size", "bytes of the memory; 0 for an event"),
             Part("u64 charged", "what the lease is charged for the memory"),
-            Part("bytes handle", "the driver's handle", most="IPC_HANDLE_BYTES", hidden=True),
+            Part("bytes handle", "the driver's handle", most="MAX_IPC_HANDLE_BYTES", hidden=True),
         ),
         fds=(Fd("file", "the memory or the event, of an emulated device", optional=True),),
     ),

@@ -29,8 +29,8 @@ inline constexpr uint64_t kGranuleBytes = 512;
 
 class Pool;
 
-// kMapped: addresses that cuMemMap has given memory (virtual_memory.h). kImported: memory of another
-// process, which has exported it.
+// kMapped: addresses that cuMemMap has given memory (virtual_memory.h). kImported: memory of
+// another process, which has exported it.
 enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped, kImported };
 
 struct Allocation {

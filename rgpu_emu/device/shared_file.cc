@@ -18,8 +18,7 @@ constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
 rgpu::base::UniqueFd Open(const rgpu::base::EmulatedIpc& ipc) {
   if (ipc.fd < 0 || ipc.process < 0) return {};
   if (ipc.process == 0) return rgpu::base::UniqueFd(fcntl(ipc.fd, F_DUPFD_CLOEXEC, 0));
-  const std::string path =
-      "/proc/" + std::to_string(ipc.process) + "/fd/" + std::to_string(ipc.fd);
+  const std::string path = "/proc/" + std::to_string(ipc.process) + "/fd/" + std::to_string(ipc.fd);
   return rgpu::base::UniqueFd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
 }
 

@@ -63,7 +63,8 @@ void OnResume(int socket, Session& session, Incoming& message) {
   if (link == nullptr) return;
   const auto report = session.Resume(resume, std::move(link));
   if (!report) return;
-  SayToDaemon(socket, worker::Resumed{report->lane, report->epoch, report->moved, report->resent_bytes});
+  SayToDaemon(socket,
+              worker::Resumed{report->lane, report->epoch, report->moved, report->resent_bytes});
 }
 
 void OnEnd(Session& session, const Incoming& message) {
@@ -81,8 +82,8 @@ bool OnExports(Session& session, Incoming& message) {
   } else if (message.Read(&opened)) {
     using Opened = worker::ExportOpened;
     const bool has_file = message.fds.size() > Opened::kFile;
-    session.exports().OnOpened(
-        opened, has_file ? std::move(message.fds[Opened::kFile]) : base::UniqueFd());
+    session.exports().OnOpened(opened,
+                               has_file ? std::move(message.fds[Opened::kFile]) : base::UniqueFd());
   } else if (message.Read(&released)) {
     session.exports().OnReleased(released.number);
   } else {

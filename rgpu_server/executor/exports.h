@@ -30,7 +30,7 @@ namespace rgpu::exec {
 
 class Executor;
 
-using IpcHandle = std::array<uint8_t, wire::worker::kIpcHandleBytes>;
+using IpcHandle = std::array<uint8_t, wire::worker::kMaxIpcHandleBytes>;
 using wire::worker::Shared;
 
 struct Export {

@@ -58,8 +58,7 @@ CUresult ObserveShared(Executor& executor, SharedEvent& event, std::shared_ptr<P
 
 void DropShared(Executor& executor, const std::shared_ptr<SharedEvent>& event) {
   if (event->exported != nullptr) executor.exports().Retire(event->exported);
-  const bool lives =
-      !event->context->dead && executor.MakeCurrent(*event->context) == CUDA_SUCCESS;
+  const bool lives = !event->context->dead && executor.MakeCurrent(*event->context) == CUDA_SUCCESS;
   if (event->observer != nullptr && lives) {
     Stream& observer = *event->observer;
     if (observer.issued > observer.marked) executor.order().MarkNow(observer);
@@ -67,8 +66,8 @@ void DropShared(Executor& executor, const std::shared_ptr<SharedEvent>& event) {
     executor.driver()->cuStreamDestroy_v2(observer.handle);
   }
   const Driver& driver = executor.driver();
-  executor.reaper().AddBehind(
-      {}, event->context, [&driver, event] { driver->cuEventDestroy_v2(event->handle); }, {});
+  executor.reaper().AddBehind({}, event->context,
+                              [&driver, event] { driver->cuEventDestroy_v2(event->handle); }, {});
 }
 
 }  // namespace rgpu::exec

@@ -82,8 +82,8 @@ CUresult cuEventQuery(CUevent hEvent) {
     return IsComplete(here, *event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   }
   rgpuEventQuery_Reply reply;
-  const CUresult status =
-      here.channel().Call<op_rgpuEventQuery>(here.issuer(), {event->id, version, event->shared ? uint8_t{0} : uint8_t{1}}, &reply);
+  const CUresult status = here.channel().Call<op_rgpuEventQuery>(
+      here.issuer(), {event->id, version, event->shared ? uint8_t{0} : uint8_t{1}}, &reply);
   if (status == CUDA_SUCCESS) MarkSynced(progress.completed, version);
   if (status == CUDA_ERROR_NOT_READY && !event->shared) progress.asked.store(version);
   return status;

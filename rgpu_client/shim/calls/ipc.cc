@@ -75,8 +75,8 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsign
     return CUDA_SUCCESS;
   }
   rgpuIpcOpenMemory_Reply reply;
-  CUresult status = here.channel().Call<op_rgpuIpcOpenMemory>(
-      here.issuer(), {wire::Bytes(token), flags}, &reply);
+  CUresult status =
+      here.channel().Call<op_rgpuIpcOpenMemory>(here.issuer(), {wire::Bytes(token), flags}, &reply);
   if (status == CUDA_SUCCESS) status = Note(here, reply);
   if (status != CUDA_SUCCESS) return status;
   imports.Add(reply.dptr, token, here.context_id());

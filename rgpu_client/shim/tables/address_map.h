@@ -31,7 +31,7 @@ struct Range {
   uint64_t owner = 0;  // of a kGlobal range: its module or library; of a kMapped one: its memory
   uint64_t buffer_id = 0;  // unique in the process, set by Add
   bool sync_memops = false;
-  unsigned access = 3;  // CUmemAccess_flags; a mapping begins without access
+  unsigned access = 3;    // CUmemAccess_flags; a mapping begins without access
   bool exported = false;  // by cuIpcGetMemHandle: other processes may have it
 
   bool is_device() const { return kind <= RangeKind::kGlobal; }

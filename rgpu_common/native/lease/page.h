@@ -35,8 +35,8 @@ struct SlotGate {
   std::atomic<uint64_t> drained_ns;    // when its last work completed; valid if active_gen is 0
 };
 
-// The slot of one worker process of the lease. Only that worker writes it; the daemon clears it. One
-// exception: the daemon changes used_bytes for memory whose exporter has ended
+// The slot of one worker process of the lease. Only that worker writes it; the daemon clears it.
+// One exception: the daemon changes used_bytes for memory whose exporter has ended
 // (rgpu_server/core/exports.py).
 struct Slot {
   std::atomic<uint64_t> session;     // 0 = free
