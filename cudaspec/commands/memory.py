@@ -55,6 +55,13 @@ COMMANDS = [
     # Answered when all commands before it have reached the driver. A record of an event that other
     # processes see, or a wait for one, has then taken effect.
     Command(0x0345, "rgpuIpcSettle", Mode.CALL, reports=True),
+    # Memory credit (docs/adr/0018-memory-credit.md). Allocates, and grants credit: memory that is charged already and that the client
+    # may place by itself in the window. returned and granted: bytes in the whole session; wish: as much credit the client wants to have.
+    Command(0x0360, "rgpuMemAllocAhead", Mode.CALL, request=("u64 bytes", "u64 returned", "u64 wish"),
+            reply=("address dptr", "u64 granted", "address window", "u64 window_bytes", "u64 granule", "u64 gap"),
+            reports=True, charges=(Meter.VRAM,)),
+    # Gives memory to addresses of the window. Paid with credit.
+    Command(0x0361, "rgpuMemBack", Mode.POSTED, request=("address dptr", "u64 bytes"), charges=(Meter.VRAM,)),
     # synchronous: the copy is complete for every later command on every stream (a fence for
     # non-blocking streams).
     Command(0x0401, "rgpuCopyHtoD", Mode.POSTED,
@@ -95,4 +102,7 @@ COMMANDS = [
             request=("address dst", "context dst_context", "address src", "context src_context", "u64 bytes",
                      "stream stream", "u8 serial"),
             charges=(Meter.COPY,), work=Work(WorkKind.COPY_WITHIN, "bytes")),
+    # A non-blocking stream in which the client reads and writes the pages of memory that the program uses on both sides.  It waits for
+    # no synchronous copy of other streams, because a host function may use such memory while that copy waits for the function.
+    Command(0x0450, "rgpuPageStreamCreate", Mode.POSTED, request=("new stream stream",)),
 ]

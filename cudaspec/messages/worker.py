@@ -11,7 +11,9 @@ NUMBERS = [
     Number("MAX_LINE_BYTES", 8192, "a reason, a sentence, a report of isolation"),
     Number("MAX_ENVIRONMENT_BYTES", 65536, "the environment of a worker"),
     Number("MAX_CLIENT_HEAD_BYTES", 65536, "the head of a client's message"),
-    Number("MAX_IPC_HANDLE_BYTES", 64, "the driver's handle of memory or an event for another process"),
+    Number(
+        "MAX_IPC_HANDLE_BYTES", 64, "the driver's handle of memory or an event for another process"
+    ),
 ]
 ENUMERATIONS = [
     Enumeration(

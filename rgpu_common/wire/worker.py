@@ -39,7 +39,7 @@ MAX_ENVIRONMENT_BYTES: Final = 65536
 # The head of a client's message.
 MAX_CLIENT_HEAD_BYTES: Final = 65536
 # The driver's handle of memory or an event for another process.
-IPC_HANDLE_BYTES: Final = 64
+MAX_IPC_HANDLE_BYTES: Final = 64
 
 
 class MessageType(IntEnum):
@@ -374,7 +374,7 @@ def decode_export_opened(body: bytes) -> ExportOpened:
         request=r.integer("u64"),
         status=r.integer("i32"),
         size=r.integer("u64"),
-        handle=r.sized(IPC_HANDLE_BYTES),
+        handle=r.sized(MAX_IPC_HANDLE_BYTES),
     )
     r.end()
     return m
@@ -726,7 +726,7 @@ def decode_export_given(body: bytes) -> ExportGiven:
         status=r.integer("i32"),
         size=r.integer("u64"),
         charged=r.integer("u64"),
-        handle=r.sized(IPC_HANDLE_BYTES),
+        handle=r.sized(MAX_IPC_HANDLE_BYTES),
     )
     r.end()
     return m

@@ -177,12 +177,13 @@ void Arena::DropPages(uint64_t base, uint64_t bytes) const {
 
 void Arena::Release(const AllocationRef& allocation) {
   const bool imported = allocation->kind == MemoryKind::kImported;
-  const bool own_file = imported || allocation->file.valid();
-  const bool heap = !own_file || LeaveFile(*allocation);
+  const bool heap = LeaveFile(*allocation);
   // The heap's pages of an exported allocation went when it was moved, as far as it was moved.
   if (!imported && heap) DropPages(allocation->map_base, allocation->map_bytes);
   // Addresses that still show the other file are not used again.
-  if (heap) GiveRange(allocation->map_base, allocation->map_bytes + allocation->gap_bytes);
+  if (heap && !allocation->in_window) {
+    GiveRange(allocation->map_base, allocation->map_bytes + allocation->gap_bytes);
+  }
   --live_;
   if (!imported && allocation->kind != MemoryKind::kHost) used_ -= allocation->map_bytes;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "rgpu_emu/device/arena.h"
 #include "rgpu_emu/device/exec/fault_guard.h"
@@ -112,19 +113,25 @@ bool Arena::MovePart(const Allocation& allocation, uint64_t bytes) const {
                               allocation.moved_bytes) &&
                      MapShared(base, bytes, allocation.file.get(), allocation.moved_bytes);
   if (!moved) {
-    mprotect(Pointer(base), bytes, PROT_READ | PROT_WRITE);
+    // Kernels would otherwise try to write there for ever.
+    if (mprotect(Pointer(base), bytes, PROT_READ | PROT_WRITE) != 0) std::abort();
     return false;
   }
   PunchHole(base, bytes);
   return true;
 }
 
-// The heap shows at these addresses again, without access. Other processes may keep the file.
+// If the memory lies in a file of its own, the heap shows at its addresses again, without access.
+// Other processes may keep the file. False: the system refuses that. The lock is taken in any case,
+// because another thread may be exporting the memory.
 bool Arena::LeaveFile(Allocation& allocation) {
   const std::lock_guard lock(exports_mutex_);
+  if (allocation.kind != MemoryKind::kImported && !allocation.file.valid()) return true;
   Moved().Remove(allocation.map_base);
   const bool left = Unmap(allocation.map_base, allocation.map_bytes);
   allocation.file.reset();
+  // The client gives addresses of the window to new memory, which another process would then share.
+  if (!left && allocation.in_window) std::abort();
   return left;
 }
 

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
-#include "rgpu_common/native/base/log.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/function.h"
+#include "rgpu_emu/device/reason.h"
 
 namespace rgpu::emu {
 namespace {
@@ -45,9 +45,7 @@ CUresult RunLaunch(const PendingLaunch& pending) {
   FaultInfo fault;
   const CUresult result = TheDevice().runner->RunGrid(pending.launch, &fault);
   if (result == CUDA_SUCCESS || pending.module->owner()->cancelled()) return CUDA_SUCCESS;
-  if (!fault.message.empty()) {
-    base::Log(base::Level::kError, "kernel %s: %s", pending.launch.name, fault.message.c_str());
-  }
+  if (!fault.message.empty()) NoteFault(fault.message);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // There is no memory for local or shared windows: the launch fails, but the context continues.
     pending.module->owner()->Defer(result);

@@ -10,15 +10,15 @@ namespace {
 constexpr uint64_t kPitchAlignment = 512;
 
 // Allocates. Before it refuses, it frees everything that is unused but not given back yet.
-AllocationRef AllocateHard(uint64_t bytes, uint64_t context) {
+AllocationRef AllocateHard(uint64_t bytes, MemoryKind kind, uint64_t context) {
   Device& device = TheDevice();
   device.limbo.Reap();
-  AllocationRef allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  AllocationRef allocation = device.arena.Allocate(bytes, kind, context);
   if (allocation != nullptr || bytes > device.arena.capacity()) return allocation;
   TrimPools(0);
-  allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  allocation = device.arena.Allocate(bytes, kind, context);
   while (allocation == nullptr && device.limbo.WaitOldest()) {
-    allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+    allocation = device.arena.Allocate(bytes, kind, context);
   }
   return allocation;
 }
@@ -43,14 +43,18 @@ CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+CUresult AllocateMemory(uint64_t bytes, MemoryKind kind, CUdeviceptr* dptr) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
-  const AllocationRef allocation = AllocateHard(bytesize, context->handle);
+  const AllocationRef allocation = AllocateHard(bytes, kind, context->handle);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *dptr = allocation->base;
   return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  return AllocateMemory(bytesize, MemoryKind::kDevice, dptr);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
@@ -73,9 +77,16 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   if (dptr == 0) return CUDA_SUCCESS;
   const AllocationRef allocation = TheDevice().arena.Find(dptr);
   if (allocation == nullptr || allocation->base != dptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool freeable =
-      allocation->kind == MemoryKind::kDevice || allocation->kind == MemoryKind::kPool;
-  return freeable ? FreeAllocation(*context, allocation) : CUDA_ERROR_INVALID_VALUE;
+  switch (allocation->kind) {
+    case MemoryKind::kManaged:
+      ForgetAdvice(*allocation);
+      [[fallthrough]];
+    case MemoryKind::kDevice:
+    case MemoryKind::kPool:
+      return FreeAllocation(*context, allocation);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {

@@ -1,4 +1,4 @@
-// Freeing of device and host memory.
+// Allocation of device and managed memory, and freeing of these and of host memory.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,12 @@
 #include "rgpu_emu/device/context.h"
 
 namespace rgpu::emu {
+
+// Allocates memory of `kind` for the current context; waits for freed memory before it refuses.
+CUresult AllocateMemory(uint64_t bytes, MemoryKind kind, CUdeviceptr* dptr);
+
+// Forgets what the program advised for managed memory that is being freed.
+void ForgetAdvice(const Allocation& allocation);
 
 // Makes `allocation` unknown to the program. Its pages are freed when the pending work of `context`
 // and of the allocation's owner is done.

@@ -17,6 +17,7 @@ struct Facts {
   bool reachable = false;  // from the device
   bool mapped = false;     // by cuMemMap
   bool exportable = false;
+  bool managed = false;
   int access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
   uint64_t base = 0;
   uint64_t bytes = 0;
@@ -41,6 +42,7 @@ Facts FactsOf(uint64_t address) {
     facts.block = allocation->memory != 0 ? allocation->memory : allocation->id;
     facts.exportable = allocation->kind == MemoryKind::kDevice;
     facts.mapped = allocation->kind == MemoryKind::kMapped;
+    facts.managed = allocation->kind == MemoryKind::kManaged;
     if (facts.mapped) facts.access = allocation->access.load();
     facts.pool = allocation->pool == nullptr ? 0 : allocation->pool->handle;
     facts.sync_memops = allocation->sync_memops.load();
@@ -73,8 +75,9 @@ CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       // The host can reach the whole arena. Hostile timing denies it, as discrete devices do. The
       // access to mapped addresses can be taken away, so nobody else uses them.
-      return facts.host || (!Hostile() && !facts.mapped) ? Give<uint64_t>(data, address)
-                                                         : CUDA_ERROR_INVALID_VALUE;
+      return facts.host || facts.managed || (!Hostile() && !facts.mapped)
+                 ? Give<uint64_t>(data, address)
+                 : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Give<uint64_t>(data, facts.base);
@@ -102,9 +105,10 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Facts& facts, u
       return Give<int>(data, 0);
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return Give<uint32_t>(data, facts.reachable ? 1 : 0);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return Give<uint32_t>(data, facts.managed ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       return Give<uint32_t>(data, facts.exportable ? 1 : 0);
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return Give<uint32_t>(data, 0);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

@@ -91,6 +91,7 @@ struct Range {
   uint32_t context = 0;
   std::shared_ptr<Pool> pool = nullptr;
   const Code* code = nullptr;  // for a global; compared, never dereferenced
+  bool backed = false;         // a plain one that the client placed (memory_credit.h)
   // Of the process. Set by Ranges::Add, never used again.
   uint64_t serial = 0;
   // Another process may have it: the client's view of the device's memory does not show it.

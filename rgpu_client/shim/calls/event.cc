@@ -56,8 +56,8 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult status =
-      PostRecord<op_rgpuEventRecord>(here, *event, Work(here), [&](uint64_t version) {
+  const CUresult status = PostRecord<op_rgpuEventRecord>(
+      here, *event, Work(here, Reach::kNamed), [&](uint64_t version) {
         return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
       });
   return status == CUDA_SUCCESS && event->shared ? SettleShared(here) : status;

@@ -94,7 +94,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   if (event->progress.version.load() == 0 && !event->shared)
     return here.channel().sticky();  // never recorded
   const CUresult status = here.channel().Post<op_rgpuStreamWaitEvent>(
-      here.issuer(), {here.stream->wire, event->id, Flags}, Work(here));
+      here.issuer(), {here.stream->wire, event->id, Flags}, Work(here, Reach::kNamed));
   return status == CUDA_SUCCESS && event->shared ? SettleShared(here) : status;
 }
 

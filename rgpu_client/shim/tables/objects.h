@@ -64,6 +64,8 @@ struct Context : Object {
   std::atomic<uint64_t> pool{0};  // current pool of its device's streams, 0: default
   std::mutex mutex;
   std::map<int, uint64_t> limits;  // CUlimit values asked for or set
+  std::mutex page_stream_mutex;
+  uint64_t page_stream = 0;  // handle of the stream for pages (paged/traffic.h), once there is one
   Stream legacy;
 };
 
