@@ -114,6 +114,13 @@ class ExportBroker:
         if session is not None:
             self._apply(session.lease, self.exports.ended(session_id))
 
+    def adopted(self) -> None:
+        """The leases of an earlier daemon are adopted. Sessions may have ended since it did."""
+        known = {session.id for session in self._sessions}
+        for lease, gone in self.exports.gone(known).items():
+            for session in sorted(gone):
+                self._apply(lease, self.exports.ended(session))
+
     def _ask(self, session: Session, message: OpenExport) -> None:
         status = self._refusal(session, message)
         exporter = self._sessions.get(message.exporter)

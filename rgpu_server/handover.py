@@ -181,6 +181,7 @@ class Handover:
             return
         log.info("%d leases and %d running sessions are adopted", len(leases), len(sessions))
         self._conductor.feed(Adopted(tuple(leases.values()), tuple(sessions)))
+        self._conductor.exports.adopted()
         for lease in leases.values():
             self.lease_is(lease.id)
 

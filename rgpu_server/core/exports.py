@@ -9,6 +9,10 @@ the first in the list. So the lease is charged once at any time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 # What the sessions of one lease may have open together: so many rows fit in the record by which a
 # later daemon adopts the lease.
@@ -91,6 +95,16 @@ class Exports:
                 export.exporter_lives = False
                 effects.append(Charge(export.sessions[0], export.charged))
         return effects
+
+    def gone(self, sessions: Container[int]) -> dict[str, set[int]]:
+        """Returns the sessions of the rows that are not among `sessions`, by lease."""
+        gone: dict[str, set[int]] = {}
+        for (exporter, _), export in self._open.items():
+            who = [*export.sessions, *([exporter] if export.exporter_lives else [])]
+            missing = {session for session in who if session not in sessions}
+            if missing:
+                gone.setdefault(export.lease, set()).update(missing)
+        return gone
 
     def _leave(self, key: tuple[int, int], session: int) -> list[Effect]:
         export = self._open[key]
