@@ -20,6 +20,7 @@
 #include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tables/address_map.h"
 #include "rgpu_client/shim/tables/device_table.h"
+#include "rgpu_client/shim/tables/imports.h"
 #include "rgpu_client/shim/tables/memory_credit.h"
 #include "rgpu_client/shim/tables/reserved_addresses.h"
 #include "rgpu_common/native/base/advice.h"
@@ -43,6 +44,7 @@ class Session final : public NoticeHandler {
   // Tells the worker how much credit has been given back so far.
   void TellReturned(uint64_t returned) { control_.SendCreditReturn(returned); }
   ReservedAddresses& reserved() { return reserved_; }
+  Imports& imports() { return imports_; }
   DeviceTable& devices() { return devices_; }
   PinnedMemory& pinned() { return pinned_; }
   const DirectMemory& direct() const { return direct_; }
@@ -130,6 +132,7 @@ class Session final : public NoticeHandler {
   AddressMap addresses_;
   MemoryCredit memory_credit_;
   ReservedAddresses reserved_;
+  Imports imports_;
   DeviceTable devices_;
   PinnedMemory pinned_;
   DirectMemory direct_;

@@ -74,6 +74,7 @@ void Session::OnCallback(uint64_t callback, const HostCall& call, CUresult statu
 
 void Session::OnSticky(CUresult status, std::string_view sentence) {
   base::LogSentence(sentence);
+  TraceFailure(sentence);
   const char* name = ErrorName(status);
   Say("%.*s (server %s). Every CUDA call of this process answers %s (%d) from now on; restart the "
       "program.",

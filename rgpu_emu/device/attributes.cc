@@ -11,8 +11,8 @@ struct Row {
   int value;
 };
 
-// Attributes that are not 0. A value is 1 only if a test shows the behaviour. Textures, surfaces,
-// sharing between processes and clusters are 0, because the device lacks them.
+// Attributes that are not 0. A value is 1 only if a test shows the behaviour. Textures, surfaces
+// and clusters are 0, because the device lacks them.
 constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kMaxThreadsPerBlock},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, kMaxBlockX},
@@ -61,6 +61,7 @@ constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1},
     {CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1},
     {CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1},
+    {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1},
 };

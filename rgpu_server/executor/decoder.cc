@@ -166,6 +166,7 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
     End("the client went away in the middle of a frame");
     return false;
   }
+  if (command->in_place) executor_.exports().EndArrival();
   command->bulk = {piece.data, bytes};
   command->keep = std::move(piece.keep);
   return true;

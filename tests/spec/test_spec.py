@@ -14,7 +14,6 @@ PLANNED = {
     "stream capture": "cuStreamBeginCapture_v2",
     "graphs": "cuGraphLaunch",
     "arrays and textures": "cuTexObjectCreate",
-    "IPC": "cuIpcGetMemHandle",
 }
 # The functions that numba-cuda, cuda.core and Taichi call.
 CALLED = (

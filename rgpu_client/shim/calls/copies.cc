@@ -137,12 +137,15 @@ CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
   return status;
 }
 
+CUresult SynchronizeStream(const Here& here) {
+  rgpuStreamSynchronize_Reply reply;
+  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+}
+
 // HostToDevicePulled, and then a wait until the copy is complete.
 CUresult HostToDevicePulledNow(const Here& here, const Copy& copy) {
   const CUresult status = HostToDevicePulled(here, copy);
-  if (status != CUDA_SUCCESS) return status;
-  rgpuStreamSynchronize_Reply reply;
-  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  return status == CUDA_SUCCESS ? SynchronizeStream(here) : status;
 }
 
 CUresult DeviceToHostLater(const Here& here, const Copy& copy) {
@@ -229,6 +232,13 @@ CUresult CopyToHost(const Here& here, const Copy& copy) {
   return DeviceToHost(here, copy);
 }
 
+// True for memory that another process may read as soon as the call has returned.
+bool IsShared(const Here& here, const Side& side) {
+  if (!side.device) return false;
+  const auto range = here.session->addresses().Find(side.address);
+  return range && range->is_shared();
+}
+
 // Memory that the program also uses in place is device memory for the wire, by whatever function
 // the program names it.
 void NameVisibleSides(const Here& here, Copy* copy) {
@@ -253,8 +263,7 @@ CUresult FinishSynchronous(const Here& here, const Side& side) {
   if (!side.device || !range) return CUDA_SUCCESS;
   if (range->sync_memops) return SynchronizeContext(here);
   if (!range->is_visible() && range->kind != RangeKind::kHostImage) return CUDA_SUCCESS;
-  rgpuStreamSynchronize_Reply reply;
-  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  return SynchronizeStream(here);
 }
 
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
@@ -298,7 +307,8 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
   const bool at_call = visible && copy.source_order == SourceOrder::kAtCall;
   if (status != CUDA_SUCCESS || !(copy.synchronous || at_call)) return status;
   const CUresult waited = FinishSynchronous(here, copy.from);
-  return waited == CUDA_SUCCESS ? FinishSynchronous(here, copy.to) : waited;
+  if (waited != CUDA_SUCCESS) return waited;
+  return IsShared(here, copy.to) ? SynchronizeStream(here) : FinishSynchronous(here, copy.to);
 }
 
 }  // namespace rgpu::shim
