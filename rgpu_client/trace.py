@@ -59,13 +59,15 @@ class Trace:
     """The counters of one or more processes.
 
     notes: totals by name, such as commands and writes. missing: functions that a process asked for
-    by name (cuGetProcAddress) and that rgpu lacks, with the number of requests.
+    by name (cuGetProcAddress) and that rgpu lacks, with the number of requests. failures: why
+    sessions failed, such as a kernel's illegal access.
     """
 
     calls: tuple[TracedCall, ...]
     notes: dict[str, int] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
     compiled: tuple[Compiled, ...] = ()
+    failures: tuple[str, ...] = ()
     processes: int = 1
 
 
@@ -119,6 +121,7 @@ def format_trace(
         ),
         *_compiled(trace, terminal),
         *_unsupported(trace, width, all_names),
+        *_failed(trace, width),
     ]
     count = sum(call.calls for call in trace.calls)
     processes = f" of {trace.processes} processes" if trace.processes > 1 else ""
@@ -167,6 +170,15 @@ def _unsupported(trace: Trace, width: int, all_names: bool) -> list[str]:
         lines.append("\nasked for by name (cuGetProcAddress) and missing:")
         lines.append(fill(text, width, initial_indent="  ", subsequent_indent="  "))
     return lines
+
+
+def _failed(trace: Trace, width: int) -> list[str]:
+    if not trace.failures:
+        return []
+    return [
+        "\nfailed:",
+        *(fill(why, width, initial_indent="  ", subsequent_indent="  ") for why in trace.failures),
+    ]
 
 
 def _shortened(name: str) -> str:

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAGIC = b"RGPUTRC1"
-_HEAD = struct.Struct("<8s4I16Q")
+_HEAD = struct.Struct("<8s4I16QI")
 _HEAD_BYTES = 256
 _ROW = struct.Struct("<96s4Q")
 _NOTES = ("commands", "writes")
 # The most rows of each of the three tables in a page.
 _MOST_ROWS = 1 << 16
+_FAILURE_BYTES = 1024
 
 Row = tuple[str, int, int, int, int]
 
@@ -41,7 +42,7 @@ def _read(path: Path) -> Trace:
     data = _bytes_of(path)
     if len(data) < _HEAD_BYTES:
         raise ProtocolError(f"{path.name} is too short for a page of counters")
-    magic, calls, missing, compiled, _pid, *totals = _HEAD.unpack_from(data)
+    magic, calls, missing, compiled, _pid, *totals, failure = _HEAD.unpack_from(data)
     rows = (calls, missing, compiled)
     if magic != _MAGIC or max(rows) > _MOST_ROWS:
         raise ProtocolError(f"{path.name} is not a page of counters of this release")
@@ -57,7 +58,13 @@ def _read(path: Path) -> Trace:
         notes=dict(zip(_NOTES, totals, strict=False)),
         missing={name: count for name, count, *_ in tables[1]},
         compiled=tuple(Compiled(name, count, ns) for name, count, _, ns, _ in tables[2]),
+        failures=_failures(data[first : first + failure]),
     )
+
+
+def _failures(data: bytes) -> tuple[str, ...]:
+    text = data.decode(errors="replace")
+    return ("".join(c if c.isprintable() else "?" for c in text),) if text else ()
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -65,7 +72,7 @@ def _bytes_of(path: Path) -> bytes:
 
     The program may have put another file there, which could block its reader or fill its memory.
     """
-    most = _HEAD_BYTES + 3 * _MOST_ROWS * _ROW.size
+    most = _HEAD_BYTES + 3 * _MOST_ROWS * _ROW.size + _FAILURE_BYTES
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -98,6 +105,12 @@ def _sum(traces: list[Trace]) -> Trace:
             compiled[kernel.name] = kernel + before
         notes.update(trace.notes)
         missing.update(trace.missing)
+    failures = tuple(failure for trace in traces for failure in trace.failures)
     return Trace(
-        tuple(calls.values()), dict(notes), dict(missing), tuple(compiled.values()), len(traces)
+        tuple(calls.values()),
+        dict(notes),
+        dict(missing),
+        tuple(compiled.values()),
+        failures,
+        len(traces),
     )

@@ -15,8 +15,11 @@ from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_common.wire.worker import (
     Attach,
     End,
+    ExportClosed,
+    ExportGiven,
     FromWorker,
     Opened,
+    OpenExport,
     Ready,
     Refused,
     Resume,
@@ -32,6 +35,7 @@ from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.model import SessionState
 from rgpu_server.core.pool import WorkerState
+from rgpu_server.export_broker import ExportBroker
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.isolation import Isolation, worker_of
 from rgpu_server.lease_pages import LeasePages, LeaseWatcher, PageWatcher
@@ -44,12 +48,13 @@ from rgpu_server.workers.process import WorkerOptions, WorkerProcess
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from rgpu_common.clock import Clock
     from rgpu_server.core.model import Refusal
     from rgpu_server.core.node import Node
     from rgpu_server.core.pool import Worker
+    from rgpu_server.core.sessions import Session
     from rgpu_server.devices import Served
     from rgpu_server.tokens.protocol import DeviceIs
     from rgpu_server.workers.compiler import Compilers
@@ -91,6 +96,9 @@ class Conductor:
         self.desk = Desk(equipment.authenticator, self.feed, *passing, self._spawn_task)
         self.pages = LeasePages(node.leases)
         self.workers: dict[int, WorkerProcess] = {}
+        self.exports = ExportBroker(
+            node.sessions, self._worker_of, self.pages, self._exports_changed
+        )
         self.counts = SessionCounts()
         self.changed = asyncio.Event()
         # Without it nobody schedules and nothing outlives the daemon.
@@ -182,7 +190,7 @@ class Conductor:
 
     # What workers say
 
-    def worker_said(self, worker: int, message: FromWorker) -> None:
+    def worker_said(self, worker: int, message: FromWorker, fds: Sequence[int]) -> None:
         """Hears a worker (WorkerWatcher)."""
         session = self._session_of(worker)
         if isinstance(message, Ready):
@@ -191,6 +199,8 @@ class Conductor:
             self._heard_answer(worker, session, message)
         elif isinstance(message, Resumed) and session is not None:
             self.counts.note_resumed(session, message)
+        elif isinstance(message, OpenExport | ExportGiven | ExportClosed) and session is not None:
+            self.exports.said(session, message, fds)
 
     def _heard_ready(self, worker: int, message: Ready) -> None:
         known = self._known(worker)
@@ -227,7 +237,10 @@ class Conductor:
     def worker_exited(self, worker: int, reason: str) -> None:
         """Hears of a worker's end (WorkerWatcher)."""
         self.workers.pop(worker, None)
-        if self._session_of(worker) is None and not self.node.standing.stopping:
+        session = self._session_of(worker)
+        if session is not None:
+            self.exports.ended(session)
+        elif not self.node.standing.stopping:
             log.warning("worker %d: %s", worker, reason)
         self.feed(on.WorkerExited(worker, reason))
 
@@ -319,14 +332,19 @@ class Conductor:
         known = self._known(worker)
         return None if known is None else known.session
 
+    def _worker_of(self, session: Session | None) -> WorkerProcess | None:
+        return self.workers.get(session.worker) if session and session.worker else None
+
+    def _exports_changed(self, lease: str) -> None:
+        if self.handover is not None:
+            self.handover.lease_is(lease)
+
     def _pass_control(self, session_id: int, connection: socket.socket) -> bool:
-        session = self.node.sessions.get(session_id)
-        worker = self.workers.get(session.worker) if session and session.worker else None
+        worker = self._worker_of(self.node.sessions.get(session_id))
         return worker is not None and worker.send(encode_attach(Attach()), [connection.fileno()])
 
     def _pass_resume(self, session_id: int, connection: socket.socket, head: bytes) -> bool:
-        session = self.node.sessions.get(session_id)
-        worker = self.workers.get(session.worker) if session and session.worker else None
+        worker = self._worker_of(self.node.sessions.get(session_id))
         return worker is not None and worker.send(
             encode_resume(Resume(head)), [connection.fileno()]
         )

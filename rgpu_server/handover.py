@@ -181,6 +181,7 @@ class Handover:
             return
         log.info("%d leases and %d running sessions are adopted", len(leases), len(sessions))
         self._conductor.feed(Adopted(tuple(leases.values()), tuple(sessions)))
+        self._conductor.exports.adopted()
         for lease in leases.values():
             self.lease_is(lease.id)
 
@@ -205,6 +206,7 @@ class Handover:
                 self.lease_gone(message.lease)
                 continue
             self._conductor.pages.adopt(lease.id, page)
+            self._conductor.exports.exports.adopt(lease.id, record.get("exports"))
             self._told.add(lease.id)
             leases[lease.id] = lease
         return leases
@@ -267,6 +269,7 @@ class Handover:
             "paused": lease.paused,
             "stopped": lease.stopped,
             "state": lease.state.name,
+            "exports": self._conductor.exports.exports.record(lease.id),
         }
 
 

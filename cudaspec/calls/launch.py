@@ -14,7 +14,7 @@ CALLS = [
     Call("CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams)", Mode.POSTED,
          args={"kernelParams": Layout(nullable=True)}, sends=("rgpuLaunch",), state="Mod", twins="_ptsz"),
     Call("CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)", Mode.UNSUPPORTED,
-         args={"launchParamsList": In(count="numDevices")}, reason="deprecated; attribute 96 is 0"),
+         args={"launchParamsList": In(count="numDevices")}, reason="deprecated; attribute 96 is 0: a session has one device"),
     Call("CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)", Mode.DELIVERED,
          args={"userData": Value()}, sends=("rgpuHostFunction",), twins="_ptsz"),
     Call("CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)", Mode.LOCAL, state="Mod"),

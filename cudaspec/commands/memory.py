@@ -43,6 +43,18 @@ COMMANDS = [
     Command(0x0316, "rgpuMemSetAccess", Mode.CALL, request=("address dptr", "u64 bytes", "u32 access")),
     # option: a CUmemAllocationGranularity_flags.
     Command(0x0317, "rgpuMemGranularity", Mode.CALL, request=("i32 device", "u32 option"), reply=("u64 bytes",)),
+    # Sharing with other processes of the lease. A token names what was exported; the daemon carries
+    # the driver's own handle, or a descriptor, from worker to worker.
+    Command(0x0340, "rgpuIpcExportMemory", Mode.PARKED, request=("address dptr",), reply=("bytes token",), reports=True),
+    # Takes no memory of its own: the exporter is charged until the last process has closed it.
+    Command(0x0341, "rgpuIpcOpenMemory", Mode.PARKED, request=("bytes token", "u32 flags"),
+            reply=("address dptr", "u64 bytes"), reports=True),
+    Command(0x0342, "rgpuIpcCloseMemory", Mode.PARKED, request=("address dptr",)),
+    Command(0x0343, "rgpuIpcExportEvent", Mode.CALL, request=("event event",), reply=("bytes token",), concerns="none"),
+    Command(0x0344, "rgpuIpcOpenEvent", Mode.PARKED, request=("new event event", "bytes token"), concerns="none"),
+    # Answered when all commands before it have reached the driver. A record of an event that other
+    # processes see, or a wait for one, has then taken effect.
+    Command(0x0345, "rgpuIpcSettle", Mode.CALL, reports=True),
     # Memory credit (docs/adr/0018-memory-credit.md). Allocates, and grants credit: memory that is charged already and that the client
     # may place by itself in the window. returned and granted: bytes in the whole session; wish: as much credit the client wants to have.
     Command(0x0360, "rgpuMemAllocAhead", Mode.CALL, request=("u64 bytes", "u64 returned", "u64 wish"),

@@ -11,6 +11,9 @@ NUMBERS = [
     Number("MAX_LINE_BYTES", 8192, "a reason, a sentence, a report of isolation"),
     Number("MAX_ENVIRONMENT_BYTES", 65536, "the environment of a worker"),
     Number("MAX_CLIENT_HEAD_BYTES", 65536, "the head of a client's message"),
+    Number(
+        "MAX_IPC_HANDLE_BYTES", 64, "the driver's handle of memory or an event for another process"
+    ),
 ]
 ENUMERATIONS = [
     Enumeration(
@@ -18,7 +21,13 @@ ENUMERATIONS = [
         "u8",
         {"NOT_WISHED": 0, "USED": 1, "NOT_LOCAL": 2, "NOT_MADE": 3, "DECLINED": 4},
         "Whether the session uses the ring in shared memory that a client may ask for. NOT_LOCAL: the command lane is not a Unix socket. NOT_MADE: the system gave no memory. DECLINED: the client refused the ring. In these cases the session stays on the socket.",
-    )
+    ),
+    Enumeration(
+        "Shared",
+        "u8",
+        {"MEMORY": 0, "EVENT": 1},
+        "What a worker exports to other workers of its lease.",
+    ),
 ]
 MESSAGES = [
     Message(
@@ -93,6 +102,38 @@ MESSAGES = [
         fds=(Fd("link", "the new connection"),),
     ),
     Message(
+        5,
+        "EXPORT_WANTED",
+        "daemon",
+        "Another session of the lease opens an export of this worker. Answered with EXPORT_GIVEN.",
+        (
+            Part("u64 ticket", "for the answer"),
+            Part("u64 number", "number of the export"),
+            Part("Shared shared", "0 memory, 1 an event"),
+            Part("secret secret", "shows that the other session has the token", hidden=True),
+        ),
+    ),
+    Message(
+        6,
+        "EXPORT_OPENED",
+        "daemon",
+        "The answer to OPEN_EXPORT.",
+        (
+            Part("u64 request", "from OPEN_EXPORT"),
+            Part("i32 status", "a CUresult; if it is not 0, the rest means nothing"),
+            Part("u64 size", "bytes of the memory; 0 for an event"),
+            Part("bytes handle", "the driver's handle", most="MAX_IPC_HANDLE_BYTES", hidden=True),
+        ),
+        fds=(Fd("file", "the memory or the event, of an emulated device", optional=True),),
+    ),
+    Message(
+        7,
+        "EXPORT_RELEASED",
+        "daemon",
+        "A session that had opened an export of this worker has closed it, or has ended.",
+        (Part("u64 number", "number of the export"),),
+    ),
+    Message(
         16,
         "READY",
         "worker",
@@ -145,6 +186,43 @@ MESSAGES = [
             Part("u32 epoch", "number of this connection of the lane"),
             Part("bool moved", "the old connection still worked"),
             Part("u64 resent_bytes", "bytes that were sent again"),
+        ),
+    ),
+    Message(
+        21,
+        "OPEN_EXPORT",
+        "worker",
+        "The session opens what another session of the lease has exported.",
+        (
+            Part("u64 request", "for the answer"),
+            Part("u64 exporter", "the other session"),
+            Part("u64 number", "number of the export"),
+            Part("Shared shared", "0 memory, 1 an event"),
+            Part("secret secret", "from the token", hidden=True),
+        ),
+    ),
+    Message(
+        22,
+        "EXPORT_GIVEN",
+        "worker",
+        "The answer to EXPORT_WANTED. With status 0 the export counts as opened by one more session.",
+        (
+            Part("u64 ticket", "from EXPORT_WANTED"),
+            Part("i32 status", "a CUresult; if it is not 0, the rest means nothing"),
+            Part("u64 size", "bytes of the memory; 0 for an event"),
+            Part("u64 charged", "what the lease is charged for the memory"),
+            Part("bytes handle", "the driver's handle", most="MAX_IPC_HANDLE_BYTES", hidden=True),
+        ),
+        fds=(Fd("file", "the memory or the event, of an emulated device", optional=True),),
+    ),
+    Message(
+        23,
+        "EXPORT_CLOSED",
+        "worker",
+        "The session has closed an export that it had opened.",
+        (
+            Part("u64 exporter", "the other session"),
+            Part("u64 number", "number of the export"),
         ),
     ),
 ]

@@ -45,6 +45,8 @@ FUNCTIONS = [
     # Virtual memory management.
     "cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
     "cuMemSetAccess", "cuMemGetAllocationGranularity",
+    # Sharing with other processes.
+    "cuIpcGetMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle", "cuIpcGetEventHandle", "cuIpcOpenEventHandle",
     # Streams and events.
     "cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamQuery",
     "cuStreamWaitEvent", "cuStreamWaitValue32_v2", "cuStreamWaitValue64_v2", "cuStreamWriteValue32_v2",

@@ -20,6 +20,7 @@
 #include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tables/address_map.h"
 #include "rgpu_client/shim/tables/device_table.h"
+#include "rgpu_client/shim/tables/imports.h"
 #include "rgpu_client/shim/tables/memory_credit.h"
 #include "rgpu_client/shim/tables/reserved_addresses.h"
 #include "rgpu_client/shim/tables/textures.h"
@@ -45,6 +46,7 @@ class Session final : public NoticeHandler {
   void TellReturned(uint64_t returned) { control_.SendCreditReturn(returned); }
   ReservedAddresses& reserved() { return reserved_; }
   TextureTable& textures() { return textures_; }
+  Imports& imports() { return imports_; }
   DeviceTable& devices() { return devices_; }
   PinnedMemory& pinned() { return pinned_; }
   const DirectMemory& direct() const { return direct_; }
@@ -133,6 +135,7 @@ class Session final : public NoticeHandler {
   MemoryCredit memory_credit_;
   ReservedAddresses reserved_;
   TextureTable textures_;
+  Imports imports_;
   DeviceTable devices_;
   PinnedMemory pinned_;
   DirectMemory direct_;

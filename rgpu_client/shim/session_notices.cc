@@ -24,7 +24,8 @@ Stream* Session::FindStream(uint32_t context_id, uint32_t thread, uint64_t wire)
 }
 
 void Session::OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) {
-  if (Stream* found = FindStream(header.context, header.thread, stream)) found->credits.Return(completed);
+  if (Stream* found = FindStream(header.context, header.thread, stream))
+    found->credits.Return(completed);
 }
 
 void Session::OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
@@ -73,6 +74,7 @@ void Session::OnCallback(uint64_t callback, const HostCall& call, CUresult statu
 
 void Session::OnSticky(CUresult status, std::string_view sentence) {
   base::LogSentence(sentence);
+  TraceFailure(sentence);
   const char* name = ErrorName(status);
   Say("%.*s (server %s). Every CUDA call of this process answers %s (%d) from now on; restart the "
       "program.",

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -130,6 +131,16 @@ void TraceCompiled(std::string_view name, uint64_t ns) {
   TraceRow* row = FindRow(page->compiled_rows(), page->compiled, name);
   row->calls.fetch_add(1);
   row->ns.fetch_add(ns);
+}
+
+void TraceFailure(std::string_view sentence) {
+  TracePage* page = Page();
+  if (page == nullptr) return;
+  const std::lock_guard lock(*g_names);
+  if (page->failure_bytes != 0) return;
+  const size_t bytes = std::min<size_t>(sentence.size(), TracePage::kFailureBytes);
+  memcpy(page->failure(), sentence.data(), bytes);
+  page->failure_bytes = static_cast<uint32_t>(bytes);
 }
 
 void WriteTrace(const Session& session) {

@@ -26,6 +26,8 @@ void TraceRefused(uint32_t index);
 void TraceMissing(std::string_view name);
 // The driver spent `ns` compiling or loading a kernel. An empty name means modules.
 void TraceCompiled(std::string_view name, uint64_t ns);
+// The session has failed, and every later call with it. Only the first sentence is kept.
+void TraceFailure(std::string_view sentence);
 // Called at exit. Writes lines of `name<TAB>calls<TAB>bytes<TAB>ns`, then lines that begin with `#`
 // about writes and cuts. The lines are appended, so that the processes of one program do not
 // overwrite each other's.

@@ -45,7 +45,7 @@ void* Map(const char* folder, size_t bytes) {
 
 uint64_t TracePageBytes(uint32_t calls) {
   const uint64_t rows = uint64_t{calls} + TracePage::kMissing + TracePage::kCompiled;
-  return sizeof(TracePage) + rows * sizeof(TraceRow);
+  return sizeof(TracePage) + rows * sizeof(TraceRow) + TracePage::kFailureBytes;
 }
 
 TracePage* MakeTracePage(const char* folder, uint32_t calls) {

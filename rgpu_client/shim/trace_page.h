@@ -29,6 +29,7 @@ struct TracePage {
   static constexpr char kMagic[8] = {'R', 'G', 'P', 'U', 'T', 'R', 'C', '1'};
   static constexpr uint32_t kMissing = 512;
   static constexpr uint32_t kCompiled = 256;
+  static constexpr uint32_t kFailureBytes = 1024;
 
   char magic[8];
   uint32_t calls;     // rows of functions, by CallId
@@ -36,11 +37,14 @@ struct TracePage {
   uint32_t compiled;  // rows of kernels that the driver compiled or loaded; empty name: modules
   uint32_t pid;
   std::atomic<uint64_t> totals[16];
-  char reserved[256 - 8 - 4 * 4 - 16 * 8];
-  TraceRow rows[];  // calls, missing, compiled
+  std::atomic<uint32_t> failure_bytes;  // of the text behind the rows
+  char reserved[256 - 8 - 5 * 4 - 16 * 8];
+  TraceRow rows[];  // calls, missing, compiled; then the text
 
   TraceRow* missing_rows() { return rows + calls; }
   TraceRow* compiled_rows() { return rows + calls + missing; }
+  // Why the session failed.
+  char* failure() { return reinterpret_cast<char*>(rows + calls + missing + compiled); }
 };
 static_assert(sizeof(TracePage) == 256);
 

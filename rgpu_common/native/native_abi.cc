@@ -32,6 +32,9 @@ int rgpu_lease_page_valid(const void* page) { return rgpu::lease::IsPage(AsPage(
 int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes) {
   return rgpu::lease::Charge(AsPage(page), slot, bytes) ? 1 : 0;
 }
+void rgpu_lease_count(void* page, uint32_t slot, uint64_t bytes) {
+  rgpu::lease::Count(AsPage(page), slot, bytes);
+}
 void rgpu_lease_release(void* page, uint32_t slot, uint64_t bytes) {
   rgpu::lease::Release(AsPage(page), slot, bytes);
 }

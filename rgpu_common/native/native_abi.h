@@ -22,6 +22,8 @@ RGPU_ABI uint32_t rgpu_lease_slots(void);
 RGPU_ABI void rgpu_lease_page_init(void* page, uint64_t memory_limit_bytes);
 RGPU_ABI int rgpu_lease_page_valid(const void* page);
 RGPU_ABI int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes);  // 1 charged, 0 refused
+// Charges memory that exists already, also above the limit.
+RGPU_ABI void rgpu_lease_count(void* page, uint32_t slot, uint64_t bytes);
 RGPU_ABI void rgpu_lease_release(void* page, uint32_t slot, uint64_t bytes);
 // What the programs have allocated; and what is charged, which also has the credit of programs that
 // allocate often.

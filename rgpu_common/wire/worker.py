@@ -38,6 +38,8 @@ MAX_LINE_BYTES: Final = 8192
 MAX_ENVIRONMENT_BYTES: Final = 65536
 # The head of a client's message.
 MAX_CLIENT_HEAD_BYTES: Final = 65536
+# The driver's handle of memory or an event for another process.
+MAX_IPC_HANDLE_BYTES: Final = 64
 
 
 class MessageType(IntEnum):
@@ -47,11 +49,17 @@ class MessageType(IntEnum):
     ATTACH = 2
     END = 3
     RESUME = 4
+    EXPORT_WANTED = 5
+    EXPORT_OPENED = 6
+    EXPORT_RELEASED = 7
     READY = 16
     OPENED = 17
     REFUSED = 18
     ENDED = 19
     RESUMED = 20
+    OPEN_EXPORT = 21
+    EXPORT_GIVEN = 22
+    EXPORT_CLOSED = 23
 
 
 class Ring(IntEnum):
@@ -65,6 +73,13 @@ class Ring(IntEnum):
     NOT_LOCAL = 2
     NOT_MADE = 3
     DECLINED = 4
+
+
+class Shared(IntEnum):
+    """What a worker exports to other workers of its lease."""
+
+    MEMORY = 0
+    EVENT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +285,141 @@ def decode_resume(body: bytes) -> Resume:
 def encode_resume(m: Resume) -> bytes:
     """Returns a RESUME."""
     return encode_packet(MessageType.RESUME, put_resume(m))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportWanted:
+    """Another session of the lease opens an export of this worker. Answered with EXPORT_GIVEN.
+
+    Attributes:
+        ticket: for the answer.
+        number: number of the export.
+        shared: 0 memory, 1 an event.
+        secret: shows that the other session has the token.
+    """
+
+    ticket: int = 0
+    number: int = 0
+    shared: Shared = Shared.MEMORY
+    secret: bytes = field(default=bytes(SECRET_BYTES), repr=False)
+
+
+def put_export_wanted(m: ExportWanted) -> bytes:
+    """Returns the body of an EXPORT_WANTED."""
+    w = Writer()
+    w.put("u64", m.ticket)
+    w.put("u64", m.number)
+    w.put("u8", m.shared)
+    w.put_bytes(m.secret)
+    return w.take()
+
+
+def decode_export_wanted(body: bytes) -> ExportWanted:
+    """Reads the body of an EXPORT_WANTED.
+
+    Raises:
+        WireError: the bytes are not an EXPORT_WANTED.
+    """
+    r = Reader(body)
+    m = ExportWanted(
+        ticket=r.integer("u64"),
+        number=r.integer("u64"),
+        shared=get_enum(r, Shared),
+        secret=get_exactly(r, SECRET_BYTES, "secret"),
+    )
+    r.end()
+    return m
+
+
+def encode_export_wanted(m: ExportWanted) -> bytes:
+    """Returns an EXPORT_WANTED."""
+    return encode_packet(MessageType.EXPORT_WANTED, put_export_wanted(m))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOpened:
+    """The answer to OPEN_EXPORT. With it comes the memory or the event, of an emulated device.
+
+    Attributes:
+        request: from OPEN_EXPORT.
+        status: a CUresult; if it is not 0, the rest means nothing.
+        size: bytes of the memory; 0 for an event.
+        handle: the driver's handle.
+    """
+
+    request: int = 0
+    status: int = 0
+    size: int = 0
+    handle: bytes = field(default=b"", repr=False)
+
+
+def put_export_opened(m: ExportOpened) -> bytes:
+    """Returns the body of an EXPORT_OPENED."""
+    w = Writer()
+    w.put("u64", m.request)
+    w.put("i32", m.status)
+    w.put("u64", m.size)
+    w.put_bytes(m.handle)
+    return w.take()
+
+
+def decode_export_opened(body: bytes) -> ExportOpened:
+    """Reads the body of an EXPORT_OPENED.
+
+    Raises:
+        WireError: the bytes are not an EXPORT_OPENED.
+    """
+    r = Reader(body)
+    m = ExportOpened(
+        request=r.integer("u64"),
+        status=r.integer("i32"),
+        size=r.integer("u64"),
+        handle=r.sized(MAX_IPC_HANDLE_BYTES),
+    )
+    r.end()
+    return m
+
+
+def encode_export_opened(m: ExportOpened) -> bytes:
+    """Returns an EXPORT_OPENED."""
+    return encode_packet(MessageType.EXPORT_OPENED, put_export_opened(m))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReleased:
+    """A session that had opened an export of this worker has closed it, or has ended.
+
+    Attributes:
+        number: number of the export.
+    """
+
+    number: int = 0
+
+
+def put_export_released(m: ExportReleased) -> bytes:
+    """Returns the body of an EXPORT_RELEASED."""
+    w = Writer()
+    w.put("u64", m.number)
+    return w.take()
+
+
+def decode_export_released(body: bytes) -> ExportReleased:
+    """Reads the body of an EXPORT_RELEASED.
+
+    Raises:
+        WireError: the bytes are not an EXPORT_RELEASED.
+    """
+    r = Reader(body)
+    m = ExportReleased(
+        number=r.integer("u64"),
+    )
+    r.end()
+    return m
+
+
+def encode_export_released(m: ExportReleased) -> bytes:
+    """Returns an EXPORT_RELEASED."""
+    return encode_packet(MessageType.EXPORT_RELEASED, put_export_released(m))
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,7 +630,155 @@ def encode_resumed(m: Resumed) -> bytes:
     return encode_packet(MessageType.RESUMED, put_resumed(m))
 
 
-FromDaemon = Assign | Attach | End | Resume
+@dataclass(frozen=True, slots=True)
+class OpenExport:
+    """The session opens what another session of the lease has exported.
+
+    Attributes:
+        request: for the answer.
+        exporter: the other session.
+        number: number of the export.
+        shared: 0 memory, 1 an event.
+        secret: from the token.
+    """
+
+    request: int = 0
+    exporter: int = 0
+    number: int = 0
+    shared: Shared = Shared.MEMORY
+    secret: bytes = field(default=bytes(SECRET_BYTES), repr=False)
+
+
+def put_open_export(m: OpenExport) -> bytes:
+    """Returns the body of an OPEN_EXPORT."""
+    w = Writer()
+    w.put("u64", m.request)
+    w.put("u64", m.exporter)
+    w.put("u64", m.number)
+    w.put("u8", m.shared)
+    w.put_bytes(m.secret)
+    return w.take()
+
+
+def decode_open_export(body: bytes) -> OpenExport:
+    """Reads the body of an OPEN_EXPORT.
+
+    Raises:
+        WireError: the bytes are not an OPEN_EXPORT.
+    """
+    r = Reader(body)
+    m = OpenExport(
+        request=r.integer("u64"),
+        exporter=r.integer("u64"),
+        number=r.integer("u64"),
+        shared=get_enum(r, Shared),
+        secret=get_exactly(r, SECRET_BYTES, "secret"),
+    )
+    r.end()
+    return m
+
+
+def encode_open_export(m: OpenExport) -> bytes:
+    """Returns an OPEN_EXPORT."""
+    return encode_packet(MessageType.OPEN_EXPORT, put_open_export(m))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportGiven:
+    """The answer to EXPORT_WANTED. With status 0 the export counts as opened by one more session.
+    With it comes the memory or the event, of an emulated device.
+
+    Attributes:
+        ticket: from EXPORT_WANTED.
+        status: a CUresult; if it is not 0, the rest means nothing.
+        size: bytes of the memory; 0 for an event.
+        charged: what the lease is charged for the memory.
+        handle: the driver's handle.
+    """
+
+    ticket: int = 0
+    status: int = 0
+    size: int = 0
+    charged: int = 0
+    handle: bytes = field(default=b"", repr=False)
+
+
+def put_export_given(m: ExportGiven) -> bytes:
+    """Returns the body of an EXPORT_GIVEN."""
+    w = Writer()
+    w.put("u64", m.ticket)
+    w.put("i32", m.status)
+    w.put("u64", m.size)
+    w.put("u64", m.charged)
+    w.put_bytes(m.handle)
+    return w.take()
+
+
+def decode_export_given(body: bytes) -> ExportGiven:
+    """Reads the body of an EXPORT_GIVEN.
+
+    Raises:
+        WireError: the bytes are not an EXPORT_GIVEN.
+    """
+    r = Reader(body)
+    m = ExportGiven(
+        ticket=r.integer("u64"),
+        status=r.integer("i32"),
+        size=r.integer("u64"),
+        charged=r.integer("u64"),
+        handle=r.sized(MAX_IPC_HANDLE_BYTES),
+    )
+    r.end()
+    return m
+
+
+def encode_export_given(m: ExportGiven) -> bytes:
+    """Returns an EXPORT_GIVEN."""
+    return encode_packet(MessageType.EXPORT_GIVEN, put_export_given(m))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportClosed:
+    """The session has closed an export that it had opened.
+
+    Attributes:
+        exporter: the other session.
+        number: number of the export.
+    """
+
+    exporter: int = 0
+    number: int = 0
+
+
+def put_export_closed(m: ExportClosed) -> bytes:
+    """Returns the body of an EXPORT_CLOSED."""
+    w = Writer()
+    w.put("u64", m.exporter)
+    w.put("u64", m.number)
+    return w.take()
+
+
+def decode_export_closed(body: bytes) -> ExportClosed:
+    """Reads the body of an EXPORT_CLOSED.
+
+    Raises:
+        WireError: the bytes are not an EXPORT_CLOSED.
+    """
+    r = Reader(body)
+    m = ExportClosed(
+        exporter=r.integer("u64"),
+        number=r.integer("u64"),
+    )
+    r.end()
+    return m
+
+
+def encode_export_closed(m: ExportClosed) -> bytes:
+    """Returns an EXPORT_CLOSED."""
+    return encode_packet(MessageType.EXPORT_CLOSED, put_export_closed(m))
+
+
+FromDaemon = Assign | Attach | End | Resume | ExportWanted | ExportOpened | ExportReleased
 
 
 def decode_from_daemon(packet: bytes) -> FromDaemon:
@@ -498,10 +796,16 @@ def decode_from_daemon(packet: bytes) -> FromDaemon:
         return decode_end(body)
     if kind == MessageType.RESUME:
         return decode_resume(body)
+    if kind == MessageType.EXPORT_WANTED:
+        return decode_export_wanted(body)
+    if kind == MessageType.EXPORT_OPENED:
+        return decode_export_opened(body)
+    if kind == MessageType.EXPORT_RELEASED:
+        return decode_export_released(body)
     raise WireError(f"the daemon sent a message of unknown type {kind}")
 
 
-FromWorker = Ready | Opened | Refused | Ended | Resumed
+FromWorker = Ready | Opened | Refused | Ended | Resumed | OpenExport | ExportGiven | ExportClosed
 
 
 def decode_from_worker(packet: bytes) -> FromWorker:
@@ -521,4 +825,10 @@ def decode_from_worker(packet: bytes) -> FromWorker:
         return decode_ended(body)
     if kind == MessageType.RESUMED:
         return decode_resumed(body)
+    if kind == MessageType.OPEN_EXPORT:
+        return decode_open_export(body)
+    if kind == MessageType.EXPORT_GIVEN:
+        return decode_export_given(body)
+    if kind == MessageType.EXPORT_CLOSED:
+        return decode_export_closed(body)
     raise WireError(f"the worker sent a message of unknown type {kind}")

@@ -152,6 +152,17 @@ void Arena::Show(const AllocationRef& allocation) {
   table_[allocation->base] = allocation;
 }
 
+bool Arena::Shows(const AllocationRef& allocation) const {
+  const std::shared_lock lock(table_mutex_);
+  const auto it = table_.find(allocation->base);
+  return it != table_.end() && it->second == allocation;
+}
+
+void Arena::PunchHole(uint64_t base, uint64_t bytes) const {
+  const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  fallocate(memfd_, punch, static_cast<off_t>(base - base_), static_cast<off_t>(bytes));
+}
+
 void Arena::DropPages(uint64_t base, uint64_t bytes) const {
   const auto offset = static_cast<off_t>(base - base_);
   const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -165,12 +176,16 @@ void Arena::DropPages(uint64_t base, uint64_t bytes) const {
 }
 
 void Arena::Release(const AllocationRef& allocation) {
-  DropPages(allocation->map_base, allocation->map_bytes);
-  if (!allocation->in_window) {
+  const bool imported = allocation->kind == MemoryKind::kImported;
+  const bool heap = LeaveFile(*allocation);
+  // The heap's pages of an exported allocation went when it was moved, as far as it was moved.
+  if (!imported && heap) DropPages(allocation->map_base, allocation->map_bytes);
+  // Addresses that still show the other file are not used again.
+  if (heap && !allocation->in_window) {
     GiveRange(allocation->map_base, allocation->map_bytes + allocation->gap_bytes);
   }
   --live_;
-  if (allocation->kind != MemoryKind::kHost) used_ -= allocation->map_bytes;
+  if (!imported && allocation->kind != MemoryKind::kHost) used_ -= allocation->map_bytes;
 }
 
 AllocationRef Arena::Find(uint64_t address) const {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "rgpu_common/native/base/fd.h"
 #include "rgpu_emu/device/settings.h"
 
 namespace rgpu::emu {
@@ -30,8 +31,9 @@ class Pool;
 
 // kMapped: addresses that cuMemMap has given memory (virtual_memory.h).
 // kManaged: memory of cuMemAllocManaged, which host and device use. kGraph: memory of alloc nodes
-// and values of conditional nodes (graph_memory.h).
-enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped, kManaged, kGraph };
+// and values of conditional nodes (graph_memory.h). kImported: memory of another process, which has
+// exported it.
+enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped, kManaged, kGraph, kImported };
 
 struct Allocation {
   uint64_t base = 0;
@@ -50,6 +52,10 @@ struct Allocation {
   // For kMapped: a CUmemAccess_flags, and the handle of the memory behind the addresses.
   std::atomic<int> access{0};
   uint64_t memory = 0;
+  // Of exported memory: its own file, and how much of its pages lies there. With the arena's lock
+  // for exports.
+  rgpu::base::UniqueFd file;
+  uint64_t moved_bytes = 0;
 
   bool Holds(uint64_t address, uint64_t count) const {
     return address >= base && count <= bytes && address - base <= bytes - count;
@@ -96,6 +102,16 @@ class Arena {
   bool Protect(uint64_t base, uint64_t bytes, bool read, bool write) const;
   uint64_t NewId() { return next_id_.fetch_add(1); }
 
+  // Sharing with other processes (arena_exports.cc).
+  // Moves the allocation to a file of its own and returns the file, which the allocation owns.
+  // Kernels may run meanwhile. -1: it is not in the table, or the system refuses something.
+  int Export(const AllocationRef& allocation);
+  // Maps an exported file, of which the allocation is `bytes` at `offset`. It does not count as
+  // device memory, because the process that exported it counts it. Null: the system refuses it, or
+  // no addresses are left.
+  AllocationRef Import(int file, uint64_t file_bytes, uint64_t offset, uint64_t bytes,
+                       uint64_t context);
+
   // Counts memory that has no addresses (the threads' local memory). Returns false if not enough is
   // left.
   bool Charge(uint64_t bytes);
@@ -121,6 +137,10 @@ class Arena {
   uint64_t TakeRange(uint64_t bytes);
   void GiveRange(uint64_t base, uint64_t bytes);
   void DropPages(uint64_t base, uint64_t bytes) const;
+  void PunchHole(uint64_t base, uint64_t bytes) const;
+  bool Shows(const AllocationRef& allocation) const;
+  bool MovePart(const Allocation& allocation, uint64_t bytes) const;
+  bool LeaveFile(Allocation& allocation);
   bool Meets(uint64_t base, uint64_t bytes) const;
 
   uint64_t base_ = 0;
@@ -135,6 +155,8 @@ class Arena {
   std::mutex range_mutex_;
   std::map<uint64_t, uint64_t> free_;  // base -> bytes
   uint64_t cursor_ = 0;
+
+  std::mutex exports_mutex_;
 
   mutable std::shared_mutex table_mutex_;
   std::map<uint64_t, AllocationRef> table_;  // by base

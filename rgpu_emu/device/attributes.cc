@@ -11,9 +11,9 @@ struct Row {
   int value;
 };
 
-// Attributes that are not 0. A value is 1 only if a test shows the behaviour. Sharing between
-// processes and clusters are 0, because the device lacks them. So are sparse arrays, arrays that are
-// mapped later, and tensor maps.
+// Attributes that are not 0. A value is 1 only if a test shows the behaviour. Clusters are 0,
+// because the device lacks them. So are sparse arrays, arrays that are mapped later, and tensor
+// maps.
 constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kMaxThreadsPerBlock},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, kMaxBlockX},
@@ -103,6 +103,7 @@ constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH, 32768},
     {CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS, 2046},
     {CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER, 1},
+    {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1},
 };

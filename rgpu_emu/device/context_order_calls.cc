@@ -28,6 +28,8 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   if (const CUresult bad = FindContext(hCtx, &context); bad != CUDA_SUCCESS) return bad;
   const auto event = TheDevice().events.Find(Raw(hEvent));
   if (event == nullptr || event->context() != context.get()) return CUDA_ERROR_INVALID_HANDLE;
+  // The records of such an event lie in streams.
+  if (event->shared != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   auto record = std::make_shared<EventRecord>();
   Fences pending = context->Pending();
   if (AllDone(pending) && !Hostile()) {
@@ -57,6 +59,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   if (const CUresult bad = FindContext(hCtx, &context); bad != CUDA_SUCCESS) return bad;
   const auto event = TheDevice().events.Find(Raw(hEvent));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->shared != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   const auto record = event->Current();
   if (record != nullptr) context->HoldBehind(record->places);
   return CUDA_SUCCESS;

@@ -11,17 +11,39 @@ CUresult FindEvent(CUevent handle, std::shared_ptr<Event>* event) {
   return *event == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
+// A record of an event that other processes see. It is complete also if the context fails before
+// the stream comes to it.
+CUresult RecordShared(const std::shared_ptr<SharedEvent>& shared, Stream& stream) {
+  SharedEvent::Record record;
+  if (const CUresult bad = shared->Begin(&record); bad != CUDA_SUCCESS) return bad;
+  if (stream.NothingBefore()) {
+    shared->Complete(record);
+    return stream.context()->Status();
+  }
+  Command command;
+  command.always = true;
+  command.run = [shared, record] {
+    shared->Complete(record);
+    return CUDA_SUCCESS;
+  };
+  const CUresult pushed = stream.Push(std::move(command));
+  if (pushed != CUDA_SUCCESS) shared->Complete(record);
+  return pushed;
+}
+
 }  // namespace
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   const bool shared = (Flags & CU_EVENT_INTERPROCESS) != 0;
   if (shared && (Flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (shared) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
+  std::shared_ptr<SharedEvent> page;
+  if (shared) page = SharedEvent::Make();
+  if (shared && page == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t handle = NewHandle(HandleKind::kEvent);
-  TheDevice().events.Add(handle, std::make_shared<Event>(context, Flags));
+  TheDevice().events.Add(handle, std::make_shared<Event>(context, Flags, std::move(page)));
   *phEvent = As<CUevent>(handle);
   return CUDA_SUCCESS;
 }
@@ -41,6 +63,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (stream->context().get() != event->context()) return CUDA_ERROR_INVALID_HANDLE;
   CUresult captured = CUDA_SUCCESS;
   if (graph::CaptureRecord(Graphs(), hEvent, SiteOf(*stream), flags, &captured)) return captured;
+  if (event->shared != nullptr) return RecordShared(event->shared, *stream);
   auto record = std::make_shared<EventRecord>();
   if (stream->NothingBefore() && stream->context()->Status() == CUDA_SUCCESS) {
     // The event is complete at once: there is nothing to wait for and no thread to wake.
@@ -70,6 +93,10 @@ CUresult cuEventQuery(CUevent hEvent) {
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
   if (const CUresult status = event->owner()->Status(); status != CUDA_SUCCESS) return status;
   if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
+  if (event->shared != nullptr) {
+    const bool done = event->shared->IsComplete(event->shared->Latest());
+    return done ? event->owner()->Status() : CUDA_ERROR_NOT_READY;
+  }
   const auto record = event->Current();
   return record == nullptr || AllDone(record->places) ? event->owner()->Status()
                                                       : CUDA_ERROR_NOT_READY;
@@ -79,6 +106,10 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   std::shared_ptr<Event> event;
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
   if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
+  if (event->shared != nullptr) {
+    event->shared->Wait(event->shared->Latest(), *event->owner());
+    return WaitIn(*event->owner(), {});
+  }
   const auto record = event->Current();
   const CUresult result =
       record == nullptr ? event->owner()->Status() : WaitIn(*event->owner(), record->places);

@@ -9,6 +9,7 @@
 
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_emu/device/context.h"
+#include "rgpu_emu/device/shared_event.h"
 
 namespace rgpu::emu {
 
@@ -21,10 +22,13 @@ struct EventRecord {
 
 class Event {
  public:
-  Event(std::shared_ptr<Context> context, unsigned event_flags)
-      : flags(event_flags), context_(std::move(context)) {}
+  Event(std::shared_ptr<Context> context, unsigned event_flags,
+        std::shared_ptr<SharedEvent> other_processes = nullptr)
+      : flags(event_flags), shared(std::move(other_processes)), context_(std::move(context)) {}
 
   const unsigned flags;
+  // Not null: other processes see the event's records, which are there and not in `current_`.
+  const std::shared_ptr<SharedEvent> shared;
   const Context* context() const { return context_.get(); }
   const std::shared_ptr<Context>& owner() const { return context_; }
 

@@ -15,12 +15,16 @@ base::Advice& Advised() {
 }
 
 CUresult CheckManaged(CUdeviceptr address, uint64_t bytes) {
-  std::shared_ptr<Context> context;
-  const CUresult found = CurrentContext(&context);
-  if (found != CUDA_SUCCESS) return found;
   const AllocationRef allocation = TheDevice().arena.Find(address);
   const bool managed = allocation != nullptr && allocation->kind == MemoryKind::kManaged;
   return managed && allocation->Holds(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Finds the current context, and checks that the addresses lie in managed memory.
+CUresult ManagedHere(CUdeviceptr address, uint64_t bytes) {
+  std::shared_ptr<Context> context;
+  const CUresult found = CurrentContext(&context);
+  return found == CUDA_SUCCESS ? CheckManaged(address, bytes) : found;
 }
 
 CUresult CheckLocation(const CUmemLocation& location) {
@@ -48,20 +52,20 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
 
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                         CUmemLocation location) {
-  CUresult result = CheckManaged(devPtr, count);
+  CUresult result = ManagedHere(devPtr, count);
   if (result == CUDA_SUCCESS && base::NeedsLocation(advice)) result = CheckLocation(location);
   return result == CUDA_SUCCESS ? Advised().Advise(devPtr, count, advice, location) : result;
 }
 
 CUresult cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribute attribute,
                                 CUdeviceptr devPtr, size_t count) {
-  const CUresult result = CheckManaged(devPtr, count);
+  const CUresult result = ManagedHere(devPtr, count);
   return result == CUDA_SUCCESS ? Advised().Get(data, dataSize, attribute, devPtr, count) : result;
 }
 
 CUresult cuMemRangeGetAttributes(void** data, size_t* dataSizes, CUmem_range_attribute* attributes,
                                  size_t numAttributes, CUdeviceptr devPtr, size_t count) {
-  CUresult result = CheckManaged(devPtr, count);
+  CUresult result = ManagedHere(devPtr, count);
   for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; ++i) {
     result = data[i] == nullptr
                  ? CUDA_ERROR_INVALID_VALUE

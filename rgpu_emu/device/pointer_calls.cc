@@ -16,6 +16,7 @@ struct Facts {
   bool host = false;
   bool reachable = false;  // from the device
   bool mapped = false;     // by cuMemMap
+  bool exportable = false;
   bool managed = false;
   int access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
   uint64_t base = 0;
@@ -39,6 +40,7 @@ Facts FactsOf(uint64_t address) {
     facts.context = allocation->context;
     facts.id = allocation->id;
     facts.block = allocation->memory != 0 ? allocation->memory : allocation->id;
+    facts.exportable = allocation->kind == MemoryKind::kDevice;
     facts.mapped = allocation->kind == MemoryKind::kMapped;
     facts.managed = allocation->kind == MemoryKind::kManaged;
     if (facts.mapped) facts.access = allocation->access.load();
@@ -75,7 +77,7 @@ CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts
       // access to mapped addresses can be taken away, so nobody else uses them.
       return facts.host || facts.managed || (!Hostile() && !facts.mapped)
                  ? Give<uint64_t>(data, address)
-                                                         : CUDA_ERROR_INVALID_VALUE;
+                 : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Give<uint64_t>(data, facts.base);
@@ -106,6 +108,7 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Facts& facts, u
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       return Give<uint32_t>(data, facts.managed ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return Give<uint32_t>(data, facts.exportable ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return Give<uint32_t>(data, 0);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

@@ -67,13 +67,22 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   return WithStream(hStream, [&](const auto& stream) {
     const auto event = TheDevice().events.Find(Raw(hEvent));
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    Command command;
+    if (event->shared != nullptr) {
+      const SharedEvent::Record awaited = event->shared->Latest();
+      if (event->shared->IsComplete(awaited)) return CUDA_SUCCESS;
+      command.run = [shared = event->shared, awaited, context = stream->context()] {
+        shared->Wait(awaited, *context);
+        return CUDA_SUCCESS;
+      };
+      return stream->Push(std::move(command));
+    }
     const auto record = event->Current();
     CUresult captured = CUDA_SUCCESS;
     const bool recorded = record != nullptr;
     if (graph::CaptureWait(Graphs(), SiteOf(*stream), hEvent, recorded, Flags, &captured))
       return captured;
     if (record == nullptr || AllDone(record->places)) return CUDA_SUCCESS;
-    Command command;
     command.run = [] { return CUDA_SUCCESS; };
     command.after = record->places;
     return stream->Push(std::move(command));

@@ -1,8 +1,8 @@
 """The functions of the CUDA device runtime that programs call by name and link at run time.
 
 NVIDIA ships them as machine code in `libcudadevrt.a`. Their declarations are public, in
-`cuda_device_runtime_api.h`. Those for cooperative grids and for conditional nodes of graphs are here
-as PTX. Those that launch kernels from the device are refused by name.
+`cuda_device_runtime_api.h`. Those for cooperative grids and for conditional nodes of graphs are
+here as PTX. Those that launch kernels from the device are refused by name.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
 #include "gen/worker.gen.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_server/executor/ceiling.h"
+#include "rgpu_server/executor/daemon_channel.h"
 #include "rgpu_server/executor/modes.h"
 
 namespace rgpu::exec {
@@ -40,15 +41,6 @@ struct Incoming {
   }
 };
 
-template <typename T>
-void Say(int socket, const T& message) {
-  std::vector<uint8_t> bytes;
-  wire::Writer writer(&bytes);
-  writer.Put(T::kType);
-  worker::Put(writer, message);
-  base::SendMessage(socket, bytes.data(), bytes.size());
-}
-
 lease::Page* MapPage(int grants_fd, int usage_fd) {
   lease::Page* page = lease::MapPage(grants_fd, usage_fd, false);
   return page != nullptr && lease::IsPage(page) ? page : nullptr;
@@ -71,12 +63,33 @@ void OnResume(int socket, Session& session, Incoming& message) {
   if (link == nullptr) return;
   const auto report = session.Resume(resume, std::move(link));
   if (!report) return;
-  Say(socket, worker::Resumed{report->lane, report->epoch, report->moved, report->resent_bytes});
+  SayToDaemon(socket,
+              worker::Resumed{report->lane, report->epoch, report->moved, report->resent_bytes});
 }
 
 void OnEnd(Session& session, const Incoming& message) {
   worker::End end;
   if (message.Read(&end)) session.EndWith(static_cast<CUresult>(end.status), end.sentence);
+}
+
+// Messages about exports. Returns false for all others.
+bool OnExports(Session& session, Incoming& message) {
+  worker::ExportWanted wanted;
+  worker::ExportOpened opened;
+  worker::ExportReleased released;
+  if (message.Read(&wanted)) {
+    session.exports().OnWanted(wanted);
+  } else if (message.Read(&opened)) {
+    using Opened = worker::ExportOpened;
+    const bool has_file = message.fds.size() > Opened::kFile;
+    session.exports().OnOpened(opened,
+                               has_file ? std::move(message.fds[Opened::kFile]) : base::UniqueFd());
+  } else if (message.Read(&released)) {
+    session.exports().OnReleased(released.number);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 // Handles one message. Returns false if no more messages will come.
@@ -95,6 +108,7 @@ bool OnMessage(int socket, Session& session) {
       OnEnd(session, message);
       return true;
     default:
+      if (OnExports(session, message)) return true;
       base::Log(base::Level::kError, "the daemon sent a message of type %u",
                 static_cast<unsigned>(message.type()));
       return true;
@@ -138,7 +152,7 @@ Session* MakeSession(const Driver& driver, Incoming& message) {
 }
 
 [[noreturn]] void Refused(int socket, const Refusal& refusal) {
-  Say(socket, worker::Refused{static_cast<int32_t>(refusal.status), refusal.sentence});
+  SayToDaemon(socket, worker::Refused{static_cast<int32_t>(refusal.status), refusal.sentence});
   ReadRest(socket);
   _exit(0);
 }
@@ -147,7 +161,7 @@ Session* MakeSession(const Driver& driver, Incoming& message) {
 
 int RunForDaemon(const Options& options, const Driver& driver, const std::string& report) {
   const int socket = options.control_fd;
-  Say(socket, worker::Ready{report});
+  SayToDaemon(socket, worker::Ready{report});
   Incoming message;
   if (!message.Receive(socket)) return 0;  // the daemon no longer needs this worker
   Session* made = MakeSession(driver, message);
@@ -156,10 +170,11 @@ int RunForDaemon(const Options& options, const Driver& driver, const std::string
   Session& session = *made;  // never destroyed: its threads outlive this function
   Refusal refusal;
   if (!session.Open(&refusal)) Refused(socket, refusal);
-  Say(socket, worker::Opened{session.band(), session.ring()});
+  session.exports().ConnectDaemon(socket, session.number());
+  SayToDaemon(socket, worker::Opened{session.band(), session.ring()});
   session.Serve();
   WatchUntilEnd(session, socket, [&] { return OnMessage(socket, session); });
-  Say(socket, worker::Ended{session.reason()});
+  SayToDaemon(socket, worker::Ended{session.reason()});
   ReadRest(socket);
   Leave(session);
 }

@@ -7,6 +7,7 @@
 #include "rgpu_server/executor/in_place.h"
 #include "rgpu_server/executor/loads.h"
 #include "rgpu_server/executor/notice.h"
+#include "rgpu_server/executor/page_traffic.h"
 #include "rgpu_server/executor/printed.h"
 
 namespace rgpu::exec {
@@ -124,10 +125,12 @@ bool Decoder::Execute(Scratch& scratch, const OpcodeInfo& info, Command& command
 
 bool Decoder::MustHold(const OpcodeInfo& info, const Command& command) {
   if (command.in_place) return false;  // its work is done already
-  if (!held_.empty()) return !held_.MayPass(info, command);
+  if (!held_.empty()) {
+    return !held_.MayPass(info, command) && !IsPageTraffic(executor_, info, command);
+  }
   Gate& gate = executor_.gate();
   if (!info.gated || gate.AdmitsAll() || (!gate.on() && !gate.suspended())) return false;
-  return !Admits(command);
+  return !IsPageTraffic(executor_, info, command) && !Admits(command);
 }
 
 bool Decoder::Admits(const Command& command) {
@@ -164,6 +167,7 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
     End("the client went away in the middle of a frame");
     return false;
   }
+  if (command->in_place) executor_.exports().EndArrival();
   command->bulk = {piece.data, bytes};
   command->keep = std::move(piece.keep);
   return true;

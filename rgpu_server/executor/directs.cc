@@ -1,5 +1,6 @@
 #include "rgpu_server/executor/directs.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "rgpu_server/executor/executor.h"
@@ -15,9 +16,11 @@ constexpr std::chrono::microseconds kShort{200};
 
 }  // namespace
 
-std::shared_ptr<Direct> Directs::Add(uint64_t ns, bool reached) {
+std::shared_ptr<Direct> Directs::Add(uint64_t address, uint64_t bytes, uint64_t ns, bool reached) {
   auto direct = std::make_shared<Direct>();
   direct->executor = &executor_;
+  direct->address = address;
+  direct->bytes = bytes;
   direct->ns = ns;
   direct->reached = reached;
   const std::lock_guard lock(mutex_);
@@ -34,6 +37,27 @@ void Directs::Hold(Direct& direct) {
   changed_.notify_all();
   changed_.wait(lock, [&] { return direct.done; });
   directs_.erase(direct.ticket);
+  changed_.notify_all();
+}
+
+// Waits for a while. True: no copy touches the range.
+bool Directs::OverAWhile(uint64_t address, uint64_t bytes) {
+  const auto over = [&] {
+    return std::ranges::none_of(directs_, [&](const auto& entry) {
+      const Direct& direct = *entry.second;
+      return direct.address < address + bytes && address < direct.address + direct.bytes;
+    });
+  };
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kLook, over);
+}
+
+CUresult Directs::AwaitBegun(uint64_t address, uint64_t bytes, const Context& context) {
+  while (!executor_.Unlocked([&] { return OverAWhile(address, bytes); })) {
+    if (executor_.sticky() != CUDA_SUCCESS) return executor_.sticky();
+    if (context.dead) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  return CUDA_SUCCESS;
 }
 
 bool Directs::WaitAWhile(Direct& direct, bool first) {

@@ -20,6 +20,8 @@ struct Context;
 struct Direct {
   Executor* executor = nullptr;
   uint64_t ticket = 0;
+  uint64_t address = 0;  // on the device
+  uint64_t bytes = 0;
   uint64_t ns = 0;  // predicted; charged to the lease
   WaitPlace wait_place;
   bool reached = false;  // the stream's host function runs (or nothing precedes it)
@@ -36,7 +38,9 @@ class Directs {
 
   // `reached`: nothing precedes the copy in the context, so the client need not wait until the
   // stream's thread runs the host function.
-  std::shared_ptr<Direct> Add(uint64_t ns, bool reached);
+  std::shared_ptr<Direct> Add(uint64_t address, uint64_t bytes, uint64_t ns, bool reached);
+  // Waits, without the executor's lock, until the copies that have begun in the range are over.
+  CUresult AwaitBegun(uint64_t address, uint64_t bytes, const Context& context);
   // The host function: runs in the stream's thread, announces that the stream is there, and waits
   // for COPY_DONE.
   void Hold(Direct& direct);
@@ -48,6 +52,7 @@ class Directs {
 
  private:
   bool WaitAWhile(Direct& direct, bool first);
+  bool OverAWhile(uint64_t address, uint64_t bytes);
 
   Executor& executor_;
   bool allowed_ = false;  // set before the session serves commands

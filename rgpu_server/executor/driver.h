@@ -33,6 +33,9 @@ struct Driver {
   // Emulated device only: takes the sentence that explains why this thread's last call about a
   // kernel failed. Null with other libraries.
   size_t (*reason)(char* text, size_t bytes) = nullptr;
+  // Emulated device only: copies the sentence about the first kernel that failed: its name, block,
+  // thread and address. Null with other libraries.
+  size_t (*fault)(char* text, size_t bytes) = nullptr;
 
   const DriverTable* operator->() const { return &table; }
 };

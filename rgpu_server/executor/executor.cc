@@ -14,6 +14,14 @@ namespace {
 
 // Bounds a prediction, because the client may ask for any number of bytes.
 constexpr uint64_t kMostPredictedBytes = 64U << 20;
+constexpr size_t kFaultBytes = 1000;
+
+// What the device says about the kernel that failed, as a part of a sentence.
+std::string FaultOf(const Driver& driver) {
+  char text[kFaultBytes];
+  const size_t bytes = driver.fault == nullptr ? 0 : driver.fault(text, sizeof text);
+  return bytes == 0 ? std::string() : ": " + std::string(text, bytes);
+}
 
 }  // namespace
 
@@ -30,6 +38,7 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       reaper_(*this),
       pulls_(*this),
       directs_(*this),
+      exports_(*this),
       gate_(*this, lease.page, lease.slot, std::move(lease.signal)) {}
 
 uint64_t Executor::Predict(const Command& command) const {
@@ -93,7 +102,8 @@ void Executor::Check(CUresult result, uint32_t context) {
   driver_->cuGetErrorName(result, &name);
   SetSticky(result, context,
             std::string("the device reported ") + (name ? name : "an error") +
-                " in work submitted earlier; the session cannot go on, start the program again");
+                " in work submitted earlier" + FaultOf(driver_) +
+                "; the session cannot go on, start the program again");
 }
 
 void Executor::Tell(Told kind, const std::string& sentence) {

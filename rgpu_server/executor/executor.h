@@ -22,6 +22,7 @@
 #include "rgpu_server/executor/directs.h"
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/errors.h"
+#include "rgpu_server/executor/exports.h"
 #include "rgpu_server/executor/gate.h"
 #include "rgpu_server/executor/host_calls.h"
 #include "rgpu_server/executor/memory_account.h"
@@ -160,6 +161,7 @@ class Executor {
   Pulls& pulls() { return pulls_; }
   HostCalls& host_calls() { return host_calls_; }
   Directs& directs() { return directs_; }
+  Exports& exports() { return exports_; }
   Gate& gate() { return gate_; }
   CopyEstimates& copies() { return copies_; }
   // Predicts the device time of a command that is about to be dispatched, in ns.
@@ -202,6 +204,7 @@ class Executor {
   Reaper reaper_;
   Pulls pulls_;
   Directs directs_;
+  Exports exports_;
   CopyEstimates copies_;
   Gate gate_;
 };

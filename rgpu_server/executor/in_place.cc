@@ -35,6 +35,7 @@ uint8_t* PlaceOfArrival(Executor& executor, const Command& command) {
   const uint32_t bytes = command.header.bulk_bytes;
   // While leases compete for the device, the token would be held as long as the client sends.
   if (bytes < kLeastBytes || !executor.gate().alone()) return nullptr;
+  if (executor.exports().moving()) return nullptr;
   rgpuCopyHtoD_Request request;
   wire::Reader fields(command.head.data, command.head.size);
   if (!Get(fields, &request) || request.height != 1 || request.width != bytes) return nullptr;
@@ -45,6 +46,7 @@ uint8_t* PlaceOfArrival(Executor& executor, const Command& command) {
   if (CheckRows(executor, rows, &total) != CUDA_SUCCESS) return nullptr;
   if (!IsIdle(executor, *target.context)) return nullptr;
   if (!HostReaches(executor.driver(), request.dst)) return nullptr;
+  executor.exports().BeginArrival();
   return reinterpret_cast<uint8_t*>(request.dst);
 }
 

@@ -16,7 +16,7 @@ bool HostReaches(const Driver& driver, uint64_t address);
 
 // Returns where the bulk of a copy to the device may be received directly. That is allowed if the
 // copy has nothing in its context to wait for and no other lease wants the device. Null: receive
-// into staging memory. The executor's lock is held.
+// into staging memory. The executor's lock is held. If it is not null, Exports::EndArrival follows.
 uint8_t* PlaceOfArrival(Executor& executor, const Command& command);
 
 // Called when the bytes have arrived there: charges `stream` for a copy. The executor's lock is

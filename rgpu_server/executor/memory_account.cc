@@ -97,7 +97,8 @@ uint64_t MemoryAccount::Patience(bool frees) const {
   // not return it.
   constexpr uint64_t kCreditNs = 250'000'000;
   if (credit_.uncut() != 0 || ledger_.OthersHaveCredit()) return kCreditNs;
-  if (!frees || !ledger_.OthersHold()) return 0;
+  // Memory that this session has freed, and that another one has just closed, comes back too.
+  if (!frees || (!ledger_.OthersHold() && executor_.exports().kept() == 0)) return 0;
   return ledger_.OthersFree() ? kFreeNs : kGraceNs;
 }
 
@@ -196,6 +197,7 @@ MemoryAccount::Measure::Measure(MemoryAccount& memory) : memory_(memory) {
 
 MemoryAccount::Measure::~Measure() {
   memory_.measuring_ = false;
+  memory_.credit_.Measured();
   memory_.executor_.changed().notify_all();
 }
 

@@ -66,16 +66,14 @@ void MemoryCredit::Grant(uint64_t wish) {
   const uint64_t room = limit - std::min(limit, ledger_.used());
   const uint64_t more =
       RoundDown(std::min(target_ - std::min(target_, book_.uncut()), room / kPartOfRoom));
-  if (more == 0 || !Open()) return;
-  const MemoryAccount::Change change(executor_.memory());
+  if (more == 0 || executor_.memory().measuring() || !Open()) return;
   if (Charge(more)) book_.Grant(more);
 }
 
 void MemoryCredit::Returned(uint64_t total) {
-  const MemoryAccount::Change change(executor_.memory());
   const uint64_t bytes = book_.Return(total);
   if (bytes == 0) return;
-  executor_.driver().credit.give_back(bytes);
+  GiveBack(bytes);
   ledger_.Release(bytes);
   Show();
 }
@@ -91,10 +89,18 @@ CUresult MemoryCredit::Back(uint64_t base, uint64_t bytes) {
 }
 
 void MemoryCredit::Forfeit(uint64_t base, uint64_t charged) {
-  const MemoryAccount::Change change(executor_.memory());
   book_.Drop(base);
-  executor_.driver().credit.give_back(charged);
+  GiveBack(charged);
   ledger_.Release(charged);
+}
+
+void MemoryCredit::GiveBack(uint64_t bytes) {
+  left_aside_ += bytes;
+  if (!executor_.memory().measuring()) Measured();
+}
+
+void MemoryCredit::Measured() {
+  if (left_aside_ != 0) executor_.driver().credit.give_back(std::exchange(left_aside_, 0));
 }
 
 void MemoryCredit::Freed(uint64_t seq, uint64_t base, uint64_t charged) {

@@ -19,9 +19,6 @@ class MemoryCredit {
  public:
   MemoryCredit(Executor& executor, Ledger& ledger) : executor_(executor), ledger_(ledger) {}
 
-  // Those that change what the device has set aside may release the lock while a load is measured:
-  // Grant, Returned and Forfeit.
-
   // Grants credit, so that the client has up to `wish` bytes: at most an eighth of the lease, and a
   // quarter of what is left of it.
   void Grant(uint64_t wish);
@@ -38,6 +35,9 @@ class MemoryCredit {
   // It becomes credit again, or goes back to the lease. The caller of Freed holds a Change.
   void Freeing(uint64_t seq) { book_.Freeing(seq); }
   void Freed(uint64_t seq, uint64_t base, uint64_t charged);
+  // A load is measured no more (MemoryAccount::Measure). Until then nothing was given back to the
+  // device.
+  void Measured();
   // The context of this backed memory is destroyed, and its charge goes with it.
   void Drop(uint64_t base) { book_.Drop(base); }
 
@@ -55,6 +55,7 @@ class MemoryCredit {
   void Watch(uint32_t seen);
   void Show() { ledger_.SetCredit(book_.uncut()); }
   bool Charge(uint64_t bytes);
+  void GiveBack(uint64_t bytes);
   bool short_of_memory() const;
 
   Executor& executor_;
@@ -62,6 +63,7 @@ class MemoryCredit {
   CreditBook book_;
   uint64_t target_ = 0;  // freed memory becomes credit up to so much
   uint64_t short_until_ns_ = 0;
+  uint64_t left_aside_ = 0;  // set aside on the device, and to be given back
   bool changed_ = false;  // the client has not been told
   bool wanted_ = false;   // the client has not been asked
 };

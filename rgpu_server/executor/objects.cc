@@ -5,6 +5,7 @@
 namespace rgpu::exec {
 
 CUresult Ranges::Add(uint64_t base, Range range) {
+  range.serial = ++last_serial_;
   g_handles += ranges_.insert_or_assign(base, std::move(range)).second ? 1 : 0;
   return CUDA_SUCCESS;
 }
@@ -26,6 +27,14 @@ CUresult Ranges::Check(uint64_t address, uint64_t bytes) const {
     if (!adjoins) return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
+}
+
+bool Ranges::At(uint64_t address, uint64_t* base, Range* range) const {
+  const auto it = base::RangeAt(ranges_, address, [](const Range& one) { return one.bytes; });
+  if (it == ranges_.end()) return false;
+  *base = it->first;
+  *range = it->second;
+  return true;
 }
 
 bool Ranges::Is(Range::Kind kind, uint64_t address) const {

@@ -9,16 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "rgpu_server/executor/exports.h"
 #include "rgpu_server/executor/streams.h"
 #include "rgpu_server/executor/table.h"
 
 namespace rgpu::exec {
+
+struct SharedEvent;
 
 struct Event {
   uint32_t context = 0;
   unsigned int flags = 0;
   std::shared_ptr<Point> current;  // null: never recorded
   uint64_t version = 0;
+  std::shared_ptr<SharedEvent> shared;  // not null: other processes see it; `current` is unused
 };
 
 // A module or a library.
@@ -102,14 +106,19 @@ struct Image {
 // Device memory that the session's commands may name.
 struct Range {
   // kMapped: addresses that cuMemMap gave memory and cuMemSetAccess made accessible. Those that
-  // adjoin each other count as one range.
-  enum class Kind : uint8_t { kPlain, kPool, kGlobal, kMapped };
+  // adjoin each other count as one range. kImported: memory of another session of the lease.
+  enum class Kind : uint8_t { kPlain, kPool, kGlobal, kMapped, kImported };
   uint64_t bytes = 0;
   Kind kind = Kind::kPlain;
   uint32_t context = 0;
   std::shared_ptr<Pool> pool = nullptr;
   const Code* code = nullptr;  // for a global; compared, never dereferenced
   bool backed = false;         // a plain one that the client placed (memory_credit.h)
+  // Of the process. Set by Ranges::Add, never used again.
+  uint64_t serial = 0;
+  // Another process may have it: the client's view of the device's memory does not show it.
+  bool exported = false;
+  Import import{};  // for kImported
 
   // By cuMemFree and cuMemFreeAsync.
   bool may_be_freed() const { return kind == Kind::kPlain || kind == Kind::kPool; }
@@ -124,6 +133,8 @@ class Ranges {
   // The same for `height` rows of `width` bytes, `pitch` apart.
   CUresult CheckRows(uint64_t address, uint64_t pitch, uint64_t width, uint64_t height) const;
   Range* Find(uint64_t base);
+  // Copies the range that contains `address`, and its base. False: there is none.
+  bool At(uint64_t address, uint64_t* base, Range* range) const;
   // True if `address` lies in a range of this kind.
   bool Is(Range::Kind kind, uint64_t address) const;
   bool Take(uint64_t base, Range* range);
@@ -138,6 +149,7 @@ class Ranges {
 
  private:
   std::map<uint64_t, Range> ranges_;
+  uint64_t last_serial_ = 0;
 };
 
 }  // namespace rgpu::exec

@@ -52,8 +52,10 @@ class Session {
   // Sends what is queued for the client, within a time limit.
   void Finish();
 
+  uint64_t number() const { return assignment_.session; }
   const wire::Band& band() const { return welcome_.band; }
   wire::worker::Ring ring() const { return ring_; }
+  Exports& exports() { return executor_->exports(); }
   transport::Outbox& outbox() { return outbox_; }
   transport::FrameReader& reader() { return reader_; }
 

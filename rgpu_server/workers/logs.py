@@ -29,6 +29,10 @@ class LogPipe:
         os.set_blocking(self.read_fd, False)
         self._loop.add_reader(self.read_fd, self._readable)
 
+    def rename(self, name: str) -> None:
+        """Changes the name with which each later line begins."""
+        self._name = name
+
     def close_write_end(self) -> None:
         """Closes our copy of the write end: it would keep the pipe open after the child's end."""
         if self.write_fd >= 0:

@@ -69,6 +69,8 @@ def _native() -> ctypes.CDLL:
         ("page_init", None, [page, u64]),
         ("page_valid", ctypes.c_int, [page]),
         ("used", u64, [page]),
+        ("count", None, [page, u32, u64]),
+        ("release", None, [page, u32, u64]),
         ("charged", u64, [page]),
         ("slot_charged", u64, [page, u32]),
         ("claim_slot", ctypes.c_int, [page, u64]),
@@ -215,6 +217,14 @@ class LeasePage:
         )
         self.ended += Counters(peak_bytes=peak - self.ended.peak_bytes)
         _native().rgpu_lease_clear_slot(self.address, slot)
+
+    def count(self, slot: int, charged: int) -> None:
+        """Charges a slot for memory that exists, also above the limit."""
+        _native().rgpu_lease_count(self.address, slot, charged)
+
+    def release(self, slot: int, charged: int) -> None:
+        """Takes a charge off a slot, at most what is charged to it."""
+        _native().rgpu_lease_release(self.address, slot, charged)
 
     def read(self, slot: int) -> Counters:
         """Returns what the session in `slot` holds and did."""

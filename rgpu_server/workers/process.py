@@ -33,6 +33,7 @@ log = logging.getLogger("rgpu.server")
 # Nothing of the daemon's own environment reaches a worker.
 CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
 _REPORT_SECONDS = 30.0
+_MOST_FDS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,12 @@ class WorkerOptions:
 
 
 class WorkerWatcher(Protocol):
-    """Gets a worker's messages and its end; called from the event loop."""
+    """Gets a worker's messages and its end; called from the event loop.
 
-    def worker_said(self, worker: int, message: FromWorker) -> None: ...
+    The descriptors of a message are closed when `worker_said` returns.
+    """
+
+    def worker_said(self, worker: int, message: FromWorker, fds: Sequence[int]) -> None: ...
 
     def worker_exited(self, worker: int, reason: str) -> None: ...
 
@@ -146,6 +150,7 @@ class WorkerProcess:
     def serves(self, lease: str, lease_bytes: int) -> None:
         """Sets the worker's memory ceiling for its lease; called again when that is resized."""
         self.lease = lease
+        self._log.rename(f"worker {self.number} (lease {lease})")
         if self._group is None:
             return
         try:
@@ -190,11 +195,20 @@ class WorkerProcess:
         if self._control is None:
             return False
         try:
-            data = self._control.recv(MAX_MESSAGE_BYTES)
+            data, fds, _, _ = socket.recv_fds(
+                self._control, MAX_MESSAGE_BYTES, _MOST_FDS, socket.MSG_CMSG_CLOEXEC
+            )
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
-            data = b""
+            data, fds = b"", []
+        try:
+            return self._heard(data, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _heard(self, data: bytes, fds: Sequence[int]) -> bool:
         if not data:
             self.close()
             return False
@@ -205,7 +219,7 @@ class WorkerProcess:
             return False
         if isinstance(message, Ended):
             self._last_words = message.reason
-        self._watcher.worker_said(self.number, message)
+        self._watcher.worker_said(self.number, message, fds)
         return True
 
     def _exited(self) -> None:

@@ -24,6 +24,7 @@ LITMUS = (
     "host_function_ends_a_spin",
     "local_memory_charged",
     "poll_after_bytes",
+    "processes_share",
     "thread_streams",
     "wait_for_a_record",
 )

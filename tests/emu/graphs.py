@@ -33,7 +33,7 @@ class _Side(Structure):
         ("x", c_size_t),
         ("y", c_size_t),
         ("z", c_size_t),
-        ("lod", c_size_t),
+        ("level", c_size_t),
         ("type", c_uint32),
         ("host", ctypes.c_void_p),
         ("device", c_uint64),
@@ -173,7 +173,9 @@ def pointers(values: list[Any]) -> Any:
     return (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
 
 
-def copy_1d(dst: int, src: int, count: int, kinds: tuple[int, int] = (ON_DEVICE, ON_DEVICE)) -> Copy:
+def copy_1d(
+    dst: int, src: int, count: int, kinds: tuple[int, int] = (ON_DEVICE, ON_DEVICE)
+) -> Copy:
     """A linear copy; `kinds` of destination and source."""
     made = Copy(width=count, height=1, depth=1)
     for side, address, kind in ((made.dst, dst, kinds[0]), (made.src, src, kinds[1])):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from ctypes import POINTER, byref, c_size_t, c_uint32, c_uint64
 
@@ -97,12 +98,13 @@ def test_every_asynchronous_call_becomes_a_node(cuda: Device) -> None:
     copies = [MEMCPY, KERNEL, MEMSET, GRAPH, ALLOC, MEMCPY, MEMCPY, FREE]
     assert types == [*copies, BATCH, RECORD, WAIT, HOST]
     nodes = graph.nodes()
-    assert graph.edges() == list(zip(nodes, nodes[1:], strict=False))
+    assert graph.edges() == list(itertools.pairwise(nodes))
     shown = Copy()
     cuda("cuGraphMemcpyNodeGetParams", nodes[0], byref(shown))
     assert (shown.src.type, shown.dst.type, shown.width) == (ON_HOST, ON_DEVICE, 64)
     # Nothing has run.
-    assert calls == [] and words(cuda, memory + 64, 1) == [0]
+    assert calls == []
+    assert words(cuda, memory + 64, 1) == [0]
     exec_ = graph.instantiate()
     for base in (0, 50):
         source[:] = [base + i for i in range(16)]
@@ -133,7 +135,8 @@ def test_a_capture_forks_and_joins(cuda: Device) -> None:
     assert len(info(cuda, main)[3]) == 2
     cuda("cuMemsetD32Async", memory + 12, 4, 1, main)
     graph = end(cuda, main)
-    assert status(cuda, side) == NONE and status(cuda, main) == NONE
+    assert status(cuda, side) == NONE
+    assert status(cuda, main) == NONE
     a, b, c, d = graph.nodes()
     assert sorted(graph.edges()) == sorted([(a, b), (a, c), (c, d), (b, d)])
     graph.run()
@@ -156,7 +159,8 @@ def test_a_fork_must_be_joined(cuda: Device) -> None:
     cuda("cuStreamWaitEvent", side, fork, 0)
     cuda("cuMemsetD32Async", memory, 1, 1, side)
     out = c_uint64(7)
-    assert cuda.result("cuStreamEndCapture", main, byref(out)) == UNJOINED and out.value == 0
+    assert cuda.result("cuStreamEndCapture", main, byref(out)) == UNJOINED
+    assert out.value == 0
     assert status(cuda, side) == NONE
     # A side stream without work of its own is joined.
     begin(cuda, main)
@@ -204,8 +208,11 @@ def test_states_of_streams(cuda: Device) -> None:
     one = info(cuda, stream)
     cuda("cuMemsetD32Async", cuda.pinned(4), 1, 1, stream)
     two = info(cuda, stream)
-    assert one[0] == ACTIVE and one[1] != 0 and one[3] == []
-    assert two[:3] == one[:3] and len(two[3]) == 1
+    assert one[0] == ACTIVE
+    assert one[1] != 0
+    assert one[3] == []
+    assert two[:3] == one[:3]
+    assert len(two[3]) == 1
     # The program may add to the graph, and say what the next node depends on.
     graph = Graph(cuda, one[2])
     expect(INVALID_VALUE, graph.destroy)
@@ -238,9 +245,7 @@ def test_capture_into_a_graph(cuda: Device) -> None:
     first = graph.set(memory, 1, 2)
     call = "cuStreamBeginCaptureToGraph"
     expect(INVALID_VALUE, lambda: cuda(call, stream, 12345, None, None, 0, GLOBAL))
-    expect(
-        INVALID_VALUE, lambda: cuda(call, stream, graph.handle, handles([77]), None, 1, GLOBAL)
-    )
+    expect(INVALID_VALUE, lambda: cuda(call, stream, graph.handle, handles([77]), None, 1, GLOBAL))
     cuda(call, stream, graph.handle, handles([first]), None, 1, GLOBAL)
     cuda("cuMemsetD32Async", memory, 2, 1, stream)
     assert end(cuda, stream).handle == graph.handle
@@ -364,9 +369,7 @@ def test_modes(cuda: Device) -> None:
     begin(cuda, stream, GLOBAL)
     assert own_thread() == 0
     end(cuda, stream)
-    expect(
-        INVALID_VALUE, lambda: cuda("cuThreadExchangeStreamCaptureMode", byref(c_uint32(3)))
-    )
+    expect(INVALID_VALUE, lambda: cuda("cuThreadExchangeStreamCaptureMode", byref(c_uint32(3))))
 
 
 @on_device()

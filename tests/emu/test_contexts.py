@@ -149,7 +149,7 @@ def test_entry_points_by_name(cuda: Device) -> None:
     assert (result, status) == (0, 0)
     assert pointer == ctypes.cast(cuda.library.cuMemAlloc_v2, ctypes.c_void_p).value
     assert lookup(b"cuLaunchKernel", flags=2)[1] != lookup(b"cuLaunchKernel")[1]
-    assert lookup(b"cuGraphCreate")[0] == 500
+    assert lookup(b"cuGraphicsUnregisterResource")[0] == 500
     assert lookup(b"")[0] == 500
     assert lookup(b"cuMemAllocAsync", 2000)[0] == 500
     text = ctypes.c_char_p()
@@ -157,7 +157,7 @@ def test_entry_points_by_name(cuda: Device) -> None:
     assert text.value == b"CUDA_ERROR_ILLEGAL_ADDRESS"
     expect(1, lambda: cuda("cuGetErrorString", 12345, ctypes.byref(text)))
     for unsupported in (
-        "cuGraphCreate",
+        "cuGraphicsUnregisterResource",
         "cuMemAllocManaged",
         "cuArrayCreate_v2",
         "cuIpcGetMemHandle",

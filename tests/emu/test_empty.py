@@ -1,4 +1,4 @@
-"""Calls about what the device never has: memory of graphs."""
+"""Calls about what the device does not have at first: memory of graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INVALID_VALUE, INVALID_DEVICE = 1, 101
 
 
 @on_device()
-def test_graphs_have_no_memory(cuda: Device) -> None:
+def test_a_process_begins_without_graph_memory(cuda: Device) -> None:
     cuda.open()
     value = ctypes.c_uint64(7)
     for attribute in range(4):

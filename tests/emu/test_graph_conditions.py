@@ -5,7 +5,15 @@ from __future__ import annotations
 from ctypes import byref, c_uint64
 
 from emu.device import Device, expect, finish, in_thread, on_device
-from emu.graphs import CONDITIONAL, Conditional, Graph, InstantiateParams, NodeParams, node_type, words
+from emu.graphs import (
+    CONDITIONAL,
+    Conditional,
+    Graph,
+    InstantiateParams,
+    NodeParams,
+    node_type,
+    words,
+)
 from emu.kernels import HEAD, U32, U64, load
 
 INVALID_VALUE, INVALID_CONTEXT, NOT_SUPPORTED = 1, 201, 801

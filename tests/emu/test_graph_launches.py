@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from ctypes import byref, c_uint32, c_uint64
 
@@ -48,7 +49,7 @@ def test_nodes_run_in_the_order_of_their_edges(cuda: Device) -> None:
     add = graph.kernel(function, [U64(memory), U32(16)], block=16)
     first = graph.set(memory, 41, 16)
     order = [first, add, across, out, last]
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in itertools.pairwise(order):
         cuda(
             "cuGraphAddDependencies_v2",
             graph.handle,
@@ -62,7 +63,8 @@ def test_nodes_run_in_the_order_of_their_edges(cuda: Device) -> None:
     for _ in range(3):
         cuda("cuGraphLaunch", exec_, stream)
     cuda("cuStreamSynchronize", stream)
-    assert list(result) == [42] * 16 and seen == [42] * 3
+    assert list(result) == [42] * 16
+    assert seen == [42] * 3
     graph.destroy()  # the executable does not need it
     cuda("cuGraphLaunch", exec_, stream)
     cuda("cuGraphExecDestroy", exec_)  # the launch goes on
@@ -187,9 +189,7 @@ def test_more_branches_than_lanes(cuda: Device) -> None:
     cuda("cuMemsetD32_v2", memory, 0, 100)
     graph = Graph(cuda)
     root = graph.empty()
-    middle = [
-        graph.kernel(function, [U64(memory + 4 * i), U32(1)], root) for i in range(100)
-    ]
+    middle = [graph.kernel(function, [U64(memory + 4 * i), U32(1)], root) for i in range(100)]
     graph.kernel(function, [U64(memory), U32(100)], *middle, block=100)
     exec_ = graph.instantiate()
     for turn in range(1, 4):
@@ -236,7 +236,8 @@ def test_events_within_a_graph(cuda: Device) -> None:
         cuda("cuStreamWaitEvent", other, middle, 0)
         cuda("cuMemcpyDtoHAsync_v2", result, memory, 4, other)
         cuda("cuStreamSynchronize", other)
-        assert result[0] == 3 and cuda.result("cuStreamQuery", stream) == 600
+        assert result[0] == 3
+        assert cuda.result("cuStreamQuery", stream) == 600
         cuda("cuEventSynchronize", middle)
         cuda("cuStreamWriteValue32_v2", other, memory + 4, 1, 0)
         cuda("cuStreamSynchronize", stream)
@@ -291,7 +292,8 @@ def test_parameters_of_an_executable_change_alone(cuda: Device) -> None:
     expect(INVALID_VALUE, lambda: cuda(call, exec_, copy, byref(from_host), 0))
     cuda("cuGraphLaunch", exec_, 0)
     cuda("cuStreamSynchronize", 0)
-    assert words(cuda, memory, 12) == [1] * 4 + [9, 9, 1, 1] + [0, 1, 0, 0] and calls == [2]
+    assert words(cuda, memory, 12) == [1] * 4 + [9, 9, 1, 1] + [0, 1, 0, 0]
+    assert calls == [2]
     # The template did not change, and another function is allowed.
     bump = kernel_node(other, [])
     params = NodeParams(type=KERNEL)
@@ -301,7 +303,8 @@ def test_parameters_of_an_executable_change_alone(cuda: Device) -> None:
     cuda("cuStreamSynchronize", 0)
     assert words(cuda, memory, 4) == [1] * 4
     graph.run()
-    assert words(cuda, memory, 12)[8] == 2 and calls == [2, 2, 1]
+    assert words(cuda, memory, 12)[8] == 2
+    assert calls == [2, 2, 1]
     params.type = MEMSET
     expect(INVALID_VALUE, lambda: cuda("cuGraphExecNodeSetParams", exec_, kernel, byref(params)))
     stranger = Graph(cuda).empty()
@@ -429,10 +432,11 @@ def test_user_objects_die_with_their_last_reference(cuda: Device) -> None:
     cuda("cuGraphLaunch", exec_, 0)
     cuda("cuGraphExecDestroy", exec_)
     cuda("cuCtxSynchronize")
-    assert dead == [5] and results == [800]  # it may not call CUDA
+    assert dead == [5]
+    assert results == [800]
     expect(INVALID_VALUE, lambda: cuda("cuUserObjectRetain", one.value, 1))
+    call = "cuUserObjectCreate"
     for count, flags in ((0, 1), (1, 0), (1, 2)):
-        call = "cuUserObjectCreate"
         expect(INVALID_VALUE, lambda c=count, f=flags: cuda(call, byref(one), 5, function, c, f))
     expect(INVALID_VALUE, lambda: cuda("cuUserObjectCreate", byref(one), 5, None, 1, 1))
 

@@ -54,7 +54,8 @@ def neighbours(cuda: Device, call: str, node: int) -> list[int]:
 def test_nodes_and_edges_are_listed_in_the_order_of_their_making(cuda: Device) -> None:
     cuda.open()
     graph = Graph(cuda)
-    assert graph.nodes() == [] and graph.edges() == []
+    assert graph.nodes() == []
+    assert graph.edges() == []
     a = graph.empty()
     b = graph.empty(a)
     c = graph.empty(a)
@@ -66,11 +67,13 @@ def test_nodes_and_edges_are_listed_in_the_order_of_their_making(cuda: Device) -
     count = c_size_t(4)
     roots = handles([7] * 4)
     cuda("cuGraphGetRootNodes", graph.handle, roots, byref(count))
-    assert list(roots) == [a, 0, 0, 0] and count.value == 1
+    assert list(roots) == [a, 0, 0, 0]
+    assert count.value == 1
     count = c_size_t(2)
     some = handles([7] * 4)
     cuda("cuGraphGetNodes", graph.handle, some, byref(count))
-    assert list(some) == [a, b, 7, 7] and count.value == 2
+    assert list(some) == [a, b, 7, 7]
+    assert count.value == 2
     graph.destroy()
     expect(INVALID_VALUE, graph.nodes)
     expect(INVALID_VALUE, lambda: node_type(cuda, a))
@@ -100,7 +103,8 @@ def test_dependencies_are_checked_and_changed_as_a_whole(cuda: Device) -> None:
     assert graph.edges() == [(b, c)]
     cuda("cuGraphAddDependencies_v2", graph.handle, None, None, None, 0)
     cuda("cuGraphDestroyNode", b)
-    assert graph.nodes() == [a, c] and graph.edges() == []
+    assert graph.nodes() == [a, c]
+    assert graph.edges() == []
     expect(INVALID_VALUE, lambda: cuda("cuGraphDestroyNode", b))
 
 
@@ -115,7 +119,8 @@ def test_a_cycle_is_found_at_instantiation(cuda: Device) -> None:
     params, exec_ = InstantiateParams(), c_uint64()
     call = "cuGraphInstantiateWithParams"
     expect(INVALID_VALUE, lambda: cuda(call, byref(exec_), graph.handle, byref(params)))
-    assert params.result == 2 and params.node in (a, b)  # INVALID_STRUCTURE
+    assert params.result == 2
+    assert params.node in (a, b)
 
 
 @on_device()
@@ -132,7 +137,8 @@ def test_flags_of_instantiation(cuda: Device) -> None:
         expect(INVALID_VALUE, lambda bad=bad: graph.instantiate(bad))
     params, exec_ = InstantiateParams(flags=2, stream=cuda.stream()), c_uint64()
     cuda("cuGraphInstantiateWithParams", byref(exec_), graph.handle, byref(params))
-    assert params.result == 0 and params.node == 0
+    assert params.result == 0
+    assert params.node == 0
     cuda("cuGraphExecGetFlags", exec_.value, byref(flags))
     assert flags.value == 2
     expect(INVALID_VALUE, lambda: cuda("cuGraphExecGetFlags", 77, byref(flags)))
@@ -179,7 +185,8 @@ def test_parameters_are_copied_and_given_back(cuda: Device) -> None:
     batch = graph.batch([Operation(WRITE_32, memory, 9)])
     operations = Batch()
     cuda("cuGraphBatchMemOpNodeGetParams", batch, byref(operations))
-    assert operations.count == 1 and operations.operations[0].value == 9
+    assert operations.count == 1
+    assert operations.operations[0].value == 9
     types = [node_type(cuda, n) for n in graph.nodes()]
     assert types == [KERNEL, MEMCPY, MEMSET, HOST, RECORD, WAIT, BATCH]
     # A getter of another type.
@@ -250,13 +257,15 @@ def test_clones_know_their_originals(cuda: Device) -> None:
     clone = Graph(cuda, cuda.out("cuGraphClone", graph.handle))
     found = c_uint64()
     cuda("cuGraphNodeFindInClone", byref(found), child, clone.handle)
-    assert found.value == clone.nodes()[1] and node_type(cuda, found.value) == GRAPH
+    assert found.value == clone.nodes()[1]
+    assert node_type(cuda, found.value) == GRAPH
     assert clone.edges() == [tuple(clone.nodes())]
     expect(INVALID_VALUE, lambda: cuda("cuGraphNodeFindInClone", byref(found), a, inner.handle))
     # The child graph is a copy too.
     inside = c_uint64()
     cuda("cuGraphChildGraphNodeGetGraph", child, byref(inside))
-    assert inside.value != inner.handle and len(Graph(cuda, inside.value).nodes()) == 1
+    assert inside.value != inner.handle
+    assert len(Graph(cuda, inside.value).nodes()) == 1
     inner.empty()
     assert len(Graph(cuda, inside.value).nodes()) == 1
     expect(INVALID_VALUE, lambda: cuda("cuGraphDestroy", inside.value))
@@ -277,7 +286,8 @@ def test_a_child_graph_can_be_given_away(cuda: Device) -> None:
     child = graph.add(params)
     inside = c_uint64()
     cuda("cuGraphChildGraphNodeGetGraph", child, byref(inside))
-    assert inside.value == inner.handle and inner.nodes() == [node]
+    assert inside.value == inner.handle
+    assert inner.nodes() == [node]
     expect(INVALID_VALUE, inner.destroy)
     expect(INVALID_VALUE, lambda: graph.add(params))  # it is not the program's any more
     params.of.child = Child(graph.handle, 0)
@@ -339,9 +349,12 @@ def test_the_text_of_a_graph(cuda: Device) -> None:
         verbose = path.read_text()
         missing = str(Path(folder) / "no" / "graph.dot").encode()
         expect(304, lambda: cuda("cuGraphDebugDotPrint", graph.handle, missing, 0))
-    assert plain.startswith("digraph dot {") and plain.endswith("}\n")
+    assert plain.startswith("digraph dot {")
+    assert plain.endswith("}\n")
     assert '"graph_0_node_0" -> "graph_0_node_1"' in plain
-    assert "MEMSET" in plain and "EMPTY" in plain and f"{memory:#x}" not in plain
+    assert "MEMSET" in plain
+    assert "EMPTY" in plain
+    assert f"{memory:#x}" not in plain
     assert f"{memory:#x}: 16 x 1 elements of 4 bytes" in verbose
     assert f"{a:#x}" in verbose
 

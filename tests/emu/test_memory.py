@@ -89,7 +89,31 @@ def test_bad_sizes_and_pointers_are_refused(cuda: Device) -> None:
     cuda.free(address)
     expect(1, lambda: cuda.free(address))
     expect(1, lambda: cuda.read(address, 1))
-    expect(801, lambda: cuda("cuMemAllocManaged", ctypes.byref(ctypes.c_uint64()), 16, 1))
+
+
+@on_device()
+def test_managed_memory_is_used_in_place(cuda: Device) -> None:
+    cuda.open()
+    free = info(cuda)[0]
+    place = ctypes.c_uint64()
+    cuda("cuMemAllocManaged", ctypes.byref(place), 100_000, 1)
+    assert free - info(cuda)[0] >= 100_000
+    ctypes.memset(place.value, 7, 100_000)
+    assert cuda.read(place.value, 100_000) == bytes([7]) * 100_000
+    cuda("cuMemsetD8_v2", place.value + 1, 9, 10)
+    cuda("cuCtxSynchronize")
+    assert ctypes.string_at(place.value, 12) == bytes([7, *[9] * 10, 7])
+    value = ctypes.c_uint64()
+    for attribute in (3, 4):  # DEVICE_POINTER, HOST_POINTER
+        cuda("cuPointerGetAttribute", ctypes.byref(value), attribute, place.value + 5)
+        assert value.value == place.value + 5
+    managed = ctypes.c_uint()
+    cuda("cuPointerGetAttribute", ctypes.byref(managed), 8, place.value)
+    assert managed.value == 1
+    for flags in (0, 3, 4):
+        expect(1, lambda flags=flags: cuda("cuMemAllocManaged", ctypes.byref(value), 16, flags))
+    cuda.free(place.value)
+    expect(1, lambda: cuda.read(place.value, 1))
 
 
 @on_device()

@@ -29,7 +29,7 @@ from litmus import programs  # noqa: E402
 START_SECONDS = 20.0
 FIGURES_LIMIT_SECONDS = 120.0
 # Two processes in one lease; a worker on its own serves one.
-NEEDS_SERVER = ("free_across_processes",)
+NEEDS_SERVER = ("free_across_processes", "processes_share")
 FIGURE = re.compile(r"^(\w+) ([\d.]+) (\S+)$", re.MULTILINE)
 
 

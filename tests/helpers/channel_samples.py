@@ -46,6 +46,18 @@ def messages() -> dict[str, bytes]:
         "worker REFUSED": wk.encode_refused(wk.Refused(2, "no memory")),
         "worker ENDED": wk.encode_ended(wk.Ended("the client has ended")),
         "worker RESUMED": wk.encode_resumed(wk.Resumed(Lane.CONTROL, 3, True, 1 << 40)),
+        "worker EXPORT_WANTED": wk.encode_export_wanted(
+            wk.ExportWanted(1 << 33, 5, wk.Shared.EVENT, SECRET)
+        ),
+        "worker EXPORT_OPENED": wk.encode_export_opened(wk.ExportOpened(9, 0, 1 << 21, b"handle")),
+        "worker EXPORT_RELEASED": wk.encode_export_released(wk.ExportReleased(5)),
+        "worker OPEN_EXPORT": wk.encode_open_export(
+            wk.OpenExport(9, 7, 5, wk.Shared.MEMORY, SECRET)
+        ),
+        "worker EXPORT_GIVEN": wk.encode_export_given(
+            wk.ExportGiven(1 << 33, 400, 1 << 21, 2 << 21, b"handle")
+        ),
+        "worker EXPORT_CLOSED": wk.encode_export_closed(wk.ExportClosed(7, 5)),
         "compiler LOAD": pc.encode_load(pc.Load(inputs)),
         "compiler LOADED": pc.encode_loaded(LOADED),
         "compiler LOWER": pc.encode_lower(pc.Lower(SECRET, "saxpy")),

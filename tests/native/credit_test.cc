@@ -114,6 +114,7 @@ class Pair {
 
   // The client has lost nothing: when all is carried out, both ends say the same.
   void Settle() {
+    CHECK(cuts_ > 100);  // it had credit most of the time
     while (!live_.empty()) Free();
     Carry(SIZE_MAX);
     while (!frees_.empty()) Complete();
@@ -139,6 +140,7 @@ class Pair {
       CHECK(next == live_.end() || *base + bytes <= next->first);
       CHECK(next == live_.begin() || std::prev(next)->first + std::prev(next)->second <= *base);
       live_.emplace(*base, bytes);
+      ++cuts_;
       commands_.push_back({false, ++seq_, *base, bytes});
       return;
     }
@@ -202,6 +204,7 @@ class Pair {
   std::deque<Command> frees_;
   std::deque<uint64_t> control_;
   uint64_t seq_ = 0;
+  int cuts_ = 0;
 };
 
 TEST(credit, the_worker_can_carry_out_all_that_a_client_does) {

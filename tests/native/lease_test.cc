@@ -57,6 +57,42 @@ TEST(lease, charges_up_to_the_limit) {
   CHECK(!Charge(page.get(), 0, 1));
 }
 
+TEST(lease, credit_is_charged_and_not_allocated) {
+  const SharedPage page(1000);
+  SetCredit(page.get(), 0, 300);  // shown before it is charged
+  CHECK_EQ(AllocatedBytes(page.get()), 0U);
+  CHECK(Charge(page.get(), 0, 300));
+  CHECK(Charge(page.get(), 1, 500));
+  CHECK(!Charge(page.get(), 1, 201));
+  CHECK_EQ(UsedBytes(page.get()), 800U);
+  CHECK_EQ(AllocatedBytes(page.get()), 500U);
+  CHECK_EQ(CreditOfOthers(page.get(), 1), 300U);
+  CHECK_EQ(CreditOfOthers(page.get(), 0), 0U);
+  CHECK_EQ(page->slots[0].peak_bytes.load(), 0U);
+  SetCredit(page.get(), 0, 100);  // 200 are allocated
+  CHECK_EQ(AllocatedBytes(page.get()), 700U);
+  CHECK_EQ(page->slots[0].peak_bytes.load(), 200U);
+  SetCredit(page.get(), 0, UINT64_MAX);  // what a worker writes may be nonsense
+  CHECK_EQ(AllocatedBytes(page.get()), 500U);
+  ClearSlot(page.get(), 0);
+  CHECK_EQ(CreditOfOthers(page.get(), 1), 0U);
+  SetCredit(page.get(), kSlots, 1);
+}
+
+TEST(lease, who_wants_credit_wakes_the_others) {
+  const SharedPage page(1000);
+  const uint32_t seen = CreditWanted(page.get());
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    WaitCreditWanted(page.get(), seen);
+    _exit(CreditWanted(page.get()) == seen ? 1 : 0);
+  }
+  WantCredit(page.get());
+  WaitFor(child, 0);
+  WaitCreditWanted(page.get(), seen);  // returns at once
+}
+
 TEST(lease, slots_are_claimed_and_cleared) {
   const SharedPage page(1000);
   for (uint64_t i = 0; i < kSlots; ++i) {

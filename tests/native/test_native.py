@@ -26,9 +26,11 @@ GROUPS = [
     "frames",
     "gate",
     "granules",
+    "graph",
     "guests",
     "handshake",
     "lane",
+    "layout",
     "lease",
     "library",
     "load",
@@ -75,7 +77,8 @@ def base(builder: Builder) -> list[Path]:
 @pytest.fixture(scope="module")
 def unit_tests(builder: Builder, base: list[Path]) -> Path:
     gateway = [GATEWAY / name for name in ("crowds.cc", "guests.cc", "http2/chunks.cc")]
-    parts = [ROOT / "netprobe/responder/responder.cc", *gateway]
+    layout = ROOT / "rgpu_emu" / "device" / "graph_layout.cc"
+    parts = [ROOT / "netprobe/responder/responder.cc", layout, *gateway]
     parts += sorted(GATE.glob("*.cc"))
     own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), *parts])
     return builder.link("rgpu_native_tests", [*own, *base])

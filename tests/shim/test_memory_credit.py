@@ -382,5 +382,5 @@ def test_few_allocations_cost_a_round_trip() -> None:
                 if frame.header.kind is Kind.COMMAND
             )
     assert (counts["one"]["rgpuMemAlloc"], counts["one"]["rgpuMemAllocAhead"]) == (1, 0)
-    assert counts["many"]["rgpuMemBack"] >= 250, counts["many"]
+    assert counts["many"]["rgpuMemBack"] >= 200, counts["many"]
     assert counts["off"]["rgpuMemAlloc"] == 300

@@ -13,7 +13,6 @@ from cudaspec.model import Mode
 PLANNED = {
     "stream capture": "cuStreamBeginCapture_v2",
     "graphs": "cuGraphLaunch",
-    "IPC": "cuIpcGetMemHandle",
 }
 # The functions that numba-cuda, cuda.core and Taichi call.
 CALLED = (
@@ -65,8 +64,10 @@ def test_private_tables_are_refused(spec: rows.Spec) -> None:
     assert row.explains
 
 
-def test_managed_memory_is_refused(spec: rows.Spec) -> None:
-    assert spec.calls["cuMemAllocManaged"].row.mode is Mode.UNSUPPORTED
+def test_batches_of_prefetches_are_refused(spec: rows.Spec) -> None:
+    """CUDA allows them for devices with CONCURRENT_MANAGED_ACCESS only."""
+    for name in ("cuMemPrefetchBatchAsync", "cuMemDiscardBatchAsync"):
+        assert spec.calls[name].row.mode is Mode.UNSUPPORTED
 
 
 def test_old_symbols_answer_as_the_new_ones(spec: rows.Spec) -> None:

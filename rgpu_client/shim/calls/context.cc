@@ -115,6 +115,7 @@ CUresult DestroyContext(Session& session, Context& context) {
   for (const Range& range : left) {
     if (range.is_device() && !range.cut) ForgetVisible(session, range);
   }
+  session.imports().DropContext(id);
   rgpuContextDestroy_Reply reply;
   const CUresult status =
       session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);

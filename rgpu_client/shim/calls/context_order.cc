@@ -65,6 +65,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->shared) return CUDA_ERROR_NOT_SUPPORTED;
   PostOptions options;
   options.work = here.context;
   return PostRecord<op_rgpuContextRecordEvent>(here, *event, options, [&](uint64_t version) {
@@ -78,6 +79,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->shared) return CUDA_ERROR_NOT_SUPPORTED;
   if (event->progress.version.load() == 0) return CUDA_SUCCESS;  // never recorded
   PostOptions options;
   options.work = here.context;

@@ -73,14 +73,17 @@ std::optional<CUresult> CopyDirectly(const Here& here, const Copy& copy) {
       here.channel().Lacks(Opcode::rgpuCopyOutDirect)) {
     return std::nullopt;
   }
-  // The bytes of a mapping have another place in the device's memory than its addresses say.
+  // The bytes of a mapping have another place in the device's memory than its addresses say. Memory
+  // that processes share lies in files of its own.
   const auto range = here.session->addresses().Find(address);
-  if (!range || range->is_mapped()) return std::nullopt;
+  if (!range || range->is_mapped() || range->is_shared()) return std::nullopt;
   const bool there = to_device ? base::CanRead(host, copy.width) : base::CanWrite(host, copy.width);
   if (!there) return std::nullopt;
   for (uint64_t at = 0; at < copy.width;) {
     const uint64_t bytes = std::min(kPieceBytes, copy.width - at);
     const CUresult status = CopyPiece(here, to_device, address + at, host + at, bytes);
+    // Another thread has just exported the memory. The other path copies everything.
+    if (status == CUDA_ERROR_NOT_SUPPORTED) return std::nullopt;
     if (status != CUDA_SUCCESS) return status;
     at += bytes;
   }

@@ -15,6 +15,7 @@ CUresult EventHere(CUevent handle, Here* here, Event** event) {
 }
 
 bool IsComplete(const Here& here, const Event& event) {
+  if (event.shared) return false;  // other processes record it too
   return event.progress.completed.load() >= event.progress.version.load() ||
          event.record_seq.load() <= here.context->synced_seq.load();
 }
@@ -34,11 +35,15 @@ struct Record {
   uint32_t thread;
 };
 
-// The record is complete, and so is the work before it in its stream.
+// The record is complete, and so is the work before it in its stream. If another thread has
+// recorded the event since, the answer was about that record.
 void NoteComplete(const Here& here, Event& event, const Record& record) {
+  // It may be a record of another process that is complete.
+  if (event.shared) return;
   MarkSynced(event.progress.completed, record.version);
-  Stream* const stream =
-      here.session->FindStream(here.context_id(), record.thread, record.stream);
+  const std::lock_guard lock(event.record_mutex);
+  if (event.progress.version.load() != record.version) return;
+  Stream* const stream = here.session->FindStream(here.context_id(), record.thread, record.stream);
   if (record.stream != 0 && stream != nullptr) MarkSynced(stream->synced_seq, record.seq);
 }
 
@@ -46,12 +51,13 @@ void NoteComplete(const Here& here, Event& event, const Record& record) {
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   Here here;
-  if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
-    return (Flags & CU_EVENT_DISABLE_TIMING) == 0 ? CUDA_ERROR_INVALID_VALUE
-                                                  : CUDA_ERROR_NOT_SUPPORTED;
-  }
+  const bool shared = (Flags & CU_EVENT_INTERPROCESS) != 0;
+  if (shared && (Flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  // The older server's worker would refuse the event later.
+  if (shared && here.channel().Lacks(Opcode::rgpuIpcSettle)) return CUDA_ERROR_NOT_SUPPORTED;
   auto made = std::make_unique<Event>();
+  made->shared = shared;
   made->context = here.context_id();
   made->flags = Flags;
   const uint64_t id = here.session->handles().Add(std::move(made));
@@ -77,9 +83,11 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
-  return PostRecord<op_rgpuEventRecord>(here, *event, Work(here, Reach::kNamed), [&](uint64_t version) {
-    return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
-  });
+  const CUresult status = PostRecord<op_rgpuEventRecord>(
+      here, *event, Work(here, Reach::kNamed), [&](uint64_t version) {
+        return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
+      });
+  return status == CUDA_SUCCESS && event->shared ? SettleShared(here) : status;
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
@@ -95,7 +103,7 @@ CUresult cuEventQuery(CUevent hEvent) {
   if (IsComplete(here, *event)) return here.channel().sticky();
   Progress& progress = event->progress;
   const Record record(*event);
-  if (progress.asked.load() == record.version) {
+  if (progress.asked.load() == record.version && !event->shared) {
     here.channel().Poll();
     if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
     if (!IsComplete(here, *event)) return CUDA_ERROR_NOT_READY;
@@ -103,10 +111,10 @@ CUresult cuEventQuery(CUevent hEvent) {
     return CUDA_SUCCESS;
   }
   rgpuEventQuery_Reply reply;
-  const CUresult status =
-      here.channel().Call<op_rgpuEventQuery>(here.issuer(), {event->id, record.version, 1}, &reply);
+  const CUresult status = here.channel().Call<op_rgpuEventQuery>(
+      here.issuer(), {event->id, record.version, event->shared ? uint8_t{0} : uint8_t{1}}, &reply);
   if (status == CUDA_SUCCESS) NoteComplete(here, *event, record);
-  if (status == CUDA_ERROR_NOT_READY) progress.asked.store(record.version);
+  if (status == CUDA_ERROR_NOT_READY && !event->shared) progress.asked.store(record.version);
   return status;
 }
 

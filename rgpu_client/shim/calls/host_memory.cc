@@ -120,8 +120,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int)
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
   const auto range = CurrentSession()->addresses().Find(reinterpret_cast<uint64_t>(p));
-  const bool allocated = range && (range->kind == RangeKind::kPinned ||
-                                   range->kind == RangeKind::kHostMapped);
+  const bool allocated =
+      range && (range->kind == RangeKind::kPinned || range->kind == RangeKind::kHostMapped);
   if (!allocated) return CUDA_ERROR_INVALID_VALUE;
   *pFlags = range->flags;
   return CUDA_SUCCESS;

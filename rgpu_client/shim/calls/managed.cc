@@ -8,12 +8,16 @@
 namespace rgpu::shim {
 namespace {
 
-// Finds the current context, and checks that the addresses lie in managed memory.
-CUresult ManagedHere(CUdeviceptr address, size_t bytes, Here* here) {
-  if (const CUresult status = ContextHere(here); status != CUDA_SUCCESS) return status;
-  const auto range = here->session->addresses().Find(address, bytes);
+CUresult CheckManaged(const Here& here, CUdeviceptr address, size_t bytes) {
+  const auto range = here.session->addresses().Find(address, bytes);
   const bool managed = range && range->kind == RangeKind::kManaged;
   return managed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Finds the current context, and checks that the addresses lie in managed memory.
+CUresult ManagedHere(CUdeviceptr address, size_t bytes, Here* here) {
+  const CUresult status = ContextHere(here);
+  return status == CUDA_SUCCESS ? CheckManaged(*here, address, bytes) : status;
 }
 
 CUresult CheckLocation(const CUmemLocation& location) {
@@ -26,8 +30,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   uint64_t address = 0;
-  const CUresult status =
-      AllocateVisible(here, bytesize, RangeKind::kManaged, flags, &address);
+  const CUresult status = AllocateVisible(here, bytesize, RangeKind::kManaged, flags, &address);
   if (status == CUDA_SUCCESS) *dptr = address;
   return status;
 }
@@ -35,8 +38,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
                                unsigned int, CUstream hStream) {
   Here here;
-  CUresult status = ManagedHere(devPtr, count, &here);
-  if (status == CUDA_SUCCESS) status = StreamHere(hStream, &here);
+  CUresult status = StreamHere(hStream, &here);
+  if (status == CUDA_SUCCESS) status = CheckManaged(here, devPtr, count);
   if (status == CUDA_SUCCESS) status = CheckLocation(location);
   if (status != CUDA_SUCCESS) return status;
   // What the program has written is sent now instead of with the next command.
@@ -69,9 +72,9 @@ CUresult cuMemRangeGetAttributes(void** data, size_t* dataSizes, CUmem_range_att
   Here here;
   CUresult status = ManagedHere(devPtr, count, &here);
   for (size_t i = 0; i < numAttributes && status == CUDA_SUCCESS; ++i) {
-    status = data[i] == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                : here.session->advice().Get(data[i], dataSizes[i], attributes[i],
-                                                             devPtr, count);
+    status = data[i] == nullptr
+                 ? CUDA_ERROR_INVALID_VALUE
+                 : here.session->advice().Get(data[i], dataSizes[i], attributes[i], devPtr, count);
   }
   return status;
 }
@@ -82,8 +85,8 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const auto range = here.session->addresses().Find(dptr);
   if (!range || range->kind != RangeKind::kManaged) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult bad = base::CheckAttachment(flags, hStream == nullptr, dptr - range->base, length,
-                                             range->bytes);
+  const CUresult bad =
+      base::CheckAttachment(flags, hStream == nullptr, dptr - range->base, length, range->bytes);
   return bad == CUDA_SUCCESS ? here.channel().sticky() : bad;
 }
 

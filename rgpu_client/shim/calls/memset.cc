@@ -1,6 +1,5 @@
 // The memset functions.
 #include "gen/shim_calls.gen.h"
-#include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copies.h"
 #include "rgpu_client/shim/trace.h"
 
@@ -38,7 +37,7 @@ CUresult Run(CUstream stream, const Fill& fill, bool synchronous) {
                                           fill.width, fill.height, here.stream->wire, synchronous},
                                          CountedWork(here, 0, Reach::kNamed));
   if (status != CUDA_SUCCESS || !synchronous) return status;
-  return WaitsForMemops(here, target) ? SynchronizeContext(here) : CUDA_SUCCESS;
+  return FinishSynchronous(here, target);
 }
 
 }  // namespace

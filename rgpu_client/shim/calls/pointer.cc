@@ -27,6 +27,8 @@ bool NumberOf(const Range& range, CUpointer_attribute attribute, unsigned* value
       *value = range.sync_memops ? 1U : 0U;
       return true;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      *value = range.bytes != 0 && range.kind == RangeKind::kDevice ? 1U : 0U;
+      return true;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       *value = 0;

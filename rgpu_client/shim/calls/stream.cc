@@ -1,6 +1,7 @@
 // Streams.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/recording.h"
 
 #include <algorithm>
 
@@ -90,9 +91,11 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (event->progress.version.load() == 0) return here.channel().sticky();  // never recorded
-  return here.channel().Post<op_rgpuStreamWaitEvent>(
+  if (event->progress.version.load() == 0 && !event->shared)
+    return here.channel().sticky();  // never recorded
+  const CUresult status = here.channel().Post<op_rgpuStreamWaitEvent>(
       here.issuer(), {here.stream->wire, event->id, Flags}, Work(here, Reach::kNamed));
+  return status == CUDA_SUCCESS && event->shared ? SettleShared(here) : status;
 }
 
 CUresult cuStreamGetPriority(CUstream hStream, int* priority) {

@@ -100,8 +100,7 @@ CUresult FreeVisible(const Here& here, const Range& range) {
   Here there = here;
   there.context = here.session->handles().Find<Context>(range.context);
   if (there.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  const CUresult status =
-      there.channel().Post<op_rgpuMemFree>(there.issuer(), {range.server_base});
+  const CUresult status = there.channel().Post<op_rgpuMemFree>(there.issuer(), {range.server_base});
   there.channel().Flush();  // another process of the lease may wait for the memory
   return status;
 }

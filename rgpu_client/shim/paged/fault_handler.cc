@@ -90,7 +90,8 @@ void OnFault(int number, siginfo_t* info, void* context) {
   const int error = errno;
   const auto address = reinterpret_cast<uint64_t>(info->si_addr);
   const bool ours = info->si_code == SEGV_ACCERR && address >= g_low.load() &&
-                    address < g_high.load() && g_pager.load() != static_cast<pid_t>(syscall(SYS_gettid));
+                    address < g_high.load() &&
+                    g_pager.load() != static_cast<pid_t>(syscall(SYS_gettid));
   const bool served = ours && AskPager(address, KindOf(context));
   errno = error;
   if (!served) CallBefore(number, info, context);
@@ -107,8 +108,7 @@ void RunPager() {
       // After the answer the fault's memory belongs to its thread again.
       Fault* const next = fault->next;
       Session* const session = CurrentSession();
-      const bool served =
-          session != nullptr && session->paged().Serve(fault->address, fault->kind);
+      const bool served = session != nullptr && session->paged().Serve(fault->address, fault->kind);
       fault->answer.store(served ? kServed : kRefused);
       Wake(&fault->answer);
       fault = next;

@@ -33,10 +33,6 @@ void Mirrors::Remove(uint64_t host) {
   if (mirrors_.empty()) SetPagedBit(kMirrors, false);
 }
 
-Context* Mirrors::ContextOf(const Mirror& mirror, Context* preferred) const {
-  return preferred != nullptr ? preferred : session_.handles().Find<Context>(mirror.context);
-}
-
 void Mirrors::PushOne(Mirror& mirror, Context& context) const {
   const uint8_t* host = At(mirror.host);
   // The program may have freed the memory without unregistering it.
@@ -48,27 +44,28 @@ void Mirrors::PushOne(Mirror& mirror, Context& context) const {
   }
 }
 
-void Mirrors::Push(Context* preferred, bool uses) {
+void Mirrors::Push(Context& context, bool uses) {
   for (auto& [host, mirror] : mirrors_) {
-    Context* context = ContextOf(mirror, preferred);
-    if (context == nullptr) continue;
-    PushOne(mirror, *context);
+    PushOne(mirror, context);
     mirror.used = mirror.used || uses;
   }
 }
 
-void Mirrors::Pull(bool settled) {
+void Mirrors::Pull(Context& context, bool settled) {
   std::vector<uint8_t> fresh;
   for (auto& [host, mirror] : mirrors_) {
-    Context* context = ContextOf(mirror, nullptr);
-    if (!mirror.used || context == nullptr) continue;
+    if (!mirror.used) continue;
     fresh.resize(mirror.bytes);
     const CUresult status =
-        traffic::Fetch(session_, *context, mirror.device, mirror.bytes, fresh.data());
+        traffic::Fetch(session_, context, mirror.device, mirror.bytes, fresh.data());
     if (status != CUDA_SUCCESS || !base::CanWrite(At(host), mirror.bytes)) continue;
     Merge(At(host), mirror.before.data(), fresh.data(), mirror.bytes);
     mirror.used = !settled;
   }
+}
+
+bool Mirrors::AnyUsed() const {
+  return std::ranges::any_of(mirrors_, [](const auto& entry) { return entry.second.used; });
 }
 
 bool Mirrors::Meets(uint64_t address, uint64_t bytes) const {

@@ -27,20 +27,24 @@ class Mirrors {
     bool used = false;            // work that may write the image was posted since the last pull
   };
 
+  // Bytes travel in the page stream of `context`.
   // The image at `device` gets the bytes of the host's memory.
   CUresult Add(Context& context, uint64_t host, uint64_t device, uint64_t bytes);
   void Remove(uint64_t host);
   // Sends what the program has changed. `uses`: a command follows that may write the images.
-  void Push(Context* preferred, bool uses);
+  void Push(Context& context, bool uses);
   // Brings what the device has changed. `settled`: no work that may change the images is
   // outstanding.
-  void Pull(bool settled);
+  void Pull(Context& context, bool settled);
+  // True if the device may have changed something since the last Pull.
+  bool AnyUsed() const;
+  // The context in which the first image was made; 0 if there is none.
+  uint32_t context() const { return mirrors_.empty() ? 0 : mirrors_.begin()->second.context; }
   // True if an image has a byte in [address, address + bytes).
   bool Meets(uint64_t address, uint64_t bytes) const;
   bool empty() const { return mirrors_.empty(); }
 
  private:
-  Context* ContextOf(const Mirror& mirror, Context* preferred) const;
   void PushOne(Mirror& mirror, Context& context) const;
 
   Session& session_;

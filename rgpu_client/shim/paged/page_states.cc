@@ -5,9 +5,10 @@
 namespace rgpu::shim {
 namespace {
 
-// The first window, and the largest. A fetch of 32 KiB takes about as long as its round trip.
+// The first window: a fetch of 32 KiB takes about as long as its round trip.
 constexpr uint64_t kFirstWindow = 8;
-constexpr uint64_t kLargestWindow = 128;
+// The largest is the most that one command of a page stream may move.
+constexpr uint64_t kLargestWindow = 64;
 
 }  // namespace
 

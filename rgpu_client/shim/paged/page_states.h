@@ -73,8 +73,8 @@ class PageStates {
   uint64_t valid_ = 0;
   uint64_t dirty_ = 0;
   uint64_t unsettled_count_ = 0;
-  uint64_t low_ = 0;   // pages below are invalid
-  uint64_t high_ = 0;  // pages from here on are invalid
+  uint64_t low_ = 0;            // pages below are invalid
+  uint64_t high_ = 0;           // pages from here on are invalid
   uint64_t next_ = UINT64_MAX;  // the page behind the last window
   uint64_t window_ = 0;
 };

@@ -18,8 +18,8 @@ CUresult PagedMemory::Add(const Here& here, uint64_t base, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   auto views = TwoViews::Map(base, bytes);
   if (views == nullptr || !FaultHandler::Watch(base, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  Tracked tracked{
-      base, bytes, here.context_id(), PageStates(bytes / kPageBytes), std::move(views), {}};
+  Tracked tracked{base, bytes, here.context_id(), PageStates(bytes / kPageBytes), std::move(views),
+                  {}};
   tracked_.emplace(base, std::move(tracked));
   SetPagedBit(kTrackedRanges, true);
   return CUDA_SUCCESS;
@@ -34,7 +34,7 @@ bool PagedMemory::Remove(uint64_t base) {
 
 CUresult PagedMemory::AddMirror(const Here& here, uint64_t host, uint64_t device, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  return mirrors_.Add(*here.context, host, device, bytes);
+  return mirrors_.Add(*TrafficContext(here.context), host, device, bytes);
 }
 
 void PagedMemory::RemoveMirror(uint64_t host) {
@@ -47,10 +47,19 @@ PagedMemory::Tracked* PagedMemory::Find(uint64_t address) {
   return it == tracked_.end() ? nullptr : &it->second;
 }
 
-// Commands of one context wait for what was pushed in it, so pages are pushed in the context of the
-// command that follows.
-Context* PagedMemory::ContextFor(const Tracked& tracked, Context* preferred) {
-  return preferred != nullptr ? preferred : session_.handles().Find<Context>(tracked.context);
+// The context in whose page stream the next bytes travel: `wanted`, because a command of that
+// context follows and waits for them, or else the one that was used last. If it is another one,
+// what travels in the old one arrives first. Null: there is no context left.
+Context* PagedMemory::TrafficContext(Context* wanted) {
+  Context* const last = used_ == 0 ? nullptr : session_.handles().Find<Context>(used_);
+  Context* chosen = wanted != nullptr ? wanted : last;
+  for (auto it = tracked_.begin(); chosen == nullptr && it != tracked_.end(); ++it) {
+    chosen = session_.handles().Find<Context>(it->second.context);
+  }
+  if (chosen == nullptr) chosen = session_.handles().Find<Context>(mirrors_.context());
+  if (last != nullptr && chosen != last) traffic::Settle(session_, *last);
+  used_ = chosen == nullptr ? 0 : static_cast<uint32_t>(chosen->id);
+  return chosen;
 }
 
 // A page that was written while work was outstanding may also have bytes that the device has
@@ -76,25 +85,21 @@ void PagedMemory::PushRun(Tracked& tracked, Context& context, const PageRun& run
 }
 
 // Sends what the program has written. Its next write to these pages is noticed again.
-void PagedMemory::Push(Tracked& tracked, Context* preferred) {
-  Context* const context = ContextFor(tracked, preferred);
-  if (!tracked.states.any_dirty() || context == nullptr) return;
-  pushed_in_ = static_cast<uint32_t>(context->id);
+void PagedMemory::Push(Tracked& tracked, Context& context) {
+  if (!tracked.states.any_dirty()) return;
   for (const PageRun& run : tracked.states.Dirty()) {
     tracked.views->Allow(run, PageAccess::kRead);
-    PushRun(tracked, *context, run);
+    PushRun(tracked, context, run);
     tracked.states.SetClean(run);
   }
 }
 
 // Sends what the program has written, and takes all pages away from it.
-void PagedMemory::TakeAway(Tracked& tracked, Context* preferred) {
+void PagedMemory::TakeAway(Tracked& tracked, Context& context) {
   if (!tracked.states.any_valid()) return;
   tracked.views->Allow(tracked.states.Valid(), PageAccess::kNone);
-  Context* const context = ContextFor(tracked, preferred);
-  if (context != nullptr && tracked.states.any_dirty()) {
-    pushed_in_ = static_cast<uint32_t>(context->id);
-    for (const PageRun& run : tracked.states.Dirty()) PushRun(tracked, *context, run);
+  if (tracked.states.any_dirty()) {
+    for (const PageRun& run : tracked.states.Dirty()) PushRun(tracked, context, run);
   }
   tracked.before.clear();
   tracked.states.Drop();
@@ -104,56 +109,51 @@ void PagedMemory::BeforeWork(const Here& here) {
   const std::lock_guard lock(mutex_);
   FaultHandler::Renew();
   log_.Note(here);
-  for (auto& [base, tracked] : tracked_) TakeAway(tracked, here.context);
-  mirrors_.Push(here.context, true);
-  if (pushed_in_ == 0 || pushed_in_ == here.context_id()) return;
-  // The end of a call has pushed in another context, for which this command would not wait.
-  if (Context* const other = session_.handles().Find<Context>(pushed_in_)) {
-    traffic::Settle(session_, *other);
-  }
-  pushed_in_ = 0;
+  Context& context = *TrafficContext(here.context);
+  for (auto& [base, tracked] : tracked_) TakeAway(tracked, context);
+  mirrors_.Push(context, true);
 }
 
 void PagedMemory::BeforeUse(const Here& here, uint64_t address, uint64_t bytes, bool written) {
   const std::lock_guard lock(mutex_);
-  if (mirrors_.Meets(address, bytes)) mirrors_.Push(here.context, written);
   Tracked* const tracked = Find(address);
-  if (written && (tracked != nullptr || mirrors_.Meets(address, bytes))) log_.Note(here);
+  const bool mirrored = mirrors_.Meets(address, bytes);
+  if (tracked == nullptr && !mirrored) return;
+  if (written) log_.Note(here);
+  Context& context = *TrafficContext(here.context);
+  if (mirrored) mirrors_.Push(context, written);
   if (tracked == nullptr) return;
   if (written) {
-    TakeAway(*tracked, here.context);
+    TakeAway(*tracked, context);
   } else {
-    Push(*tracked, here.context);
+    Push(*tracked, context);
   }
 }
 
 void PagedMemory::DropUnsettled() {
   if (!PagedHas(kUnsettledPages)) return;
   SetPagedBit(kUnsettledPages, false);
+  Context* const context = TrafficContext(nullptr);
+  if (context == nullptr) return;
   for (auto& [base, tracked] : tracked_) {
-    PageStates& states = tracked.states;
-    if (!states.any_unsettled()) continue;
-    tracked.views->Allow(states.Valid(), PageAccess::kNone);
-    Context* const context = ContextFor(tracked, nullptr);
-    if (context != nullptr && states.any_dirty()) {
-      pushed_in_ = static_cast<uint32_t>(context->id);
-      for (const PageRun& run : states.Dirty()) PushRun(tracked, *context, run);
-    }
-    tracked.before.clear();
-    states.Drop();
+    if (tracked.states.any_unsettled()) TakeAway(tracked, *context);
   }
 }
 
 void PagedMemory::AfterCall(bool completed) {
   const std::lock_guard lock(mutex_);
   DropUnsettled();
-  if (completed) mirrors_.Pull(!log_.Outstanding(session_));
+  if (!completed || !mirrors_.AnyUsed()) return;
+  if (Context* const context = TrafficContext(nullptr)) {
+    mirrors_.Pull(*context, !log_.Outstanding(session_));
+  }
 }
 
 void PagedMemory::BeforeHostFunction() {
   const std::lock_guard lock(mutex_);
   DropUnsettled();
-  mirrors_.Pull(false);
+  if (!mirrors_.AnyUsed()) return;
+  if (Context* const context = TrafficContext(nullptr)) mirrors_.Pull(*context, false);
 }
 
 // The stream goes on when the worker learns that the function has ended, so the bytes must be in
@@ -161,11 +161,11 @@ void PagedMemory::BeforeHostFunction() {
 void PagedMemory::AfterHostFunction() {
   const std::lock_guard lock(mutex_);
   DropUnsettled();
-  for (auto& [base, tracked] : tracked_) Push(tracked, nullptr);
-  mirrors_.Push(nullptr, false);
-  Context* const context =
-      pushed_in_ == 0 ? nullptr : session_.handles().Find<Context>(pushed_in_);
-  if (context != nullptr) traffic::Settle(session_, *context);
+  Context* const context = TrafficContext(nullptr);
+  if (context == nullptr) return;
+  for (auto& [base, tracked] : tracked_) Push(tracked, *context);
+  mirrors_.Push(*context, false);
+  traffic::Settle(session_, *context);
 }
 
 bool PagedMemory::Serve(uint64_t address, TouchKind kind) {
@@ -175,8 +175,8 @@ bool PagedMemory::Serve(uint64_t address, TouchKind kind) {
   const uint64_t page = (address - tracked->base) / kPageBytes;
   const PageState state = tracked->states.state(page);
   // Where the machine does not say what the touch was: a page that may be read was written to.
-  const bool write = kind == TouchKind::kWrite ||
-                     (kind == TouchKind::kUnknown && state != PageState::kInvalid);
+  const bool write =
+      kind == TouchKind::kWrite || (kind == TouchKind::kUnknown && state != PageState::kInvalid);
   const bool settled = !log_.Outstanding(session_);
   return Answer(*tracked, page, tracked->states.OnTouch(page, write, settled), settled);
 }
@@ -184,11 +184,11 @@ bool PagedMemory::Serve(uint64_t address, TouchKind kind) {
 bool PagedMemory::Answer(Tracked& tracked, uint64_t page, const Touch& touch, bool settled) {
   const uint64_t address = tracked.base + page * kPageBytes;
   if (touch.fetch.count != 0) {
-    Context* const context = ContextFor(tracked, nullptr);
+    Context* const context = TrafficContext(nullptr);
     if (context == nullptr) return Fail(CUDA_ERROR_CONTEXT_IS_DESTROYED, address);
     const CUresult status =
-        traffic::Fetch(session_, *context, tracked.base + touch.fetch.offset(),
-                       touch.fetch.bytes(), tracked.views->at(touch.fetch.offset()));
+        traffic::Fetch(session_, *context, tracked.base + touch.fetch.offset(), touch.fetch.bytes(),
+                       tracked.views->at(touch.fetch.offset()));
     // At exit the session is over, and destructors of the program may still look at the bytes that
     // it had.
     const bool ending = CurrentPhase() == Phase::kExiting;

@@ -69,19 +69,18 @@ class PagedMemory {
 
   Tracked* Find(uint64_t address);
   bool Answer(Tracked& tracked, uint64_t page, const Touch& touch, bool settled);
-  Context* ContextFor(const Tracked& tracked, Context* preferred);
-  void Push(Tracked& tracked, Context* preferred);
+  Context* TrafficContext(Context* wanted);
+  void Push(Tracked& tracked, Context& context);
   void PushRun(Tracked& tracked, Context& context, const PageRun& run);
-  void TakeAway(Tracked& tracked, Context* preferred);
+  void TakeAway(Tracked& tracked, Context& context);
   void DropUnsettled();
-  void PushAll(Context* preferred);
   bool Fail(CUresult status, uint64_t address);
 
   Session& session_;
   std::mutex mutex_;  // taken before the locks of the channel
   std::map<uint64_t, Tracked> tracked_;
   WorkLog log_;
-  uint32_t pushed_in_ = 0;  // the context of the last push
+  uint32_t used_ = 0;  // the context whose page stream was used last
   Mirrors mirrors_;
 };
 

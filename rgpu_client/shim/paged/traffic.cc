@@ -30,22 +30,28 @@ CUresult PageStream(Session& session, Context& context, Here* here) {
   return CUDA_SUCCESS;
 }
 
+CUresult FetchPiece(const Here& here, uint64_t address, uint64_t bytes, uint8_t* to) {
+  RegionSink sink({to, bytes, 1, bytes});
+  rgpuCopyDtoH_Reply reply;
+  const CUresult status = here.channel().Call<op_rgpuCopyDtoH>(
+      here.issuer(), {address, bytes, bytes, 1, here.stream->wire}, &reply, &sink);
+  if (status != CUDA_SUCCESS) return status;
+  if (sink.complete() && !sink.fault()) return CUDA_SUCCESS;
+  here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, "the server sent too few bytes of a page");
+  return CUDA_ERROR_EXTERNAL_DEVICE;
+}
+
 }  // namespace
 
 CUresult Fetch(Session& session, Context& context, uint64_t address, uint64_t bytes, uint8_t* to) {
   Here here;
-  if (const CUresult status = PageStream(session, context, &here); status != CUDA_SUCCESS) {
-    return status;
+  CUresult status = PageStream(session, context, &here);
+  for (uint64_t at = 0; at < bytes && status == CUDA_SUCCESS;) {
+    const uint64_t count = std::min<uint64_t>(bytes - at, wire::kPieceBytes);
+    status = FetchPiece(here, address + at, count, to + at);
+    at += count;
   }
-  RegionSink sink({to, bytes, 1, bytes});
-  rgpuCopyDtoH_Reply reply;
-  const CUresult status = session.channel().Call<op_rgpuCopyDtoH>(
-      here.issuer(), {address, bytes, bytes, 1, here.stream->wire}, &reply, &sink);
-  if (status != CUDA_SUCCESS) return status;
-  if (sink.complete() && !sink.fault()) return CUDA_SUCCESS;
-  session.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,
-                              "the server sent too few bytes of a page");
-  return CUDA_ERROR_EXTERNAL_DEVICE;
+  return status;
 }
 
 CUresult Push(Session& session, Context& context, uint64_t address, const uint8_t* from,

@@ -29,8 +29,8 @@ WorkLog::State WorkLog::StateOf(Session& session, const Entry& entry) {
   if (stream == nullptr) return State::kGone;
   const uint64_t version = stream->progress.version.load();
   if (version == entry.version) return State::kOutstanding;  // the command is not posted yet
-  const uint64_t complete = std::max({context->synced_seq.load(), stream->synced_seq.load(),
-                                      stream->progress.completed.load()});
+  const uint64_t complete = std::max(
+      {context->synced_seq.load(), stream->synced_seq.load(), stream->progress.completed.load()});
   return version > complete ? State::kOutstanding : State::kComplete;
 }
 

@@ -45,6 +45,12 @@ bool AddressMap::SetSyncMemops(uint64_t address, bool on) {
   return true;
 }
 
+void AddressMap::SetExported(uint64_t address) {
+  const std::lock_guard lock(mutex_);
+  const auto it = base::RangeAt(ranges_, address, BytesOf);
+  if (it != ranges_.end()) it->second.exported = true;
+}
+
 bool AddressMap::MayAccess(uint64_t address, uint64_t bytes) const {
   const std::shared_lock lock(mutex_);
   for (auto it = base::RangeAt(ranges_, address, BytesOf); it != ranges_.end(); ++it) {

@@ -14,6 +14,7 @@ enum class RangeKind : uint8_t {
   kDevice,      // cuMemAlloc
   kPool,        // cuMemAllocAsync
   kMapped,      // cuMemMap
+  kImported,    // cuIpcOpenMemHandle
   kGlobal,      // a module's variable, which the program cannot free
   kManaged,     // cuMemAllocManaged
   kHostMapped,  // cuMemHostAlloc for the device as well: one address on both sides
@@ -34,10 +35,11 @@ struct Range {
   // address of the host's memory.
   uint64_t owner = 0;
   uint64_t server_base = 0;  // of memory that the program uses in place: what the server allocated
-  uint64_t buffer_id = 0;  // unique in the process, set by Add
+  uint64_t buffer_id = 0;    // unique in the process, set by Add
   bool sync_memops = false;
-  bool cut = false;     // of a kDevice range: its addresses are those of the memory credit
-  unsigned access = 3;  // CUmemAccess_flags; a mapping begins without access
+  bool cut = false;       // of a kDevice range: its addresses are those of the memory credit
+  unsigned access = 3;    // CUmemAccess_flags; a mapping begins without access
+  bool exported = false;  // by cuIpcGetMemHandle: other processes may have it
 
   // The device can use it. Host and device use managed and mapped memory by one address.
   bool is_device() const { return kind <= RangeKind::kHostImage; }
@@ -46,6 +48,8 @@ struct Range {
   bool is_host_memory() const { return kind >= RangeKind::kHostMapped; }
   bool is_host() const { return !is_device(); }
   bool is_mapped() const { return kind == RangeKind::kMapped; }
+  // Other processes may read and write it.
+  bool is_shared() const { return exported || kind == RangeKind::kImported; }
 };
 
 class AddressMap {
@@ -57,6 +61,7 @@ class AddressMap {
   // Removes the range that begins at `base` if its kind is `first` or `second`, and returns it.
   std::optional<Range> Take(uint64_t base, RangeKind first, RangeKind second);
   bool SetSyncMemops(uint64_t address, bool on);
+  void SetExported(uint64_t address);
   // True if [address, address + bytes) is device memory that the device may access. Mappings that
   // adjoin each other count as one range.
   bool MayAccess(uint64_t address, uint64_t bytes) const;

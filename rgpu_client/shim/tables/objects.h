@@ -80,6 +80,8 @@ struct Event : Object {
   // The stream of the last record.
   std::atomic<uint64_t> record_stream{0};
   std::atomic<uint32_t> record_thread{0};
+  // Other processes may record it, so only the worker knows its state.
+  bool shared = false;
 };
 
 struct Param {

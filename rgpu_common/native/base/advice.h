@@ -11,9 +11,9 @@
 
 namespace rgpu::base {
 
-inline constexpr int kHostLocation = -1;     // CU_DEVICE_CPU
-inline constexpr int kNoLocation = -2;       // CU_DEVICE_INVALID
-inline constexpr int kAdvisedDevices = 63;   // devices whose advice is remembered
+inline constexpr int kHostLocation = -1;    // CU_DEVICE_CPU
+inline constexpr int kNoLocation = -2;      // CU_DEVICE_INVALID
+inline constexpr int kAdvisedDevices = 63;  // devices whose advice is remembered
 
 class Advice {
  public:

@@ -36,6 +36,8 @@ struct SlotGate {
 };
 
 // The slot of one worker process of the lease. Only that worker writes it; the daemon clears it.
+// One exception: the daemon changes used_bytes for memory whose exporter has ended
+// (rgpu_server/core/exports.py).
 struct Slot {
   std::atomic<uint64_t> session;     // 0 = free
   std::atomic<uint64_t> used_bytes;  // memory charged to the slot
@@ -106,9 +108,10 @@ bool IsPage(const Page* page);
 bool TryCharge(Page* page, uint32_t slot, uint64_t bytes);
 // Worker: the same, and counts a refusal in the slot.
 bool Charge(Page* page, uint32_t slot, uint64_t bytes);
-// Worker: charges memory that the device has already given, even above the limit.
+// Worker, and the daemon for exports: charges memory that the device has already given, even above
+// the limit.
 void Count(Page* page, uint32_t slot, uint64_t bytes);
-// Worker: releases `bytes`, at most what is charged to the slot.
+// Worker, and the daemon for exports: releases `bytes`, at most what is charged to the slot.
 void Release(Page* page, uint32_t slot, uint64_t bytes);
 // Worker: sets how many of its charged bytes will soon be free.
 void SetFreeing(Page* page, uint32_t slot, uint64_t bytes);

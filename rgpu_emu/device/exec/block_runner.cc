@@ -61,6 +61,11 @@ constexpr Sentence kSentences[] = {
     {CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_TIMEOUT, "it was stopped"},
 };
 
+std::string InBrackets(const uint32_t (&at)[3]) {
+  return "(" + std::to_string(at[0]) + ", " + std::to_string(at[1]) + ", " + std::to_string(at[2]) +
+         ")";
+}
+
 void LeaveIfBad(BlockEnd end) {
   if (end == BlockEnd::kDeadlock) LeaveGuarded(kDeadlock);
   if (end == BlockEnd::kBadWarpOp) LeaveGuarded(kBadWarpOp);
@@ -272,10 +277,21 @@ void BlockRunner::Report(const Fault& fault) {
       info.result = CUDA_ERROR_ILLEGAL_INSTRUCTION;
     }
   }
-  info.message = "kernel " + std::string(grid_->launch().name) + " failed in block (" +
-                 std::to_string(info.block[0]) + ", " + std::to_string(info.block[1]) + ", " +
-                 std::to_string(info.block[2]) + "): " + why + ".";
+  info.message = "kernel " + std::string(grid_->launch().name) + " failed in block " +
+                 InBrackets(info.block) + ThreadOf(fault) + ": " + why;
   grid_->Fail(std::move(info));
+}
+
+// The thread that failed, for the sentence. Empty if it is not known: a kernel without barriers and
+// warp operations runs the threads of a block as one loop, several of them at once, and some errors
+// are those of a warp or of the block.
+std::string BlockRunner::ThreadOf(const Fault& fault) const {
+  const bool of_thread = fault.signal != 0 || fault.code > 0;
+  if (grid_->kernel().kind() != kKernelCoroutine || !of_thread) return {};
+  const uint32_t thread = scheduler_->running();
+  const uint32_t* size = grid_->launch().block;
+  const uint32_t at[3] = {thread % size[0], thread / size[0] % size[1], thread / size[0] / size[1]};
+  return ", thread " + InBrackets(at);
 }
 
 }  // namespace rgpu::emu

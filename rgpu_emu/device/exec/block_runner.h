@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "rgpu_emu/device/exec/block_scheduler.h"
 #include "rgpu_emu/device/exec/fault_guard.h"
@@ -68,6 +69,7 @@ class BlockRunner {
   void SetIndex(uint64_t index);
   ThreadFrames Frames() const;
   void Report(const Fault& fault);
+  std::string ThreadOf(const Fault& fault) const;
   uint32_t NextHostile();
 
   WindowProvider* const windows_;

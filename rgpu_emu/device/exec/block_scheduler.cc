@@ -72,8 +72,12 @@ void BlockScheduler::Start(BlockInfo* block, const Kernel& kernel, ThreadFrames 
 BlockEnd BlockScheduler::RunBarOnly(BlockInfo* block, const Kernel& kernel, ThreadFrames frames) {
   const Kernel::ThreadFunction start = kernel.thread_function();
   uint32_t count = block->thread_count;
-  for (uint32_t i = 0; i < count; ++i)
-    handles_[i] = start(block, i, frames.base + i * frames.stride);
+  frames_ = frames;
+  for (uint32_t i = 0; i < count; ++i) {
+    uint8_t* const frame = frames.base + i * frames.stride;
+    running_ = frame;
+    handles_[i] = start(block, i, frame);
+  }
   while (count != 0) {
     if (Stopped(block)) return BlockEnd::kStopped;
     uint32_t kept = 0;
@@ -82,6 +86,7 @@ BlockEnd BlockScheduler::RunBarOnly(BlockInfo* block, const Kernel& kernel, Thre
       const ResumeFunction resume = ResumePoint(handle);
       if (resume == nullptr) continue;
       handles_[kept++] = handle;
+      running_ = static_cast<const uint8_t*>(handle);
       resume(handle);
     }
     count = kept;
@@ -106,8 +111,10 @@ void BlockScheduler::Begin(BlockInfo* block, uint32_t hostile) {
 
 void BlockScheduler::Resume(uint32_t thread) {
   void*& handle = handles_[thread];
+  uint8_t* const frame = frames_.base + thread * frames_.stride;
+  running_ = frame;
   if (handle == nullptr) {
-    handle = start_(block_, thread, frames_.base + thread * frames_.stride);
+    handle = start_(block_, thread, frame);
   } else {
     ResumePoint(handle)(handle);
   }

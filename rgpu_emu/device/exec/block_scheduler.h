@@ -35,6 +35,10 @@ class BlockScheduler {
   // may move to another thread.
   void Start(BlockInfo* block, const Kernel& kernel, ThreadFrames frames, uint32_t hostile);
   BlockEnd Continue(uint32_t passes);
+  // The thread that runs, or that has just faulted.
+  uint32_t running() const {
+    return static_cast<uint32_t>(static_cast<uint64_t>(running_ - frames_.base) / frames_.stride);
+  }
   // Lets other threads of the process run, after Continue returned kWaiting.
   void Idle() const;
 
@@ -70,6 +74,7 @@ class BlockScheduler {
   bool WakeYielded();
 
   BlockInfo* block_ = nullptr;
+  const uint8_t* running_ = nullptr;  // the frame of the running thread
   Kernel::ThreadFunction start_ = nullptr;
   ThreadFrames frames_{};
   uint32_t warps_ = 0;

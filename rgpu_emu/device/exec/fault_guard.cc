@@ -1,11 +1,13 @@
 #include "rgpu_emu/device/exec/fault_guard.h"
 
 #include <fenv.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 
@@ -30,6 +32,7 @@ thread_local ThreadGuard t_guard;
 
 struct sigaction g_previous[NSIG];
 std::mutex g_install_mutex;
+std::atomic<bool (*)(uint64_t)> g_may_retry{nullptr};
 
 // Restores the default action: a faulting instruction runs again and ends the process; a signal
 // that was sent is sent again.
@@ -55,7 +58,17 @@ void Chain(int signal, siginfo_t* info, void* context) {
   --t_guard.chaining;
 }
 
+bool MayRetry(int signal, const siginfo_t* info) {
+  const auto may = g_may_retry.load(std::memory_order_acquire);
+  return may != nullptr && signal == SIGSEGV && info->si_code == SEGV_ACCERR &&
+         may(reinterpret_cast<uint64_t>(info->si_addr));
+}
+
 void Handle(int signal, siginfo_t* info, void* context) {
+  if (MayRetry(signal, info)) {
+    sched_yield();
+    return;
+  }
   Guard* guard = t_guard.active;
   if (guard == nullptr || info->si_code <= 0)
     return Chain(signal, info, context);  // <= 0: sent by kill
@@ -119,6 +132,11 @@ void InstallFaultHandlers() {
   if (IsOurs(current)) return;
   std::lock_guard<std::mutex> lock(g_install_mutex);
   for (const int signal : kSignals) Install(signal);
+}
+
+void RetryFaultsIn(bool (*may)(uint64_t address)) {
+  g_may_retry.store(may, std::memory_order_release);
+  InstallFaultHandlers();
 }
 
 bool RunGuarded(void (*function)(void*), void* argument, Fault* fault) {

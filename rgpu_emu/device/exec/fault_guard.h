@@ -16,6 +16,10 @@ struct Fault {
 // installed. Faults outside guarded code go to the handlers that were installed before ours.
 void InstallFaultHandlers();
 
+// Makes code run on that has faulted at an address for which `may(address)` is true, called in the
+// signal handler: what it does there succeeds soon. Installs the handlers.
+void RetryFaultsIn(bool (*may)(uint64_t address));
+
 // Runs function(argument). Returns true, or false if it faulted or called LeaveGuarded. In the
 // latter cases stack frames are dropped without running destructors, so guarded code must own
 // nothing. Calls do not nest.

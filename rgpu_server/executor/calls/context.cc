@@ -240,6 +240,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   std::shared_ptr<Context> taken;
   executor.objects().contexts.Take(request.ctx, &taken);
   const Leftovers left = TakeLeftovers(executor, context);
+  const Exports::Left shared = executor.exports().TakeContext(context->id);
   const uint64_t charged = executor.DropContext(context);
   const Driver& driver = executor.driver();
   const MemoryAccount::Change change(executor.memory());
@@ -255,7 +256,8 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
     return context->primary ? driver->cuDevicePrimaryCtxRelease_v2(context->device)
                             : driver->cuCtxDestroy_v2(context->handle);
   });
-  executor.ledger().Release(charged);
+  executor.ledger().Release(charged - std::min(charged, shared.kept_bytes));
+  for (const Import& import : shared.imports) executor.exports().Close(import);
   if (context->primary) executor.objects().primary_retained = false;
   for (const auto& [dptr, pool] : left.pooled) {
     pool->freed = true;

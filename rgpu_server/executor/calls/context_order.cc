@@ -16,6 +16,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextRecordEvent_Re
   result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
   if (event->context != context->id) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->shared != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Point> point;
   result = RecordContext(executor, *context, event->flags, &point);
   if (point == nullptr) return result;
@@ -31,6 +32,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextWaitEvent_Requ
   if (result != CUDA_SUCCESS) return result;
   Event* event = nullptr;
   result = executor.objects().events.Find(request.event, &event);
+  if (result == CUDA_SUCCESS && event->shared != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS || event->current == nullptr) return result;
   return HoldBehind(*context, event->current, nullptr);
 }

@@ -6,6 +6,7 @@
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/in_place.h"
 #include "rgpu_server/executor/long_copies.h"
+#include "rgpu_server/executor/page_traffic.h"
 
 namespace rgpu::exec {
 
@@ -119,7 +120,10 @@ CUresult CopyFromBulk(Executor& executor, const Command& command, const Target& 
   if (command.keep == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // staging memory was full
   executor.ledger().CountCopy(total);
   result = executor.order().Issue(
-      *target.stream, {total, command.keep, &executor.copies().in, total}, [&](CUstream stream) {
+      *target.stream,
+      {total, command.keep, CountedCopy(executor, *target.stream, executor.copies().in, total),
+       total},
+      [&](CUstream stream) {
         const Portion all{rows.address, 0, rows.width, rows.height, rows.depth, rows.place};
         return CopyIn(executor.driver(), rows, all, command.bulk.data, stream);
       });

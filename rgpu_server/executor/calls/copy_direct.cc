@@ -32,14 +32,19 @@ CUresult Begin(Executor& executor, const Command& command, const Wanted& wanted,
   result = CheckRows(executor, {wanted.address, wanted.bytes, wanted.bytes, 1}, &total);
   if (result != CUDA_SUCCESS) return result;
   if (total == 0) return CUDA_ERROR_INVALID_VALUE;
-  // The client has the heap's file mapped, in which mapped addresses have another place.
-  if (executor.objects().ranges.Is(Range::Kind::kMapped, wanted.address)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  // The client has the heap's file mapped, in which mapped addresses have another place. Memory
+  // that processes share is not in it.
+  uint64_t base = 0;
+  Range range;
+  if (!executor.objects().ranges.At(wanted.address, &base, &range)) return CUDA_ERROR_INVALID_VALUE;
+  const bool elsewhere =
+      range.exported || range.kind == Range::Kind::kMapped || range.kind == Range::Kind::kImported;
+  if (elsewhere) return CUDA_ERROR_NOT_SUPPORTED;
   executor.ledger().CountCopy(total);
   const bool idle =
       std::ranges::all_of(target.context->streams, [](const auto& one) { return one->idle(); });
-  const auto direct = executor.directs().Add(estimate.Predict(total), idle);
+  const auto direct =
+      executor.directs().Add(wanted.address, wanted.bytes, estimate.Predict(total), idle);
   result = executor.order().Issue(*target.stream, {}, [&](CUstream) {
     auto own = std::make_unique<std::shared_ptr<Direct>>(direct);
     const CUresult issued =

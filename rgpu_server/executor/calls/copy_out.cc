@@ -8,6 +8,7 @@
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/in_place.h"
 #include "rgpu_server/executor/long_copies.h"
+#include "rgpu_server/executor/page_traffic.h"
 
 namespace rgpu::exec {
 
@@ -34,7 +35,9 @@ CUresult Start(Executor& executor, const Target& target, const Rows& rows, uint6
   started->portion = PortionAt(rows, offset);
   CUresult result = target.context->staging->Take(started->portion.bytes(), &started->piece);
   if (result != CUDA_SUCCESS) return result;
-  const Work work{0, started->piece.keep, &executor.copies().out, started->portion.bytes()};
+  const uint64_t bytes = started->portion.bytes();
+  const Work work{0, started->piece.keep,
+                  CountedCopy(executor, *target.stream, executor.copies().out, bytes), bytes};
   result = executor.order().Issue(*target.stream, work, [&](CUstream stream) {
     return CopyOut(executor.driver(), rows, started->portion, started->piece.data, stream);
   });

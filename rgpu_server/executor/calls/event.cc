@@ -1,6 +1,7 @@
 // Handlers: events. Each record of a client's event uses another driver event.
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/shared_events.h"
 
 namespace rgpu::exec {
 
@@ -11,9 +12,14 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventCreate_R
   if (result != CUDA_SUCCESS) return result;
   result = executor.objects().events.CanAdd(request.event);
   if (result == CUDA_ERROR_INVALID_HANDLE) return result;
-  constexpr unsigned int kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-  if (result == CUDA_SUCCESS && (request.flags & ~kKnown) != 0) {
-    result = CUDA_ERROR_NOT_SUPPORTED;  // an interprocess event must stay one driver event
+  constexpr unsigned int kKnown =
+      CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  if (result == CUDA_SUCCESS && (request.flags & ~kKnown) != 0) result = CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<SharedEvent> shared;
+  if (result == CUDA_SUCCESS && (request.flags & CU_EVENT_INTERPROCESS) != 0) {
+    shared = std::make_shared<SharedEvent>();
+    shared->context = context;
+    result = executor.driver()->cuEventCreate(&shared->handle, request.flags);
   }
   if (result != CUDA_SUCCESS) {
     executor.objects().events.AddFailed(request.event);
@@ -23,6 +29,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventCreate_R
   event->context = context->id;
   // Waiting threads of the worker sleep, however the client's thread waits.
   event->flags = (request.flags & CU_EVENT_DISABLE_TIMING) | CU_EVENT_BLOCKING_SYNC;
+  event->shared = std::move(shared);
   executor.objects().events.Add(request.event, std::move(event));
   return CUDA_SUCCESS;
 }
@@ -31,7 +38,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventCreate_R
 CUresult Run(Executor& executor, const Command&, const rgpuEventDestroy_Request& request,
              rgpuEventDestroy_Reply*) {
   std::shared_ptr<Event> event;
-  return executor.objects().events.Take(request.event, &event);
+  const CUresult result = executor.objects().events.Take(request.event, &event);
+  if (result == CUDA_SUCCESS && event->shared != nullptr) DropShared(executor, event->shared);
+  return result;
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_Request& request,
@@ -45,6 +54,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_R
   if (event->context != target.context->id) return CUDA_ERROR_INVALID_HANDLE;
   // External records are for stream capture only.
   if (request.flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (event->shared != nullptr) return RecordShared(executor, *event->shared, *target.stream);
   std::shared_ptr<Point> point;
   result = executor.order().Issue(*target.stream, {}, [&](CUstream) {
     return executor.order().Record(*target.stream, event->flags, &point);
@@ -60,10 +70,11 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventQuery_Re
   Event* event = nullptr;
   CUresult result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
-  if (event->current == nullptr) return CUDA_SUCCESS;
+  if (event->current == nullptr && event->shared == nullptr) return CUDA_SUCCESS;
   std::shared_ptr<Context> context;
   result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
+  if (event->shared != nullptr) return QueryShared(executor, *event->shared);
   result = executor.Query(*event->current);
   if (result == CUDA_ERROR_NOT_READY && request.notify != 0) {
     executor.poller().Watch({request.event, event->version, 0, event->context, event->current});
@@ -76,10 +87,15 @@ CUresult Run(Executor& executor, const Command& command,
   Event* event = nullptr;
   CUresult result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
-  const std::shared_ptr<Point> point = event->current;
+  std::shared_ptr<Point> point = event->current;
   std::shared_ptr<Context> context;
   result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
+  if (event->shared != nullptr) {
+    const std::shared_ptr<SharedEvent> shared = event->shared;
+    result = ObserveShared(executor, *shared, &point);
+    return result == CUDA_SUCCESS ? executor.Wait(point, context->id) : result;
+  }
   result = executor.Wait(point, context->id);
   if (point != nullptr) executor.ComesBehind(command, &point->frontier);
   return result;

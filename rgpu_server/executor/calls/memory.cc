@@ -145,11 +145,16 @@ void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t 
 void FreePlain(Executor& executor, const Command& command, const std::shared_ptr<Context>& context,
                uint64_t base, const Range& range) {
   const uint64_t bytes = range.bytes;
+  const std::shared_ptr<Export> exported = executor.exports().FindMemory(base);
+  if (exported != nullptr) executor.exports().Retire(exported);
   const uint64_t seq = command.header.seq;
   if (range.backed) executor.memory().credit().Freeing(seq);
-  const auto release = [&executor, base, bytes, seq, backed = range.backed] {
+  const auto release = [&executor, base, bytes, seq, exported, backed = range.backed] {
     const uint64_t charged = executor.memory().granules().Remove(base, bytes);
-    if (backed) return executor.memory().credit().Freed(seq, base, charged);
+    // Memory that other sessions have open is no credit yet.
+    if (backed) executor.memory().credit().Freed(seq, base, exported == nullptr ? charged : 0);
+    if (exported != nullptr) return executor.exports().Freed(exported, charged);
+    if (backed) return;
     executor.ledger().Release(charged);
   };
   Free(executor, context, base, range, release, bytes);

@@ -1,6 +1,7 @@
 // Handlers: streams, and values in memory that streams wait for.
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/shared_events.h"
 
 namespace rgpu::exec {
 
@@ -113,6 +114,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitEve
   Event* event = nullptr;
   result = executor.objects().events.Find(request.event, &event);
   if (result != CUDA_SUCCESS) return result;
+  if (event->shared != nullptr) return WaitForShared(executor, *event->shared, *target.stream);
   const std::shared_ptr<Point> point = event->current;
   if (point == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
   result = executor.order().Issue(*target.stream, {0, point}, [&](CUstream) {

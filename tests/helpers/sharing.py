@@ -1,0 +1,78 @@
+"""Client processes that do what a test says, step by step, and share memory and events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from helpers import clients
+
+START = """
+from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+from helpers.ipc import Ipc, hear, say
+cuda.open()
+ipc = Ipc(cuda)
+
+def fails(result, call, *arguments):
+    try:
+        call(*arguments)
+    except CudaError as error:
+        assert error.result == result, (result, error)
+    else:
+        raise AssertionError(f"{call} did not fail")
+
+def used():
+    free, total = cuda.memory()
+    return total - free
+"""
+MIB = 1 << 20
+LEASE = "256MiB"
+# Runs each line that the test writes; the steps of a test share their names.
+PUPPET = START + "for step in iter(hear, 'end'): exec(bytes.fromhex(step).decode())\n"
+
+
+class Process:
+    """A client process that runs what the test says, step by step."""
+
+    def __init__(self, server: str, lease: str, source: str = PUPPET) -> None:
+        self.process = clients.start(server, source, RGPU_LEASE=lease, RGPU_MEMORY=LEASE)
+
+    def run(self, source: str) -> str:
+        """Runs the source and returns what it says; the last thing it does is `say`."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(source.encode().hex() + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.kill()
+            raise AssertionError(self.process.communicate()[1])
+        return line.strip()
+
+    def kill(self) -> None:
+        """Ends the process without a word, and its session."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@contextmanager
+def processes(server: str, lease: str, count: int = 2) -> Iterator[list[Process]]:
+    made = [Process(server, lease) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for process in made:
+            process.close()
+
+
+def await_used(process: Process, wanted: int) -> None:
+    """Waits until the lease holds so much: the end of a process takes a moment."""
+    step = (
+        "import time\nuntil = time.monotonic() + 60\n"
+        f"while used() != {wanted} and time.monotonic() < until: time.sleep(0.01)\nsay(used())"
+    )
+    assert process.run(step) == str(wanted)
