@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "rgpu_emu/device/copy_box.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/entry.h"
-#include "rgpu_emu/device/graph_copy.h"
 #include "rgpu_emu/device/launch.h"
 #include "rgpu_emu/device/memory_operation.h"
 #include "rgpu_emu/device/set.h"
@@ -40,6 +40,12 @@ CUresult FindLaunch(const graph::KernelParams& params, std::shared_ptr<Function>
   return CheckShape(**function, *shape);
 }
 
+CUresult PlanCopy(const CUDA_MEMCPY3D& copy, CopyPlan* plan) {
+  base::BoxCopy box;
+  const CUresult bad = base::BoxOf(copy, &box);
+  return bad == CUDA_SUCCESS ? PlanOf(box, plan) : bad;
+}
+
 SetPlan PlanOf(const graph::SetParams& params) {
   const auto& set = params.set;
   return {set.dst, set.pitch, set.width, set.height, set.value, set.elementSize};
@@ -64,10 +70,12 @@ class Maker {
     return CUDA_SUCCESS;
   }
   CUresult operator()(const graph::CopyParams& params) {
-    BoxPlan plan;
+    CopyPlan plan;
     CUresult result = FindContext(params.context, &out_.context);
-    if (result == CUDA_SUCCESS) result = PlanBox(params.copy, &plan);
-    out_.run = [plan] { return MoveBox(plan); };
+    if (result == CUDA_SUCCESS) result = PlanCopy(params.copy, &plan);
+    out_.run = [plan] {
+      return MoveBytes(plan) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+    };
     return result;
   }
   CUresult operator()(const graph::SetParams& params) {
@@ -132,8 +140,8 @@ CUresult CheckKernelNode(const graph::KernelParams& params) {
 }
 
 CUresult CheckCopyNode(const graph::CopyParams& params) {
-  BoxPlan plan;
-  return PlanBox(params.copy, &plan);
+  CopyPlan plan;
+  return PlanCopy(params.copy, &plan);
 }
 
 CUresult CheckSetNode(const graph::SetParams& params) {
