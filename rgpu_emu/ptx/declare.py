@@ -148,9 +148,7 @@ def _number(text: str) -> int:
     return value.value
 
 
-def _initial(
-    text: str, kind: Type, sizes: list[int]
-) -> tuple[bytes, list[tuple[int, str, int]]]:
+def _initial(text: str, kind: Type, sizes: list[int]) -> tuple[bytes, list[tuple[int, str, int]]]:
     """Returns the bytes and relocations of an initial value. sizes: the elements of each
     dimension.
     """

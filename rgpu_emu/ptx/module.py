@@ -41,9 +41,7 @@ _TOP: Final = re.compile(
     r"|(;)"  # 14
     r")"
 )
-_ATTRIBUTES: Final = re.compile(
-    r"(?:\s*\.(?:attribute\s*\((?:[^()]|\([^()]*\))*\)|noreturn))*"
-)
+_ATTRIBUTES: Final = re.compile(r"(?:\s*\.(?:attribute\s*\((?:[^()]|\([^()]*\))*\)|noreturn))*")
 _HEADER: Final = re.compile(
     r"\s*(?:\(([^)]*)\)\s*)?([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?"  # results, name, parameters
 )

@@ -69,9 +69,9 @@ def test_lower_gives_an_object(client: Client) -> None:
 
 
 def test_refusals_keep_the_connection(client: Client) -> None:
-    loaded = client.load(PTX + ".entry k() { tex.2d.v4.f32.s32 {a,b,c,d}, [t, {x, y}]; ret; }")
+    loaded = client.load(PTX + ".entry k() { tex.2dms.v4.f32.s32 {a,b,c,d}, [t, {n,x,y,y}]; ret; }")
     assert loaded.result == 801
-    assert "tex.2d.v4.f32.s32" in loaded.log
+    assert "tex.2dms.v4.f32.s32' needs multisample textures" in loaded.log
     loaded = client.load(PTX + ".entry k()\n{\n  add.u32 a b;\n}")
     assert loaded.result == 218
     assert loaded.log.startswith("line 6: ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from ptx.manual import REFUSED, RUNS, RUNS_TOO
@@ -13,6 +14,7 @@ from ptx.program import source
 from rgpu_emu.ptx.errors import PtxError
 from rgpu_emu.ptx.instructions import TABLE
 from rgpu_emu.ptx.link import link
+from rgpu_emu.ptx.page import page
 
 MOST = 2000  # forms of a line; of more forms this many are drawn
 
@@ -23,7 +25,9 @@ def lines(text: str) -> list[str]:
 
 def choices(line: str) -> list[list[str]]:
     """The choices for each part of a name; '' is none."""
-    return [["", *word[1:].split("|")] if word[0] == "?" else word.split("|") for word in line.split()]
+    return [
+        ["", *word[1:].split("|")] if word[0] == "?" else word.split("|") for word in line.split()
+    ]
 
 
 def names(line: str) -> Iterator[str]:
@@ -47,7 +51,9 @@ def test_runs(line: str) -> None:
         assert TABLE.form(name).name == name
 
 
-@pytest.mark.parametrize(("reason", "line"), [(r, line) for r, text in REFUSED.items() for line in lines(text)])
+@pytest.mark.parametrize(
+    ("reason", "line"), [(r, line) for r, text in REFUSED.items() for line in lines(text)]
+)
 def test_is_refused_for_its_reason(reason: str, line: str) -> None:
     for name in names(line):
         with pytest.raises(PtxError) as caught:
@@ -73,3 +79,8 @@ def test_the_reason_reaches_the_program() -> None:
     error = link([text]).refusals["k"]
     assert "'wgmma.fence.sync.aligned' needs sm_90a, and the emulated device is sm_80" in str(error)
     assert error.line > 4
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    path = Path(__file__).resolve().parents[2] / "docs/reference/ptx.md"
+    assert path.read_text() == page(), "run `make gen`"

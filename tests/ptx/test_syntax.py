@@ -74,7 +74,9 @@ def test_expressions_where_literals_stand() -> None:
     ],
 )
 def test_nested_initial_values(declared: str, want: list[int]) -> None:
-    loads = "".join(f"ld.u32 %r1, [a+{4 * n}]; st.u32 [%out+{4 * n}], %r1;" for n in range(len(want)))
+    loads = "".join(
+        f"ld.u32 %r1, [a+{4 * n}]; st.u32 [%out+{4 * n}], %r1;" for n in range(len(want))
+    )
     assert words(loads, len(want), f".global .u32 {declared};\n") == want
 
 
@@ -155,7 +157,9 @@ def test_headers() -> None:
     Kernel(HEADER + text, "other")
 
 
-@pytest.mark.parametrize("name", ["%envreg0", "%envreg3", "%envreg31", "%pm8", "%clusterid", "%nothing"])
+@pytest.mark.parametrize(
+    "name", ["%envreg0", "%envreg3", "%envreg31", "%pm8", "%clusterid", "%nothing"]
+)
 def test_special_registers_that_do_not_exist_are_named(name: str) -> None:
     with pytest.raises(PtxError) as caught:
         Kernel(source(f"mov.u32 %r1, {name};"))

@@ -106,7 +106,7 @@ def pack(t: Texture, geometry: str, at: Array, layers: Array) -> tuple[Array, st
     columns = [at[:, n].view(np.uint32) for n in range(at.shape[1])]
     if geometry.startswith("a"):
         columns = [layers.astype(np.uint32), *columns]
-    while len(columns) == 3:
+    if len(columns) == 3:
         columns.append(columns[-1])
     return np.stack(columns, 1), "{" + ", ".join(f"%w{n}" for n in range(len(columns))) + "}"
 

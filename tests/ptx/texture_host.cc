@@ -3,6 +3,7 @@
 #include "rgpu_emu/device/exec/half_float.cc"
 #include "rgpu_emu/device/exec/texture.cc"
 #include "rgpu_emu/device/exec/texture_blocks.cc"
+#include "rgpu_emu/device/exec/texture_bptc.cc"
 #include "rgpu_emu/device/exec/texture_cube.cc"
 #include "rgpu_emu/device/exec/texture_ops.cc"
 #include "rgpu_emu/device/exec/texture_place.cc"
@@ -12,6 +13,13 @@
 #include "rgpu_emu/device/exec/texture_texel.cc"
 
 extern "C" {
+
+void ReadBlock(int type, const uint8_t* block, float* rgba) {
+  for (unsigned i = 0; i < 16; ++i) {
+    rgpu::emu::ReadBlockTexel(static_cast<rgpu::emu::TexelType>(type), block, {i % 4, i / 4},
+                              rgba + 4 * i);
+  }
+}
 
 uint64_t StateBytes() { return sizeof(rgpu::emu::TextureState); }
 

@@ -85,7 +85,7 @@ void ReadBlockTexel(TexelType type, const uint8_t* block, BlockPlace place, floa
       rgba[1] = ReadChannel(Load64(block + 8), place, type == TexelType::kBc5Snorm);
       return;
     default:
-      return;
+      return ReadBptcTexel(type, block, place, rgba);
   }
 }
 

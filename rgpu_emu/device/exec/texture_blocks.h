@@ -17,4 +17,7 @@ struct BlockPlace {
 // Decodes red, green, blue and alpha of one texel.
 void ReadBlockTexel(TexelType type, const uint8_t* block, BlockPlace place, float* rgba);
 
+// The same for BC6H and BC7.
+void ReadBptcTexel(TexelType type, const uint8_t* block, BlockPlace place, float* rgba);
+
 }  // namespace rgpu::emu
