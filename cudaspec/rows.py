@@ -40,6 +40,8 @@ HANDLES = frozenset(
         "link",
         "image",
         "memory",
+        "graph",
+        "exec",
     )
 )
 

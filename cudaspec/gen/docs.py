@@ -38,6 +38,7 @@ _STATES = {
     "Ctx": "the contexts of the process",
     "Mod": "what loading reported about the module",
     "Adr": "the map of addresses",
+    "Gra": "the graphs of the client",
     "Str": "the streams of the process",
     "Evt": "the events of the process",
     "Log": "the error log",

@@ -53,6 +53,13 @@ NOTICES = [
         "The driver took `ns` to load, and perhaps compile, this kernel, or a module (no name); sent only to a client that wished it.",
         (Part("u64 ns"), Part("printable name")),
     ),
+    Message(
+        9,
+        "GRAPH_CALLBACK",
+        "worker",
+        "The graph that command `seq` launched has come to this host node; the client runs its function and answers with CALLBACK_DONE.",
+        (Part("u64 callback"), Part("u32 node")),
+    ),
 ]
 CONTROLS = [
     Message(1, "BYE", "client", "The application has ended: free everything."),

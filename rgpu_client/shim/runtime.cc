@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rgpu_client/shim/flusher.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/host_functions.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/refusals.h"
@@ -40,6 +41,7 @@ void ForkedChild() {
   Flusher::Forget();
   Pump::Forget();
   HostFunctions::Forget();
+  ForgetGraphs();
   NewThreadGeneration();
   ResetTrace();
   ForgetRefusals();

@@ -23,6 +23,7 @@ class Notice(IntEnum):
     LOG = 6
     ACK = 7
     COMPILED = 8
+    GRAPH_CALLBACK = 9
 
 
 class Control(IntEnum):
@@ -46,6 +47,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     Notice.LOG.name: ("u32 level", "printable text"),
     Notice.ACK.name: (),
     Notice.COMPILED.name: ("u64 ns", "printable name"),
+    Notice.GRAPH_CALLBACK.name: ("u64 callback", "u32 node"),
     Control.BYE.name: (),
     Control.CANCEL.name: ("u64 seq",),
     Control.PULL_DATA.name: ("u64 pull", "u64 offset"),

@@ -1,6 +1,8 @@
 // Functions that the copy handlers share.
 #pragma once
 
+#include <memory>
+
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/rows.h"
 
@@ -8,6 +10,8 @@ namespace rgpu::exec {
 
 class Executor;
 struct Command;
+struct Delivery;
+struct Target;
 
 // Asynchronous copies between packed bytes in staging memory and rows of device memory.
 CUresult CopyIn(const Driver& driver, const Portion& portion, uint64_t pitch, const uint8_t* from,
@@ -18,6 +22,9 @@ CUresult CopyOut(const Driver& driver, const Portion& portion, uint64_t pitch, u
 // Returns CUDA_ERROR_INVALID_VALUE unless the rows lie in memory that the session has allocated.
 // Sets `*total` to the number of packed bytes.
 CUresult CheckRows(Executor& executor, const Rows& rows, uint64_t* total);
+
+// Puts a delivery behind the work that was issued to the target's stream.
+void AddDelivery(Executor& executor, const Target& target, std::shared_ptr<Delivery> delivery);
 
 // Sends the client an empty last delivery with the error. The client waits for the bytes of this
 // command (or for a request to send them), and would wait for ever otherwise.

@@ -7,6 +7,7 @@
 
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/direct_copy.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/trace.h"
 
@@ -270,6 +271,41 @@ bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uin
   return here.session->addresses().MayAccess(side.address, span);
 }
 
+namespace {
+
+CUDA_MEMCPY3D NodeOf(const Copy& copy) {
+  CUDA_MEMCPY3D node{};
+  node.dstMemoryType = copy.to.device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  node.dstDevice = copy.to.device ? copy.to.address : 0;
+  node.dstHost = copy.to.device ? nullptr : reinterpret_cast<void*>(copy.to.address);
+  node.dstPitch = copy.to.pitch;
+  node.dstHeight = copy.height;
+  node.srcMemoryType = copy.from.device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  node.srcDevice = copy.from.device ? copy.from.address : 0;
+  node.srcHost = copy.from.device ? nullptr : reinterpret_cast<void*>(copy.from.address);
+  node.srcPitch = copy.from.pitch;
+  node.srcHeight = copy.height;
+  node.WidthInBytes = copy.width;
+  node.Height = copy.height;
+  node.Depth = 1;
+  return node;
+}
+
+// True: the copy is over, and the call returns `*status`.
+bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status) {
+  if (!Graphs().captures.active()) return false;
+  if (copy.synchronous) {
+    *status = CheckSynchronousWork(here);
+    return *status != CUDA_SUCCESS;
+  }
+  return Captured(here, status, [&](graph::Params* params) {
+    *params = graph::CopyParams{NodeOf(copy), MakeHandle<CUcontext>(here.context->id)};
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace
+
 CUresult RunCopy(const Here& here, const Copy& copy) {
   if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
   if (copy.width == 0 || copy.height == 0) return CUDA_SUCCESS;
@@ -282,8 +318,10 @@ CUresult RunCopy(const Here& here, const Copy& copy) {
       return CUDA_ERROR_INVALID_VALUE;
     }
   }
+  CUresult status = CUDA_SUCCESS;
+  if (CapturedCopy(here, copy, &status)) return status;
   TraceBytes(copy.width * copy.height);
-  const CUresult status = Dispatch(here, Flattened(copy));
+  status = Dispatch(here, Flattened(copy));
   const bool both = copy.to.device || copy.from.device;
   if (status != CUDA_SUCCESS || !both || !copy.synchronous) return status;
   if (HasSyncMemops(here, copy.to) || HasSyncMemops(here, copy.from)) {

@@ -1,6 +1,7 @@
 // cuMemcpyBatchAsync. Its copies are made one by one, in the order of the arrays.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/copies.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_common/native/base/batches.h"
 
 namespace rgpu::shim {
@@ -39,7 +40,8 @@ CUresult RunOne(const Here& here, const Batch& batch, size_t i, CUmemcpySrcAcces
   copy.synchronous = false;
   copy.source_order =
       order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ? SourceOrder::kStream : SourceOrder::kAtCall;
-  if (!copy.to.device && !copy.from.device) {
+  graph::Model& graphs = Graphs();
+  if (!copy.to.device && !copy.from.device && !graphs.captures.active()) {
     // The host copies, so the stream has to have reached this place.
     rgpuStreamSynchronize_Reply reply;
     const CUresult status =

@@ -1,6 +1,7 @@
 // Host memory that the program pins or registers. The server never learns of it.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 
 namespace rgpu::shim {
 namespace {
@@ -25,6 +26,7 @@ Range HostRange(const Here& here, const void* address, uint64_t bytes, RangeKind
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   void* const memory = here.session->pinned().Allocate(bytesize);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   if (!here.session->addresses().Add(
@@ -43,6 +45,7 @@ CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
 CUresult cuMemFreeHost(void* p) {
   const Here here = AnyHere();
   if (p == nullptr) return CUDA_SUCCESS;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   const auto address = reinterpret_cast<uint64_t>(p);
   const auto range = here.session->addresses().Find(address);
   if (!range || range->kind != RangeKind::kPinned || range->base != address) {
@@ -62,6 +65,7 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if ((Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   if (here.session->IsDeviceAddress(reinterpret_cast<uint64_t>(p))) return CUDA_ERROR_INVALID_VALUE;
   return here.session->addresses().Add(HostRange(here, p, bytesize, RangeKind::kRegistered, Flags))
              ? CUDA_SUCCESS

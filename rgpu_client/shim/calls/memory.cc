@@ -1,6 +1,9 @@
 // Device memory: allocation and free, also from pools, and cuMemGetInfo.
+#include "rgpu_client/shim/calls/memory.h"
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/graphs/graphs.h"
+#include "rgpu_client/shim/graphs/memory.h"
 
 namespace rgpu::shim {
 namespace {
@@ -29,14 +32,19 @@ CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kin
 
 }  // namespace
 
+CUresult AllocateDevice(const Here& here, uint64_t bytes, CUdeviceptr* dptr) {
+  rgpuMemAlloc_Reply reply;
+  CUresult status = here.channel().Call<op_rgpuMemAlloc>(here.issuer(), {bytes}, &reply);
+  if (status == CUDA_SUCCESS) status = Remember(here, reply.dptr, bytes, RangeKind::kDevice, 0);
+  if (status == CUDA_SUCCESS) *dptr = reply.dptr;
+  return status;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
-  rgpuMemAlloc_Reply reply;
-  CUresult status = here.channel().Call<op_rgpuMemAlloc>(here.issuer(), {bytesize}, &reply);
-  if (status == CUDA_SUCCESS) status = Remember(here, reply.dptr, bytesize, RangeKind::kDevice, 0);
-  if (status == CUDA_SUCCESS) *dptr = reply.dptr;
-  return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
+  return AllocateDevice(here, bytesize, dptr);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
@@ -45,6 +53,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
   const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
   if (!element) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   rgpuMemAllocPitch_Reply reply;
   CUresult status = here.channel().Call<op_rgpuMemAllocPitch>(
       here.issuer(), {WidthInBytes, Height, ElementSizeBytes}, &reply);
@@ -61,6 +70,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Here here = AnyHere();
   if (dptr == 0) return CUDA_SUCCESS;
+  CUresult over = CheckUnsafe();
+  if (over != CUDA_SUCCESS || FreeOfGraph(dptr, &over)) return over;
   const auto range = here.session->addresses().Take(dptr, RangeKind::kDevice, RangeKind::kPool);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   here.context = here.session->handles().Find<Context>(range->context);
@@ -84,6 +95,11 @@ CUresult AllocateFromPool(const Here& here, uint64_t pool_handle, uint64_t bytes
                           CUdeviceptr* dptr) {
   Pool* pool = here.session->handles().Find<Pool>(pool_handle);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUresult over = CUDA_SUCCESS;
+  const bool captured = Captured(here, &over, [&](graph::Params* params) {
+    return MakeAllocNode(pool->device, bytes, dptr, params);
+  });
+  if (captured) return over;
   rgpuPoolAlloc_Reply reply;
   CUresult status = here.channel().Call<op_rgpuPoolAlloc>(
       here.issuer(), {pool->wire, bytes, here.stream->wire}, &reply);
@@ -113,6 +129,12 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   if (dptr == 0) return CUDA_SUCCESS;
+  CUresult over = CUDA_SUCCESS;
+  const bool captured = Captured(here, &over, [&](graph::Params* params) {
+    *params = graph::FreeParams{dptr};
+    return graph::IsGraphMemory(Graphs(), dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  });
+  if (captured || FreeOfGraph(dptr, &over)) return over;
   const auto range = here.session->addresses().Take(dptr, RangeKind::kPool, RangeKind::kDevice);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   return here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire}, Work(here));

@@ -47,7 +47,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_R
   if (request.flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Point> point;
   result = executor.order().Issue(*target.stream, {}, [&](CUstream) {
-    return executor.order().Record(*target.stream, event->flags, &point);
+    return event->fixed == nullptr
+               ? executor.order().Record(*target.stream, event->flags, &point)
+               : executor.order().RecordAgain(*target.stream, event->fixed, &point);
   });
   if (point == nullptr) return result;
   event->current = std::move(point);
