@@ -69,11 +69,12 @@ before = cuda.memory()[0]
 cuda("cuStreamBeginCapture_v2", stream, 2)
 cuda("cuMemAllocAsync", byref(address), c_size_t(64 * MIB), stream)
 cuda("cuMemsetD32Async", address, 9, c_size_t(16), stream)
-graph = made_graph = c_void_p()
+graph = c_void_p()
 cuda("cuStreamEndCapture", stream, byref(graph))
 print((before - cuda.memory()[0]) // MIB, attribute(0), attribute(2) // MIB)
-exec_, freeing = ready(graph), None
+exec_ = ready(graph)
 cuda("cuGraphLaunch", exec_, stream)
+cuda("cuStreamSynchronize", stream)
 print(attribute(0) // MIB, struct.unpack("<i", cuda.download(address.value, 4))[0])
 print(cuda.result("cuGraphLaunch", exec_, stream))  # its memory is still in use
 cuda("cuMemFreeAsync", address, stream)
@@ -222,11 +223,11 @@ print(gone.wait(20))
 
 def test_a_graph_whose_module_is_gone_is_refused(server: str) -> None:
     source = """
-from helpers import arguments
 class Kernel(ctypes.Structure):
     _fields_ = ([("function", c_void_p), ("sizes", c_uint * 7), ("params", c_void_p),
                  ("extra", c_void_p), ("kernel", c_void_p), ("context", c_void_p)])
-module = made("cuModuleLoadData", arguments.PTX)
+EMPTY = b".version 7.0\\n.target sm_50\\n.address_size 64\\n.visible .entry name() { ret; }\\n"
+module = made("cuModuleLoadData", EMPTY)
 function = made("cuModuleGetFunction", module, b"name")
 kernel = Kernel(function.value, (c_uint * 7)(1, 1, 1, 1, 1, 1, 0))
 graph = made("cuGraphCreate", 0)

@@ -10,7 +10,7 @@ from rgpu_common.wire.messages import Control, Notice, encode_message
 from worker.client import Client
 from worker.graphs import EMPTY, HOST, Node, chain, fill, instantiate, kernel, record
 from worker.images import PTX
-from worker.leased import load
+from worker.leased import leased, load
 from worker.token_page import LONG_NS, OPEN, RECALLED, SLICE, TokenPage
 from worker.warm import open_session, pooled
 
@@ -45,7 +45,7 @@ def test_a_launch_waits_for_the_token() -> None:
         _launch(client)
         sync = client.post("rgpuStreamSynchronize", stream=STREAM)
         assert page.until(wanting=1)["active"] == 0
-        assert client.call("rgpuPing", echo=1)["echo"] == 1
+        assert client.call("rgpuMemGetInfo")["total"]
         assert sync not in client.replies
         page.grant(SLICE, LONG_NS)
         assert client.wait(sync).status == 0
@@ -77,7 +77,10 @@ def test_a_graph_is_predicted_by_its_last_launch() -> None:
     """The first launch counts as much as kernels that were never measured, so it goes alone; later
     ones count as what it took.
     """
-    with launched() as (page, client, memory):
+    page = TokenPage()
+    with leased(page=page) as (client, _):
+        client.post("rgpuStreamCreate", stream=STREAM, flags=1, priority=0)
+        memory = client.alloc(4096)
         page.grant(OPEN)
         assert load(client, MODULE, PTX) == 0
         client.call("rgpuModuleGetFunction", module=MODULE, name=b"add", function=FUNCTION)

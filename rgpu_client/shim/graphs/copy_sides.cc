@@ -10,8 +10,8 @@ struct Given {
   CUmemorytype type;
   const void* host;
   CUdeviceptr device;
-  size_t pitch, height;       // height: rows from one slice to the next
-  size_t x_bytes, y, z, lod;  // where the copy begins
+  size_t pitch, height;         // height: rows from one slice to the next
+  size_t x_bytes, y, z, level;  // where the copy begins
 };
 
 CUresult Place(const Here& here, const Given& given, CopySide* side) {
@@ -32,7 +32,7 @@ CUresult Place(const Here& here, const Given& given, CopySide* side) {
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
-  return given.lod == 0 && side->address != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return given.level == 0 && side->address != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // False: overflows, or rows or slices overlap.
