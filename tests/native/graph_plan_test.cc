@@ -64,7 +64,7 @@ TEST(graphs, a_child_that_waits_makes_its_node_wait) {
 TEST(graphs, every_node_comes_before_or_behind_each_wait) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
-    const uint32_t count = 1 + random() % 24;
+    const auto count = static_cast<uint32_t>(1 + random() % 24);
     std::vector<bool> waits;
     for (uint32_t i = 0; i < count; ++i) waits.push_back(random() % 4 == 0);
     std::vector<GraphEdge> edges;
