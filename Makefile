@@ -66,7 +66,7 @@ sanitize-build: ## only compiles them
 bench: ## the figures of docs/reference/benchmarks.md
 	$(BIN)/python -m benchmarks.calls --json build/calls.json
 
-FUZZ_TARGETS := frame_reader handshake channels commands chunks http2 image probe ring zip
+FUZZ_TARGETS := frame_reader graph_definition handshake channels commands chunks http2 image probe ring zip
 FUZZ_SECONDS ?= 20
 fuzz: fuzz-build ## libFuzzer on everything that reads bytes of a peer (needs clang)
 	$(BIN)/python fuzz/seeds.py build/seeds

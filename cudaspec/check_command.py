@@ -28,6 +28,8 @@ _CPP_WORDS = re.compile(
     "switch|template|this|throw|true|try|typedef|typeid|typename|union|unsigned|using|virtual|void|"
     "volatile|while|xor"
 )
+# The fields that name what a launch runs.
+_LAUNCHED = {model.WorkKind.LAUNCH: ("function", "kernel"), model.WorkKind.GRAPH: ("exec",)}
 _CONSTANT = re.compile(r"k[A-Z][A-Za-z0-9]*")
 
 
@@ -109,12 +111,10 @@ def _command_work(command: CommandRow) -> str:
         return ""
     if not gated:
         return "it has work but is not charged for device time (charges)."
-    if work.kind is model.WorkKind.LAUNCH:
-        return (
-            _operands(command, ("function", "kernel"))
-            if not work.bytes
-            else ("a launch has no length; its function says how long it runs.")
-        )
+    if launched := _LAUNCHED.get(work.kind):
+        if work.bytes:
+            return "a launch has no length; what it launches says how long it runs."
+        return _operands(command, launched)
     try:
         names = length.names(work.bytes)
     except ValueError as error:

@@ -61,6 +61,7 @@ class WorkKind(enum.Enum):
     COPY_OUT = "copy out"
     COPY_WITHIN = "copy within"
     SET = "set"
+    GRAPH = "graph"
 
 
 class WorkBound(enum.Enum):
@@ -77,7 +78,7 @@ class Work:
 
     bytes: the length of a copy or set, an expression over the request's fields. The name `bulk`
         means the number of bulk bytes of the frame. A launch has none: its fields `function` and
-        `kernel` name what runs.
+        `kernel` name what runs. Nor has the launch of a graph: its field `exec` names the graph.
     """
 
     kind: WorkKind
@@ -211,7 +212,7 @@ class Call:
         runs: CUDA_ERROR_INVALID_VALUE, or CUDA_ERROR_INVALID_DEVICE for a `Device`.
     sends: names of the commands that its client code may send (none for LOCAL and UNSUPPORTED).
     forward: the functions of client and worker are generated; then `sends` is not given.
-    state: the client table that answers or checks the call (Dev Ctx Mod Adr Arr Tex Str Evt Link
+    state: the client table that answers or checks the call (Dev Ctx Mod Adr Arr Tex Str Evt Gra Link
         Log Table).
     reports: the call may return an earlier asynchronous error (`\\notefnerr`).
     twins: the call is also exported with this suffix, `_ptds` or `_ptsz` (per-thread default

@@ -42,6 +42,8 @@ HANDLES = frozenset(
         "memory",
         "array",
         "mipmap",
+        "graph",
+        "exec",
     )
 )
 

@@ -97,6 +97,32 @@ def channels() -> Iterator[tuple[str, bytes]]:
     yield "linked", b"\1\6" + pc.put_linked(pc.Linked(218, "line 1"))
 
 
+def definitions() -> Iterator[tuple[str, bytes]]:
+    """Definitions of graphs: one of every kind of node, and graphs inside."""
+    context = struct.pack("<I", 10)
+    side = struct.pack("<BQQQ", 0, 4096, 512, 1024)
+    host = struct.pack("<BQQQ", 1, 0, 0, 0)
+    kernel = struct.pack("<QQI7IBI", 77, 0, 10, 1, 1, 1, 32, 1, 1, 0, 1, 4) + b"1234"
+    operation = struct.pack("<IIQQ", 1, 0, 4096, 1)
+    plain = [
+        (0, b""), (1, kernel), (2, context + side + host + struct.pack("<QQQ", 100, 2, 3)),
+        (3, context + struct.pack("<QQIIQQ", 4096, 0, 4, 7, 25, 1)), (4, b""),
+        (5, struct.pack("<Q", 81)), (6, struct.pack("<Q", 82)),
+        (7, context + struct.pack("<I", 2) + 2 * operation),
+    ]  # fmt: skip
+
+    def graph(nodes: Sequence[tuple[int, bytes]]) -> bytes:
+        body = b"".join(struct.pack("<BB", kind, 1) + part for kind, part in nodes)
+        edges = b"".join(struct.pack("<IIBBB", i, i + 1, 0, 0, 0) for i in range(len(nodes) - 1))
+        counts = struct.pack("<I", len(nodes)), struct.pack("<I", max(len(nodes) - 1, 0))
+        return counts[0] + body + counts[1] + edges
+
+    inside = graph(plain)
+    bodies = context + struct.pack("<QII", 5, 2, 2) + inside + graph([])
+    for name, nodes in (("plain", plain), ("inside", [(8, inside), (9, bodies)]), ("none", [])):
+        yield name, b"GRF1" + graph(nodes)
+
+
 def streams() -> Iterator[tuple[str, bytes]]:
     """Short streams of frames, cut and read in several ways."""
     frames = b"".join(
@@ -236,6 +262,7 @@ TARGETS = {
     "commands": commands,
     "handshake": handshakes,
     "frame_reader": streams,
+    "graph_definition": definitions,
     "image": images,
     "ring": rings,
     "zip": blocks,

@@ -40,6 +40,7 @@ _STATES = {
     "Adr": "the map of addresses",
     "Arr": "the arrays of the process",
     "Tex": "the texture and surface objects of the process",
+    "Gra": "the graphs of the client",
     "Str": "the streams of the process",
     "Evt": "the events of the process",
     "Log": "the error log",

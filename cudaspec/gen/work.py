@@ -21,6 +21,7 @@ struct CommandWork {
   uint64_t bytes = 0;     // of a copy or set; UINT64_MAX: the length does not fit 64 bits
   uint64_t function = 0;  // of a launch: one of function and kernel is 0
   uint64_t kernel = 0;
+  uint64_t exec = 0;  // of the launch of a graph
 };
 
 // Returns the device work of an encoded request. `bulk_bytes` follow the head in the frame. A head
@@ -104,8 +105,10 @@ def _work(command: CommandRow, work: Work) -> str:
     start = f"WorkKind::{_name(work.kind)}, WorkBound::{_name(work.bound)}"
     if work.kind is WorkKind.LAUNCH:
         operands = f"{_field(command, 'function')}, {_field(command, 'kernel')}"
-        return f"{{{start}, 0, {operands}}}"
-    return f"{{{start}, {length.cpp(work.bytes, lambda name: _operand(command, name))}, 0, 0}}"
+        return f"{{{start}, 0, {operands}, 0}}"
+    if work.kind is WorkKind.GRAPH:
+        return f"{{{start}, 0, 0, 0, {_field(command, 'exec')}}}"
+    return f"{{{start}, {length.cpp(work.bytes, lambda name: _operand(command, name))}, 0, 0, 0}}"
 
 
 def _operand(command: CommandRow, name: str) -> str:

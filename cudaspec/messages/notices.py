@@ -60,6 +60,13 @@ NOTICES = [
         "The session has been granted `granted` bytes of memory credit in all; every free of backed memory up to command `freed` is carried out; wanted 1: the client returns what it has not used.",
         (Part("u64 granted"), Part("u64 freed"), Part("u8 wanted")),
     ),
+    Message(
+        10,
+        "GRAPH_CALLBACK",
+        "worker",
+        "The graph that command `seq` launched has come to this host node; the client runs its function and answers with CALLBACK_DONE.",
+        (Part("u64 callback"), Part("u32 node")),
+    ),
 ]
 CONTROLS = [
     Message(1, "BYE", "client", "The application has ended: free everything."),

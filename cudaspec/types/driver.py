@@ -53,6 +53,15 @@ FUNCTIONS = [
     "cuStreamWriteValue64_v2", "cuStreamGetPriority",
     "cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventRecordWithFlags", "cuEventQuery",
     "cuEventSynchronize", "cuEventElapsedTime_v2",
+    # Graphs.
+    "cuGraphCreate", "cuGraphDestroy", "cuGraphAddEmptyNode", "cuGraphAddKernelNode_v2", "cuGraphAddMemcpyNode",
+    "cuGraphAddMemsetNode", "cuGraphAddHostNode", "cuGraphAddEventRecordNode", "cuGraphAddEventWaitNode",
+    "cuGraphAddBatchMemOpNode", "cuGraphAddChildGraphNode", "cuGraphChildGraphNodeGetGraph", "cuGraphAddNode_v2",
+    "cuGraphAddDependencies_v2", "cuGraphKernelNodeSetAttribute", "cuGraphConditionalHandleCreate",
+    "cuGraphInstantiateWithFlags", "cuGraphExecUpdate_v2", "cuGraphExecKernelNodeSetParams_v2",
+    "cuGraphExecMemcpyNodeSetParams", "cuGraphExecMemsetNodeSetParams", "cuGraphExecEventRecordNodeSetEvent",
+    "cuGraphExecEventWaitNodeSetEvent", "cuGraphExecBatchMemOpNodeSetParams", "cuGraphNodeSetEnabled", "cuGraphUpload",
+    "cuGraphLaunch", "cuGraphExecDestroy",
     "cuProfilerStart", "cuProfilerStop",
 ]
 
@@ -63,4 +72,5 @@ OPTIONAL = [
     "cuModuleEnumerateFunctions", "cuLibraryGetKernelCount", "cuLibraryEnumerateKernels", "cuCtxSetFlags",
     "cuArrayGetPlane", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2colWide",
     "cuTensorMapReplaceAddress",
+    "cuGraphAddNode_v2", "cuGraphAddDependencies_v2", "cuGraphConditionalHandleCreate", "cuGraphExecUpdate_v2",
 ]

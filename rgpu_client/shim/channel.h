@@ -23,6 +23,9 @@
 
 #include "gen/codec.gen.h"
 #include "gen/cuda_abi.gen.h"
+#include "gen/notices.gen.h"
+#include "rgpu_client/shim/graph_sides.h"
+#include "rgpu_client/shim/host_call.h"
 #include "rgpu_client/shim/host_region.h"
 #include "rgpu_client/shim/tables/credits.h"
 #include "rgpu_client/shim/tables/objects.h"
@@ -30,16 +33,6 @@
 #include "rgpu_common/native/transport/frame_io.h"
 
 namespace rgpu::shim {
-
-// A host function of the program; one of `function` and `callback` is null.
-struct HostCall {
-  CUhostFn function = nullptr;
-  CUstreamCallback callback = nullptr;  // also runs after an error, which it is told of
-  CUstream stream = nullptr;            // as the program named it, for the callback
-  void* data = nullptr;
-
-  explicit operator bool() const { return function != nullptr || callback != nullptr; }
-};
 
 // Receives the notices that concern more than the channel. The thread that reads calls it, and
 // holds no lock.
@@ -53,7 +46,8 @@ class NoticeHandler {
   virtual void OnLog(uint32_t level, std::string_view text) = 0;
   // The driver spent `ns` compiling or loading a kernel. An empty name means a module.
   virtual void OnCompiled(uint64_t, std::string_view) {}
-  virtual void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) = 0;
+  // The worker asks for bytes. `start`: where these are in `source`.
+  virtual void OnPull(const wire::Pull& pull, const HostRegion& source, uint64_t start) = 0;
   // Its stream has come to `call`; `callback` is its number for CALLBACK_DONE. 0: the stream never
   // comes there, because the session has failed with `status`.
   virtual void OnCallback(uint64_t callback, const HostCall& call, CUresult status) = 0;
@@ -173,18 +167,29 @@ class Channel {
   template <typename Op>
   CUresult PostDelivered(const Issuer& issuer, const typename Op::Request& request,
                          const PostOptions& options, const HostRegion& region, bool pulled) {
-    return PostExpecting<Op>(issuer, request, options, {region, pulled, 0, {}});
+    return PostExpecting<Op>(issuer, request, options, {region, pulled, 0, {}, nullptr});
   }
 
   // Posts rgpuHostFunction. The worker sends CALLBACK when the stream has come to `call`.
   template <typename Op>
   CUresult PostHostCall(const Issuer& issuer, const typename Op::Request& request,
                         const PostOptions& options, const HostCall& call) {
-    const CUresult status = PostExpecting<Op>(issuer, request, options, {{}, true, 0, call});
+    const CUresult status =
+        PostExpecting<Op>(issuer, request, options, {{}, true, 0, call, nullptr});
     // The session may have failed since it was looked at.
     if (const CUresult failed = sticky(); failed != CUDA_SUCCESS) [[unlikely]]
       FailCallbacks(failed);
     return status;
+  }
+
+  // Posts the launch of a graph that needs this process while it runs.
+  template <typename Op>
+  CUresult PostGraph(const Issuer& issuer, const typename Op::Request& request,
+                     const PostOptions& options, std::shared_ptr<const GraphSides> sides) {
+    Expected expected;
+    expected.pulled = true;
+    expected.graph = std::move(sides);
+    return PostExpecting<Op>(issuer, request, options, expected);
   }
 
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_acquire)); }
@@ -242,9 +247,14 @@ class Channel {
   // What the worker will still deliver, or ask for, for a command that was posted earlier.
   struct Expected {
     HostRegion region;
-    bool pulled = false;        // the worker asks for the bytes (a pull)
-    uint64_t pulled_bytes = 0;  // bytes of the pull sent so far
-    HostCall call;              // a host function, if it is one
+    bool pulled = false;                      // the worker asks for the bytes (a pull)
+    uint64_t pulled_bytes = 0;                // bytes of the pull sent so far
+    HostCall call;                            // a host function, if it is one
+    std::shared_ptr<const GraphSides> graph;  // of the launch of a graph
+
+    bool Meets(uint64_t address, uint64_t bytes) const {
+      return graph != nullptr ? graph->Meets(address, bytes) : region.Meets(address, bytes);
+    }
   };
 
   template <typename Op>
@@ -303,8 +313,11 @@ class Channel {
   bool HandleNotice(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleProgress(const wire::FrameHeader& header, wire::Reader& reader);
   bool FindAsked(uint64_t seq, Expected* asked);
+  static bool FindTarget(const Expected& expected, const wire::FrameHeader& header, uint64_t offset,
+                         HostRegion* region, uint64_t* start);
   bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
   bool HandleCallback(const wire::FrameHeader& header, wire::Reader& reader);
+  bool HandleGraphCallback(const wire::FrameHeader& header, wire::Reader& reader);
   void FailCallbacks(CUresult status);
 
   const std::unique_ptr<transport::Connection> connection_;

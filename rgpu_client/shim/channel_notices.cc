@@ -22,10 +22,18 @@ bool Channel::FindAsked(uint64_t seq, Expected* asked) {
 bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
   wire::Pull pull;
   Expected asked;
-  if (!Get(reader, &pull) || !FindAsked(header.seq, &asked) || asked.call) return false;
+  if (!Get(reader, &pull) || !FindAsked(header.seq, &asked) || asked.call || pull.bytes == 0) {
+    return false;
+  }
+  if (asked.graph != nullptr) {
+    const GraphSides::Side* side = asked.graph->Find(pull.offset, pull.bytes);
+    if (side == nullptr || !side->to_device) return false;
+    handler_->OnPull(pull, side->region, pull.offset - side->offset);
+    return true;
+  }
   const uint64_t total = asked.region.bytes();
-  if (pull.bytes == 0 || pull.offset > total || pull.bytes > total - pull.offset) return false;
-  handler_->OnPull(pull.pull, pull.offset, pull.bytes, asked.region);
+  if (pull.offset > total || pull.bytes > total - pull.offset) return false;
+  handler_->OnPull(pull, asked.region, pull.offset);
   Finish(header.seq, pull.bytes, false);
   return true;
 }
@@ -39,6 +47,18 @@ bool Channel::HandleCallback(const FrameHeader& header, wire::Reader& reader) {
   return true;
 }
 
+bool Channel::HandleGraphCallback(const FrameHeader& header, wire::Reader& reader) {
+  wire::GraphCallback callback;
+  Expected asked;
+  if (!Get(reader, &callback) || !FindAsked(header.seq, &asked) || asked.graph == nullptr) {
+    return false;
+  }
+  const auto call = asked.graph->calls.find(callback.node);
+  if (call == asked.graph->calls.end()) return false;
+  handler_->OnCallback(callback.callback, call->second, CUDA_SUCCESS);
+  return true;
+}
+
 // The session has failed: the callbacks that wait for their streams are told so, in order, and host
 // functions never run.
 void Channel::FailCallbacks(CUresult status) {
@@ -47,7 +67,7 @@ void Channel::FailCallbacks(CUresult status) {
     const std::lock_guard lock(receive_mutex_);
     for (auto it = expected_.begin(); it != expected_.end();) {
       if (it->second.call.callback != nullptr) calls.push_back(it->second.call);
-      if (it->second.call) {
+      if (it->second.call || it->second.graph != nullptr) {
         it = expected_.erase(it);
         expected_count_.fetch_sub(1);
       } else {
@@ -69,6 +89,8 @@ bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
       return HandlePull(header, reader);
     case wire::Notice::kCallback:
       return HandleCallback(header, reader);
+    case wire::Notice::kGraphCallback:
+      return HandleGraphCallback(header, reader);
     case wire::Notice::kCredit:
     case wire::Notice::kCompleted:
       return HandleProgress(header, reader);

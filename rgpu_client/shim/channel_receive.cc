@@ -140,7 +140,7 @@ CUresult Channel::WaitForCredit(const PostOptions& options) {
 // With receive_mutex_.
 bool Channel::ExpectedMeets(uint64_t address, uint64_t bytes) const {
   return std::any_of(expected_.begin(), expected_.end(),
-                     [&](const auto& entry) { return entry.second.region.Meets(address, bytes); });
+                     [&](const auto& entry) { return entry.second.Meets(address, bytes); });
 }
 
 bool Channel::ExpectsIn(uint64_t address, uint64_t bytes) {
@@ -237,26 +237,44 @@ bool Channel::HandleData(const FrameHeader& header, ByteView head) {
   return sink->OnData(offset, header.bulk_bytes, *reader_);
 }
 
+// Finds where the bytes of a delivery go: `*start` in `*region`. False: the delivery makes no
+// sense.
+bool Channel::FindTarget(const Expected& expected, const FrameHeader& header, uint64_t offset,
+                         HostRegion* region, uint64_t* start) {
+  // For a pull, the only valid delivery is an empty last one: it says that the copy failed. The
+  // same says that a graph has run.
+  const bool end = header.bulk_bytes == 0 && header.flags == wire::kLast;
+  if (expected.graph != nullptr && !end) {
+    const GraphSides::Side* side = expected.graph->Find(offset, header.bulk_bytes);
+    if (side == nullptr || side->to_device || header.flags != 0) return false;
+    *region = side->region;
+    *start = offset - side->offset;
+    return true;
+  }
+  if (expected.pulled) return end;
+  const uint64_t total = expected.region.bytes();
+  *region = expected.region;
+  *start = offset;
+  return offset <= total && header.bulk_bytes <= total - offset;
+}
+
 bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   wire::Reader reader(head.data, head.size);
   uint64_t offset = 0;
   reader.Get(&offset);
   if (!reader.done()) return false;
   HostRegion region;
+  uint64_t start = 0;
   std::optional<Landing> landing;
   {
     const std::lock_guard lock(receive_mutex_);
     const auto it = expected_.find(header.seq);
     if (it == expected_.end()) return false;
-    // For a pull, the only valid delivery is an empty last one: it says that the copy failed.
-    if (it->second.pulled && (header.bulk_bytes > 0 || header.flags != wire::kLast)) return false;
-    region = it->second.region;
+    if (!FindTarget(it->second, header, offset, &region, &start)) return false;
     landing.emplace(this);
   }
-  const uint64_t total = region.bytes();
-  if (offset > total || header.bulk_bytes > total - offset) return false;
   if (header.bulk_bytes > 0 &&
-      Land(region, offset, header.bulk_bytes, *reader_) == BulkState::kClosed) {
+      Land(region, start, header.bulk_bytes, *reader_) == BulkState::kClosed) {
     return false;
   }
   landing.reset();
@@ -280,7 +298,10 @@ void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
     }
   }
   expected.pulled_bytes += pulled;
-  if (last || (expected.pulled && expected.pulled_bytes >= expected.region.bytes())) {
+  // A graph may ask for no byte, or for the same ones again: its end is a delivery.
+  const bool pulled_all = expected.pulled && expected.graph == nullptr &&
+                          expected.pulled_bytes >= expected.region.bytes();
+  if (last || pulled_all) {
     expected_.erase(it);
     expected_count_.fetch_sub(1);
   }

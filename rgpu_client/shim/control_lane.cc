@@ -52,19 +52,21 @@ bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
   return true;
 }
 
-bool ControlLane::SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes,
-                             const HostRegion& source) {
+bool ControlLane::SendPulled(const wire::Pull& pull, const HostRegion& source, uint64_t start) {
   const std::lock_guard lock(mutex_);
   if (connection_ == nullptr) return false;
+  uint64_t bytes = pull.bytes;
+  uint64_t offset = pull.offset;
   do {
     const uint64_t count = std::min<uint64_t>(bytes, wire::kMaxBulkBytes);
     wire::FrameHeader header = Header(wire::Control::kPullData);
     header.flags = static_cast<uint8_t>(bytes > count ? wire::kMore : 0);
     transport::FrameBuffer frame;
     wire::Writer head = frame.Begin(header);
-    Put(head, wire::PullData{pull, offset});
+    Put(head, wire::PullData{pull.pull, offset});
     frame.End(static_cast<uint32_t>(count));
-    if (!Send(frame, &source, offset, count)) return false;
+    if (!Send(frame, &source, start, count)) return false;
+    start += count;
     offset += count;
     bytes -= count;
   } while (bytes > 0);

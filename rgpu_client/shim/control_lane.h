@@ -24,8 +24,8 @@ class ControlLane {
   // The lane that survives cuts, or null.
   transport::Lane* lane() const { return lane_; }
 
-  // Answers pull `pull` with `bytes` packed bytes of `source` from `offset` on.
-  bool SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source);
+  // Answers `pull` with packed bytes of `source` from `start` on.
+  bool SendPulled(const wire::Pull& pull, const HostRegion& source, uint64_t start);
   // Tells the worker that the bytes of a direct copy have been copied.
   bool SendCopyDone(uint64_t ticket);
   // Tells the worker how much memory credit has been returned so far.

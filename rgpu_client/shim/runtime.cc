@@ -11,6 +11,7 @@
 
 #include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/flusher.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/host_functions.h"
 #include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/paged/fault_handler.h"
@@ -46,6 +47,7 @@ void ForkedChild() {
   HostFunctions::Forget();
   FaultHandler::Forget();
   g_paged_bits = 0;
+  ForgetGraphs();
   NewThreadGeneration();
   ResetTrace();
   ForgetRefusals();

@@ -101,7 +101,7 @@ class Session final : public NoticeHandler {
   void OnMemoryCredit(uint64_t granted, uint64_t freed, bool wanted) override;
   void OnLog(uint32_t level, std::string_view text) override;
   void OnCompiled(uint64_t ns, std::string_view name) override;
-  void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) override;
+  void OnPull(const wire::Pull& pull, const HostRegion& source, uint64_t start) override;
   void OnCallback(uint64_t callback, const HostCall& call, CUresult status) override;
   void OnSticky(CUresult status, std::string_view sentence) override;
 

@@ -64,8 +64,8 @@ void Session::OnMemoryCredit(uint64_t granted, uint64_t freed, bool wanted) {
 
 void Session::OnCompiled(uint64_t ns, std::string_view name) { TraceCompiled(name, ns); }
 
-void Session::OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) {
-  control_.SendPulled(pull, offset, bytes, source);
+void Session::OnPull(const wire::Pull& pull, const HostRegion& source, uint64_t start) {
+  control_.SendPulled(pull, source, start);
 }
 
 void Session::OnCallback(uint64_t callback, const HostCall& call, CUresult status) {

@@ -24,6 +24,7 @@ class Notice(IntEnum):
     ACK = 7
     COMPILED = 8
     MEMORY_CREDIT = 9
+    GRAPH_CALLBACK = 10
 
 
 class Control(IntEnum):
@@ -49,6 +50,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     Notice.ACK.name: (),
     Notice.COMPILED.name: ("u64 ns", "printable name"),
     Notice.MEMORY_CREDIT.name: ("u64 granted", "u64 freed", "u8 wanted"),
+    Notice.GRAPH_CALLBACK.name: ("u64 callback", "u32 node"),
     Control.BYE.name: (),
     Control.CANCEL.name: ("u64 seq",),
     Control.PULL_DATA.name: ("u64 pull", "u64 offset"),

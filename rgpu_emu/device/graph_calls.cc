@@ -55,9 +55,9 @@ class DeviceHost : public graph::Host {
                     std::shared_ptr<graph::Allocation>* out) override {
     return AllocateForGraph(params, out);
   }
-  CUresult NewConditional(CUcontext context, uint32_t, bool,
+  CUresult NewConditional(uint64_t, const graph::ConditionalHandle& wanted,
                           CUgraphConditionalHandle* handle) override {
-    return emu::NewConditional(context, handle);
+    return emu::NewConditional(wanted.context, handle);
   }
   CUresult NewExec(graph::Instance instance, std::shared_ptr<graph::Exec>* exec) override {
     return GraphExec::Make(std::move(instance), exec);

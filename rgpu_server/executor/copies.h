@@ -1,6 +1,8 @@
 // Functions that the copy handlers share.
 #pragma once
 
+#include <memory>
+
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/rows.h"
 
@@ -8,6 +10,7 @@ namespace rgpu::exec {
 
 class Executor;
 struct Command;
+struct Delivery;
 struct Target;
 
 // Asynchronous copies between packed bytes in staging memory and rows of device memory.
@@ -32,6 +35,9 @@ CUresult Deliver(Executor& executor, const Command& command, const Target& targe
 // Sets `*total` to the number of packed bytes.
 // Rows in an array were checked when the array was found (boxes.h).
 CUresult CheckRows(Executor& executor, const Rows& rows, uint64_t* total);
+
+// Puts a delivery behind the work that was issued to the target's stream.
+void AddDelivery(Executor& executor, const Target& target, std::shared_ptr<Delivery> delivery);
 
 // Sends the client an empty last delivery with the error. The client waits for the bytes of this
 // command (or for a request to send them), and would wait for ever otherwise.

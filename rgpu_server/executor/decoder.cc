@@ -20,6 +20,20 @@ constexpr int kFrameTimeoutMs = 60'000;
 constexpr int kHeldLookMs = 100;
 constexpr int kRestMs = 1;
 
+// A graph records the events of its nodes, which are not in the command. A held command may still
+// change the graph, so each launch counts until it is known to record nothing.
+bool MayRecordAnyEvent(Executor& executor, const OpcodeInfo& info, const Command& command) {
+  if (info.opcode == Opcode::rgpuGraphUpdate || info.opcode == Opcode::rgpuGraphSetNodeLater) {
+    return true;
+  }
+  if (info.opcode != Opcode::rgpuGraphLaunch) return false;
+  const CommandWork work = WorkOf(info.opcode, command.head, 0);
+  GraphExec* exec = nullptr;
+  if (executor.objects().execs.Find(work.exec, &exec) != CUDA_SUCCESS) return true;
+  return std::ranges::any_of(exec->built.nodes,
+                             [](const ExecNode& node) { return node.records != nullptr; });
+}
+
 }  // namespace
 
 void Decoder::Start() {
@@ -112,7 +126,7 @@ bool Decoder::Handle(Scratch& scratch, const wire::FrameHeader& header, wire::By
 bool Decoder::ExecuteOrHold(Scratch& scratch, const OpcodeInfo& info, Command& command) {
   std::unique_lock lock(executor_.mutex());
   if (!MustHold(info, command)) return Execute(scratch, info, command, lock);
-  held_.Add(info, command, &scratch.bulk);
+  held_.Add(info, command, &scratch.bulk, MayRecordAnyEvent(executor_, info, command));
   executor_.gate().SetHolding(true);
   return true;
 }

@@ -50,6 +50,8 @@ uint64_t Executor::Predict(const Command& command) const {
       return 0;
     case WorkKind::kLaunch:
       return PredictLaunch(work);
+    case WorkKind::kGraph:
+      return PredictGraph(work);
     case WorkKind::kCopyIn:
       return copies_.in->Predict(bytes);
     case WorkKind::kCopyOut:
@@ -68,6 +70,12 @@ uint64_t Executor::PredictLaunch(const CommandWork& launch) const {
                                               : objects_.kernels.Find(launch.kernel, &function);
   return found == CUDA_SUCCESS ? function->estimate->Predict(1)
                                : static_cast<uint64_t>(kFirstKernelNs);
+}
+
+uint64_t Executor::PredictGraph(const CommandWork& launch) const {
+  GraphExec* exec = nullptr;
+  const CUresult found = objects_.execs.Find(launch.exec, &exec);
+  return found == CUDA_SUCCESS ? exec->estimate->Predict(1) : static_cast<uint64_t>(kFirstKernelNs);
 }
 
 uint64_t Executor::MostPredicted(WorkBound bound) const {

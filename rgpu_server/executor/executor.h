@@ -169,6 +169,7 @@ class Executor {
 
  private:
   uint64_t PredictLaunch(const CommandWork& launch) const;
+  uint64_t PredictGraph(const CommandWork& launch) const;
   uint64_t MostPredicted(WorkBound bound) const;
   CUresult FindStream(const Command& command, uint64_t operand, Target* target);
   CUresult PerThreadStream(Context& context, uint32_t thread, std::shared_ptr<Stream>* stream);

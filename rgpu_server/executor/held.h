@@ -21,13 +21,16 @@ class Held {
     std::vector<uint8_t> own_bulk;  // the bulk, if it is not in staging memory
     wire::ByteView bulk;
     std::shared_ptr<const void> keep;
+    bool any_event = false;
   };
 
   bool empty() const { return entries_.empty(); }
   // While the queue is full, the decoder reads nothing more from the client.
   bool full() const { return entries_.size() >= kMostEntries || bytes_ >= kMostBytes; }
-  // Takes over the buffer `bulk` if the command's bulk lies in it.
-  void Add(const OpcodeInfo& info, const Command& command, std::vector<uint8_t>* bulk);
+  // Takes over the buffer `bulk` if the command's bulk lies in it. `any_event`: the command may
+  // concern any event.
+  void Add(const OpcodeInfo& info, const Command& command, std::vector<uint8_t>* bulk,
+           bool any_event);
   // Returns true if a new command may run before the held ones: its class passes the gate, and no
   // held command concerns the same event.
   bool MayPass(const OpcodeInfo& info, const Command& command) const;
@@ -45,6 +48,7 @@ class Held {
   uint64_t bytes_ = 0;
   // Events that held commands create, record or destroy, with the number of such commands.
   std::unordered_map<uint64_t, uint32_t> events_;
+  uint32_t any_event_ = 0;  // held commands that may concern any event
 };
 
 }  // namespace rgpu::exec

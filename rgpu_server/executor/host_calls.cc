@@ -22,12 +22,16 @@ void HostCalls::Remove(const HostCall& call) {
 
 void HostCalls::Run(HostCall& call) {
   const std::shared_ptr<HostCall> kept = call.shared_from_this();
-  const Gate::ClientWait waits(executor_.gate(), call.wait_place);
+  const Gate::ClientWait waits(executor_.gate(), call.wait_place, call.last);
   executor_.AwaitInStream(&call.frontier);
   transport::FrameBuffer frame;
-  wire::Writer writer =
-      frame.Begin(NoticeAbout(call.command, wire::Notice::kCallback, executor_.deliveries_sent()));
-  Put(writer, wire::Callback{call.id});
+  const auto notice = call.node ? wire::Notice::kGraphCallback : wire::Notice::kCallback;
+  wire::Writer writer = frame.Begin(NoticeAbout(call.command, notice, executor_.deliveries_sent()));
+  if (call.node) {
+    Put(writer, wire::GraphCallback{call.id, *call.node});
+  } else {
+    Put(writer, wire::Callback{call.id});
+  }
   frame.End();
   {
     const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "rgpu_common/native/wire/frame.h"
@@ -26,10 +27,12 @@ struct HostCall : std::enable_shared_from_this<HostCall> {
 
   Executor& executor;
   uint64_t id = 0;
-  wire::FrameHeader command;  // the header of rgpuHostFunction
-  Frontier frontier;          // deliveries that precede it in its stream
-  WaitPlace wait_place;       // where the stream waits for the client
-  bool asked = false;         // the client was told to run it
+  wire::FrameHeader command;     // the header of rgpuHostFunction or rgpuGraphLaunch
+  std::optional<uint32_t> node;  // the graph's node
+  Frontier frontier;             // deliveries that precede it in its stream
+  WaitPlace wait_place;          // where the stream waits for the client
+  bool last = true;              // the stream then passes that place
+  bool asked = false;            // the client was told to run it
   bool done = false;
   std::condition_variable answered;
 };

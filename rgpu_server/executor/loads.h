@@ -66,6 +66,14 @@ CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts)
 // for code that is loaded already, or for a launch that will be refused anyway.
 void LoadBeforeLaunch(Executor& executor, const Command& command);
 
+// Makes the driver load the function's code, if it was not asked yet (Function::loaded), and
+// releases the executor's lock meanwhile. The library's data are placed in `context`.
+void LoadFunction(Executor& executor, const Context& context,
+                  const std::shared_ptr<Function>& function);
+// Charges for what the driver provides at a launch: a library's data, and stack and spill memory
+// for all threads that can be resident. May release the lock, and the kernel may go meanwhile.
+CUresult ChargeLaunch(Executor& executor, Context& context, const Function& function);
+
 // One of `function` and `kernel` is an id, the other is 0.
 CUresult FindFunction(Executor& executor, uint64_t function, uint64_t kernel, Function** found);
 

@@ -4,6 +4,18 @@
 
 namespace rgpu::exec {
 
+CUresult FixEvent(Context& context, Event* event) {
+  if (event->fixed != nullptr) return CUDA_SUCCESS;
+  if (event->current != nullptr) {
+    event->fixed = event->current;
+    return CUDA_SUCCESS;
+  }
+  auto made = std::make_shared<Point>(context.events, event->flags);
+  const CUresult result = context.events->Take(event->flags, &made->event);
+  if (result == CUDA_SUCCESS) event->fixed = std::move(made);
+  return result;
+}
+
 CUresult Ranges::Add(uint64_t base, Range range) {
   range.serial = ++last_serial_;
   g_handles += ranges_.insert_or_assign(base, std::move(range)).second ? 1 : 0;

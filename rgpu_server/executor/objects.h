@@ -21,9 +21,15 @@ struct Event {
   uint32_t context = 0;
   unsigned int flags = 0;
   std::shared_ptr<Point> current;  // null: never recorded
+  // Set once a graph uses the event: its driver event is part of the graph, so from then on all
+  // records use this one.
+  std::shared_ptr<Point> fixed;
   uint64_t version = 0;
   std::shared_ptr<SharedEvent> shared;  // not null: other processes see it; `current` is unused
 };
+
+// Gives the event its fixed driver event. The context is that of the event, and current.
+CUresult FixEvent(Context& context, Event* event);
 
 // A module or a library.
 struct Code {
@@ -34,6 +40,7 @@ struct Code {
   uint64_t placed_bytes = 0;  // what a library's data takes in each context
   std::set<uint32_t> placed;  // of a library: ids of the contexts that have its data
   bool owned = true;          // false: the module belongs to a library and goes with it
+  bool gone = false;          // the client has unloaded it
 };
 
 // The prediction for a kernel that was never measured. It is longer than most kernels take, so that

@@ -50,8 +50,14 @@ class EventPool {
 struct Point {
   Point(std::shared_ptr<EventPool> owner, unsigned int event_flags)
       : pool(std::move(owner)), flags(event_flags) {}
+  // A later record of the same driver event (Event::fixed).
+  explicit Point(std::shared_ptr<const Point> recorded_before)
+      : pool(recorded_before->pool),
+        flags(recorded_before->flags),
+        event(recorded_before->event),
+        original(std::move(recorded_before)) {}
   ~Point() {
-    if (event != nullptr) pool->Give(flags, event);
+    if (event != nullptr && original == nullptr) pool->Give(flags, event);
   }
   Point(const Point&) = delete;
   Point& operator=(const Point&) = delete;
@@ -65,10 +71,11 @@ struct Point {
 
   std::shared_ptr<EventPool> pool;
   unsigned int flags;
-  CUevent event = nullptr;  // null: complete from the start
-  bool done = false;        // known to be complete; guarded by the executor's lock
-  uint64_t done_ns = 0;     // when that became known
-  bool awaited = false;     // a thread waited for the event, so done_ns is nearly exact
+  CUevent event = nullptr;                // null: complete from the start
+  std::shared_ptr<const Point> original;  // set: the driver event belongs to that point
+  bool done = false;                      // known to be complete; guarded by the executor's lock
+  uint64_t done_ns = 0;                   // when that became known
+  bool awaited = false;  // a thread waited for the event, so done_ns is nearly exact
   Frontier frontier;
   WaitPlaces behind;  // client waits (gate/client_waits.h)
 };

@@ -21,6 +21,8 @@ uint64_t SessionObjects::ForgetContext(const std::shared_ptr<Context>& context,
   modules.EraseIf(lies_in);
   libraries.EraseIf(lies_in);
   links.EraseIf(lies_in);
+  graphs.EraseIf(lies_in);
+  execs.EraseIf(lies_in);
   const auto belongs = [&](const auto& object) { return object.context == id; };
   const auto belongs_charged = [&](const auto& object) {
     if (object.context == id) charged += object.charged_bytes;

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 
+#include "rgpu_server/executor/granules.h"
+#include "rgpu_server/executor/graphs/exec.h"
 #include "rgpu_server/executor/images.h"
 #include "rgpu_server/executor/objects.h"
 #include "rgpu_server/executor/table.h"
@@ -42,6 +44,8 @@ struct SessionObjects {
   Table<Texture> textures;
   Table<Texture> surfaces;
   Table<MappableMemory> memories;
+  Table<GraphShell> graphs;
+  Table<GraphExec> execs{kMaxExecs};
   VirtualMemory virtual_memory;
   // One of `contexts` is the device's primary context, or it is being created or destroyed.
   bool primary_retained = false;

@@ -128,13 +128,21 @@ CUresult StreamOrder::WaitFor(Stream& stream, const Point& point, unsigned int f
 
 CUresult StreamOrder::LaunchWait(Stream& stream, CUhostFn function, void* argument,
                                  WaitPlace* place) {
+  return Waiting(stream, place,
+                 [&] { return driver_->cuLaunchHostFunc(stream.handle, function, argument); });
+}
+
+CUresult StreamOrder::BeforeWait(Stream& stream, WaitPlace* place) {
   if (stream.legacy) {  // blocking streams come behind it with their next work
     executor_.gate().MarkRest();
     const CUresult result = executor_.MakeCurrent(*stream.context);
     if (result != CUDA_SUCCESS) return result;
   }
   *place = {stream.waits, stream.waits->last + 1};
-  const CUresult result = driver_->cuLaunchHostFunc(stream.handle, function, argument);
+  return CUDA_SUCCESS;
+}
+
+CUresult StreamOrder::AfterWait(Stream& stream, CUresult result) {
   if (result == CUDA_SUCCESS) executor_.gate().WaitLaunched(stream);
   return result;
 }
@@ -165,16 +173,34 @@ CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
 
 CUresult StreamOrder::Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point) {
   auto made = std::make_shared<Point>(stream.context->events, flags);
-  CUresult result = stream.context->events->Take(flags, &made->event);
-  if (result == CUDA_SUCCESS) {
+  const CUresult result = stream.context->events->Take(flags, &made->event);
+  return result == CUDA_SUCCESS ? RecordIn(stream, std::move(made), point) : result;
+}
+
+CUresult StreamOrder::RecordAgain(Stream& stream, const std::shared_ptr<Point>& original,
+                                  std::shared_ptr<Point>* point) {
+  return RecordIn(stream, std::make_shared<Point>(original), point);
+}
+
+CUresult StreamOrder::RecordIn(Stream& stream, std::shared_ptr<Point> made,
+                               std::shared_ptr<Point>* point) {
+  {
     const Enqueuing enqueuing(enqueuing_);
-    result = driver_->cuEventRecord(made->event, stream.handle);
+    const CUresult result = driver_->cuEventRecord(made->event, stream.handle);
+    if (result != CUDA_SUCCESS) return result;
   }
-  if (result != CUDA_SUCCESS) return result;
   made->frontier.Merge(stream.frontier);
   made->behind.Merge(stream.behind);
   *point = std::move(made);
   return CUDA_SUCCESS;
+}
+
+std::shared_ptr<Point> StreamOrder::PointInWork(Stream& stream,
+                                                const std::shared_ptr<Point>& original) {
+  auto made = std::make_shared<Point>(original);
+  made->frontier.Merge(stream.frontier);
+  made->behind.Merge(stream.behind);
+  return made;
 }
 
 CUresult StreamOrder::Mark(Stream& stream, bool quiet) {

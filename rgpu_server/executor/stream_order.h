@@ -39,6 +39,12 @@ class StreamOrder {
   // `call` of Issue. `place` receives the place that the function passes to Gate::ClientWait,
   // before the function can run.
   CUresult LaunchWait(Stream& stream, CUhostFn function, void* argument, WaitPlace* place);
+  // The same for other work that waits for the client: `call` is the driver call.
+  template <typename F>
+  CUresult Waiting(Stream& stream, WaitPlace* place, F&& call) {
+    if (const CUresult result = BeforeWait(stream, place); result != CUDA_SUCCESS) return result;
+    return AfterWait(stream, call());
+  }
   // Makes the stream wait for `point`.
   CUresult WaitFor(Stream& stream, const Point& point, unsigned int flags);
   // Returns a point that completes when everything issued to `stream` so far is complete; null if
@@ -48,6 +54,11 @@ class StreamOrder {
   CUresult EverythingIn(Context& context, bool quiet, std::vector<std::shared_ptr<Point>>* points);
   // Records an event for the caller in `stream`. It is not a marker: it returns no credits.
   CUresult Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point);
+  // The same, in the driver event of an earlier point.
+  CUresult RecordAgain(Stream& stream, const std::shared_ptr<Point>& original,
+                       std::shared_ptr<Point>* point);
+  // A point for an event that work of the stream itself records.
+  std::shared_ptr<Point> PointInWork(Stream& stream, const std::shared_ptr<Point>& original);
   // Records a marker for what `stream` has not marked yet.
   CUresult MarkNow(Stream& stream);
   // Takes the stream out of its context; work that was issued still completes.
@@ -93,10 +104,13 @@ class StreamOrder {
     const bool outer_;
   };
 
+  CUresult BeforeWait(Stream& stream, WaitPlace* place);
+  CUresult AfterWait(Stream& stream, CUresult result);
   CUresult Prepare(Stream& stream);
   CUresult LeaveLast(Stream& next);
   CUresult ApplyFences(Stream& stream);
   CUresult Issued(Stream& stream, Work work, CUresult result);
+  CUresult RecordIn(Stream& stream, std::shared_ptr<Point> made, std::shared_ptr<Point>* point);
   CUresult Mark(Stream& stream, bool quiet);
   void Inherit(Stream& stream);
   CUresult MarkBefore(Stream& stream, const WaitPlaces& next);

@@ -21,6 +21,8 @@ LITMUS = (
     "blocking_free",
     "deferred_error",
     "free_across_processes",
+    "graph_of_every_kind",
+    "graph_takes_host_bytes",
     "host_function_ends_a_spin",
     "local_memory_charged",
     "poll_after_bytes",
@@ -146,6 +148,21 @@ cuda("cuTexObjectDestroy", c_uint64(texture))
 cuda("cuSurfObjectDestroy", c_uint64(surface))
 cuda("cuArrayDestroy", c_void_p(array))
 cuda("cuMipmappedArrayDestroy", c_void_p(mipmapped))
+"""
+GRAPH = """
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+cuda.open()
+context, graph, node, exec_, handle = c_void_p(), c_void_p(), c_void_p(), c_void_p(), c_uint64()
+cuda("cuCtxGetCurrent", byref(context))
+cuda("cuGraphCreate", byref(graph), 0)
+cuda("cuGraphConditionalHandleCreate", byref(handle), graph, context, 1, 1)
+# CUgraphNodeParams of a conditional node: IF, one body.
+words = (c_uint64 * 32)(13, 0, handle.value, 1 << 32, 0, context.value)
+cuda("cuGraphAddNode_v2", byref(node), graph, None, None, c_size_t(0), byref(words))
+cuda("cuGraphInstantiateWithFlags", byref(exec_), graph, c_uint64(0))
+cuda("cuGraphUpload", exec_, None)
+cuda("cuGraphLaunch", exec_, None)
+cuda("cuGraphExecDestroy", exec_)
 cuda.synchronize()
 """
 OWN_POOL = """
@@ -179,6 +196,7 @@ def lanes(tmp_path_factory: pytest.TempPathFactory) -> list[Lane]:
         _run(recorder.unix, "arguments", "from helpers import arguments\narguments.main()")
         _run(recorder.unix, "tour", TOUR)
         _run(recorder.unix, "pool", OWN_POOL)
+        _run(recorder.unix, "graph", GRAPH)
         _run(recorder.unix, "mapped", TWO_CONTEXTS_AND_MAPPED_MEMORY)
         _run(recorder.unix, "arrays", ARRAYS)
     return recorder.lanes

@@ -51,6 +51,7 @@ TARGETS = {
     "chunks": [GATEWAY / "http2" / "chunks.cc"],
     "commands": [],
     "frame_reader": [],
+    "graph_definition": [],
     "handshake": [],
     "http2": [GATEWAY / "http2" / f"{name}.cc" for name in ("grpc", "nghttp2", "session")],
     "image": IMAGES,

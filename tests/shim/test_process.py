@@ -184,7 +184,7 @@ for call, *arguments in (
     ("cuStreamCreate", byref(stream), 2),
     ("cuMemFree_v2", inside),
     ("cuModuleLoad", byref(stream), b"/no/such"),
-    ("cuGetProcAddress_v2", b"cuGraphLaunch", byref(stream), 13000, c_uint64(0), None),
+    ("cuGetProcAddress_v2", b"cuImportExternalMemory", byref(stream), 13000, c_uint64(0), None),
     ("cuGetProcAddress_v2", b"", byref(stream), 13000, c_uint64(0), None),
     ("cuGetExportTable", byref(stream), b"0" * 16),
     ("cuGetExportTable", byref(stream), b"0" * 16),

@@ -12,16 +12,18 @@ import pytest
 from helpers import clients
 from helpers.server import Server
 
-CALLED = "after it called cuGraphCreate, which rgpu does not support (CUDA_ERROR_NOT_SUPPORTED)"
-MISSING = "after it asked for the function cuGraphLaunch, which rgpu does not have"
+CALLED = (
+    "after it called cuImportExternalMemory, which rgpu does not support (CUDA_ERROR_NOT_SUPPORTED)"
+)
+MISSING = "after it asked for the function cuImportExternalSemaphore, which rgpu does not have"
 TABLES = "private tables of NVIDIA's driver"
 ASK = """
 import os, sys
 from ctypes import byref, c_uint64, c_void_p
 place = c_void_p()
 def call():
-    print(cuda.result("cuGraphCreate", byref(place), 0))
-def look(name=b"cuGraphLaunch"):
+    print(cuda.result("cuImportExternalMemory", byref(place), byref(place)))
+def look(name=b"cuImportExternalSemaphore"):
     cuda.result("cuGetProcAddress_v2", name, byref(place), 13000, c_uint64(0), None)
 def tables():
     cuda.result("cuGetExportTable", byref(place), b"0" * 16)

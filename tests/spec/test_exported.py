@@ -47,7 +47,7 @@ QUESTIONS = [
     ("cuStreamDestroy", 2000, 0, "cuStreamDestroy", FOUND),
     ("cuMemAlloc", 2000, 0, "", NOT_FOUND),  # the 32-bit version
     ("cuMemAllocAsync", 11010, 0, "", TOO_OLD),
-    ("cuGraphLaunch", 13000, 0, "", NOT_FOUND),
+    ("cuImportExternalMemory", 13000, 0, "", NOT_FOUND),
     ("cuNoSuchFunction", 13000, 0, "", NOT_FOUND),
     ("", 13000, 0, "", NOT_FOUND),
 ]

@@ -149,7 +149,15 @@ WORK_CASES = {
     ),
     "launch with a length": (
         Work(WorkKind.LAUNCH, "width"),
-        "a launch has no length; its function says how long it runs.",
+        "a launch has no length; what it launches says how long it runs.",
+    ),
+    "graph with a length": (
+        Work(WorkKind.GRAPH, "width"),
+        "a launch has no length; what it launches says how long it runs.",
+    ),
+    "graph of nothing": (
+        Work(WorkKind.GRAPH),
+        "its work reads 'exec', which is not a field of its request.",
     ),
     "launch of nothing": (
         Work(WorkKind.LAUNCH),

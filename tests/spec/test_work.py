@@ -26,8 +26,8 @@ void Say(Opcode opcode, const Request& request, size_t cut = 0) {
   Put(writer, request);
   const wire::ByteView view = wire::Bytes(head.data(), head.size() - cut);
   const CommandWork work = WorkOf(opcode, view, 77);
-  std::printf("%d %d %lu %lu %lu event %lu\\n", static_cast<int>(work.kind),
-              static_cast<int>(work.bound), work.bytes, work.function, work.kernel,
+  std::printf("%d %d %lu %lu %lu %lu event %lu\\n", static_cast<int>(work.kind),
+              static_cast<int>(work.bound), work.bytes, work.function, work.kernel, work.exec,
               EventOf(opcode, view));
 }
 int main() {
@@ -41,22 +41,24 @@ int main() {
   launch.function = 8;
   launch.kernel = 9;
   Say(Opcode::rgpuLaunch, launch);
+  Say(Opcode::rgpuGraphLaunch, rgpuGraphLaunch_Request{5, 1, 0});
   Say(Opcode::rgpuEventRecord, rgpuEventRecord_Request{6, 1, 2, 3});
   Say(Opcode::rgpuStreamWaitEvent, rgpuStreamWaitEvent_Request{1, 6, 0});
   Say(Opcode::rgpuEventElapsedTime, rgpuEventElapsedTime_Request{6, 7});
 }
 """
-# kind (0: none), bound (0: lease, 2: piece), bytes, function, kernel, event
+# kind (0: none), bound (0: lease, 2: piece), bytes, function, kernel, executable graph, event
 EXPECTED = f"""\
-2 0 77 0 0 event 0
-3 2 12 0 0 event 0
-5 0 60 0 0 event 0
-5 0 {MOST} 0 0 event 0
-2 1 0 0 0 event 0
-1 0 0 8 9 event 0
-0 0 0 0 0 event 6
-0 0 0 0 0 event 0
-0 0 0 0 0 event 0
+2 0 77 0 0 0 event 0
+3 2 12 0 0 0 event 0
+5 0 60 0 0 0 event 0
+5 0 {MOST} 0 0 0 event 0
+2 1 0 0 0 0 event 0
+1 0 0 8 9 0 event 0
+6 0 0 0 0 5 event 0
+0 0 0 0 0 0 event 6
+0 0 0 0 0 0 event 0
+0 0 0 0 0 0 event 0
 """
 
 

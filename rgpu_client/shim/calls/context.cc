@@ -3,6 +3,7 @@
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/visible_memory.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 
 #include <memory>
 #include <vector>
@@ -109,6 +110,7 @@ void EndHostOrder(Session& session, Context& context, uint64_t seq) {
 CUresult DestroyContext(Session& session, Context& context) {
   if (!context.alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   const auto id = static_cast<uint32_t>(context.id);
+  graph::ContextGone(Graphs(), MakeHandle<CUcontext>(context.id));
   // Forget the addresses before the call: once the server has freed them, another thread's
   // allocation may get them.
   const std::vector<Range> left = session.addresses().DropContext(id);
@@ -273,14 +275,16 @@ CUresult cuCtxDetach(CUcontext ctx) {
 CUresult cuCtxSynchronize() {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
-  return SynchronizeContext(here);
+  const CUresult bad = CheckContextWait(*here.context);
+  return bad == CUDA_SUCCESS ? SynchronizeContext(here) : bad;
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   Here here = AnyHere();
   if (const CUresult status = Named(ctx, true, &here.context); status != CUDA_SUCCESS)
     return status;
-  return SynchronizeContext(here);
+  const CUresult bad = CheckContextWait(*here.context);
+  return bad == CUDA_SUCCESS ? SynchronizeContext(here) : bad;
 }
 
 CUresult cuCtxGetDevice(CUdevice* device) { return shim::cuCtxGetDevice_v2(device, nullptr); }

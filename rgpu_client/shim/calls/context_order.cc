@@ -3,6 +3,7 @@
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copies.h"
 #include "rgpu_client/shim/calls/recording.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/trace.h"
 
 namespace rgpu::shim {
@@ -30,6 +31,19 @@ struct PeerCopy {
   size_t bytes;
 };
 
+// All addresses of a session are of one device, so no context need be named.
+CUDA_MEMCPY3D NodeOf(const PeerCopy& copy) {
+  CUDA_MEMCPY3D node{};
+  node.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  node.dstDevice = copy.to;
+  node.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  node.srcDevice = copy.from;
+  node.WidthInBytes = copy.bytes;
+  node.Height = 1;
+  node.Depth = 1;
+  return node;
+}
+
 CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
   Here here;
   if (const CUresult status = StreamHere(stream, &here); status != CUDA_SUCCESS) return status;
@@ -43,8 +57,15 @@ CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
       return CUDA_ERROR_INVALID_VALUE;
     }
   }
+  CUresult status = serial ? CheckSynchronousWork(here) : CUDA_SUCCESS;
+  if (status != CUDA_SUCCESS) return status;
+  const bool captured = !serial && Captured(here, &status, [&](graph::Params* params) {
+    *params = graph::CopyParams{NodeOf(copy), MakeHandle<CUcontext>(here.context->id)};
+    return CUDA_SUCCESS;
+  });
+  if (captured) return status;
   TraceBytes(copy.bytes);
-  const CUresult status = here.channel().Post<op_rgpuCopyPeer>(
+  status = here.channel().Post<op_rgpuCopyPeer>(
       here.issuer(), {copy.to, to->id, copy.from, from->id, copy.bytes, here.stream->wire, serial},
       CountedWork(here, copy.bytes));
   if (status != CUDA_SUCCESS || !serial) return status;
@@ -66,6 +87,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
   if (event->shared) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const CUresult bad = CheckContextWait(*here.context); bad != CUDA_SUCCESS) return bad;
   PostOptions options;
   options.work = here.context;
   return PostRecord<op_rgpuContextRecordEvent>(here, *event, options, [&](uint64_t version) {
@@ -80,6 +102,9 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (event->shared) return CUDA_ERROR_NOT_SUPPORTED;
+  CUresult bad = CheckContextWait(*here.context);
+  if (bad == CUDA_SUCCESS) bad = graph::CheckEventUse(Graphs(), hEvent);
+  if (bad != CUDA_SUCCESS) return bad;
   if (event->progress.version.load() == 0) return CUDA_SUCCESS;  // never recorded
   PostOptions options;
   options.work = here.context;

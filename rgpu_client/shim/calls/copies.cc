@@ -6,6 +6,7 @@
 
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/trace.h"
 
@@ -90,6 +91,50 @@ Copy Plane(uint64_t width, uint64_t height) {
   copy.width = width;
   copy.height = height;
   return copy;
+}
+
+// The node of a copy that is captured.
+CUDA_MEMCPY3D NodeOf(const Copy& copy) {
+  CUDA_MEMCPY3D node{};
+  const auto type = [](const Side& side) {
+    if (side.array != 0) return CU_MEMORYTYPE_ARRAY;
+    return side.device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  };
+  node.dstMemoryType = type(copy.to);
+  node.dstDevice = copy.to.device ? copy.to.address : 0;
+  node.dstHost = copy.to.device ? nullptr : reinterpret_cast<void*>(copy.to.address);
+  node.dstArray = MakeHandle<CUarray>(copy.to.array);
+  node.dstPitch = copy.to.pitch;
+  node.dstHeight = copy.depth > 1 ? copy.to.rows : copy.height;
+  node.dstXInBytes = copy.to.x;
+  node.dstY = copy.to.y;
+  node.dstZ = copy.to.z;
+  node.srcMemoryType = type(copy.from);
+  node.srcDevice = copy.from.device ? copy.from.address : 0;
+  node.srcHost = copy.from.device ? nullptr : reinterpret_cast<void*>(copy.from.address);
+  node.srcArray = MakeHandle<CUarray>(copy.from.array);
+  node.srcPitch = copy.from.pitch;
+  node.srcHeight = copy.depth > 1 ? copy.from.rows : copy.height;
+  node.srcXInBytes = copy.from.x;
+  node.srcY = copy.from.y;
+  node.srcZ = copy.from.z;
+  node.WidthInBytes = copy.width;
+  node.Height = copy.height;
+  node.Depth = copy.depth;
+  return node;
+}
+
+// True: the copy is over, and the call returns `*status`.
+bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status) {
+  if (!Graphs().captures.active()) return false;
+  if (copy.synchronous) {
+    *status = CheckSynchronousWork(here);
+    return *status != CUDA_SUCCESS;
+  }
+  return Captured(here, status, [&](graph::Params* params) {
+    *params = graph::CopyParams{NodeOf(copy), MakeHandle<CUcontext>(here.context->id)};
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult Dispatch(const Here& here, const Copy& copy) {
@@ -178,12 +223,14 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
     NameVisibleSides(here, &copy);
   if (copy.empty()) return CUDA_SUCCESS;
   if (const CUresult status = CheckSides(here, copy); status != CUDA_SUCCESS) return status;
+  CUresult status = CUDA_SUCCESS;
+  if (CapturedCopy(here, copy, &status)) return status;
   TraceBytes(copy.bytes());
   if (visible) [[unlikely]] {
     UseSide(here, copy.from, copy, false);
     UseSide(here, copy.to, copy, true);
   }
-  const CUresult status = Dispatch(here, Flattened(copy));
+  status = Dispatch(here, Flattened(copy));
   // A source that is read at the call must be read before the return.
   const bool at_call = visible && copy.source_order == SourceOrder::kAtCall;
   if (status != CUDA_SUCCESS || !(copy.synchronous || at_call)) return status;
@@ -193,7 +240,7 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
 }
 
 CUresult RunCopyOfBatch(const Here& here, const Copy& copy) {
-  if (!copy.to.device && !copy.from.device) {
+  if (!copy.to.device && !copy.from.device && !Graphs().captures.active()) {
     if (const CUresult status = SynchronizeStream(here); status != CUDA_SUCCESS) return status;
   }
   return RunCopy(here, copy);

@@ -1,6 +1,7 @@
 // Events.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/recording.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 
 namespace rgpu::shim {
 namespace {
@@ -74,6 +75,7 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
     return status;
   }
   const uint64_t id = event->id;
+  graph::EventGone(Graphs(), hEvent);
   here.session->handles().Remove(id);
   return here.channel().Post<op_rgpuEventDestroy>(here.issuer(), {id});
 }
@@ -83,6 +85,8 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
+  CUresult over = CUDA_SUCCESS;
+  if (graph::CaptureRecord(Graphs(), hEvent, SiteOf(here), flags, &over)) return over;
   const CUresult status = PostRecord<op_rgpuEventRecord>(
       here, *event, Work(here, Reach::kNamed), [&](uint64_t version) {
         return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
@@ -100,6 +104,7 @@ CUresult cuEventQuery(CUevent hEvent) {
   if (const CUresult status = EventHere(hEvent, &here, &event); status != CUDA_SUCCESS) {
     return status;
   }
+  if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
   if (IsComplete(here, *event)) return here.channel().sticky();
   Progress& progress = event->progress;
   const Record record(*event);
@@ -124,6 +129,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   if (const CUresult status = EventHere(hEvent, &here, &event); status != CUDA_SUCCESS) {
     return status;
   }
+  if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
   if (IsComplete(here, *event) && ThreadIsClean(here)) return here.channel().sticky();
   const Record record(*event);
   rgpuEventSynchronize_Reply reply;
@@ -140,6 +146,10 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
   CUresult status = EventHere(hStart, &here, &start);
   if (status == CUDA_SUCCESS) status = EventHere(hEnd, &here, &end);
   if (status != CUDA_SUCCESS) return status;
+  for (const CUevent event : {hStart, hEnd}) {
+    status = graph::CheckCaptured(Graphs(), event);
+    if (status != CUDA_SUCCESS) return status;
+  }
   if (start->context != end->context) return CUDA_ERROR_INVALID_HANDLE;
   for (const Event* event : {start, end}) {
     const bool timed = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;

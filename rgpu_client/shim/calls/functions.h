@@ -2,6 +2,7 @@
 #pragma once
 
 #include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/launch.h"
 
 namespace rgpu::shim {
 
@@ -23,5 +24,9 @@ inline uint64_t KernelOperand(const Function& function) {
 // worker is asked once for each function and arguments.
 CUresult MaxActiveBlocks(const Here& here, Function& function, int block_size, uint64_t dynamic,
                          uint32_t flags, int* blocks);
+
+// The checks whose failure a launch call itself must return.
+CUresult CheckLaunch(const Here& here, Function& function, const Geometry& geometry,
+                     bool cooperative);
 
 }  // namespace rgpu::shim

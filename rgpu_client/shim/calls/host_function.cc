@@ -1,6 +1,7 @@
 // Host functions and callbacks: the stream stands at their place until they have returned.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/pump.h"
 
 namespace rgpu::shim {
@@ -9,7 +10,16 @@ namespace {
 CUresult Add(const HostCall& call) {
   Here here;
   if (!call) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = StreamHere(call.stream, &here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = StreamHere(call.stream, &here); bad != CUDA_SUCCESS) return bad;
+  CUresult over = CUDA_SUCCESS;
+  if (call.callback != nullptr) {  // callbacks cannot be captured
+    if (over = CheckStreamWait(here); over != CUDA_SUCCESS) return over;
+  }
+  const bool captured = Captured(here, &over, [&](graph::Params* params) {
+    *params = graph::HostParams{call.function, call.data};
+    return CUDA_SUCCESS;
+  });
+  if (captured) return over;
   PostOptions options = CountedWork(here, 0);
   uint64_t seq = 0;
   options.seq = &seq;

@@ -2,6 +2,7 @@
 // maps to the device.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/visible_memory.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 
 namespace rgpu::shim {
 namespace {
@@ -28,6 +29,7 @@ Range HostRange(const Here& here, const void* address, uint64_t bytes, RangeKind
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   const Device& device = *here.session->devices().Find(here.context->device);
   // CUDA documents that devices which cannot map memory ignore the flag.
   if ((Flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0 &&
@@ -56,6 +58,7 @@ CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
 CUresult cuMemFreeHost(void* p) {
   const Here here = AnyHere();
   if (p == nullptr) return CUDA_SUCCESS;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   const auto address = reinterpret_cast<uint64_t>(p);
   AddressMap& addresses = here.session->addresses();
   if (const auto mapped = addresses.Take(address, RangeKind::kHostMapped, RangeKind::kHostMapped)) {
@@ -80,6 +83,7 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   if ((Flags & kRefusedFlags) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if ((Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   if (here.session->IsDeviceAddress(reinterpret_cast<uint64_t>(p))) return CUDA_ERROR_INVALID_VALUE;
   return here.session->addresses().Add(HostRange(here, p, bytesize, RangeKind::kRegistered, Flags))
              ? CUDA_SUCCESS

@@ -3,6 +3,7 @@
 
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/functions.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/launch.h"
 #include "rgpu_client/shim/trace.h"
 
@@ -76,6 +77,29 @@ CUresult Send(const Here& here, Function& function, const Launch& launch,
   return here.channel().Post<op_rgpuLaunch>(here.issuer(), request, options);
 }
 
+// The launch as the node of a graph.
+graph::KernelParams NodeOf(const Here& here, const Function& function, const Launch& launch,
+                           const PackedParams& packed) {
+  graph::KernelParams node;
+  node.function = function.is_kernel ? nullptr : MakeHandle<CUfunction>(function.id);
+  node.kernel = function.is_kernel ? MakeHandle<CUkernel>(function.id) : nullptr;
+  node.context = MakeHandle<CUcontext>(here.context->id);
+  for (size_t i = 0; i < 3; ++i) {
+    node.grid[i] = launch.geometry.grid[i];
+    node.block[i] = launch.geometry.block[i];
+  }
+  node.shared_bytes = launch.geometry.shared_bytes;
+  const auto* bytes = static_cast<const uint8_t*>(packed.data);
+  node.bytes.assign(bytes, bytes + packed.bytes);
+  for (const Param& param : function.params) node.places.push_back({param.offset, param.bytes});
+  if ((launch.flags & kCooperative) != 0) {
+    CUlaunchAttributeValue value{};
+    value.cooperative = 1;
+    node.attributes.emplace_back(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value);
+  }
+  return node;
+}
+
 CUresult Run(const Launch& launch) {
   Here here;
   if (const CUresult status = StreamHere(launch.stream, &here); status != CUDA_SUCCESS) {
@@ -87,15 +111,17 @@ CUresult Run(const Launch& launch) {
   if (!function->is_kernel && function->context != here.context_id()) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  const Device& device = *here.session->devices().Find(here.context->device);
-  CUresult status = CheckGeometry(launch.geometry, *function, LimitsOf(device));
-  if (status == CUDA_SUCCESS && (launch.flags & kCooperative) != 0) {
-    status = CheckCooperative(here, *function, launch.geometry);
-  }
+  CUresult status =
+      CheckLaunch(here, *function, launch.geometry, (launch.flags & kCooperative) != 0);
   if (status != CUDA_SUCCESS) return status;
   PackedParams packed;
   status = PackParams(*function, launch.params, launch.extra, &here.thread->params, &packed);
   if (status != CUDA_SUCCESS) return status;
+  const bool captured = Captured(here, &status, [&](graph::Params* params) {
+    *params = NodeOf(here, *function, launch, packed);
+    return CUDA_SUCCESS;
+  });
+  if (captured) return status;
   TraceBytes(packed.bytes);
   return Send(here, *function, launch, packed);
 }
@@ -136,6 +162,14 @@ CUresult ReadAttributes(const CUlaunchConfig& config, Launch* launch) {
 }
 
 }  // namespace
+
+CUresult CheckLaunch(const Here& here, Function& function, const Geometry& geometry,
+                     bool cooperative) {
+  const Device& device = *here.session->devices().Find(here.context->device);
+  const CUresult status = CheckGeometry(geometry, function, LimitsOf(device));
+  return status == CUDA_SUCCESS && cooperative ? CheckCooperative(here, function, geometry)
+                                               : status;
+}
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,

@@ -1,6 +1,7 @@
 // Libraries: images that belong to no context.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/entries.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_common/native/base/clock.h"
 
 namespace rgpu::shim {
@@ -20,6 +21,7 @@ CUresult LoadHere(Here* here) {
 CUresult Load(const Image& image, const JitOptions& options, CUlibrary* library) {
   Here here;
   if (const CUresult status = LoadHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   uint64_t image_id = 0;
   if (const CUresult status = PutImage(here, image, &image_id); status != CUDA_SUCCESS) {
     return status;

@@ -1,8 +1,11 @@
 // Device memory: allocation and free, also from pools, and cuMemGetInfo.
+#include "rgpu_client/shim/calls/memory.h"
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/visible_memory.h"
 #include "rgpu_client/shim/credit_keeper.h"
+#include "rgpu_client/shim/graphs/graphs.h"
+#include "rgpu_client/shim/graphs/memory.h"
 
 namespace rgpu::shim {
 namespace {
@@ -89,9 +92,18 @@ CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address) {
   return status;
 }
 
+CUresult AllocateDevice(const Here& here, uint64_t bytes, CUdeviceptr* dptr) {
+  uint64_t address = 0;
+  CUresult status = AllocateByCall(here, bytes, &address);
+  if (status == CUDA_SUCCESS) status = Remember(here, address, bytes, RangeKind::kDevice, 0);
+  if (status == CUDA_SUCCESS) *dptr = address;
+  return status;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   uint64_t address = 0;
   CUresult status = CUDA_SUCCESS;
   const auto cut = Cut(here, bytesize);
@@ -116,6 +128,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
   const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
   if (!element) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   rgpuMemAllocPitch_Reply reply;
   CUresult status = here.channel().Call<op_rgpuMemAllocPitch>(
       here.issuer(), {WidthInBytes, Height, ElementSizeBytes}, &reply);
@@ -132,6 +145,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Here here = AnyHere();
   if (dptr == 0) return CUDA_SUCCESS;
+  CUresult over = CheckUnsafe();
+  if (over != CUDA_SUCCESS || FreeOfGraph(dptr, &over)) return over;
   AddressMap& addresses = here.session->addresses();
   if (const auto managed = addresses.Take(dptr, RangeKind::kManaged, RangeKind::kManaged)) {
     return FreeVisible(here, *managed);
@@ -171,6 +186,11 @@ CUresult AllocateFromPool(const Here& here, uint64_t pool_handle, uint64_t bytes
     *dptr = 0;
     return CUDA_SUCCESS;
   }
+  CUresult over = CUDA_SUCCESS;
+  const bool captured = Captured(here, &over, [&](graph::Params* params) {
+    return MakeAllocNode(pool->device, bytes, dptr, params);
+  });
+  if (captured) return over;
   rgpuPoolAlloc_Reply reply;
   CUresult status = here.channel().Call<op_rgpuPoolAlloc>(
       here.issuer(), {pool->wire, bytes, here.stream->wire}, &reply);
@@ -200,6 +220,12 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   if (dptr == 0) return CUDA_SUCCESS;
+  CUresult over = CUDA_SUCCESS;
+  const bool captured = Captured(here, &over, [&](graph::Params* params) {
+    *params = graph::FreeParams{dptr};
+    return graph::IsGraphMemory(Graphs(), dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  });
+  if (captured || FreeOfGraph(dptr, &over)) return over;
   const auto range = here.session->addresses().Take(dptr, RangeKind::kPool, RangeKind::kDevice);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   uint64_t seq = 0;

@@ -1,6 +1,7 @@
 // The memset functions.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/copies.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/trace.h"
 
 namespace rgpu::shim {
@@ -14,6 +15,28 @@ struct Fill {
   size_t width = 0;  // elements
   size_t height = 1;
 };
+
+// True: the set is over, and the call returns `*status`.
+bool CapturedSet(const Here& here, const Fill& fill, uint64_t pitch, bool synchronous,
+                 CUresult* status) {
+  if (!Graphs().captures.active()) return false;
+  if (synchronous) {
+    *status = CheckSynchronousWork(here);
+    return *status != CUDA_SUCCESS;
+  }
+  return Captured(here, status, [&](graph::Params* params) {
+    graph::SetParams node;
+    node.set.dst = fill.to;
+    node.set.pitch = pitch;
+    node.set.value = fill.value;
+    node.set.elementSize = fill.element_bytes;
+    node.set.width = fill.width;
+    node.set.height = fill.height;
+    node.set.ctx = MakeHandle<CUcontext>(here.context->id);
+    *params = node;
+    return CUDA_SUCCESS;
+  });
+}
 
 CUresult Run(CUstream stream, const Fill& fill, bool synchronous) {
   Here here;
@@ -30,8 +53,10 @@ CUresult Run(CUstream stream, const Fill& fill, bool synchronous) {
   if (!IsKnownDeviceMemory(here, target, row_bytes, fill.height)) return CUDA_ERROR_INVALID_VALUE;
   UseDeviceMemory(here, target, row_bytes, fill.height, true);
   const uint64_t pitch = fill.height == 1 ? row_bytes : fill.pitch;
+  CUresult status = CUDA_SUCCESS;
+  if (CapturedSet(here, fill, pitch, synchronous, &status)) return status;
   TraceBytes(row_bytes * fill.height);
-  const CUresult status =
+  status =
       here.channel().Post<op_rgpuMemset>(here.issuer(),
                                          {fill.to, pitch, fill.element_bytes, fill.value,
                                           fill.width, fill.height, here.stream->wire, synchronous},

@@ -1,6 +1,7 @@
 // Modules.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/entries.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_common/native/base/clock.h"
 
 namespace rgpu::shim {
@@ -9,6 +10,7 @@ namespace {
 CUresult Load(const Here& here, const Image& image, const JitOptions& options, CUmodule* module) {
   auto made = std::make_unique<Module>();
   made->context = here.context_id();
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   uint64_t image_id = 0;
   if (const CUresult status = PutImage(here, image, &image_id); status != CUDA_SUCCESS) {
     return status;

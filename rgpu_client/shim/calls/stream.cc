@@ -2,6 +2,7 @@
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/recording.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 
 #include <algorithm>
 
@@ -49,6 +50,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
   if (HandleValue(hStream) <= kWirePerThreadStream) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const uint64_t id = here.stream->id;
+  graph::StreamGone(Graphs(), SiteOf(here));
   here.session->handles().Remove(id);
   return here.channel().Post<op_rgpuStreamDestroy>(here.issuer(), {id});
 }
@@ -56,6 +58,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
 CUresult cuStreamSynchronize(CUstream hStream) {
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckStreamWait(here); bad != CUDA_SUCCESS) return bad;
   if (IsSynced(here) && ThreadIsClean(here)) return here.channel().sticky();
   const uint64_t upto = here.channel().last_posted();
   rgpuStreamSynchronize_Reply reply;
@@ -68,6 +71,7 @@ CUresult cuStreamSynchronize(CUstream hStream) {
 CUresult cuStreamQuery(CUstream hStream) {
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = CheckStreamWait(here); bad != CUDA_SUCCESS) return bad;
   Progress& progress = here.stream->progress;
   const bool legacy = here.stream->wire == kWireLegacyStream;
   const uint64_t version = legacy ? here.context->work_seq.load() : progress.version.load();
@@ -91,8 +95,10 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (event->progress.version.load() == 0 && !event->shared)
-    return here.channel().sticky();  // never recorded
+  const bool recorded = event->progress.version.load() != 0 || event->shared;
+  CUresult over = CUDA_SUCCESS;
+  if (graph::CaptureWait(Graphs(), SiteOf(here), hEvent, recorded, Flags, &over)) return over;
+  if (!recorded) return here.channel().sticky();
   const CUresult status = here.channel().Post<op_rgpuStreamWaitEvent>(
       here.issuer(), {here.stream->wire, event->id, Flags}, Work(here, Reach::kNamed));
   return status == CUDA_SUCCESS && event->shared ? SettleShared(here) : status;

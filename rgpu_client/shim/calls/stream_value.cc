@@ -1,21 +1,48 @@
 // Commands by which a stream waits for a value in device memory, or writes one.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/stream_values.h"
+#include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_common/native/base/batches.h"
 
 namespace rgpu::shim {
 namespace {
 
-// Finds the stream, and checks that `address` is known device memory aligned to `width`.
-CUresult Check(CUstream stream, CUdeviceptr address, uint32_t width, Here* here) {
-  if (const CUresult status = StreamHere(stream, here); status != CUDA_SUCCESS) return status;
-  const Device& device = *here->session->devices().Find(here->context->device);
+// Checks that `address` is known device memory aligned to `width`.
+CUresult CheckAddress(const Here& here, CUdeviceptr address, uint32_t width) {
+  const Device& device = *here.session->devices().Find(here.context->device);
   if (width == 8 && device.Attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) == 0) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  const bool known = here->session->addresses().MayAccess(address, width);
+  const bool known = here.session->addresses().MayAccess(address, width);
   if (!known || address % width != 0) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
+}
+
+// Finds the stream, and checks the address.
+CUresult Check(CUstream stream, CUdeviceptr address, uint32_t width, Here* here) {
+  if (const CUresult status = StreamHere(stream, here); status != CUDA_SUCCESS) return status;
+  return CheckAddress(*here, address, width);
+}
+
+// For a call with these operations. True: it is over, and returns `*status`.
+bool CapturedOperations(const Here& here, std::vector<CUstreamBatchMemOpParams> operations,
+                        CUresult* status) {
+  return Captured(here, status, [&](graph::Params* params) {
+    *params = graph::BatchParams{MakeHandle<CUcontext>(here.context->id), 0, std::move(operations)};
+    return CUDA_SUCCESS;
+  });
+}
+
+// Waits and writes have the same layout.
+CUstreamBatchMemOpParams Operation(CUstreamBatchMemOpType type, CUdeviceptr address, uint64_t value,
+                                   unsigned flags) {
+  CUstreamBatchMemOpParams params{};
+  params.operation = type;
+  params.waitValue.address = address;
+  params.waitValue.value64 = value;
+  params.waitValue.flags = flags;
+  return params;
 }
 
 CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned flags,
@@ -25,6 +52,9 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
   if (const CUresult status = Check(stream, addr, width, &here); status != CUDA_SUCCESS) {
     return status;
   }
+  CUresult over = CUDA_SUCCESS;
+  const auto type = width == 4 ? CU_STREAM_MEM_OP_WAIT_VALUE_32 : CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  if (CapturedOperations(here, {Operation(type, addr, value, flags)}, &over)) return over;
   PostOptions options = Work(here);
   uint64_t seq = 0;
   options.seq = &seq;
@@ -42,6 +72,9 @@ CUresult WriteValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned 
   if (const CUresult status = Check(stream, addr, width, &here); status != CUDA_SUCCESS) {
     return status;
   }
+  CUresult over = CUDA_SUCCESS;
+  const auto type = width == 4 ? CU_STREAM_MEM_OP_WRITE_VALUE_32 : CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  if (CapturedOperations(here, {Operation(type, addr, value, flags)}, &over)) return over;
   return here.channel().Post<op_rgpuStreamWriteValue>(
       here.issuer(), {here.stream->wire, addr, value, flags, width}, Work(here));
 }
@@ -55,6 +88,12 @@ bool IsWait(const Params& params) {
 
 }  // namespace
 
+CUresult CheckOperation(const Here& here, const CUstreamBatchMemOpParams& params) {
+  if (const CUresult bad = base::CheckMemoryOperation(params); bad != CUDA_SUCCESS) return bad;
+  const uint32_t width = base::WidthOf(params);
+  return width == 0 ? CUDA_SUCCESS : CheckAddress(here, params.waitValue.address, width);
+}
+
 // The operations are sent one by one: the stream keeps their order. All are checked before the
 // first is sent.
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
@@ -62,15 +101,11 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
   Here here;
   if (const CUresult bad = StreamHere(stream, &here); bad != CUDA_SUCCESS) return bad;
   for (unsigned i = 0; i < count; ++i) {
-    const Params& params = paramArray[i];
-    if (const CUresult bad = base::CheckMemoryOperation(params); bad != CUDA_SUCCESS) return bad;
-    const uint32_t width = base::WidthOf(params);
-    if (width == 0) continue;
-    const CUresult bad = Check(stream, params.waitValue.address, width, &here);
-    if (bad != CUDA_SUCCESS) return bad;
+    if (const CUresult bad = CheckOperation(here, paramArray[i]); bad != CUDA_SUCCESS) return bad;
   }
   bool barrier = false;
   CUresult status = CUDA_SUCCESS;
+  if (CapturedOperations(here, {paramArray, paramArray + count}, &status)) return status;
   for (unsigned i = 0; i < count && status == CUDA_SUCCESS; ++i) {
     const Params& params = paramArray[i];
     const uint32_t width = base::WidthOf(params);

@@ -53,6 +53,12 @@ class HandleTable {
   // Takes ownership of the object and returns its new id. 0: no id is left.
   uint64_t Add(std::unique_ptr<Object> object);
 
+  // A new id for something that has no object here.
+  uint64_t NewId() {
+    const std::lock_guard lock(mutex_);
+    return next_.fetch_add(1);
+  }
+
   template <typename T>
   T* Find(uint64_t id) const {
     Object* object = Get(id);

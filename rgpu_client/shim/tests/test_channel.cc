@@ -18,7 +18,7 @@ struct Notices final : NoticeHandler {
   void OnCredit(const wire::FrameHeader&, uint64_t, uint64_t) override {}
   void OnCompleted(const wire::FrameHeader&, uint64_t, uint64_t, uint64_t) override {}
   void OnLog(uint32_t, std::string_view) override {}
-  void OnPull(uint64_t, uint64_t, uint64_t, const HostRegion&) override {}
+  void OnPull(const wire::Pull&, const HostRegion&, uint64_t) override {}
   void OnCallback(uint64_t, const HostCall&, CUresult) override {}
   void OnSticky(CUresult, std::string_view) override { ++said; }
 

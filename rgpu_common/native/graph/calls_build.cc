@@ -165,6 +165,7 @@ CUresult GraphAddNode(Model& model, CUgraphNode* phGraphNode, CUgraph hGraph,
 CUresult GraphConditionalHandleCreate(Model& model, CUgraphConditionalHandle* pHandle_out,
                                       CUgraph hGraph, CUcontext ctx,
                                       unsigned int defaultLaunchValue, unsigned int flags) {
+  uint64_t root = 0;
   ConditionalHandle made;
   made.initial = defaultLaunchValue;
   made.assigns = flags != 0;
@@ -174,9 +175,12 @@ CUresult GraphConditionalHandleCreate(Model& model, CUgraphConditionalHandle* pH
   if (result != CUDA_SUCCESS) return result;
   {
     Locked locked(model);
-    if (model.FindGraph(hGraph) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Graph* graph = model.FindGraph(hGraph);
+    if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    while (graph->owner != nullptr) graph = graph->owner->graph;
+    root = graph->handle;
   }
-  result = model.host.NewConditional(made.context, made.initial, made.assigns, &made.value);
+  result = model.host.NewConditional(root, made, &made.value);
   if (result != CUDA_SUCCESS) return result;
   Locked locked(model);
   Graph* graph = model.FindGraph(hGraph);

@@ -266,18 +266,24 @@ void Captures::EventGone(uint64_t event) {
 }
 
 std::shared_ptr<Graph> Captures::StreamGone(const StreamSite& stream) {
-  const Member* member = Find(stream);
-  if (member == nullptr) return nullptr;
-  const std::shared_ptr<Capture> capture = member->capture;
-  Invalidate(capture.get());
-  std::shared_ptr<Graph> graph;
-  if (capture->origin == stream.id) {
-    graph = capture->graph;
-    Finish(capture);
-  } else {
-    members_.erase(stream.id);
+  const auto found = members_.find(stream.id);
+  if (found == members_.end()) return nullptr;
+  const Member gone = found->second;
+  if (gone.capture->origin == stream.id) {
+    std::shared_ptr<Graph> graph = gone.capture->graph;
+    Finish(gone.capture);
+    return graph;
   }
-  return graph;
+  members_.erase(found);
+  // Nothing can join its work any more, unless another stream comes behind it already.
+  std::unordered_set<const Node*> joined;
+  for (const auto& [id, member] : members_) {
+    if (member.capture == gone.capture) AddAncestors(member.before, &joined);
+  }
+  for (const Edge& edge : gone.before) {
+    if (!joined.contains(edge.node)) Invalidate(gone.capture.get());
+  }
+  return nullptr;
 }
 
 void Captures::ContextGone(CUcontext context) { SynchronizeContext(context); }

@@ -11,6 +11,7 @@
 namespace rgpu::graph {
 
 class Exec;
+struct ConditionalHandle;
 struct Instance;
 
 enum class StreamKind { kLegacy, kBlocking, kNonBlocking };
@@ -52,8 +53,9 @@ class Host {
   virtual CUresult CheckBatch(const BatchParams& params) = 0;
   // The memory of an alloc node, charged. It stays until the object is destroyed.
   virtual CUresult Allocate(const AllocParams& params, std::shared_ptr<Allocation>* out) = 0;
-  // A value that device code reads: made by the device.
-  virtual CUresult NewConditional(CUcontext context, uint32_t initial, bool assigns,
+  // A value that device code reads: made by the device. `root` is the handle of the graph that it
+  // is for, or of the one around that graph.
+  virtual CUresult NewConditional(uint64_t root, const ConditionalHandle& wanted,
                                   CUgraphConditionalHandle* handle) = 0;
   // Makes an executable. It may read and change `instance` until it is published.
   virtual CUresult NewExec(Instance instance, std::shared_ptr<Exec>* exec) = 0;

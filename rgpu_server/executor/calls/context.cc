@@ -176,6 +176,8 @@ struct Leftovers {
   std::vector<std::pair<CUdeviceptr, std::shared_ptr<Pool>>> pooled;
   std::vector<CUlibrary> libraries;
   std::vector<std::shared_ptr<Link>> links;  // they own the logs that the driver writes into
+  std::vector<std::shared_ptr<GraphExec>> execs;
+  std::vector<CUgraph> graphs;
 };
 
 Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& context) {
@@ -193,6 +195,12 @@ Leftovers TakeLeftovers(Executor& executor, const std::shared_ptr<Context>& cont
     if (link->context != context || link->busy) return;
     executor.objects().image_bytes -= link->held_bytes;
     left.links.push_back(link);
+  });
+  executor.objects().execs.ForEach([&](const std::shared_ptr<GraphExec>& exec) {
+    if (exec->context == context) left.execs.push_back(exec);
+  });
+  executor.objects().graphs.ForEach([&](const std::shared_ptr<GraphShell>& shell) {
+    if (shell->context == context && shell->handle != nullptr) left.graphs.push_back(shell->handle);
   });
   return left;
 }
@@ -248,6 +256,11 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
     executor.role().Yield();
     // Bytes that are being sent to the client lie in the context's staging memory.
     executor.outbox().Drain(-1);
+    for (const auto& exec : left.execs) {
+      driver->cuGraphExecDestroy(exec->handle);
+      driver->cuGraphDestroy(exec->built.graph);
+    }
+    for (const CUgraph graph : left.graphs) driver->cuGraphDestroy(graph);
     for (const auto& link : left.links) driver->cuLinkDestroy(link->state);
     for (const CUlibrary library : left.libraries) driver->cuLibraryUnload(library);
     for (const auto& [dptr, pool] : left.pooled) driver->cuMemFreeAsync(dptr, CU_STREAM_LEGACY);

@@ -213,6 +213,20 @@ CUresult StartDelivery(Executor& executor, const Target& target, const Rows& row
 
 }  // namespace
 
+void AddDelivery(Executor& executor, const Target& target, std::shared_ptr<Delivery> delivery) {
+  Stream& stream = *target.stream;
+  // Deliveries of one stream are sent in order, so the last one stands for the earlier ones.
+  stream.frontier.Settle();
+  std::erase_if(stream.frontier.pending,
+                [&](const auto& other) { return other->stream == &stream; });
+  stream.frontier.pending.push_back(delivery);
+  stream.deliveries.push_back(std::move(delivery));
+  ++stream.issued;  // so that the next point in the stream includes the delivery
+  ++target.context->deliveries;
+  executor.poller().Add(target.stream, false);
+  executor.poller().Hurry();
+}
+
 void FailDelivery(Executor& executor, const Command& command, CUresult result) {
   wire::FrameHeader header = DataHeader(command);
   header.kind = wire::Kind::kDelivery;
@@ -245,16 +259,7 @@ CUresult Deliver(Executor& executor, const Command& command, const Target& targe
     FailDelivery(executor, command, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
-  // Deliveries of one stream are sent in order, so the last one stands for the earlier ones.
-  stream.frontier.Settle();
-  std::erase_if(stream.frontier.pending,
-                [&](const auto& other) { return other->stream == &stream; });
-  stream.frontier.pending.push_back(delivery);
-  stream.deliveries.push_back(std::move(delivery));
-  ++stream.issued;  // so that the next point in the stream includes the delivery
-  ++target.context->deliveries;
-  executor.poller().Add(target.stream, false);
-  executor.poller().Hurry();
+  AddDelivery(executor, target, std::move(delivery));
   return CUDA_SUCCESS;
 }
 

@@ -57,7 +57,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_R
   if (event->shared != nullptr) return RecordShared(executor, *event->shared, *target.stream);
   std::shared_ptr<Point> point;
   result = executor.order().Issue(*target.stream, {}, [&](CUstream) {
-    return executor.order().Record(*target.stream, event->flags, &point);
+    return event->fixed == nullptr
+               ? executor.order().Record(*target.stream, event->flags, &point)
+               : executor.order().RecordAgain(*target.stream, event->fixed, &point);
   });
   if (point == nullptr) return result;
   event->current = std::move(point);

@@ -40,24 +40,6 @@ CUresult FindLoaded(Executor& executor, const Command& command, const rgpuLaunch
   return loaded;
 }
 
-// The driver provides stack and spill memory for all threads that can be resident, and keeps it. A
-// posted command does not wait for frees: the program gets the error, as it does natively. A charge
-// may release the lock, and the kernel may go meanwhile.
-CUresult ChargeLaunch(Executor& executor, Context& context, const Function& function) {
-  const uint64_t local_bytes = function.local_bytes;
-  if (function.function == nullptr) {
-    const std::shared_ptr<Code> code = function.code;
-    const CUresult result = PlaceLibrary(executor, context, *code);
-    if (result != CUDA_SUCCESS) return result;
-  }
-  if (local_bytes <= kDefaultStackBytes) return CUDA_SUCCESS;
-  const uint64_t bytes = local_bytes * executor.memory().resident_threads();
-  if (bytes <= context.local_charged) return CUDA_SUCCESS;
-  const CUresult result = executor.memory().ChargeNow(bytes - context.local_charged);
-  if (result == CUDA_SUCCESS) context.local_charged = bytes;
-  return result;
-}
-
 CUresult LaunchOn(const Driver& driver, const rgpuLaunch_Request& request, CUfunction function,
                   CUstream stream) {
   size_t params_bytes = request.params.size;
@@ -88,6 +70,23 @@ CUresult LaunchOn(const Driver& driver, const rgpuLaunch_Request& request, CUfun
 
 }  // namespace
 
+// The driver provides stack and spill memory for all threads that can be resident, and keeps it. A
+// posted command does not wait for frees: the program gets the error, as it does natively.
+CUresult ChargeLaunch(Executor& executor, Context& context, const Function& function) {
+  const uint64_t local_bytes = function.local_bytes;
+  if (function.function == nullptr) {
+    const std::shared_ptr<Code> code = function.code;
+    const CUresult result = PlaceLibrary(executor, context, *code);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  if (local_bytes <= kDefaultStackBytes) return CUDA_SUCCESS;
+  const uint64_t bytes = local_bytes * executor.memory().resident_threads();
+  if (bytes <= context.local_charged) return CUDA_SUCCESS;
+  const CUresult result = executor.memory().ChargeNow(bytes - context.local_charged);
+  if (result == CUDA_SUCCESS) context.local_charged = bytes;
+  return result;
+}
+
 void LoadBeforeLaunch(Executor& executor, const Command& command) {
   if (static_cast<Opcode>(command.header.opcode) != Opcode::rgpuLaunch) return;
   rgpuLaunch_Request request;
@@ -99,11 +98,17 @@ void LoadBeforeLaunch(Executor& executor, const Command& command) {
                              ? executor.objects().functions.Share(request.function, &function)
                              : executor.objects().kernels.Share(request.kernel, &function);
   if (found != CUDA_SUCCESS || function->loaded) return;
-  const Driver& driver = executor.driver();
   Target target;
   if (executor.Find(command, request.stream, &target) != CUDA_SUCCESS) return;
+  LoadFunction(executor, *target.context, function);
+}
+
+void LoadFunction(Executor& executor, const Context& context,
+                  const std::shared_ptr<Function>& function) {
+  const Driver& driver = executor.driver();
+  if (function->loaded) return;
   if (function->function == nullptr &&
-      PlaceLibrary(executor, *target.context, *function->code) != CUDA_SUCCESS) {
+      PlaceLibrary(executor, context, *function->code) != CUDA_SUCCESS) {
     return;
   }
   // With a driver older than 12.4 the launch itself loads the code.

@@ -89,6 +89,7 @@ CUresult LoadImage(Executor& executor, const Request& request, Reply* reply, Cod
 // Forgets the functions and globals of `code`, and unloads it with its charge.
 template <typename Calls>
 void Unload(Executor& executor, const std::shared_ptr<Code>& code) {
+  code->gone = true;
   const auto of_code = [&](const Function& function) { return function.code == code; };
   executor.objects().functions.EraseIf(of_code);
   executor.objects().kernels.EraseIf(of_code);

@@ -20,11 +20,11 @@ T Field(wire::ByteView head, size_t at) {
 CommandWork WorkOf(Opcode opcode, wire::ByteView head, uint64_t bulk_bytes) {
   switch (opcode) {
     case Opcode::rgpuCopyHtoD:
-      return {WorkKind::kCopyIn, WorkBound::kLease, bulk_bytes, 0, 0};
+      return {WorkKind::kCopyIn, WorkBound::kLease, bulk_bytes, 0, 0, 0};
     case Opcode::rgpuMemset:
-      return {WorkKind::kSet, WorkBound::kPiece, base::SaturatedSum(base::SaturatedProduct(uint64_t{Field<uint32_t>(head, 12)}, uint64_t{Field<uint64_t>(head, 16)}), uint64_t{16}), 0, 0};
+      return {WorkKind::kSet, WorkBound::kPiece, base::SaturatedSum(base::SaturatedProduct(uint64_t{Field<uint32_t>(head, 12)}, uint64_t{Field<uint64_t>(head, 16)}), uint64_t{16}), 0, 0, 0};
     case Opcode::rgpuLaunch:
-      return {WorkKind::kLaunch, WorkBound::kLease, 0, Field<uint64_t>(head, 0), Field<uint64_t>(head, 8)};
+      return {WorkKind::kLaunch, WorkBound::kLease, 0, Field<uint64_t>(head, 0), Field<uint64_t>(head, 8), 0};
     default:
       return CommandWork{};
   }

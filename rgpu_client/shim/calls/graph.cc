@@ -1,0 +1,9 @@
+// Graphs and stream capture. The functions are those of rgpu_common/native/graph.
+#include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/graphs/graphs.h"
+
+namespace rgpu::shim {
+
+#include "rgpu_common/native/graph/graph_calls.inc"
+
+}  // namespace rgpu::shim

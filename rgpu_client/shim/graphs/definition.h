@@ -1,0 +1,22 @@
+// From an executable graph of the model to what travels.
+#pragma once
+
+#include <memory>
+
+#include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/graph_sides.h"
+#include "rgpu_common/native/graph/instance.h"
+#include "rgpu_common/native/wire/graph_definition.h"
+
+namespace rgpu::shim {
+
+// The whole graph. Kernel parameters point into `instance`.
+CUresult Define(const Here& here, const graph::Instance& instance,
+                wire::GraphDefinition* definition);
+// One node without graphs inside.
+CUresult DefineNode(const Here& here, const graph::Instance& instance, uint32_t number,
+                    wire::GraphNode* node);
+// What this process does while the graph runs.
+std::shared_ptr<const GraphSides> SidesOf(const Here& here, const graph::Instance& instance);
+
+}  // namespace rgpu::shim

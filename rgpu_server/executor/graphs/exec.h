@@ -1,0 +1,89 @@
+// Executable graphs, and what the worker keeps of graphs that are not instantiated yet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rgpu_common/native/wire/graph_definition.h"
+#include "rgpu_server/executor/driver.h"
+#include "rgpu_server/executor/gate/load.h"
+#include "rgpu_server/executor/graphs/steps.h"
+
+namespace rgpu::exec {
+
+struct Code;
+struct Context;
+struct Event;
+
+// For all graphs of the session. The worker and the driver keep each node in host memory, which no
+// lease is charged for.
+inline constexpr uint64_t kMaxSessionNodes = 512U << 10;
+inline constexpr size_t kMaxExecs = 16U << 10;
+
+// What one graph takes of kMaxSessionNodes.
+class NodeBudget {
+ public:
+  NodeBudget() = default;
+  ~NodeBudget() { taken_of_session_ -= taken_; }
+  NodeBudget(const NodeBudget&) = delete;
+  NodeBudget& operator=(const NodeBudget&) = delete;
+
+  // False: the session has no room for one more.
+  bool Take() {
+    if (taken_of_session_ >= kMaxSessionNodes) return false;
+    ++taken_;
+    ++taken_of_session_;
+    return true;
+  }
+
+ private:
+  // A worker process serves one session. With the executor's lock.
+  static inline uint64_t taken_of_session_ = 0;
+  uint64_t taken_ = 0;
+};
+
+// The driver's graph that belongs to the conditional handles of a graph of the client.
+struct GraphShell {
+  std::shared_ptr<Context> context;
+  CUgraph handle = nullptr;  // null: an executable graph has taken it
+};
+
+// A node of an executable graph, by its number.
+struct ExecNode {
+  size_t kind = 0;            // index of wire::GraphParameters
+  CUgraphNode own = nullptr;  // the driver's; null for a node that became steps and copies
+  // Of a copy with a host side: its shape, and one driver's node for each portion.
+  std::optional<wire::GraphCopy> shape;
+  std::vector<CUgraphNode> copies;
+  std::shared_ptr<Event> records;    // the event that it records
+  std::shared_ptr<Event> waits_for;  // the event that it waits for
+  std::shared_ptr<Code> code;        // of its kernel
+};
+
+// What building a driver's graph yields.
+struct BuiltGraph {
+  CUgraph graph = nullptr;
+  std::vector<ExecNode> nodes;
+  std::shared_ptr<GraphSteps> steps;
+  std::vector<std::shared_ptr<Context>> contexts;  // that its nodes name
+  std::shared_ptr<std::vector<bool>> enabled;
+  bool hides_order = false;  // it waits for events or for values in memory
+  std::shared_ptr<NodeBudget> budget = std::make_shared<NodeBudget>();
+  uint64_t predicted_ns = 0;
+  std::optional<uint32_t> failed;  // the node that could not be built
+};
+
+struct GraphExec {
+  std::shared_ptr<Context> context;
+  CUgraphExec handle = nullptr;
+  BuiltGraph built;
+  std::shared_ptr<Estimate> estimate;
+  uint64_t flags = 0;
+  uint64_t charged_bytes = 0;
+  // Launches of an earlier driver's executable graph that this one has replaced.
+  std::vector<std::shared_ptr<Point>> behind;
+};
+
+}  // namespace rgpu::exec
