@@ -105,4 +105,9 @@ CALLS = [
     Call("CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)", Mode.POSTED,
          args={"count": Range(1, 256), "paramArray": In(count="count"), "flags": Flags()},
          sends=("rgpuStreamWaitValue", "rgpuStreamWriteValue"), state="Adr", twins="_ptsz"),
+    # Older symbols of stream capture.
+    Call("CUresult cuStreamBeginCapture(CUstream hStream)", Mode.LOCAL, twins="_ptsz", state="Gra"),
+    Call("CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)", Mode.LOCAL,
+         args={"dependencies": In(count="numDependencies", empty=True), "flags": Range(most="CU_STREAM_SET_CAPTURE_DEPENDENCIES")},
+         twins="_ptsz", state="Gra"),
 ]

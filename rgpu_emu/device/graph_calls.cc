@@ -1,5 +1,6 @@
 // Calls cuGraph*, cuUserObject* and those of stream capture.
 #include "rgpu_common/native/graph/calls.h"
+#include "rgpu_common/native/graph/make_params.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/entry.h"
 #include "rgpu_emu/device/graph_capture.h"
@@ -117,5 +118,6 @@ CUresult CheckStreamWait(const Stream& stream) {
 CUresult CheckUnsafe() { return graph::CheckUnsafe(Graphs()); }
 
 #include "rgpu_common/native/graph/graph_calls.inc"
+#include "rgpu_common/native/graph/graph_calls_older.inc"
 
 }  // namespace rgpu::emu

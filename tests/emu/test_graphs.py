@@ -377,3 +377,47 @@ def test_nodes_by_the_general_call(cuda: Device) -> None:
     expect(INVALID_VALUE, lambda: cuda("cuGraphNodeSetParams", record, byref(params)))
     params = NodeParams(type=ALLOC)
     expect(INVALID_VALUE, lambda: graph.add(params))  # no bytes
+
+
+@on_device()
+def test_older_symbols(cuda: Device) -> None:
+    cuda.open()
+    function = cuda.function(load(cuda), "add")
+    memory = cuda.alloc(16)
+    cuda("cuMemsetD32_v2", memory, 0, 4)
+    graph = Graph(cuda)
+    first = kernel_node(function, [U64(memory), U32(4)], block=4)
+    a = cuda.out("cuGraphAddKernelNode", graph.handle, None, 0, byref(first))
+    cuda("cuGraphKernelNodeSetParams", a, byref(first))
+    got = KernelNode(kern=77)  # the older structure ends before this field
+    cuda("cuGraphKernelNodeGetParams", a, byref(got))
+    assert (got.func, got.block[0], got.kern) == (function, 4, 77)
+    empty = NodeParams(type=EMPTY)
+    b = cuda.out("cuGraphAddNode", graph.handle, handles([a]), 1, byref(empty))
+    one, two, count = handles([0]), handles([0]), c_size_t(1)
+    cuda("cuGraphGetEdges", graph.handle, one, two, byref(count))
+    assert (one[0], two[0], count.value) == (a, b, 1)
+    for call, node, expected in (("Dependencies", b, a), ("DependentNodes", a, b)):
+        cuda(f"cuGraphNodeGet{call}", node, one, byref(count))
+        assert one[0] == expected
+    cuda("cuGraphRemoveDependencies", graph.handle, handles([a]), handles([b]), 1)
+    cuda("cuGraphAddDependencies", graph.handle, handles([a]), handles([b]), 1)
+    exec_, error, log = c_uint64(), c_uint64(5), (ctypes.c_char * 8)(b"x")
+    cuda("cuGraphInstantiate_v2", byref(exec_), graph.handle, byref(error), log, 8)
+    assert error.value == 0
+    assert log.value == b""
+    wider = kernel_node(function, [U64(memory), U32(2)], block=4)
+    cuda("cuGraphExecKernelNodeSetParams", exec_.value, a, byref(wider))
+    cuda("cuGraphLaunch", exec_.value, 0)
+    assert cuda.read(memory, 16) == bytes([1, 0, 0, 0] * 2 + [0] * 8)
+    result = c_uint32(9)
+    call = "cuGraphExecUpdate"
+    cuda(call, exec_.value, graph.handle, byref(error), byref(result))
+    assert result.value == 0
+    other = Graph(cuda)
+    expect(910, lambda: cuda(call, exec_.value, other.handle, byref(error), byref(result)))
+    assert result.value == 2
+    stream = cuda.stream()
+    cuda("cuStreamBeginCapture", stream)
+    cuda("cuStreamUpdateCaptureDependencies", stream, None, 0, 1)
+    cuda("cuStreamEndCapture", stream, byref(exec_))

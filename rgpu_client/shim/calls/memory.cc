@@ -93,10 +93,10 @@ CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address) {
 }
 
 CUresult AllocateDevice(const Here& here, uint64_t bytes, CUdeviceptr* dptr) {
-  uint64_t address = 0;
-  CUresult status = AllocateByCall(here, bytes, &address);
-  if (status == CUDA_SUCCESS) status = Remember(here, address, bytes, RangeKind::kDevice, 0);
-  if (status == CUDA_SUCCESS) *dptr = address;
+  rgpuMemAlloc_Reply reply;
+  CUresult status = here.channel().Call<op_rgpuMemAlloc>(here.issuer(), {bytes}, &reply);
+  if (status == CUDA_SUCCESS) status = Remember(here, reply.dptr, bytes, RangeKind::kDevice, 0);
+  if (status == CUDA_SUCCESS) *dptr = reply.dptr;
   return status;
 }
 

@@ -136,6 +136,7 @@ bool IsGraphMemory(Model& model, CUdeviceptr address) {
 }
 
 bool FreeGraphMemory(Model& model, CUdeviceptr address, CUresult* result) {
+  if (!model.memory.any()) return false;
   Locked locked(model);
   std::shared_ptr<Allocation> freed = model.memory.Free(address);
   if (freed == nullptr && !model.memory.Knows(address)) return false;

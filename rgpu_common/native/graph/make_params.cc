@@ -1,6 +1,7 @@
 #include "rgpu_common/native/graph/make_params.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -203,6 +204,19 @@ CUresult MakeAny(Host& host, const CUgraphNodeParams& from, const Params* before
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
+}
+
+CUDA_KERNEL_NODE_PARAMS Newer(const CUDA_KERNEL_NODE_PARAMS_v1& from) {
+  CUDA_KERNEL_NODE_PARAMS out{};
+  static_assert(offsetof(CUDA_KERNEL_NODE_PARAMS, kern) == sizeof(from));
+  std::memcpy(&out, &from, sizeof(from));
+  return out;
+}
+
+CUDA_KERNEL_NODE_PARAMS_v1 Older(const CUDA_KERNEL_NODE_PARAMS& from) {
+  CUDA_KERNEL_NODE_PARAMS_v1 out{};
+  std::memcpy(&out, &from, sizeof(out));
+  return out;
 }
 
 CUDA_KERNEL_NODE_PARAMS Show(KernelParams& kernel) {

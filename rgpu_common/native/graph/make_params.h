@@ -27,6 +27,10 @@ CUresult MakeAlloc(Host& host, const CUDA_MEM_ALLOC_NODE_PARAMS& from, Params* p
 // model. `before`: the parameters that they replace, or null.
 CUresult MakeAny(Host& host, const CUgraphNodeParams& from, const Params* before, Params* params);
 
+// Parameters of kernel nodes before kernels of libraries.
+CUDA_KERNEL_NODE_PARAMS Newer(const CUDA_KERNEL_NODE_PARAMS_v1& from);
+CUDA_KERNEL_NODE_PARAMS_v1 Older(const CUDA_KERNEL_NODE_PARAMS& from);
+
 // What the getters return. Pointers are valid until the parameters change.
 CUDA_KERNEL_NODE_PARAMS Show(KernelParams& kernel);
 CUDA_MEMSET_NODE_PARAMS Show(const SetParams& set);

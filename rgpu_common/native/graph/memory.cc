@@ -10,6 +10,7 @@ void Memory::Know(const std::shared_ptr<Allocation>& allocation) {
     sweep_at_ = 2 * known_.size() + 64;
   }
   known_[allocation->address] = allocation;
+  any_.store(true, std::memory_order_release);
 }
 
 bool Memory::Knows(CUdeviceptr address) const {

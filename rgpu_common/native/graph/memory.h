@@ -3,6 +3,7 @@
 // Pure. The model's lock guards it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -14,6 +15,8 @@ namespace rgpu::graph {
 
 class Memory {
  public:
+  // True once there was an alloc node. Read without a lock.
+  bool any() const { return any_.load(std::memory_order_acquire); }
   // A new alloc node.
   void Know(const std::shared_ptr<Allocation>& allocation);
   // True if an alloc node that exists has this address.
@@ -40,6 +43,7 @@ class Memory {
   void Take(const std::shared_ptr<Allocation>& allocation);
   void Release(const std::shared_ptr<Allocation>& allocation);
 
+  std::atomic<bool> any_{false};
   std::unordered_map<CUdeviceptr, std::weak_ptr<Allocation>> known_;
   size_t sweep_at_ = 64;  // forgets memory that is gone when `known_` has so many entries
   std::unordered_map<CUdeviceptr, std::shared_ptr<Allocation>> in_use_;
