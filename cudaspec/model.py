@@ -261,6 +261,8 @@ class Command:
         command with an event field says one or the other.
     work: the device work; exactly the commands that are charged for device time have it.
     names: constants of an integer field: {field: {constant: value}}.
+    optional: the client does without the command where the server lacks it. A function that sends
+        it is found all the same.
     """
 
     opcode: int
@@ -278,6 +280,7 @@ class Command:
     concerns: str = ""
     work: Work | None = None
     names: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ T = TypeVar("T")
 FLAGS = {
     "RGPU_COMPRESSION": "1 to let what goes over slow networks be compressed, else 0",
     "RGPU_HIDE_NVJITLINK": "1 to hide nvJitLink from the program, else 0",
+    "RGPU_MEMORY_CREDIT": "0 to ask the server for every allocation, else 1",
     "RGPU_MOVE": "0 to leave running sessions on their path, else 1",
     "RGPU_RESUME": "1 for a session that survives cuts, or 0 for one that does not",
 }

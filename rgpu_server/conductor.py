@@ -132,7 +132,7 @@ class Conductor:
         over = self.node.leases.oversize()
         if over:
             # What such leases have freed meanwhile is there for whoever asks now.
-            used = {lease: self.pages.usage(lease).used_bytes for lease in over}
+            used = {lease: self.pages.charged(lease) for lease in over}
             self._events.append(on.MemoryObserved(used))
         self._events.append(event)
         if self._feeding:

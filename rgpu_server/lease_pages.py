@@ -81,6 +81,11 @@ class LeasePages:
         page, lease = self._pages.get(lease_id), self._leases.get(lease_id)
         return Counters() if page is None or lease is None else page.total(list(lease.slots))
 
+    def charged(self, lease_id: str) -> int:
+        """Returns the bytes of memory that are charged to a lease; 0 if it is not there."""
+        page = self._pages.get(lease_id)
+        return page.charged() if page is not None else 0
+
     def time_used(self, lease_id: str) -> UsageIs:
         """Returns what a lease used of its device and waited for; zeros if nobody schedules."""
         return self.handover.usage(lease_id) if self.handover is not None else no_usage(lease_id)

@@ -1,12 +1,12 @@
 """Allocation, host memory, pointer queries, IPC.  Data only."""
 
-from cudaspec.model import Call, Flags, Forward, In, Layout, Mode, NotZero, Out, Value
+from cudaspec.model import Call, Flags, Forward, In, Layout, Mode, NotZero, Out, Range, Value
 
 CALLS = [
     Call("CUresult cuMemGetInfo_v2(size_t *free, size_t *total)", Mode.CALL,
          args={"free": Out(), "total": Out()}, forward=Forward(command="rgpuMemGetInfo", context=True), reports=True),
     Call("CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)", Mode.CALL,
-         args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuMemAlloc",), reports=True),
+         args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuMemAlloc", "rgpuMemAllocAhead", "rgpuMemBack"), reports=True),
     Call("CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)", Mode.CALL,
          args={"dptr": Out(creates="address"), "pPitch": Out(), "WidthInBytes": NotZero(), "Height": NotZero()}, sends=("rgpuMemAllocPitch",), reports=True),
     Call("CUresult cuMemFree_v2(CUdeviceptr dptr)", Mode.POSTED, sends=("rgpuMemFree",), state="Adr"),
@@ -14,15 +14,17 @@ CALLS = [
          args={"pbase": Out(nullable=True), "psize": Out(nullable=True)}, state="Adr"),
     Call("CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)", Mode.LOCAL,
          args={"pp": Out(), "bytesize": NotZero()}, state="Adr", waits=True),
-    Call("CUresult cuMemFreeHost(void *p)", Mode.LOCAL, args={"p": Value()}, state="Adr", waits=True),
-    Call("CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)", Mode.LOCAL,
-         args={"pp": Out(), "bytesize": NotZero(), "Flags": Flags(("CU_MEMHOSTALLOC_PORTABLE", "CU_MEMHOSTALLOC_DEVICEMAP", "CU_MEMHOSTALLOC_WRITECOMBINED"))}, state="Adr", waits=True),
-    Call("CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)", Mode.LOCAL,
-         args={"pdptr": Out(), "p": Value(nullable=False), "Flags": Flags()}, state="Adr"),
+    Call("CUresult cuMemFreeHost(void *p)", Mode.POSTED, args={"p": Value()}, sends=("rgpuMemFree",), state="Adr", waits=True),
+    Call("CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)", Mode.CALL,
+         args={"pp": Out(), "bytesize": NotZero(), "Flags": Flags(("CU_MEMHOSTALLOC_PORTABLE", "CU_MEMHOSTALLOC_DEVICEMAP", "CU_MEMHOSTALLOC_WRITECOMBINED"))},
+         sends=("rgpuMemAlloc", "rgpuMemFree"), state="Adr"),
+    Call("CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)", Mode.CALL,
+         args={"pdptr": Out(), "p": Value(nullable=False), "Flags": Flags()}, sends=("rgpuMemAlloc",), state="Adr"),
     Call("CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p)", Mode.LOCAL,
          args={"pFlags": Out(), "p": Value()}, state="Adr"),
-    Call("CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)", Mode.UNSUPPORTED,
-         args={"dptr": Out(creates="address")}, reason="managed memory needs write tracking"),
+    Call("CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)", Mode.CALL,
+         args={"dptr": Out(creates="address"), "bytesize": NotZero(), "flags": Range("CU_MEM_ATTACH_GLOBAL", "CU_MEM_ATTACH_HOST")},
+         sends=("rgpuMemAlloc", "rgpuMemFree"), state="Adr", reports=True),
     Call("CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)", Mode.PLANNED,
          args={"pHandle": Out()}, reason="IPC"),
     Call("CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)", Mode.PLANNED,

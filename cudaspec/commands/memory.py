@@ -43,6 +43,14 @@ COMMANDS = [
     Command(0x0316, "rgpuMemSetAccess", Mode.CALL, request=("address dptr", "u64 bytes", "u32 access")),
     # option: a CUmemAllocationGranularity_flags.
     Command(0x0317, "rgpuMemGranularity", Mode.CALL, request=("i32 device", "u32 option"), reply=("u64 bytes",)),
+    # Memory credit (docs/adr/0018-memory-credit.md). Allocates, and grants credit: memory that is charged already and that the client
+    # may place by itself in the window. returned and granted: bytes in the whole session; wish: as much credit the client wants to have.
+    Command(0x0360, "rgpuMemAllocAhead", Mode.CALL, request=("u64 bytes", "u64 returned", "u64 wish"),
+            reply=("address dptr", "u64 granted", "address window", "u64 window_bytes", "u64 granule", "u64 gap"),
+            reports=True, charges=(Meter.VRAM,), optional=True),
+    # Gives memory to addresses of the window. Paid with credit.
+    Command(0x0361, "rgpuMemBack", Mode.POSTED, request=("address dptr", "u64 bytes"), charges=(Meter.VRAM,),
+            optional=True),
     # synchronous: the copy is complete for every later command on every stream (a fence for
     # non-blocking streams).
     Command(0x0401, "rgpuCopyHtoD", Mode.POSTED,
@@ -74,13 +82,17 @@ COMMANDS = [
     # waits there for COPY_DONE on the control lane.
     Command(0x0407, "rgpuCopyInDirect", Mode.PARKED,
             request=("address dst", "u64 bytes", "stream stream"), reply=("u64 ticket",), charges=(Meter.COPY,),
-            work=Work(WorkKind.COPY_IN, "bytes", WorkBound.FIXED)),
+            work=Work(WorkKind.COPY_IN, "bytes", WorkBound.FIXED), optional=True),
     Command(0x0408, "rgpuCopyOutDirect", Mode.PARKED,
             request=("address src", "u64 bytes", "stream stream"), reply=("u64 ticket",),
-            reports=True, charges=(Meter.COPY,), work=Work(WorkKind.COPY_OUT, "bytes", WorkBound.FIXED)),
+            reports=True, charges=(Meter.COPY,), work=Work(WorkKind.COPY_OUT, "bytes", WorkBound.FIXED),
+            optional=True),
     # Between two contexts. serial: also behind all work of both contexts and the current one, and before all later work of these.
     Command(0x0410, "rgpuCopyPeer", Mode.POSTED,
             request=("address dst", "context dst_context", "address src", "context src_context", "u64 bytes",
                      "stream stream", "u8 serial"),
             charges=(Meter.COPY,), work=Work(WorkKind.COPY_WITHIN, "bytes")),
+    # A non-blocking stream in which the client reads and writes the pages of memory that the program uses on both sides.  It waits for
+    # no synchronous copy of other streams, because a host function may use such memory while that copy waits for the function.
+    Command(0x0450, "rgpuPageStreamCreate", Mode.POSTED, request=("new stream stream",)),
 ]

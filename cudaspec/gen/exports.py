@@ -115,11 +115,12 @@ def _export(spec: Spec, library: Library, index: int, symbol: str) -> list[str]:
     flags = " | ".join(f"{library.namespace}::{flag}" for flag in _flags(call, symbol)) or "0"
     names, parameters = body.prototype.names, body.prototype.parameter_list
     nullable = library.nullable.get(body.name, ())
+    unsupported = body.row.mode is Mode.UNSUPPORTED
     return [
         f"RGPU_EXPORT CUresult {symbol}({parameters}) {{",
         f"  {library.namespace}::EntryGuard entry({index}, {flags});",
         "  if (!entry.ok()) return entry.status();",
-        *(guards(body, library.namespace, nullable) if body.implemented else ()),
+        *([] if unsupported else guards(body, library.namespace, nullable)),
         f"  return entry.Leave({library.namespace}::{call.body}({names}));",
         "}",
     ]
@@ -154,8 +155,9 @@ def _call_facts(spec: Spec, library: Library) -> list[str]:
         row = spec.calls[call.body].row
         if row.reports:
             reports.append(f"    case {index}:  // {symbol}")
-        if row.sends:
-            names = ", ".join(f"Opcode::{name}" for name in row.sends)
+        needs = [name for name in row.sends if not spec.commands[name].row.optional]
+        if needs:
+            names = ", ".join(f"Opcode::{name}" for name in needs)
             sends.append(f"    case {index}: {{  // {symbol}")
             sends += [
                 f"      static constexpr Opcode kSends[] = {{{names}}};",

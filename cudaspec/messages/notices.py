@@ -53,6 +53,13 @@ NOTICES = [
         "The driver took `ns` to load, and perhaps compile, this kernel, or a module (no name); sent only to a client that wished it.",
         (Part("u64 ns"), Part("printable name")),
     ),
+    Message(
+        9,
+        "MEMORY_CREDIT",
+        "worker",
+        "The session has been granted `granted` bytes of memory credit in all; every free of backed memory up to command `freed` is carried out; wanted 1: the client returns what it has not used.",
+        (Part("u64 granted"), Part("u64 freed"), Part("u8 wanted")),
+    ),
 ]
 CONTROLS = [
     Message(1, "BYE", "client", "The application has ended: free everything."),
@@ -79,5 +86,12 @@ CONTROLS = [
         "client",
         "The bytes of this `rgpuCopyInDirect` or `rgpuCopyOutDirect` are copied: its stream goes on.",
         (Part("u64 ticket"),),
+    ),
+    Message(
+        7,
+        "CREDIT_RETURN",
+        "client",
+        "The client has returned `returned` bytes of memory credit in all.",
+        (Part("u64 returned"),),
     ),
 ]

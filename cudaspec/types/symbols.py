@@ -301,5 +301,8 @@ MANY = [
 # Exported symbols outside the driver API, by library.
 EXTRA: dict[str, tuple[str, ...]] = {
     "shim": ("rgpu_shim_state", "rgpu_shim_version"),
-    "emu": ("rgpu_emu_heap", "rgpu_emu_reason"),
+    "emu": (
+        "rgpu_emu_heap", "rgpu_emu_reason",
+        "rgpu_emu_window", "rgpu_emu_set_aside", "rgpu_emu_give_back", "rgpu_emu_back",
+    ),
 }

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint64_t kGiB = 1ULL << 30;
 constexpr uint64_t kPage = 4096;
+constexpr uint64_t kGranule = 2U << 20;  // of ClaimedAddresses
 constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 // These addresses lie above the heap of a program linked at a fixed address, and below the region
@@ -58,6 +59,12 @@ void GiveBack(const wire::Band& band) { munmap(reinterpret_cast<void*>(band.base
 
 bool Claim(const wire::Band& band) { return Reserve(band.base, band.size); }
 
+// If that fails, the pages stay, and their addresses are given out again all the same.
+void ReserveAgain(const wire::Band& band) {
+  void* const at = reinterpret_cast<void*>(band.base);
+  static_cast<void>(mmap(at, band.size, PROT_NONE, kReserve | MAP_FIXED, -1, 0));
+}
+
 void PinnedMemory::Init(const wire::Band& band) {
   if (band.size != 0) free_[band.base] = band.size;
 }
@@ -83,9 +90,8 @@ void* PinnedMemory::Allocate(uint64_t bytes) {
 
 void PinnedMemory::Free(void* address, uint64_t bytes) {
   uint64_t size = (bytes + kPage - 1) / kPage * kPage;
-  // If that fails, the pages stay, and their addresses are given out again all the same.
-  static_cast<void>(mmap(address, size, PROT_NONE, kReserve | MAP_FIXED, -1, 0));
   auto base = reinterpret_cast<uint64_t>(address);
+  ReserveAgain({base, size});
   const std::lock_guard lock(mutex_);
   auto next = free_.lower_bound(base);
   if (next != free_.end() && next->first == base + size) {
@@ -104,12 +110,20 @@ void PinnedMemory::Free(void* address, uint64_t bytes) {
 
 // A granule is never given back: several allocations may share it, and the driver uses it again.
 void ClaimedAddresses::Add(uint64_t base, uint64_t bytes) {
-  constexpr uint64_t kGranule = 2U << 20;
   if (bytes == 0 || base + bytes < base) return;
   const std::lock_guard lock(mutex_);
   for (uint64_t at = base / kGranule; at <= (base + bytes - 1) / kGranule; ++at) {
-    if (claimed_.insert(at).second) Reserve(at * kGranule, kGranule);
+    if (claimed_.insert(at).second && !Reserve(at * kGranule, kGranule)) foreign_.insert(at);
   }
+}
+
+bool ClaimedAddresses::Hold(uint64_t base, uint64_t bytes) {
+  if (bytes == 0 || base + bytes < base) return false;
+  const std::lock_guard lock(mutex_);
+  for (uint64_t at = base / kGranule; at <= (base + bytes - 1) / kGranule; ++at) {
+    if (!claimed_.contains(at) || foreign_.contains(at)) return false;
+  }
+  return true;
 }
 
 }  // namespace rgpu::shim

@@ -20,6 +20,9 @@ void GiveBack(const wire::Band& band);
 // Maps exactly these addresses without access. False: some of them are in use.
 bool Claim(const wire::Band& band);
 
+// Unmaps what lies at these addresses, and reserves them without access again.
+void ReserveAgain(const wire::Band& band);
+
 // Allocator for pinned host memory. Its pages lie in the pinned band.
 class PinnedMemory {
  public:
@@ -41,10 +44,13 @@ class PinnedMemory {
 class ClaimedAddresses {
  public:
   void Add(uint64_t base, uint64_t bytes);
+  // True if this process has reserved all the addresses, so that none of them is host memory.
+  bool Hold(uint64_t base, uint64_t bytes);
 
  private:
   std::mutex mutex_;
-  std::set<uint64_t> claimed_;  // indices of the granules that are reserved
+  std::set<uint64_t> claimed_;  // indices of the granules that were seen
+  std::set<uint64_t> foreign_;  // those of them in which host memory lies
 };
 
 }  // namespace rgpu::shim

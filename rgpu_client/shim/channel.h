@@ -48,6 +48,8 @@ class NoticeHandler {
   virtual void OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) = 0;
   virtual void OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
                            uint64_t time_ns) = 0;
+  // The worker has granted so much memory credit in all, and carried out the frees up to `freed`.
+  virtual void OnMemoryCredit(uint64_t, uint64_t, bool) {}
   virtual void OnLog(uint32_t level, std::string_view text) = 0;
   // The driver spent `ns` compiling or loading a kernel. An empty name means a module.
   virtual void OnCompiled(uint64_t, std::string_view) {}
@@ -76,6 +78,7 @@ struct PostOptions {
   bool more = false;
   Context* work = nullptr;  // set for device work: this context and `stream` become busy
   Stream* stream = nullptr;
+  bool soon = false;     // within 50 microseconds will do, also if the channel is idle
   bool counted = false;  // a launch, copy or set: takes a credit of `stream`
   uint64_t credit_bytes = 0;
   uint64_t* seq = nullptr;  // if set, receives the command's sequence number
@@ -130,7 +133,7 @@ class Channel {
     Account(issuer, options);
     if (direct) return SendDirect(append, options);
     const bool good = End(options);
-    const CUresult status = AfterAppend(append);
+    const CUresult status = AfterAppend(append, options.soon);
     return good ? status : CUDA_ERROR_INVALID_VALUE;
   }
 
@@ -268,7 +271,7 @@ class Channel {
   void EndCall(const Issuer& issuer, Waiter& waiter, bool reports);
   void Account(const Issuer& issuer, const PostOptions& options);
   void Expect(const Expected& expected);
-  CUresult AfterAppend(std::unique_lock<std::mutex>& append);
+  CUresult AfterAppend(std::unique_lock<std::mutex>& append, bool soon = false);
   CUresult SendDirect(std::unique_lock<std::mutex>& append, const PostOptions& options);
   void WriteBuffer(int idle_timeout_ms);
   CUresult Write(iovec* parts, int count, int idle_timeout_ms);
@@ -324,6 +327,7 @@ class Channel {
   std::atomic<uint64_t> buffered_since_ns_{0};  // when buffer_ got its first frame; 0: empty
   std::atomic<bool> buffer_full_{false};        // a whole batch: the flusher sends at once
   uint64_t last_append_ns_ = 0;                 // append_mutex_
+  bool buffer_is_soon_ = false;  // append_mutex_; all in buffer_ need only be sent soon
   std::atomic<uint64_t> commands_sent_{0};
   std::atomic<uint64_t> writes_{0};
   std::atomic<uint64_t> bulk_bytes_{0};  // both ways

@@ -78,6 +78,12 @@ bool Channel::HandleNotice(const FrameHeader& header, ByteView head) {
       SetSticky(static_cast<CUresult>(header.status), sticky.sentence.text());
       return true;
     }
+    case wire::Notice::kMemoryCredit: {
+      wire::MemoryCredit credit;
+      if (!Get(reader, &credit)) return false;
+      handler_->OnMemoryCredit(credit.granted, credit.freed, credit.wanted != 0);
+      return true;
+    }
     case wire::Notice::kLog: {
       wire::Log log;
       if (!Get(reader, &log)) return false;

@@ -103,15 +103,19 @@ void Channel::Expect(const Expected& expected) {
 }
 
 // Sends the buffer at once if the channel is idle or four batches have collected. Otherwise the
-// flusher sends it.
-CUresult Channel::AfterAppend(std::unique_lock<std::mutex>& append) {
+// flusher sends it, and always if it need only be sent `soon`.
+CUresult Channel::AfterAppend(std::unique_lock<std::mutex>& append, bool soon) {
   const uint64_t now = base::NowNs();
   const bool first = buffer_.frames() == 1;
   const bool full = buffer_.frames() >= kBatchCommands || buffer_.size() >= kBatchBytes;
   const bool most = buffer_.frames() >= 4 * kBatchCommands || buffer_.size() >= 4 * kBatchBytes;
   const uint64_t seq = seq_.load(std::memory_order_relaxed);
-  const bool idle = first && (acknowledged_.load(std::memory_order_relaxed) + 1 >= seq ||
-                              now - last_append_ns_ > kIdleNs);
+  // Commands that need only be sent soon do not make the channel busy.
+  const bool leads = first || buffer_is_soon_;
+  buffer_is_soon_ = leads && soon;
+  const bool idle = leads && !soon &&
+                    (acknowledged_.load(std::memory_order_relaxed) + buffer_.frames() >= seq ||
+                     now - last_append_ns_ > kIdleNs);
   last_append_ns_ = now;
   if (first) buffered_since_ns_.store(now, std::memory_order_relaxed);
   append.unlock();

@@ -75,6 +75,10 @@ bool ControlLane::SendCopyDone(uint64_t ticket) {
   return SendMessage(wire::Control::kCopyDone, wire::CopyDone{ticket});
 }
 
+bool ControlLane::SendCreditReturn(uint64_t returned) {
+  return SendMessage(wire::Control::kCreditReturn, wire::CreditReturn{returned});
+}
+
 bool ControlLane::SendCallbackDone(uint64_t callback) {
   return SendMessage(wire::Control::kCallbackDone, wire::CallbackDone{callback});
 }

@@ -28,6 +28,8 @@ class ControlLane {
   bool SendPulled(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source);
   // Tells the worker that the bytes of a direct copy have been copied.
   bool SendCopyDone(uint64_t ticket);
+  // Tells the worker how much memory credit has been returned so far.
+  bool SendCreditReturn(uint64_t returned);
   // Tells the worker that a host function has returned.
   bool SendCallbackDone(uint64_t callback);
   // Tells the worker that the session ends in good order. Waits at most `timeout_ms` to send it.

@@ -21,6 +21,19 @@ bool DirectMemory::Map(const base::UniqueFd& fd, const wire::Band& band) {
   at_ = static_cast<uint8_t*>(at);
   base_ = band.base;
   bytes_ = bytes;
+  file_ = base::UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  return true;
+}
+
+bool DirectMemory::Show(uint64_t base, uint64_t bytes) const {
+  if (!file_.valid() || At(base, bytes) == nullptr) return false;
+  void* const want = reinterpret_cast<void*>(base);
+  if (mmap(want, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_.get(),
+           static_cast<off_t>(base - base_)) != want) {
+    return false;
+  }
+  madvise(want, bytes, MADV_DONTFORK);
+  madvise(want, bytes, MADV_DONTDUMP);
   return true;
 }
 

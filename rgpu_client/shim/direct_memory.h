@@ -18,11 +18,15 @@ class DirectMemory {
   // The place in this process of the device's [address, address + bytes). Null: it is not mapped.
   uint8_t* At(uint64_t address, uint64_t bytes) const;
   bool mapped() const { return at_ != nullptr; }
+  // Maps the device's pages [base, base + bytes) at their own addresses, over a reservation of
+  // these, for memory that the program uses in place. False: they are not in the file.
+  bool Show(uint64_t base, uint64_t bytes) const;
 
  private:
   uint8_t* at_ = nullptr;  // never unmapped: threads may copy until the process ends
   uint64_t base_ = 0;
   uint64_t bytes_ = 0;
+  base::UniqueFd file_;
 };
 
 }  // namespace rgpu::shim

@@ -48,6 +48,42 @@ void EntryGuard::NoteFailure(CUresult result) const {
   if (result == CUDA_ERROR_NOT_SUPPORTED) NoteUnsupported(index_);
 }
 
+namespace {
+
+// True for functions that return success when work of the device is complete, so that the program
+// may then read what that work has written.
+bool TellsCompletion(uint32_t index) {
+  switch (static_cast<CallId>(index)) {
+    case CallId::cuCtxSynchronize:
+    case CallId::cuCtxSynchronize_v2:
+    case CallId::cuStreamSynchronize:
+    case CallId::cuStreamSynchronize_ptsz:
+    case CallId::cuStreamQuery:
+    case CallId::cuStreamQuery_ptsz:
+    case CallId::cuEventSynchronize:
+    case CallId::cuEventQuery:
+    case CallId::cuMemcpy:
+    case CallId::cuMemcpy_ptds:
+    case CallId::cuMemcpyDtoH_v2:
+    case CallId::cuMemcpyDtoH_v2_ptds:
+    case CallId::cuMemcpy2D_v2:
+    case CallId::cuMemcpy2D_v2_ptds:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// Keeps memory that host and device use equal on both sides (ADR 0019).
+void EntryGuard::SettleMemory(CUresult result) const {
+  if ((flags_ & kMayWait) == 0 || CurrentPhase() != Phase::kReady) return;
+  if (Session* const session = CurrentSession()) {
+    session->paged().AfterCall(result == CUDA_SUCCESS && TellsCompletion(index_));
+  }
+}
+
 bool IsDevice(CUdevice ordinal) { return CurrentSession()->devices().Find(ordinal) != nullptr; }
 
 CUresult Unsupported(uint32_t index, CUresult answer) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "gen/cuda_abi.gen.h"
+#include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/refusals.h"
 #include "rgpu_common/native/base/entry.h"
 
@@ -28,6 +29,8 @@ class EntryGuard : public base::EntryStatus {
   ~EntryGuard();
 
   CUresult Leave(CUresult result) {
+    if (PagedHas(kUnsettledPages | kMirrors)) [[unlikely]]
+      SettleMemory(result);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]]
       NoteFailure(result);
     return result;
@@ -35,6 +38,7 @@ class EntryGuard : public base::EntryStatus {
 
  private:
   void NoteFailure(CUresult result) const;
+  void SettleMemory(CUresult result) const;
 
   const uint32_t index_;
   const uint32_t flags_;

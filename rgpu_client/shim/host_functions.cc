@@ -6,6 +6,8 @@
 #include <deque>
 #include <mutex>
 
+#include "rgpu_client/shim/paged/active.h"
+#include "rgpu_client/shim/runtime.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/service_thread.h"
 
@@ -47,11 +49,14 @@ void RunAll() {
     queue.due.pop_front();
     lock.unlock();
     const HostCall& call = due.call;
+    const bool paged = PagedHas(kTrackedRanges | kMirrors);
+    if (paged) CurrentSession()->paged().BeforeHostFunction();
     if (call.function != nullptr) {
       call.function(call.data);
     } else {
       call.callback(call.stream, due.status, call.data);
     }
+    if (paged) CurrentSession()->paged().AfterHostFunction();
     if (due.callback != 0) due.control->SendCallbackDone(due.callback);
   }
 }

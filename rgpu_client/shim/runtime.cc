@@ -9,8 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/flusher.h"
 #include "rgpu_client/shim/host_functions.h"
+#include "rgpu_client/shim/paged/active.h"
+#include "rgpu_client/shim/paged/fault_handler.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/refusals.h"
 #include "rgpu_client/shim/say.h"
@@ -37,9 +40,12 @@ void ForkedChild() {
   Session* session = g_session.exchange(nullptr);
   if (g_phase.load() != Phase::kExiting) g_phase = Phase::kNew;
   g_open_mutex = new std::mutex;
+  CreditKeeper::Forget();
   Flusher::Forget();
   Pump::Forget();
   HostFunctions::Forget();
+  FaultHandler::Forget();
+  g_paged_bits = 0;
   NewThreadGeneration();
   ResetTrace();
   ForgetRefusals();

@@ -36,6 +36,8 @@ bool StartServiceThread(const char* name, void (*run)(void*), void* argument, si
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
+  // A host function of the program may touch managed memory whose pages are not here.
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
   // The new thread inherits the signal mask of the thread that creates it.
   if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
   pthread_attr_t attributes;

@@ -26,6 +26,7 @@ constexpr int kConnectTimeoutMs = 10000;
 constexpr int kWelcomeTimeoutMs = 60000;
 constexpr int kExitTimeoutMs = 50;
 constexpr size_t kGoneStreams = 64;
+constexpr uint64_t kPartOfLease = 8;  // the largest memory credit
 
 bool WishesCompression(const Settings& settings) {
   std::string why;
@@ -180,6 +181,9 @@ Session* Session::Open(const Settings& asked, CUresult* status, std::string* sen
                                 std::max<uint64_t>(welcome.stream_credit_bytes, 1U << 20)});
   session->channel_->SetMissing(welcome.missing);
   session->AddDefaultPools();
+  if (settings.memory_credit) {
+    session->memory_credit_.SetMost(welcome.memory_limit_bytes / kPartOfLease);
+  }
   if (!session->control_.Attach(settings.server, welcome)) {
     session->channel_->SetSticky(
         CUDA_ERROR_EXTERNAL_DEVICE,
@@ -307,6 +311,15 @@ bool Session::AcceptAddresses(uint64_t base, uint64_t bytes) {
   }
   claimed_.Add(base, bytes);
   return true;
+}
+
+void Session::ReturnCredit() {
+  // If the control lane is lost, so is the session.
+  if (const auto returned = memory_credit_.GiveBack()) TellReturned(*returned);
+}
+
+bool Session::HoldsAddresses(uint64_t base, uint64_t bytes) {
+  return band_.size != 0 || claimed_.Hold(base, bytes);
 }
 
 Stream* Session::PerThreadStream(Context& context, uint32_t thread) {

@@ -16,10 +16,13 @@
 #include "rgpu_client/shim/control_lane.h"
 #include "rgpu_client/shim/direct_memory.h"
 #include "rgpu_client/shim/lane_keeper.h"
+#include "rgpu_client/shim/paged/paged_memory.h"
 #include "rgpu_client/shim/settings.h"
 #include "rgpu_client/shim/tables/address_map.h"
 #include "rgpu_client/shim/tables/device_table.h"
+#include "rgpu_client/shim/tables/memory_credit.h"
 #include "rgpu_client/shim/tables/reserved_addresses.h"
+#include "rgpu_common/native/base/advice.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
 #include "rgpu_common/native/transport/zip/block_sender.h"
 
@@ -34,10 +37,17 @@ class Session final : public NoticeHandler {
   Channel& channel() const { return *channel_; }
   HandleTable& handles() { return handles_; }
   AddressMap& addresses() { return addresses_; }
+  MemoryCredit& memory_credit() { return memory_credit_; }
+  // Gives the credit back that the program has not used. Callable while frames are handled.
+  void ReturnCredit();
+  // Tells the worker how much credit has been given back so far.
+  void TellReturned(uint64_t returned) { control_.SendCreditReturn(returned); }
   ReservedAddresses& reserved() { return reserved_; }
   DeviceTable& devices() { return devices_; }
   PinnedMemory& pinned() { return pinned_; }
   const DirectMemory& direct() const { return direct_; }
+  PagedMemory& paged() { return paged_; }
+  base::Advice& advice() { return advice_; }
   // Tells the worker that the bytes of a direct copy have been copied. False: the connection is
   // lost.
   bool CopyDone(uint64_t ticket) { return control_.SendCopyDone(ticket); }
@@ -49,10 +59,15 @@ class Session final : public NoticeHandler {
   // Takes note of the addresses of a new allocation. False: they lie outside the band, so the
   // server is faulty or hostile.
   bool AcceptAddresses(uint64_t base, uint64_t bytes);
+  // True if this process has reserved the accepted addresses, so that it may map memory there.
+  bool HoldsAddresses(uint64_t base, uint64_t bytes);
 
   Context* FindContext(CUcontext handle) {
     return handles_.Find<Context>(reinterpret_cast<uint64_t>(handle));
   }
+  // The stream that has this name on the wire in a command of the context and thread. Null: it does
+  // not exist any more.
+  Stream* FindStream(uint32_t context, uint32_t thread, uint64_t wire);
   // The stream behind CU_STREAM_PER_THREAD; made on first use.
   Stream* PerThreadStream(Context& context, uint32_t thread);
   // The thread has ended: its per-thread streams are dropped.
@@ -79,6 +94,7 @@ class Session final : public NoticeHandler {
   void OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) override;
   void OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
                    uint64_t time_ns) override;
+  void OnMemoryCredit(uint64_t granted, uint64_t freed, bool wanted) override;
   void OnLog(uint32_t level, std::string_view text) override;
   void OnCompiled(uint64_t ns, std::string_view name) override;
   void OnPull(uint64_t pull, uint64_t offset, uint64_t bytes, const HostRegion& source) override;
@@ -93,7 +109,6 @@ class Session final : public NoticeHandler {
   CUresult Adopt(const Settings& settings, const wire::Welcome& welcome, std::string* sentence);
   void TakeDeviceMemory(transport::ShmConnection& ring, const wire::Welcome& welcome);
   void GiveBackBands(const wire::Band& device, const wire::Band& pinned);
-  Stream* FindStream(const wire::FrameHeader& header, uint64_t wire);
   void AddDefaultPools();
   void KeepLanes(const Settings& settings, const wire::Welcome& welcome);
 
@@ -113,11 +128,14 @@ class Session final : public NoticeHandler {
   Agent agent_;
   HandleTable& handles_ = *new HandleTable;
   AddressMap addresses_;
+  MemoryCredit memory_credit_;
   ReservedAddresses reserved_;
   DeviceTable devices_;
   PinnedMemory pinned_;
   DirectMemory direct_;
   ClaimedAddresses claimed_;
+  PagedMemory paged_{*this};
+  base::Advice advice_;
   std::mutex thread_streams_mutex_;
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Stream>> thread_streams_;
   // Streams of threads that have ended. A thread that handles notices may still use one.

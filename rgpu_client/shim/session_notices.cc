@@ -11,20 +11,20 @@
 
 namespace rgpu::shim {
 
-// The stream that a worker's frame names. The special values 1 and 2 mean the legacy stream of the
-// frame's context and the per-thread stream of the frame's context and thread.
-Stream* Session::FindStream(const wire::FrameHeader& header, uint64_t wire) {
+// The special values 1 and 2 mean the legacy stream of the context and the per-thread stream of the
+// context and thread.
+Stream* Session::FindStream(uint32_t context_id, uint32_t thread, uint64_t wire) {
   if (wire > kWirePerThreadStream) return handles_.Find<Stream>(wire);
-  Context* context = handles_.Find<Context>(header.context);
+  Context* context = handles_.Find<Context>(context_id);
   if (context == nullptr) return nullptr;
   if (wire == kWireLegacyStream) return &context->legacy;
   const std::lock_guard lock(thread_streams_mutex_);
-  const auto it = thread_streams_.find({header.context, header.thread});
+  const auto it = thread_streams_.find({context_id, thread});
   return it == thread_streams_.end() ? nullptr : it->second.get();
 }
 
 void Session::OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) {
-  if (Stream* found = FindStream(header, stream)) found->credits.Return(completed);
+  if (Stream* found = FindStream(header.context, header.thread, stream)) found->credits.Return(completed);
 }
 
 void Session::OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
@@ -32,7 +32,7 @@ void Session::OnCompleted(const wire::FrameHeader& header, uint64_t object, uint
   Progress* progress = nullptr;
   if (Event* event = handles_.Find<Event>(object)) {
     progress = &event->progress;
-  } else if (Stream* stream = FindStream(header, object)) {
+  } else if (Stream* stream = FindStream(header.context, header.thread, object)) {
     progress = &stream->progress;
   }
   if (progress == nullptr || version < progress->completed.load()) return;
@@ -53,6 +53,12 @@ void Session::OnLog(uint32_t level, std::string_view text) {
   if (base::LogOn(base::Level::kError)) {
     Say("%.*s", static_cast<int>(text.size()), text.data());
   }
+}
+
+void Session::OnMemoryCredit(uint64_t granted, uint64_t freed, bool wanted) {
+  memory_credit_.Freed(freed);
+  memory_credit_.Granted(granted);
+  if (wanted) ReturnCredit();
 }
 
 void Session::OnCompiled(uint64_t ns, std::string_view name) { TraceCompiled(name, ns); }

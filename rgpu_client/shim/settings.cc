@@ -153,6 +153,12 @@ void ReadCompression(Settings* s) {
   s->compression = v == "1" && s->resumable;
 }
 
+void ReadMemoryCredit(Settings* s) {
+  const std::string v = Get("RGPU_MEMORY_CREDIT");
+  if (!v.empty() && v != "0" && v != "1") Complain(s, "RGPU_MEMORY_CREDIT", v, "0 or 1");
+  s->memory_credit = v != "0";
+}
+
 void ReadDevice(Settings* s) {
   const std::string v = Get("RGPU_DEVICE");
   if (v.empty()) return;
@@ -181,6 +187,7 @@ Settings ReadSettings() {
   if (const std::string fault = base::LogLevelFault(); !fault.empty()) s.remarks.push_back(fault);
   ReadPaths(&s);
   ReadCompression(&s);
+  ReadMemoryCredit(&s);
   return s;
 }
 

@@ -28,6 +28,7 @@ struct Settings {
   std::string agent;                 // the socket of `rgpu run`
   bool resumable = false;            // the session asks to survive cuts and to change paths
   bool compression = false;          // connections may compress; needs `resumable`
+  bool memory_credit = true;         // allocations may be placed without asking the worker
   std::string error;                 // not empty: a variable is wrong, and this sentence says which
   std::vector<std::string> remarks;  // a sentence for each wrong value that is ignored
 };

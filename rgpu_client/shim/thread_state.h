@@ -18,6 +18,7 @@ struct ThreadState {
   bool spoke = false;                   // has sent a command, so the worker is told of its end
   uint64_t posted_seq = 0;              // its last posted command
   uint64_t reported_seq = 0;            // its last call that can return a deferred error
+  uint64_t doubtful_seq = 0;            // its last first launch of a kernel, which may fail late
   std::vector<uint8_t> reply;           // head of the last reply
   std::vector<uint8_t> params;          // parameter bytes of the current launch
   uint32_t call_index = 0;              // CallId of the current exported function, for the trace

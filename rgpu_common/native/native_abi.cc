@@ -35,7 +35,8 @@ int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes) {
 void rgpu_lease_release(void* page, uint32_t slot, uint64_t bytes) {
   rgpu::lease::Release(AsPage(page), slot, bytes);
 }
-uint64_t rgpu_lease_used(const void* page) { return rgpu::lease::UsedBytes(AsPage(page)); }
+uint64_t rgpu_lease_used(const void* page) { return rgpu::lease::AllocatedBytes(AsPage(page)); }
+uint64_t rgpu_lease_charged(const void* page) { return rgpu::lease::UsedBytes(AsPage(page)); }
 int rgpu_lease_claim_slot(void* page, uint64_t session) {
   return rgpu::lease::ClaimSlot(AsPage(page), session);
 }
@@ -43,7 +44,9 @@ void rgpu_lease_clear_slot(void* page, uint32_t slot) {
   rgpu::lease::ClearSlot(AsPage(page), slot);
 }
 void rgpu_lease_set_limit(void* page, uint64_t memory_limit_bytes) {
-  AsPage(page)->memory_limit_bytes = memory_limit_bytes;
+  rgpu::lease::Page* lease = AsPage(page);
+  lease->memory_limit_bytes = memory_limit_bytes;
+  if (rgpu::lease::UsedBytes(lease) > memory_limit_bytes) rgpu::lease::WantCredit(lease);
 }
 uint64_t rgpu_lease_limit(const void* page) { return AsPage(page)->memory_limit_bytes; }
 void rgpu_lease_set_shares(void* page, uint32_t request_ppm, uint32_t limit_ppm) {
@@ -59,7 +62,12 @@ int rgpu_lease_read_slot(const void* page, uint32_t slot, uint64_t values[9]) {
                                            &s.launches, &s.copy_bytes, &s.busy_ns,
                                            &s.refused,  &s.copies,     &s.gate.held_back_ns};
   for (size_t i = 0; i < std::size(fields); ++i) values[i] = fields[i]->load();
+  values[1] = rgpu::lease::AllocatedBytes(s, AsPage(page)->credit_bytes[slot].load());
   return 1;
+}
+
+uint64_t rgpu_lease_slot_charged(const void* page, uint32_t slot) {
+  return slot < rgpu::lease::kSlots ? AsPage(page)->slots[slot].used_bytes.load() : 0;
 }
 
 int rgpu_lease_compiling(const void* page, uint32_t slot) {

@@ -23,8 +23,12 @@ RGPU_ABI void rgpu_lease_page_init(void* page, uint64_t memory_limit_bytes);
 RGPU_ABI int rgpu_lease_page_valid(const void* page);
 RGPU_ABI int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes);  // 1 charged, 0 refused
 RGPU_ABI void rgpu_lease_release(void* page, uint32_t slot, uint64_t bytes);
+// What the programs have allocated; and what is charged, which also has the credit of programs that
+// allocate often.
 RGPU_ABI uint64_t rgpu_lease_used(const void* page);
-RGPU_ABI int rgpu_lease_claim_slot(void* page, uint64_t session);  // -1: all taken
+RGPU_ABI uint64_t rgpu_lease_charged(const void* page);
+RGPU_ABI uint64_t rgpu_lease_slot_charged(const void* page, uint32_t slot);  // 0: no such slot
+RGPU_ABI int rgpu_lease_claim_slot(void* page, uint64_t session);            // -1: all taken
 RGPU_ABI void rgpu_lease_clear_slot(void* page, uint32_t slot);
 RGPU_ABI void rgpu_lease_set_limit(void* page, uint64_t memory_limit_bytes);
 RGPU_ABI uint64_t rgpu_lease_limit(const void* page);

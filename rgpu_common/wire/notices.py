@@ -23,6 +23,7 @@ class Notice(IntEnum):
     LOG = 6
     ACK = 7
     COMPILED = 8
+    MEMORY_CREDIT = 9
 
 
 class Control(IntEnum):
@@ -34,6 +35,7 @@ class Control(IntEnum):
     CALLBACK_DONE = 4
     KEEP_ALIVE = 5
     COPY_DONE = 6
+    CREDIT_RETURN = 7
 
 
 # The keys are names, because notices and control messages share numbers.
@@ -46,10 +48,12 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     Notice.LOG.name: ("u32 level", "printable text"),
     Notice.ACK.name: (),
     Notice.COMPILED.name: ("u64 ns", "printable name"),
+    Notice.MEMORY_CREDIT.name: ("u64 granted", "u64 freed", "u8 wanted"),
     Control.BYE.name: (),
     Control.CANCEL.name: ("u64 seq",),
     Control.PULL_DATA.name: ("u64 pull", "u64 offset"),
     Control.CALLBACK_DONE.name: ("u64 callback",),
     Control.KEEP_ALIVE.name: (),
     Control.COPY_DONE.name: ("u64 ticket",),
+    Control.CREDIT_RETURN.name: ("u64 returned",),
 }

@@ -166,7 +166,9 @@ void Arena::DropPages(uint64_t base, uint64_t bytes) const {
 
 void Arena::Release(const AllocationRef& allocation) {
   DropPages(allocation->map_base, allocation->map_bytes);
-  GiveRange(allocation->map_base, allocation->map_bytes + allocation->gap_bytes);
+  if (!allocation->in_window) {
+    GiveRange(allocation->map_base, allocation->map_bytes + allocation->gap_bytes);
+  }
   --live_;
   if (allocation->kind != MemoryKind::kHost) used_ -= allocation->map_bytes;
 }

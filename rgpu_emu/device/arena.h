@@ -29,7 +29,9 @@ inline constexpr uint64_t kGranuleBytes = 512;
 class Pool;
 
 // kMapped: addresses that cuMemMap has given memory (virtual_memory.h).
-enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped };
+// kManaged: memory of cuMemAllocManaged, which host and device use. kGraph: memory of alloc nodes
+// and values of conditional nodes (graph_memory.h).
+enum class MemoryKind { kDevice, kPool, kModule, kHost, kMapped, kManaged, kGraph };
 
 struct Allocation {
   uint64_t base = 0;
@@ -37,6 +39,7 @@ struct Allocation {
   uint64_t map_base = 0;  // the pages, including what precedes `base`
   uint64_t map_bytes = 0;
   uint64_t gap_bytes = 0;  // inaccessible pages after the allocation
+  bool in_window = false;  // its addresses stay taken when it is freed
   MemoryKind kind = MemoryKind::kDevice;
   uint64_t context = 0;  // handle of the owning context
   std::shared_ptr<Pool>
@@ -62,6 +65,12 @@ class Arena {
 
   // Returns new, zeroed memory; null if there is not enough. kHost does not count as device memory.
   AllocationRef Allocate(uint64_t bytes, MemoryKind kind, uint64_t context);
+
+  // Allocations at addresses that the caller chooses, within a window that TakeAddresses gave it,
+  // from memory that it set aside with Charge (arena_window.cc). Null: they do not lie in the heap,
+  // meet another allocation, or the process has too many mappings.
+  AllocationRef Back(uint64_t base, uint64_t bytes, uint64_t context);
+
   // Takes the range out of the table, so that Find no longer returns it. Its pages stay until
   // Release.
   bool Hide(const AllocationRef& allocation);
@@ -112,6 +121,7 @@ class Arena {
   uint64_t TakeRange(uint64_t bytes);
   void GiveRange(uint64_t base, uint64_t bytes);
   void DropPages(uint64_t base, uint64_t bytes) const;
+  bool Meets(uint64_t base, uint64_t bytes) const;
 
   uint64_t base_ = 0;
   uint64_t bytes_ = 0;

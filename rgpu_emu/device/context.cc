@@ -5,6 +5,8 @@
 
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/function.h"
+#include "rgpu_emu/device/graph_capture.h"
+#include "rgpu_emu/device/graph_memory.h"
 
 namespace rgpu::emu {
 namespace {
@@ -103,6 +105,7 @@ void Context::DropPerThread(std::thread::id thread) {
     stream = std::move(it->second);
     per_thread_.erase(it);
   }
+  graph::StreamGone(Graphs(), SiteOf(*stream));
   stream->Close();
 }
 
@@ -175,6 +178,7 @@ void Context::Drain() {
 
 void Context::Destroy() {
   dying_.store(true, std::memory_order_release);
+  graph::ContextGone(Graphs(), As<CUcontext>(handle));
   Drain();
   Device& device = TheDevice();
   const auto ours = [this](const auto& object) { return object.context() == this; };
@@ -200,6 +204,7 @@ void Context::Destroy() {
     per_thread_.clear();
   }
   for (const auto& stream : streams) stream->Close();
+  ForgetConditionals(*this);
   ReserveLocal(0, true);
   device.limbo.Reap();
 }

@@ -1,6 +1,7 @@
 // Calls cuCtx* and cuDevicePrimaryCtx*; the context stack of a thread is in current.cc.
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/entry.h"
+#include "rgpu_emu/device/graph_capture.h"
 
 namespace rgpu::emu {
 namespace {
@@ -213,6 +214,8 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   std::shared_ptr<Context> context;
   const CUresult found = FindContext(ctx, &context);
   if (found != CUDA_SUCCESS) return found;
+  const CUresult bad = graph::CheckContextWait(Graphs(), As<CUcontext>(context->handle));
+  if (bad != CUDA_SUCCESS) return bad;
   const CUresult result = WaitIn(*context, context->Pending());
   TheDevice().runner->FlushPrintf();
   TrimPoolsAfterSync();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/host_memory.h"
 #include "rgpu_emu/device/hostile.h"
 
@@ -91,6 +92,26 @@ CUresult Captured(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
   return stream->Push(std::move(command));
 }
 
+// The node of a copy that is captured.
+CUresult MakeNode(const CopyPlan& plan, const Stream& stream, graph::Params* params) {
+  graph::CopyParams node;
+  CUDA_MEMCPY3D& copy = node.copy;
+  copy.srcMemoryType = IsHost(plan.src_kind) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+  copy.dstMemoryType = IsHost(plan.dst_kind) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+  if (IsHost(plan.src_kind)) copy.srcHost = reinterpret_cast<const void*>(plan.src);
+  if (IsHost(plan.dst_kind)) copy.dstHost = reinterpret_cast<void*>(plan.dst);
+  if (!IsHost(plan.src_kind)) copy.srcDevice = plan.src;
+  if (!IsHost(plan.dst_kind)) copy.dstDevice = plan.dst;
+  copy.srcPitch = plan.src_pitch;
+  copy.dstPitch = plan.dst_pitch;
+  copy.srcHeight = copy.dstHeight = copy.Height = plan.height;
+  copy.WidthInBytes = plan.width;
+  copy.Depth = 1;
+  node.context = As<CUcontext>(stream.context()->handle);
+  *params = node;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CopyPlan Linear(uint64_t dst, uint64_t src, uint64_t bytes) {
@@ -162,9 +183,11 @@ CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind require
   return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+namespace {
+
 // A copy within the device returns before it is done; any other copy is complete when the call
 // returns.
-CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
+CUresult CopyAndWait(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
   if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
   const bool on_device =
       plan.dst_kind == PointerKind::kDevice && plan.src_kind == PointerKind::kDevice;
@@ -178,21 +201,34 @@ CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& st
   return moved;
 }
 
+}  // namespace
+
+CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
+  const CUresult bad = CheckSynchronousWork(*stream);
+  return bad == CUDA_SUCCESS ? CopyAndWait(plan, stream) : bad;
+}
+
+bool CaptureCopy(const CopyPlan& plan, const Stream& stream, CUresult* result) {
+  return Capture(stream, result, [&](auto* params) { return MakeNode(plan, stream, params); });
+}
+
 CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream) {
   if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
+  CUresult captured = CUDA_SUCCESS;
+  if (CaptureCopy(plan, *stream, &captured)) return captured;
   // Copies into pageable memory are complete when the call returns; copies from host to host are
   // synchronous.
   const bool waits = plan.dst_kind == PointerKind::kPageable ||
                      (IsHost(plan.dst_kind) && IsHost(plan.src_kind)) || WaitsFor(plan.dst) ||
                      WaitsFor(plan.src);
-  if (waits) return SynchronousCopy(plan, stream);
+  if (waits) return CopyAndWait(plan, stream);
   if (plan.src_kind == PointerKind::kPageable) {
     uint64_t bytes = 0;
     const bool fits =
         !__builtin_mul_overflow(plan.width, plan.height, &bytes) && bytes <= kStageBytes;
     // CUDA allows both: to stage the bytes and return, or to wait until the stream reaches the
     // copy.
-    return fits && !HostileChance(3) ? Captured(plan, stream) : SynchronousCopy(plan, stream);
+    return fits && !HostileChance(3) ? Captured(plan, stream) : CopyAndWait(plan, stream);
   }
   // A short copy costs less than waking the stream's thread, and its bytes are still in the cache.
   const bool host_side = IsHost(plan.dst_kind) || IsHost(plan.src_kind);

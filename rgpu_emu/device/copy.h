@@ -49,6 +49,8 @@ CUresult MoveBytes(const CopyPlan& plan);
 // `required_*`: what the call requires of each side (kInvalid: anything that exists).
 CUresult CheckPlan(CopyPlan* plan, PointerKind required_dst, PointerKind required_src);
 CUresult SynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream);
+// Returns true if the stream captures or must not be used: `*result` is what the call returns.
+bool CaptureCopy(const CopyPlan& plan, const Stream& stream, CUresult* result);
 CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& stream);
 
 }  // namespace rgpu::emu

@@ -13,6 +13,8 @@ bool IsHost(PointerKind kind) {
 CUresult Push(CopyPlan plan, CUmemcpySrcAccessOrder order, const std::shared_ptr<Stream>& stream) {
   const bool upload = IsHost(plan.src_kind) && plan.dst_kind == PointerKind::kDevice;
   if (upload && order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) {
+    CUresult captured = CUDA_SUCCESS;
+    if (CaptureCopy(plan, *stream, &captured)) return captured;
     Command command;
     command.run = [plan] {
       return MoveBytes(plan) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;

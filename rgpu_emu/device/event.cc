@@ -1,6 +1,7 @@
 #include "rgpu_emu/device/event.h"
 
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/graph_capture.h"
 
 namespace rgpu::emu {
 namespace {
@@ -28,15 +29,18 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
 // A wait that was issued earlier keeps the record alive, not the event.
 CUresult cuEventDestroy_v2(CUevent hEvent) {
   const auto event = TheDevice().events.Remove(Raw(hEvent));
+  if (event != nullptr) graph::EventGone(Graphs(), hEvent);
   return event == nullptr ? CUDA_ERROR_INVALID_HANDLE : event->owner()->Status();
 }
 
-CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int) {
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
   std::shared_ptr<Event> event;
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
   std::shared_ptr<Stream> stream;
   if (const CUresult bad = FindStream(hStream, &stream); bad != CUDA_SUCCESS) return bad;
   if (stream->context().get() != event->context()) return CUDA_ERROR_INVALID_HANDLE;
+  CUresult captured = CUDA_SUCCESS;
+  if (graph::CaptureRecord(Graphs(), hEvent, SiteOf(*stream), flags, &captured)) return captured;
   auto record = std::make_shared<EventRecord>();
   if (stream->NothingBefore() && stream->context()->Status() == CUDA_SUCCESS) {
     // The event is complete at once: there is nothing to wait for and no thread to wake.
@@ -65,6 +69,7 @@ CUresult cuEventQuery(CUevent hEvent) {
   std::shared_ptr<Event> event;
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
   if (const CUresult status = event->owner()->Status(); status != CUDA_SUCCESS) return status;
+  if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
   const auto record = event->Current();
   return record == nullptr || AllDone(record->places) ? event->owner()->Status()
                                                       : CUDA_ERROR_NOT_READY;
@@ -73,6 +78,7 @@ CUresult cuEventQuery(CUevent hEvent) {
 CUresult cuEventSynchronize(CUevent hEvent) {
   std::shared_ptr<Event> event;
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
   const auto record = event->Current();
   const CUresult result =
       record == nullptr ? event->owner()->Status() : WaitIn(*event->owner(), record->places);
@@ -87,6 +93,10 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
   if (const CUresult bad = FindEvent(hEnd, &end); bad != CUDA_SUCCESS) return bad;
   if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0)
     return CUDA_ERROR_INVALID_HANDLE;
+  for (const CUevent event : {hStart, hEnd}) {
+    const CUresult bad = graph::CheckCaptured(Graphs(), event);
+    if (bad != CUDA_SUCCESS) return bad;
+  }
   const auto first = start->Current();
   const auto second = end->Current();
   if (first == nullptr || second == nullptr) return CUDA_ERROR_INVALID_HANDLE;

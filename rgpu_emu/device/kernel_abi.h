@@ -7,7 +7,7 @@
 
 namespace rgpu::emu {
 
-inline constexpr uint32_t kKernelAbi = 4;
+inline constexpr uint32_t kKernelAbi = 5;
 
 struct BlockInfo;
 
@@ -123,6 +123,86 @@ struct MatrixCall {
 };
 static_assert(sizeof(MatrixCall) == 160);
 
+// What a texture or surface instruction does (TextureCall::op).
+enum TextureOp : uint8_t {
+  kTextureRead = 0,          // tex of the first level
+  kTextureLevel = 1,         // tex.level
+  kTextureGradient = 2,      // tex.grad
+  kTextureGather = 3,        // tld4. detail: the component
+  kTextureQuery = 4,         // txq. detail: a TextureAttribute; lod: the level
+  kTextureIs = 5,            // istypep.texref: data[0] is 1 or 0
+  kSurfaceIs = 6,            // istypep.surfref
+  kSurfaceQuery = 7,         // suq
+  kSurfaceLoad = 8,          // suld.b. detail: bytes of an element
+  kSurfaceStore = 9,         // sust.b
+  kSurfaceStoreTexel = 10,   // sust.p
+  kSurfaceReduce = 11,       // sured.b. detail: bytes; reduction: a SurfaceReduction
+  kSurfaceReduceTexel = 12,  // sured.p
+};
+
+enum TextureGeometry : uint8_t {
+  kGeometry1D = 0,
+  kGeometry2D = 1,
+  kGeometry3D = 2,
+  kGeometry1DArray = 3,
+  kGeometry2DArray = 4,
+  kGeometryCube = 5,
+  kGeometryCubeArray = 6,
+};
+
+// What happens where a surface has no element (TextureCall::outside).
+enum SurfaceOutside : uint8_t { kOutsideTrap = 0, kOutsideClamp = 1, kOutsideZero = 2 };
+
+enum SurfaceReduction : uint8_t {
+  kReduceAdd = 0,
+  kReduceAnd = 1,
+  kReduceOr = 2,
+  kReduceMinUnsigned = 3,
+  kReduceMaxUnsigned = 4,
+  kReduceMinSigned = 5,
+  kReduceMaxSigned = 6,
+};
+
+enum TextureAttribute : uint8_t {
+  kAttributeWidth = 0,
+  kAttributeHeight = 1,
+  kAttributeDepth = 2,
+  kAttributeChannelDataType = 3,
+  kAttributeChannelOrder = 4,
+  kAttributeNormalizedCoordinates = 5,
+  kAttributeArraySize = 6,
+  kAttributeLevels = 7,
+  kAttributeSamples = 8,
+  kAttributeForceUnnormalized = 9,
+  kAttributeFilterMode = 10,
+  kAttributeAddressMode0 = 11,
+  kAttributeAddressMode1 = 12,
+  kAttributeAddressMode2 = 13,
+  kAttributeMemoryLayout = 14,
+};
+
+// One texture or surface instruction of one thread. It lies in the thread's frame. 112 bytes.
+struct TextureCall {
+  uint64_t object;             // 0: any value
+  TextureOp op;                // 8
+  TextureGeometry geometry;    // 9
+  uint8_t integers;            // 10: 1: the coordinates and the level are integers
+  uint8_t detail;              // 11: see TextureOp
+  uint8_t elements;            // 12: of data
+  SurfaceOutside outside;      // 13
+  SurfaceReduction reduction;  // 14
+  uint8_t reserved;            // 15
+  uint32_t layer;              // 16: of an array geometry
+  uint32_t at[3];              // 20: coordinates
+  int32_t offset[3];           // 32: in texels; the lowest four bits count
+  uint32_t lod;                // 44
+  uint32_t dx[3];              // 48: gradients
+  uint32_t dy[3];              // 60
+  uint64_t data[4];            // 72: the result, or what is stored: as in the registers, packed
+  uint64_t unused;             // 104
+};
+static_assert(sizeof(TextureCall) == 112);
+
 // Functions that kernels may call. Only those marked "returns" return to the kernel.
 struct KernelRuntime {
   void (*trap)(BlockInfo*, uint32_t result);  // 0: ends the launch with this CUresult
@@ -136,6 +216,8 @@ struct KernelRuntime {
   uint64_t (*globaltimer)(void);                                        // 40: returns ns
   uint64_t (*function_address)(
       BlockInfo*, uint64_t token);  // 48: checks a function-pointer token, traps if bad
+  // 56: returns if the object and the place are what the instruction needs, else ends the launch
+  void (*texture)(BlockInfo*, TextureCall*);
 };
 
 // One per launch, read-only for kernels.

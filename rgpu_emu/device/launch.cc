@@ -6,6 +6,7 @@
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/function.h"
+#include "rgpu_emu/device/graph_capture.h"
 
 namespace rgpu::emu {
 namespace {
@@ -33,29 +34,6 @@ CUresult PackExtra(const EntryInfo& entry, void** extra, std::vector<uint8_t>* p
   return CUDA_SUCCESS;
 }
 
-// Everything that a launch needs until it has run.
-struct PendingLaunch {
-  std::shared_ptr<Module> module;
-  std::shared_ptr<const Kernel> kernel;
-  std::vector<uint8_t> params;
-  Launch launch;
-};
-
-CUresult RunLaunch(const PendingLaunch& pending) {
-  FaultInfo fault;
-  const CUresult result = TheDevice().runner->RunGrid(pending.launch, &fault);
-  if (result == CUDA_SUCCESS || pending.module->owner()->cancelled()) return CUDA_SUCCESS;
-  if (!fault.message.empty()) {
-    base::Log(base::Level::kError, "kernel %s: %s", pending.launch.name, fault.message.c_str());
-  }
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    // There is no memory for local or shared windows: the launch fails, but the context continues.
-    pending.module->owner()->Defer(result);
-    return CUDA_SUCCESS;
-  }
-  return result;
-}
-
 // Checks that a block fits into the device's memory, and for a cooperative grid that all blocks fit
 // at once.
 CUresult CheckMemory(const Kernel& kernel, const LaunchShape& shape) {
@@ -67,6 +45,28 @@ CUresult CheckMemory(const Kernel& kernel, const LaunchShape& shape) {
   return !shape.cooperative || runner.Fits(kernel, threads, shared, blocks)
              ? CUDA_SUCCESS
              : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+}
+
+// The node of a launch that is captured.
+CUresult MakeNode(const Function& function, const LaunchShape& shape, std::vector<uint8_t> params,
+                  const graph::Attributes& attributes, graph::Params* node) {
+  graph::KernelParams kernel;
+  kernel.function = As<CUfunction>(function.handle);
+  kernel.context = As<CUcontext>(function.module()->owner()->handle);
+  std::copy(shape.grid, shape.grid + 3, kernel.grid);
+  std::copy(shape.block, shape.block + 3, kernel.block);
+  kernel.shared_bytes = shape.dynamic_shared;
+  kernel.bytes = std::move(params);
+  for (const ParamInfo& param : function.info().params)
+    kernel.places.push_back({param.offset, param.size});
+  kernel.attributes = attributes;
+  if (shape.cooperative) {
+    CUlaunchAttributeValue value{};
+    value.cooperative = 1;
+    graph::SetAttribute(&kernel.attributes, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value);
+  }
+  *node = std::move(kernel);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -113,33 +113,62 @@ CUresult CheckShape(const Function& function, const LaunchShape& shape) {
   return CUDA_SUCCESS;
 }
 
-CUresult PushLaunch(const std::shared_ptr<Function>& function,
-                    const std::shared_ptr<Stream>& stream, const LaunchShape& shape,
-                    std::vector<uint8_t> params) {
-  auto pending = std::make_shared<PendingLaunch>();
-  const Outcome lowered = function->module()->code()->Lower(function->entry, &pending->kernel);
+CUresult RunLaunch(const ReadyLaunch& ready) {
+  FaultInfo fault;
+  const CUresult result = TheDevice().runner->RunGrid(ready.launch, &fault);
+  if (result == CUDA_SUCCESS || ready.module->owner()->cancelled()) return CUDA_SUCCESS;
+  if (!fault.message.empty()) {
+    base::Log(base::Level::kError, "kernel %s: %s", ready.launch.name, fault.message.c_str());
+  }
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    // There is no memory for local or shared windows: the launch fails, but the context continues.
+    ready.module->owner()->Defer(result);
+    return CUDA_SUCCESS;
+  }
+  return result;
+}
+
+CUresult PrepareLaunch(const std::shared_ptr<Function>& function, const LaunchShape& shape,
+                       std::vector<uint8_t> params, std::shared_ptr<const ReadyLaunch>* out) {
+  auto ready = std::make_shared<ReadyLaunch>();
+  const Outcome lowered = function->module()->code()->Lower(function->entry, &ready->kernel);
   if (!lowered.ok()) return lowered.result;
-  if (const CUresult fits = CheckMemory(*pending->kernel, shape); fits != CUDA_SUCCESS) return fits;
+  if (const CUresult fits = CheckMemory(*ready->kernel, shape); fits != CUDA_SUCCESS) return fits;
+  ready->module = function->module();
+  const std::shared_ptr<Context>& context = ready->module->owner();
   // As with a real driver, the first launch that needs more local memory than the default stack
   // reserves it for every thread that can be resident. The reservation stays.
-  if (!stream->context()->ReserveLocal(pending->kernel->local_bytes()))
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  pending->module = function->module();
-  pending->params = std::move(params);
-  Launch& launch = pending->launch;
-  launch.kernel = pending->kernel.get();
+  if (!context->ReserveLocal(ready->kernel->local_bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
+  ready->params = std::move(params);
+  Launch& launch = ready->launch;
+  launch.kernel = ready->kernel.get();
   launch.name = function->info().name.c_str();
   std::copy(shape.grid, shape.grid + 3, launch.grid);
   std::copy(shape.block, shape.block + 3, launch.block);
   launch.dynamic_shared = shape.dynamic_shared;
   launch.cooperative = shape.cooperative;
-  launch.globals = pending->module->globals().data();
-  launch.params = pending->params.data();
-  launch.param_bytes = static_cast<uint32_t>(pending->params.size());
-  launch.owner = stream->context().get();
-  launch.failed = &stream->context()->failed();
+  launch.globals = ready->module->globals().data();
+  launch.params = ready->params.data();
+  launch.param_bytes = static_cast<uint32_t>(ready->params.size());
+  launch.owner = context.get();
+  launch.failed = &context->failed();
+  *out = std::move(ready);
+  return CUDA_SUCCESS;
+}
+
+CUresult PushLaunch(const std::shared_ptr<Function>& function,
+                    const std::shared_ptr<Stream>& stream, const LaunchShape& shape,
+                    std::vector<uint8_t> params, const graph::Attributes& attributes) {
+  CUresult result = CUDA_SUCCESS;
+  if (Capture(*stream, &result, [&](auto* node) {
+        return MakeNode(*function, shape, std::move(params), attributes, node);
+      }))
+    return result;
+  std::shared_ptr<const ReadyLaunch> ready;
+  result = PrepareLaunch(function, shape, std::move(params), &ready);
+  if (result != CUDA_SUCCESS) return result;
   Command command;
-  command.run = [pending] { return RunLaunch(*pending); };
+  command.run = [ready] { return RunLaunch(*ready); };
   return stream->Push(std::move(command));
 }
 

@@ -3,6 +3,7 @@
 
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/function.h"
+#include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/launch.h"
 
 namespace rgpu::emu {
@@ -21,21 +22,34 @@ CUresult FindBoth(CUfunction f, CUstream operand, std::shared_ptr<Function>* fun
 }
 
 CUresult LaunchOn(CUfunction f, CUstream operand, const LaunchShape& shape, void** kernel_params,
-                  void** extra) {
+                  void** extra, const graph::Attributes& attributes = {}) {
   std::shared_ptr<Function> function;
   std::shared_ptr<Stream> stream;
   CUresult result = FindBoth(f, operand, &function, &stream);
   if (result == CUDA_SUCCESS) result = CheckShape(*function, shape);
   std::vector<uint8_t> params;
   if (result == CUDA_SUCCESS) result = PackParams(function->info(), kernel_params, extra, &params);
-  return result == CUDA_SUCCESS ? PushLaunch(function, stream, shape, std::move(params)) : result;
+  if (result != CUDA_SUCCESS) return result;
+  return PushLaunch(function, stream, shape, std::move(params), attributes);
+}
+
+// The attributes that a node keeps if the launch is captured.
+graph::Attributes NodeAttributes(const CUlaunchConfig& config) {
+  graph::Attributes out;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    if (graph::IsNodeAttribute(attribute.id))
+      graph::SetAttribute(&out, attribute.id, attribute.value);
+  }
+  return out;
 }
 
 bool IsOne(const CUlaunchAttributeValue& value) {
   return value.clusterDim.x == 1 && value.clusterDim.y == 1 && value.clusterDim.z == 1;
 }
 
-// Accepts hints. An attribute that would change the result is applied or refused.
+}  // namespace
+
 CUresult ApplyAttribute(const CUlaunchAttribute& attribute, LaunchShape* shape) {
   switch (attribute.id) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
@@ -59,6 +73,8 @@ CUresult ApplyAttribute(const CUlaunchAttribute& attribute, LaunchShape* shape) 
       return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
+
+namespace {
 
 // Writes `bytes` parameter bytes at `offset` of the function's own buffer.
 CUresult PutLegacy(CUfunction handle, int offset, const void* data, size_t bytes) {
@@ -118,7 +134,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
     const CUresult applied = ApplyAttribute(config->attrs[i], &shape);
     if (applied != CUDA_SUCCESS) return applied;
   }
-  return LaunchOn(f, config->hStream, shape, kernelParams, extra);
+  if (!Graphs().captures.active()) return LaunchOn(f, config->hStream, shape, kernelParams, extra);
+  return LaunchOn(f, config->hStream, shape, kernelParams, extra, NodeAttributes(*config));
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,

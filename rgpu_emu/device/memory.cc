@@ -2,6 +2,7 @@
 #include "rgpu_emu/device/memory.h"
 
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
@@ -9,21 +10,20 @@ namespace {
 
 constexpr uint64_t kPitchAlignment = 512;
 
-// Allocates. Before it refuses, it frees everything that is unused but not given back yet.
-AllocationRef AllocateHard(uint64_t bytes, uint64_t context) {
+}  // namespace
+
+AllocationRef AllocateHard(uint64_t bytes, uint64_t context, MemoryKind kind) {
   Device& device = TheDevice();
   device.limbo.Reap();
-  AllocationRef allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  AllocationRef allocation = device.arena.Allocate(bytes, kind, context);
   if (allocation != nullptr || bytes > device.arena.capacity()) return allocation;
   TrimPools(0);
-  allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+  allocation = device.arena.Allocate(bytes, kind, context);
   while (allocation == nullptr && device.limbo.WaitOldest()) {
-    allocation = device.arena.Allocate(bytes, MemoryKind::kDevice, context);
+    allocation = device.arena.Allocate(bytes, kind, context);
   }
   return allocation;
 }
-
-}  // namespace
 
 CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
   Device& device = TheDevice();
@@ -43,14 +43,19 @@ CUresult FreeAllocation(Context& context, const AllocationRef& allocation) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+CUresult AllocateMemory(uint64_t bytes, MemoryKind kind, CUdeviceptr* dptr) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
-  const AllocationRef allocation = AllocateHard(bytesize, context->handle);
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
+  const AllocationRef allocation = AllocateHard(bytes, context->handle, kind);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *dptr = allocation->base;
   return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  return AllocateMemory(bytesize, MemoryKind::kDevice, dptr);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
@@ -70,12 +75,22 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
+  if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   if (dptr == 0) return CUDA_SUCCESS;
+  CUresult freed = CUDA_SUCCESS;
+  if (graph::FreeGraphMemory(Graphs(), dptr, &freed)) return freed;
   const AllocationRef allocation = TheDevice().arena.Find(dptr);
   if (allocation == nullptr || allocation->base != dptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool freeable =
-      allocation->kind == MemoryKind::kDevice || allocation->kind == MemoryKind::kPool;
-  return freeable ? FreeAllocation(*context, allocation) : CUDA_ERROR_INVALID_VALUE;
+  switch (allocation->kind) {
+    case MemoryKind::kManaged:
+      ForgetAdvice(*allocation);
+      [[fallthrough]];
+    case MemoryKind::kDevice:
+    case MemoryKind::kPool:
+      return FreeAllocation(*context, allocation);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {

@@ -1,60 +1,29 @@
 // Calls cuMemset*.
-#include <cstring>
-
-#include "rgpu_emu/device/copy.h"
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/graph_capture.h"
+#include "rgpu_emu/device/set.h"
 
 namespace rgpu::emu {
 namespace {
 
-struct SetPlan {
-  uint64_t dst = 0;
-  uint64_t pitch = 0;
-  uint64_t width = 0;  // elements
-  uint64_t height = 1;
-  uint32_t value = 0;
-  uint32_t element = 1;  // bytes
-};
-
-template <class T>
-void FillRow(uint64_t row, const SetPlan& plan) {
-  auto* at = reinterpret_cast<T*>(row);
-  std::fill_n(at, plan.width, static_cast<T>(plan.value));
-}
-
-void FillRows(void* argument) {
-  const SetPlan& plan = *static_cast<const SetPlan*>(argument);
-  for (uint64_t y = 0; y < plan.height; ++y) {
-    const uint64_t row = plan.dst + y * plan.pitch;
-    if (plan.element == 1)
-      std::memset(reinterpret_cast<void*>(row), static_cast<int>(plan.value), plan.width);
-    if (plan.element == 2) FillRow<uint16_t>(row, plan);
-    if (plan.element == 4) FillRow<uint32_t>(row, plan);
-  }
-}
-
-CUresult Fill(SetPlan plan) {
-  Fault fault;
-  return RunGuarded(&FillRows, &plan, &fault) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+// The node of a set that is captured.
+CUresult MakeNode(const SetPlan& plan, const Stream& stream, graph::Params* params) {
+  const auto context = As<CUcontext>(stream.context()->handle);
+  *params = graph::SetParams{
+      {plan.dst, plan.pitch, plan.value, plan.element, plan.width, plan.height, context}};
+  return CUDA_SUCCESS;
 }
 
 // A set returns before it is done, except if the call is synchronous and the memory is page-locked.
 CUresult Set(const SetPlan& plan, CUstream operand, bool synchronous) {
   std::shared_ptr<Stream> stream;
-  const CUresult found = FindStream(operand, &stream);
-  if (found != CUDA_SUCCESS) return found;
-  uint64_t row_bytes = 0;
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(plan.width, plan.element, &row_bytes)) return CUDA_ERROR_INVALID_VALUE;
-  const bool rows = plan.height > 1;
-  if (plan.dst % plan.element != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (rows && (plan.pitch < row_bytes || plan.pitch % plan.element != 0))
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!SpanOf(plan.pitch, row_bytes, plan.height, &bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes == 0) return CUDA_SUCCESS;
-  const PointerKind kind = KindOf(plan.dst, bytes);
-  if (kind == PointerKind::kInvalid || kind == PointerKind::kPageable)
-    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = FindStream(operand, &stream);
+  PointerKind kind = PointerKind::kInvalid;
+  if (result == CUDA_SUCCESS) result = CheckSet(plan, &kind);
+  if (result == CUDA_SUCCESS && synchronous) result = CheckSynchronousWork(*stream);
+  if (result != CUDA_SUCCESS || kind == PointerKind::kInvalid) return result;
+  if (Capture(*stream, &result, [&](auto* params) { return MakeNode(plan, *stream, params); }))
+    return result;
   if (synchronous && (kind == PointerKind::kPinned || WaitsFor(plan.dst))) {
     return stream->PushAndWait([&plan] { return Fill(plan); });
   }

@@ -16,6 +16,7 @@ struct Facts {
   bool host = false;
   bool reachable = false;  // from the device
   bool mapped = false;     // by cuMemMap
+  bool managed = false;
   int access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
   uint64_t base = 0;
   uint64_t bytes = 0;
@@ -39,6 +40,7 @@ Facts FactsOf(uint64_t address) {
     facts.id = allocation->id;
     facts.block = allocation->memory != 0 ? allocation->memory : allocation->id;
     facts.mapped = allocation->kind == MemoryKind::kMapped;
+    facts.managed = allocation->kind == MemoryKind::kManaged;
     if (facts.mapped) facts.access = allocation->access.load();
     facts.pool = allocation->pool == nullptr ? 0 : allocation->pool->handle;
     facts.sync_memops = allocation->sync_memops.load();
@@ -71,7 +73,8 @@ CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       // The host can reach the whole arena. Hostile timing denies it, as discrete devices do. The
       // access to mapped addresses can be taken away, so nobody else uses them.
-      return facts.host || (!Hostile() && !facts.mapped) ? Give<uint64_t>(data, address)
+      return facts.host || facts.managed || (!Hostile() && !facts.mapped)
+                 ? Give<uint64_t>(data, address)
                                                          : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
@@ -101,6 +104,7 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Facts& facts, u
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return Give<uint32_t>(data, facts.reachable ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return Give<uint32_t>(data, facts.managed ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return Give<uint32_t>(data, 0);

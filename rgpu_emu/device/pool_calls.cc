@@ -2,6 +2,8 @@
 #include <utility>
 
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/graph_capture.h"
+#include "rgpu_emu/device/graph_memory.h"
 #include "rgpu_emu/device/virtual_memory.h"
 
 namespace rgpu::emu {
@@ -26,11 +28,13 @@ CUresult AllocateFrom(const std::shared_ptr<Pool>& pool, size_t bytes, CUstream 
   std::shared_ptr<Stream> stream;
   const CUresult found = FindStream(operand, &stream);
   if (found != CUDA_SUCCESS) return found;
-  uint64_t address = 0;
   if (bytes == 0) {  // unlike cuMemAlloc, whose text forbids it
     *dptr = 0;
     return CUDA_SUCCESS;
   }
+  CUresult captured = CUDA_SUCCESS;
+  if (CaptureAllocation(*stream, bytes, dptr, &captured)) return captured;
+  uint64_t address = 0;
   CUresult result = pool->Allocate(bytes, stream, &address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // Before refusing: free what other pools only cache, and what was freed but is not given back
@@ -170,6 +174,9 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   const CUresult found = FindStream(hStream, &stream);
   if (found != CUDA_SUCCESS) return found;
   if (dptr == 0) return CUDA_SUCCESS;
+  CUresult freed = CUDA_SUCCESS;
+  if (CaptureFree(*stream, dptr, &freed)) return freed;
+  if (graph::FreeGraphMemory(Graphs(), dptr, &freed)) return freed;
   Device& device = TheDevice();
   const AllocationRef allocation = device.arena.Find(dptr);
   if (allocation == nullptr || allocation->base != dptr) return CUDA_ERROR_INVALID_VALUE;

@@ -21,10 +21,25 @@ std::atomic<uint64_t> next_stream_id{16};
 
 }  // namespace
 
-bool Fence::Done() const { return stream == nullptr || stream->Completed(seq); }
+void Latch::Open() {
+  const std::lock_guard lock(mutex_);
+  open_.store(true, std::memory_order_release);
+  opened_.notify_all();
+}
+
+void Latch::Wait() {
+  if (IsOpen()) return;
+  std::unique_lock lock(mutex_);
+  opened_.wait(lock, [&] { return IsOpen(); });
+}
+
+bool Fence::Done() const {
+  return (stream == nullptr || stream->Completed(seq)) && (latch == nullptr || latch->IsOpen());
+}
 
 void Fence::Wait() const {
   if (stream != nullptr) stream->WaitFor(seq);
+  if (latch != nullptr) latch->Wait();
 }
 
 bool AllDone(const Fences& fences) {
@@ -65,7 +80,7 @@ CUresult Stream::Push(Command command, Fence* place) {
       if (closed_ || context_->dying()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
       if (queue_.size() < QueueLimit()) {
         if (!started_ && !StartThread()) return CUDA_ERROR_OUT_OF_MEMORY;
-        Gather(&command.after);
+        if (!command.inside) Gather(&command.after);
         queue_.push_back(std::move(command));
         const uint64_t seq = issued_.fetch_add(1, std::memory_order_acq_rel) + 1;
         if (place != nullptr) *place = {shared_from_this(), seq};

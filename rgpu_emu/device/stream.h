@@ -19,11 +19,25 @@ namespace rgpu::emu {
 class Context;
 class Stream;
 
+// Something that becomes done once.
+class Latch {
+ public:
+  void Open();
+  bool IsOpen() const { return open_.load(std::memory_order_acquire); }
+  void Wait();
+
+ private:
+  std::atomic<bool> open_{false};
+  std::mutex mutex_;
+  std::condition_variable opened_;
+};
+
 // A place in a stream. It is done when everything before it is done, and it stays valid after the
-// stream was destroyed.
+// stream was destroyed. A place within the launch of a graph is a latch.
 struct Fence {
   std::shared_ptr<Stream> stream;
   uint64_t seq = 0;
+  std::shared_ptr<Latch> latch = nullptr;
 
   bool Done() const;
   void Wait() const;
@@ -39,6 +53,7 @@ struct Command {
   Fences
       after;  // waited for before it runs; the stream adds what the legacy stream's rules ask for
   bool always = false;  // also runs in a failed context, because it gives something back
+  bool inside = false;  // part of a command that has begun, so it follows nothing else
 };
 
 enum class StreamKind { kLegacy, kBlocking, kNonBlocking };

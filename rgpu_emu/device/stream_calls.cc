@@ -1,8 +1,10 @@
 // Calls cuStream*, except memory operations, and cuLaunchHostFunc.
 #include <algorithm>
 
+#include "rgpu_common/native/graph/make_params.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/entry.h"
+#include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/hostile.h"
 
 namespace rgpu::emu {
@@ -13,13 +15,6 @@ CUresult WithStream(CUstream operand, F body) {
   std::shared_ptr<Stream> stream;
   const CUresult found = FindStream(operand, &stream);
   return found == CUDA_SUCCESS ? body(stream) : found;
-}
-
-CUresult NoCapture(CUstream hStream, CUstreamCaptureStatus* status) {
-  return WithStream(hStream, [&](const auto&) {
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-  });
 }
 
 }  // namespace
@@ -46,12 +41,14 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
   if (Raw(hStream) <= Raw(CU_STREAM_PER_THREAD)) return CUDA_ERROR_INVALID_HANDLE;
   const auto stream = TheDevice().streams.Remove(Raw(hStream));
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  graph::StreamGone(Graphs(), SiteOf(*stream));
   stream->Close();
   return stream->context()->Status();
 }
 
 CUresult cuStreamSynchronize(CUstream hStream) {
   return WithStream(hStream, [](const auto& stream) {
+    if (const CUresult bad = CheckStreamWait(*stream); bad != CUDA_SUCCESS) return bad;
     const CUresult result = WaitIn(*stream->context(), stream->Snapshot());
     TrimPoolsAfterSync();
     return result;
@@ -60,16 +57,21 @@ CUresult cuStreamSynchronize(CUstream hStream) {
 
 CUresult cuStreamQuery(CUstream hStream) {
   return WithStream(hStream, [](const auto& stream) {
+    if (const CUresult bad = CheckStreamWait(*stream); bad != CUDA_SUCCESS) return bad;
     if (!AllDone(stream->Snapshot())) return CUDA_ERROR_NOT_READY;
     return stream->context()->Status();
   });
 }
 
-CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int) {
+CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   return WithStream(hStream, [&](const auto& stream) {
     const auto event = TheDevice().events.Find(Raw(hEvent));
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const auto record = event->Current();
+    CUresult captured = CUDA_SUCCESS;
+    const bool recorded = record != nullptr;
+    if (graph::CaptureWait(Graphs(), SiteOf(*stream), hEvent, recorded, Flags, &captured))
+      return captured;
     if (record == nullptr || AllDone(record->places)) return CUDA_SUCCESS;
     Command command;
     command.run = [] { return CUDA_SUCCESS; };
@@ -81,6 +83,10 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int) {
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
   if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto& stream) {
+    CUresult captured = CUDA_SUCCESS;
+    if (Capture(*stream, &captured,
+                [&](auto* params) { return graph::MakeHost(fn, userData, params); }))
+      return captured;
     Command command;
     command.run = [fn, userData] {
       SetInHostFunction(true);
@@ -96,6 +102,7 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
                              unsigned int) {
   if (callback == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto& stream) {
+    if (const CUresult bad = CheckStreamWait(*stream); bad != CUDA_SUCCESS) return bad;
     Command command;
     const std::shared_ptr<Context> context = stream->context();
     command.run = [hStream, callback, userData, context] {
@@ -181,43 +188,6 @@ CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstr
                      attr == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
   if (!known) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [](const auto&) { return CUDA_SUCCESS; });
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  if (*mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  std::swap(*mode, current);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
-  return NoCapture(hStream, captureStatus);
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                cuuint64_t* id_out) {
-  if (id_out != nullptr) *id_out = 0;
-  return NoCapture(hStream, captureStatus_out);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                   cuuint64_t* id_out, CUgraph* graph_out,
-                                   const CUgraphNode** dependencies_out,
-                                   size_t* numDependencies_out) {
-  if (graph_out != nullptr) *graph_out = nullptr;
-  if (dependencies_out != nullptr) *dependencies_out = nullptr;
-  if (numDependencies_out != nullptr) *numDependencies_out = 0;
-  return emu::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                   cuuint64_t* id_out, CUgraph* graph_out,
-                                   const CUgraphNode** dependencies_out,
-                                   const CUgraphEdgeData** edgeData_out,
-                                   size_t* numDependencies_out) {
-  if (edgeData_out != nullptr) *edgeData_out = nullptr;
-  return emu::cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out,
-                                        dependencies_out, numDependencies_out);
 }
 
 }  // namespace rgpu::emu

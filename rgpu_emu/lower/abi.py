@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNEL_ABI: Final = 4
+KERNEL_ABI: Final = 5
 
 KIND_LOOP: Final = 0
 KIND_COROUTINE: Final = 1
@@ -91,6 +91,70 @@ RUNTIME: Final = {
     "free": 32,
     "globaltimer": 40,
     "function_address": 48,
+    "texture": 56,
+}
+
+TEXTURE_OP: Final = {
+    name: number
+    for number, name in enumerate(
+        (
+            "read",
+            "level",
+            "gradient",
+            "gather",
+            "query",
+            "is.texture",
+            "is.surface",
+            "surface.query",
+            "load",
+            "store",
+            "store.texel",
+            "reduce",
+            "reduce.texel",
+        )
+    )
+}
+TEXTURE_GEOMETRY: Final = {
+    name: number for number, name in enumerate(("1d", "2d", "3d", "a1d", "a2d", "cube", "acube"))
+}
+TEXTURE_ATTRIBUTE: Final = {
+    name: number
+    for number, name in enumerate(
+        (
+            "width",
+            "height",
+            "depth",
+            "channel_data_type",
+            "channel_order",
+            "normalized_coords",
+            "array_size",
+            "num_mipmap_levels",
+            "num_samples",
+            "force_unnormalized_coords",
+            "filter_mode",
+            "addr_mode_0",
+            "addr_mode_1",
+            "addr_mode_2",
+            "memory_layout",
+        )
+    )
+}
+SURFACE_OUTSIDE: Final = {name: number for number, name in enumerate(("trap", "clamp", "zero"))}
+SURFACE_REDUCTION: Final = {
+    name: number
+    for number, name in enumerate(("add", "and", "or", "min.u", "max.u", "min.s", "max.s"))
+}
+TEXTURE_BYTES: Final = 112
+TEXTURE: Final = {
+    "object": 0,
+    "op": 8,
+    "layer": 16,
+    "at": 20,
+    "offset": 32,
+    "lod": 44,
+    "dx": 48,
+    "dy": 60,
+    "data": 72,
 }
 
 # name: (offset, IR type)

@@ -24,6 +24,7 @@ from rgpu_emu.lower import (  # noqa: F401 - the modules register their lowering
     spaces,
     stack,
     sync,
+    texture,
     video,
 )
 from rgpu_emu.lower.codegen import compile_ir, llvm_major

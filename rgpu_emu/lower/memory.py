@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rgpu_emu.lower.arith import minmax
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.operands import Addr, Imm, Not, Operand, Reg, Sink, Sym, Variable, Vec
+from rgpu_emu.ptx.operands import Addr, Imm, Not, Operand, Reg, Sink, Special, Sym, Variable, Vec
 from rgpu_emu.ptx.types import PRED
 
 if TYPE_CHECKING:
@@ -213,12 +213,19 @@ def _refuse_own_parameter(e: FunctionEmitter, operand: Operand) -> None:
 def store(e: FunctionEmitter, i: Instr) -> None:
     kind, space = i.form.type, space_of(i.form.get("space"))
     parts = _accessed(i.operands[1], i)
-    values = [e.read(part, kind.llvm, relaxed=True) for part in parts]
+    # `_` leaves its element of memory as it is.
+    whole = not i.form.get("vec")
+    values = [
+        "" if isinstance(part, Sink) and not whole else e.read(part, kind.llvm, relaxed=True)
+        for part in parts
+    ]
     if space == "param":
         _refuse_own_parameter(e, i.operands[0])
     base = pointer(e, i.operands[0], space, kind.bytes * len(parts))
     before, after = _access(e, i, kind, store=True)
     for n, value in enumerate(values):
+        if not value:
+            continue
         place = base if n == 0 else e.op(f"getelementptr i8, ptr {base}, i64 {n * kind.bytes}")
         e.line(f"store {before}{kind.llvm} {value}, ptr {place}{after}")
 
@@ -310,6 +317,8 @@ def _pack(e: FunctionEmitter, source: Vec, bits: int) -> str:
     for n, part in enumerate(source.parts):
         if isinstance(part, Sink):
             continue
+        if isinstance(part, Special) and width < 16:
+            raise PtxError(f"{part.name} does not fit into {width} bits")
         wide = e.op(f"zext i{width} {e.read(part, f'i{width}')} to i{bits}")
         moved = e.op(f"shl i{bits} {wide}, {n * width}") if n else wide
         value = e.op(f"or i{bits} {value}, {moved}")

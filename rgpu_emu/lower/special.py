@@ -18,6 +18,9 @@ _FIELDS: Final = {
     **{f"%ntid.{c}": f"block.{c}" for c in "xyz"},
     **{f"%nctaid.{c}": f"grid.{c}" for c in "xyz"},
     **{f"%ctaid.{c}": f"ctaid.{c}" for c in "xyz"},
+    # Without clusters each block is one of its own.
+    **{f"%nclusterid.{c}": f"grid.{c}" for c in "xyz"},
+    **{f"%clusterid.{c}": f"ctaid.{c}" for c in "xyz"},
     "%smid": "smid",
     "%nsmid": "sm_count",
     "%gridid": "grid_id",
@@ -29,11 +32,25 @@ _ZERO: Final = frozenset(
     (
         "%tid.w",
         "%ctaid.w",
+        "%clusterid.w",
+        "%cluster_ctarank",
+        *(f"%cluster_ctaid.{c}" for c in "xyzw"),
         "%is_explicit_cluster",
         "%current_graph_exec",
         "%reserved_smem_offset_begin",
         "%reserved_smem_offset_end",
         "%reserved_smem_offset_cap",
+        "%reserved_smem_offset_0",
+        "%reserved_smem_offset_1",
+    )
+)
+_ONE: Final = frozenset(
+    (
+        "%ntid.w",
+        "%nctaid.w",
+        "%nclusterid.w",
+        "%cluster_nctarank",
+        *(f"%cluster_nctaid.{c}" for c in "xyzw"),
     )
 )
 
@@ -46,7 +63,7 @@ def special(e: Builder, name: str) -> tuple[str, str]:
         return e.env(_FIELDS[name]), "i32"
     if name in _ZERO:
         return "0", "i32"
-    if name in ("%ntid.w", "%nctaid.w"):
+    if name in _ONE:
         return "1", "i32"
     if name.startswith("%pm"):  # performance counters; none is set up
         return "0", "i64" if name.endswith("_64") else "i32"

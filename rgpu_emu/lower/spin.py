@@ -24,11 +24,12 @@ from rgpu_emu.ptx.operands import (
     Pair,
     Part,
     Reg,
+    Texel,
     Vec,
 )
 
 _WATCHED: Final = frozenset(("volatile", "relaxed", "acquire"))
-_DESTINATIONS: Final = frozenset("dDPV")
+_DESTINATIONS: Final = frozenset("dDPTV")
 MAX_LOOKED_AT: Final = 1 << 18  # the most instructions in all loops of a body together
 
 
@@ -42,6 +43,8 @@ def registers_in(operand: Operand) -> list[Reg]:
         return registers_in(operand.operand)
     if isinstance(operand, Addr):
         return registers_in(operand.base) if isinstance(operand.base, Reg) else []
+    if isinstance(operand, Texel):
+        return registers_in(operand.object) + registers_in(operand.coordinates)
     if isinstance(operand, Vec):
         return [reg for part in operand.parts for reg in registers_in(part)]
     if isinstance(operand, Pair):

@@ -17,6 +17,7 @@ from rgpu_emu.lower.analyse import (
     shared_layout,
 )
 from rgpu_emu.lower.callgraph import heaviest
+from rgpu_emu.ptx.declare import opaque_refusal
 from rgpu_emu.ptx.errors import PtxError, unsupported
 
 if TYPE_CHECKING:
@@ -150,7 +151,10 @@ class Unit:
         return f"@{name}"
 
     def _token(self, e: Builder, symbol: Sym) -> str:
-        function = self.program.function(symbol.name, e.frame.function.module)
+        module = e.frame.function.module
+        if symbol.name in module.opaque:
+            raise opaque_refusal(symbol.name, module.opaque[symbol.name])
+        function = self.program.function(symbol.name, module)
         if function is None or symbol.offset:
             raise PtxError(f"{symbol.name} is neither declared nor defined")
         return str(abi.FUNCTION_TOKEN | self.program.token(function))

@@ -9,7 +9,7 @@ from rgpu_emu.ptx import register_params
 from rgpu_emu.ptx.declare import parse_prototype, parse_variables
 from rgpu_emu.ptx.errors import PtxError, refusal_of, unsupported
 from rgpu_emu.ptx.instructions import TABLE
-from rgpu_emu.ptx.lex import line_of, split_commas, whole
+from rgpu_emu.ptx.lex import NAME, line_of, split_commas, split_outside_brackets, whole
 from rgpu_emu.ptx.operands import (
     Addr,
     Body,
@@ -26,6 +26,7 @@ from rgpu_emu.ptx.operands import (
     Sink,
     Special,
     Sym,
+    Texel,
     Variable,
     Vec,
 )
@@ -34,6 +35,7 @@ from rgpu_emu.ptx.types import PRED, TYPES
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.table import Form
+    from rgpu_emu.ptx.types import Type
 
 MAX_WAYS: Final = 1 << 16
 _STATEMENT: Final = re.compile(
@@ -46,6 +48,7 @@ _STATEMENT: Final = re.compile(
     r"|(\.[a-z_]\w*)(?!\w)([^;]*);"  # 7 directive, 8 the rest
     r")"
 )
+_VECTOR_TYPE: Final = re.compile(r"\.v([24])\s*\.(\w+)\s+(.*)", re.DOTALL)
 _REG: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:<\s*(\d+)\s*>)?")
 _CALL: Final = re.compile(
     r"\s*(?:\(([^)]*)\)\s*,\s*)?([A-Za-z_$%][\w$]*)\s*(?:,\s*\(([^)]*)\)\s*)?(?:,\s*([A-Za-z_$%][\w$]*)\s*)?"
@@ -64,6 +67,9 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "m": (Addr,),
     "v": (Part,),
     "V": (Part,),
+    "t": (Texel,),
+    "T": (Vec, Pair),
+    "e": (Vec,),
 }
 _WORDS: Final = {
     "d": "destination register",
@@ -76,6 +82,9 @@ _WORDS: Final = {
     "m": "[address]",
     "v": "source",
     "V": "destination",
+    "t": "[object, coordinates]",
+    "T": "destination vector",
+    "e": "offset",
 }
 
 
@@ -207,6 +216,8 @@ class BodyParser:
             parts = split_commas(text)
             if letters[:1] == "V":
                 operands = tuple([scope.part(p) for p in parts])
+            elif "t" in letters:
+                operands = self._texture_operands(form, text)
             elif letters.endswith("l"):
                 operands = (*(scope.operand(p) for p in parts[:-1]), scope.label(parts[-1]))
             else:
@@ -234,6 +245,25 @@ class BodyParser:
         for reg, variable in self._results:
             self.body.code.append(register_params.store(reg, variable, guard, negated, pos))
 
+    def _texture_operands(self, form: Form, text: str) -> tuple[Operand, ...]:
+        """Returns the operands of a texture or surface instruction, whose brackets hold commas.
+
+        Raises:
+            PtxError: 801 for a depth compare operand. It is a scalar where an offset is a vector.
+        """
+        scope, letters = self._scope, form.letters
+        operands: list[Operand] = []
+        for n, part in enumerate(split_outside_brackets(text)):
+            letter = letters[n : n + 1]
+            found = scope.texel(part) if letter == "t" else scope.operand(part.strip())
+            if letter == "f" or (letter == "e" and not isinstance(found, Vec)):
+                raise unsupported(
+                    f"{form.name} with a depth compare operand",
+                    "is not supported: the emulated device has no depth textures",
+                )
+            operands.append(found)
+        return tuple(operands)
+
     def _note(self, operand: Operand) -> None:
         """Notes the module-level names that an operand uses. Operands live as long as their scope's
         cache.
@@ -245,7 +275,7 @@ class BodyParser:
             if isinstance(operand.base, Sym) and operand.base.variable is None:
                 self.symbols.add(operand.base.name)
         elif isinstance(operand, Part):
-            if isinstance(operand.operand, (Vec, Pair, Not, Part, Addr, LabelRef)):
+            if isinstance(operand.operand, (Vec, Pair, Not, Part, Addr, Texel, LabelRef)):
                 raise PtxError("a video instruction takes registers and literals")
             self._note(operand.operand)
         elif isinstance(operand, Vec):
@@ -253,10 +283,16 @@ class BodyParser:
                 if not isinstance(part, (Reg, Imm, Sink, Sym, Special)):
                     raise PtxError("a vector holds registers and literals")
                 self._note(part)
-        elif isinstance(operand, Pair) and not (
-            isinstance(operand.first, (Reg, Sink)) and isinstance(operand.second, (Reg, Sink))
-        ):
-            raise PtxError("'|' must be between two registers")
+        elif isinstance(operand, Texel):
+            self._note(operand.object)
+            self._note(operand.coordinates)
+        elif isinstance(operand, Pair):
+            if isinstance(operand.first, Vec):
+                self._note(operand.first)
+            elif not isinstance(operand.first, (Reg, Sink)):
+                raise PtxError("'|' must be between two registers")
+            if not isinstance(operand.second, (Reg, Sink)):
+                raise PtxError("'|' must be between two registers")
 
     def _call(self, text: str) -> Call:
         match = _CALL.fullmatch(text)
@@ -281,7 +317,7 @@ class BodyParser:
             return ()
         found = tuple(self._scope.operand(part.strip()) for part in text.split(","))
         for operand in found:
-            if isinstance(operand, (Addr, Vec, Pair, Not, LabelRef, Call)):
+            if isinstance(operand, (Addr, Vec, Pair, Not, Texel, LabelRef, Call)):
                 raise PtxError(f"'({text.strip()[:60]})' cannot be passed to a function")
         return found
 
@@ -318,6 +354,10 @@ class BodyParser:
         if match is None:
             raise PtxError(f"'.reg{rest[:60]}' cannot be read")
         word, names = match.groups()
+        vector = _VECTOR_TYPE.fullmatch(f".{word} {names}")
+        if vector is not None and vector.group(2) in TYPES:
+            self._vectors(int(vector.group(1)), TYPES[vector.group(2)], vector.group(3))
+            return
         if word not in TYPES:
             raise unsupported(f"register type '.{word}'", "is not supported by the emulated device")
         for name in names.split(","):
@@ -331,6 +371,12 @@ class BodyParser:
                 raise PtxError("too many registers")
             else:
                 self._scope.declare_range(prefix, TYPES[word], int(count))
+
+    def _vectors(self, count: int, kind: Type, names: str) -> None:
+        for name in map(str.strip, names.split(",")):
+            if NAME.fullmatch(name) is None:
+                raise PtxError(f"'{name[:60]}' is not a register name")
+            self._scope.declare_vector(name, kind, count)
 
     def _variables(self, space: str, rest: str) -> None:
         lists: dict[str, list[Variable]] = {

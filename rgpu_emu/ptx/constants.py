@@ -24,7 +24,7 @@ MAX_TEXT: Final = 300
 MAX_NESTED: Final = 20
 _LIMIT: Final = 1 << 64
 _TOKEN: Final = re.compile(
-    r"\s*(\(\s*\.[su]64\s*\)|0[fFdD][0-9a-fA-F]+|\d[\w.]*(?:(?<=[eE])[+-]\d+)?"
+    r"\s*(\(\s*\.[su]64\s*\)|WARP_SZ\b|0[fFdD][0-9a-fA-F]+|\d[\w.]*(?:(?<=[eE])[+-]\d+)?"
     r"|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%~!<>&^|?:()])"
 )
 # An unsigned integer is of a class of its own: Python's integers have no sign of their type.
@@ -143,6 +143,8 @@ class _Reader:
 
 
 def _number(token: str) -> Number:
+    if token == "WARP_SZ":
+        return Whole(32, signed=True)
     found = literal(token)
     if found is None:
         raise _NotConstantError

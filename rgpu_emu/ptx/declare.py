@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from math import prod
 from typing import Final
 
 from rgpu_emu.ptx.constants import constant
@@ -14,6 +15,7 @@ from rgpu_emu.ptx.register_params import SUFFIX
 from rgpu_emu.ptx.types import PRED, TYPES, Type
 
 MAX_VARIABLE_BYTES: Final = 1 << 33
+MAX_PADDED: Final = 1 << 22  # elements of an initial value with nested braces
 MAX_PARAM_BYTES: Final = 32764  # of one parameter, and of all of an entry
 LINKAGE: Final = frozenset((".extern", ".visible", ".weak", ".common"))
 _QUALIFIER: Final = re.compile(r"\s*(\.[a-z]\w*(?:::\w+)?)(?:\s*(?<=\.align)\s*(\d+))?")
@@ -24,8 +26,11 @@ _DIMENSION: Final = re.compile(r"\[([^\]]*)\]")
 _SYMBOL: Final = re.compile(  # without blanks
     r"(?:(0[xX][fF]+0*)\()?(?:generic\()?([A-Za-z_$%][\w$]*)\){0,2}(?:([+-])(\w+))?\){0,2}"
 )
+_STARTS_NUMBER: Final = re.compile(r"[\d(~+-]")
+_BRACE_OR_COMMA: Final = re.compile(r"[{},]")
 _TWO_WORDS: Final = re.compile(r"[\w$%]\s+[\w$%]")
 _OPAQUE: Final = frozenset((".texref", ".surfref", ".samplerref"))
+_OPAQUE_NAMES: Final = re.compile(r"\s*(\.texref|\.surfref|\.samplerref)\b([^=]*)")
 
 
 def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()) -> list[Variable]:
@@ -37,6 +42,30 @@ def parse_variables(text: str, space: str, linkage: frozenset[str] = frozenset()
         _variable(name, space, kind, max(align, vector * kind.bytes), vector, linkage)
         for name in names
     ]
+
+
+def opaque_names(text: str, space: str) -> dict[str, str]:
+    """Returns name -> type of the textures, samplers and surfaces that a module declares as
+    variables. text: what follows the state space. A variable in the old space .tex is a texture.
+    """
+    match = _OPAQUE_NAMES.match(text)
+    if match is not None:
+        kind, names = match.groups()
+    elif space == "tex":
+        kind, names = ".tex", text.rpartition(" ")[2]
+    else:
+        return {}
+    found = (NAME.match(name.strip()) for name in names.split(","))
+    return {name.group(): kind for name in found if name is not None}
+
+
+def opaque_refusal(name: str, kind: str) -> PtxError:
+    """Returns the refusal of code that uses such a variable."""
+    return unsupported(
+        f"the {kind} variable '{name}'",
+        "is not supported by the emulated device: use texture and surface objects "
+        "(cuTexObjectCreate, cuSurfObjectCreate), which kernels get as 64-bit parameters",
+    )
 
 
 def _qualifiers(text: str) -> tuple[Type, int, int, str]:
@@ -60,8 +89,9 @@ def _qualifiers(text: str) -> tuple[Type, int, int, str]:
             kind = TYPES[word[1:]]
         elif word in _OPAQUE:
             raise unsupported(
-                f"variable type '{word}'",
-                "is not supported by the emulated device (textures and surfaces)",
+                f"a {word} parameter",
+                "is not supported by the emulated device: use texture and surface objects, which "
+                "kernels get as 64-bit parameters",
             )
         elif word == ".attribute":
             what = f"'{text.strip()[:60]}'"
@@ -84,14 +114,16 @@ def _variable(
     name, dimensions, initial = match.groups()
     element = kind.bytes * vector
     total, empty = element, False
+    sizes: list[int] = []
     for found in map(str.strip, _DIMENSION.findall(dimensions)):
         empty = empty or not found
-        total *= _number(found) if found else 1
+        sizes.append(_number(found) if found else 1)
+        total *= sizes[-1]
         if total > MAX_VARIABLE_BYTES:
             raise PtxError(f"the variable {name[:60]} is too large")
     if space == "param" and total > MAX_PARAM_BYTES:
         raise PtxError(f"the parameter {name} is larger than {MAX_PARAM_BYTES} bytes")
-    data, relocations = _initial(initial, kind) if initial else (b"", [])
+    data, relocations = _initial(initial, kind, [*sizes, vector]) if initial else (b"", [])
     if empty:
         total = len(data) if data else 0
     if total > MAX_VARIABLE_BYTES or len(data) > total:
@@ -111,32 +143,71 @@ def _variable(
 
 
 def _number(text: str) -> int:
-    value = literal(text)
+    value = literal(text) or constant(text)
     if value is None or value.float_bits or not 0 <= value.value <= MAX_VARIABLE_BYTES:
         raise PtxError(f"'{text}' is not an array size")
     return value.value
 
 
-def _initial(text: str, kind: Type) -> tuple[bytes, list[tuple[int, str, int]]]:
+def _initial(
+    text: str, kind: Type, sizes: list[int]
+) -> tuple[bytes, list[tuple[int, str, int]]]:
+    """Returns the bytes and relocations of an initial value. sizes: the elements of each
+    dimension.
+    """
     text = text.strip()
     inner = text[1:-1] if text.startswith("{") and text.endswith("}") else text
-    if "{" in inner:
-        raise unsupported(
-            f"initialiser '{text[:40]}'",
-            "has nested braces, which the emulated device does not read",
-        )
+    words = _nested(inner, sizes[1:]) if "{" in inner else inner.split(",")
     out = bytearray()
     relocations: list[tuple[int, str, int]] = []
-    for part in inner.split(","):
+    for part in words:
         word = part.strip()
         if not word:
             continue
-        value = literal(word) or constant(word)
+        value = literal(word)
+        if value is None and _STARTS_NUMBER.match(word) and _SYMBOL.fullmatch(word) is None:
+            value = constant(word)
         if value is not None:
             out += _encode(value, kind)
         else:
             _relocate(word, kind, out, relocations)
     return bytes(out), relocations
+
+
+def _nested(text: str, sizes: list[int]) -> list[str]:
+    """Returns the elements of an initial value with nested braces. Each inner pair of braces holds
+    the elements of one row; those that it lacks are zero.
+    """
+    row = prod(sizes)
+    found: list[str] = []
+    for part in _split_at_depth(text):
+        word = part.strip()
+        if word[:1] != "{":
+            found.append(word)
+            continue
+        if word[-1:] != "}" or not sizes:
+            raise PtxError(f"the braces of the initial value '{word[:40]}' do not fit")
+        inside = [w for w in _nested(word[1:-1], sizes[1:]) if w]
+        if len(inside) > row:
+            raise PtxError(f"'{word[:40]}' has too many initial values")
+        if len(found) + row > MAX_PADDED:
+            raise unsupported(
+                f"initialiser '{word[:40]}'", f"fills more than {MAX_PADDED} elements"
+            )
+        found += [*inside, *["0"] * (row - len(inside))]
+    return found
+
+
+def _split_at_depth(text: str) -> list[str]:
+    """Returns the parts between the commas that are in no braces."""
+    parts, start, depth = [], 0, 0
+    for match in _BRACE_OR_COMMA.finditer(text):
+        sign = match.group()
+        if sign == "," and not depth:
+            parts.append(text[start : match.start()])
+            start = match.end()
+        depth += {"{": 1, "}": -1}.get(sign, 0)
+    return [*parts, text[start:]]
 
 
 def _relocate(

@@ -67,8 +67,8 @@ _SPACE: Final = "space?=const|global|local|param|param::entry|param::func|shared
 _ORDER: Final = "sem?=weak|volatile|relaxed|acquire|release scope?=cta|cluster|gpu|sys"
 _MMIO: Final = "mmio sem=relaxed scope=sys space?=global"
 _EVICT: Final = (
-    "evict?=L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
-    "|L2::evict_normal|L2::evict_last|L2::evict_first "
+    "first?=L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate "
+    "second?=L2::evict_normal|L2::evict_last|L2::evict_first "
     "hint?=L2::cache_hint prefetch?=L2::64B|L2::128B|L2::256B"
 )
 _VEC: Final = "vec?=v2|v4|v8"

@@ -10,6 +10,8 @@ from rgpu_emu.ptx import (
     forms_data,
     forms_matrix,
     forms_mbarrier,
+    forms_refused,
+    forms_texture,
     forms_video,
 )
 from rgpu_emu.ptx.table import Table
@@ -21,4 +23,6 @@ TABLE: Final = Table(
     + forms_video.ROWS
     + forms_matrix.ROWS
     + forms_mbarrier.ROWS
+    + forms_texture.ROWS,
+    forms_refused.REFUSALS,
 )

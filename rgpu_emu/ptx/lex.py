@@ -49,6 +49,11 @@ def split_commas(text: str) -> list[str]:
     """Returns the parts between top-level commas."""
     if "{" not in text and "(" not in text:
         return text.split(",")
+    return split_outside_brackets(text)
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Returns the parts between commas that are in no brackets of any kind."""
     parts, pos = [], 0
     while pos <= len(text):
         match = _PART.match(text, pos)

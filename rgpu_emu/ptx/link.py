@@ -13,8 +13,8 @@ from rgpu_emu.ptx.errors import (
     unsupported,
 )
 from rgpu_emu.ptx.module import Function, Module, check_instructions, parse_module
-from rgpu_emu.ptx.refusals import find_refusals, refuse_launches, refuse_whole
-from rgpu_emu.ptx.runtime import GRID_FUNCTIONS, GRID_TEXT, RUNTIME_FUNCTIONS
+from rgpu_emu.ptx.refusals import find_refusals, refuse_names, refuse_whole
+from rgpu_emu.ptx.runtime import OWN_FUNCTIONS, OWN_TEXT, RUNTIME_FUNCTIONS
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.operands import Variable
@@ -129,7 +129,7 @@ def link(sources: list[str]) -> Program:
         _export(program, module)
     _add_runtime(program)
     for module in program.modules:
-        refuse_launches(program, module)
+        refuse_names(program, module)
     _number_variables(program)
     lazy = any(module.large for module in program.modules)
     for module in program.modules:
@@ -140,13 +140,11 @@ def link(sources: list[str]) -> Program:
 
 
 def _add_runtime(program: Program) -> None:
-    """Adds the functions of the device runtime for cooperative grids if a module declares one that
-    no module defines.
-    """
-    named = {name for module in program.modules for name in GRID_FUNCTIONS & set(module.functions)}
+    """Adds our functions of the device runtime if a module declares one that no module defines."""
+    named = {name for module in program.modules for name in OWN_FUNCTIONS & set(module.functions)}
     if any(program.function(name, program.modules[0]) is None for name in named):
-        module = parse_module(GRID_TEXT)
-        for name in GRID_FUNCTIONS & set(program._visible_functions):
+        module = parse_module(OWN_TEXT)
+        for name in OWN_FUNCTIONS & set(program._visible_functions):
             del module.functions[name]
         program.modules.append(module)
         _export(program, module)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.ptx.body import BodyParser
-from rgpu_emu.ptx.declare import LINKAGE, parse_prototype, parse_variables
+from rgpu_emu.ptx.declare import LINKAGE, opaque_names, parse_prototype, parse_variables
 from rgpu_emu.ptx.errors import (
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
     PtxError,
@@ -18,10 +18,11 @@ from rgpu_emu.ptx.errors import (
 )
 from rgpu_emu.ptx.instructions import TABLE
 from rgpu_emu.ptx.lex import STRING, line_of, strip_comments, whole
+from rgpu_emu.ptx.operands import Prototype
 from rgpu_emu.ptx.target import read_target
 
 if TYPE_CHECKING:
-    from rgpu_emu.ptx.operands import Body, Prototype, Variable
+    from rgpu_emu.ptx.operands import Body, Variable
 
 NEWEST_VERSION: Final = 99
 REGISTERS_PER_SM: Final = 65536
@@ -35,16 +36,20 @@ _TOP: Final = re.compile(
     r"|(\.(?:file|loc)\b[^\n]*|\.pragma[^;]*;)"  # 5
     r"|(\.section\b)"  # 6
     r"|((?:\.(?:extern|visible|weak|common)\s+)*)\.(entry|func)\b"  # 7, 8
-    r"|((?:\.(?:extern|visible|weak|common)\s+)*)\.(global|const|shared)\b([^;]*);"  # 9, 10, 11
+    r"|((?:\.(?:extern|visible|weak|common)\s+)*)\.(global|const|shared|tex)\b([^;]*);"  # 9, 10, 11
     r"|\.alias\s+([\w$%]+)\s*,\s*([\w$%]+)\s*;"  # 12, 13
     r"|(;)"  # 14
     r")"
 )
-_ATTRIBUTES: Final = re.compile(r"(?:\s*\.(?:attribute\s*\([^)]*\)|noreturn))*")
+_ATTRIBUTES: Final = re.compile(
+    r"(?:\s*\.(?:attribute\s*\((?:[^()]|\([^()]*\))*\)|noreturn))*"
+)
 _HEADER: Final = re.compile(
     r"\s*(?:\(([^)]*)\)\s*)?([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?"  # results, name, parameters
 )
 _HEADER_END: Final = re.compile(r"[{;]")
+_PRAGMA_LAST: Final = re.compile(r"\.pragma\s[^;{}]*\Z")
+_HEADER_GOES_ON: Final = re.compile(r"\s*(?:\{|\.(?:max|min|req|pragma|noreturn|explicit|blocks))")
 _BRACES: Final = re.compile(r"[{}]|" + STRING)
 _MAXNTID: Final = re.compile(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _REQNTID: Final = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
@@ -86,8 +91,7 @@ class Function:
         span: the place of its body in the module's text; (0, 0) for a declaration.
         max_threads: from .maxntid or .reqntid; 0 without them.
         max_registers: from .maxnreg, or from .minnctapersm and the threads; 0 without them.
-        refused: the first instruction in its body that the emulated device lacks, as
-            `check_instructions` found it.
+        refused: the first thing in its header or body that the emulated device lacks.
     """
 
     name: str
@@ -138,13 +142,16 @@ class Function:
 
 @dataclass(eq=False)
 class Module:
-    """One PTX input, indexed."""
+    """One PTX input, indexed. `opaque`: name -> type of its texture, sampler and surface
+    variables.
+    """
 
     text: str
     version: int = 0
     target: int = 0
     functions: dict[str, Function] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
+    opaque: dict[str, str] = field(default_factory=dict)
 
     @property
     def large(self) -> bool:
@@ -216,6 +223,10 @@ def _module_variables(module: Module, match: re.Match[str]) -> None:
     linkage = frozenset(match.group(9).split())
     if not linkage <= LINKAGE:
         raise PtxError(f"'{match.group(9)}' is not a linkage")
+    opaque = opaque_names(match.group(11), match.group(10))
+    if opaque:
+        module.opaque.update(opaque)
+        return
     for variable in parse_variables(match.group(11), match.group(10), linkage):
         old = module.variables.get(variable.name)
         if old is None or old.extern:
@@ -244,13 +255,21 @@ def _function(module: Module, match: re.Match[str]) -> int:
         raise PtxError(f"the header of .{match.group(8)} cannot be read")
     results, name, params = header.groups()
     tuning = text[header.end() : end.start()] + (before.group() if before else "")
-    _check_tuning(tuning)
-    prototype = parse_prototype(results or "", params or "")
-    prototype.noreturn = ".noreturn" in tuning
+    end = _after_pragmas(text, header.end(), end)
     span, after = (0, 0), end.end()
     if end.group() == "{":
         after = _matching_brace(text, end.end())
         span = (end.end(), after - 1)
+    prototype, refused = Prototype(), None
+    try:
+        _check_tuning(tuning)
+        prototype = parse_prototype(results or "", params or "")
+    except PtxError as error:
+        # A header that is not supported refuses its own function. What only declares it has no use.
+        if not error.unsupported or span == (0, 0):
+            raise
+        refused = error.at(line_of(text, match.start(8)))
+    prototype.noreturn = ".noreturn" in tuning
     old = module.functions.get(name)
     if old is not None and old.defined and span != (0, 0):
         raise PtxError(f"{name} is defined twice")
@@ -266,8 +285,23 @@ def _function(module: Module, match: re.Match[str]) -> int:
             _max_threads(tuning),
             _max_registers(tuning),
             module,
+            refused,
         )
     return after
+
+
+def _after_pragmas(text: str, start: int, end: re.Match[str]) -> re.Match[str]:
+    """Returns the end of a header. The semicolon of a .pragma in it is not its end."""
+    while (
+        end.group() == ";"
+        and _PRAGMA_LAST.search(text, start, end.start())
+        and _HEADER_GOES_ON.match(text, end.end())
+    ):
+        found = _HEADER_END.search(text, end.end())
+        if found is None:
+            break
+        start, end = end.end(), found
+    return end
 
 
 def _check_tuning(tuning: str) -> None:

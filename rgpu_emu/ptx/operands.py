@@ -127,6 +127,15 @@ class Part:
     negated: bool
 
 
+@dataclass(frozen=True)
+class Texel:
+    """`[a, c]`: a texture or surface object, and the coordinates in it."""
+
+    __slots__ = ("coordinates", "object")
+    object: Operand
+    coordinates: Operand
+
+
 @dataclass(eq=False)
 class Label:
     """A branch target. `position` is the index in Body.code once defined."""
@@ -166,7 +175,9 @@ class Call:
     prototype: str
 
 
-Operand = Union[Reg, Imm, Special, Sym, Addr, Vec, Pair, Not, Part, LabelRef, Sink, Call]  # noqa: UP007 - 3.10 runtime alias
+Operand = Union[  # noqa: UP007 - 3.10 runtime alias
+    Reg, Imm, Special, Sym, Addr, Vec, Pair, Not, Part, Texel, LabelRef, Sink, Call
+]
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rgpu_emu.ptx.declare import opaque_refusal
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.lex import line_of
 from rgpu_emu.ptx.runtime import launches
@@ -66,13 +67,21 @@ def find_refusals(program: Linked) -> dict[str, PtxError]:
     return {name: _why(name, f, origin[f]) for name, f in program.entries.items() if f in origin}
 
 
-def refuse_launches(program: Linked, module: Module) -> None:
+def refuse_names(program: Linked, module: Module) -> None:
     """Refuses the functions that launch from the device: they call the device runtime, or take the
-    address of an entry.
+    address of an entry. Refuses the functions that use texture references.
     """
     for function in module.functions.values():
         if function.defined and function.refused is None and not module.large:
-            function.refused = _launch(program, function)
+            function.refused = _launch(program, function) or _reference(function)
+
+
+def _reference(function: Function) -> PtxError | None:
+    """Returns the refusal of a function that uses a texture, sampler or surface variable."""
+    for name in sorted(function.symbols() & function.module.opaque.keys()):
+        error = opaque_refusal(name, function.module.opaque[name])
+        return error.at(_line_of(function, name))
+    return None
 
 
 def _launch(program: Linked, function: Function) -> PtxError | None:

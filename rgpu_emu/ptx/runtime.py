@@ -1,8 +1,8 @@
 """The functions of the CUDA device runtime that programs call by name and link at run time.
 
 NVIDIA ships them as machine code in `libcudadevrt.a`. Their declarations are public, in
-`cuda_device_runtime_api.h`. Those for cooperative grids are here as PTX. Those that launch kernels
-from the device are refused by name.
+`cuda_device_runtime_api.h`. Those for cooperative grids and for conditional nodes of graphs are here
+as PTX. Those that launch kernels from the device are refused by name.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 # What `vprintf`, `malloc` and the like do is in the launch runtime (lower/calls.py).
 RUNTIME_FUNCTIONS: Final = frozenset(("vprintf", "malloc", "free", "__assertfail"))
-GRID_FUNCTIONS: Final = frozenset(
+OWN_FUNCTIONS: Final = frozenset(
     (
         "cudaCGGetIntrinsicHandle",
         "cudaCGSynchronize",
         "cudaCGSynchronizeGrid",
         "cudaCGGetSize",
         "cudaCGGetRank",
+        "cudaGraphSetConditional",
     )
 )
 _DEVICE_RUNTIME: Final = re.compile(r"__cudaCDP2[A-Z]\w*|cuda[A-Z]\w*")
@@ -137,7 +138,20 @@ _HANDLE: Final = """
     ret;
 }
 """
-GRID_TEXT: Final = "".join(
+# The handle of a conditional node's value is the address of a word of device memory
+# (device/graph_memory.h).
+_CONDITIONAL: Final = """
+.visible .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [handle];
+    ld.param.u32 %r1, [value];
+    st.relaxed.sys.u32 [%rd1], %r1;
+    ret;
+}
+"""
+OWN_TEXT: Final = "".join(
     (
         ".version 8.0\n.target sm_80\n.address_size 64\n",
         _HANDLE,
@@ -145,6 +159,7 @@ GRID_TEXT: Final = "".join(
         _BARRIER.format(name="cudaCGSynchronizeGrid"),
         _PAIR.format(name="cudaCGGetSize", body=_SIZE, second=1),
         _PAIR.format(name="cudaCGGetRank", body=_RANK, second=0),
+        _CONDITIONAL,
     )
 )
 
@@ -153,7 +168,7 @@ def launches(name: str) -> PtxError | None:
     """Returns the refusal of a kernel that calls an undefined function of that name; None if the
     name is not one of the device runtime's.
     """
-    if _DEVICE_RUNTIME.fullmatch(name) is None or name in GRID_FUNCTIONS:
+    if _DEVICE_RUNTIME.fullmatch(name) is None or name in OWN_FUNCTIONS:
         return None
     return unsupported(
         f"the function '{name}'",

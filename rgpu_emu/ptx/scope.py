@@ -9,7 +9,7 @@ from typing import Final
 
 from rgpu_emu.ptx.constants import constant
 from rgpu_emu.ptx.errors import PtxError, unsupported
-from rgpu_emu.ptx.lex import NAME, literal, split_commas
+from rgpu_emu.ptx.lex import NAME, literal, split_commas, split_outside_brackets
 from rgpu_emu.ptx.operands import (
     Addr,
     Imm,
@@ -23,6 +23,7 @@ from rgpu_emu.ptx.operands import (
     Sink,
     Special,
     Sym,
+    Texel,
     Variable,
     Vec,
 )
@@ -42,7 +43,19 @@ _OFFSET: Final = re.compile(r"([+-])\s*(?:(-)\s*)?(\w+)")
 _SYM_INDEX: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\[\s*(\w+)\s*\]")
 _SYM_OFFSET: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\+\s*(\w+)")
 _SELECTED: Final = re.compile(r"(-?)\s*([^\s.]+)\s*(?:\.([bh]\d+))?")
-_DOTTED: Final = frozenset(f"%{n}.{c}" for n in ("tid", "ntid", "ctaid", "nctaid") for c in "xyzw")
+_VECTORS: Final = frozenset(
+    (
+        "%tid",
+        "%ntid",
+        "%ctaid",
+        "%nctaid",
+        "%clusterid",
+        "%nclusterid",
+        "%cluster_ctaid",
+        "%cluster_nctaid",
+    )
+)
+_DOTTED: Final = frozenset(f"{n}.{c}" for n in _VECTORS for c in "xyzw")
 _PLAIN: Final = frozenset(
     [
         "%laneid",
@@ -68,7 +81,11 @@ _PLAIN: Final = frozenset(
         "%reserved_smem_offset_begin",
         "%reserved_smem_offset_end",
         "%reserved_smem_offset_cap",
+        "%reserved_smem_offset_0",
+        "%reserved_smem_offset_1",
         "%is_explicit_cluster",
+        "%cluster_ctarank",
+        "%cluster_nctarank",
         "%current_graph_exec",
         "%envreg1",
         "%envreg2",
@@ -93,6 +110,7 @@ class Scope:
         self.cache: dict[str, Operand] = {}
         self.registers: dict[str, Reg] = {}
         self.ranges: dict[str, tuple[Type, int]] = {}
+        self.vectors: dict[str, Vec] = {}
         self.variables: dict[str, Variable] = {}
         self.labels: dict[str, Label] = {}
         self.open: list[LabelRef] = []
@@ -112,6 +130,21 @@ class Scope:
         """Declares `.reg .b32 %r<count>`. The registers are made when they are first used."""
         self.ranges[prefix] = (kind, count)
         self.cache.clear()
+
+    def declare_vector(self, name: str, kind: Type, count: int) -> None:
+        """Declares `.reg .v4 .b32 %v`: the registers `%v.x` to `%v.w`, together `%v`."""
+        parts = [self.declare_register(f"{name}.{c}", kind) for c in "xyzw"[:count]]
+        for part, colour in zip(parts, "rgba", strict=False):
+            self.registers[f"{name}.{colour}"] = part
+        self.vectors[name] = Vec(tuple(parts))
+
+    def vector(self, name: str) -> Vec | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.vectors:
+                return scope.vectors[name]
+            scope = scope.parent
+        return None
 
     def declare_variable(self, variable: Variable) -> None:
         if variable.name in self.variables:
@@ -177,7 +210,12 @@ class Scope:
 
     def _declares(self, name: str) -> bool:
         """Returns True if a word of an operand is declared at this level."""
-        return name in self.registers or name in self.variables or self._ranged(name) is not None
+        return (
+            name in self.registers
+            or name in self.variables
+            or name in self.vectors
+            or self._ranged(name) is not None
+        )
 
     def operand(self, text: str) -> Operand:
         """Returns the operand that `text` denotes, from the cache if it was read before."""
@@ -199,15 +237,34 @@ class Scope:
         minus, name, selector = match.groups()
         return Part(self.operand(name), selector or "", negated=minus == "-")
 
+    def texel(self, text: str) -> Texel:
+        """Returns the object and coordinates of a texture or surface instruction: `[a, {x, y}]`."""
+        text = text.strip()
+        parts = split_outside_brackets(text[1:-1]) if text[:1] == "[" and text[-1:] == "]" else []
+        if len(parts) == 3:
+            raise unsupported(
+                "a separate sampler",
+                "is not supported: no call of the driver API makes one, and texture objects hold "
+                "their own",
+            )
+        if len(parts) != 2:
+            raise PtxError(f"'{text[:60]}' is not [object, coordinates]")
+        found, coordinates = (self.operand(part.strip()) for part in parts)
+        if not isinstance(found, (Reg, Sym, Imm)):
+            raise PtxError(f"'{text[:60]}' names no object")
+        if not isinstance(coordinates, (Reg, Imm, Special, Vec)):
+            raise PtxError(f"'{text[:60]}' has no coordinates")
+        return Texel(found, coordinates)
+
     def _operand(self, text: str) -> Operand:
         first = text[:1]
         if first == "%" and (reg := self.register(text)) is not None:
             return reg
         if first == "[":
-            return self._address(text)
+            return self._address(text.removesuffix(".unified").rstrip())
         if first == "{":
             if not text.endswith("}"):
-                raise PtxError(f"'{text[:60]}' has a '{{' that is not closed")
+                return self._vector_and_predicate(text)
             return Vec(tuple(self.operand(part.strip()) for part in split_commas(text[1:-1])))
         if first in _CONSTANT and (number := literal(text) or constant(text)) is not None:
             return number
@@ -221,6 +278,12 @@ class Scope:
             return Pair(self.operand(one.strip()), self.operand(two.strip()))
         return self._name(text)
 
+    def _vector_and_predicate(self, text: str) -> Operand:
+        vector, bar, predicate = text.rpartition("|")
+        if not bar or not vector.rstrip().endswith("}"):
+            raise PtxError(f"'{text[:60]}' has a '{{' that is not closed")
+        return Pair(self.operand(vector.strip()), self.operand(predicate.strip()))
+
     def _name(self, text: str) -> Operand:
         if text == "_":
             return Sink()
@@ -228,10 +291,16 @@ class Scope:
             return Imm(32, 0)
         if text in _DOTTED or text in _PLAIN:
             return Special(text)
+        if (parts := self.vector(text)) is not None:
+            return parts
+        if (reg := self.register(text)) is not None:
+            return reg
         if NAME.fullmatch(text):
             reg = self.register(text)
             if reg is not None:
                 return reg
+            if text in _VECTORS:
+                return Vec(tuple(Special(f"{text}.{c}") for c in "xyzw"))
             if text.startswith("%"):
                 self._refuse_special(text)
             return Sym(text, 0, self.variable(text))
@@ -251,12 +320,10 @@ class Scope:
 
     def _refuse_special(self, text: str) -> None:
         base = text.partition(".")[0]
-        if re.fullmatch(r"%(pm\d+(_64)?|envreg\d+|(n?cluster\w*))", base):
+        if re.fullmatch(r"%(pm\d+(_64)?|envreg\d+)", base):
             raise unsupported(
                 f"special register '{text}'", "is not supported by the emulated device"
             )
-        if base in ("%tid", "%ntid", "%ctaid", "%nctaid"):
-            raise unsupported(f"special register '{text}'", "is supported by its components only")
         raise PtxError(f"the register {text} is not declared")
 
     def _address(self, text: str) -> Operand:

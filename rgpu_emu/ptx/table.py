@@ -10,6 +10,8 @@ a letter for each operand:
     q  thread count or predicate        m  `[address]`
     l  label or target list             c  the operands of `call`
     v  source of a video instruction    V  its destination (all its operands are v or V)
+    t  `[object, coordinates]`          T  destination vector, maybe with `|p`
+    e  vector of offsets                f  depth compare value, which is refused
 
 A `?` after the letter marks an operand that may be left out (only at the end).
 """
@@ -67,6 +69,32 @@ class Row:
         """The least and the greatest number of operands."""
         letters = self.operands.split()
         return sum(not w.endswith("?") for w in letters), len(letters)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Instructions of the manual that have no row, and why.
+
+    Attributes:
+        op: opcode; `*` is any.
+        words: the modifiers that such an instruction has (`!word`: lacks). `word*` is a beginning.
+        why: the reason, as the rest of a sentence.
+    """
+
+    op: str
+    words: str
+    why: str
+
+    def fits(self, op: str, parts: list[str]) -> bool:
+        return self.op in (op, "*") and all(_has(word, parts) for word in self.words.split())
+
+
+def _has(word: str, parts: list[str]) -> bool:
+    if word.startswith("!"):
+        return word[1:] not in parts
+    if word.endswith("*"):
+        return any(part.startswith(word[:-1]) for part in parts)
+    return word in parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +188,9 @@ def _in_order(op: str, parts: list[str]) -> list[str]:
 class Table:
     """All rows, indexed by opcode. Caches the forms that were looked up."""
 
-    def __init__(self, rows: tuple[Row, ...]) -> None:
+    def __init__(self, rows: tuple[Row, ...], refusals: tuple[Refusal, ...] = ()) -> None:
         self.rows = rows
+        self.refusals = refusals
         self._by_op: dict[str, list[Row]] = {}
         for row in rows:
             self._by_op.setdefault(row.op, []).append(row)
@@ -187,18 +216,26 @@ class Table:
     def _find(self, name: str) -> Form:
         op, *parts = name.split(".")
         parts = _in_order(op, parts)
-        rows = self._by_op.get(op)
-        if rows is None:
-            if not op.isidentifier():
-                raise PtxError(f"'{name}' is not an instruction")
-            raise unsupported(f"instruction '{name}'")
+        rows = self._by_op.get(op, [])
         for row in rows:
             found: dict[str, str] = {}
             if _match(row.slots, parts, 0, found):
                 return Form(name, row, found)
+        raise self._refusal(name, op, parts)
+
+    def _refusal(self, name: str, op: str, parts: list[str]) -> PtxError:
+        """Returns the error for a name without a row."""
+        if not op.isidentifier():
+            return PtxError(f"'{name}' is not an instruction")
+        for refusal in self.refusals:
+            if refusal.fits(op, parts):
+                return unsupported(f"instruction '{name}'", refusal.why)
+        rows = self._by_op.get(op, [])
+        if not rows:
+            return unsupported(f"instruction '{name}'")
         known = {option for row in rows for slot in row.slots for option in slot.options}
         strange = [p for p in parts if p not in known]
         why = f" (no form of {op} has .{strange[0]})" if strange else ""
-        raise unsupported(
+        return unsupported(
             f"instruction '{name}'", f"is not in the emulated device's instruction table{why}"
         )

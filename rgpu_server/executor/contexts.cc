@@ -142,9 +142,11 @@ void Executor::DropThread(uint32_t thread) {
 }
 
 uint64_t Executor::DropContext(const std::shared_ptr<Context>& context) {
-  const uint64_t charged = objects_.ForgetContext(context, memory_.granules()) +
-                           context->own_charged + context->local_charged + context->printf_charged +
-                           context->heap_charged;
+  const auto forget = [this](uint64_t base, const Range& range) {
+    return memory_.Forget(base, range);
+  };
+  const uint64_t charged = objects_.ForgetContext(context, forget) + context->own_charged +
+                           context->local_charged + context->printf_charged + context->heap_charged;
   ReleaseHeld(*this, *context);
   poller_.Remove(*context);
   named_threads_ -= context->per_thread.size();

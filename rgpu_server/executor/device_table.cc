@@ -24,12 +24,15 @@ struct Override {
 // By attribute number as in cuda.h, with a reason per group. A value is 1 only if a test over the
 // wire proves the behaviour.
 constexpr Override kOverrides[] = {
-    // A remote device cannot read host memory.
-    {19, 0},
+    // The client keeps memory that it maps to the device, and managed memory, equal on both sides
+    // (ADR 0019). It does so for any driver.
+    {19, 1},
+    {83, 1},
+    // Registered memory has another address on the device, and cannot be read-only there.
     {91, 0},
     {113, 0},
-    // Managed and pageable memory would require write tracking on both machines.
-    {83, 0},
+    // The host's pages are not the device's: the host may not use managed memory while kernels run,
+    // and the device never uses pageable memory.
     {86, 0},
     {88, 0},
     {89, 0},

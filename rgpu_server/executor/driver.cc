@@ -6,6 +6,15 @@
 
 namespace rgpu::exec {
 
+namespace {
+
+template <typename Function>
+void Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+}
+
+}  // namespace
+
 bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence) {
   std::string reason;
   void* library = base::OpenLibrary({path.c_str()}, &reason);
@@ -26,8 +35,12 @@ bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence) 
                 " of the CUDA driver API: install a newer driver";
     return false;
   }
-  driver->heap = reinterpret_cast<int (*)(uint64_t*, uint64_t*)>(dlsym(library, "rgpu_emu_heap"));
-  driver->reason = reinterpret_cast<size_t (*)(char*, size_t)>(dlsym(library, "rgpu_emu_reason"));
+  Find(library, "rgpu_emu_heap", &driver->heap);
+  Find(library, "rgpu_emu_reason", &driver->reason);
+  Find(library, "rgpu_emu_window", &driver->credit.window);
+  Find(library, "rgpu_emu_set_aside", &driver->credit.set_aside);
+  Find(library, "rgpu_emu_give_back", &driver->credit.give_back);
+  Find(library, "rgpu_emu_back", &driver->credit.back);
   driver->emulated = dlsym(library, "rgpu_emu_version") != nullptr ||
                      path.find("librgpu_emu") != std::string::npos;
   return true;

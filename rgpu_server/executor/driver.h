@@ -17,6 +17,19 @@ struct Driver {
   // device's memory, and where it is mapped. Null or -1: there is no memory to share.
   int (*heap)(uint64_t* base, uint64_t* bytes) = nullptr;
 
+  // Emulated device only: allocations at addresses that the worker's client chooses
+  // (memory_credit.h). All are null with other libraries.
+  struct Credit {
+    // Takes an eighth of the device's addresses for good, at most `*bytes`, and says how many. 0:
+    // there are not enough in a row.
+    uint64_t (*window)(uint64_t* bytes) = nullptr;
+    // Set memory aside, and give back what was not used. 0: there is not enough.
+    int (*set_aside)(uint64_t bytes) = nullptr;
+    void (*give_back)(uint64_t bytes) = nullptr;
+    // Allocates at `address` in the current context, from what was set aside.
+    CUresult (*back)(CUdeviceptr address, uint64_t bytes) = nullptr;
+  } credit;
+
   // Emulated device only: takes the sentence that explains why this thread's last call about a
   // kernel failed. Null with other libraries.
   size_t (*reason)(char* text, size_t bytes) = nullptr;

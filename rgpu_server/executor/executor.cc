@@ -107,6 +107,7 @@ void Executor::Tell(Told kind, const std::string& sentence) {
 }
 
 void Executor::FlushNotices() {
+  memory_.credit().Tell();
   if (notices_.empty()) return;
   transport::FrameBuffer frames;
   frames.swap(notices_);
@@ -115,6 +116,7 @@ void Executor::FlushNotices() {
 }
 
 void Executor::HandOverNotices() {
+  memory_.credit().Tell();
   if (notices_.empty()) return;
   outbox_.Post(notices_, true, std::exchange(notices_behind_, 0));
   notices_.clear();

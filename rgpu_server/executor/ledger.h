@@ -34,11 +34,20 @@ class Ledger {
   // Whether other processes of the lease hold memory, and whether they are freeing some.
   bool OthersHold() const { return used() > own(); }
   bool OthersFree() const { return lease::FreeingByOthers(page_, slot_) != 0; }
+  // The credit that this session has and has not used is charged to it. Others of the lease may ask
+  // for it.
+  void SetCredit(uint64_t bytes) { lease::SetCredit(page_, slot_, bytes); }
+  bool OthersHaveCredit() const { return lease::CreditOfOthers(page_, slot_) != 0; }
+  void WantCredit() { lease::WantCredit(page_); }
+  uint32_t credit_wanted() const { return lease::CreditWanted(page_); }
+  void WaitCreditWanted(uint32_t seen) const { lease::WaitCreditWanted(page_, seen); }
   uint64_t limit() const { return page_->memory_limit_bytes.load(std::memory_order_relaxed); }
   // Charged to this session.
   uint64_t own() const { return page_->slots[slot_].used_bytes.load(std::memory_order_relaxed); }
   // Charged to the lease.
   uint64_t used() const { return lease::UsedBytes(page_); }
+  // The same without credit.
+  uint64_t allocated() const { return lease::AllocatedBytes(page_); }
   bool active() const { return page_->state.load(std::memory_order_relaxed) == 1; }
 
   // Shows in the page that the driver loads or compiles code. Calls nest.

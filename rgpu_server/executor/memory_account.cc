@@ -24,7 +24,8 @@ constexpr uint64_t kDeviceGranule = 2U << 20;
 MemoryAccount::MemoryAccount(Executor& executor, Ledger& ledger)
     : executor_(executor),
       ledger_(ledger),
-      granules_(executor.driver().emulated ? kEmulatedGranule : kDeviceGranule) {}
+      granules_(executor.driver().emulated ? kEmulatedGranule : kDeviceGranule),
+      credit_(executor, ledger) {}
 
 void MemoryAccount::LeaseIsFull(uint64_t bytes) {
   shortage_.LeaseIsFull(ledger_, bytes, executor_.outbox());
@@ -51,9 +52,10 @@ uint64_t MemoryAccount::resident_threads() {
 CUresult MemoryAccount::Charge(uint64_t bytes) {
   if (ledger_.TryCharge(bytes)) return CUDA_SUCCESS;
   if (bytes <= ledger_.limit()) {
+    RecallCredit();
     executor_.reaper().WaitAll();
     ReconcilePools();
-    if (ChargeAfterOthers(bytes)) return CUDA_SUCCESS;
+    if (ChargeLater(bytes, true)) return CUDA_SUCCESS;
   }
   if (ledger_.Charge(bytes)) return CUDA_SUCCESS;
   LeaseIsFull(bytes);
@@ -62,27 +64,51 @@ CUresult MemoryAccount::Charge(uint64_t bytes) {
 
 CUresult MemoryAccount::ChargeNow(uint64_t bytes) {
   if (ledger_.TryCharge(bytes)) return CUDA_SUCCESS;
-  if (bytes <= ledger_.limit() && !measuring_) TrimPools();
+  if (bytes <= ledger_.limit()) {
+    RecallCredit();
+    if (!measuring_) TrimPools();
+    if (ChargeLater(bytes, false)) return CUDA_SUCCESS;
+  }
   if (ledger_.Charge(bytes)) return CUDA_SUCCESS;
   LeaseIsFull(bytes);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Another process of the lease may have freed memory and then told this process. Its free is either
-// under way to its worker, which takes less than kGraceNs, or it has arrived and waits for work on
-// the device.
-bool MemoryAccount::ChargeAfterOthers(uint64_t bytes) {
+// Asks this program, and the others of the lease, for credit that they have not used.
+void MemoryAccount::RecallCredit() {
+  credit_.Recall();
+  if (ledger_.OthersHaveCredit()) ledger_.WantCredit();
+  executor_.FlushNotices();
+}
+
+uint64_t MemoryAccount::Forget(uint64_t base, const Range& range) {
+  if (range.backed) credit_.Drop(base);
+  return granules_.Remove(base, range.bytes);
+}
+
+// How long a charge that is refused may wait for memory that comes back by itself. With `frees`,
+// also for frees of other processes: one of them may have freed memory and then told this process.
+// Its free is either under way to its worker, which takes less than kGraceNs, or it has arrived and
+// waits for work on the device.
+uint64_t MemoryAccount::Patience(bool frees) const {
   constexpr uint64_t kGraceNs = 35'000'000;  // also enough on a busy machine
-  constexpr uint64_t kMostNs = 100'000'000;
+  constexpr uint64_t kFreeNs = 100'000'000;
+  // A client needs some milliseconds and a round trip to return credit. One that is stopped does
+  // not return it.
+  constexpr uint64_t kCreditNs = 250'000'000;
+  if (credit_.uncut() != 0 || ledger_.OthersHaveCredit()) return kCreditNs;
+  if (!frees || !ledger_.OthersHold()) return 0;
+  return ledger_.OthersFree() ? kFreeNs : kGraceNs;
+}
+
+bool MemoryAccount::ChargeLater(uint64_t bytes, bool frees) {
   const struct timespec pause = {0, 250'000};
   const uint64_t started = base::NowNs();
   for (;;) {
-    // OthersFree is read before TryCharge: a free that completes in between makes the charge
-    // succeed.
-    const bool freeing = ledger_.OthersFree();
+    // Read before TryCharge: what comes back in between makes the charge succeed.
+    const uint64_t patience = Patience(frees);
     if (ledger_.TryCharge(bytes)) return true;
-    const uint64_t waited = base::NowNs() - started;
-    if (!ledger_.OthersHold() || waited >= (freeing ? kMostNs : kGraceNs)) return false;
+    if (base::NowNs() - started >= patience) return false;
     executor_.Unlocked([&] { return nanosleep(&pause, nullptr); });
   }
 }

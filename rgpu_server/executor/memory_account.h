@@ -12,6 +12,7 @@
 
 #include "rgpu_server/executor/granules.h"
 #include "rgpu_server/executor/ledger.h"
+#include "rgpu_server/executor/memory_credit.h"
 #include "rgpu_server/executor/objects.h"
 #include "rgpu_server/executor/shortage.h"
 
@@ -23,11 +24,12 @@ class MemoryAccount {
  public:
   MemoryAccount(Executor& executor, Ledger& ledger);
 
-  // Charges the lease. If the lease is full, first waits for frees under way. May release the lock.
+  // Charges the lease. If the lease is full, first waits for frees under way and for credit that
+  // this program or another of the lease has not used. May release the lock.
   // CUDA_ERROR_OUT_OF_MEMORY: refused, and counted as a refusal.
   CUresult Charge(uint64_t bytes);
-  // The same without waiting for the device; pools give back what they do not use. May release the
-  // lock for that.
+  // The same without waiting for the device; pools, and programs with credit, give back what they
+  // do not use. May release the lock for that.
   CUresult ChargeNow(uint64_t bytes);
   // Tell the client, once per session, that its lease has no room, or that the device has none
   // although the lease has.
@@ -41,7 +43,10 @@ class MemoryAccount {
   // Trims pools to their release threshold after the client synchronised, as the driver would (the
   // worker itself never synchronises). `all`: no free is pending any more in any pool.
   void TrimAfterWait(bool all);
+  // A plain allocation goes with its context. Returns its charge.
+  uint64_t Forget(uint64_t base, const Range& range);
   Granules& granules() { return granules_; }
+  MemoryCredit& credit() { return credit_; }
   // The charge for the device-side heap, which all contexts of the emulated device share. It stays
   // when a context goes.
   uint64_t& heap_charged() { return heap_charged_; }
@@ -74,7 +79,9 @@ class MemoryAccount {
   bool measuring() const { return measuring_; }
 
  private:
-  bool ChargeAfterOthers(uint64_t bytes);
+  uint64_t Patience(bool frees) const;
+  bool ChargeLater(uint64_t bytes, bool frees);
+  void RecallCredit();
   void WaitForPoolFrees();
   void TrimPools();
   template <typename Condition>
@@ -84,6 +91,7 @@ class MemoryAccount {
   Ledger& ledger_;
   Shortage shortage_;
   Granules granules_;
+  MemoryCredit credit_;
   uint64_t heap_charged_ = 0;
   uint64_t resident_threads_ = 0;
   uint32_t changing_ = 0;

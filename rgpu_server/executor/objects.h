@@ -87,6 +87,7 @@ struct Range {
   uint32_t context = 0;
   std::shared_ptr<Pool> pool = nullptr;
   const Code* code = nullptr;  // for a global; compared, never dereferenced
+  bool backed = false;         // a plain one that the client placed (memory_credit.h)
 
   // By cuMemFree and cuMemFreeAsync.
   bool may_be_freed() const { return kind == Kind::kPlain || kind == Kind::kPool; }

@@ -99,6 +99,7 @@ void Reaper::Run() {
     ready_.pop_front();
     lock.release();
     Destroy(item);
+    executor_.FlushNotices();
     lock = std::unique_lock(executor_.mutex(), std::adopt_lock);
     pending_.erase(item.number);
     executor_.changed().notify_all();

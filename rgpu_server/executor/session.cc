@@ -256,6 +256,13 @@ bool Session::OnControl(transport::FrameReader& reader, const wire::FrameHeader&
         if (Get(fields, &done) && executor_->directs().Done(done.ticket)) return true;
         break;
       }
+      case wire::Control::kCreditReturn: {
+        wire::CreditReturn returned;
+        if (!Get(fields, &returned)) break;
+        const std::lock_guard lock(executor_->mutex());
+        executor_->memory().credit().Returned(returned.returned);
+        return true;
+      }
       case wire::Control::kPullData: {
         wire::PullData data;
         if (Get(fields, &data) &&

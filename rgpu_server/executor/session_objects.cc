@@ -10,7 +10,7 @@ bool SessionObjects::has_streams() const {
 }
 
 uint64_t SessionObjects::ForgetContext(const std::shared_ptr<Context>& context,
-                                       Granules& granules) {
+                                       const Forget& forget) {
   uint64_t charged = 0;
   const uint32_t id = context->id;
   const auto lies_in = [&](const auto& object) {
@@ -28,7 +28,7 @@ uint64_t SessionObjects::ForgetContext(const std::shared_ptr<Context>& context,
   streams.EraseIf([&](const Stream& stream) { return stream.context == context.get(); });
   ranges.EraseIf([&](uint64_t base, const Range& range) {
     if (range.context != id) return false;
-    if (range.kind == Range::Kind::kPlain) charged += granules.Remove(base, range.bytes);
+    if (range.kind == Range::Kind::kPlain) charged += forget(base, range);
     return true;
   });
   return charged;

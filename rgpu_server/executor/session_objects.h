@@ -6,9 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
-#include "rgpu_server/executor/granules.h"
 #include "rgpu_server/executor/images.h"
 #include "rgpu_server/executor/objects.h"
 #include "rgpu_server/executor/table.h"
@@ -47,8 +47,10 @@ struct SessionObjects {
   // Whether the client has any stream besides the legacy stream.
   bool has_streams() const;
   // Forgets every object that goes with the context. Returns the bytes that are charged for these
-  // objects; the caller releases them when the driver has destroyed the context.
-  uint64_t ForgetContext(const std::shared_ptr<Context>& context, Granules& granules);
+  // objects; the caller releases them when the driver has destroyed the context. `forget(base,
+  // range)` returns those of an allocation.
+  using Forget = std::function<uint64_t(uint64_t base, const Range& range)>;
+  uint64_t ForgetContext(const std::shared_ptr<Context>& context, const Forget& forget);
 };
 
 }  // namespace rgpu::exec

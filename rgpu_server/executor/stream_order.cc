@@ -67,6 +67,10 @@ CUresult StreamOrder::LeaveLast(Stream& next) {
 // after the copy are made to wait for it here.
 CUresult StreamOrder::ApplyFences(Stream& stream) {
   Context& context = *stream.context;
+  if (stream.unfenced) {
+    stream.fences_seen = context.fence_epoch;
+    return CUDA_SUCCESS;
+  }
   for (const Fence& fence : context.fences) {
     if (fence.epoch <= stream.fences_seen || fence.source == &stream || fence.point->done) continue;
     const bool ordered = (fence.legacy && stream.blocking) || (stream.legacy && fence.blocking);

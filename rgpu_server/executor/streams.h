@@ -84,6 +84,7 @@ struct Stream : StreamWork {
   std::shared_ptr<Point> observed;  // the last point for which the context's observer waits
 
   bool fence_pending = false;
+  bool unfenced = false;  // waits for no fence: see rgpuPageStreamCreate
   uint64_t fences_seen = 0;
   Frontier frontier;
   std::deque<std::shared_ptr<Delivery>> deliveries;

@@ -175,7 +175,7 @@ class Observer:
         page = self._conductor.pages.get(lease_id)
         if lease is None or page is None:
             return {}
-        return {session: page.read(slot).used_bytes for slot, session in lease.slots.items()}
+        return {session: page.charged(slot) for slot, session in lease.slots.items()}
 
     def compiling(self, lease_id: str) -> int:
         """Returns for how many sessions of a lease the driver loads or compiles code now."""

@@ -69,6 +69,8 @@ def _native() -> ctypes.CDLL:
         ("page_init", None, [page, u64]),
         ("page_valid", ctypes.c_int, [page]),
         ("used", u64, [page]),
+        ("charged", u64, [page]),
+        ("slot_charged", u64, [page, u32]),
         ("claim_slot", ctypes.c_int, [page, u64]),
         ("clear_slot", None, [page, u32]),
         ("set_limit", None, [page, u64]),
@@ -220,6 +222,17 @@ class LeasePage:
         _native().rgpu_lease_read_slot(self.address, slot, words)
         _session, *counters = words
         return Counters(*(min(count, _MAX_COUNT) for count in counters))
+
+    def charged(self, slot: int | None = None) -> int:
+        """Returns what is charged to a slot, or to the lease.
+
+        That is what its sessions hold and the credit of those that allocate often.
+        """
+        if slot is None:
+            charged = int(_native().rgpu_lease_charged(self.address))
+        else:
+            charged = int(_native().rgpu_lease_slot_charged(self.address, slot))
+        return min(charged, _MAX_COUNT)
 
     def compiling(self, slot: int) -> bool:
         """Returns True if the worker in `slot` says that its driver loads or compiles code."""

@@ -222,6 +222,7 @@ class Launch:
             (lambda *_: None, None, [ptr, u64]),
             (lambda: 123456789, u64, []),
             (self._function, u64, [ptr, u64]),
+            (self._texture, None, [ptr, ptr]),
         ]
         made = [
             ctypes.CFUNCTYPE(result, *arguments)(function) for function, result, arguments in calls
@@ -239,6 +240,12 @@ class Launch:
     def _vprintf(self, _block: int, fmt: int, arguments: int) -> int:
         self.kernel.output.append((fmt, arguments))
         return 1
+
+    def _texture(self, _block: int, call: int) -> None:
+        from ptx.texture import run_call
+
+        if result := run_call(call):
+            self._trap(0, result)
 
     def _function(self, _block: int, token: int) -> int:
         ordinal = token ^ abi.FUNCTION_TOKEN

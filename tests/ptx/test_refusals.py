@@ -15,11 +15,13 @@ from rgpu_emu.ptx.link import link
 from rgpu_emu.ptx.module import EAGER_BYTES
 
 UNSUPPORTED = [
-    "tex.2d.v4.f32.s32",
-    "tex.1d.v4.s32.f32",
-    "suld.b.1d.b32.trap",
-    "sust.b.2d.v4.b32.trap",
-    "txq.width.b32",
+    "tex.2dms.v4.f32.s32",
+    "tex.cube.v4.f32.s32",
+    "tex.1d.v2.f32.f32",
+    "suld.p.1d.v4.b32.trap",
+    "sust.p.a2d.v4.b32.trap",
+    "sured.b.xor.1d.b32.trap",
+    "txq.pitch.b32",
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32",
@@ -153,7 +155,12 @@ def test_wrong_operands_are_found_when_lowering(body: str, words: str) -> None:
         (HEADER.replace("64", "32"), 801, "64-bit addresses"),
         (HEADER + ".entry k() { ret; ", 218, "not closed"),
         (HEADER + ".entry k() { ret; }\n.entry k() { ret; }", 218, "defined twice"),
-        (HEADER + ".global .texref t;", 801, ".texref"),
+        (
+            HEADER + ".global .texref t;\n.entry k() { .reg .b64 %r; mov.u64 %r, t; ret; }",
+            801,
+            ".texref variable 't'",
+        ),
+        (HEADER + ".entry k(.param .surfref s) { ret; }", 801, "a .surfref parameter"),
         (HEADER + ".global .attribute(.managed) .align 4 .u32 x;", 801, "managed"),
         (HEADER + ".entry k(.param .b8 x[40000]) { ret; }", 218, "larger than 32764"),
         (HEADER + ".global .b32 x[99999999999];", 218, "array size"),
@@ -212,6 +219,7 @@ POINTER = """.visible .entry pointer(.param .u64 p) { .reg .b64 %rd<2>; ld.param
   proto: .callprototype ()_ ();
   call %rd1, (), proto; ret; }
 """
+TEXTURE: str = "tex.1d.v4.u32.s32 {{%r1, %r1, %r1, %r1}}, [{name}, {{%r1}}];"
 # What it says about a module, by name: texts and the kernels that are refused.
 PARTS = {
     "the instruction's own kernel": (
@@ -243,6 +251,21 @@ PARTS = {
         GOOD + ".visible .entry bad() { .reg .b32 %r<2>; mov.u32 %r1, %envreg3; ret; }\n",
         ["bad"],
     ),
+    "a texture reference": (
+        ".global .texref t;\n.tex .u32 old;\n.global .samplerref s = { filter_mode = linear };\n"
+        + GOOD
+        + "".join(
+            f".visible .entry {kernel}() {{ .reg .b32 %r<2>; {TEXTURE.format(name=name)} ret; }}\n"
+            for kernel, name in (("bad", "t"), ("worse", "old"))
+        )
+        + ".visible .entry worst() { .reg .b64 %r<2>; mov.u64 %r1, s; ret; }\n",
+        ["bad", "worse", "worst"],
+    ),
+    "a parameter": (GOOD + ".visible .entry bad(.param .texref t) { ret; }\n", ["bad"]),
+    "a directive for clusters": (
+        GOOD + ".visible .entry bad() .maxclusterrank 4 { ret; }\n",
+        ["bad"],
+    ),
     "a type of registers": (GOOD + ".visible .entry bad() { .reg .b256 %r<2>; ret; }\n", ["bad"]),
 }
 
@@ -254,7 +277,8 @@ def test_what_the_device_lacks_refuses_the_kernels_that_reach_it(name: str, larg
     if large:
         text += padding()
         # Operands and declarations of a very large module are read when a kernel is lowered.
-        refused = [] if name in ("a special register", "a type of registers") else refused
+        late = ("a special register", "a type of registers", "a texture reference")
+        refused = [] if name in late else refused
         # Every function of it may be called by pointer.
         refused = sorted({*refused, *(["pointer"] if "pointer" in name else [])})
     program = link([HEADER + text])

@@ -35,12 +35,14 @@ FIELDS = [
     (Notice.LOG, {"level": U32, "text": TEXT}),
     (Notice.ACK, {}),
     (Notice.COMPILED, {"ns": U64, "name": TEXT}),
+    (Notice.MEMORY_CREDIT, {"granted": U64, "freed": U64, "wanted": st.integers(0, 255)}),
     (Control.BYE, {}),
     (Control.CANCEL, {"seq": U64}),
     (Control.PULL_DATA, {"pull": U64, "offset": U64}),
     (Control.CALLBACK_DONE, {"callback": U64}),
     (Control.KEEP_ALIVE, {}),
     (Control.COPY_DONE, {"ticket": U64}),
+    (Control.CREDIT_RETURN, {"returned": U64}),
 ]
 
 

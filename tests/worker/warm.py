@@ -39,6 +39,7 @@ class LeasePage:
     def __init__(self, limit: int) -> None:
         self.native = ctypes.CDLL(str(part("rgpu_common/lib/librgpu_native.so")))
         self.native.rgpu_lease_used.restype = ctypes.c_uint64
+        self.native.rgpu_lease_charged.restype = ctypes.c_uint64
         self.native.rgpu_lease_map.restype = ctypes.c_void_p
         self.fds = [os.memfd_create("grants"), os.memfd_create("usage")]
         self.signal_fd = os.eventfd(0)
@@ -50,6 +51,9 @@ class LeasePage:
 
     def used(self) -> int:
         return int(self.native.rgpu_lease_used(self.address))
+
+    def charged(self) -> int:
+        return int(self.native.rgpu_lease_charged(self.address))
 
     def refused(self, slot: int) -> int:
         words = (ctypes.c_uint64 * 9)()

@@ -2,6 +2,7 @@
 // synchronisation send a command.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/visible_memory.h"
 
 #include <memory>
 #include <vector>
@@ -77,9 +78,15 @@ void ForgetObjects(Session& session, uint32_t context) {
   for (const uint64_t id : gone) session.handles().Remove(id);
 }
 
-// Frees the pinned memory of a destroyed context, as NVIDIA's driver does.
-void FreePinned(Session& session, const std::vector<Range>& ranges) {
+// Frees the pinned memory of a destroyed context, as NVIDIA's driver does, and the addresses of its
+// allocations.
+void FreeLeft(Session& session, const std::vector<Range>& ranges) {
   for (const Range& range : ranges) {
+    if (range.cut) {
+      session.memory_credit().Drop(range.base, range.bytes);
+      continue;
+    }
+    if (range.kind != RangeKind::kPinned) continue;
     // A copy that is still outstanding would otherwise touch memory that has been given to another
     // owner.
     session.channel().WaitForDeliveries(range.base, range.bytes);
@@ -103,13 +110,16 @@ CUresult DestroyContext(Session& session, Context& context) {
   const auto id = static_cast<uint32_t>(context.id);
   // Forget the addresses before the call: once the server has freed them, another thread's
   // allocation may get them.
-  const std::vector<Range> pinned = session.addresses().DropContext(id);
+  const std::vector<Range> left = session.addresses().DropContext(id);
+  for (const Range& range : left) {
+    if (range.is_device() && !range.cut) ForgetVisible(session, range);
+  }
   rgpuContextDestroy_Reply reply;
   const CUresult status =
       session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);
   ForgetObjects(session, id);
   EndHostOrder(session, context, UINT64_MAX);
-  FreePinned(session, pinned);
+  FreeLeft(session, left);
   return status;
 }
 

@@ -7,7 +7,9 @@
 
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/direct_copy.h"
+#include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/pump.h"
+#include "rgpu_client/shim/region_sink.h"
 #include "rgpu_client/shim/trace.h"
 
 namespace rgpu::shim {
@@ -108,7 +110,7 @@ CUresult HostToDevice(const Here& here, const Copy& copy) {
       bulk = packed.data();
       in_place = false;
     }
-    PostOptions options = CountedWork(here, bytes);
+    PostOptions options = CountedWork(here, bytes, Reach::kNamed);
     options.lent = in_place && lent.holds();
     options.bulk = bulk;
     options.bulk_bytes = bytes;
@@ -130,7 +132,7 @@ CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
   const uint64_t bytes = copy.width * copy.height;
   const CUresult status = here.channel().PostDelivered<op_rgpuCopyHtoDPull>(
       here.issuer(), {copy.to.address, copy.to.pitch, copy.width, copy.height, here.stream->wire},
-      CountedWork(here, bytes), Region(copy.from, copy), true);
+      CountedWork(here, bytes, Reach::kNamed), Region(copy.from, copy), true);
   if (status == CUDA_SUCCESS) Pump::Need(&here.channel());
   return status;
 }
@@ -148,32 +150,10 @@ CUresult DeviceToHostLater(const Here& here, const Copy& copy) {
   const CUresult status = here.channel().PostDelivered<op_rgpuCopyDtoHLater>(
       here.issuer(),
       {copy.from.address, copy.from.pitch, copy.width, copy.height, here.stream->wire},
-      CountedWork(here, bytes), Region(copy.to, copy), false);
+      CountedWork(here, bytes, Reach::kNamed), Region(copy.to, copy), false);
   if (status == CUDA_SUCCESS) Pump::Need(&here.channel());
   return status;
 }
-
-// Copies the bytes of DATA frames to rows of host memory.
-class RegionSink final : public ReplySink {
- public:
-  explicit RegionSink(const HostRegion& region) : region_(region) {}
-
-  bool OnData(uint64_t offset, uint32_t bytes, transport::FrameReader& reader) override {
-    const uint64_t total = region_.bytes();
-    if (offset > total || bytes > total - offset) return false;
-    const transport::BulkState state = Land(region_, offset, bytes, reader);
-    if (state == transport::BulkState::kFault) fault_ = true;
-    landed_ += bytes;
-    return state != transport::BulkState::kClosed;
-  }
-  bool fault() const { return fault_; }
-  bool complete() const { return landed_ == region_.bytes(); }
-
- private:
-  const HostRegion region_;
-  uint64_t landed_ = 0;
-  bool fault_ = false;
-};
 
 CUresult DeviceToHost(const Here& here, const Copy& copy) {
   const HostRegion to = Region(copy.to, copy);
@@ -200,7 +180,7 @@ CUresult DeviceToDevice(const Here& here, const Copy& copy) {
       here.issuer(),
       {copy.to.address, copy.to.pitch, copy.from.address, copy.from.pitch, copy.width, copy.height,
        here.stream->wire, copy.synchronous},
-      CountedWork(here, copy.width * copy.height));
+      CountedWork(here, copy.width * copy.height, Reach::kNamed));
 }
 
 CUresult HostToHost(const Here& here, const Copy& copy) {
@@ -249,10 +229,14 @@ CUresult CopyToHost(const Here& here, const Copy& copy) {
   return DeviceToHost(here, copy);
 }
 
-bool HasSyncMemops(const Here& here, const Side& side) {
-  if (!side.device) return false;
-  const auto range = here.session->addresses().Find(side.address);
-  return range && range->sync_memops;
+// Memory that the program also uses in place is device memory for the wire, by whatever function
+// the program names it.
+void NameVisibleSides(const Here& here, Copy* copy) {
+  for (Side* side : {&copy->to, &copy->from}) {
+    if (side->device) continue;
+    const auto range = here.session->addresses().Find(side->address);
+    side->device = range && range->is_visible();
+  }
 }
 
 CUresult Dispatch(const Here& here, const Copy& copy) {
@@ -264,14 +248,33 @@ CUresult Dispatch(const Here& here, const Copy& copy) {
 
 }  // namespace
 
+bool WaitsForMemops(const Here& here, const Side& side) {
+  if (!side.device) return false;
+  const auto range = here.session->addresses().Find(side.address);
+  return range && (range->sync_memops || range->is_visible());
+}
+
+void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
+                     bool written) {
+  uint64_t span = 0;
+  if (!side.device || !Span(side.pitch, width, height, &span)) return;
+  if (PagedHas(kTrackedRanges | kMirrors)) {
+    here.session->paged().BeforeUse(here, side.address, span, written);
+  }
+}
+
 bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height) {
   uint64_t span = 0;
   if (!Span(side.pitch, width, height, &span)) return false;
   return here.session->addresses().MayAccess(side.address, span);
 }
 
-CUresult RunCopy(const Here& here, const Copy& copy) {
+CUresult RunCopy(const Here& here, const Copy& asked) {
   if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
+  const bool visible = PagedHas(kVisibleRanges | kMirrors);
+  Copy copy = asked;
+  if (visible) [[unlikely]]
+    NameVisibleSides(here, &copy);
   if (copy.width == 0 || copy.height == 0) return CUDA_SUCCESS;
   for (const Side* side : {&copy.to, &copy.from}) {
     uint64_t span = 0;
@@ -283,10 +286,14 @@ CUresult RunCopy(const Here& here, const Copy& copy) {
     }
   }
   TraceBytes(copy.width * copy.height);
+  if (visible) [[unlikely]] {
+    UseDeviceMemory(here, copy.from, copy.width, copy.height, false);
+    UseDeviceMemory(here, copy.to, copy.width, copy.height, true);
+  }
   const CUresult status = Dispatch(here, Flattened(copy));
   const bool both = copy.to.device || copy.from.device;
   if (status != CUDA_SUCCESS || !both || !copy.synchronous) return status;
-  if (HasSyncMemops(here, copy.to) || HasSyncMemops(here, copy.from)) {
+  if (WaitsForMemops(here, copy.to) || WaitsForMemops(here, copy.from)) {
     return SynchronizeContext(here);
   }
   return CUDA_SUCCESS;

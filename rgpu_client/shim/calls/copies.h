@@ -36,4 +36,12 @@ CUresult RunCopy(const Here& here, const Copy& copy);
 // True if all rows of the side lie in one known range of device memory.
 bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height);
 
+// True if a synchronous copy or set of the side is complete on return: the program asked for it
+// (SYNC_MEMOPS), or uses the memory in place.
+bool WaitsForMemops(const Here& here, const Side& side);
+
+// Called before a command uses the side: what the program has written there in place is sent.
+void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
+                     bool written);
+
 }  // namespace rgpu::shim

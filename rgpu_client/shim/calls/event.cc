@@ -19,6 +19,29 @@ bool IsComplete(const Here& here, const Event& event) {
          event.record_seq.load() <= here.context->synced_seq.load();
 }
 
+// The last record of an event, as a call found it.
+struct Record {
+  explicit Record(Event& event) {
+    const std::lock_guard lock(event.record_mutex);
+    version = event.progress.version.load();
+    seq = event.record_seq.load();
+    stream = event.record_stream.load();
+    thread = event.record_thread.load();
+  }
+  uint64_t version;
+  uint64_t seq;
+  uint64_t stream;
+  uint32_t thread;
+};
+
+// The record is complete, and so is the work before it in its stream.
+void NoteComplete(const Here& here, Event& event, const Record& record) {
+  MarkSynced(event.progress.completed, record.version);
+  Stream* const stream =
+      here.session->FindStream(here.context_id(), record.thread, record.stream);
+  if (record.stream != 0 && stream != nullptr) MarkSynced(stream->synced_seq, record.seq);
+}
+
 }  // namespace
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
@@ -54,7 +77,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   if (event == nullptr || event->context != here.context_id()) return CUDA_ERROR_INVALID_HANDLE;
-  return PostRecord<op_rgpuEventRecord>(here, *event, Work(here), [&](uint64_t version) {
+  return PostRecord<op_rgpuEventRecord>(here, *event, Work(here, Reach::kNamed), [&](uint64_t version) {
     return rgpuEventRecord_Request{event->id, here.stream->wire, version, flags};
   });
 }
@@ -71,17 +94,19 @@ CUresult cuEventQuery(CUevent hEvent) {
   }
   if (IsComplete(here, *event)) return here.channel().sticky();
   Progress& progress = event->progress;
-  const uint64_t version = progress.version.load();
-  if (progress.asked.load() == version) {
+  const Record record(*event);
+  if (progress.asked.load() == record.version) {
     here.channel().Poll();
     if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
-    return IsComplete(here, *event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    if (!IsComplete(here, *event)) return CUDA_ERROR_NOT_READY;
+    NoteComplete(here, *event, record);
+    return CUDA_SUCCESS;
   }
   rgpuEventQuery_Reply reply;
   const CUresult status =
-      here.channel().Call<op_rgpuEventQuery>(here.issuer(), {event->id, version, 1}, &reply);
-  if (status == CUDA_SUCCESS) MarkSynced(progress.completed, version);
-  if (status == CUDA_ERROR_NOT_READY) progress.asked.store(version);
+      here.channel().Call<op_rgpuEventQuery>(here.issuer(), {event->id, record.version, 1}, &reply);
+  if (status == CUDA_SUCCESS) NoteComplete(here, *event, record);
+  if (status == CUDA_ERROR_NOT_READY) progress.asked.store(record.version);
   return status;
 }
 
@@ -92,11 +117,11 @@ CUresult cuEventSynchronize(CUevent hEvent) {
     return status;
   }
   if (IsComplete(here, *event) && ThreadIsClean(here)) return here.channel().sticky();
-  const uint64_t version = event->progress.version.load();
+  const Record record(*event);
   rgpuEventSynchronize_Reply reply;
   const CUresult status =
       here.channel().Call<op_rgpuEventSynchronize>(here.issuer(), {event->id}, &reply);
-  if (status == CUDA_SUCCESS) MarkSynced(event->progress.completed, version);
+  if (status == CUDA_SUCCESS) NoteComplete(here, *event, record);
   return status;
 }
 

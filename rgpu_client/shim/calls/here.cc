@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rgpu_client/shim/paged/active.h"
+
 namespace rgpu::shim {
 
 Here AnyHere() { return {CurrentSession(), &ThisThread(), nullptr, nullptr}; }
@@ -48,15 +50,17 @@ CUresult StreamHere(CUstream handle, Here* here) {
   return CUDA_SUCCESS;
 }
 
-PostOptions Work(const Here& here) {
+PostOptions Work(const Here& here, Reach reach) {
+  if (reach == Reach::kAny && PagedHas(kTrackedRanges | kMirrors)) [[unlikely]]
+    here.session->paged().BeforeWork(here);
   PostOptions options;
   options.work = here.context;
   options.stream = here.stream;
   return options;
 }
 
-PostOptions CountedWork(const Here& here, uint64_t bytes) {
-  PostOptions options = Work(here);
+PostOptions CountedWork(const Here& here, uint64_t bytes, Reach reach) {
+  PostOptions options = Work(here, reach);
   options.counted = true;
   options.credit_bytes = bytes;
   return options;

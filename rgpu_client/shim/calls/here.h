@@ -35,10 +35,16 @@ CUresult ContextHere(Here* here);
 // `_ptds` or `_ptsz` function, and the legacy stream in all others.
 CUresult StreamHere(CUstream handle, Here* here);
 
+// What memory a command uses.
+enum class Reach : uint8_t {
+  kAny,    // any memory of the device, as a kernel may: pages of the program are sent first
+  kNamed,  // none, or only what the caller has passed to PagedMemory::BeforeUse
+};
+
 // The options of a command that is work in here.stream.
-PostOptions Work(const Here& here);
+PostOptions Work(const Here& here, Reach reach = Reach::kAny);
 // The same, for a command that also takes a credit.
-PostOptions CountedWork(const Here& here, uint64_t bytes);
+PostOptions CountedWork(const Here& here, uint64_t bytes, Reach reach = Reach::kAny);
 
 // True if no command that this thread posted can have an error that has not been reported to it.
 bool ThreadIsClean(const Here& here);

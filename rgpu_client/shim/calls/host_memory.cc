@@ -1,12 +1,15 @@
-// Host memory that the program pins or registers. The server never learns of it.
+// Host memory that the program pins or registers. The server learns only of memory that the program
+// maps to the device.
 #include "gen/shim_calls.gen.h"
-#include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/calls/visible_memory.h"
 
 namespace rgpu::shim {
 namespace {
 
-constexpr unsigned kRegisterFlags =
-    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                                    CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+// Memory of a device, and memory that the device may not write (attribute 113 is 0).
+constexpr unsigned kRefusedFlags = CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
 
 Range HostRange(const Here& here, const void* address, uint64_t bytes, RangeKind kind,
                 unsigned flags) {
@@ -25,6 +28,16 @@ Range HostRange(const Here& here, const void* address, uint64_t bytes, RangeKind
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  const Device& device = *here.session->devices().Find(here.context->device);
+  // CUDA documents that devices which cannot map memory ignore the flag.
+  if ((Flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0 &&
+      device.Attribute(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) != 0) {
+    uint64_t address = 0;
+    const CUresult status =
+        AllocateVisible(here, bytesize, RangeKind::kHostMapped, Flags, &address);
+    if (status == CUDA_SUCCESS) *pp = reinterpret_cast<void*>(address);
+    return status;
+  }
   void* const memory = here.session->pinned().Allocate(bytesize);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   if (!here.session->addresses().Add(
@@ -44,14 +57,19 @@ CUresult cuMemFreeHost(void* p) {
   const Here here = AnyHere();
   if (p == nullptr) return CUDA_SUCCESS;
   const auto address = reinterpret_cast<uint64_t>(p);
-  const auto range = here.session->addresses().Find(address);
+  AddressMap& addresses = here.session->addresses();
+  if (const auto mapped = addresses.Take(address, RangeKind::kHostMapped, RangeKind::kHostMapped)) {
+    return FreeVisible(here, *mapped);
+  }
+  const auto range = addresses.Find(address);
   if (!range || range->kind != RangeKind::kPinned || range->base != address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // A copy that is still outstanding would otherwise touch memory that has been given to another
   // owner.
   here.channel().WaitForDeliveries(address, range->bytes);
-  if (here.session->addresses().Take(address, RangeKind::kPinned, RangeKind::kPinned)) {
+  FreeImage(here, *range);
+  if (addresses.Take(address, RangeKind::kPinned, RangeKind::kPinned)) {
     here.session->pinned().Free(p, range->bytes);
   }
   return CUDA_SUCCESS;
@@ -59,7 +77,7 @@ CUresult cuMemFreeHost(void* p) {
 
 CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   Here here;
-  if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((Flags & kRefusedFlags) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if ((Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   if (here.session->IsDeviceAddress(reinterpret_cast<uint64_t>(p))) return CUDA_ERROR_INVALID_VALUE;
@@ -76,20 +94,35 @@ CUresult cuMemHostUnregister(void* p) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   here.channel().WaitForDeliveries(address, range->bytes);
+  FreeImage(here, *range);
   here.session->addresses().Take(address, RangeKind::kRegistered, RangeKind::kRegistered);
   return CUDA_SUCCESS;
 }
 
-// The device cannot reach this machine's memory. CUDA documents the error for this function, not
-// for the allocation.
-CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void*, unsigned int) {
+// CUDA documents the errors of mapping for this function, not for the registration. So the device
+// gets its image of registered memory here.
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int) {
+  Here here;
   *pdptr = 0;
-  return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  const auto address = reinterpret_cast<uint64_t>(p);
+  const auto range = here.session->addresses().Find(address);
+  if (!range || !range->is_host_memory()) return CUDA_ERROR_INVALID_VALUE;
+  if (range->is_device()) {
+    *pdptr = address;
+    return CUDA_SUCCESS;
+  }
+  Range image;
+  const CUresult status = ImageOf(here, *range, &image);
+  if (status == CUDA_SUCCESS) *pdptr = image.base + (address - range->base);
+  return status;
 }
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
   const auto range = CurrentSession()->addresses().Find(reinterpret_cast<uint64_t>(p));
-  if (!range || range->kind != RangeKind::kPinned) return CUDA_ERROR_INVALID_VALUE;
+  const bool allocated = range && (range->kind == RangeKind::kPinned ||
+                                   range->kind == RangeKind::kHostMapped);
+  if (!allocated) return CUDA_ERROR_INVALID_VALUE;
   *pFlags = range->flags;
   return CUDA_SUCCESS;
 }

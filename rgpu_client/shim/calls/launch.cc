@@ -55,7 +55,7 @@ struct Launch {
   void** extra = nullptr;
 };
 
-CUresult Send(const Here& here, const Function& function, const Launch& launch,
+CUresult Send(const Here& here, Function& function, const Launch& launch,
               const PackedParams& packed) {
   const Geometry& g = launch.geometry;
   rgpuLaunch_Request request;
@@ -71,7 +71,9 @@ CUresult Send(const Here& here, const Function& function, const Launch& launch,
   request.stream = here.stream->wire;
   request.flags = launch.flags;
   request.params = wire::Bytes(packed.data, packed.bytes);
-  return here.channel().Post<op_rgpuLaunch>(here.issuer(), request, CountedWork(here, 0));
+  PostOptions options = CountedWork(here, 0);
+  if (!function.launched.exchange(true)) options.seq = &here.thread->doubtful_seq;
+  return here.channel().Post<op_rgpuLaunch>(here.issuer(), request, options);
 }
 
 CUresult Run(const Launch& launch) {

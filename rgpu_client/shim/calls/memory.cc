@@ -1,6 +1,8 @@
 // Device memory: allocation and free, also from pools, and cuMemGetInfo.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/visible_memory.h"
+#include "rgpu_client/shim/credit_keeper.h"
 
 namespace rgpu::shim {
 namespace {
@@ -9,8 +11,10 @@ namespace {
 // the memory.
 constexpr uint64_t kPromptFreeBytes = 1U << 20;
 
-CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kind, uint64_t pool) {
+CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kind, uint64_t pool,
+                  bool cut = false) {
   Range range;
+  range.cut = cut;
   range.base = base;
   range.bytes = bytes;
   range.kind = kind;
@@ -27,15 +31,82 @@ CUresult Remember(const Here& here, uint64_t base, uint64_t bytes, RangeKind kin
   return CUDA_ERROR_EXTERNAL_DEVICE;
 }
 
+// Takes note of what the worker grants with an allocation.
+CUresult TakeGrant(const Here& here, const rgpuMemAllocAhead_Reply& reply) {
+  if (reply.window_bytes == 0) return CUDA_SUCCESS;
+  MemoryCredit& credit = here.session->memory_credit();
+  if (!here.session->AcceptAddresses(reply.window, reply.window_bytes) ||
+      !credit.Open({reply.window, reply.window_bytes, reply.granule, reply.gap})) {
+    here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,
+                             "the server granted memory credit at addresses that cannot be used");
+    return CUDA_ERROR_EXTERNAL_DEVICE;
+  }
+  credit.Granted(reply.granted);
+  return CUDA_SUCCESS;
+}
+
+// Command `seq` frees an allocation that was cut from the credit.
+void FreeCut(const Here& here, const Range& range, uint64_t seq) {
+  here.session->memory_credit().Free(range.base, range.bytes, seq);
+  CreditKeeper::Need(here.session);
+}
+
+// Cuts an allocation from the credit. If there is not enough, looks whether the worker has granted
+// more meanwhile.
+std::optional<uint64_t> Cut(const Here& here, uint64_t bytes) {
+  // The first launch of a kernel may fail for want of memory, and this call has to report it.
+  if (here.thread->doubtful_seq > here.thread->reported_seq) return std::nullopt;
+  MemoryCredit& credit = here.session->memory_credit();
+  if (const auto address = credit.Cut(bytes)) return address;
+  if (!credit.active()) return std::nullopt;
+  here.channel().Poll();
+  return credit.Cut(bytes);
+}
+
 }  // namespace
+
+CUresult AllocateByCall(const Here& here, uint64_t bytes, uint64_t* address) {
+  if (!here.channel().Lacks(Opcode::rgpuMemAllocAhead)) {
+    const MemoryCredit::Ask ask = here.session->memory_credit().AskFor(bytes);
+    const uint64_t wish = ask.wish != 0 && CreditKeeper::Need(here.session) ? ask.wish : 0;
+    if (wish != 0 || ask.returned != 0) {
+      rgpuMemAllocAhead_Reply reply;
+      CUresult status = here.channel().Call<op_rgpuMemAllocAhead>(
+          here.issuer(), {bytes, ask.returned, wish}, &reply);
+      if (status == CUDA_SUCCESS) {
+        status = TakeGrant(here, reply);
+      } else {
+        // An earlier error of this thread may have kept the worker from carrying out the call.
+        here.session->TellReturned(ask.returned);
+      }
+      *address = reply.dptr;
+      return status;
+    }
+  }
+  rgpuMemAlloc_Reply reply;
+  const CUresult status = here.channel().Call<op_rgpuMemAlloc>(here.issuer(), {bytes}, &reply);
+  *address = reply.dptr;
+  return status;
+}
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
-  rgpuMemAlloc_Reply reply;
-  CUresult status = here.channel().Call<op_rgpuMemAlloc>(here.issuer(), {bytesize}, &reply);
-  if (status == CUDA_SUCCESS) status = Remember(here, reply.dptr, bytesize, RangeKind::kDevice, 0);
-  if (status == CUDA_SUCCESS) *dptr = reply.dptr;
+  uint64_t address = 0;
+  CUresult status = CUDA_SUCCESS;
+  const auto cut = Cut(here, bytesize);
+  if (cut) {
+    address = *cut;
+    PostOptions options;
+    options.soon = true;  // what uses the memory is sent behind it
+    status = here.channel().Post<op_rgpuMemBack>(here.issuer(), {address, bytesize}, options);
+  } else {
+    status = AllocateByCall(here, bytesize, &address);
+  }
+  if (status == CUDA_SUCCESS) {
+    status = Remember(here, address, bytesize, RangeKind::kDevice, 0, cut.has_value());
+  }
+  if (status == CUDA_SUCCESS) *dptr = address;
   return status;
 }
 
@@ -61,12 +132,24 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Here here = AnyHere();
   if (dptr == 0) return CUDA_SUCCESS;
-  const auto range = here.session->addresses().Take(dptr, RangeKind::kDevice, RangeKind::kPool);
+  AddressMap& addresses = here.session->addresses();
+  if (const auto managed = addresses.Take(dptr, RangeKind::kManaged, RangeKind::kManaged)) {
+    return FreeVisible(here, *managed);
+  }
+  const auto range = addresses.Take(dptr, RangeKind::kDevice, RangeKind::kPool);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   here.context = here.session->handles().Find<Context>(range->context);
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  const CUresult status = here.channel().Post<op_rgpuMemFree>(here.issuer(), {dptr});
-  if (range->bytes >= kPromptFreeBytes) here.channel().Flush();
+  uint64_t seq = 0;
+  PostOptions options;
+  options.seq = &seq;
+  options.soon = range->cut;
+  const CUresult status = here.channel().Post<op_rgpuMemFree>(here.issuer(), {dptr}, options);
+  if (range->cut) {
+    FreeCut(here, *range, seq);
+  } else if (range->bytes >= kPromptFreeBytes) {
+    here.channel().Flush();
+  }
   return status;
 }
 
@@ -119,7 +202,13 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   if (dptr == 0) return CUDA_SUCCESS;
   const auto range = here.session->addresses().Take(dptr, RangeKind::kPool, RangeKind::kDevice);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
-  return here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire}, Work(here));
+  uint64_t seq = 0;
+  PostOptions options = Work(here, Reach::kNamed);
+  options.seq = &seq;
+  const CUresult status =
+      here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire}, options);
+  if (range->cut) FreeCut(here, *range, seq);
+  return status;
 }
 
 }  // namespace rgpu::shim

@@ -27,19 +27,18 @@ CUresult Run(CUstream stream, const Fill& fill, bool synchronous) {
   if (!aligned || __builtin_mul_overflow(fill.width, fill.element_bytes, &row_bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!IsKnownDeviceMemory(here, {fill.to, fill.pitch, true}, row_bytes, fill.height)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  const Side target{fill.to, fill.pitch, true};
+  if (!IsKnownDeviceMemory(here, target, row_bytes, fill.height)) return CUDA_ERROR_INVALID_VALUE;
+  UseDeviceMemory(here, target, row_bytes, fill.height, true);
   const uint64_t pitch = fill.height == 1 ? row_bytes : fill.pitch;
   TraceBytes(row_bytes * fill.height);
   const CUresult status =
       here.channel().Post<op_rgpuMemset>(here.issuer(),
                                          {fill.to, pitch, fill.element_bytes, fill.value,
                                           fill.width, fill.height, here.stream->wire, synchronous},
-                                         CountedWork(here, 0));
+                                         CountedWork(here, 0, Reach::kNamed));
   if (status != CUDA_SUCCESS || !synchronous) return status;
-  return here.session->addresses().Find(fill.to)->sync_memops ? SynchronizeContext(here)
-                                                              : CUDA_SUCCESS;
+  return WaitsForMemops(here, target) ? SynchronizeContext(here) : CUDA_SUCCESS;
 }
 
 }  // namespace

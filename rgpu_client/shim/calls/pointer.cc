@@ -18,12 +18,14 @@ CUresult Store(void* data, T value) {
 bool NumberOf(const Range& range, CUpointer_attribute attribute, unsigned* value) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *value = range.is_device() ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      *value = range.is_host_memory() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+      return true;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      *value = range.kind == RangeKind::kManaged ? 1U : 0U;
       return true;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       *value = range.sync_memops ? 1U : 0U;
       return true;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
@@ -43,15 +45,23 @@ bool NumberOf(const Range& range, CUpointer_attribute attribute, unsigned* value
   }
 }
 
+// Registered memory has a device address only once the program has asked for it.
+CUresult DevicePointer(const Range& range, uint64_t ptr, void* data) {
+  if (range.is_device()) return Store(data, ptr);
+  const auto image = CurrentSession()->addresses().ImageOf(range.base);
+  return image ? Store(data, image->base + (ptr - range.base)) : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t ptr, void* data) {
   if (unsigned number = 0; NumberOf(range, attribute, &number)) return Store(data, number);
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       return Store<uint64_t>(data, range.context);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      return range.is_device() ? Store(data, ptr) : CUDA_ERROR_INVALID_VALUE;
+      return DevicePointer(range, ptr, data);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return range.is_host() ? Store(data, ptr) : CUDA_ERROR_INVALID_VALUE;
+      if (range.kind == RangeKind::kHostImage) return Store(data, range.owner + (ptr - range.base));
+      return range.is_host() || range.is_visible() ? Store(data, ptr) : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return Store(data, range.buffer_id);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:  // the same at all addresses of one memory

@@ -16,6 +16,8 @@ CUresult PostRecord(const Here& here, Event& event, PostOptions options, Request
   const CUresult status = here.channel().Post<Op>(here.issuer(), request(version), options);
   if (status != CUDA_SUCCESS) return status;
   event.record_seq.store(seq);
+  event.record_stream.store(here.stream == nullptr ? 0 : here.stream->wire);
+  event.record_thread.store(here.stream == nullptr ? 0 : here.stream->thread);
   event.progress.version.store(version);
   return CUDA_SUCCESS;
 }

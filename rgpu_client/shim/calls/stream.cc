@@ -92,7 +92,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (event->progress.version.load() == 0) return here.channel().sticky();  // never recorded
   return here.channel().Post<op_rgpuStreamWaitEvent>(
-      here.issuer(), {here.stream->wire, event->id, Flags}, Work(here));
+      here.issuer(), {here.stream->wire, event->id, Flags}, Work(here, Reach::kNamed));
 }
 
 CUresult cuStreamGetPriority(CUstream hStream, int* priority) {

@@ -75,6 +75,14 @@ std::vector<Range> AddressMap::Tiling(uint64_t address, uint64_t bytes) const {
   return tiles;
 }
 
+std::optional<Range> AddressMap::ImageOf(uint64_t host) const {
+  const std::shared_lock lock(mutex_);
+  for (const auto& [base, range] : ranges_) {
+    if (range.kind == RangeKind::kHostImage && range.owner == host) return range;
+  }
+  return std::nullopt;
+}
+
 void AddressMap::SetAccess(uint64_t base, unsigned access) {
   const std::lock_guard lock(mutex_);
   const auto it = ranges_.find(base);
@@ -82,15 +90,17 @@ void AddressMap::SetAccess(uint64_t base, unsigned access) {
 }
 
 std::vector<Range> AddressMap::DropContext(uint32_t context) {
-  std::vector<Range> pinned;
+  std::vector<Range> left;
   const std::lock_guard lock(mutex_);
   std::erase_if(ranges_, [&](const auto& entry) {
     const Range& range = entry.second;
     if (range.context != context) return false;
-    if (range.kind == RangeKind::kPinned) pinned.push_back(range);
+    const bool holds = range.is_visible() || range.kind == RangeKind::kPinned ||
+                       range.kind == RangeKind::kHostImage || range.cut;
+    if (holds) left.push_back(range);
     return true;
   });
-  return pinned;
+  return left;
 }
 
 void AddressMap::DropOwner(uint64_t owner) {

@@ -15,6 +15,9 @@ enum class RangeKind : uint8_t {
   kPool,        // cuMemAllocAsync
   kMapped,      // cuMemMap
   kGlobal,      // a module's variable, which the program cannot free
+  kManaged,     // cuMemAllocManaged
+  kHostMapped,  // cuMemHostAlloc for the device as well: one address on both sides
+  kHostImage,   // the device's image of registered or pinned memory
   kPinned,      // cuMemHostAlloc
   kRegistered,  // cuMemHostRegister
 };
@@ -27,12 +30,20 @@ struct Range {
   int device = 0;
   unsigned flags = 0;  // of cuMemHostAlloc or cuMemHostRegister
   uint64_t pool = 0;   // handle of the pool of a kPool range
-  uint64_t owner = 0;  // of a kGlobal range: its module or library; of a kMapped one: its memory
+  // Of a kGlobal range: its module or library; of a kMapped one: its memory; of a kHostImage: the
+  // address of the host's memory.
+  uint64_t owner = 0;
+  uint64_t server_base = 0;  // of memory that the program uses in place: what the server allocated
   uint64_t buffer_id = 0;  // unique in the process, set by Add
   bool sync_memops = false;
+  bool cut = false;     // of a kDevice range: its addresses are those of the memory credit
   unsigned access = 3;  // CUmemAccess_flags; a mapping begins without access
 
-  bool is_device() const { return kind <= RangeKind::kGlobal; }
+  // The device can use it. Host and device use managed and mapped memory by one address.
+  bool is_device() const { return kind <= RangeKind::kHostImage; }
+  // The program uses it in place.
+  bool is_visible() const { return kind == RangeKind::kManaged || kind == RangeKind::kHostMapped; }
+  bool is_host_memory() const { return kind >= RangeKind::kHostMapped; }
   bool is_host() const { return !is_device(); }
   bool is_mapped() const { return kind == RangeKind::kMapped; }
 };
@@ -54,8 +65,11 @@ class AddressMap {
   // The mappings that together are exactly [address, address + bytes). Empty: there are none.
   std::vector<Range> Tiling(uint64_t address, uint64_t bytes) const;
   void SetAccess(uint64_t base, unsigned access);
+  // The range of the image of the host's memory at `host`.
+  std::optional<Range> ImageOf(uint64_t host) const;
   // Removes all ranges of a context that is being destroyed, pinned and registered ones as well.
-  // Returns the pinned ranges; the caller must free their pages.
+  // Returns those with pages of this process, which the caller must free, images, and those that
+  // were cut from the memory credit, whose addresses the caller must give back.
   std::vector<Range> DropContext(uint32_t context);
   void DropOwner(uint64_t owner);
 

@@ -64,6 +64,8 @@ struct Context : Object {
   std::atomic<uint64_t> pool{0};  // current pool of its device's streams, 0: default
   std::mutex mutex;
   std::map<int, uint64_t> limits;  // CUlimit values asked for or set
+  std::mutex page_stream_mutex;
+  uint64_t page_stream = 0;  // handle of the stream for pages (paged/traffic.h), once there is one
   Stream legacy;
 };
 
@@ -75,6 +77,9 @@ struct Event : Object {
   std::mutex record_mutex;  // so that records are sent in the order of their versions
   Progress progress;        // versions count the records
   std::atomic<uint64_t> record_seq{0};
+  // The stream of the last record.
+  std::atomic<uint64_t> record_stream{0};
+  std::atomic<uint32_t> record_thread{0};
 };
 
 struct Param {
@@ -128,6 +133,7 @@ struct Function : Object {
   std::string name;
   std::vector<Param> params;
   bool has_layout = false;
+  std::atomic<bool> launched{false};
   uint32_t param_bytes = 0;
   std::array<std::atomic<int>, kAttributes> attributes{};
   std::mutex mutex;

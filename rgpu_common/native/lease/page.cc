@@ -1,11 +1,15 @@
 #include "rgpu_common/native/lease/page.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <new>
 
 #include "rgpu_common/native/base/clock.h"
@@ -70,20 +74,40 @@ uint64_t Sum(const Page* page) {
   return sum;
 }
 
-bool Reads(const Page* page, uint64_t (&held)[kSlots]) {
+template <typename Read>
+bool Reads(Read read, uint64_t (&held)[kSlots]) {
   bool same = true;
   for (uint32_t i = 0; i < kSlots; ++i) {
-    const uint64_t now = page->slots[i].used_bytes.load();
+    const uint64_t now = read(i);
     same = same && held[i] == now;
     held[i] = now;
   }
   return same;
 }
 
-void RaisePeak(Slot* slot, uint64_t used) {
-  uint64_t peak = slot->peak_bytes.load(std::memory_order_relaxed);
-  while (used > peak && !slot->peak_bytes.compare_exchange_weak(peak, used)) {
+// The sum of `read(slot)` over all slots at one moment.
+template <typename Read>
+uint64_t SteadySum(Read read) {
+  // Read until two readings agree. Otherwise, bytes that one worker releases and another charges
+  // between two reads would count twice.
+  uint64_t held[kSlots] = {};
+  for (int reads = 0; !Reads(read, held) && reads < kSteadyReads; ++reads) {
   }
+  uint64_t sum = 0;
+  for (const uint64_t used : held) sum = SaturatingSum(sum, used);
+  return sum;
+}
+
+void RaisePeak(Page* page, uint32_t slot) {
+  Slot& own = page->slots[slot];
+  const uint64_t used = AllocatedBytes(own, page->credit_bytes[slot].load());
+  uint64_t peak = own.peak_bytes.load(std::memory_order_relaxed);
+  while (used > peak && !own.peak_bytes.compare_exchange_weak(peak, used)) {
+  }
+}
+
+uint32_t* FutexOf(const Page* page) {
+  return reinterpret_cast<uint32_t*>(const_cast<std::atomic<uint32_t>*>(&page->credit_wanted));
 }
 
 }  // namespace
@@ -141,8 +165,8 @@ bool Charge(Page* page, uint32_t slot, uint64_t bytes) {
 
 void Count(Page* page, uint32_t slot, uint64_t bytes) {
   if (slot >= kSlots) return;
-  Slot* own = &page->slots[slot];
-  RaisePeak(own, own->used_bytes.fetch_add(bytes) + bytes);
+  page->slots[slot].used_bytes.fetch_add(bytes);
+  RaisePeak(page, slot);
 }
 
 void Release(Page* page, uint32_t slot, uint64_t bytes) {
@@ -165,15 +189,44 @@ uint64_t FreeingByOthers(const Page* page, uint32_t slot) {
   return sum;
 }
 
-uint64_t UsedBytes(const Page* page) {
-  // Read until two readings agree. Otherwise, bytes that one worker releases and another charges
-  // between two reads would count twice.
-  uint64_t held[kSlots] = {};
-  for (int reads = 0; !Reads(page, held) && reads < kSteadyReads; ++reads) {
-  }
+void SetCredit(Page* page, uint32_t slot, uint64_t bytes) {
+  if (slot >= kSlots) return;
+  page->credit_bytes[slot].store(bytes);
+  RaisePeak(page, slot);
+}
+
+uint64_t CreditOfOthers(const Page* page, uint32_t slot) {
   uint64_t sum = 0;
-  for (const uint64_t used : held) sum = SaturatingSum(sum, used);
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    if (i != slot) sum = SaturatingSum(sum, page->credit_bytes[i].load());
+  }
   return sum;
+}
+
+void WantCredit(Page* page) {
+  page->credit_wanted.fetch_add(1);
+  syscall(SYS_futex, FutexOf(page), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+uint32_t CreditWanted(const Page* page) { return page->credit_wanted.load(); }
+
+void WaitCreditWanted(const Page* page, uint32_t seen) {
+  syscall(SYS_futex, FutexOf(page), FUTEX_WAIT, seen, nullptr, nullptr, 0);
+}
+
+uint64_t UsedBytes(const Page* page) {
+  return SteadySum([page](uint32_t slot) { return page->slots[slot].used_bytes.load(); });
+}
+
+uint64_t AllocatedBytes(const Slot& slot, uint64_t credit_bytes) {
+  const uint64_t used = slot.used_bytes.load();
+  return used - std::min(used, credit_bytes);
+}
+
+uint64_t AllocatedBytes(const Page* page) {
+  return SteadySum([page](uint32_t slot) {
+    return AllocatedBytes(page->slots[slot], page->credit_bytes[slot].load());
+  });
 }
 
 void SetCompiling(Page* page, uint32_t slot, bool compiling) {
@@ -201,6 +254,7 @@ void ClearSlot(Page* page, uint32_t slot) {
   if (slot >= kSlots) return;
   Slot* own = &page->slots[slot];
   page->freeing_bytes[slot].store(0);
+  page->credit_bytes[slot].store(0);
   SetCompiling(page, slot, false);
   own->gate.wants = 0;
   own->gate.kernel_us = 0;

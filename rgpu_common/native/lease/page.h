@@ -70,7 +70,13 @@ struct Page {
 
   // What the workers report.
   pthread_mutex_t mutex;  // robust, process-shared; held while a charge is checked
-  uint8_t reserved2[512 - sizeof(pthread_mutex_t)];
+  // For each slot, written by its worker: bytes that are charged as memory credit and that the
+  // program has not used yet (docs/adr/0018-memory-credit.md).
+  std::atomic<uint64_t> credit_bytes[kSlots];
+  // Changes when a process of the lease needs memory that others hold as credit. A futex.
+  std::atomic<uint32_t> credit_wanted;
+  uint8_t reserved2[512 - sizeof(pthread_mutex_t) - sizeof(std::atomic<uint64_t>) * kSlots -
+                    sizeof(std::atomic<uint32_t>)];
   // For each slot, written by its worker: bytes that are still charged but will soon be free.
   // Another worker whose charge is refused waits for them.
   std::atomic<uint64_t> freeing_bytes[kSlots];
@@ -112,10 +118,22 @@ void SetCompiling(Page* page, uint32_t slot, bool compiling);
 bool IsCompiling(const Page* page, uint32_t slot);
 // Worker: the sum of the freeing bytes of all slots but `slot`.
 uint64_t FreeingByOthers(const Page* page, uint32_t slot);
+// Worker: sets how many of its charged bytes are credit that the program has not used.
+void SetCredit(Page* page, uint32_t slot, uint64_t bytes);
+// Worker: the sum of the credit of all slots but `slot`.
+uint64_t CreditOfOthers(const Page* page, uint32_t slot);
+// Daemon and worker: asks all workers of the lease to give their credit back.
+void WantCredit(Page* page);
+// Worker: how often that was asked for, and a wait until it is not `seen` times any more.
+uint32_t CreditWanted(const Page* page);
+void WaitCreditWanted(const Page* page, uint32_t seen);
 
 // Daemon and worker: the bytes charged to all slots at one moment. Never blocks. If the slots
 // change faster than they can be read, bytes that move between slots may count twice.
 uint64_t UsedBytes(const Page* page);
+// The same without credit: what the programs have allocated.
+uint64_t AllocatedBytes(const Page* page);
+uint64_t AllocatedBytes(const Slot& slot, uint64_t credit_bytes);
 
 // Daemon only, which is one process, so there is no lock. ClaimSlot takes a free slot for a session
 // (not 0); -1: all are taken. ClearSlot frees the slot of an ended worker, and with it all that was

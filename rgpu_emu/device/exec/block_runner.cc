@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <string>
 
+#include "rgpu_emu/device/exec/texture_ops.h"
+
 namespace rgpu::emu {
 namespace {
 
@@ -37,6 +39,19 @@ constexpr Sentence kSentences[] = {
     {kPartialWarp, CUDA_ERROR_LAUNCH_FAILED,
      "a matrix instruction (mma, wmma, ldmatrix, stmatrix, movmatrix) needs all 32 threads of the "
      "warp, and some have ended or do not exist"},
+    {static_cast<int>(TextureFault::kNoTexture), CUDA_ERROR_ILLEGAL_ADDRESS,
+     "a texture instruction was given a value that is no texture object"},
+    {static_cast<int>(TextureFault::kNoSurface), CUDA_ERROR_ILLEGAL_ADDRESS,
+     "a surface instruction was given a value that is no surface object"},
+    {static_cast<int>(TextureFault::kGeometry), CUDA_ERROR_ILLEGAL_ADDRESS,
+     "a texture or surface instruction was given an object of another geometry (1D, 2D, 3D, "
+     "layered, cubemap)"},
+    {static_cast<int>(TextureFault::kOutside), CUDA_ERROR_ILLEGAL_ADDRESS,
+     "a surface instruction with .trap was given a place outside the surface"},
+    {static_cast<int>(TextureFault::kMisaligned), CUDA_ERROR_MISALIGNED_ADDRESS,
+     "the byte offset of a surface instruction is no multiple of the bytes that it accesses"},
+    {static_cast<int>(TextureFault::kFormat), CUDA_ERROR_LAUNCH_FAILED,
+     "sured.p was given a surface whose texels are not one 32-bit integer, or two for .b64"},
     {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_ADDRESS,
      "it gave printf or assert an address outside device memory"},
     {CUDA_ERROR_INVALID_PC, CUDA_ERROR_INVALID_PC,

@@ -7,6 +7,7 @@
 #include "rgpu_emu/device/exec/fault_guard.h"
 #include "rgpu_emu/device/exec/grid_state.h"
 #include "rgpu_emu/device/exec/printf_format.h"
+#include "rgpu_emu/device/exec/texture_ops.h"
 
 namespace rgpu::emu {
 namespace {
@@ -72,11 +73,16 @@ uint64_t FunctionAddress(BlockInfo* block, uint64_t token) {
   return functions[ordinal];
 }
 
+void Texture(BlockInfo*, TextureCall* call) {
+  const TextureFault fault = RunTexture(call);
+  if (fault != TextureFault::kNone) LeaveGuarded(static_cast<int>(fault));
+}
+
 }  // namespace
 
 const KernelRuntime* Callbacks() {
-  static const KernelRuntime table = {Trap, AssertFail,  Vprintf,        Malloc,
-                                      Free, GlobalTimer, FunctionAddress};
+  static const KernelRuntime table = {Trap, AssertFail,  Vprintf,         Malloc,
+                                      Free, GlobalTimer, FunctionAddress, Texture};
   return &table;
 }
 

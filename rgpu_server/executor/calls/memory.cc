@@ -46,23 +46,64 @@ CUresult AllocateCharged(Executor& executor, const Context& context, uint64_t by
   return executor.objects().ranges.Add(*dptr, {taken, Range::Kind::kPlain, context.id});
 }
 
+CUresult AllocatePlain(Executor& executor, const Command& command, uint64_t bytes,
+                       uint64_t* address) {
+  std::shared_ptr<Context> context;
+  const CUresult result = executor.Enter(command, &context);
+  if (result != CUDA_SUCCESS) return result;
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Driver& driver = executor.driver();
+  CUdeviceptr dptr = 0;
+  const CUresult made =
+      AllocateCharged(executor, *context, bytes, &dptr, [&](CUdeviceptr* out, uint64_t* taken) {
+        *taken = bytes;
+        return driver->cuMemAlloc_v2(out, bytes);
+      });
+  *address = dptr;
+  return made;
+}
+
 }  // namespace
 
 CUresult Run(Executor& executor, const Command& command, const rgpuMemAlloc_Request& request,
              rgpuMemAlloc_Reply* reply) {
+  return AllocatePlain(executor, command, request.bytes, &reply->dptr);
+}
+
+CUresult Run(Executor& executor, const Command& command, const rgpuMemAllocAhead_Request& request,
+             rgpuMemAllocAhead_Reply* reply) {
+  MemoryCredit& credit = executor.memory().credit();
+  credit.Returned(request.returned);
+  const CUresult result = AllocatePlain(executor, command, request.bytes, &reply->dptr);
+  if (result == CUDA_SUCCESS) credit.Grant(request.wish);
+  const CreditBook& book = credit.book();
+  reply->granted = book.granted();
+  reply->window = book.window().base;
+  reply->window_bytes = book.window().bytes;
+  reply->granule = CreditBook::kGranule;
+  reply->gap = CreditBook::kGap;
+  return result;
+}
+
+// The client may use the addresses already. So it must never come here that the lease or the device
+// has no memory for them: both have given it with the credit.
+CUresult Run(Executor& executor, const Command& command, const rgpuMemBack_Request& request,
+             rgpuMemBack_Reply*) {
+  MemoryCredit& credit = executor.memory().credit();
+  const uint64_t charged = credit.Cut(request.dptr, request.bytes);
+  if (charged == 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
-  if (result != CUDA_SUCCESS) return result;
-  if (request.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  const Driver& driver = executor.driver();
-  CUdeviceptr dptr = 0;
-  result = AllocateCharged(executor, *context, request.bytes, &dptr,
-                           [&](CUdeviceptr* out, uint64_t* taken) {
-                             *taken = request.bytes;
-                             return driver->cuMemAlloc_v2(out, request.bytes);
-                           });
-  reply->dptr = dptr;
-  return result;
+  if (result == CUDA_SUCCESS && Ranges::full()) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) result = credit.Back(request.dptr, request.bytes);
+  if (result != CUDA_SUCCESS) {
+    credit.Forfeit(request.dptr, charged);
+    return result;
+  }
+  executor.memory().granules().Add(request.dptr, request.bytes);
+  Range range{request.bytes, Range::Kind::kPlain, context->id};
+  range.backed = true;
+  return executor.objects().ranges.Add(request.dptr, std::move(range));
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuMemAllocPitch_Request& request,
@@ -112,11 +153,15 @@ void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t 
 
 }  // namespace
 
-void FreePlain(Executor& executor, const std::shared_ptr<Context>& context, uint64_t base,
-               const Range& range) {
+void FreePlain(Executor& executor, const Command& command, const std::shared_ptr<Context>& context,
+               uint64_t base, const Range& range) {
   const uint64_t bytes = range.bytes;
-  const auto release = [&executor, base, bytes] {
-    executor.ledger().Release(executor.memory().granules().Remove(base, bytes));
+  const uint64_t seq = command.header.seq;
+  if (range.backed) executor.memory().credit().Freeing(seq);
+  const auto release = [&executor, base, bytes, seq, backed = range.backed] {
+    const uint64_t charged = executor.memory().granules().Remove(base, bytes);
+    if (backed) return executor.memory().credit().Freed(seq, base, charged);
+    executor.ledger().Release(charged);
   };
   Free(executor, context, base, range, release, bytes);
 }
@@ -131,7 +176,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Reque
   Range range;
   executor.objects().ranges.Take(request.dptr, &range);
   if (range.kind == Range::Kind::kPlain) {
-    FreePlain(executor, context, request.dptr, range);
+    FreePlain(executor, command, context, request.dptr, range);
     return CUDA_SUCCESS;
   }
   const auto release = [&executor, pool = range.pool] {
@@ -156,8 +201,9 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Re
       [&](const auto& pool) { executor.memory().ReconcilePool(*pool); });
   // The limit may change at any time, so it is read once. A lease above its limit has nothing free.
   reply->total = std::min<uint64_t>(executor.ledger().limit(), total);
-  const uint64_t used = std::min(executor.ledger().used(), reply->total);
-  reply->free = std::min<uint64_t>(reply->total - used, free);
+  // Credit that nobody has used counts as free: whoever needs the memory gets it.
+  const uint64_t used = std::min(executor.ledger().allocated(), reply->total);
+  reply->free = std::min<uint64_t>(reply->total - used, free + executor.memory().credit().uncut());
   return CUDA_SUCCESS;
 }
 

@@ -239,7 +239,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Requ
   executor.objects().ranges.Take(request.dptr, &range);
   const Driver& driver = executor.driver();
   if (range.kind == Range::Kind::kPlain) {
-    FreePlain(executor, target.context, request.dptr, range);
+    FreePlain(executor, command, target.context, request.dptr, range);
     return CUDA_SUCCESS;
   }
   result = executor.order().Issue(*target.stream, {}, [&](CUstream stream) {

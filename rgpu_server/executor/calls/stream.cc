@@ -8,10 +8,8 @@ namespace {
 
 constexpr size_t kMaxFailed = 64U << 10;
 
-}  // namespace
-
-CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_Request& request,
-             rgpuStreamCreate_Reply*) {
+CUresult Create(Executor& executor, const Command& command, const rgpuStreamCreate_Request& request,
+                bool unfenced) {
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
@@ -27,6 +25,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_
   stream->id = request.stream;
   stream->context = context.get();
   stream->blocking = (request.flags & CU_STREAM_NON_BLOCKING) == 0;
+  stream->unfenced = unfenced;
   if (result == CUDA_SUCCESS) {
     result = executor.driver()->cuStreamCreateWithPriority(&stream->handle, request.flags,
                                                            request.priority);
@@ -35,6 +34,18 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_
   if (!stream->failed) context->streams.push_back(stream);
   executor.objects().streams.Add(request.stream, std::move(stream));
   return result;
+}
+
+}  // namespace
+
+CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_Request& request,
+             rgpuStreamCreate_Reply*) {
+  return Create(executor, command, request, false);
+}
+
+CUresult Run(Executor& executor, const Command& command,
+             const rgpuPageStreamCreate_Request& request, rgpuPageStreamCreate_Reply*) {
+  return Create(executor, command, {request.stream, CU_STREAM_NON_BLOCKING, 0}, true);
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuStreamDestroy_Request& request,

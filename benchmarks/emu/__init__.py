@@ -1,0 +1,1 @@
+"""Speed of kernels on the emulated device, beside C and NumPy."""

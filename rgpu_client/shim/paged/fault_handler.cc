@@ -1,0 +1,160 @@
+#include "rgpu_client/shim/paged/fault_handler.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "rgpu_client/shim/runtime.h"
+#include "rgpu_client/shim/service_thread.h"
+
+namespace rgpu::shim {
+namespace {
+
+enum Answer : uint32_t { kNone, kServed, kRefused };
+
+// Lies on the stack of the thread that waits in the handler.
+struct Fault {
+  uint64_t address = 0;
+  TouchKind kind = TouchKind::kUnknown;
+  std::atomic<uint32_t> answer{kNone};
+  Fault* next = nullptr;
+};
+
+std::atomic<Fault*> g_faults{nullptr};  // a stack; the pager takes all of it
+std::atomic<uint32_t> g_added{0};
+std::atomic<uint64_t> g_low{UINT64_MAX};  // bounds of all memory that was ever watched
+std::atomic<uint64_t> g_high{0};
+std::atomic<pid_t> g_pager{0};
+
+// A pointer, because a forked child needs a new mutex: a thread that exists only in the parent may
+// hold the old one.
+std::mutex* g_set_up = new std::mutex;
+struct sigaction g_before{};  // the program's own handler
+
+// The system calls themselves, because a signal handler may use nothing of the library that could
+// take a lock.
+void Sleep(std::atomic<uint32_t>* word, uint32_t while_it_is) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, while_it_is, nullptr,
+          nullptr, 0);
+}
+void Wake(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+TouchKind KindOf(const void* opaque) {
+#ifdef __x86_64__
+  constexpr long long kWriteBit = 2;  // of the page fault's error code
+  const auto* context = static_cast<const ucontext_t*>(opaque);
+  return (context->uc_mcontext.gregs[REG_ERR] & kWriteBit) != 0 ? TouchKind::kWrite
+                                                                : TouchKind::kRead;
+#else
+  static_cast<void>(opaque);
+  return TouchKind::kUnknown;
+#endif
+}
+
+// Asks the pager, and sleeps until it has answered.
+bool AskPager(uint64_t address, TouchKind kind) {
+  Fault fault;
+  fault.address = address;
+  fault.kind = kind;
+  fault.next = g_faults.load();
+  while (!g_faults.compare_exchange_weak(fault.next, &fault)) {
+  }
+  g_added.fetch_add(1);
+  Wake(&g_added);
+  while (fault.answer.load() == kNone) Sleep(&fault.answer, kNone);
+  return fault.answer.load() == kServed;
+}
+
+void CallBefore(int number, siginfo_t* info, void* context) {
+  if ((g_before.sa_flags & SA_SIGINFO) != 0) {
+    g_before.sa_sigaction(number, info, context);
+  } else if (g_before.sa_handler != SIG_DFL && g_before.sa_handler != SIG_IGN) {
+    g_before.sa_handler(number);
+  } else {
+    // The instruction runs again, and ends the program as it would have done without us.
+    signal(number, SIG_DFL);
+    if (info->si_code <= 0) raise(number);
+  }
+}
+
+void OnFault(int number, siginfo_t* info, void* context) {
+  const int error = errno;
+  const auto address = reinterpret_cast<uint64_t>(info->si_addr);
+  const bool ours = info->si_code == SEGV_ACCERR && address >= g_low.load() &&
+                    address < g_high.load() && g_pager.load() != static_cast<pid_t>(syscall(SYS_gettid));
+  const bool served = ours && AskPager(address, KindOf(context));
+  errno = error;
+  if (!served) CallBefore(number, info, context);
+}
+
+// At most one fault per thread waits, so the order in which they are answered does not matter.
+void RunPager() {
+  g_pager = static_cast<pid_t>(syscall(SYS_gettid));
+  for (;;) {
+    const uint32_t added = g_added.load();
+    Fault* fault = g_faults.exchange(nullptr);
+    if (fault == nullptr) Sleep(&g_added, added);
+    while (fault != nullptr) {
+      // After the answer the fault's memory belongs to its thread again.
+      Fault* const next = fault->next;
+      Session* const session = CurrentSession();
+      const bool served =
+          session != nullptr && session->paged().Serve(fault->address, fault->kind);
+      fault->answer.store(served ? kServed : kRefused);
+      Wake(&fault->answer);
+      fault = next;
+    }
+  }
+}
+
+// With g_set_up.
+bool Install() {
+  struct sigaction now{};
+  if (sigaction(SIGSEGV, nullptr, &now) != 0) return false;
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &OnFault) return true;
+  struct sigaction ours{};
+  ours.sa_sigaction = &OnFault;
+  // On the alternate stack, because the program's handler may be there for overflows of the stack.
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  sigemptyset(&ours.sa_mask);
+  g_before = now;
+  return sigaction(SIGSEGV, &ours, nullptr) == 0;
+}
+
+bool g_started = false;  // g_set_up
+
+}  // namespace
+
+bool FaultHandler::Watch(uint64_t base, uint64_t bytes) {
+  const std::lock_guard lock(*g_set_up);
+  if (!Install()) return false;
+  if (!g_started) g_started = StartServiceThread("rgpu-pager", &RunPager);
+  if (base < g_low.load()) g_low = base;
+  if (base + bytes > g_high.load()) g_high = base + bytes;
+  return g_started;
+}
+
+void FaultHandler::Renew() {
+  const std::lock_guard lock(*g_set_up);
+  if (g_started) Install();
+}
+
+void FaultHandler::Forget() {
+  g_set_up = new std::mutex;
+  g_started = false;
+  g_pager = 0;
+  g_faults = nullptr;
+  g_low = UINT64_MAX;
+  g_high = 0;
+}
+
+}  // namespace rgpu::shim

@@ -1,0 +1,1 @@
+"""Many nodes: one pool of cards, and one decision for each request."""

@@ -1,0 +1,78 @@
+"""What the manager's shell does about an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rgpu_cluster.core.card import CardId
+    from rgpu_cluster.core.decision import Decision, Refusal
+    from rgpu_cluster.core.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Ask the daemon of a node for the lease. The same id and attempt again is the same lease."""
+
+    request: Request
+    node: str
+    cards: tuple[CardId, ...]
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Tell the daemon of a node that the lease ends.
+
+    The daemon refuses later grants of this attempt and of earlier ones, so a grant that is still
+    under way comes too late. It may grant a later attempt.
+    """
+
+    id: str
+    node: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Tell the client where its cards are. All daemons have granted."""
+
+    id: str
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Tell the client its place in line, from 1, and why it waits."""
+
+    id: str
+    place: int
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Tell the client that its request cannot be met."""
+
+    id: str
+    why: str
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Note that a placed request has lost a node. Its session ends by itself."""
+
+    id: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Ask the agent of a node for a full report: its daemon refused what the pool says it has."""
+
+    node: str
+
+
+Action = Grant | Revoke | Placed | Waiting | Denied | Lost | Refresh

@@ -1,0 +1,87 @@
+"""Requests that have cards, from the moment at which the pool reserves them.
+
+PENDING: the pool has reserved the cards, and not all daemons have granted yet. PLACED: all have.
+UNDOING: the request goes back: daemons are told to revoke. Its cards stay reserved until each
+daemon has said that it has no such lease, because it might have granted one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rgpu_cluster.core.card import CardId
+    from rgpu_cluster.core.decision import Decision
+    from rgpu_cluster.core.line import Entry
+
+
+class Stage(Enum):
+    """How far a request with cards is."""
+
+    PENDING = "pending"
+    PLACED = "placed"
+    UNDOING = "undoing"
+
+
+@dataclass(slots=True)
+class Booking:
+    """One request that has cards.
+
+    waiting_for: nodes whose daemons have to answer: with a grant (PENDING), or that the lease is
+        gone (UNDOING).
+    granted: nodes whose daemons have granted, with the generation of the node that has the lease.
+    since_ns: since when the stage lasts.
+    again: the request goes back in line when it is undone.
+    """
+
+    entry: Entry
+    decision: Decision
+    stage: Stage = Stage.PENDING
+    waiting_for: set[str] = field(default_factory=set)
+    granted: dict[str, int] = field(default_factory=dict)
+    since_ns: int = 0
+    again: bool = False
+
+    def cards_on(self, node: str) -> tuple[CardId, ...]:
+        """Returns its cards on a node."""
+        return tuple(card for card in self.decision.chosen.cards if card.node == node)
+
+    def nodes(self) -> list[str]:
+        """Returns its nodes."""
+        return sorted({card.node for card in self.decision.chosen.cards})
+
+
+class Book:
+    """All bookings, by request."""
+
+    def __init__(self) -> None:
+        self._bookings: dict[str, Booking] = {}
+
+    def __contains__(self, request: str) -> bool:
+        return request in self._bookings
+
+    def __len__(self) -> int:
+        return len(self._bookings)
+
+    def __iter__(self) -> Iterator[Booking]:
+        return iter(list(self._bookings.values()))
+
+    def get(self, request: str) -> Booking | None:
+        """Returns the booking of a request, or None."""
+        return self._bookings.get(request)
+
+    def add(self, booking: Booking) -> None:
+        """Adds a booking."""
+        self._bookings[booking.entry.request.id] = booking
+
+    def remove(self, request: str) -> None:
+        """Removes a booking."""
+        self._bookings.pop(request, None)
+
+    def on(self, node: str) -> list[Booking]:
+        """Returns the bookings that have cards on a node."""
+        return [b for b in self._bookings.values() if b.cards_on(node)]

@@ -1,0 +1,120 @@
+"""Cards of a pool: what they are, and what of them is free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rgpu_common.units import PPM
+
+
+class CardId(NamedTuple):
+    """A card: the name of its node, and its number there."""
+
+    node: str
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.ordinal}"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU, or one MIG slice of a GPU, as its node reports it.
+
+    memory_bytes: all of its memory.
+    pool: the name under which the operator groups cards; a request may name it.
+    location: the place in the node's topology, outermost part first: NUMA node, PCI host bridge,
+        PCI switch, and the link group of cards that NVLink connects. Cards that share more leading
+        parts are closer to each other.
+    mig: the profile of a MIG slice ("1g.10gb"), "" for a whole GPU.
+    """
+
+    id: CardId
+    model: str
+    memory_bytes: int
+    pool: str = ""
+    location: tuple[str, ...] = ()
+    mig: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a request asks of its neighbours on a card (KubeShare's words).
+
+    affinity: only on a card whose leases have the same word, or on an idle card.
+    anti_affinity: on no card that has a lease with the same word.
+    exclusion: all leases of a card have the same exclusion; "" counts as a word of its own.
+    """
+
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What leases take of a card. Two cards with equal loads are equally good for any request.
+
+    used_ppm: the guaranteed shares of the leases. Time that is lent counts as free here, because
+        it is given back on demand; a share that is guaranteed never counts as free.
+    used_bytes: the memory of the leases.
+    leases: their number.
+    affinity, anti_affinity: the words that the leases carry, sorted, each as often as it occurs.
+    exclusion: the exclusion that all leases share; None without leases.
+    whole: a lease has the card for itself.
+    """
+
+    used_ppm: int = 0
+    used_bytes: int = 0
+    leases: int = 0
+    affinity: tuple[str, ...] = ()
+    anti_affinity: tuple[str, ...] = ()
+    exclusion: str | None = None
+    whole: bool = False
+
+    @property
+    def idle(self) -> bool:
+        """True if no lease is on the card."""
+        return self.leases == 0
+
+
+IDLE = Load()
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one lease has of one card.
+
+    attempt: which placement of the request this is, counted by the manager.
+    """
+
+    lease: str
+    tenant: str
+    share_ppm: int
+    memory_bytes: int
+    labels: Labels = field(default_factory=Labels)
+    whole: bool = False
+    attempt: int = 0
+
+
+def load_of(holdings: list[Holding]) -> Load:
+    """Returns the load that holdings put on a card."""
+    if not holdings:
+        return IDLE
+    return Load(
+        used_ppm=sum(h.share_ppm for h in holdings),
+        used_bytes=sum(h.memory_bytes for h in holdings),
+        leases=len(holdings),
+        affinity=tuple(sorted(h.labels.affinity for h in holdings if h.labels.affinity)),
+        anti_affinity=tuple(
+            sorted(h.labels.anti_affinity for h in holdings if h.labels.anti_affinity)
+        ),
+        exclusion=holdings[0].labels.exclusion,
+        whole=any(h.whole for h in holdings),
+    )
+
+
+def free_ppm(load: Load) -> int:
+    """Returns the share of the card that is not guaranteed to a lease."""
+    return 0 if load.whole else PPM - load.used_ppm

@@ -1,0 +1,97 @@
+"""The answer to a request: where it is placed, or why it is not; and how that was decided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_cluster.core.filters import Reason
+from rgpu_common.units import PPM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rgpu_cluster.core.card import CardId
+    from rgpu_cluster.core.request import Mode, Request
+    from rgpu_cluster.core.score import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A place that was possible.
+
+    cards: the cards that would be taken. equal: how many more cards were as good.
+    """
+
+    cards: tuple[CardId, ...]
+    mode: Mode
+    slowdown_ppm: int
+    transport: str
+    measured: bool
+    score: Score
+    equal: int = 0
+
+
+Rejected = tuple[Reason, int]
+"""Why the cards of one class could not take a request, and how many they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """All cards that could not take a request for one reason."""
+
+    reason: Reason
+    cards: int
+    classes: int
+
+
+def excluded(rejected: Iterable[Rejected]) -> tuple[Excluded, ...]:
+    """Returns the reasons with their cards, those with the most cards first."""
+    cards: Counter[str] = Counter()
+    classes: Counter[str] = Counter()
+    for reason, count in rejected:
+        cards[reason.name] += count
+        classes[reason.name] += bool(count)
+    ordered = sorted(cards.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Excluded(Reason[name], count, classes[name]) for name, count in ordered if count)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A place for the request, the best alternatives, and what was excluded.
+
+    generation: that of the pool for which the decision holds.
+    """
+
+    request: Request
+    chosen: Candidate
+    generation: int
+    others: tuple[Candidate, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No place for the request now. possible: an empty pool could take it, so waiting may help."""
+
+    request: Request
+    generation: int
+    rejected: tuple[Rejected, ...]
+    possible: bool
+    remedy: str
+
+
+def why(chosen: Candidate) -> str:
+    """Returns the reason for a choice in one sentence."""
+    cards = ", ".join(str(card) for card in chosen.cards)
+    far = {
+        "passthrough": "whole, on the program's own node",
+        "local": "on the program's own node",
+        "near": "in the program's rack",
+        "any": "on another node",
+    }[chosen.mode.word]
+    if chosen.slowdown_ppm:
+        known = "measured" if chosen.measured else "estimated, this path was never measured"
+        far += f"; {chosen.slowdown_ppm * 100 / PPM:.1f} % slower over {chosen.transport} ({known})"
+    return f"{cards}: {far}"

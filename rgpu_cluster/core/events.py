@@ -1,0 +1,119 @@
+"""What happens to the manager. Every event has the time of the manager's clock beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rgpu_cluster.core.card import CardId, Holding
+    from rgpu_cluster.core.node import Node
+    from rgpu_cluster.core.paths import End, Figures
+    from rgpu_cluster.core.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReported:
+    """A node's agent sent its cards and all leases of its daemon.
+
+    The node's generation grows with every change of the daemon's leases, so a report tells of all
+    leases that were granted up to it.
+    """
+
+    node: Node
+    held: Mapping[CardId, tuple[Holding, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBeat:
+    """A node's agent is alive, and nothing has changed since this generation."""
+
+    name: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A client asks for cards. The same id again is the same request.
+
+    wait: it waits in line if there is no room. waited_ns: how long it has waited already, as the
+        client says it after the manager was started again.
+    gang, gang_size: requests of one gang are placed together, once all of them are here.
+    """
+
+    request: Request
+    wait: bool = False
+    waited_ns: int = 0
+    gang: str = ""
+    gang_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A client gave up, or its program has ended."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A daemon granted the lease. generation: that of its node with this lease."""
+
+    id: str
+    node: str
+    attempt: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrantFailed:
+    """A daemon refused the lease, or did not answer.
+
+    certain: the daemon said no, so it has no such lease; otherwise it may have one.
+    """
+
+    id: str
+    node: str
+    attempt: int
+    why: str
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """A daemon says that it has no lease of this id, and will grant none for this attempt or an
+    earlier one.
+    """
+
+    id: str
+    node: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathMeasured:
+    """An agent measured a path of one class."""
+
+    client: End
+    server: End
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    NodeReported
+    | NodeBeat
+    | Asked
+    | Withdrawn
+    | Granted
+    | GrantFailed
+    | Revoked
+    | PathMeasured
+    | Tick
+)

@@ -1,0 +1,108 @@
+"""Requests that wait, and the order in which they are tried.
+
+By priority, highest first; then by the dominant share of their tenants, smallest first (Dominant
+Resource Fairness, NSDI'11); then by age. A request that does not fit now does not keep a later one
+from a card that it cannot use itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_common.units import PPM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rgpu_cluster.core.decision import Refusal
+    from rgpu_cluster.core.pool import Pool
+    from rgpu_cluster.core.request import Request
+
+
+@dataclass(slots=True)
+class Entry:
+    """One request in line.
+
+    since_ns: since when it waits. refusal: why it was not placed when it was last tried.
+    told: the place in line of which its client knows. attempt: how often it was placed.
+    """
+
+    request: Request
+    since_ns: int
+    number: int
+    wait: bool
+    gang: str = ""
+    gang_size: int = 1
+    refusal: Refusal | None = None
+    told: int = 0
+    attempt: int = 0
+
+
+class Line:
+    """The requests in line, by id."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, request: str) -> bool:
+        return request in self._entries
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def get(self, request: str) -> Entry | None:
+        """Returns the entry of a request, or None."""
+        return self._entries.get(request)
+
+    def add(self, entry: Entry) -> None:
+        """Adds a request."""
+        self._entries[entry.request.id] = entry
+
+    def remove(self, request: str) -> bool:
+        """Removes a request. Returns False if it is not in line."""
+        return self._entries.pop(request, None) is not None
+
+    def gang(self, name: str) -> list[Entry]:
+        """Returns the requests of a gang that are in line."""
+        return [entry for entry in self._entries.values() if entry.gang == name]
+
+    def order(self, shares: Mapping[str, int]) -> list[Entry]:
+        """Returns the requests in the order in which they are tried. shares: `dominant_shares`."""
+        return sorted(
+            self._entries.values(),
+            key=lambda e: (
+                -e.request.priority,
+                shares.get(e.request.tenant, 0),
+                e.since_ns,
+                e.number,
+            ),
+        )
+
+
+def dominant_shares(pool: Pool) -> dict[str, int]:
+    """Returns each tenant's larger part of the pool: of its device time or memory, in ppm."""
+    used: dict[str, list[int]] = {}
+    total_memory = total_time = 0
+    for card in pool.cards():
+        total_time += PPM
+        total_memory += card.memory_bytes
+        for holding in pool.holdings(card.id):
+            sums = used.setdefault(holding.tenant, [0, 0])
+            sums[0] += PPM if holding.whole else holding.share_ppm
+            sums[1] += card.memory_bytes if holding.whole else holding.memory_bytes
+    return {
+        tenant: max(time * PPM // total_time, memory * PPM // total_memory)
+        for tenant, (time, memory) in used.items()
+    }
+
+
+def members(entry: Entry, line: Line) -> list[Entry] | None:
+    """Returns the requests that are placed together with this one; None: some are not here yet."""
+    if not entry.gang:
+        return [entry]
+    gang = line.gang(entry.gang)
+    return gang if len(gang) >= entry.gang_size else None

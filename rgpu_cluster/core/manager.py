@@ -1,0 +1,402 @@
+"""The manager as a pure state machine: events in, actions out.
+
+The seven steps of a request: nodes report what they have (1), a client asks (2), the pool is
+searched (4), the pool reserves the cards and the daemons are asked to grant (5), the client hears
+where its cards are and connects (6), the daemons hold it to its share (7), and give the cards back
+when it ends (3).
+
+The daemons decide whether a lease exists. The manager only reserves, asks, and believes what they
+report. So a manager that is killed loses nothing that a report and its clients do not bring back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rgpu_cluster.core import events as ev
+from rgpu_cluster.core.actions import Action, Denied, Grant, Lost, Placed, Refresh, Revoke, Waiting
+from rgpu_cluster.core.book import Book, Booking, Stage
+from rgpu_cluster.core.card import Holding
+from rgpu_cluster.core.clock import OwnClock
+from rgpu_cluster.core.decision import Candidate, Decision, Refusal
+from rgpu_cluster.core.line import Entry, Line, dominant_shares, members
+from rgpu_cluster.core.paths import Paths
+from rgpu_cluster.core.place import place
+from rgpu_cluster.core.pool import Pool
+from rgpu_cluster.core.request import Mode
+from rgpu_cluster.core.score import PRESETS, Score, Weights
+from rgpu_common.units import PPM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rgpu_cluster.core.card import CardId
+    from rgpu_cluster.core.node import Node
+    from rgpu_cluster.core.request import Request
+
+SECOND = 1_000_000_000
+# The taint of a node whose daemon refused what the pool says it has.
+STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long the manager waits, in ns, and how much it keeps.
+
+    silence_ns: a node whose agent is silent for so long is lost.
+    grant_ns: a daemon that has not answered for so long is told to revoke, and the request is
+        placed again.
+    line: the most requests in line; line_per_tenant: of one tenant.
+    """
+
+    silence_ns: int = 15 * SECOND
+    grant_ns: int = 10 * SECOND
+    line: int = 10_000
+    line_per_tenant: int = 1_000
+
+
+class Manager:
+    """All that the manager knows. `handle` is the only entrance."""
+
+    def __init__(self, weights: Weights = PRESETS["fgd"], limits: Limits | None = None) -> None:
+        self.pool = Pool()
+        self.paths = Paths()
+        self.line = Line()
+        self.book = Book()
+        self._weights = weights
+        self._limits = limits or Limits()
+        self._clock = OwnClock()
+        self._seen_ns: dict[str, int] = {}
+        self._numbers = 0
+        self._actions: list[Action] = []
+
+    def handle(self, event: ev.Event, now_ns: int) -> list[Action]:
+        """Takes an event and returns what to do, in order. now_ns: any clock of the shell."""
+        self._actions = []
+        self._clock.look(now_ns)
+        match event:
+            case ev.NodeReported(node):
+                self._reported(event)
+                self._seen_ns[node.name] = self._clock.now_ns
+            case ev.NodeBeat(name):
+                if self.pool.node(name) is not None:
+                    self._seen_ns[name] = self._clock.now_ns
+            case ev.Asked():
+                self._asked(event)
+            case ev.Withdrawn(request):
+                self._withdrawn(request)
+            case ev.Granted():
+                self._granted(event)
+            case ev.GrantFailed():
+                self._grant_failed(event)
+            case ev.Revoked(request, node, attempt):
+                self._revoked(request, node, attempt)
+            case ev.PathMeasured(client, server, figures):
+                self.paths.learn(client, server, figures)
+            case ev.Tick():
+                self._tick()
+        self._try_line()
+        return self._actions
+
+    # Nodes.
+
+    def _reported(self, event: ev.NodeReported) -> None:
+        node, held = event.node, {card: list(some) for card, some in event.held.items()}
+        known = self.pool.node(node.name)
+        if known is not None and not _is_news(node, known):
+            return
+        present = {h.lease: h.attempt for some in held.values() for h in some}
+        ended = []
+        for booking in self.book.on(node.name):
+            entry = booking.entry
+            if present.get(entry.request.id) == entry.attempt:
+                if booking.stage is Stage.UNDOING:
+                    continue
+                booking.waiting_for.discard(node.name)
+                booking.granted[node.name] = node.generation
+                self._all_granted(booking)
+            elif booking.granted.get(node.name, node.generation + 1) <= node.generation:
+                ended.append(booking)
+            elif booking.stage is Stage.PENDING or node.name in booking.waiting_for:
+                for card in booking.cards_on(node.name):
+                    held.setdefault(card, []).append(_holding(entry))
+        self._end_strays(node.name, present)
+        self.pool.report(node, held)
+        for lease in present:
+            waiting = self.line.get(lease)
+            if waiting is not None and not waiting.attempt:
+                self.line.remove(lease)
+                self._adopt(waiting)
+        for booking in ended:
+            booking.granted.pop(node.name, None)
+            self._undo(booking, again=False, without=node.name)
+
+    def _end_strays(self, node: str, present: Mapping[str, int]) -> None:
+        """Ends leases of requests that were placed again, elsewhere or later."""
+        for lease, attempt in present.items():
+            booking = self.book.get(lease)
+            entry = booking.entry if booking is not None else self.line.get(lease)
+            # One that waits and has not been placed yet takes over what a daemon has.
+            if entry is not None and entry.attempt and entry.attempt != attempt:
+                self._actions.append(Revoke(lease, node, attempt))
+
+    def _lose(self, name: str) -> None:
+        """Takes a silent node out of the pool.
+
+        Its programs may run on, so leases that were granted are not revoked: they come back with
+        the node's next report, or end with their sessions. What was not granted is placed again.
+        """
+        for booking in self.book.on(name):
+            if booking.stage is Stage.PLACED:
+                self._actions.append(Lost(booking.entry.request.id, name))
+                self.book.remove(booking.entry.request.id)
+            else:
+                again = booking.again or booking.stage is Stage.PENDING
+                self._undo(booking, again=again, without=name)
+        self.pool.lose(name)
+        self._seen_ns.pop(name, None)
+
+    def _tick(self) -> None:
+        now_ns = self._clock.now_ns
+        for name, seen in list(self._seen_ns.items()):
+            if now_ns - seen > self._limits.silence_ns:
+                self._lose(name)
+        for booking in self.book:
+            late = now_ns - booking.since_ns > self._limits.grant_ns
+            if booking.stage is Stage.PENDING and late:
+                self._undo(booking, again=True)
+
+    # Requests.
+
+    def _asked(self, event: ev.Asked) -> None:
+        request = event.request
+        booking = self.book.get(request.id)
+        if booking is not None and booking.stage is Stage.PLACED:
+            self._actions.append(Placed(request.id, booking.decision))
+            return
+        if booking is not None or request.id in self.line:
+            return
+        self._numbers += 1
+        since = self._clock.now_ns - event.waited_ns
+        entry = Entry(request, since, self._numbers, event.wait, event.gang, event.gang_size)
+        if request.id in self.pool.leases():
+            self._adopt(entry)
+            return
+        why = self._crowded(request)
+        if why:
+            self._actions.append(Denied(request.id, why))
+            return
+        self.line.add(entry)
+
+    def _crowded(self, request: Request) -> str:
+        if len(self.line) >= self._limits.line:
+            return "too many requests are in line; try again later"
+        mine = sum(1 for entry in self.line if entry.request.tenant == request.tenant)
+        if mine >= self._limits.line_per_tenant:
+            return f"tenant {request.tenant} has {mine} requests in line; wait for some of them"
+        return ""
+
+    def _adopt(self, entry: Entry) -> None:
+        """Takes over a lease that a daemon has and that this manager did not place.
+
+        The manager was started again, or the node was silent: the lease is the one that the client
+        asked for before.
+        """
+        request = entry.request
+        cards = tuple(sorted(self.pool.leases()[request.id]))
+        attempts = {h.attempt for card in cards for h in self._holdings_of(request.id, card)}
+        if len(attempts) > 1 or len(cards) < request.cards:
+            # Some of its daemons have it, or have it from different attempts: placed anew.
+            entry.attempt = max(attempts) + 1
+            self.line.add(entry)
+            self._revoke_all(request.id)
+            return
+        (entry.attempt,) = attempts
+        candidate = Candidate(cards, Mode.ANY, 0, "", False, Score(0, 0, 0, 0, 0, 0, 0))
+        decision = Decision(request, candidate, self.pool.generation)
+        booking = Booking(entry, decision, Stage.PLACED, since_ns=self._clock.now_ns)
+        for name in booking.nodes():
+            node = self.pool.node(name)
+            booking.granted[name] = node.generation if node is not None else 0
+        self.book.add(booking)
+        self._actions.append(Placed(request.id, decision))
+
+    def _holdings_of(self, request: str, card: CardId) -> list[Holding]:
+        return [h for h in self.pool.holdings(card) if h.lease == request]
+
+    def _revoke_all(self, request: str) -> None:
+        """Ends leases that are in the pool and not in the book."""
+        for card in sorted(self.pool.leases().get(request, ())):
+            for holding in self._holdings_of(request, card):
+                self._actions.append(Revoke(request, card.node, holding.attempt))
+
+    def _withdrawn(self, request: str) -> None:
+        self.line.remove(request)
+        booking = self.book.get(request)
+        if booking is not None:
+            booking.again = False
+            self._undo(booking, again=False)
+        else:
+            self._revoke_all(request)
+
+    # Grants.
+
+    def _granted(self, event: ev.Granted) -> None:
+        booking = self.book.get(event.id)
+        if booking is None:
+            # It was withdrawn meanwhile; or its node was silent and is back with the lease.
+            on = {card.node for card in self.pool.leases().get(event.id, ())}
+            if self.pool.node(event.node) is not None and event.node not in on:
+                self._actions.append(Revoke(event.id, event.node, event.attempt))
+            return
+        if booking.entry.attempt != event.attempt:
+            self._actions.append(Revoke(event.id, event.node, event.attempt))
+            return
+        if booking.stage is Stage.UNDOING:
+            return  # the revoke that was sent comes after the grant, or was answered
+        booking.granted[event.node] = event.generation
+        booking.waiting_for.discard(event.node)
+        self._all_granted(booking)
+
+    def _all_granted(self, booking: Booking) -> None:
+        """Tells the clients of a gang once every daemon of each has granted."""
+        if booking.stage is not Stage.PENDING:
+            return
+        gang = self._gang_of(booking)
+        if any(one.waiting_for for one in gang):
+            return
+        for one in gang:
+            one.stage = Stage.PLACED
+            self._actions.append(Placed(one.entry.request.id, one.decision))
+
+    def _grant_failed(self, event: ev.GrantFailed) -> None:
+        booking = self.book.get(event.id)
+        if booking is None or booking.entry.attempt != event.attempt:
+            return
+        if booking.stage is not Stage.PENDING:
+            return
+        if self.pool.node(event.node) is not None:
+            # The pool is wrong about this node, so nothing more is placed there for now.
+            self.pool.taint(event.node, STALE)
+            self._actions.append(Refresh(event.node))
+        for one in self._gang_of(booking):
+            refused = event.node if event.certain and one is booking else ""
+            self._undo(one, again=True, without=refused)
+
+    def _revoked(self, request: str, node: str, attempt: int) -> None:
+        booking = self.book.get(request)
+        if booking is None or booking.stage is not Stage.UNDOING:
+            return
+        if booking.entry.attempt == attempt:
+            booking.waiting_for.discard(node)
+            self._finish_undoing(booking)
+
+    def _gang_of(self, booking: Booking) -> list[Booking]:
+        gang = booking.entry.gang
+        if not gang:
+            return [booking]
+        return [one for one in self.book if one.entry.gang == gang and one.stage is Stage.PENDING]
+
+    def _undo(self, booking: Booking, *, again: bool, without: str = "") -> None:
+        """Gives the cards back, and puts the request in line `again`.
+
+        without: a node that has the lease no more, or cannot be asked.
+        """
+        entry = booking.entry
+        if booking.stage is not Stage.UNDOING:
+            booking.waiting_for |= set(booking.granted)
+            booking.stage, booking.since_ns = Stage.UNDOING, self._clock.now_ns
+            booking.again = again
+            for node in sorted(booking.waiting_for - {without}):
+                self._actions.append(Revoke(entry.request.id, node, entry.attempt))
+        booking.waiting_for.discard(without)
+        self._finish_undoing(booking)
+
+    def _finish_undoing(self, booking: Booking) -> None:
+        if booking.waiting_for:
+            return
+        request = booking.entry.request.id
+        self.book.remove(request)
+        self.pool.release(request)
+        if booking.again:
+            self.line.add(booking.entry)
+
+    # Placement.
+
+    def _try_line(self) -> None:
+        if not self.line:
+            return
+        failed: set[Request] = set()
+        for entry in self.line.order(dominant_shares(self.pool)):
+            if entry.request.id not in self.line or entry.request.id in self.pool.leases():
+                # It was placed with its gang; or an earlier lease of it is being revoked.
+                continue
+            shape = replace(entry.request, id="-", tenant="-")
+            together = members(entry, self.line)
+            if together is None or (shape in failed and not entry.gang and entry.wait):
+                continue
+            refusal = self._place_all(together)
+            if refusal is None:
+                continue
+            failed.add(shape)
+            for one in together:
+                one.refusal = refusal
+                if not one.wait or not refusal.possible:
+                    self.line.remove(one.request.id)
+                    self._actions.append(Denied(one.request.id, refusal.remedy, refusal))
+        self._tell_places()
+
+    def _place_all(self, entries: Iterable[Entry]) -> Refusal | None:
+        """Places requests together, or none of them. Returns why the first of them failed."""
+        placed: list[tuple[Entry, Decision]] = []
+        for entry in entries:
+            answer = place(self.pool, entry.request, self.paths, self._weights)
+            if isinstance(answer, Refusal):
+                for done, _ in placed:
+                    self.pool.release(done.request.id)
+                return answer
+            entry.attempt += 1
+            for card in answer.chosen.cards:
+                bandwidth = entry.request.bandwidth_bps if answer.chosen.mode >= Mode.NEAR else 0
+                self.pool.take(card, _holding(entry), bandwidth)
+            placed.append((entry, answer))
+        for entry, decision in placed:
+            self._book(entry, decision)
+        return None
+
+    def _book(self, entry: Entry, decision: Decision) -> None:
+        self.line.remove(entry.request.id)
+        booking = Booking(entry, decision, since_ns=self._clock.now_ns)
+        booking.waiting_for = set(booking.nodes())
+        self.book.add(booking)
+        for node in booking.nodes():
+            self._actions.append(Grant(entry.request, node, booking.cards_on(node), entry.attempt))
+
+    def _tell_places(self) -> None:
+        ordered = self.line.order(dominant_shares(self.pool))
+        for number, entry in enumerate(ordered, start=1):
+            if entry.told != number and entry.wait:
+                entry.told = number
+                self._actions.append(Waiting(entry.request.id, number, entry.refusal))
+
+
+def _is_news(node: Node, known: Node) -> bool:
+    """Returns whether a report says more than the last one. One that was asked for always does."""
+    if STALE in known.taints:
+        return node.generation >= known.generation
+    return node.generation > known.generation
+
+
+def _holding(entry: Entry) -> Holding:
+    """Returns what a request takes of each of its cards."""
+    request = entry.request
+    return Holding(
+        lease=request.id,
+        tenant=request.tenant,
+        share_ppm=PPM if request.whole else request.share_ppm,
+        memory_bytes=request.memory_bytes,
+        labels=request.labels,
+        whole=request.whole,
+        attempt=entry.attempt,
+    )

@@ -1,0 +1,172 @@
+"""Places one request: filters, then scores, classes of cards. Pure; `place` is the entrance."""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from typing import TYPE_CHECKING
+
+from rgpu_cluster.core import filters, several
+from rgpu_cluster.core.decision import Candidate, Decision, Refusal, Rejected
+from rgpu_cluster.core.found import Found, order
+from rgpu_cluster.core.fragmentation import USUAL, Mix
+from rgpu_cluster.core.paths import HERE, Paths, Predicted
+from rgpu_cluster.core.request import Mode, describe
+from rgpu_cluster.core.score import PRESETS, Scorer, Weights
+from rgpu_common.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rgpu_cluster.core.card import CardId
+    from rgpu_cluster.core.classes import Kind, Members, State
+    from rgpu_cluster.core.node import Site
+    from rgpu_cluster.core.pool import Pool
+    from rgpu_cluster.core.request import Request
+
+# How many alternatives an explanation shows.
+ALTERNATIVES = 3
+
+
+class Search:
+    """One look at all classes of a pool for one request."""
+
+    def __init__(self, pool: Pool, paths: Paths, request: Request, scorer: Scorer) -> None:
+        self.found: list[Found] = []
+        self.rejected: list[Rejected] = []
+        self._pool = pool
+        self._paths = paths
+        self._request = request
+        self._scorer = scorer
+        # The program's own node is judged by itself: it is nearer than the site it belongs to.
+        self._home: dict[tuple[Kind, Site, State], tuple[CardId, ...]] = {}
+        node = pool.node(request.client.node)
+        for card in node.cards if node is not None else ():
+            where = pool.classes.where(card.id)
+            self._home[where] = (*self._home.get(where, ()), card.id)
+
+    def run(self) -> None:
+        """Fills `found` and `rejected`."""
+        for kind, site, states in self._pool.classes.groups():
+            reason = filters.of_kind(kind, self._request) or filters.of_site(site)
+            if reason is not None:
+                self.rejected += ((reason, len(members)) for members in states.values())
+                continue
+            for where, cards in self._home.items():
+                if where[:2] == (kind, site):
+                    mode = Mode.PASSTHROUGH if self._request.whole else Mode.LOCAL
+                    self._consider(mode, HERE, kind, site, {where[2]: cards}, {})
+            self._elsewhere(kind, site, states)
+
+    def _elsewhere(self, kind: Kind, site: Site, states: Mapping[State, Members]) -> None:
+        """Considers the cards that are not on the program's own node."""
+        client = self._request.client
+        at_home = {
+            where[2]: len(cards) for where, cards in self._home.items() if where[:2] == (kind, site)
+        }
+        mode = Mode.NEAR if client.rack and client.rack == site.rack else Mode.ANY
+        predicted = self._paths.predict(client, site, self._request.profile)
+        reason = filters.of_mode(mode, predicted.slowdown_ppm, self._request)
+        if reason is None:
+            self._consider(mode, predicted, kind, site, states, at_home)
+            return
+        for state, members in states.items():
+            self.rejected.append((reason, len(members) - at_home.get(state, 0)))
+
+    def _consider(
+        self,
+        mode: Mode,
+        predicted: Predicted,
+        kind: Kind,
+        site: Site,
+        states: Mapping[State, Members | tuple[CardId, ...]],
+        without: Mapping[State, int],
+    ) -> None:
+        """Filters and scores the classes of one kind and site, less `without` cards of each."""
+        request, near = self._request, self._scorer.near
+        far = self._scorer.far(mode, predicted.slowdown_ppm)
+        for state, members in states.items():
+            count = len(members)
+            if without and count == without.get(state):
+                continue
+            reason = filters.of_state(state, kind, request, mode)
+            if reason is None:
+                total = far + near(kind, state)
+                self.found.append(Found(total, mode, predicted, kind, site, state, members))
+            else:
+                self.rejected.append((reason, count - without.get(state, 0)))
+
+
+def place(
+    pool: Pool,
+    request: Request,
+    paths: Paths,
+    weights: Weights = PRESETS["fgd"],
+    mix: Mix = USUAL,
+) -> Decision | Refusal:
+    """Returns where a request is placed, or why it cannot be placed now."""
+    scorer = Scorer(request, weights, mix)
+    search = Search(pool, paths, request, scorer)
+    search.run()
+    if request.cards > 1:
+        return _answer(pool, request, search, several.choose(pool, request, scorer, search.found))
+    best = heapq.nsmallest(ALTERNATIVES + 1, search.found, key=order)
+    chosen = [_candidate(request, scorer, found) for found in best]
+    return _answer(pool, request, search, chosen)
+
+
+def _candidate(request: Request, scorer: Scorer, found: Found) -> Candidate:
+    number = zlib.crc32(request.id.encode())
+    card = found.pick(number, request.client.node)
+    slowdown = found.predicted.slowdown_ppm
+    return Candidate(
+        cards=(card,),
+        mode=found.mode,
+        slowdown_ppm=slowdown,
+        transport=found.predicted.transport,
+        measured=found.predicted.measured,
+        score=scorer.terms(found.kind, found.state, found.mode, slowdown),
+        equal=len(found.members) - 1,
+    )
+
+
+def _answer(
+    pool: Pool, request: Request, search: Search, chosen: list[Candidate]
+) -> Decision | Refusal:
+    if chosen:
+        return Decision(
+            request, chosen[0], pool.generation, tuple(chosen[1:]), tuple(search.rejected)
+        )
+    possible = _would_fit(pool, request)
+    remedy = "it waits in line with --wait" if possible else _remedy(pool, request)
+    return Refusal(request, pool.generation, tuple(search.rejected), possible, remedy)
+
+
+def _would_fit(pool: Pool, request: Request) -> bool:
+    """Returns whether enough cards could take the request if no lease were on them."""
+    fitting = sum(
+        len(members)
+        for kind, _, states in pool.classes.groups()
+        if filters.of_kind(kind, request) is None
+        for members in states.values()
+    )
+    return fitting >= request.cards
+
+
+def _remedy(pool: Pool, request: Request) -> str:
+    cards = list(pool.cards())
+    if not cards:
+        return "no node has joined the pool; start `rgpu serve --join` on one"
+    models = sorted({card.model for card in cards})
+    if request.model and request.model not in models:
+        return f"the pool has no {request.model}; it has {', '.join(models)}"
+    pools = sorted({card.pool for card in cards if card.pool})
+    if request.pool and request.pool not in pools:
+        return f"there is no pool {request.pool!r}; there is {', '.join(pools) or 'none'}"
+    most = max(card.memory_bytes for card in cards)
+    if request.memory_bytes > most:
+        return (
+            f"{format_bytes(request.memory_bytes)} were asked for, and the largest card has "
+            f"{format_bytes(most)}"
+        )
+    return f"the pool has too few cards for {describe(request)}"

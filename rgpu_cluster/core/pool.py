@@ -1,0 +1,187 @@
+"""The pool: nodes, their cards, and the leases on them.
+
+The pool is what the manager knows. The daemon of each node decides whether a lease exists, so a
+node's report replaces what the pool thought about that node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rgpu_cluster.core.card import Holding, Load, load_of
+from rgpu_cluster.core.classes import HEADROOM_STEPS, Classes, State, kind_of
+from rgpu_cluster.core.errors import PoolError
+from rgpu_cluster.core.node import Node, site_of
+from rgpu_common.units import PPM, format_bytes, format_share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rgpu_cluster.core.card import Card, CardId
+
+
+class Pool:
+    """Nodes, cards, holdings, and the classes of equal cards."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.classes = Classes()
+        self._nodes: dict[str, Node] = {}
+        self._cards: dict[CardId, Card] = {}
+        self._holdings: dict[CardId, list[Holding]] = {}
+        self._loads: dict[CardId, Load] = {}
+        self._bandwidth: dict[str, dict[str, int]] = {}
+        self._leases: dict[str, set[CardId]] = {}
+
+    def nodes(self) -> Iterable[Node]:
+        """Returns the nodes, in the order in which they came."""
+        return self._nodes.values()
+
+    def node(self, name: str) -> Node | None:
+        """Returns the node with this name, or None."""
+        return self._nodes.get(name)
+
+    def card(self, card: CardId) -> Card:
+        """Returns a card of the pool; PoolError if it has none with this id."""
+        try:
+            return self._cards[card]
+        except KeyError:
+            raise PoolError(f"the pool has no card {card}") from None
+
+    def cards(self) -> Iterator[Card]:
+        """Yields all cards."""
+        yield from self._cards.values()
+
+    def load(self, card: CardId) -> Load:
+        """Returns what leases take of a card."""
+        return self._loads[card]
+
+    def holdings(self, card: CardId) -> tuple[Holding, ...]:
+        """Returns the leases on a card."""
+        return tuple(self._holdings[card])
+
+    def leases(self) -> Mapping[str, set[CardId]]:
+        """Returns the cards of every lease."""
+        return self._leases
+
+    def free_bandwidth(self, node: Node) -> int:
+        """Returns the bandwidth of a node, in bits a second, that no lease has reserved."""
+        return node.bandwidth_bps - sum(self._bandwidth[node.name].values())
+
+    def report(self, node: Node, held: Mapping[CardId, Iterable[Holding]]) -> bool:
+        """Takes a node's report: its cards, and the leases that its daemon has.
+
+        Returns False if a report of a later generation is known; then nothing changes. `held` also
+        has the reservations that the daemon does not know yet, or they are gone.
+        """
+        known = self._nodes.get(node.name)
+        if known is not None and node.generation < known.generation:
+            return False
+        reserved = {} if known is None else self._bandwidth[node.name]
+        if known is not None:
+            self._forget(known)
+        self._nodes[node.name] = node
+        self._bandwidth[node.name] = {}
+        for card in node.cards:
+            self._cards[card.id] = card
+            self._holdings[card.id] = list(held.get(card.id, ()))
+            self._loads[card.id] = load_of(self._holdings[card.id])
+            for holding in self._holdings[card.id]:
+                self._leases.setdefault(holding.lease, set()).add(card.id)
+        present = {h.lease for card in node.cards for h in self._holdings[card.id]}
+        self._bandwidth[node.name] = {k: v for k, v in reserved.items() if k in present}
+        self._classify(node)
+        self.generation += 1
+        return True
+
+    def taint(self, name: str, word: str) -> None:
+        """Keeps new leases off a node until its next report."""
+        node = self._nodes[name]
+        self._nodes[name] = replace(node, taints=node.taints | {word})
+        self._classify(self._nodes[name])
+        self.generation += 1
+
+    def lose(self, name: str) -> list[str]:
+        """Removes a node. Returns the leases that have no card any more."""
+        node = self._nodes.get(name)
+        if node is None:
+            return []
+        before = {h.lease for card in node.cards for h in self._holdings[card.id]}
+        self._forget(node)
+        self.generation += 1
+        return sorted(lease for lease in before if lease not in self._leases)
+
+    def take(self, card: CardId, holding: Holding, bandwidth_bps: int = 0) -> None:
+        """Puts a lease on a card; PoolError if the card has no room for it."""
+        self._check_room(card, holding)
+        self._holdings[card].append(holding)
+        self._leases.setdefault(holding.lease, set()).add(card)
+        if bandwidth_bps:
+            taken = self._bandwidth[card.node]
+            taken[holding.lease] = taken.get(holding.lease, 0) + bandwidth_bps
+        self._changed(card)
+
+    def release(self, lease: str) -> bool:
+        """Removes a lease from all of its cards. Returns False if there is no such lease."""
+        cards = self._leases.pop(lease, None)
+        if cards is None:
+            return False
+        for card in sorted(cards):
+            self._holdings[card] = [h for h in self._holdings[card] if h.lease != lease]
+            self._bandwidth[card.node].pop(lease, None)
+            self._changed(card)
+        return True
+
+    def _check_room(self, card: CardId, holding: Holding) -> None:
+        total, load = self.card(card), self._loads[card]
+        if any(h.lease == holding.lease for h in self._holdings[card]):
+            raise PoolError(f"lease {holding.lease} is on card {card} already")
+        if load.whole or (holding.whole and not load.idle):
+            raise PoolError(f"card {card} cannot be shared: a lease has it alone")
+        if load.used_ppm + holding.share_ppm > PPM:
+            left = format_share(PPM - load.used_ppm)
+            raise PoolError(f"card {card} has {left} left, not {format_share(holding.share_ppm)}")
+        if load.used_bytes + holding.memory_bytes > total.memory_bytes:
+            left = format_bytes(total.memory_bytes - load.used_bytes)
+            raise PoolError(
+                f"card {card} has {left} left, not {format_bytes(holding.memory_bytes)}"
+            )
+
+    def _changed(self, card: CardId) -> None:
+        was_idle = self._loads[card].idle
+        self._loads[card] = load_of(self._holdings[card])
+        node = self._nodes[card.node]
+        self.generation += 1
+        if was_idle == self._loads[card].idle and not node.bandwidth_bps:
+            self._classify_card(self._cards[card], node, self._idle_cards(node))
+        else:
+            self._classify(node)
+
+    def _idle_cards(self, node: Node) -> int:
+        return sum(1 for card in node.cards if self._loads[card.id].idle)
+
+    def _classify(self, node: Node) -> None:
+        idle = self._idle_cards(node)
+        for card in node.cards:
+            self._classify_card(card, node, idle)
+
+    def _classify_card(self, card: Card, node: Node, idle: int) -> None:
+        headroom = 0
+        if node.bandwidth_bps:
+            headroom = max(self.free_bandwidth(node), 0) * HEADROOM_STEPS // node.bandwidth_bps
+        state = State(self._loads[card.id], idle, headroom, node.bandwidth_bps)
+        self.classes.put(card.id, kind_of(card), site_of(node), state)
+
+    def _forget(self, node: Node) -> None:
+        for card in node.cards:
+            self.classes.drop(card.id)
+            for holding in self._holdings.pop(card.id):
+                cards = self._leases[holding.lease]
+                cards.discard(card.id)
+                if not cards:
+                    del self._leases[holding.lease]
+            del self._loads[card.id]
+            del self._cards[card.id]
+        del self._bandwidth[node.name]
+        del self._nodes[node.name]

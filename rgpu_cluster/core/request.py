@@ -1,0 +1,163 @@
+"""A request for GPUs, and the checks that need no pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from rgpu_cluster.core.card import Labels
+from rgpu_cluster.core.errors import RequestError
+from rgpu_common.sharing import SharePolicy
+from rgpu_common.units import PPM, format_bytes, format_share
+
+MAX_CARDS = 1024
+MAX_LABEL = 63
+
+
+class Mode(IntEnum):
+    """How far a card is from the program. A smaller number is closer.
+
+    PASSTHROUGH: the whole card, on the program's own node. LOCAL: a part of a card of the program's
+    own node. NEAR: a card of another node in the same rack. ANY: a card of any node.
+    """
+
+    PASSTHROUGH = 0
+    LOCAL = 1
+    NEAR = 2
+    ANY = 3
+
+    @property
+    def word(self) -> str:
+        """Returns the name that users write."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a program sends for each second of device time that it uses.
+
+    calls: commands posted without waiting. syncs: waits for an answer.
+    """
+
+    calls: int = 1000
+    syncs: int = 8
+    up_bytes: int = 8 << 20
+    down_bytes: int = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Where the program runs. node: "" if it is not on a node of the pool."""
+
+    node: str = ""
+    rack: str = ""
+    nic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one run asks for.
+
+    id: names the request for ever; the same id is the same request.
+    cards: the number of cards; each gets share_ppm and memory_bytes.
+    share_ppm: the guaranteed share of a card, 0 for best effort. limit_ppm: its cap.
+    whole: each card for this request alone.
+    model, pool, mig: only such cards; "" accepts any card (mig "": no MIG slice).
+    farthest: the farthest mode that is allowed.
+    max_slowdown_ppm: a remote card is refused if the network is predicted to make the program
+        slower than this part of its device time.
+    bandwidth_bps: the network bandwidth to reserve at the card's node, if the card is remote.
+    max_per_node: the most cards of this request on one node; 0: no limit.
+    """
+
+    id: str
+    tenant: str
+    share_ppm: int = PPM
+    memory_bytes: int = 0
+    cards: int = 1
+    limit_ppm: int = PPM
+    policy: SharePolicy = SharePolicy.NONE
+    whole: bool = False
+    model: str = ""
+    pool: str = ""
+    mig: str = ""
+    client: Client = field(default_factory=Client)
+    farthest: Mode = Mode.ANY
+    max_slowdown_ppm: int | None = None
+    profile: Profile = field(default_factory=Profile)
+    bandwidth_bps: int = 0
+    labels: Labels = field(default_factory=Labels)
+    max_per_node: int = 0
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        for wrong, sentence in _contradictions(self):
+            if wrong:
+                raise RequestError(sentence)
+
+
+def _contradictions(r: Request) -> list[tuple[bool, str]]:
+    """Returns each rule: whether the request breaks it, and the sentence that says so."""
+    labels = (r.labels.affinity, r.labels.anti_affinity, r.labels.exclusion)
+    alone = r.whole and bool(r.labels.affinity)
+    return [
+        (not r.id, "a request needs an id"),
+        (not r.tenant, f"request {r.id} names no tenant"),
+        (
+            not 1 <= r.cards <= MAX_CARDS,
+            f"{r.cards} cards were asked for; ask for 1 to {MAX_CARDS}",
+        ),
+        (
+            not 0 <= r.share_ppm <= PPM,
+            f"a share of {format_share(r.share_ppm)} was asked for, and a card has 100%; "
+            "ask for more cards with --cards",
+        ),
+        (
+            not r.share_ppm <= r.limit_ppm <= PPM or r.limit_ppm == 0,
+            f"the share {format_share(r.share_ppm)} is above its limit "
+            f"{format_share(r.limit_ppm)}; raise the limit, to at most 100%",
+        ),
+        (r.memory_bytes < 0, f"memory of {r.memory_bytes} bytes was asked for; ask for 0 or more"),
+        (
+            r.whole and r.share_ppm != PPM,
+            f"a whole card was asked for with a share of {format_share(r.share_ppm)}; "
+            "leave the share out",
+        ),
+        (
+            alone,
+            f"a whole card was asked for that shares with {r.labels.affinity!r}; "
+            "leave --affinity or the whole card out",
+        ),
+        (
+            bool(r.labels.affinity) and r.labels.affinity == r.labels.anti_affinity,
+            f"affinity and anti-affinity both name {r.labels.affinity!r}; leave one of them out",
+        ),
+        (
+            any(len(label) > MAX_LABEL for label in labels),
+            f"a label has at most {MAX_LABEL} characters",
+        ),
+        (
+            r.farthest is Mode.PASSTHROUGH and not r.whole,
+            "passthrough gives the whole card; ask for a whole card, or for --local",
+        ),
+        (
+            r.farthest <= Mode.LOCAL and not r.client.node,
+            "a local card was asked for, and the program is on no node of the pool; "
+            "leave --local out",
+        ),
+        (
+            r.max_slowdown_ppm is not None and r.max_slowdown_ppm < 0,
+            "a slowdown is 0% or more",
+        ),
+        (r.bandwidth_bps < 0, "a bandwidth is 0 or more bits a second"),
+        (not r.max_per_node >= 0, "the cards on one node are limited to 1 or more; 0: no limit"),
+    ]
+
+
+def describe(r: Request) -> str:
+    """Returns what was asked for, in words: "30% of a card and 8GiB"."""
+    share = "a whole card" if r.whole else f"{format_share(r.share_ppm)} of a card"
+    memory = f" and {format_bytes(r.memory_bytes)}" if r.memory_bytes else ""
+    model = f" {r.model}" if r.model else ""
+    count = "" if r.cards == 1 else f"{r.cards} times "
+    return f"{count}{share}{memory}{model and ' of model'}{model}"

@@ -1,0 +1,50 @@
+// The memory of alloc nodes: which of it the program may use, and what a launch changes about that.
+//
+// Pure. The model's lock guards it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "rgpu_common/native/graph/instance.h"
+
+namespace rgpu::graph {
+
+class Memory {
+ public:
+  // A new alloc node.
+  void Know(const std::shared_ptr<Allocation>& allocation);
+  // True if an alloc node that exists has this address.
+  bool Knows(CUdeviceptr address) const;
+
+  using Owned = std::vector<std::shared_ptr<Allocation>>;
+  // A launch allocates and frees. CUDA_ERROR_INVALID_VALUE: memory of an earlier launch is still in
+  // use, or memory that the graph frees is not. Then nothing changes. `*undo` undoes the launch;
+  // the caller destroys it without the lock.
+  struct Undo {
+    Owned taken;
+    Owned freed;
+  };
+  CUresult Launch(const Instance& instance, Undo* undo);
+  void Revert(const Undo& undo);
+  // cuMemFree and cuMemFreeAsync. Returns null if the address is not memory in use.
+  std::shared_ptr<Allocation> Free(CUdeviceptr address);
+
+  uint64_t used() const { return used_; }
+  uint64_t used_high() const { return used_high_; }
+  void ResetHigh() { used_high_ = used_; }
+
+ private:
+  void Take(const std::shared_ptr<Allocation>& allocation);
+  void Release(const std::shared_ptr<Allocation>& allocation);
+
+  std::unordered_map<CUdeviceptr, std::weak_ptr<Allocation>> known_;
+  size_t sweep_at_ = 64;  // forgets memory that is gone when `known_` has so many entries
+  std::unordered_map<CUdeviceptr, std::shared_ptr<Allocation>> in_use_;
+  uint64_t used_ = 0;
+  uint64_t used_high_ = 0;
+};
+
+}  // namespace rgpu::graph

@@ -1,0 +1,122 @@
+"""Random arrivals, departures, lost messages, lost nodes and restarts against the manager.
+
+`RGPU_CLUSTER_STEPS=1000000` runs as many steps; without it, about ten thousand.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from cluster.samples import GIB, PERCENT
+from cluster.world import World
+from rgpu_cluster.core import events as ev
+from rgpu_cluster.core.book import Stage
+from rgpu_cluster.core.card import Labels
+from rgpu_cluster.core.decision import Refusal
+from rgpu_cluster.core.manager import SECOND
+from rgpu_cluster.core.place import place
+from rgpu_cluster.core.request import Client, Request
+from rgpu_common.units import PPM
+
+STEPS = int(os.environ.get("RGPU_CLUSTER_STEPS", "10000"))
+SEEDS = 20
+
+
+def random_request(chance: random.Random, number: int) -> Request:
+    whole = chance.random() < 0.25
+    return Request(
+        id=f"run-{number}",
+        tenant=chance.choice("abc"),
+        share_ppm=PPM if whole else chance.choice((0, 10, 30, 50, 100)) * PERCENT,
+        memory_bytes=chance.choice((1, 4, 8, 16)) * GIB,
+        cards=chance.choice((1, 1, 1, 1, 2, 3)),
+        whole=whole,
+        client=Client("", chance.choice(("r0", "r1"))),
+        labels=Labels(exclusion=chance.choice(("", "", "", "x"))),
+        priority=chance.choice((0, 0, 1)),
+    )
+
+
+def step(world: World, chance: random.Random, number: int) -> None:
+    """One thing that happens."""
+    world.now_ns += chance.choice((0, SECOND // 10, SECOND, 4 * SECOND))
+    roll = chance.random()
+    if roll < 0.25:
+        world.ask(random_request(chance, number))
+    elif roll < 0.4 and world.alive:
+        world.end(chance.choice(sorted(world.alive)))
+    elif roll < 0.65 and world.post:
+        world.deliver(chance.randrange(100), lose_reply=chance.random() < 0.1)
+    elif roll < 0.8 and world.replies:
+        reply = world.replies.pop(chance.randrange(len(world.replies)))
+        world.tell(reply)
+        if chance.random() < 0.2:
+            world.tell(reply)  # a message that arrives twice
+    elif roll < 0.9:
+        for daemon in world.daemons.values():
+            if daemon.up and chance.random() < 0.9:
+                world.tell(daemon.report())
+        world.tell(ev.Tick())
+    elif roll < 0.93:
+        daemon = world.daemons[chance.choice(sorted(world.daemons))]
+        daemon.up = not daemon.up
+    elif roll < 0.94:
+        # A clock that jumps, back or forward.
+        world.now_ns = max(world.now_ns + chance.choice((-60, 60)) * SECOND, 0)
+        world.tell(ev.Tick())
+    elif roll < 0.945:
+        world.restart_manager()
+
+
+def check_never_above_a_card(world: World) -> None:
+    """No daemon has granted more than a card, and the pool promises no card twice."""
+    for daemon in world.daemons.values():
+        for card in daemon.node.cards:
+            mine = [h for on, h in daemon.leases.values() if card.id in on]
+            assert sum(h.share_ppm for h in mine) <= PPM
+            assert sum(h.memory_bytes for h in mine) <= card.memory_bytes
+    for card in world.manager.pool.cards():
+        held = [h.lease for h in world.manager.pool.holdings(card.id)]
+        assert len(held) == len(set(held))
+
+
+def check_at_rest(world: World) -> None:
+    """Everybody is back: no lease is lost or left over, and no request waits for a free card."""
+    for daemon in world.daemons.values():
+        daemon.up = True
+    world.now_ns += 100 * SECOND
+    world._again()
+    world.tell(ev.Tick())
+    world.settle()
+    pool = world.manager.pool
+    assert all(booking.stage is Stage.PLACED for booking in world.manager.book)
+    held = {
+        request: set(cards)
+        for daemon in world.daemons.values()
+        for request, (cards, _) in daemon.leases.items()
+    }
+    assert set(held) <= set(world.alive), "a lease without a client"
+    waiting = {entry.request.id for entry in world.manager.line}
+    assert set(world.alive) == set(held) | waiting, "a request was lost"
+    for request in held:
+        assert set(pool.leases()[request]) >= held[request]
+    for entry in world.manager.line:
+        answer = place(pool, entry.request, world.manager.paths)
+        assert isinstance(answer, Refusal), "a card is free while a fitting request waits"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_is_lost_left_over_or_promised_twice(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World()
+    for number in range(4):
+        world.add(f"n{number}", 1 + number % 3)
+    for number in range(STEPS // SEEDS):
+        step(world, chance, number)
+        check_never_above_a_card(world)
+        if number % 100 == 99:
+            check_at_rest(world)
+    check_at_rest(world)

@@ -1,0 +1,180 @@
+"""Daemons, clients and a network that loses and delays messages, around one manager.
+
+Everything is deterministic: whoever drives the world chooses which message arrives next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from cluster.samples import GIB, holding, node
+from rgpu_cluster.core import events as ev
+from rgpu_cluster.core.actions import Action, Denied, Grant, Placed, Refresh, Revoke, Waiting
+from rgpu_cluster.core.card import CardId, Holding
+from rgpu_cluster.core.manager import SECOND, Manager
+from rgpu_cluster.core.node import Node
+from rgpu_cluster.core.request import Request
+from rgpu_common.units import PPM
+
+
+@dataclass
+class Daemon:
+    """The authority over one node: it grants what fits, once for each id."""
+
+    node: Node
+    leases: dict[str, tuple[tuple[CardId, ...], Holding]] = field(default_factory=dict)
+    dead: dict[str, int] = field(default_factory=dict)
+    up: bool = True
+
+    def _touch(self) -> None:
+        self.node = replace(self.node, generation=self.node.generation + 1)
+
+    def room(self, cards: tuple[CardId, ...], more: Holding) -> bool:
+        for card in self.node.cards:
+            if card.id not in cards:
+                continue
+            mine = [h for on, h in self.leases.values() if card.id in on]
+            time = sum(h.share_ppm for h in mine) + more.share_ppm
+            memory = sum(h.memory_bytes for h in mine) + more.memory_bytes
+            alone = any(h.whole for h in mine) or (more.whole and mine)
+            if time > PPM or memory > card.memory_bytes or alone:
+                return False
+        return True
+
+    def grant(self, action: Grant) -> ev.Granted | ev.GrantFailed:
+        request = action.request
+        name, attempt = self.node.name, action.attempt
+        if attempt <= self.dead.get(request.id, 0):
+            return ev.GrantFailed(request.id, name, attempt, "revoked", certain=True)
+        mine = replace(holding(request), attempt=attempt)
+        if request.id in self.leases:
+            if self.leases[request.id][1].attempt != attempt:
+                return ev.GrantFailed(request.id, name, attempt, "another attempt", certain=True)
+        else:
+            if not self.room(action.cards, mine):
+                return ev.GrantFailed(request.id, name, attempt, "no room", certain=True)
+            self.leases[request.id] = (action.cards, mine)
+            self._touch()
+        return ev.Granted(request.id, name, attempt, self.node.generation)
+
+    def revoke(self, request: str, attempt: int) -> ev.Revoked:
+        self.dead[request] = max(self.dead.get(request, 0), attempt)
+        if request in self.leases and self.leases[request][1].attempt <= attempt:
+            del self.leases[request]
+            self._touch()
+        return ev.Revoked(request, self.node.name, attempt)
+
+    def report(self) -> ev.NodeReported:
+        held: dict[CardId, tuple[Holding, ...]] = {}
+        for cards, one in self.leases.values():
+            for card in cards:
+                held[card] = (*held.get(card, ()), one)
+        return ev.NodeReported(self.node, held)
+
+
+@dataclass
+class World:
+    """A manager, its daemons and clients. `post` has messages on their way to daemons."""
+
+    manager: Manager = field(default_factory=Manager)
+    daemons: dict[str, Daemon] = field(default_factory=dict)
+    alive: dict[str, Request] = field(default_factory=dict)
+    told: dict[str, tuple[CardId, ...]] = field(default_factory=dict)
+    post: list[Grant | Revoke] = field(default_factory=list)
+    replies: list[ev.Event] = field(default_factory=list)
+    now_ns: int = SECOND
+
+    def add(self, name: str, cards: int) -> None:
+        self.daemons[name] = Daemon(node(name, cards, 16 * GIB, rack=f"r{len(self.daemons) % 2}"))
+        self.tell(self.daemons[name].report())
+
+    def tell(self, event: ev.Event) -> None:
+        for action in self.manager.handle(event, self.now_ns):
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Grant() | Revoke():
+                self.post.append(action)
+            case Placed(request, decision):
+                if request in self.alive:
+                    self.told[request] = decision.chosen.cards
+            case Denied(request):
+                self.alive.pop(request, None)
+            case Refresh(name):
+                if self.daemons[name].up:
+                    self.replies.append(self.daemons[name].report())
+            case Waiting(_, place):
+                assert place >= 1
+
+    def ask(self, request: Request) -> None:
+        self.alive[request.id] = request
+        self.tell(ev.Asked(request, wait=True))
+
+    def end(self, request: str) -> None:
+        self.alive.pop(request, None)
+        self.told.pop(request, None)
+        self.tell(ev.Withdrawn(request))
+
+    def deliver(self, which: int, *, lose_reply: bool = False) -> None:
+        """Brings a message to its daemon; the reply may be lost on its way back."""
+        message = self.post.pop(which % len(self.post))
+        daemon = self.daemons[message.node]
+        request = message.request.id if isinstance(message, Grant) else message.id
+        if not daemon.up:
+            if isinstance(message, Grant):
+                self.replies.append(
+                    ev.GrantFailed(
+                        request, message.node, message.attempt, "no answer", certain=False
+                    )
+                )
+            return
+        if isinstance(message, Grant):
+            reply: ev.Event = daemon.grant(message)
+        else:
+            reply = daemon.revoke(request, message.attempt)
+        if not lose_reply:
+            self.replies.append(reply)
+
+    def settle(self) -> None:
+        """Delivers all messages, lets time pass, and lets lost messages be sent again."""
+        for _ in range(200):
+            while self.post or self.replies:
+                while self.post:
+                    self.deliver(0)
+                while self.replies:
+                    self.tell(self.replies.pop(0))
+            self._again()
+            if not self.post and not self.replies:
+                return
+        raise AssertionError("the world does not come to rest")
+
+    def _again(self) -> None:
+        """What agents and the manager's shell do on their own after a while."""
+        for daemon in self.daemons.values():
+            if daemon.up:
+                self.tell(daemon.report())
+                self.tell(ev.NodeBeat(daemon.node.name, daemon.node.generation))
+        for booking in self.manager.book:
+            if booking.stage.value == "undoing":
+                for name in booking.waiting_for:
+                    request = booking.entry.request.id
+                    self.post.append(Revoke(request, name, booking.entry.attempt))
+        for name, daemon in self.daemons.items():
+            for request in list(daemon.leases):
+                known = request in self.manager.book
+                if daemon.up and request not in self.alive and not known:
+                    # Its sessions have ended, so the lease expires.
+                    attempt = daemon.leases[request][1].attempt
+                    self.post.append(Revoke(request, name, attempt))
+
+    def restart_manager(self) -> None:
+        """The manager is killed and started: it knows nothing; agents and clients come back."""
+        self.manager = Manager()
+        self.post.clear()
+        self.replies.clear()
+        for daemon in self.daemons.values():
+            if daemon.up:
+                self.tell(daemon.report())
+        for request in list(self.alive.values()):
+            self.tell(ev.Asked(request, wait=True))

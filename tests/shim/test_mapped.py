@@ -1,0 +1,208 @@
+"""Page-locked memory that is mapped to the device, over every transport: allocated by the driver,
+or registered where the program has it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from helpers import clients
+
+START = """
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from helpers.shared_words import SharedWords
+cuda.open()
+PORTABLE, DEVICEMAP, WRITECOMBINED = 1, 2, 4
+
+def device_pointer(host):
+    address = c_uint64()
+    cuda("cuMemHostGetDevicePointer_v2", byref(address), c_void_p(host), 0)
+    return address.value
+
+def mapped(size, flags=DEVICEMAP):
+    memory = c_void_p()
+    cuda("cuMemHostAlloc", byref(memory), c_size_t(size), flags)
+    return memory.value
+
+def register(size, flags=DEVICEMAP):
+    # Neither its begin nor its end is that of a page, and other bytes are on both sides of it.
+    around = ctypes.create_string_buffer(b"-" * (size + 200), size + 200)
+    host = ctypes.addressof(around) + 100
+    ctypes.memset(host, 0, size)
+    cuda("cuMemHostRegister_v2", c_void_p(host), c_size_t(size), flags)
+    return around, host
+
+def pointer_attribute(kind, number, address):
+    value = kind()
+    cuda("cuPointerGetAttribute", byref(value), number, c_uint64(address))
+    return value.value
+"""
+
+
+def check(server: str, source: str, **extra: str) -> None:
+    code, output, errors = clients.run(server, START + source + "\nprint('ok')\n", **extra)
+    assert (code, output) == (0, "ok\n"), errors
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_random_program_on_allocated_memory(server: str, seed: int) -> None:
+    check(
+        server,
+        f"""
+host = mapped(120000)
+assert device_pointer(host + 8) == host + 8
+SharedWords(cuda, host, host, 30000, {seed}).run(100)
+cuda("cuMemFreeHost", c_void_p(host))
+""",
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_random_program_on_registered_memory(server: str, seed: int) -> None:
+    check(
+        server,
+        f"""
+around, host = register(40000)
+device = device_pointer(host)
+assert device != host and device_pointer(host + 400) == device + 400
+SharedWords(cuda, host, device, 10000, {seed}).run(100)
+cuda("cuMemHostUnregister", c_void_p(host))
+assert around.raw[:100] == b"-" * 100 and around.raw[-100:] == b"-" * 100
+""",
+    )
+
+
+def test_host_and_kernel_write_beside_each_other(server: str) -> None:
+    """The host may go on with other bytes while a kernel runs, even in the same page."""
+    check(
+        server,
+        """
+def beside(w):
+    flag = cuda.alloc(4)
+    cuda.upload(flag, bytes(4))
+    busy, go = w.streams[1], w.streams[2]
+    cuda("cuStreamWaitValue32_v2", busy, c_uint64(flag), 1, 0)
+    w.launch(0, 500, 9, busy)
+    w.words[500:1000] = list(range(500))
+    assert cuda.result("cuStreamQuery", busy) == 600
+    w.words[1001] = 77
+    cuda("cuStreamWriteValue32_v2", go, c_uint64(flag), 1, 0)
+    cuda("cuEventRecord", w.event, busy)
+    cuda("cuEventSynchronize", w.event)
+    assert w.words[:] == [9] * 500 + list(range(500)) + [0, 77], w.words[490:510]
+    w.launch(0, 1002, 1, busy)
+    cuda("cuCtxSynchronize")
+    assert w.words[:] == [10] * 500 + list(range(1, 501)) + [1, 78]
+host = mapped(1002 * 4)
+beside(SharedWords(cuda, host, host, 1002, 1))
+around, host = register(1002 * 4)
+beside(SharedWords(cuda, host, device_pointer(host), 1002, 1))
+""",
+    )
+
+
+def test_a_copy_reads_what_the_host_has_written_by_then(server: str) -> None:
+    check(
+        server,
+        """
+size = 1 << 20
+host, target = mapped(size), cuda.alloc(size)
+text = (ctypes.c_char * size).from_address(host)
+stream = c_void_p()
+cuda("cuStreamCreate", byref(stream), 1)
+flag = cuda.alloc(4)
+cuda.upload(flag, bytes(4))
+go = c_void_p()
+cuda("cuStreamCreate", byref(go), 1)
+cuda("cuStreamWaitValue32_v2", stream, c_uint64(flag), 1, 0)
+cuda("cuMemcpyHtoDAsync_v2", c_uint64(target), c_void_p(host), c_size_t(size), stream)
+text[:] = b"q" * size                     # the stream has not come to the copy yet
+cuda("cuStreamWriteValue32_v2", go, c_uint64(flag), 1, 0)
+cuda("cuStreamSynchronize", stream)
+assert cuda.download(target, size) == b"q" * size
+cuda("cuMemsetD8_v2", c_uint64(target), 0x77, c_size_t(size))
+cuda("cuMemcpyDtoHAsync_v2", c_void_p(host), c_uint64(target), c_size_t(size), stream)
+cuda("cuStreamSynchronize", stream)
+assert text.raw == b"w" * size
+""",
+    )
+
+
+def test_a_host_function_uses_registered_memory(server: str) -> None:
+    check(
+        server,
+        """
+FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
+around, host = register(4000)
+w = SharedWords(cuda, host, device_pointer(host), 1000, 1)
+seen = []
+def between(data):
+    seen.append(w.words[0])
+    w.words[1] = 100
+function = FUNCTION(between)
+stream = w.streams[1]
+w.launch(0, 1000, 10, stream)
+cuda("cuLaunchHostFunc", stream, function, None)
+w.launch(0, 1000, 1, stream)
+cuda("cuStreamSynchronize", stream)
+assert seen == [10] and w.words[:3] == [11, 101, 11], (seen, w.words[:3])
+""",
+    )
+
+
+def test_flags_and_attributes(server: str) -> None:
+    check(
+        server,
+        """
+for flags in (DEVICEMAP, DEVICEMAP | PORTABLE, DEVICEMAP | WRITECOMBINED):
+    host = mapped(5000, flags)
+    found = c_uint()
+    cuda("cuMemHostGetFlags", byref(found), c_void_p(host))
+    assert found.value == flags
+    assert pointer_attribute(c_uint, 2, host + 9) == 1     # host memory
+    assert pointer_attribute(c_uint64, 3, host + 9) == host + 9
+    assert pointer_attribute(c_uint64, 4, host + 9) == host + 9
+    assert pointer_attribute(c_uint, 8, host) == 0
+    cuda("cuMemFreeHost", c_void_p(host))
+    assert cuda.result("cuMemFreeHost", c_void_p(host)) == 1
+around, host = register(5000)
+assert cuda.result("cuPointerGetAttribute", byref(c_uint64()), 3, c_uint64(host)) == 1
+device = device_pointer(host)
+assert pointer_attribute(c_uint64, 3, host + 9) == device + 9
+assert pointer_attribute(c_uint64, 4, device + 9) == host + 9
+assert pointer_attribute(c_uint, 2, device) == 1
+assert cuda.result("cuMemFree_v2", c_uint64(device)) == 1
+assert cuda.result("cuMemHostGetFlags", byref(c_uint()), c_void_p(host)) == 1
+cuda("cuMemHostUnregister", c_void_p(host))
+assert cuda.result("cuMemHostGetDevicePointer_v2", byref(c_uint64()), c_void_p(host), 0) == 1
+assert cuda.result("cuMemcpyDtoH_v2", c_void_p(host), c_uint64(device), c_size_t(8)) == 1
+# What the device may not write, and memory of another device.
+assert cuda.result("cuMemHostRegister_v2", c_void_p(host), c_size_t(8), 8) == 801
+assert cuda.result("cuMemHostRegister_v2", c_void_p(host), c_size_t(8), 4) == 801
+assert cuda.result("cuMemHostGetDevicePointer_v2", byref(c_uint64()), c_void_p(host), 0) == 1
+""",
+    )
+
+
+def test_it_is_charged_to_the_lease(server: str) -> None:
+    """The device has an image of the memory, so it is charged as device memory."""
+    check(
+        server,
+        """
+free, total = cuda.memory()
+host = mapped(16 << 20)
+around, registered = register(8 << 20)
+assert free - cuda.memory()[0] >= 16 << 20
+device_pointer(registered)
+assert free - cuda.memory()[0] >= 24 << 20
+memory = c_void_p()
+assert cuda.result("cuMemHostAlloc", byref(memory), c_size_t(total), DEVICEMAP) == 2
+cuda("cuMemHostAlloc", byref(memory), c_size_t(total), 0)     # only the client's
+cuda("cuMemFreeHost", c_void_p(host))
+cuda("cuMemHostUnregister", c_void_p(registered))
+cuda("cuCtxSynchronize")
+assert free - cuda.memory()[0] < 2 << 20
+""",
+        RGPU_MEMORY=str(64 << 20),
+        RGPU_LEASE="mapped-quota",
+    )
