@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rgpu_emu.ptx import register_params
 from rgpu_emu.ptx.declare import parse_prototype, parse_variables
 from rgpu_emu.ptx.errors import PtxError, refusal_of, unsupported
 from rgpu_emu.ptx.instructions import TABLE
@@ -111,6 +112,13 @@ class BodyParser:
         for variable in (*prototype.params, *prototype.results):
             if variable.name != "_":
                 self._scope.declare_variable(variable)
+        for name, variable in register_params.registers(prototype.params):
+            reg = self._scope.declare_register(name, variable.type)
+            self.body.code.append(register_params.load(reg, variable, self.pos))
+        self._results = [
+            (self._scope.declare_register(name, variable.type), variable)
+            for name, variable in register_params.registers(prototype.results)
+        ]
 
     def parse(self) -> Body:
         """Returns the body.
@@ -138,6 +146,7 @@ class BodyParser:
                 )
             if self._scope.parent is not None:
                 raise PtxError("a '{' is not closed")
+            self._store_results(None, False, self.pos)
             self._scope.close()
         except Exception as error:  # a defect of the parser refuses only this function
             refusal = refusal_of(error, "this statement")
@@ -228,7 +237,13 @@ class BodyParser:
             predicate = scope.register(guard)
             if predicate is None or predicate.type is not PRED:
                 raise PtxError(f"{guard} is not a predicate register")
+        if form.row.lower == "ret":
+            self._store_results(predicate, negated, pos)
         self.body.code.append(Instr(form, predicate, negated, operands, pos))
+
+    def _store_results(self, guard: Reg | None, negated: bool, pos: int) -> None:
+        for reg, variable in self._results:
+            self.body.code.append(register_params.store(reg, variable, guard, negated, pos))
 
     def _texture_operands(self, form: Form, text: str) -> tuple[Operand, ...]:
         """Returns the operands of a texture or surface instruction, whose brackets hold commas.

@@ -11,7 +11,8 @@ from rgpu_emu.ptx.constants import constant
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.lex import NAME, literal, pack, split_commas, unpack, whole
 from rgpu_emu.ptx.operands import Imm, Prototype, Variable
-from rgpu_emu.ptx.types import TYPES, Type
+from rgpu_emu.ptx.register_params import SUFFIX
+from rgpu_emu.ptx.types import PRED, TYPES, Type
 
 MAX_VARIABLE_BYTES: Final = 1 << 33
 MAX_PADDED: Final = 1 << 22  # elements of an initial value with nested braces
@@ -253,10 +254,8 @@ def _parameters(text: str) -> list[Variable]:
         if not word:
             continue
         if word.startswith(".reg"):
-            raise unsupported(
-                f"parameter '{word}'",
-                "is a register parameter, which the emulated device does not take",
-            )
+            found.append(_register_parameter(word))
+            continue
         if not word.startswith(".param"):
             raise PtxError(f"'{word[:60]}' is not a parameter")
         types, _, name = word[6:].rpartition(" ")
@@ -265,6 +264,14 @@ def _parameters(text: str) -> list[Variable]:
         else:
             found += parse_variables(word[6:], "param")
     return found
+
+
+def _register_parameter(word: str) -> Variable:
+    types, _, name = word[4:].rpartition(" ")
+    variable = _scalar(types, name + SUFFIX) if NAME.fullmatch(name) else None
+    if variable is None or variable.type is PRED or variable.bytes != variable.type.bytes:
+        raise PtxError(f"'{word[:60]}' is not a register parameter")
+    return variable
 
 
 def _scalar(types: str, name: str) -> Variable:

@@ -41,7 +41,7 @@ def run(program: Program, device: str, folder: Path) -> None:
         process = subprocess.Popen(
             _command(program, server.unix, interpreter),
             cwd=tests,
-            env=_environment(program, tests, record),
+            env=_environment(program, interpreter, tests, record),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -63,7 +63,9 @@ def _command(program: Program, server: str, interpreter: Path) -> list[str]:
     return [*run, str(interpreter), "-m", "pytest", *pytest]
 
 
-def _environment(program: Program, tests: Path, record: Path) -> dict[str, str]:
+def _environment(
+    program: Program, interpreter: Path, tests: Path, record: Path
+) -> dict[str, str]:
     """Returns the caller's variables without settings of Python and rgpu, and the program's."""
     own = {
         name: text
@@ -79,7 +81,7 @@ def _environment(program: Program, tests: Path, record: Path) -> dict[str, str]:
         "PYTHONPATH": f"{plugin}:{program.own}:{tests}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "RGPU_COMPAT_RECORD": str(record),
-        **program.environment,
+        **prepare.filled(program, interpreter, program.environment),
     }
 
 

@@ -31,8 +31,7 @@ def python(program: Program) -> Path:
     """Returns the Python of the program's own environment, which it makes if there is none.
 
     Another version of a requirement or of Python is another environment.  A program with `build`
-    is compiled: its variables may name `{site}`, the environment's packages, `{libcuda}`, a folder
-    with libcuda.so to link against, and `{own}`, the program's folder here.
+    is compiled, by these variables.
     """
     key = _hash(LAYOUT, sys.version, *program.requires, *PYTEST, *program.build.values())
     folder = cache() / "environments" / f"{program.name}-{program.version}-{key}"
@@ -43,7 +42,7 @@ def python(program: Program) -> Path:
         first = program.requires[1:] if program.build else program.requires
         _install(interpreter, *first, *PYTEST)
         if program.build:
-            variables = _build_variables(program, folder)
+            variables = filled(program, interpreter, program.build)
             _install(interpreter, "--no-build-isolation", program.requires[0], **variables)
         complete.touch()
     return interpreter
@@ -61,14 +60,22 @@ def _install(interpreter: Path, *what: str, **variables: str) -> None:
     subprocess.run(command, check=True, env={**os.environ, **variables})
 
 
-def _build_variables(program: Program, environment: Path) -> dict[str, str]:
+def filled(program: Program, interpreter: Path, variables: dict[str, str]) -> dict[str, str]:
+    """Returns the variables with what they name: `{site}`, the environment's packages, `{libcuda}`,
+    a folder with libcuda.so to link against, `{own}`, the program's folder here, and variables.
+    """
+    if not variables:
+        return {}
+    environment = interpreter.parents[1]
     paths = {"base": str(environment), "platbase": str(environment)}
     site = sysconfig.get_path("purelib", vars=paths)
     linked = environment / "libcuda"
     linked.mkdir(exist_ok=True)
-    (linked / "libcuda.so").symlink_to(Path(rgpu_client.library_path()) / "libcuda.so.1")
-    places = {"site": site, "libcuda": str(linked), "own": str(program.own), **os.environ}
-    return {name: text.format(**places) for name, text in program.build.items()}
+    library = linked / "libcuda.so"
+    library.unlink(missing_ok=True)
+    library.symlink_to(Path(rgpu_client.library_path()) / "libcuda.so.1")
+    places = {**os.environ, "site": site, "libcuda": str(linked), "own": str(program.own)}
+    return {name: text.format(**places) for name, text in variables.items()}
 
 
 def _checkout(source: Source) -> Path:

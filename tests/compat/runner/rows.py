@@ -48,8 +48,8 @@ class Program:
     tests: arguments of pytest.
     source: the repository of the tests.  None: they are in this project, in `own`/NAME.
     folder: where pytest runs, in the source.
-    environment: further variables of the tests.
-    build: variables of pip for a program without a wheel; see `prepare.python`.
+    environment: further variables of the tests; see `prepare.filled`.
+    build: variables of pip for a program without a wheel.
     seconds, case_seconds: limits for all cases, and for each.
     """
 
