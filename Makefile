@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # For those who installed rgpu into an environment of their own and have no .venv.
 RUN_PYTHON = $(if $(wildcard $(BIN)/python),$(abspath $(BIN)/python),$(shell command -v $(PYTHON)))
 BUILD ?= build/dev
-PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!tests/spec/golden' 2>/dev/null)
+PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
 .PHONY: dev gen check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster containers format clean

@@ -212,8 +212,8 @@ class Call:
         runs: CUDA_ERROR_INVALID_VALUE, or CUDA_ERROR_INVALID_DEVICE for a `Device`.
     sends: names of the commands that its client code may send (none for LOCAL and UNSUPPORTED).
     forward: the functions of client and worker are generated; then `sends` is not given.
-    state: the client table that answers or checks the call (Dev Ctx Mod Adr Arr Tex Str Evt Gra Link
-        Log Table).
+    state: the client table that answers or checks the call (Dev Ctx Mod Adr Arr Tex Str Evt Gra
+        Link Log Table).
     reports: the call may return an earlier asynchronous error (`\\notefnerr`).
     twins: the call is also exported with this suffix, `_ptds` or `_ptsz` (per-thread default
         stream).

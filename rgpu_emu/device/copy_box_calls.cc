@@ -10,7 +10,7 @@
 namespace rgpu::emu {
 namespace {
 
-enum class Wait { kYes, kNo };
+enum class Wait { kUntilDone, kNever };
 
 CUresult Issue(const base::BoxCopy& box, CUstream operand, Wait wait) {
   std::shared_ptr<Stream> stream;
@@ -18,7 +18,7 @@ CUresult Issue(const base::BoxCopy& box, CUstream operand, Wait wait) {
   CUresult result = FindStream(operand, &stream);
   if (result == CUDA_SUCCESS) result = PlanOf(box, &plan);
   if (result != CUDA_SUCCESS || plan.empty()) return result;
-  if (wait == Wait::kYes) return SynchronousCopy(plan, stream);
+  if (wait == Wait::kUntilDone) return SynchronousCopy(plan, stream);
   const bool captured = Capture(*stream, &result, [&](graph::Params* params) {
     *params = graph::CopyParams{ParamsOf(box), As<CUcontext>(stream->context()->handle)};
     return CUDA_SUCCESS;
@@ -112,20 +112,24 @@ CUresult PlanOfBatch(const CUDA_MEMCPY3D_BATCH_OP& copy, CopyPlan* plan) {
 
 }  // namespace
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) { return IssueBox(*pCopy, nullptr, Wait::kYes); }
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy) {
+  return IssueBox(*pCopy, nullptr, Wait::kUntilDone);
+}
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy) {
-  return IssueBox(*pCopy, nullptr, Wait::kYes);
+  return IssueBox(*pCopy, nullptr, Wait::kUntilDone);
 }
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream) {
-  return IssueBox(*pCopy, hStream, Wait::kNo);
+  return IssueBox(*pCopy, hStream, Wait::kNever);
 }
 
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy) { return IssueBox(*pCopy, nullptr, Wait::kYes); }
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy) {
+  return IssueBox(*pCopy, nullptr, Wait::kUntilDone);
+}
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream) {
-  return IssueBox(*pCopy, hStream, Wait::kNo);
+  return IssueBox(*pCopy, hStream, Wait::kNever);
 }
 
 // Comes behind all work of the three contexts, whose later work comes behind the copy.
@@ -169,42 +173,42 @@ CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
                          size_t ByteCount) {
   return IssueRow(base::ArraySide(dstArray, dstOffset), Host(srcHost, ByteCount), ByteCount,
-                  nullptr, Wait::kYes);
+                  nullptr, Wait::kUntilDone);
 }
 
 CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
                               size_t ByteCount, CUstream hStream) {
   return IssueRow(base::ArraySide(dstArray, dstOffset), Host(srcHost, ByteCount), ByteCount,
-                  hStream, Wait::kNo);
+                  hStream, Wait::kNever);
 }
 
 CUresult cuMemcpyAtoH_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
   return IssueRow(Host(dstHost, ByteCount), base::ArraySide(srcArray, srcOffset), ByteCount,
-                  nullptr, Wait::kYes);
+                  nullptr, Wait::kUntilDone);
 }
 
 CUresult cuMemcpyAtoHAsync_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
                               CUstream hStream) {
   return IssueRow(Host(dstHost, ByteCount), base::ArraySide(srcArray, srcOffset), ByteCount,
-                  hStream, Wait::kNo);
+                  hStream, Wait::kNever);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
                          size_t ByteCount) {
   return IssueRow(base::ArraySide(dstArray, dstOffset), Dev(srcDevice, ByteCount), ByteCount,
-                  nullptr, Wait::kYes);
+                  nullptr, Wait::kUntilDone);
 }
 
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
                          size_t ByteCount) {
   return IssueRow(Dev(dstDevice, ByteCount), base::ArraySide(srcArray, srcOffset), ByteCount,
-                  nullptr, Wait::kYes);
+                  nullptr, Wait::kUntilDone);
 }
 
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
                          size_t ByteCount) {
   return IssueRow(base::ArraySide(dstArray, dstOffset), base::ArraySide(srcArray, srcOffset),
-                  ByteCount, nullptr, Wait::kYes);
+                  ByteCount, nullptr, Wait::kUntilDone);
 }
 
 }  // namespace rgpu::emu

@@ -64,8 +64,8 @@ class MemoryCredit {
   uint64_t target_ = 0;  // freed memory becomes credit up to so much
   uint64_t short_until_ns_ = 0;
   uint64_t left_aside_ = 0;  // set aside on the device, and to be given back
-  bool changed_ = false;  // the client has not been told
-  bool wanted_ = false;   // the client has not been asked
+  bool changed_ = false;     // the client has not been told
+  bool wanted_ = false;      // the client has not been asked
 };
 
 }  // namespace rgpu::exec

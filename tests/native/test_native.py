@@ -1,7 +1,8 @@
 """Compiles the C++ unit tests and fuzz targets with sanitizers, and runs them.
 
 The same sources are under CTest (`make native`, `make sanitize`); here they are part of `pytest`,
-which needs no more than the compiler that built the package.
+which needs no more than the compiler that built the package.  What the tests are made of stands in
+CMakeLists.txt.
 """
 
 from __future__ import annotations
@@ -18,32 +19,11 @@ GATE = ROOT / "rgpu_server" / "executor" / "gate"
 # All of it is compiled first, with sanitizers: minutes on a machine that does other things too.
 pytestmark = pytest.mark.timeout(900)
 
-GROUPS = [
-    "base",
-    "chunks",
-    "connect",
-    "connection",
-    "frames",
-    "gate",
-    "granules",
-    "graph",
-    "guests",
-    "handshake",
-    "lane",
-    "layout",
-    "lease",
-    "library",
-    "load",
-    "outbox",
-    "probe",
-    "ring",
-    "send",
-    "shm",
-    "tls",
-    "token",
-    "ucx",
-    "zip",
-]
+LISTS = (ROOT / "tests" / "native" / "CMakeLists.txt").read_text()
+_groups = re.search(r"foreach\(group ([^)]+)\)", LISTS)
+assert _groups is not None
+GROUPS = _groups[1].split()
+PARTS = [ROOT / name for name in re.findall(r"\$\{PROJECT_SOURCE_DIR\}/(\S+\.cc)", LISTS)]
 IMAGES = [ROOT / "rgpu_emu" / "device" / f"{name}.cc" for name in ("image", "fatbin", "lz4")]
 GATEWAY = ROOT / "rgpu_server" / "gateway"
 TARGETS = {
@@ -77,11 +57,7 @@ def base(builder: Builder) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def unit_tests(builder: Builder, base: list[Path]) -> Path:
-    gateway = [GATEWAY / name for name in ("crowds.cc", "guests.cc", "http2/chunks.cc")]
-    layout = ROOT / "rgpu_emu" / "device" / "graph_layout.cc"
-    parts = [ROOT / "netprobe/responder/responder.cc", layout, *gateway]
-    parts += sorted(GATE.glob("*.cc"))
-    own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), *parts])
+    own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), *PARTS])
     return builder.link("rgpu_native_tests", [*own, *base])
 
 

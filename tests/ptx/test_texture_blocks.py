@@ -44,7 +44,13 @@ def channel(block: Array, *, signed: bool) -> Array:
     if ends[0] > ends[1]:
         table = [a, b, *(((7 - n) * a + n * b) / 7 for n in range(1, 7))]
     else:
-        table = [a, b, *(((5 - n) * a + n * b) / 5 for n in range(1, 5)), -1.0 if signed else 0.0, 1.0]
+        table = [
+            a,
+            b,
+            *(((5 - n) * a + n * b) / 5 for n in range(1, 5)),
+            -1.0 if signed else 0.0,
+            1.0,
+        ]
     return np.array([table[bits >> 16 + 3 * n & 7] for n in range(16)])
 
 
@@ -68,13 +74,22 @@ def by_device(kind: str, blocks: Array) -> Array:
     """The device's own decoder: [block, texel, channel]."""
     out = np.zeros((len(blocks), 16, 4), np.float32)
     for block, texels in zip(np.ascontiguousarray(blocks), out, strict=True):
-        library().ReadBlock(TYPES.index(kind), ctypes.c_void_p(block.ctypes.data), ctypes.c_void_p(texels.ctypes.data))
+        library().ReadBlock(
+            TYPES.index(kind),
+            ctypes.c_void_p(block.ctypes.data),
+            ctypes.c_void_p(texels.ctypes.data),
+        )
     return out
 
 
 def texture(kind: str, blocks: Array, **options: Any) -> Texture:
     return Texture(
-        "2d", kind, [blocks.reshape(1, 2, 3, -1)], extents=[(*SIZE, 1)], normalized_float=True, **options
+        "2d",
+        kind,
+        [blocks.reshape(1, 2, 3, -1)],
+        extents=[(*SIZE, 1)],
+        normalized_float=True,
+        **options,
     )
 
 
@@ -105,7 +120,9 @@ def test_filters_read_over_blocks(kind: str) -> None:
     if kind != "bc3":
         blocks[:, 0] = 3 if kind == "bc6hs" else 64
     texels = whole(kind, by_device(kind, blocks))
-    got = execute(READ, texture(kind, blocks, linear=True), np.array([[4, 4]], np.float32))[0].view(np.float32)
+    got = execute(READ, texture(kind, blocks, linear=True), np.array([[4, 4]], np.float32))[0].view(
+        np.float32
+    )
     want = texels[3:5, 3:5].astype(np.float64).mean((0, 1))
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
@@ -133,7 +150,9 @@ DIGESTS: dict[tuple[str, int], str] = {
 
 def mode_blocks(kind: str, mode: int) -> Array:
     blocks = random_blocks(kind, 256, mode + 40)
-    mask, code = ((1 << mode + 1) - 1, 1 << mode) if kind == "bc7" else (3 if mode < 2 else 31, mode)
+    mask, code = (
+        ((1 << mode + 1) - 1, 1 << mode) if kind == "bc7" else (3 if mode < 2 else 31, mode)
+    )
     blocks[:, 0] = (blocks[:, 0].astype(int) & ~mask & 255) | code
     return blocks
 
@@ -176,14 +195,16 @@ def test_ends_of_ten_bits(signed: bool) -> None:
         for n in range(3):
             e = abs(ends[3 + n])
             full = 0x7FFF if signed else 0xFFFF
-            wide = full if e == most else (e << 15) + 0x4000 >> (9 if not signed else 9)
+            wide = full if e == most else (e << 15) + 0x4000 >> 9
             value = (weight * wide * (-1 if ends[3 + n] < 0 else 1) + 32) >> 6
             half = abs(value) * 31 >> (5 if signed else 6)
             want = float(np.uint16(half).view(np.float16)) * (-1 if value < 0 else 1)
             assert by_device(kind, raw)[0, 5, n] == want
 
 
-@pytest.mark.parametrize(("kind", "first", "alpha"), [("bc7", 0, 0.0), ("bc6hu", 19, 1.0), ("bc6hs", 31, 1.0)])
+@pytest.mark.parametrize(
+    ("kind", "first", "alpha"), [("bc7", 0, 0.0), ("bc6hu", 19, 1.0), ("bc6hs", 31, 1.0)]
+)
 def test_reserved_modes_are_black(kind: str, first: int, alpha: float) -> None:
     blocks = random_blocks(kind, 1)
     blocks[0, 0] = first

@@ -63,9 +63,7 @@ def _command(program: Program, server: str, interpreter: Path) -> list[str]:
     return [*run, str(interpreter), "-m", "pytest", *pytest]
 
 
-def _environment(
-    program: Program, interpreter: Path, tests: Path, record: Path
-) -> dict[str, str]:
+def _environment(program: Program, interpreter: Path, tests: Path, record: Path) -> dict[str, str]:
     """Returns the caller's variables without settings of Python and rgpu, and the program's."""
     own = {
         name: text

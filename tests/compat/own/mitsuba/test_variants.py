@@ -13,7 +13,9 @@ import mitsuba as mi
 import numpy as np
 import pytest
 
-LIBRARIES = sorted(glob.glob("/usr/lib/*/libLLVM.so.1[6-9]*") + glob.glob("/usr/lib/*/libLLVM.so.2*"))
+LIBRARIES = sorted(
+    glob.glob("/usr/lib/*/libLLVM.so.1[6-9]*") + glob.glob("/usr/lib/*/libLLVM.so.2*")
+)
 if LIBRARIES:
     os.environ.setdefault("DRJIT_LIBLLVM_PATH", LIBRARIES[-1])
 WIDTH, HEIGHT, SAMPLES = 64, 48, 8
@@ -40,7 +42,12 @@ def camera():
             "type": "perspective",
             "fov": 45,
             "to_world": mi.ScalarTransform4f().look_at([0, 1, 4], [0, 0, 0], [0, 1, 0]),
-            "film": {"type": "hdrfilm", "width": WIDTH, "height": HEIGHT, "rfilter": {"type": "box"}},
+            "film": {
+                "type": "hdrfilm",
+                "width": WIDTH,
+                "height": HEIGHT,
+                "rfilter": {"type": "box"},
+            },
         }
     )
 
