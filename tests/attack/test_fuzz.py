@@ -63,7 +63,7 @@ class Fuzzer:
         bulk = b""
         if row.row.bulk == "request":
             bulk = self.random.randbytes(self.random.choice((0, 1, 4, 100, 4096, 65536)))
-            if "width" in values and self.random.random() < 0.5:
+            if {"width", "dst"} <= values.keys() and self.random.random() < 0.5:
                 values.update(width=len(bulk), height=1, dst=self.known[0])
         assert sum(len(v) for v in values.values() if isinstance(v, bytes)) < MAX_HEAD_BYTES
         self.client.seq += 1

@@ -25,6 +25,7 @@ LITMUS = (
     "graph_takes_host_bytes",
     "host_function_ends_a_spin",
     "local_memory_charged",
+    "managed_between_kernels",
     "poll_after_bytes",
     "processes_share",
     "thread_streams",

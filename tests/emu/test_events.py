@@ -92,7 +92,7 @@ def test_bad_events(cuda: Device) -> None:
     event, stream = cuda.event(), cuda.stream()
     expect(1, lambda: cuda.event(8))
     expect(1, lambda: cuda.event(4))
-    expect(801, lambda: cuda.event(4 | 2))
+    cuda.event(4 | 2)
     expect(400, lambda: cuda("cuEventRecord", 0, stream))
     expect(400, lambda: cuda("cuEventQuery", event + 16))
     expect(1, lambda: cuda("cuEventRecordWithFlags", event, stream, 1))

@@ -14,7 +14,7 @@ from helpers.builder import ROOT, Builder, checked, run
 
 HERE = ROOT / "tests" / "emu_exec"
 EXEC = ROOT / "rgpu_emu" / "device" / "exec"
-GROUPS = ["compiler", "faults", "grid", "loader", "numbers", "printf", "processors"]
+GROUPS = ["compiler", "faults", "grid", "loader", "numbers", "printf", "processors", "textures"]
 KERNEL = re.compile(r"defined\(KERNEL_(\w+)\)")
 # Compiled kernels are plain code that needs no other symbol.
 KERNEL_FLAGS = [

@@ -10,7 +10,7 @@ from ptx.program import result_of, run, source
 from rgpu_emu.lower.entry import lower_entry
 from rgpu_emu.ptx.errors import PtxError
 from rgpu_emu.ptx.link import link
-from rgpu_emu.ptx.runtime import GRID_FUNCTIONS
+from rgpu_emu.ptx.runtime import OWN_FUNCTIONS
 
 DECLARED = """
 .extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 scope);
@@ -111,7 +111,7 @@ def test_functions_of_the_program_come_first() -> None:
 
 def test_nothing_is_added_to_a_program_that_needs_nothing() -> None:
     assert len(link([source("add.u32 %r1, %r2, %r3;")]).modules) == 1
-    assert len(GRID_FUNCTIONS) == 5
+    assert len(OWN_FUNCTIONS) == 6
 
 
 LAUNCHING = [
@@ -120,7 +120,6 @@ LAUNCHING = [
     "cudaLaunchDevice",
     "__cudaCDP2LaunchDeviceV2",
     "cudaDeviceSynchronize",
-    "cudaGraphSetConditional",
 ]
 
 

@@ -65,7 +65,7 @@ def test_offsets_wrap_as_addresses_do() -> None:
     [
         (".global .b8 x[-1];", "'-1' is not an array size"),
         (".global .b8 x[2-3];", "is not an array size"),
-        (".global .b8 x[%];", "not a constant expression"),
+        (".global .b8 x[%];", "'%' is not an array size"),
         (".global .b32 x[4294967296][4294967296];", "x is too large"),
         (".global .align 0 .b8 x[4];", "not a power of two"),
         (".global .align 3 .b8 x[4];", "not a power of two"),

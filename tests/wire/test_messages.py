@@ -36,6 +36,7 @@ FIELDS = [
     (Notice.ACK, {}),
     (Notice.COMPILED, {"ns": U64, "name": TEXT}),
     (Notice.MEMORY_CREDIT, {"granted": U64, "freed": U64, "wanted": st.integers(0, 255)}),
+    (Notice.GRAPH_CALLBACK, {"callback": U64, "node": U32}),
     (Control.BYE, {}),
     (Control.CANCEL, {"seq": U64}),
     (Control.PULL_DATA, {"pull": U64, "offset": U64}),

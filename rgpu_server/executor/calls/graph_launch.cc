@@ -39,6 +39,7 @@ CUresult AnnounceEnd(Executor& executor, const Command& command, const Target& t
   Stream& stream = *target.stream;
   auto delivery = std::make_shared<Delivery>();
   delivery->stream = &stream;
+  delivery->opcode = command.header.opcode;
   delivery->seq = command.header.seq;
   delivery->thread = command.header.thread;
   delivery->context = command.header.context;

@@ -64,11 +64,11 @@ def _command(program: Program, server: str, interpreter: Path) -> list[str]:
 
 
 def _environment(program: Program, interpreter: Path, tests: Path, record: Path) -> dict[str, str]:
-    """Returns the caller's variables without settings of Python and rgpu, and the program's."""
+    """Returns the caller's variables without those of Python, pytest and rgpu, and the program's."""
     own = {
         name: text
         for name, text in os.environ.items()
-        if not name.startswith(("PYTHON", "RGPU_", "VIRTUAL_ENV"))
+        if not name.startswith(("PYTEST_", "PYTHON", "RGPU_", "VIRTUAL_ENV"))
     }
     # The plugin alone, not the folder that it lies in: that one's modules have common names.
     plugin = record.parent / "plugin"
