@@ -119,7 +119,9 @@ def test_commands_on_what_failed_to_be_made_are_dropped() -> None:
         client.post("rgpuEventRecord", event=21, stream=LEGACY, version=1, flags=0)
         client.post("rgpuStreamWaitEvent", stream=LEGACY, event=21, flags=0)
         client.post("rgpuEventDestroy", event=21)
-        assert client.result("rgpuContextSynchronize", ctx=10).status == INVALID_VALUE, "the first cause"
+        assert client.result("rgpuContextSynchronize", ctx=10).status == INVALID_VALUE, (
+            "the first cause"
+        )
         assert client.result("rgpuContextSynchronize", ctx=10).status == 0
 
 
