@@ -3,6 +3,7 @@
 
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/functions.h"
+#include "rgpu_client/shim/calls/pinned_params.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/launch.h"
 #include "rgpu_client/shim/trace.h"
@@ -116,6 +117,7 @@ CUresult Run(const Launch& launch) {
   if (status != CUDA_SUCCESS) return status;
   PackedParams packed;
   status = PackParams(*function, launch.params, launch.extra, &here.thread->params, &packed);
+  if (status == CUDA_SUCCESS) status = UseImages(here, &here.thread->params, &packed);
   if (status != CUDA_SUCCESS) return status;
   const bool captured = Captured(here, &status, [&](graph::Params* params) {
     *params = NodeOf(here, *function, launch, packed);
