@@ -41,8 +41,8 @@ struct Portion {
   uint64_t address = 0;  // in linear memory
   uint64_t offset = 0;   // into the packed bytes
   uint64_t width = 0;
-  uint64_t height = 0;  // more than 1 only if whole rows fit
-  uint64_t depth = 1;   // more than 1 only if whole slices fit
+  uint64_t height = 0;    // more than 1 only if whole rows fit
+  uint64_t depth = 1;     // more than 1 only if whole slices fit
   ArrayPlace place = {};  // in an array
 
   uint32_t bytes() const { return static_cast<uint32_t>(width * height * depth); }

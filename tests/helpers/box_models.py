@@ -273,9 +273,7 @@ class Drawn:
     def operation(self) -> BatchOp:
         src_at, dst_at, size, element = self.src_at, self.dst_at, self.size, self.element
         if not self.source.array and not self.target.array:  # elements of one byte
-            src_at, dst_at, size = (
-                (at[0] * element, *at[1:]) for at in (src_at, dst_at, size)
-            )
+            src_at, dst_at, size = ((at[0] * element, *at[1:]) for at in (src_at, dst_at, size))
             element = 1
         op = BatchOp(
             src=self.source.operand(src_at, element), dst=self.target.operand(dst_at, element)

@@ -1,9 +1,8 @@
 #include "rgpu_client/shim/graphs/host.h"
 
-#include "rgpu_client/shim/calls/copies.h"
+#include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/stream_values.h"
-#include "rgpu_client/shim/graphs/copy_sides.h"
 #include "rgpu_client/shim/graphs/exec.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/graphs/memory.h"
@@ -105,8 +104,8 @@ CUresult GraphHost::CheckCopy(const graph::CopyParams& params) {
   if (const CUresult status = InContext(params.context, &here); status != CUDA_SUCCESS) {
     return status;
   }
-  CopySides sides;
-  return FindSides(here, params.copy, &sides);
+  Copy copy;
+  return CopyOfNode(here, params.copy, &copy);
 }
 
 CUresult GraphHost::CheckSet(const graph::SetParams& params) {
