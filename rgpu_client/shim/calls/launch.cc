@@ -144,12 +144,9 @@ CUresult ReadAttributes(const CUlaunchConfig& config, Launch* launch) {
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         if (attribute.value.cooperative != 0) launch->flags |= kCooperative;
         break;
-      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
-        const auto& cluster = attribute.value.clusterDim;
-        if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return CUDA_ERROR_INVALID_VALUE;
-        if (uint64_t{cluster.x} * cluster.y * cluster.z != 1) return CUDA_ERROR_NOT_SUPPORTED;
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        if (const CUresult bad = CheckCluster(attribute.value); bad != CUDA_SUCCESS) return bad;
         break;
-      }
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
         // The attribute only allows the launch to overlap the kernel before it, so it may be
         // ignored.
@@ -169,6 +166,13 @@ CUresult CheckLaunch(const Here& here, Function& function, const Geometry& geome
   const CUresult status = CheckGeometry(geometry, function, LimitsOf(device));
   return status == CUDA_SUCCESS && cooperative ? CheckCooperative(here, function, geometry)
                                                : status;
+}
+
+CUresult CheckCluster(const CUlaunchAttributeValue& value) {
+  const auto& cluster = value.clusterDim;
+  if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool one = cluster.x == 1 && cluster.y == 1 && cluster.z == 1;
+  return one ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,

@@ -87,6 +87,12 @@ CUresult GraphHost::CheckKernel(const graph::KernelParams& params) {
   Function* function =
       params.function != nullptr ? FindFunction(params.function) : FindFunction(params.kernel);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  for (const auto id :
+       {CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION}) {
+    const auto* cluster = graph::FindAttribute(params.attributes, id);
+    const CUresult status = cluster == nullptr ? CUDA_SUCCESS : CheckCluster(*cluster);
+    if (status != CUDA_SUCCESS) return status;
+  }
   const auto* cooperative =
       graph::FindAttribute(params.attributes, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
   Geometry geometry;
