@@ -83,6 +83,7 @@ class Facts:
 
     Attributes:
         lowerings: names of the lowerings of its instructions.
+        lockstep: it has volatile accesses of shared memory.
         shares: it has atomics, fences, calls or ordered accesses.
         bar_only: every suspend point is `bar.sync 0`.
     """
@@ -90,6 +91,7 @@ class Facts:
     instructions: int
     lowerings: frozenset[str]
     spins: set[int]
+    lockstep: bool
     shares: bool
     indirect: bool
     bar_only: bool
@@ -97,9 +99,14 @@ class Facts:
     def holds(self, lowerings: frozenset[str]) -> bool:
         return not lowerings.isdisjoint(self.lowerings)
 
-    def suspends(self, *, sleeps: bool) -> bool:
-        """Returns True if the function suspends. sleeps: nanosleep is a suspend point here."""
-        return bool(self.spins) or self.holds(SYNC if sleeps else SYNC - {"nanosleep"})
+    def suspends(self, *, may: bool) -> bool:
+        """Returns True if the function suspends.
+
+        may: nanosleep and volatile accesses of shared memory are suspend points here.
+        """
+        if bool(self.spins) or self.holds(SYNC - {"nanosleep"}):
+            return True
+        return may and (self.lockstep or self.holds(SYNC))
 
 
 # Many entries of a module may reach one function, so its facts are cached.
@@ -122,10 +129,24 @@ def _look(function: Function) -> Facts:
         instructions=len(code),
         lowerings=frozenset(i.form.row.lower for i in code),
         spins=spins,
+        lockstep=any(map(in_lockstep, code)),
         shares=any(map(_shares, code)),
         indirect=function.indirect(),
-        bar_only=not spins and all(map(_plain, code)),
+        bar_only=not spins and all(map(_plain, code)) and not any(map(in_lockstep, code)),
     )
+
+
+def in_lockstep(item: Instr) -> bool:
+    """Returns True if the threads of a warp go on together after this instruction.
+
+    Programs from before independent thread scheduling exchange values within a warp by volatile
+    accesses of shared memory, without a barrier.
+    """
+    form = item.form
+    if form.row.lower not in ("load", "store") or form.get("sem") != "volatile":
+        return False
+    space: str = form.get("space")
+    return space.partition("::")[0] == "shared"
 
 
 def _shares(item: Instr) -> bool:
@@ -153,7 +174,7 @@ def reach(program: Program, entry: Function) -> Reach:
     found.recursive = recursive(edges)
     if found.indirect:
         found.recursive |= set(program.tokens)
-    suspend = {f for f in facts if facts[f].suspends(sleeps=f not in found.recursive)}
+    suspend = {f for f in facts if facts[f].suspends(may=f not in found.recursive)}
     ends = {f for f in facts if facts[f].holds(frozenset(("exit_thread",)))}
     found.suspends = reaching(edges, suspend)
     found.inline = reaching(edges, suspend | ends) - {entry}
