@@ -176,8 +176,8 @@ TEST(graphs, a_side_of_an_unknown_kind_is_refused) {
   std::vector<uint8_t> bytes = Encoded(graph);
   const size_t kind_of_target = 4 + 4 + 2 + 4;  // behind the magic, the count, the head, a context
   CHECK_EQ(bytes[kind_of_target], 1);
-  for (const uint8_t kind : {3, 4, 255}) {
-    bytes[kind_of_target] = kind;
+  for (const int kind : {3, 4, 255}) {
+    bytes[kind_of_target] = static_cast<uint8_t>(kind);
     GraphDefinition back;
     CHECK(!Decodes(bytes, &back));
   }
