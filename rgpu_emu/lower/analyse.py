@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from rgpu_emu.lower.callgraph import reaching, recursive
+from rgpu_emu.lower.lockstep import is_volatile, meeting_loads
 from rgpu_emu.lower.spin import spinning_branches
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.operands import Imm, Instr, Variable
@@ -56,6 +57,7 @@ class Reach:
         recursive: functions on a cycle of calls, and all functions that can be called by pointer.
         indirect: True if a function calls by pointer.
         spins: back-edges that yield, by function.
+        meetings: loads before which the threads of a warp meet, by function.
         instructions: count of all reached instructions.
         bar_only: every suspend point is `bar.sync 0`.
         shares: threads may see each other's writes while they run (atomics, fences, ordered
@@ -71,6 +73,7 @@ class Reach:
     recursive: set[Function] = field(default_factory=set)
     indirect: bool = False
     spins: dict[Function, set[int]] = field(default_factory=dict)
+    meetings: dict[Function, set[int]] = field(default_factory=dict)
     instructions: int = 0
     bar_only: bool = False
     shares: bool = False
@@ -83,7 +86,8 @@ class Facts:
 
     Attributes:
         lowerings: names of the lowerings of its instructions.
-        lockstep: it has volatile accesses of shared memory.
+        meetings: loads before which the threads of a warp meet.
+        lockstep: it has such loads, or volatile accesses of shared memory.
         shares: it has atomics, fences, calls or ordered accesses.
         bar_only: every suspend point is `bar.sync 0`.
     """
@@ -91,6 +95,7 @@ class Facts:
     instructions: int
     lowerings: frozenset[str]
     spins: set[int]
+    meetings: set[int]
     lockstep: bool
     shares: bool
     indirect: bool
@@ -102,7 +107,7 @@ class Facts:
     def suspends(self, *, may: bool) -> bool:
         """Returns True if the function suspends.
 
-        may: nanosleep and volatile accesses of shared memory are suspend points here.
+        may: nanosleep, and what only helps programs without barriers, are suspend points here.
         """
         if bool(self.spins) or self.holds(SYNC - {"nanosleep"}):
             return True
@@ -125,28 +130,18 @@ def _look(function: Function) -> Facts:
     body = function.body()
     code = [item for item in body.code if isinstance(item, Instr)]
     spins = spinning_branches(body)
+    meetings = meeting_loads(body, SYNC)
+    lockstep = bool(meetings) or any(map(is_volatile, code))
     return Facts(
         instructions=len(code),
         lowerings=frozenset(i.form.row.lower for i in code),
         spins=spins,
-        lockstep=any(map(in_lockstep, code)),
+        meetings=meetings,
+        lockstep=lockstep,
         shares=any(map(_shares, code)),
         indirect=function.indirect(),
-        bar_only=not spins and all(map(_plain, code)) and not any(map(in_lockstep, code)),
+        bar_only=not spins and not lockstep and all(map(_plain, code)),
     )
-
-
-def in_lockstep(item: Instr) -> bool:
-    """Returns True if the threads of a warp go on together after this instruction.
-
-    Programs from before independent thread scheduling exchange values within a warp by volatile
-    accesses of shared memory, without a barrier.
-    """
-    form = item.form
-    if form.row.lower not in ("load", "store") or form.get("sem") != "volatile":
-        return False
-    space: str = form.get("space")
-    return space.partition("::")[0] == "shared"
 
 
 def _shares(item: Instr) -> bool:
@@ -171,6 +166,7 @@ def reach(program: Program, entry: Function) -> Reach:
     facts = {function: facts_of(function) for function in found.functions}
     found.instructions = sum(f.instructions for f in facts.values())
     found.spins = {function: f.spins for function, f in facts.items()}
+    found.meetings = {function: f.meetings for function, f in facts.items()}
     found.recursive = recursive(edges)
     if found.indirect:
         found.recursive |= set(program.tokens)

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx.program import run
+from ptx.program import run, source
+
+from rgpu_emu.lower.analyse import reach
+from rgpu_emu.ptx.link import link
 
 THREADS = 96
 BEFORE = ".shared .align 4 .b8 words[1024];"
@@ -75,3 +78,27 @@ def test_a_wait_for_another_warp_ends() -> None:
         """
     )
     assert out.tolist() == [1] * THREADS
+
+
+def test_plain_words_are_seen_after_they_were_written() -> None:
+    """In a function with warp operations; the loop runs more often in some threads."""
+    out = words(
+        """
+        and.b32 %r5, %r1, 3; mov.u32 %r7, 0;
+        again: st.shared.u32 [%r2], %r7; add.u32 %r7, %r7, 1; setp.le.u32 %p1, %r7, %r5;
+        @%p1 bra again;
+        xor.b32 %r5, %r1, 31; shl.b32 %r5, %r5, 2; mov.u32 %r6, words; add.u32 %r5, %r6, %r5;
+        ld.shared.u32 %r7, [%r5]; bar.warp.sync -1; st.global.u32 [%rd3], %r7;
+        """
+    )
+    assert out.tolist() == [(t ^ 31) & 3 for t in range(THREADS)]
+
+
+def test_what_needs_no_meeting_has_none() -> None:
+    """Neither a function without warp operations, nor one with a barrier between."""
+    own = "st.shared.u32 [%r2], %r4; ld.shared.u32 %r5, [%r2];"
+    between = "st.shared.u32 [%r2], %r4; bar.sync 0; ld.shared.u32 %r5, [%r2]; bar.warp.sync -1;"
+    for body in (own, between):
+        program = link([source(PLACE.replace(".volatile", "") + body, before=BEFORE)])
+        (entry,) = program.entries.values()
+        assert reach(program, entry).meetings == {entry: set()}
