@@ -42,7 +42,7 @@ def registers_in(operand: Operand) -> list[Reg]:
     if isinstance(operand, Part):
         return registers_in(operand.operand)
     if isinstance(operand, Addr):
-        return registers_in(operand.base) if isinstance(operand.base, Reg) else []
+        return [reg for reg in (operand.base, operand.index) if isinstance(reg, Reg)]
     if isinstance(operand, Texel):
         return registers_in(operand.object) + registers_in(operand.coordinates)
     if isinstance(operand, Vec):

@@ -85,11 +85,14 @@ class Sym:
 
 @dataclass(frozen=True)
 class Addr:
-    """`[base + offset]`. A base of None means an absolute address."""
+    """`[base + offset]`. A base of None means an absolute address.
 
-    __slots__ = ("base", "offset")
+    index: of `variable[index + offset]`, which counts elements of the variable.
+    """
+
     base: Reg | Sym | None
     offset: int
+    index: Reg | None = None
 
 
 @dataclass(frozen=True)
