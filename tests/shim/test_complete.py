@@ -276,3 +276,36 @@ cuda.memory()
 print(cuda.result("cuMemFreeHost", memory))
 """
         assert _run(server, source)[0] == "0\n"
+
+
+def test_no_byte_lands_after_a_notice_of_completion_was_used() -> None:
+    posted: list[Frame] = []
+    asked: list[dict[str, Value]] = []
+
+    def script(name: str, values: dict[str, Value], frame: Frame) -> Iterator[Answer]:
+        if name == "rgpuCopyDtoHLater":
+            posted.append(frame)
+        elif name == "rgpuEventQuery":
+            asked.append(values)
+            yield reply(frame, name, status=600)
+        elif name == "rgpuMemGetInfo":
+            if asked:
+                event = asked.pop()
+                told = {"object": event["event"], "version": event["version"], "time_ns": 0}
+                yield encode_message(Notice.COMPLETED, told)
+            else:
+                yield _bytes(posted.pop(), "rgpuCopyDtoHLater", 0, b"late" * 16)
+            yield reply(frame, name, free=1, total=2)
+        else:
+            yield from _plain(name, frame)
+
+    with FakeServer(script, with_band=False) as server:
+        source = f"""
+{COPIES["copy"]}
+cuda("cuEventRecord", event, stream)
+print(cuda.result("cuEventQuery", event))
+cuda.memory()  # reads the notice
+print(cuda.result("cuEventQuery", event))
+print(cuda.result("cuMemGetInfo_v2", byref(c_size_t()), byref(c_size_t())), view[:1])
+"""
+        assert _run(server, source)[0] == "600\n0\n911 b'\\x00'\n"

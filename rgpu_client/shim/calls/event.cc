@@ -51,6 +51,19 @@ CUresult NoteComplete(const Here& here, Event& event, const Record& record) {
   return here.channel().Complete(here.context_id(), stream, record.seq);
 }
 
+// True if the event is known to be complete, as by a notice that another thread has read.
+bool KnownComplete(const Here& here, Event& event, CUresult* status) {
+  if (!here.channel().expects_deliveries()) {
+    *status = here.channel().sticky();
+    return IsComplete(here, event);
+  }
+  const Record record(event);
+  if (!IsComplete(here, event)) return false;
+  *status = NoteComplete(here, event, record);
+  if (*status == CUDA_SUCCESS) *status = here.channel().sticky();
+  return true;
+}
+
 }  // namespace
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
@@ -108,7 +121,8 @@ CUresult cuEventQuery(CUevent hEvent) {
     return status;
   }
   if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
-  if (IsComplete(here, *event)) return here.channel().sticky();
+  CUresult known = CUDA_SUCCESS;
+  if (KnownComplete(here, *event, &known)) return known;
   Progress& progress = event->progress;
   const Record record(*event);
   if (progress.asked.load() == record.version && !event->shared) {
@@ -131,7 +145,8 @@ CUresult cuEventSynchronize(CUevent hEvent) {
     return status;
   }
   if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
-  if (IsComplete(here, *event) && ThreadIsClean(here)) return here.channel().sticky();
+  CUresult known = CUDA_SUCCESS;
+  if (ThreadIsClean(here) && KnownComplete(here, *event, &known)) return known;
   const Record record(*event);
   rgpuEventSynchronize_Reply reply;
   const CUresult status =
