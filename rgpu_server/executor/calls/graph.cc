@@ -1,5 +1,6 @@
 // Handlers: graphs. The client has sent the whole definition as an image; an executable graph is
 // built from it with the driver's explicit API.
+#include <algorithm>
 #include <utility>
 
 #include "gen/dispatch.gen.h"
@@ -149,6 +150,16 @@ bool SameKinds(const BuiltGraph& before, const BuiltGraph& after) {
   return true;
 }
 
+// True if the driver's nodes of `before` may stand for those of `after`: the driver pairs them in
+// the order in which they were added, whatever their numbers are.
+bool SameOrder(const BuiltGraph& before, const BuiltGraph& after) {
+  const auto same = [](const ExecNode& one, const ExecNode& other) {
+    return (one.own == nullptr) == (other.own == nullptr) &&
+           one.copies.size() == other.copies.size();
+  };
+  return before.plans == after.plans && std::ranges::equal(before.nodes, after.nodes, same);
+}
+
 // The driver's executable graph has the parameters of `after` now. Its nodes are still named by
 // those of the graph with which it was instantiated.
 void Adopt(Executor& executor, BuiltGraph* before, BuiltGraph after) {
@@ -228,7 +239,8 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& 
     return CUDA_ERROR_INVALID_VALUE;
   }
   CUgraphExecUpdateResultInfo info{};
-  if (driver->cuGraphExecUpdate_v2(exec->handle, after.graph, &info) != CUDA_SUCCESS) {
+  if (!SameOrder(exec->built, after) ||
+      driver->cuGraphExecUpdate_v2(exec->handle, after.graph, &info) != CUDA_SUCCESS) {
     return Replace(executor, exec, std::move(after));
   }
   Adopt(executor, &exec->built, std::move(after));

@@ -111,7 +111,9 @@ CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
     if (!built_->failed) built_->failed = node.number;
     return result;
   }
-  return AddEdges(plan, ends, into);
+  const CUresult result = AddEdges(plan, ends, into);
+  built_->plans.push_back(std::move(plan));
+  return result;
 }
 
 CUresult Builder::AddNode(const wire::GraphNode& node, CUgraph into, Ends* ends) {

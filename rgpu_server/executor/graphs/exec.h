@@ -9,6 +9,7 @@
 #include "rgpu_common/native/wire/graph_definition.h"
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/gate/load.h"
+#include "rgpu_server/executor/graphs/plan.h"
 #include "rgpu_server/executor/graphs/steps.h"
 
 namespace rgpu::exec {
@@ -66,6 +67,8 @@ struct ExecNode {
 struct BuiltGraph {
   CUgraph graph = nullptr;
   std::vector<ExecNode> nodes;
+  // Of the graph and of those inside, in the order in which the driver got them.
+  std::vector<GraphPlan> plans;
   std::shared_ptr<GraphSteps> steps;
   std::vector<std::shared_ptr<Context>> contexts;  // that its nodes name
   std::shared_ptr<std::vector<bool>> enabled;

@@ -76,6 +76,7 @@ CUresult Change::SetHostCopy(const wire::GraphCopy& copy) {
   if (checked != CUDA_SUCCESS) return checked;
   if (!node_.shape || !SameShape(*node_.shape, copy)) return CUDA_ERROR_NOT_SUPPORTED;
   const std::vector<Portion> portions = PortionsOf(copy);
+  if (portions.size() != node_.copies.size()) return CUDA_ERROR_NOT_SUPPORTED;
   const std::vector<Piece>& slots = exec_.built.steps->slots();
   for (size_t i = 0; i < portions.size(); ++i) {
     const CUDA_MEMCPY3D params = CopyOfPortion(copy, portions[i], slots[i % slots.size()].data);
