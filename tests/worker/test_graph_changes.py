@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 
 from worker.client import LEGACY, Client, session
-from worker.graphs import MAGIC, copy, fill, graph, instantiate, node, put
+from worker.graphs import EMPTY, MAGIC, copy, fill, graph, instantiate, node, put
 
 PORTION = 256 << 10  # of a copy with a host side
-EXEC, STREAM = 50, 70
+EXEC = 50
+INVALID_HANDLE = 400
 
 
 def _update(client: Client, definition: bytes, exec_: int = EXEC) -> int:
@@ -52,3 +53,25 @@ def test_a_copy_keeps_its_portions_in_an_update() -> None:
         assert _update(client, MAGIC + graph([long, short], [(1, 0)])) == 0
         assert _set_node(client, 0, moved) == 0
         assert client.call("rgpuPing", echo=7)["echo"] == 7
+
+
+def test_an_executable_that_goes_during_its_update_stays_gone() -> None:
+    """The worker instantiates again without its lock, so another thread's command comes between."""
+    most = 65_536
+    before = MAGIC + graph([EMPTY] * most)
+    after = MAGIC + graph([EMPTY] * most, [(0, 1)])
+    with session() as client:
+        for _ in range(20):
+            assert instantiate(client, EXEC, before) == 0
+            put(client, 9, after)
+            update = client.post("rgpuGraphUpdate", exec=EXEC, image=9, thread=1)
+            client.post("rgpuGraphExecDestroy", exec=EXEC, thread=2)
+            status = client.wait(update).status
+            client.wait(client.post("rgpuPing", echo=1, thread=2))
+            assert status in (0, INVALID_HANDLE)
+            if status == INVALID_HANDLE:
+                break
+        assert status == INVALID_HANDLE, "the destruction never came between"
+        client.call("rgpuContextSynchronize", ctx=10)
+        # Nothing is left of it: the session has room for all nodes again.
+        assert [instantiate(client, EXEC + i, before) for i in range(8)] == [0] * 8

@@ -57,7 +57,7 @@ CUresult Instantiate(Executor& executor, GraphExec* exec) {
         return driver->cuGraphInstantiateWithFlags(&exec->handle, exec->built.graph,
                                                    exec->flags & kDriverFlags);
       },
-      [&] { driver->cuGraphExecDestroy(exec->handle); }, &charged);
+      [&] { driver->cuGraphExecDestroy(std::exchange(exec->handle, nullptr)); }, &charged);
   exec->charged_bytes = charged.bytes;
   for (size_t i = 0; i < exec->built.nodes.size() && result == CUDA_SUCCESS; ++i) {
     const ExecNode& node = exec->built.nodes[i];
@@ -81,7 +81,7 @@ void Retire(Executor& executor, const std::shared_ptr<GraphExec>& exec,
         driver->cuGraphDestroy(exec->built.graph);
       },
       [&executor, exec] {
-        executor.ledger().Release(exec->charged_bytes);
+        executor.ledger().Release(std::exchange(exec->charged_bytes, 0));
         exec->built = {};
       },
       exec->charged_bytes);
@@ -104,7 +104,7 @@ CUresult MakeExec(Executor& executor, const Received& received, CUgraph shell, G
                   uint32_t* failed) {
   CUresult result = Build(executor, exec->context, received, shell, &exec->built, failed);
   if (result == CUDA_SUCCESS) result = Instantiate(executor, exec);
-  if (result == CUDA_SUCCESS && exec->context->dead) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (result == CUDA_SUCCESS && exec->context->closing) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (result == CUDA_SUCCESS) {
     // Long enough that the first launch is measured by itself, like that of a kernel.
     exec->estimate = std::make_shared<Estimate>(static_cast<double>(exec->built.predicted_ns + 1));
@@ -172,13 +172,24 @@ void Adopt(Executor& executor, BuiltGraph* before, BuiltGraph after) {
   *before = std::move(after);
 }
 
+// Other threads of the client may have destroyed the executable graph or its context while the lock
+// was released.
+CUresult CheckThere(Executor& executor, uint64_t id, const GraphExec& exec) {
+  GraphExec* found = nullptr;
+  const CUresult result = executor.objects().execs.Find(id, &found);
+  if (result != CUDA_SUCCESS || found != &exec) return CUDA_ERROR_INVALID_HANDLE;
+  return exec.context->closing ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
 // Puts a new executable graph in the place of one that the driver cannot update.
-CUresult Replace(Executor& executor, const std::shared_ptr<GraphExec>& exec, BuiltGraph after) {
+CUresult Replace(Executor& executor, uint64_t id, const std::shared_ptr<GraphExec>& exec,
+                 BuiltGraph after) {
   GraphExec fresh;
   fresh.context = exec->context;
   fresh.flags = exec->flags;
   fresh.built = std::move(after);
-  const CUresult result = Instantiate(executor, &fresh);
+  CUresult result = Instantiate(executor, &fresh);
+  if (result == CUDA_SUCCESS) result = CheckThere(executor, id, *exec);
   if (result != CUDA_SUCCESS) {
     if (fresh.handle != nullptr) executor.driver()->cuGraphExecDestroy(fresh.handle);
     executor.driver()->cuGraphDestroy(fresh.built.graph);
@@ -202,10 +213,11 @@ bool HasConditional(const wire::GraphDefinition& definition) {
 }
 
 // Node by node: conditional handles belong to the graph that exists.
-CUresult UpdateNodes(Executor& executor, GraphExec& exec, const Received& received,
-                     rgpuGraphUpdate_Reply* reply) {
-  CUresult result = LoadKernels(executor, exec.context, received.definition);
-  if (result == CUDA_SUCCESS) result = executor.MakeCurrent(*exec.context);
+CUresult UpdateNodes(Executor& executor, uint64_t id, const std::shared_ptr<GraphExec>& exec,
+                     const Received& received, rgpuGraphUpdate_Reply* reply) {
+  CUresult result = LoadKernels(executor, exec->context, received.definition);
+  if (result == CUDA_SUCCESS) result = CheckThere(executor, id, *exec);
+  if (result == CUDA_SUCCESS) result = executor.MakeCurrent(*exec->context);
   ForEachNode(received.definition, [&](const wire::GraphNode& node) {
     const auto& parameters = node.parameters;
     const bool fixed = std::holds_alternative<wire::GraphEmpty>(parameters) ||
@@ -213,7 +225,7 @@ CUresult UpdateNodes(Executor& executor, GraphExec& exec, const Received& receiv
                        std::holds_alternative<wire::GraphChild>(parameters) ||
                        std::holds_alternative<wire::GraphConditional>(parameters);
     if (fixed || result != CUDA_SUCCESS) return;
-    result = SetNode(executor, exec, node);
+    result = SetNode(executor, *exec, node);
     if (result != CUDA_SUCCESS) reply->node = node.number;
   });
   return result;
@@ -229,19 +241,23 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& 
   std::shared_ptr<GraphExec> exec;
   if (result == CUDA_SUCCESS) result = executor.objects().execs.Share(request.exec, &exec);
   if (result != CUDA_SUCCESS) return result;
-  if (HasConditional(received.definition)) return UpdateNodes(executor, *exec, received, reply);
+  if (HasConditional(received.definition)) {
+    return UpdateNodes(executor, request.exec, exec, received, reply);
+  }
   BuiltGraph after;
   result = Build(executor, exec->context, received, nullptr, &after, &reply->node);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
-  if (!SameKinds(exec->built, after)) {
+  result = CheckThere(executor, request.exec, *exec);
+  if (result == CUDA_SUCCESS && !SameKinds(exec->built, after)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) {
     driver->cuGraphDestroy(after.graph);
-    return CUDA_ERROR_INVALID_VALUE;
+    return result;
   }
   CUgraphExecUpdateResultInfo info{};
   if (!SameOrder(exec->built, after) ||
       driver->cuGraphExecUpdate_v2(exec->handle, after.graph, &info) != CUDA_SUCCESS) {
-    return Replace(executor, exec, std::move(after));
+    return Replace(executor, request.exec, exec, std::move(after));
   }
   Adopt(executor, &exec->built, std::move(after));
   return CUDA_SUCCESS;
