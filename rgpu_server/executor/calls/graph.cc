@@ -266,13 +266,16 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& 
 namespace {
 
 CUresult Change(Executor& executor, uint64_t id, uint32_t number, wire::ByteView parameters) {
-  GraphExec* exec = nullptr;
-  CUresult result = executor.objects().execs.Find(id, &exec);
+  std::shared_ptr<GraphExec> exec;
+  CUresult result = executor.objects().execs.Share(id, &exec);
   if (result != CUDA_SUCCESS) return result;
-  wire::GraphNode node;
+  wire::GraphDefinition alone;
+  wire::GraphNode& node = alone.nodes.emplace_back();
   if (!wire::DecodeNode(parameters, &node)) return CUDA_ERROR_INVALID_VALUE;
   node.number = number;
-  result = executor.MakeCurrent(*exec->context);
+  result = LoadKernels(executor, exec->context, alone);
+  if (result == CUDA_SUCCESS) result = CheckThere(executor, id, *exec);
+  if (result == CUDA_SUCCESS) result = executor.MakeCurrent(*exec->context);
   return result == CUDA_SUCCESS ? SetNode(executor, *exec, node) : result;
 }
 
