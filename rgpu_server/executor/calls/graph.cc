@@ -93,11 +93,29 @@ std::vector<std::shared_ptr<Point>> Everything(Executor& executor) {
   return points;
 }
 
-// The driver's graph of the conditional handles, unless an executable graph has it already.
-CUgraph TakeShell(Executor& executor, uint64_t id, const Context& context) {
+// The driver's graph of the conditional handles, unless an executable graph has it already. What it
+// takes of the session's nodes goes with it.
+CUgraph TakeShell(Executor& executor, uint64_t id, GraphExec* exec) {
   GraphShell* shell = nullptr;
   if (id == 0 || executor.objects().graphs.Find(id, &shell) != CUDA_SUCCESS) return nullptr;
-  return shell->context.get() == &context ? std::exchange(shell->handle, nullptr) : nullptr;
+  if (shell->context != exec->context || shell->handle == nullptr) return nullptr;
+  exec->built.budget = std::move(shell->budget);
+  return std::exchange(shell->handle, nullptr);
+}
+
+// The emulated device keeps the values of a context's conditional handles until the context goes.
+CUresult ChargeConditional(Executor& executor, const std::shared_ptr<Context>& context) {
+  constexpr uint64_t kPageBytes = 4096;
+  constexpr uint64_t kInPage = kPageBytes / sizeof(uint64_t);
+  if (!executor.driver().emulated || context->conditionals++ % kInPage != 0) return CUDA_SUCCESS;
+  const CUresult result = executor.memory().ChargeNow(kPageBytes);
+  if (result == CUDA_SUCCESS && !context->dead) {
+    context->own_charged += kPageBytes;
+    return CUDA_SUCCESS;
+  }
+  --context->conditionals;
+  if (result == CUDA_SUCCESS) executor.ledger().Release(kPageBytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult MakeExec(Executor& executor, const Received& received, CUgraph shell, GraphExec* exec,
@@ -134,7 +152,7 @@ CUresult Run(Executor& executor, const Command& command,
   Table<GraphExec>::Reservation place(executor.objects().execs, request.exec);
   if (place.result() != CUDA_SUCCESS) return place.result();
   exec->flags = request.flags;
-  const CUgraph shell = TakeShell(executor, request.graph, *exec->context);
+  const CUgraph shell = TakeShell(executor, request.graph, exec.get());
   result = MakeExec(executor, received, shell, exec.get(), &reply->node);
   if (result == CUDA_SUCCESS) place.Add(std::move(exec));
   return result;
@@ -336,8 +354,11 @@ CUresult Run(Executor& executor, const Command& command,
     if (result != CUDA_SUCCESS) return result;
     executor.objects().graphs.Add(request.graph, shell);
   }
+  result = ChargeConditional(executor, context);
+  if (result != CUDA_SUCCESS) return result;
   // An executable graph has taken the driver's graph: its handles cannot become more.
   if (shell->handle == nullptr || shell->context != context) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!shell->budget->Take()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUgraphConditionalHandle handle = 0;
   result = driver->cuGraphConditionalHandleCreate(&handle, shell->handle, context->handle,
                                                   request.default_value, request.flags);

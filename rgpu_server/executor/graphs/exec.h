@@ -49,6 +49,7 @@ class NodeBudget {
 struct GraphShell {
   std::shared_ptr<Context> context;
   CUgraph handle = nullptr;  // null: an executable graph has taken it
+  std::shared_ptr<NodeBudget> budget = std::make_shared<NodeBudget>();  // one for each handle
 };
 
 // A node of an executable graph, by its number.
