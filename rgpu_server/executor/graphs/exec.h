@@ -19,8 +19,11 @@ struct Context;
 struct Event;
 
 // For all graphs of the session. The worker and the driver keep each node in host memory, which no
-// lease is charged for.
+// lease is charged for. What a node has besides counts as further nodes.
 inline constexpr uint64_t kMaxSessionNodes = 512U << 10;
+inline constexpr uint64_t kEdgesAsNode = 8;
+inline constexpr uint64_t kParameterBytesAsNode = 512;
+inline constexpr uint64_t kMemoryOperationsAsNode = 8;
 inline constexpr size_t kMaxExecs = 16U << 10;
 
 // What one graph takes of kMaxSessionNodes.
@@ -31,11 +34,11 @@ class NodeBudget {
   NodeBudget(const NodeBudget&) = delete;
   NodeBudget& operator=(const NodeBudget&) = delete;
 
-  // False: the session has no room for one more.
-  bool Take() {
-    if (taken_of_session_ >= kMaxSessionNodes) return false;
-    ++taken_;
-    ++taken_of_session_;
+  // False: the session has no room for so many more.
+  bool Take(uint64_t count = 1) {
+    if (count > kMaxSessionNodes - taken_of_session_) return false;
+    taken_ += count;
+    taken_of_session_ += count;
     return true;
   }
 
