@@ -81,7 +81,9 @@ def test_an_executable_that_goes_during_its_update_stays_gone() -> None:
         assert [instantiate(client, EXEC + i, before) for i in range(8)] == [0] * 8
 
 
-LOCAL_MEMORY = PTX + b"""
+LOCAL_MEMORY = (
+    PTX
+    + b"""
 .visible .entry deep(.param .u64 words)
 {
     .local .align 16 .b8 big[32768];
@@ -101,6 +103,7 @@ LOCAL_MEMORY = PTX + b"""
     ret;
 }
 """
+)
 
 
 @pytest.mark.parametrize("later", [False, True])

@@ -70,8 +70,8 @@ CUresult Instantiate(Executor& executor, GraphExec* exec) {
   return result;
 }
 
-// Destroys what the driver has of `exec` when the work that was issued so far is complete. It counts
-// as a handle until then.
+// Destroys what the driver has of `exec` when the work that was issued so far is complete. It
+// counts as a handle until then.
 void Retire(Executor& executor, const std::shared_ptr<GraphExec>& exec,
             std::vector<std::shared_ptr<Point>> fences) {
   const Driver& driver = executor.driver();
