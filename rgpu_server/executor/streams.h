@@ -129,6 +129,7 @@ struct Context : std::enable_shared_from_this<Context> {
   // Bytes charged for the context itself, for local memory (by stack limit or largest launch), and
   // for its other limits.
   uint64_t own_charged = 0;
+  uint64_t conditionals = 0;  // handles of conditional nodes that were ever made in it
   uint64_t local_charged = 0;
   uint64_t printf_charged = 0;
   uint64_t heap_charged = 0;

@@ -109,7 +109,10 @@ def conditional(handle: int, bodies: Sequence[Sequence[Node]], kind: int = 0) ->
 
 def put(client: Client, image: int, definition: bytes) -> None:
     """Sends a definition under the number of an image."""
-    client.post("rgpuImagePut", image=image, offset=0, total=len(definition), bulk=definition)
+    piece = 1 << 20
+    for begin in range(0, len(definition), piece):
+        bulk = definition[begin : begin + piece]
+        client.post("rgpuImagePut", image=image, offset=begin, total=len(definition), bulk=bulk)
 
 
 def instantiate(client: Client, exec_: int, definition: bytes, graph_: int = 0) -> int:

@@ -9,6 +9,7 @@
 #include "rgpu_common/native/wire/graph_definition.h"
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/gate/load.h"
+#include "rgpu_server/executor/graphs/plan.h"
 #include "rgpu_server/executor/graphs/steps.h"
 
 namespace rgpu::exec {
@@ -19,8 +20,11 @@ struct Context;
 struct Event;
 
 // For all graphs of the session. The worker and the driver keep each node in host memory, which no
-// lease is charged for.
+// lease is charged for. What a node has besides counts as further nodes.
 inline constexpr uint64_t kMaxSessionNodes = 512U << 10;
+inline constexpr uint64_t kEdgesAsNode = 8;
+inline constexpr uint64_t kParameterBytesAsNode = 512;
+inline constexpr uint64_t kMemoryOperationsAsNode = 8;
 inline constexpr size_t kMaxExecs = 16U << 10;
 
 // What one graph takes of kMaxSessionNodes.
@@ -31,11 +35,11 @@ class NodeBudget {
   NodeBudget(const NodeBudget&) = delete;
   NodeBudget& operator=(const NodeBudget&) = delete;
 
-  // False: the session has no room for one more.
-  bool Take() {
-    if (taken_of_session_ >= kMaxSessionNodes) return false;
-    ++taken_;
-    ++taken_of_session_;
+  // False: the session has no room for so many more.
+  bool Take(uint64_t count = 1) {
+    if (count > kMaxSessionNodes - taken_of_session_) return false;
+    taken_ += count;
+    taken_of_session_ += count;
     return true;
   }
 
@@ -49,6 +53,7 @@ class NodeBudget {
 struct GraphShell {
   std::shared_ptr<Context> context;
   CUgraph handle = nullptr;  // null: an executable graph has taken it
+  std::shared_ptr<NodeBudget> budget = std::make_shared<NodeBudget>();  // one for each handle
 };
 
 // A node of an executable graph, by its number.
@@ -69,6 +74,8 @@ struct ExecNode {
 struct BuiltGraph {
   CUgraph graph = nullptr;
   std::vector<ExecNode> nodes;
+  // Of the graph and of those inside, in the order in which the driver got them.
+  std::vector<GraphPlan> plans;
   std::shared_ptr<GraphSteps> steps;
   std::vector<std::shared_ptr<Context>> contexts;  // that its nodes name
   std::shared_ptr<std::vector<bool>> enabled;
