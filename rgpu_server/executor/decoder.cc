@@ -19,7 +19,7 @@ constexpr int kFrameTimeoutMs = 60'000;
 // Only a safety net: the gate wakes the connection when held work may go.
 constexpr int kHeldLookMs = 100;
 constexpr int kRestMs = 1;
-// How often a lane that waits for its page allowance looks again.
+// How often a lane that waits for room in a stream's queue, or for its page allowance, looks again.
 constexpr int kPauseMs = 2;
 
 // A graph records the events of its nodes, which are not in the command. A held command may still
@@ -72,8 +72,9 @@ transport::ReadState Decoder::Read(Scratch& scratch, wire::FrameHeader* header,
 
 bool Decoder::Step(Scratch& scratch) {
   bool go_on = true;
-  if (!held_.empty() && TryHeld(scratch, &go_on)) return go_on;
-  const bool pause = PagesWait();
+  const bool queue_full = QueueIsFull();
+  if (!queue_full && !held_.empty() && TryHeld(scratch, &go_on)) return go_on;
+  const bool pause = queue_full || PagesWait();
   if (pause || held_.full()) {
     // The client waits, as it would for a full launch queue. If the client dies, the control lane
     // shows it.
@@ -95,6 +96,12 @@ bool Decoder::Step(Scratch& scratch) {
     default:
       return true;
   }
+}
+
+bool Decoder::QueueIsFull() {
+  if (!executor_.order().may_be_full()) return false;
+  std::lock_guard lock(executor_.mutex());
+  return executor_.order().QueueIsFull();
 }
 
 bool Decoder::PagesWait() {

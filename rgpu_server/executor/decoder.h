@@ -48,7 +48,8 @@ class Decoder {
   bool Admits(const Command& command);
   // Executes the oldest held command if the gate admits it; returns false if not.
   bool TryHeld(Scratch& scratch, bool* go_on);
-  // True while nothing may be read from the client.
+  // True while nothing may be put into streams; while nothing may be read from the client.
+  bool QueueIsFull();
   bool PagesWait();
   // Reads the next frame. kWoken means that the gate may admit held commands now.
   transport::ReadState Read(Scratch& scratch, wire::FrameHeader* header, wire::ByteView* head);

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from rgpu_common.wire.codec import Value, encode_command
 from rgpu_common.wire.messages import Control, Notice, encode_message
 from worker.client import Client
 from worker.graphs import EMPTY, HOST, Node, chain, fill, instantiate, kernel, record, wait_value
@@ -34,6 +35,16 @@ def launched(*nodes: Node) -> Iterator[tuple[TokenPage, Client, int]]:
 
 def _launch(client: Client, delivers: int = 0, stream: int = STREAM) -> None:
     client.post("rgpuGraphLaunch", exec=EXEC, stream=stream, delivers=delivers)
+
+
+def _set(client: Client, memory: int, times: int) -> None:
+    """Many sets in one write, so that the connection takes them all."""
+    values: dict[str, Value] = {"dst": memory, "pitch": 0, "element_bytes": 1, "value": 1}
+    values |= {"width": 64, "height": 1, "stream": STREAM, "synchronous": 0}
+    first, client.seq = client.seq + 1, client.seq + times
+    ids = {"thread": 1, "context": client.context}
+    sets = [encode_command("rgpuMemset", values, seq=first + i, **ids) for i in range(times)]
+    client.send(b"".join(sets))
 
 
 def _answer(client: Client) -> None:
@@ -121,6 +132,26 @@ def test_a_graph_that_only_waits_for_a_value_does_not_keep_the_device() -> None:
         assert sync not in client.replies
         client.post("rgpuStreamCreate", stream=OTHER, flags=1, priority=0)
         client.write_value(OTHER, memory, 1)
+        assert client.wait(sync).status == 0
+
+
+def test_a_full_queue_does_not_keep_the_device() -> None:
+    """A client that puts more into a stream than it has credits for waits by itself: no thread of
+    the worker gets stuck in the driver with the lock.
+    """
+    with launched(HOST) as (page, client, memory):
+        page.grant(OPEN)
+        _launch(client, 1)
+        fields, _frame = client.notice(Notice.GRAPH_CALLBACK)
+        _set(client, memory, 1200)
+        sync = client.post("rgpuStreamSynchronize", stream=STREAM)
+        page.until_nothing_moves()
+        page.say(RECALLED)
+        page.until(active=0)
+        done = {"callback": fields["callback"]}
+        client.control.send(encode_message(Control.CALLBACK_DONE, done))
+        page.until(wanting=1)
+        page.grant(OPEN)
         assert client.wait(sync).status == 0
 
 
