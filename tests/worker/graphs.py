@@ -98,6 +98,10 @@ def write_value(address: int, value: int) -> Node:
     return Kind.OPERATIONS, struct.pack("<IIIIQQ", 0, 1, 2, 0, address, value)
 
 
+def wait_value(address: int, value: int) -> Node:
+    return Kind.OPERATIONS, struct.pack("<IIIIQQ", 0, 1, 1, 1, address, value)
+
+
 def child(nodes: Sequence[Node]) -> Node:
     return Kind.CHILD, graph(nodes)
 

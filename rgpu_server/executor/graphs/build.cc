@@ -33,6 +33,13 @@ uint64_t Weight(const wire::GraphNode& node) {
   return batch == nullptr ? 1 : 1 + batch->operations.size() / kMemoryOperationsAsNode;
 }
 
+bool IsWork(const wire::GraphParameters& parameters) {
+  return std::holds_alternative<wire::GraphKernel>(parameters) ||
+         std::holds_alternative<wire::GraphCopy>(parameters) ||
+         std::holds_alternative<wire::GraphSet>(parameters) ||
+         std::holds_alternative<wire::GraphConditional>(parameters);
+}
+
 class Builder {
  public:
   Builder(Executor& executor, const std::shared_ptr<Context>& context, BuiltGraph* built)
@@ -126,6 +133,7 @@ CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
 CUresult Builder::AddNode(const wire::GraphNode& node, CUgraph into, Ends* ends) {
   ExecNode& kept = Kept(node);
   kept.kind = node.parameters.index();
+  built_->works = built_->works || IsWork(node.parameters);
   const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
   if (copy != nullptr && copy->has_host_side()) return AddHostCopy(node, *copy, into, ends);
   if (!built_->budget->Take(Weight(node))) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -18,6 +18,7 @@ struct Array;
 struct Code;
 struct Context;
 struct Event;
+struct Stream;
 
 // For all graphs of the session. The worker and the driver keep each node in host memory, which no
 // lease is charged for. What a node has besides counts as further nodes.
@@ -79,6 +80,7 @@ struct BuiltGraph {
   std::shared_ptr<GraphSteps> steps;
   std::vector<std::shared_ptr<Context>> contexts;  // that its nodes name
   std::shared_ptr<std::vector<bool>> enabled;
+  bool works = false;        // it has work for the device, and not only waits, records and steps
   bool hides_order = false;  // it waits for events or for values in memory
   std::shared_ptr<NodeBudget> budget = std::make_shared<NodeBudget>();
   uint64_t predicted_ns = 0;
@@ -94,6 +96,10 @@ struct GraphExec {
   uint64_t charged_bytes = 0;
   // Launches of an earlier driver's executable graph that this one has replaced.
   std::vector<std::shared_ptr<Point>> behind;
+  // A point directly behind the newest launch, and that launch's stream, which is compared and
+  // never dereferenced. Null: nothing that the worker must know of precedes the launch.
+  std::shared_ptr<Point> last;
+  const Stream* last_in = nullptr;
 };
 
 }  // namespace rgpu::exec
