@@ -87,18 +87,21 @@ LOCAL_MEMORY = (
 .visible .entry deep(.param .u64 words)
 {
     .local .align 16 .b8 big[32768];
-    .reg .b64 %d<3>;
-    .reg .b32 %r<2>;
+    .reg .b64 %d<6>;
+    .reg .b32 %r<6>;
     ld.param.u64 %d0, [words];
     mov.u64 %d1, big;
-    and.b64 %d2, %d0, 4095;
+    cvt.u32.u64 %r0, %d0;
+    and.b32 %r0, %r0, 4092;
+    cvt.u64.u32 %d2, %r0;
     add.u64 %d1, %d1, %d2;
-    st.local.u32 [%d1], 7;
+    mov.u32 %r2, 7;
+    st.local.u32 [%d1], %r2;
     ld.local.u32 %r1, [%d1];
     st.global.u32 [%d0], %r1;
     ret;
 }
-.visible .entry flat(.param .u64 words)
+.visible .entry small(.param .u64 words)
 {
     ret;
 }
@@ -111,7 +114,7 @@ def test_a_kernel_that_a_node_gets_is_charged(later: bool) -> None:
     flat, deep = 41, 42
     with leased(DEVICE * 1024) as (client, page):
         assert load(client, 40, LOCAL_MEMORY) == 0
-        for name, function in ((b"flat", flat), (b"deep", deep)):
+        for name, function in ((b"small", flat), (b"deep", deep)):
             client.call("rgpuModuleGetFunction", module=40, name=name, function=function)
         words = client.alloc(4096)
         params = struct.pack("<Q", words)
@@ -132,7 +135,7 @@ def test_a_node_gets_no_kernel_that_the_lease_has_no_room_for() -> None:
     flat, deep = 41, 42
     with leased(DEVICE * 1024) as (client, page):
         assert load(client, 40, LOCAL_MEMORY) == 0
-        for name, function in ((b"flat", flat), (b"deep", deep)):
+        for name, function in ((b"small", flat), (b"deep", deep)):
             client.call("rgpuModuleGetFunction", module=40, name=name, function=function)
         words = client.alloc(4096)
         params = struct.pack("<Q", words)
