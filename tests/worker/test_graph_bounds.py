@@ -19,7 +19,6 @@ from worker.leased import held, leased
 OUT_OF_MEMORY = 2
 EXEC, GRAPH = 50, 500
 PAGE = 4096
-MOST_HANDLES = 256 << 10
 
 
 def _conditionals(client: Client, count: int, graph_: int = GRAPH) -> set[int]:
@@ -106,27 +105,3 @@ def test_memory_operations_count_as_nodes() -> None:
         batch = (kind, struct.pack("<II", 0, 256) + 256 * one[8:])
         _leave_room(client, 2 * 10 * (1 + 256 // 8))
         assert _until_refused(client, MAGIC + graph([batch] * 10), 4) == 2
-
-
-def test_destroyed_executables_are_handles_until_they_are_gone() -> None:
-    """They wait for a stream that waits for the client, and have no nodes that would count."""
-    empty = MAGIC + graph([])
-    with session() as client:
-        flag = client.alloc(PAGE)
-        client.upload(flag, bytes(4))
-        client.post("rgpuStreamCreate", stream=20, flags=1, priority=0)
-        client.wait_value(20, flag, 1)
-        client.call("rgpuPing", echo=1)
-        fill_up = MOST_HANDLES - 1000
-        for event in range(100_000, 100_000 + fill_up):
-            client.post("rgpuEventCreate", event=event, flags=0)
-            if event % 10_000 == 0:
-                client.call("rgpuPing", echo=1)
-        refused = 0
-        for _ in range(1000):
-            refused += instantiate(client, EXEC, empty) == OUT_OF_MEMORY
-            client.post("rgpuGraphExecDestroy", exec=EXEC)
-        assert refused > 0
-        client.write_value(1, flag, 1)
-        client.call("rgpuContextSynchronize", ctx=10)
-        assert instantiate(client, EXEC, empty) == 0

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import struct
 
-import pytest
-
 from worker.client import LEGACY, Client, session
-from worker.graphs import EMPTY, MAGIC, chain, copy, fill, graph, instantiate, kernel, node, put
-from worker.images import PTX
-from worker.leased import DEVICE, MIB, OUT_OF_MEMORY, leased, load
+from worker.graphs import EMPTY, MAGIC, copy, fill, graph, instantiate, node, put
 
 PORTION = 256 << 10  # of a copy with a host side
 EXEC = 50
@@ -79,65 +75,3 @@ def test_an_executable_that_goes_during_its_update_stays_gone() -> None:
         client.call("rgpuContextSynchronize", ctx=10)
         # Nothing is left of it: the session has room for all nodes again.
         assert [instantiate(client, EXEC + i, before) for i in range(8)] == [0] * 8
-
-
-LOCAL_MEMORY = (
-    PTX
-    + b"""
-.visible .entry deep(.param .u64 words)
-{
-    .local .align 16 .b8 big[32768];
-    .reg .b64 %d<3>;
-    .reg .b32 %r<2>;
-    ld.param.u64 %d0, [words];
-    mov.u64 %d1, big;
-    and.b64 %d2, %d0, 4095;
-    add.u64 %d1, %d1, %d2;
-    st.local.u32 [%d1], 7;
-    ld.local.u32 %r1, [%d1];
-    st.global.u32 [%d0], %r1;
-    ret;
-}
-.visible .entry flat(.param .u64 words)
-{
-    ret;
-}
-"""
-)
-
-
-@pytest.mark.parametrize("later", [False, True])
-def test_a_kernel_that_a_node_gets_is_charged(later: bool) -> None:
-    flat, deep = 41, 42
-    with leased(DEVICE * 1024) as (client, page):
-        assert load(client, 40, LOCAL_MEMORY) == 0
-        for name, function in ((b"flat", flat), (b"deep", deep)):
-            client.call("rgpuModuleGetFunction", module=40, name=name, function=function)
-        words = client.alloc(4096)
-        params = struct.pack("<Q", words)
-        assert instantiate(client, EXEC, chain(kernel(flat, params=params))) == 0
-        before = page.used()
-        changed = node(kernel(deep, params=params))
-        if later:
-            client.post("rgpuGraphSetNodeLater", exec=EXEC, node=0, parameters=changed)
-        else:
-            assert _set_node(client, 0, changed) == 0
-        assert client.call("rgpuPing", echo=7)["echo"] == 7
-        assert page.used() > before + MIB
-        assert _launch(client) == 0
-        assert _words(client, words, 1) == (7,)
-
-
-def test_a_node_gets_no_kernel_that_the_lease_has_no_room_for() -> None:
-    flat, deep = 41, 42
-    with leased(DEVICE * 1024) as (client, page):
-        assert load(client, 40, LOCAL_MEMORY) == 0
-        for name, function in ((b"flat", flat), (b"deep", deep)):
-            client.call("rgpuModuleGetFunction", module=40, name=name, function=function)
-        words = client.alloc(4096)
-        params = struct.pack("<Q", words)
-        assert instantiate(client, EXEC, chain(kernel(flat, params=params))) == 0
-        page.set_limit(page.used())
-        assert _set_node(client, 0, node(kernel(deep, params=params))) == OUT_OF_MEMORY
-        assert _launch(client) == 0
-        assert _words(client, words, 1) != (7,)

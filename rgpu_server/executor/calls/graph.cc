@@ -70,12 +70,10 @@ CUresult Instantiate(Executor& executor, GraphExec* exec) {
   return result;
 }
 
-// Destroys what the driver has of `exec` when the work that was issued so far is complete. It
-// counts as a handle until then.
+// Destroys what the driver has of `exec` when the work that was issued so far is complete.
 void Retire(Executor& executor, const std::shared_ptr<GraphExec>& exec,
             std::vector<std::shared_ptr<Point>> fences) {
   const Driver& driver = executor.driver();
-  ++g_handles;
   executor.reaper().AddBehind(
       std::move(fences), exec->context,
       [&driver, exec] {
@@ -85,7 +83,6 @@ void Retire(Executor& executor, const std::shared_ptr<GraphExec>& exec,
       [&executor, exec] {
         executor.ledger().Release(std::exchange(exec->charged_bytes, 0));
         exec->built = {};
-        --g_handles;
       },
       exec->charged_bytes);
 }
