@@ -38,15 +38,18 @@ void Reaper::AddBehind(std::vector<std::shared_ptr<Point>> fences,
     return Finish(item);
   }
   pending_.insert(item.number);
-  waiting_.push_back(std::move(item));
-  Settle();
+  const bool ready = item.fences.empty();
+  (ready ? ready_ : waiting_).push_back(std::move(item));
+  if (ready) ready_changed_.notify_one();
 }
 
 void Reaper::Settle() {
   if (waiting_.empty()) return;
   std::erase_if(waiting_, [this](Item& item) {
-    std::erase_if(item.fences,
-                  [this](const auto& fence) { return executor_.Query(*fence) == CUDA_SUCCESS; });
+    // One fence that is not complete is enough to know.
+    while (!item.fences.empty() && executor_.Query(*item.fences.back()) == CUDA_SUCCESS) {
+      item.fences.pop_back();
+    }
     if (!item.fences.empty()) return false;
     ready_.push_back(std::move(item));
     return true;

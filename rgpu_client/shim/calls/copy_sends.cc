@@ -138,8 +138,12 @@ bool ExpectsIn(const Here& here, const HostRegion& region) {
 }
 
 CUresult SynchronizeStream(const Here& here) {
+  const uint64_t upto = here.channel().last_posted();
   rgpuStreamSynchronize_Reply reply;
-  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  const CUresult status =
+      here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  return status == CUDA_SUCCESS ? here.channel().Complete(here.context_id(), here.stream, upto)
+                                : status;
 }
 
 CUresult HostToDevice(const Here& here, const Copy& copy) {

@@ -45,6 +45,8 @@ class RemoteExec::Records {
   void Posted(uint64_t seq) {
     for (Event* event : events_) {
       event->record_seq.store(seq);
+      // Its record says nothing about a whole stream up to `seq`.
+      event->record_stream.store(0);
       event->progress.version.fetch_add(1);
     }
   }

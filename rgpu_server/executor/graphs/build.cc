@@ -24,6 +24,22 @@ uint64_t LargestHostSide(const wire::GraphDefinition& definition) {
   return most;
 }
 
+// How many nodes the parts of a node count as, the node included.
+uint64_t Weight(const wire::GraphNode& node) {
+  if (const auto* kernel = std::get_if<wire::GraphKernel>(&node.parameters)) {
+    return 1 + kernel->parameters.size / kParameterBytesAsNode;
+  }
+  const auto* batch = std::get_if<wire::GraphMemoryOperations>(&node.parameters);
+  return batch == nullptr ? 1 : 1 + batch->operations.size() / kMemoryOperationsAsNode;
+}
+
+bool IsWork(const wire::GraphParameters& parameters) {
+  return std::holds_alternative<wire::GraphKernel>(parameters) ||
+         std::holds_alternative<wire::GraphCopy>(parameters) ||
+         std::holds_alternative<wire::GraphSet>(parameters) ||
+         std::holds_alternative<wire::GraphConditional>(parameters);
+}
+
 class Builder {
  public:
   Builder(Executor& executor, const std::shared_ptr<Context>& context, BuiltGraph* built)
@@ -100,6 +116,7 @@ CUresult Builder::Run(const wire::GraphDefinition& definition, CUgraph graph, bo
 CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
   GraphPlan plan;
   if (!PlanGraph(graph, &plan)) return CUDA_ERROR_INVALID_VALUE;
+  if (!built_->budget->Take(plan.edges.size() / kEdgesAsNode)) return CUDA_ERROR_OUT_OF_MEMORY;
   std::vector<Ends> ends(graph.nodes.size());
   for (const uint32_t place : plan.order) {
     const wire::GraphNode& node = graph.nodes[place];
@@ -108,15 +125,18 @@ CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
     if (!built_->failed) built_->failed = node.number;
     return result;
   }
-  return AddEdges(plan, ends, into);
+  const CUresult result = AddEdges(plan, ends, into);
+  built_->plans.push_back(std::move(plan));
+  return result;
 }
 
 CUresult Builder::AddNode(const wire::GraphNode& node, CUgraph into, Ends* ends) {
   ExecNode& kept = Kept(node);
   kept.kind = node.parameters.index();
+  built_->works = built_->works || IsWork(node.parameters);
   const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
   if (copy != nullptr && copy->has_host_side()) return AddHostCopy(node, *copy, into, ends);
-  if (!built_->budget->Take()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!built_->budget->Take(Weight(node))) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result =
       std::visit([&](const auto& parameters) { return Add(node, parameters, into, &kept.own); },
                  node.parameters);
