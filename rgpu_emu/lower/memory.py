@@ -65,7 +65,12 @@ def address_value(e: FunctionEmitter, address: Operand) -> str:
         raise PtxError("this operand is not an address")
     if address.base is None:
         return str(address.offset)
-    value = e.read(address.base, "i64", relaxed=True)
+    base = address.base
+    if isinstance(base, Reg) and base.type.bits == 32 and address.offset > 0:
+        # The sum wraps as 32-bit addresses do: compilers write [%r1 + 128] for %r1 = -128.
+        narrow = e.op(f"add i32 {e.read(base, 'i32')}, {address.offset & 0xFFFFFFFF}")
+        return e.op(f"zext i32 {narrow} to i64")
+    value = e.read(base, "i64", relaxed=True)
     if address.index is not None:
         return e.op(f"add i64 {value}, {_bytes_before(e, address, address.index)}")
     return e.op(f"add i64 {value}, {address.offset}") if address.offset else value

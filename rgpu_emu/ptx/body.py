@@ -16,6 +16,7 @@ from rgpu_emu.ptx.operands import (
     Call,
     Imm,
     Instr,
+    Label,
     LabelRef,
     Not,
     Operand,
@@ -93,6 +94,10 @@ def _plain(operand: Operand, letter: str) -> Operand:
     if letter in "DS" and isinstance(operand, Vec) and len(operand.parts) == 1:
         return operand.parts[0]
     return operand
+
+
+def _of_block(label: Label) -> str:
+    return f"{label.name} {label.index}"
 
 
 class BodyParser:
@@ -309,8 +314,21 @@ class BodyParser:
             self._call_operands(results),
             register if register is not None else callee,
             self._call_operands(arguments),
-            prototype or "",
+            self._prototype_name(prototype or ""),
         )
+
+    def _prototype_name(self, label: str) -> str:
+        """Returns the key in body.prototypes of what `label` names here.
+
+        A prototype is of its block, as all labels are: another block may use the name again.
+        """
+        scope: Scope | None = self._scope
+        while scope is not None:
+            found = scope.labels.get(label)
+            if found is not None and _of_block(found) in self.body.prototypes:
+                return _of_block(found)
+            scope = scope.parent
+        return label
 
     def _call_operands(self, text: str | None) -> tuple[Operand, ...]:
         if not text or not text.strip():
@@ -348,6 +366,9 @@ class BodyParser:
         prototype: Prototype = parse_prototype(match.group(1) or "", match.group(2) or "")
         prototype.noreturn = match.group(3) is not None
         self.body.prototypes[self._last_label] = prototype
+        label = self._scope.labels.get(self._last_label)
+        if label is not None:
+            self.body.prototypes[_of_block(label)] = prototype
 
     def _registers(self, rest: str) -> None:
         match = re.match(r"\s*\.(\w+)\s*(.*)", rest, re.DOTALL)

@@ -104,9 +104,9 @@ CUresult RemoteExec::Instantiate(const Here& here) {
   rgpuGraphInstantiate_Reply reply;
   status = here.channel().Call<op_rgpuGraphInstantiate>(
       here.issuer(), {id_, image, shell, instance.flags}, &reply);
+  if (status != CUDA_SUCCESS) return status;
   // The executable graph has taken the worker's graph.
   if (shell != 0) here.channel().Post<op_rgpuGraphDestroy>(here.issuer(), {shell});
-  if (status != CUDA_SUCCESS) return status;
   made_ = true;
   Remember(here);
   return CUDA_SUCCESS;

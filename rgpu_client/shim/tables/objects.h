@@ -41,7 +41,7 @@ struct Stream : Object {
   int priority = 0;
   Credits credits;
   Progress progress;                // versions are sequence numbers of the last work
-  std::atomic<int> sync_policy{0};  // CUsynchronizationPolicy
+  std::atomic<int> sync_policy{CU_SYNC_POLICY_AUTO};
   std::atomic<uint64_t> synced_seq{0};
 };
 
