@@ -324,9 +324,7 @@ cuda("cuStreamEndCapture", stream, byref(c_void_p()))
 
 def test_a_refused_instantiation_harms_no_later_call(server: str) -> None:
     """A graph with conditional nodes is instantiated once."""
-    check(
-        server,
-        """
+    source = """
 graph, node, handle = made("cuGraphCreate", 0), c_void_p(), c_uint64()
 cuda("cuGraphConditionalHandleCreate", byref(handle), graph, context, 1, 1)
 words = (c_uint64 * 32)(13, 0, handle.value, 1 << 32, 0, context.value)
@@ -339,5 +337,5 @@ assert len(cuda.download(memory, 16)) == 16
 policy = (c_uint64 * 8)()
 cuda("cuStreamGetAttribute", None, 3, byref(policy))
 assert policy[0] & 0xFFFFFFFF == 1, "CU_SYNC_POLICY_AUTO"
-""",
-    )
+"""
+    assert _said(server, source) == []
