@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.lower.spin import targets_of
+from rgpu_emu.lower.flow import ENDS, targets_of
 from rgpu_emu.ptx.operands import Instr
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 WARP: Final = frozenset(("warp_sync", "shfl", "vote", "match", "activemask", "redux", "elect"))
 _WRITES: Final = frozenset(("store", "copy_async", "atomic"))
-_ENDS: Final = frozenset(("branch", "branch_indexed", "ret", "exit_thread", "trap"))
 
 
 def is_volatile(item: Instr) -> bool:
@@ -75,5 +74,5 @@ def _next(body: Body, position: int) -> Iterator[int]:
         yield position + 1
         return
     yield from (label.position for label in targets_of(item, body))
-    if item.guard is not None or item.form.row.lower not in _ENDS:
+    if item.guard is not None or item.form.row.lower not in ENDS:
         yield position + 1

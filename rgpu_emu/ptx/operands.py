@@ -175,7 +175,7 @@ class Call:
     results: tuple[Operand, ...]
     callee: Reg | str
     arguments: tuple[Operand, ...]
-    prototype: str
+    prototype: LabelRef | None
 
 
 Operand = Union[  # noqa: UP007 - 3.10 runtime alias
@@ -224,6 +224,6 @@ class Body:
     local: list[Variable] = field(default_factory=list)
     globals: list[Variable] = field(default_factory=list)
     scratch: list[Variable] = field(default_factory=list)
-    targets: dict[str, list[LabelRef]] = field(default_factory=dict)
-    call_targets: dict[str, list[str]] = field(default_factory=dict)
-    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    targets: dict[Label, list[LabelRef]] = field(default_factory=dict)
+    call_targets: dict[Label, list[str]] = field(default_factory=dict)
+    prototypes: dict[Label, Prototype] = field(default_factory=dict)

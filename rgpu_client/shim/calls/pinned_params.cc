@@ -8,6 +8,7 @@ namespace rgpu::shim {
 
 CUresult UseImages(const Here& here, std::vector<uint8_t>* buffer, PackedParams* packed) {
   const AddressMap& addresses = here.session->addresses();
+  if (!addresses.any_pinned()) return CUDA_SUCCESS;
   constexpr uint32_t kWord = sizeof(CUdeviceptr);
   for (uint32_t offset = 0; offset + kWord <= packed->bytes; offset += kWord) {
     CUdeviceptr word = 0;
