@@ -5,6 +5,12 @@
 #include "rgpu_client/shim/channel.h"
 
 namespace rgpu::shim {
+namespace {
+
+constexpr const char* kAskedWrong =
+    "the server asked for bytes of a graph's copy twice, out of order or beyond their end";
+
+}  // namespace
 
 using wire::ByteView;
 using wire::FrameHeader;
@@ -28,9 +34,7 @@ bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
   if (asked.graph != nullptr) {
     const GraphSides::Side* side = asked.graph->Move(pull.offset, pull.bytes, true);
     if (side == nullptr) {
-      return Wrong(
-          "the server asked for bytes of a graph's copy twice, out of order or beyond its "
-          "end");
+      return Wrong(kAskedWrong);
     }
     handler_->OnPull(pull, side->region, pull.offset - side->offset);
     return true;

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rgpu_emu.ptx.operands import Body
 
-WARP: Final = frozenset(("warp_sync", "shfl", "vote", "match", "activemask", "redux", "elect"))
+_WARP: Final = frozenset(("warp_sync", "shfl", "vote", "match", "activemask", "redux", "elect"))
 _WRITES: Final = frozenset(("store", "copy_async", "atomic"))
 
 
@@ -42,7 +42,7 @@ def meeting_loads(body: Body, sync: frozenset[str]) -> set[int]:
     sync: the lowerings of suspend points.
     """
     code = [item for item in body.code if isinstance(item, Instr)]
-    if not any(item.form.row.lower in WARP or is_volatile(item) for item in code):
+    if not any(item.form.row.lower in _WARP or is_volatile(item) for item in code):
         return set()
     found: set[int] = set()
     queue = [

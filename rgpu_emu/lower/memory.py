@@ -81,8 +81,7 @@ def _bytes_before(e: FunctionEmitter, address: Addr, index: Reg) -> str:
     base = address.base
     variable = None
     if isinstance(base, Sym):
-        found = e.unit.program.variable(base.name, e.frame.function.module)
-        variable = base.variable or found
+        variable = base.variable or e.unit.program.variable(base.name, e.frame.function.module)
     if variable is None:
         raise PtxError("only elements of variables have a number")
     number = e.read(index, f"i{index.type.bits}")

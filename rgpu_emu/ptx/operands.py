@@ -83,7 +83,7 @@ class Sym:
     variable: Variable | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Addr:
     """`[base + offset]`. A base of None means an absolute address.
 

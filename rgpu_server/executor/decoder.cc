@@ -195,11 +195,11 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
   // The context, and so the device memory, may go while bytes are received into it.
   reader_.set_guarded(command->in_place);
   const transport::BulkState state = reader_.ReadBulk(piece.data, bytes, kFrameTimeoutMs);
+  if (command->in_place) executor_.exports().EndArrival();
   if (state == transport::BulkState::kTimeout || state == transport::BulkState::kClosed) {
     End("the client went away in the middle of a frame");
     return false;
   }
-  if (command->in_place) executor_.exports().EndArrival();
   command->bulk = {piece.data, bytes};
   command->keep = std::move(piece.keep);
   return true;

@@ -119,7 +119,7 @@ def test_a_cycle_is_found_at_instantiation(cuda: Device) -> None:
     params, exec_ = InstantiateParams(), c_uint64()
     call = "cuGraphInstantiateWithParams"
     expect(INVALID_VALUE, lambda: cuda(call, byref(exec_), graph.handle, byref(params)))
-    assert params.result == 2
+    assert params.result == 2  # CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
     assert params.node in (a, b)
 
 

@@ -339,3 +339,21 @@ cuda("cuStreamGetAttribute", None, 3, byref(policy))
 assert policy[0] & 0xFFFFFFFF == 1, "CU_SYNC_POLICY_AUTO"
 """
     assert _said(server, source) == []
+
+
+def test_an_event_of_other_processes_is_refused_in_a_graph(server: str) -> None:
+    """They would not learn of its records."""
+    source = """
+event, stream, graph = c_void_p(), made("cuStreamCreate", 1), c_void_p()
+cuda("cuEventCreate", byref(event), 4 | 2)  # INTERPROCESS, DISABLE_TIMING
+for call in ("cuGraphAddEventRecordNode", "cuGraphAddEventWaitNode"):
+    own, node = made("cuGraphCreate", 0), c_void_p()
+    cuda(call, byref(node), own, None, c_size_t(0), event)
+    print(cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), own, c_uint64(0)))
+cuda("cuStreamBeginCapture_v2", stream, 2)
+cuda("cuStreamWaitEvent", stream, event, 1)  # EXTERNAL
+cuda("cuStreamEndCapture", stream, byref(graph))
+print(cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), graph, c_uint64(0)))
+cuda.synchronize()
+"""
+    assert _said(server, source) == ["801", "801", "801"]

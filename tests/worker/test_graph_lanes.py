@@ -3,6 +3,8 @@
 import select
 from pathlib import Path
 
+from helpers.waiting import wait_until
+
 from worker.client import Client, session
 from worker.graphs import MAGIC, graph, instantiate, wait_value
 
@@ -18,10 +20,11 @@ def _threads(client: Client) -> int:
 
 def _settled(client: Client) -> int:
     """The number of threads when it no longer changes."""
+    wait_until(lambda: _threads(client) > MOST_LANE_THREADS)
     before, same = 0, 0
     while same < 20:
         now = _threads(client)
-        before, same = now, same + 1 if now == before and now > MOST_LANE_THREADS else 0
+        before, same = now, same + 1 if now == before else 0
         select.select([], [], [], 0.02)
     return before
 

@@ -56,13 +56,6 @@ CUresult CopyToHost(const Here& here, const Copy& copy) {
   return DeviceToHost(here, copy);
 }
 
-// True for memory that another process may read as soon as the call has returned.
-bool IsShared(const Here& here, const Side& side) {
-  if (!side.device || side.array != 0) return false;
-  const auto range = here.session->addresses().Find(side.address);
-  return range && range->is_shared();
-}
-
 // Memory that the program also uses in place is device memory for the wire, by whatever function
 // the program names it.
 void NameVisibleSides(const Here& here, Copy* copy) {
@@ -149,12 +142,14 @@ CUresult CheckSides(const Here& here, const Copy& copy) {
   return CUDA_SUCCESS;
 }
 
-CUresult FinishSynchronous(const Here& here, const Side& side) {
+CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhere) {
+  if (!side.device || side.array != 0) return CUDA_SUCCESS;
   const auto range = here.session->addresses().Find(side.address);
-  if (!side.device || side.array != 0 || !range) return CUDA_SUCCESS;
+  if (!range) return CUDA_SUCCESS;
   if (range->sync_memops) return SynchronizeContext(here);
-  if (!range->is_visible() && range->kind != RangeKind::kHostImage) return CUDA_SUCCESS;
-  return SynchronizeStream(here);
+  const bool in_place = range->is_visible() || range->kind == RangeKind::kHostImage;
+  return in_place || (read_elsewhere && range->is_shared()) ? SynchronizeStream(here)
+                                                            : CUDA_SUCCESS;
 }
 
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
@@ -199,9 +194,8 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
   // A source that is read at the call must be read before the return.
   const bool at_call = visible && copy.source_order == SourceOrder::kAtCall;
   if (status != CUDA_SUCCESS || !(copy.synchronous || at_call)) return status;
-  const CUresult waited = FinishSynchronous(here, copy.from);
-  if (waited != CUDA_SUCCESS) return waited;
-  return IsShared(here, copy.to) ? SynchronizeStream(here) : FinishSynchronous(here, copy.to);
+  const CUresult waited = FinishSynchronous(here, copy.from, false);
+  return waited == CUDA_SUCCESS ? FinishSynchronous(here, copy.to, true) : waited;
 }
 
 CUresult RunCopyOfBatch(const Here& here, const Copy& copy) {

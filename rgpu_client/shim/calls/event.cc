@@ -41,12 +41,12 @@ struct Record {
 // one.
 CUresult NoteComplete(const Here& here, Event& event, const Record& record) {
   // It may be a record of another process that is complete.
-  if (event.shared) return CUDA_SUCCESS;
+  if (event.shared) return here.channel().sticky();
   MarkSynced(event.progress.completed, record.version);
   const std::lock_guard lock(event.record_mutex);
-  if (event.progress.version.load() != record.version) return CUDA_SUCCESS;
+  if (event.progress.version.load() != record.version) return here.channel().sticky();
   Stream* const stream = here.session->FindStream(here.context_id(), record.thread, record.stream);
-  if (record.stream == 0 || stream == nullptr) return CUDA_SUCCESS;
+  if (record.stream == 0 || stream == nullptr) return here.channel().sticky();
   MarkSynced(stream->synced_seq, record.seq);
   return here.channel().Complete(here.context_id(), stream, record.seq);
 }
@@ -60,7 +60,6 @@ bool KnownComplete(const Here& here, Event& event, CUresult* status) {
   const Record record(event);
   if (!IsComplete(here, event)) return false;
   *status = NoteComplete(here, event, record);
-  if (*status == CUDA_SUCCESS) *status = here.channel().sticky();
   return true;
 }
 

@@ -20,6 +20,16 @@ bool IsSynced(const Here& here) {
 
 }  // namespace
 
+CUresult SynchronizeStream(const Here& here) {
+  const uint64_t upto = here.channel().last_posted();
+  rgpuStreamSynchronize_Reply reply;
+  const CUresult status =
+      here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  if (status != CUDA_SUCCESS) return status;
+  MarkSynced(here.stream->synced_seq, upto);
+  return here.channel().Complete(here.context_id(), here.stream, upto);
+}
+
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
@@ -61,13 +71,7 @@ CUresult cuStreamSynchronize(CUstream hStream) {
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   if (const CUresult bad = CheckStreamWait(here); bad != CUDA_SUCCESS) return bad;
   if (IsSynced(here) && ThreadIsClean(here)) return here.channel().sticky();
-  const uint64_t upto = here.channel().last_posted();
-  rgpuStreamSynchronize_Reply reply;
-  const CUresult status =
-      here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
-  if (status != CUDA_SUCCESS) return status;
-  MarkSynced(here.stream->synced_seq, upto);
-  return here.channel().Complete(here.context_id(), here.stream, upto);
+  return SynchronizeStream(here);
 }
 
 CUresult cuStreamQuery(CUstream hStream) {

@@ -356,7 +356,8 @@ CUresult Run(Executor& executor, const Command& command,
   }
   result = ChargeConditional(executor, context);
   if (result != CUDA_SUCCESS) return result;
-  // An executable graph has taken the driver's graph: its handles cannot become more.
+  // An executable graph has taken the driver's graph, perhaps while the charge released the lock:
+  // its handles cannot become more.
   if (shell->handle == nullptr || shell->context != context) return CUDA_ERROR_NOT_SUPPORTED;
   if (!shell->budget->Take()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUgraphConditionalHandle handle = 0;

@@ -12,18 +12,6 @@ namespace rgpu::exec {
 
 namespace {
 
-uint64_t LargestHostSide(const wire::GraphDefinition& definition) {
-  uint64_t most = 0;
-  ForEachNode(definition, [&](const wire::GraphNode& node) {
-    const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
-    uint64_t bytes = 0;
-    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) {
-      most = std::max(most, bytes);
-    }
-  });
-  return most;
-}
-
 // How many nodes the parts of a node count as, the node included.
 uint64_t Weight(const wire::GraphNode& node) {
   if (const auto* kernel = std::get_if<wire::GraphKernel>(&node.parameters)) {
@@ -98,15 +86,19 @@ class Builder {
 CUresult Builder::Run(const wire::GraphDefinition& definition, CUgraph graph, bool has_handles) {
   has_handles_ = has_handles;
   uint64_t offset = 0;
+  uint64_t most = 0;  // bytes of one host side
   ForEachNode(definition, [&](const wire::GraphNode& node) {
     host_offset_.push_back(offset);
     const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
     uint64_t bytes = 0;
-    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) offset += bytes;
+    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) {
+      offset += bytes;
+      most = std::max(most, bytes);
+    }
     built_->enabled->push_back(node.enabled);
   });
   built_->nodes.resize(host_offset_.size());
-  CUresult result = built_->steps->Reserve(*context_->staging, LargestHostSide(definition));
+  CUresult result = built_->steps->Reserve(*context_->staging, most);
   if (result == CUDA_SUCCESS) result = Fill(definition, graph);
   built_->steps->Close();
   built_->contexts = operands_.contexts();
