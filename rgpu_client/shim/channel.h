@@ -92,7 +92,8 @@ class ReplySink {
 class Channel {
  public:
   Channel(std::unique_ptr<transport::Connection> connection,
-          std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler);
+          std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler,
+          unsigned session = 0);
   ~Channel() = delete;  // threads may use the channel until the process ends
 
   void SetLimits(const Credits::Limits& limits) { limits_ = limits; }
@@ -226,6 +227,7 @@ class Channel {
   void Abandon() { connection_->Abandon(); }
 
  private:
+  Sent& SentBy(const Issuer& issuer) const { return issuer.thread->sent[session_]; }
   friend class Pump;
   friend class Flusher;
   friend class LeadHook;
@@ -323,6 +325,7 @@ class Channel {
   const std::unique_ptr<transport::Connection> connection_;
   const std::unique_ptr<transport::FrameReader> reader_;
   NoticeHandler* const handler_;
+  const unsigned session_;  // the number of the session
   Credits::Limits limits_;
   std::vector<bool> missing_;
   std::atomic<int> sticky_{0};

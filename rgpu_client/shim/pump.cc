@@ -2,7 +2,9 @@
 
 #include <time.h>
 
+#include <array>
 #include <atomic>
+#include <vector>
 
 #include "rgpu_client/shim/channel.h"
 #include "rgpu_client/shim/service_thread.h"
@@ -12,15 +14,18 @@ namespace {
 
 // How long the pump sleeps when another thread is reading.
 constexpr long kStepAsideNs = 200'000;
+// How long it waits for one connection: if it is the only one, and if there are several.
+constexpr int kAloneMs = 1000;
+constexpr int kTurnMs = 1;
 
-std::atomic<Channel*> g_channel{nullptr};
+std::array<std::atomic<Channel*>, kMostSessions> g_channels{};  // by session
 std::atomic<bool> g_started{false};
 std::atomic<uint32_t> g_needs{0};  // counts calls of Need
 
 }  // namespace
 
 void Pump::Need(Channel* channel) {
-  g_channel.store(channel);
+  g_channels[channel->session_].store(channel);
   g_needs.fetch_add(1);
   if (g_started.load(std::memory_order_relaxed)) {
     g_needs.notify_one();
@@ -35,24 +40,38 @@ void Pump::Wake() {
 }
 
 void Pump::Forget() {
-  g_channel = nullptr;
+  for (auto& channel : g_channels) channel = nullptr;
   g_started = false;
 }
 
+void Pump::ReadOne(Channel* channel, int wait_ms) {
+  const int events = channel->connection_->Wait(transport::kReadable, wait_ms);
+  if (events != 0 && !channel->ReadWithoutBlocking()) {
+    // Another thread is reading. The pump leaves the connection to that thread for a while.
+    const timespec pause{0, kStepAsideNs};
+    nanosleep(&pause, nullptr);
+  }
+}
+
 void Pump::Run() {
+  std::vector<Channel*> busy;
   while (true) {
     const uint32_t needs = g_needs.load();
-    Channel* channel = g_channel.load();
-    if (channel == nullptr || channel->sticky() != CUDA_SUCCESS || !channel->expects_deliveries()) {
+    int known = 0;
+    busy.clear();
+    for (const auto& place : g_channels) {
+      Channel* const channel = place.load();
+      if (channel == nullptr) continue;
+      ++known;
+      if (channel->sticky() == CUDA_SUCCESS && channel->expects_deliveries()) {
+        busy.push_back(channel);
+      }
+    }
+    if (busy.empty()) {
       g_needs.wait(needs);
       continue;
     }
-    const int events = channel->connection_->Wait(transport::kReadable, 1000);
-    if (events != 0 && !channel->ReadWithoutBlocking()) {
-      // Another thread is reading. The pump leaves the connection to that thread for a while.
-      const timespec pause{0, kStepAsideNs};
-      nanosleep(&pause, nullptr);
-    }
+    for (Channel* const channel : busy) ReadOne(channel, known > 1 ? kTurnMs : kAloneMs);
   }
 }
 

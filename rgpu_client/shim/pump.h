@@ -17,6 +17,7 @@ class Pump {
   static void Forget();
 
  private:
+  static void ReadOne(Channel* channel, int wait_ms);
   static void Run();
 };
 

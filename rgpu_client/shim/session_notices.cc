@@ -3,6 +3,7 @@
 
 #include "gen/errors.gen.h"
 #include "rgpu_client/shim/host_functions.h"
+#include "rgpu_client/shim/runtime.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/session.h"
 #include "rgpu_client/shim/trace.h"
@@ -76,9 +77,9 @@ void Session::OnSticky(CUresult status, std::string_view sentence) {
   base::LogSentence(sentence);
   TraceFailure(sentence);
   const char* name = ErrorName(status);
-  Say("%.*s (server %s). Every CUDA call of this process answers %s (%d) from now on; restart the "
-      "program.",
-      static_cast<int>(sentence.size()), sentence.data(), server_.c_str(),
+  const char* calls = LiveSessions().size() > 1 ? "for this device" : "of this process";
+  Say("%.*s (server %s). Every CUDA call %s answers %s (%d) from now on; restart the program.",
+      static_cast<int>(sentence.size()), sentence.data(), server_.c_str(), calls,
       name == nullptr ? "an error" : name, static_cast<int>(status));
 }
 

@@ -10,7 +10,7 @@ namespace rgpu::shim {
 namespace {
 
 Context* FindContext(CUcontext handle) {
-  Context* context = CurrentSession()->FindContext(handle);
+  Context* context = SessionOfContext(HandleValue(handle))->FindContext(handle);
   return context != nullptr && context->alive ? context : nullptr;
 }
 
@@ -50,6 +50,9 @@ CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
   const Context* to = FindContext(copy.to_context);
   const Context* from = FindContext(copy.from_context);
   if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  for (const Context* side : {to, from}) {  // no copy reaches the memory of another session
+    if (SessionOfContext(side->id) != here.session) return CUDA_ERROR_NOT_SUPPORTED;
+  }
   if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
   if (copy.bytes == 0) return CUDA_SUCCESS;
   for (const CUdeviceptr side : {copy.to, copy.from}) {
@@ -81,7 +84,7 @@ CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
 }  // namespace
 
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
-  Here here = AnyHere();
+  Here here = InContextHere(hCtx);
   here.context = FindContext(hCtx);
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
@@ -96,7 +99,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
 }
 
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
-  Here here = AnyHere();
+  Here here = InContextHere(hCtx);
   here.context = FindContext(hCtx);
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));

@@ -2,6 +2,7 @@
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/images.h"
+#include "rgpu_client/shim/calls/twins.h"
 
 namespace rgpu::shim {
 namespace {
@@ -75,10 +76,13 @@ Function* FindKernel(CUkernel handle) {
 }
 
 CUresult FunctionHere(CUfunction handle, Here* here, Function** function) {
-  *here = AnyHere();
+  *here = AnyHere(HandleValue(handle));
   *function = FindFunction(handle);
   if (*function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if ((*function)->is_kernel) return ContextHere(here);
+  if ((*function)->is_kernel) {
+    const CUresult status = ContextHere(here);
+    return status == CUDA_SUCCESS ? KernelIn(*here, **function, function) : status;
+  }
   here->context = here->session->handles().Find<Context>((*function)->context);
   return here->context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
@@ -101,7 +105,7 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice) {
-  return SetAttribute(CodeHere(), FindKernel(kernel), attrib, val);
+  return SetAttribute(CodeHere(HandleValue(kernel)), FindKernel(kernel), attrib, val);
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
@@ -112,7 +116,7 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice) {
-  return PostHint(CodeHere(), FindKernel(kernel), Hint::kCacheConfig, config);
+  return PostHint(CodeHere(HandleValue(kernel)), FindKernel(kernel), Hint::kCacheConfig, config);
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
@@ -148,7 +152,8 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
   const Function* function = FindFunction(hfunc);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (function->kernel != 0) {
-    const Function* kernel = CurrentSession()->handles().Find<Function>(function->kernel);
+    const Function* kernel =
+        SessionOf(function->kernel)->handles().Find<Function>(function->kernel);
     if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return shim::cuLibraryGetModule(hmod, MakeHandle<CUlibrary>(kernel->owner));
   }
@@ -170,6 +175,7 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   Function* found = FindKernel(kernel);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult bad = KernelIn(here, *found, &found); bad != CUDA_SUCCESS) return bad;
   const std::lock_guard lock(found->mutex);
   uint64_t& view = found->functions[here.context_id()];
   if (here.session->handles().Find<Function>(view) == nullptr) {

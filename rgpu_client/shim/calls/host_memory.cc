@@ -56,8 +56,8 @@ CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
 }
 
 CUresult cuMemFreeHost(void* p) {
-  const Here here = AnyHere();
   if (p == nullptr) return CUDA_SUCCESS;
+  const Here here = AddressHere(reinterpret_cast<uint64_t>(p));
   if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   const auto address = reinterpret_cast<uint64_t>(p);
   AddressMap& addresses = here.session->addresses();
@@ -91,8 +91,8 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
 }
 
 CUresult cuMemHostUnregister(void* p) {
-  const Here here = AnyHere();
   const auto address = reinterpret_cast<uint64_t>(p);
+  const Here here = AddressHere(address);
   const auto range = here.session->addresses().Find(address);
   if (!range || range->kind != RangeKind::kRegistered || range->base != address) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -123,7 +123,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int)
 }
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
-  const auto range = CurrentSession()->addresses().Find(reinterpret_cast<uint64_t>(p));
+  const auto address = reinterpret_cast<uint64_t>(p);
+  const auto range = SessionOfAddress(address)->addresses().Find(address);
   const bool allocated =
       range && (range->kind == RangeKind::kPinned || range->kind == RangeKind::kHostMapped);
   if (!allocated) return CUDA_ERROR_INVALID_VALUE;

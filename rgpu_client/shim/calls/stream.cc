@@ -18,6 +18,13 @@ bool IsSynced(const Here& here) {
   return work <= std::max(stream.synced_seq.load(), here.context->synced_seq.load());
 }
 
+// The error for an event that the stream's session does not have. One of another device is refused.
+CUresult MissingEvent(CUevent event) {
+  const uint64_t handle = HandleValue(event);
+  return SessionOf(handle)->handles().Find<Event>(handle) == nullptr ? CUDA_ERROR_INVALID_HANDLE
+                                                                     : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 }  // namespace
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
@@ -94,7 +101,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event == nullptr) return MissingEvent(hEvent);
   const bool recorded = event->progress.version.load() != 0 || event->shared;
   CUresult over = CUDA_SUCCESS;
   if (graph::CaptureWait(Graphs(), SiteOf(here), hEvent, recorded, Flags, &over)) return over;

@@ -68,15 +68,15 @@ RemoteExec::RemoteExec(Session* session, graph::Instance made) : session_(sessio
 }
 
 RemoteExec::~RemoteExec() {
-  if (!made_ || CurrentSession() != session_) return;
-  const Here here = AnyHere();
+  if (!made_ || !IsOpen(session_)) return;
+  const Here here{session_, &ThisThread(), nullptr, nullptr};
   here.channel().Post<op_rgpuGraphExecDestroy>({here.thread, context_}, {id_});
 }
 
 // The surroundings of a call about this graph, whatever context is current.
 CUresult RemoteExec::Home(Here* here) const {
-  *here = AnyHere();
-  if (here->session != session_) return CUDA_ERROR_INVALID_HANDLE;
+  if (!IsOpen(session_)) return CUDA_ERROR_INVALID_HANDLE;
+  *here = {session_, &ThisThread(), nullptr, nullptr};
   here->context = here->session->handles().Find<Context>(context_);
   return here->context != nullptr && here->context->alive ? CUDA_SUCCESS
                                                           : CUDA_ERROR_CONTEXT_IS_DESTROYED;

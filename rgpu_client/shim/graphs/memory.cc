@@ -33,8 +33,8 @@ struct GraphMemory final : graph::Allocation {
   ~GraphMemory() override {
     --g_allocations;
     g_reserved.fetch_sub(bytes);
-    if (CurrentSession() != session) return;
-    Here here = AnyHere();
+    if (!IsOpen(session)) return;
+    Here here{session, &ThisThread(), nullptr, nullptr};
     // Without a range the context is gone, and the memory with it.
     const auto range = session->addresses().Take(address, RangeKind::kDevice, RangeKind::kDevice);
     here.context = session->handles().Find<Context>(context);

@@ -20,6 +20,7 @@ struct Device {
   static constexpr int kAttributes = 192;
 
   int ordinal = 0;         // the number that the application uses
+  unsigned session = 0;    // the number of its session
   int server_ordinal = 0;  // the place in WELCOME, which commands carry
   wire::DeviceInfo info;
   std::array<int, kAttributes> attributes{};
@@ -42,8 +43,9 @@ struct Device {
 
 class DeviceTable {
  public:
-  // Adds the devices that CUDA_VISIBLE_DEVICES lists, in the order of the list, or else all.
-  void Fill(const wire::Welcome& welcome, const Settings& settings);
+  // Adds the devices of the sessions that CUDA_VISIBLE_DEVICES lists, in the order of the list, or
+  // else all. welcomes: by the number of the session.
+  void Fill(const std::vector<const wire::Welcome*>& welcomes, const Settings& settings);
 
   int count() const { return static_cast<int>(devices_.size()); }
   // Null: no such device.
@@ -55,9 +57,9 @@ class DeviceTable {
   std::deque<Device> devices_;
 };
 
-// The places in WELCOME that a value of CUDA_VISIBLE_DEVICES names. An entry is a number, or `GPU-`
-// and the start of a UUID. As with NVIDIA's driver, the first entry that names no device ends the
-// list.
+// The places in `devices` that a value of CUDA_VISIBLE_DEVICES names. An entry is a number, or
+// `GPU-` and the start of a UUID. As with NVIDIA's driver, the first entry that names no device
+// ends the list.
 std::vector<int> VisibleDevices(const std::string& value,
                                 const std::vector<wire::DeviceInfo>& devices);
 
