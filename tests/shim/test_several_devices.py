@@ -181,7 +181,10 @@ def test_objects_of_another_device_are_refused(server: str) -> None:
     print(cuda.download(near, 4))
     """
     assert _said(server, dedent(source)) == [
-        str(INVALID_HANDLE), "0 5", str(INVALID_HANDLE), str(NOT_SUPPORTED),
+        str(INVALID_HANDLE),
+        "0 5",
+        str(INVALID_HANDLE),
+        str(NOT_SUPPORTED),
         *map(str, (INVALID_VALUE, INVALID_VALUE, NOT_SUPPORTED, PEER_ACCESS_UNSUPPORTED)),
         "b'abcd'",
     ]
@@ -279,9 +282,9 @@ def test_a_run_gets_a_lease_on_each_device_or_none(running: Server) -> None:
     assert done.returncode == 125
     assert "device 1" in done.stderr
     # The lease on device 0 is given up: all of it can be claimed at once.
-    done = _run(running, "--device", "0", "--memory", "1000MiB", source=COUNT)
+    done = _run(running, "--wait=30", "--device", "0", "--memory", "1000MiB", source=COUNT)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-    done = _run(running, "--device", "1,0", "--memory", "300MiB", source=COUNT)
+    done = _run(running, "--wait=30", "--device", "1,0", "--memory", "300MiB", source=COUNT)
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
