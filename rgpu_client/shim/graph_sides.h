@@ -12,7 +12,7 @@
 namespace rgpu::shim {
 
 struct GraphSides {
-  // The rows of a host side, or of one slice of a three-dimensional one.
+  // A host side.
   struct Side {
     HostRegion region;
     uint64_t offset = 0;  // of its first byte among the bytes of all host sides of the graph

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower.arith import minmax
+from rgpu_emu.lower.lockstep import is_volatile
 from rgpu_emu.lower.registry import lowers
+from rgpu_emu.lower.sync import go_on_together
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.operands import Addr, Imm, Not, Operand, Reg, Sink, Special, Sym, Variable, Vec
 from rgpu_emu.ptx.types import PRED
@@ -183,6 +185,8 @@ def _hoisted_offset(e: FunctionEmitter, i: Instr) -> int:
 @lowers("load")
 def load(e: FunctionEmitter, i: Instr) -> None:
     kind, space = i.form.type, space_of(i.form.get("space"))
+    if e.position in e.unit.reach.meetings.get(e.frame.function, ()):
+        go_on_together(e)
     parts = _accessed(i.operands[0], i)
     base = "" if _hoisted(e, i) else pointer(e, i.operands[1], space, kind.bytes * len(parts))
     before, after = _access(e, i, kind, store=False)
@@ -197,6 +201,8 @@ def load(e: FunctionEmitter, i: Instr) -> None:
         if isinstance(part, Reg) and part.type.bits < kind.bits:
             raise PtxError(f"the register {part.name} is too narrow for {i.form.name}")
         e.write(part, value, kind.llvm, relaxed=True, signed=kind.kind == "s")
+    if is_volatile(i):
+        go_on_together(e)
 
 
 def _refuse_own_parameter(e: FunctionEmitter, operand: Operand) -> None:
@@ -228,6 +234,8 @@ def store(e: FunctionEmitter, i: Instr) -> None:
             continue
         place = base if n == 0 else e.op(f"getelementptr i8, ptr {base}, i64 {n * kind.bytes}")
         e.line(f"store {before}{kind.llvm} {value}, ptr {place}{after}")
+    if is_volatile(i):
+        go_on_together(e)
 
 
 @lowers("copy_async")

@@ -76,7 +76,8 @@ def uses(instr: Instr) -> list[Reg]:
     return found
 
 
-def _targets(instr: Instr, body: Body) -> list[Label]:
+def targets_of(instr: Instr, body: Body) -> list[Label]:
+    """Returns the labels to which a branch may go; none if it is no branch."""
     last = instr.operands[-1] if instr.operands else None
     if not isinstance(last, LabelRef) or last.target is None:
         return []
@@ -139,7 +140,7 @@ def spinning_branches(body: Body) -> set[int]:
         (target.position, position)
         for position, item in enumerate(body.code)
         if isinstance(item, Instr)
-        for target in _targets(item, body)
+        for target in targets_of(item, body)
         if target.position <= position
     ]
     if sum(end - start for start, end in loops) > MAX_LOOKED_AT:

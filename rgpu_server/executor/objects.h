@@ -88,6 +88,8 @@ struct Array {
   uint64_t charged_bytes = 0;
   bool whole = true;
   std::vector<uint64_t> parts;  // ids of its planes
+  bool in_graphs = false;       // an executable graph has named it
+  bool gone = false;            // destroyed; a graph that names it cannot be launched
 };
 
 struct MipmappedArray {

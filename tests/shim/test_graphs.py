@@ -242,6 +242,56 @@ print(cuda.result("cuCtxSynchronize"), cuda.result("cuCtxSynchronize"))
     assert _said(server, source) == ["400 0"]
 
 
+def test_clusters_are_refused_by_a_kernel_node_as_by_a_launch(server: str) -> None:
+    source = """
+class Kernel(ctypes.Structure):
+    _fields_ = ([("function", c_void_p), ("sizes", c_uint * 7), ("params", c_void_p),
+                 ("extra", c_void_p), ("kernel", c_void_p), ("context", c_void_p)])
+EMPTY = b".version 7.0\\n.target sm_50\\n.address_size 64\\n.visible .entry name() { ret; }\\n"
+function = made("cuModuleGetFunction", made("cuModuleLoadData", EMPTY), b"name")
+graph = made("cuGraphCreate", 0)
+sizes = (c_uint * 7)(2, 1, 1, 1, 1, 1, 0)
+node = add(graph, "cuGraphAddKernelNode_v2", Kernel(function.value, sizes))
+for attribute in (4, 11):  # CLUSTER_DIMENSION, PREFERRED_CLUSTER_DIMENSION
+    for size in ((2, 1, 1), (1, 0, 1), (1, 1, 1)):
+        value = (c_uint * 16)(*size)
+        print(cuda.result("cuGraphKernelNodeSetAttribute", node, attribute, value), end=" ")
+    cuda("cuGraphKernelNodeGetAttribute", node, attribute, value)
+    print(list(value)[:3])
+cuda("cuGraphLaunch", ready(graph), None)
+cuda.synchronize()
+"""
+    assert _said(server, source) == ["801 1 0 [1, 1, 1]"] * 2
+
+
+def test_a_captured_launch_keeps_its_attributes(server: str) -> None:
+    source = """
+class Attribute(ctypes.Structure):
+    _fields_ = [("id", c_int), ("pad", c_int), ("value", c_int * 16)]
+class Config(ctypes.Structure):
+    _fields_ = [("sizes", c_uint * 7), ("stream", c_void_p),
+                ("attributes", ctypes.POINTER(Attribute)), ("count", c_uint)]
+EMPTY = b".version 7.0\\n.target sm_50\\n.address_size 64\\n.visible .entry name() { ret; }\\n"
+function = made("cuModuleGetFunction", made("cuModuleLoadData", EMPTY), b"name")
+stream, graph = made("cuStreamCreate", 1), c_void_p()
+given = (Attribute * 4)(Attribute(8, 0, (c_int * 16)(-3)), Attribute(4, 0, (c_int * 16)(1, 1, 1)),
+                        Attribute(5, 0, (c_int * 16)(1)), Attribute(2, 0, (c_int * 16)(1)))
+config = Config((c_uint * 7)(1, 1, 1, 1, 1, 1, 0), stream, given, 4)
+cuda("cuStreamBeginCapture_v2", stream, 2)
+cuda("cuLaunchKernelEx", byref(config), function, None, None)
+cuda("cuStreamEndCapture", stream, byref(graph))
+node, count = c_void_p(), c_size_t(1)
+cuda("cuGraphGetNodes", graph, byref(node), byref(count))
+for attribute in (8, 4, 5, 2, 14):  # PRIORITY, CLUSTER_DIMENSION, its policy, COOPERATIVE, CARVEOUT
+    value = (c_int * 16)()
+    cuda("cuGraphKernelNodeGetAttribute", node, attribute, value)
+    print(list(value)[:2], end=" ")
+cuda("cuGraphLaunch", ready(graph), stream)
+print(cuda.result("cuStreamSynchronize", stream))
+"""
+    assert _said(server, source) == ["[-3, 0] [1, 1] [1, 0] [1, 0] [0, 0] 0"]
+
+
 def test_bad_handles_do_no_harm(server: str) -> None:
     source = """
 graph, stream = made("cuGraphCreate", 0), made("cuStreamCreate", 0)

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from worker.client import Client
 
-MAGIC = b"GRF1"
+MAGIC = b"GRF2"
 NO_NODE = 0xFFFFFFFF
 
 
@@ -58,14 +58,28 @@ def kernel(function: int = 0, *, kernel: int = 0, params: bytes = b"", threads: 
     return Kind.KERNEL, head + struct.pack("<I", len(params)) + params
 
 
-def _side(address: int, pitch: int) -> bytes:
-    return struct.pack("<BQQQ", not address, address, pitch if address else 0, 0)
+HOST_SIDE = b"\0"
 
 
-def copy(to: int, source: int, width: int, height: int = 1, *, context: int = 0) -> Node:
-    """A copy; address 0: the host side."""
-    sizes = struct.pack("<QQQ", width, height, 1)
-    return Kind.COPY, struct.pack("<I", context) + _side(to, width) + _side(source, width) + sizes
+def linear(address: int, pitch: int = 0, rows: int = 0) -> bytes:
+    """The side of a copy in the device's memory."""
+    return struct.pack("<BQQQ", 1, address, pitch, rows)
+
+
+def in_array(array: int, x: int = 0, y: int = 0, z: int = 0) -> bytes:
+    """The side of a copy in an array."""
+    return struct.pack("<BQQQQ", 2, array, x, y, z)
+
+
+def box(to: bytes, source: bytes, width: int, height: int = 1, depth: int = 1) -> Node:
+    """A copy between two sides, in the graph's context."""
+    return Kind.COPY, struct.pack("<I", 0) + to + source + struct.pack("<QQQ", width, height, depth)
+
+
+def copy(to: int, source: int, width: int, height: int = 1) -> Node:
+    """A copy of rows without gaps; address 0: the host side."""
+    to_side, from_side = (linear(at, width) if at else HOST_SIDE for at in (to, source))
+    return box(to_side, from_side, width, height)
 
 
 def fill(to: int, value: int, words: int, *, context: int = 0) -> Node:

@@ -1,9 +1,8 @@
 #include "rgpu_client/shim/calls/copies.h"
 
-#include <string.h>
-
 #include <algorithm>
 
+#include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
 #include "rgpu_client/shim/graphs/graphs.h"
@@ -22,9 +21,7 @@ CUresult HostToHost(const Here& here, const Copy& copy) {
         here.channel().WaitForDeliveries(reinterpret_cast<uint64_t>(region.base), region.span());
     if (status != CUDA_SUCCESS) return status;
   }
-  for (uint64_t row = 0; row < to.height; ++row) {
-    memmove(to.base + to.RowAt(row), from.base + from.RowAt(row), copy.width);
-  }
+  MoveRows(to, from);
   return CUDA_SUCCESS;
 }
 
@@ -91,50 +88,6 @@ Copy Plane(uint64_t width, uint64_t height) {
   copy.width = width;
   copy.height = height;
   return copy;
-}
-
-// The node of a copy that is captured.
-CUDA_MEMCPY3D NodeOf(const Copy& copy) {
-  CUDA_MEMCPY3D node{};
-  const auto type = [](const Side& side) {
-    if (side.array != 0) return CU_MEMORYTYPE_ARRAY;
-    return side.device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-  };
-  node.dstMemoryType = type(copy.to);
-  node.dstDevice = copy.to.device ? copy.to.address : 0;
-  node.dstHost = copy.to.device ? nullptr : reinterpret_cast<void*>(copy.to.address);
-  node.dstArray = MakeHandle<CUarray>(copy.to.array);
-  node.dstPitch = copy.to.pitch;
-  node.dstHeight = copy.depth > 1 ? copy.to.rows : copy.height;
-  node.dstXInBytes = copy.to.x;
-  node.dstY = copy.to.y;
-  node.dstZ = copy.to.z;
-  node.srcMemoryType = type(copy.from);
-  node.srcDevice = copy.from.device ? copy.from.address : 0;
-  node.srcHost = copy.from.device ? nullptr : reinterpret_cast<void*>(copy.from.address);
-  node.srcArray = MakeHandle<CUarray>(copy.from.array);
-  node.srcPitch = copy.from.pitch;
-  node.srcHeight = copy.depth > 1 ? copy.from.rows : copy.height;
-  node.srcXInBytes = copy.from.x;
-  node.srcY = copy.from.y;
-  node.srcZ = copy.from.z;
-  node.WidthInBytes = copy.width;
-  node.Height = copy.height;
-  node.Depth = copy.depth;
-  return node;
-}
-
-// True: the copy is over, and the call returns `*status`.
-bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status) {
-  if (!Graphs().captures.active()) return false;
-  if (copy.synchronous) {
-    *status = CheckSynchronousWork(here);
-    return *status != CUDA_SUCCESS;
-  }
-  return Captured(here, status, [&](graph::Params* params) {
-    *params = graph::CopyParams{NodeOf(copy), MakeHandle<CUcontext>(here.context->id)};
-    return CUDA_SUCCESS;
-  });
 }
 
 CUresult Dispatch(const Here& here, const Copy& copy) {
@@ -213,6 +166,18 @@ bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uin
   uint64_t span = 0;
   return SpanOf(side, Plane(width, height), &span) &&
          here.session->addresses().MayAccess(side.address, span);
+}
+
+bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status) {
+  if (!Graphs().captures.active()) return false;
+  if (copy.synchronous) {
+    *status = CheckSynchronousWork(here);
+    return *status != CUDA_SUCCESS;
+  }
+  return Captured(here, status, [&](graph::Params* params) {
+    *params = graph::CopyParams{NodeOf(copy), MakeHandle<CUcontext>(here.context->id)};
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult RunCopy(const Here& here, const Copy& asked) {

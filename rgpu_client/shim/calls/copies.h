@@ -66,6 +66,10 @@ Copy Flattened(const Copy& copy);
 // known range.
 CUresult CheckSides(const Here& here, const Copy& copy);
 
+// For a copy whose sides are checked. True: here.stream captures it, or it must not be made while a
+// stream captures; the call returns `*status`.
+bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status);
+
 // Checks both sides and makes the copy in here.stream. A copy from host to host is complete on
 // return.
 CUresult RunCopy(const Here& here, const Copy& copy);

@@ -1,6 +1,8 @@
 #include "rgpu_client/shim/paged/two_views.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "rgpu_client/shim/bands.h"
 
@@ -11,8 +13,10 @@ std::unique_ptr<TwoViews> TwoViews::Map(uint64_t base, uint64_t bytes) {
                          MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (own == MAP_FAILED) return nullptr;
   void* const want = reinterpret_cast<void*>(base);
-  // An old size of 0 maps the same shared pages a second time.
-  if (mremap(own, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, want) != want) {
+  // An old size of 0 maps the same shared pages a second time. The system call itself, because UCX
+  // replaces mremap by a function that drops the fifth argument.
+  constexpr int kMove = MREMAP_MAYMOVE | MREMAP_FIXED;
+  if (static_cast<uint64_t>(syscall(SYS_mremap, own, size_t{0}, bytes, kMove, want)) != base) {
     munmap(own, bytes);
     return nullptr;
   }

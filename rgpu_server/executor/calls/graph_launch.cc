@@ -15,8 +15,11 @@ CUresult CheckUsable(const GraphExec& exec) {
   if (exec.context->closing || std::ranges::any_of(exec.built.contexts, closing)) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
-  const auto gone = [](const ExecNode& node) { return node.code != nullptr && node.code->gone; };
-  return std::ranges::any_of(exec.built.nodes, gone) ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  const auto unusable = [](const ExecNode& node) {
+    return node.torn || (node.code != nullptr && node.code->gone) ||
+           std::ranges::any_of(node.arrays, [](const auto& array) { return array->gone; });
+  };
+  return std::ranges::any_of(exec.built.nodes, unusable) ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
 CUresult FindExec(Executor& executor, uint64_t id, std::shared_ptr<GraphExec>* exec) {

@@ -12,9 +12,6 @@ namespace rgpu::exec {
 
 namespace {
 
-// What a copy with a host side may become.
-constexpr uint64_t kMaxPortions = 64U << 10;
-
 uint64_t LargestHostSide(const wire::GraphDefinition& definition) {
   uint64_t most = 0;
   ForEachNode(definition, [&](const wire::GraphNode& node) {
@@ -67,7 +64,8 @@ class Builder {
                        Ends* ends);
   CUresult AddStep(GraphStep* step, CUgraph into, Ends* ends);
   CUresult AddPortion(const wire::GraphNode& node, const wire::GraphCopy& copy,
-                      const Portion& portion, uint8_t* staging, CUgraph into, Ends* ends);
+                      const CopyParams& params, const Portion& portion, uint8_t* staging,
+                      CUgraph into, Ends* ends);
   CUresult Follow(CUgraph into, CUgraphNode node, Ends* ends);
 
   ExecNode& Kept(const wire::GraphNode& node) { return built_->nodes[node.number]; }
@@ -78,7 +76,6 @@ class Builder {
   BuiltGraph* const built_;
   GraphOperands operands_;
   bool has_handles_ = false;
-  CUcontext copies_in_ = nullptr;      // the context of the copy with a host side that is added
   std::vector<uint64_t> host_offset_;  // by node: where its bytes are among those of all host sides
 };
 
@@ -161,14 +158,14 @@ CUresult Builder::Add(const wire::GraphNode& node, const wire::GraphKernel& kern
   return driver_->cuGraphKernelNodeSetAttribute(*made, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value);
 }
 
-CUresult Builder::Add(const wire::GraphNode&, const wire::GraphCopy& copy, CUgraph into,
+CUresult Builder::Add(const wire::GraphNode& node, const wire::GraphCopy& copy, CUgraph into,
                       CUgraphNode* made) {
-  CUDA_MEMCPY3D params;
-  CUcontext context = nullptr;
-  const CUresult result = operands_.Copy(copy, &params, &context);
+  CopyParams params;
+  const CUresult result = operands_.Copy(copy, &params);
   if (result != CUDA_SUCCESS) return result;
+  Kept(node).arrays = std::move(params.arrays);
   built_->predicted_ns += executor_.copies().within->Predict(copy.width * copy.height * copy.depth);
-  return driver_->cuGraphAddMemcpyNode(made, into, nullptr, 0, &params, context);
+  return driver_->cuGraphAddMemcpyNode(made, into, nullptr, 0, &params.driver, params.context);
 }
 
 CUresult Builder::Add(const wire::GraphNode&, const wire::GraphSet& set, CUgraph into,
@@ -274,11 +271,12 @@ CUresult Builder::AddStep(GraphStep* step, CUgraph into, Ends* ends) {
 }
 
 CUresult Builder::AddPortion(const wire::GraphNode& node, const wire::GraphCopy& copy,
-                             const Portion& portion, uint8_t* staging, CUgraph into, Ends* ends) {
-  const CUDA_MEMCPY3D params = CopyOfPortion(copy, portion, staging);
+                             const CopyParams& params, const Portion& portion, uint8_t* staging,
+                             CUgraph into, Ends* ends) {
+  const CUDA_MEMCPY3D part = CopyOfPortion(copy, params.rows, portion, staging);
   CUgraphNode made = nullptr;
   const CUresult result =
-      driver_->cuGraphAddMemcpyNode(&made, into, nullptr, 0, &params, copies_in_);
+      driver_->cuGraphAddMemcpyNode(&made, into, nullptr, 0, &part, params.context);
   if (result != CUDA_SUCCESS) return result;
   Kept(node).copies.push_back(made);
   return Follow(into, made, ends);
@@ -288,13 +286,15 @@ CUresult Builder::AddPortion(const wire::GraphNode& node, const wire::GraphCopy&
 // slots of staging memory.
 CUresult Builder::AddHostCopy(const wire::GraphNode& node, const wire::GraphCopy& copy,
                               CUgraph into, Ends* ends) {
-  CUresult result = operands_.CheckHostCopy(copy, &copies_in_);
+  CopyParams params;
+  CUresult result = operands_.HostCopy(copy, &params);
   if (result != CUDA_SUCCESS) return result;
-  const std::vector<Portion> portions = PortionsOf(copy);
-  if (portions.size() > kMaxPortions) return CUDA_ERROR_NOT_SUPPORTED;
+  std::vector<Portion> portions;
+  if (!PortionsOf(params.rows, &portions)) return CUDA_ERROR_NOT_SUPPORTED;
   Kept(node).shape = copy;
+  Kept(node).arrays = params.arrays;
   const std::vector<Piece>& slots = built_->steps->slots();
-  const bool in = copy.from.host;
+  const bool in = IsHost(copy.from);
   const auto kind = in ? GraphStep::Kind::kPull : GraphStep::Kind::kDeliver;
   uint64_t bytes = 0;
   for (size_t begin = 0; begin < portions.size(); begin += slots.size()) {
@@ -307,7 +307,7 @@ CUresult Builder::AddHostCopy(const wire::GraphNode& node, const wire::GraphCopy
     }
     if (in) result = AddStep(step, into, ends);
     for (size_t i = begin; i < end && result == CUDA_SUCCESS; ++i) {
-      result = AddPortion(node, copy, portions[i], slots[i - begin].data, into, ends);
+      result = AddPortion(node, copy, params, portions[i], slots[i - begin].data, into, ends);
     }
     if (!in && result == CUDA_SUCCESS) result = AddStep(step, into, ends);
     if (result != CUDA_SUCCESS) return result;

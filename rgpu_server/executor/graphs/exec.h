@@ -13,6 +13,7 @@
 
 namespace rgpu::exec {
 
+struct Array;
 struct Code;
 struct Context;
 struct Event;
@@ -57,9 +58,11 @@ struct ExecNode {
   // Of a copy with a host side: its shape, and one driver's node for each portion.
   std::optional<wire::GraphCopy> shape;
   std::vector<CUgraphNode> copies;
-  std::shared_ptr<Event> records;    // the event that it records
-  std::shared_ptr<Event> waits_for;  // the event that it waits for
-  std::shared_ptr<Code> code;        // of its kernel
+  bool torn = false;  // a change has reached only some of them: the graph needs a new definition
+  std::shared_ptr<Event> records;              // the event that it records
+  std::shared_ptr<Event> waits_for;            // the event that it waits for
+  std::shared_ptr<Code> code;                  // of its kernel
+  std::vector<std::shared_ptr<Array>> arrays;  // that its copy names
 };
 
 // What building a driver's graph yields.
