@@ -67,6 +67,7 @@ void TellThreadGone(ThreadState& thread) {
   if (g_phase.load() != Phase::kReady) return;
   for (Session* const session : LiveSessions()) {
     if (!thread.sent[session->number()].spoke) continue;
+    session->channel().StreamGoes(kWirePerThreadStream, thread.number);
     session->channel().Post<op_rgpuThreadGone>({&thread, 0}, {thread.number});
     session->ForgetThread(thread.number);
   }

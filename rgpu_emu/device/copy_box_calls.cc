@@ -176,7 +176,7 @@ CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, 
     result = PlanOfBatch(opList[i], &plans[i]);
   }
   for (size_t i = 0; i < numOps && result == CUDA_SUCCESS; ++i) {
-    if (CaptureBox(plans[i].box, *stream, &result)) continue;
+    if (plans[i].plan.empty() || CaptureBox(plans[i].box, *stream, &result)) continue;
     result = CopyOfBatch(plans[i].plan, opList[i].srcAccessOrder, stream);
   }
   return result;

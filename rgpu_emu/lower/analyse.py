@@ -104,14 +104,15 @@ class Facts:
     def holds(self, lowerings: frozenset[str]) -> bool:
         return not lowerings.isdisjoint(self.lowerings)
 
-    def suspends(self, *, may: bool) -> bool:
+    def suspends(self, *, optional: bool) -> bool:
         """Returns True if the function suspends.
 
-        may: nanosleep, and what only helps programs without barriers, are suspend points here.
+        optional: nanosleep and meetings of a warp count too. A function that cannot suspend runs
+            right without them.
         """
         if bool(self.spins) or self.holds(SYNC - {"nanosleep"}):
             return True
-        return may and (self.lockstep or self.holds(SYNC))
+        return optional and (self.lockstep or self.holds(SYNC))
 
 
 # Many entries of a module may reach one function, so its facts are cached.
@@ -170,7 +171,7 @@ def reach(program: Program, entry: Function) -> Reach:
     found.recursive = recursive(edges)
     if found.indirect:
         found.recursive |= set(program.tokens)
-    suspend = {f for f in facts if facts[f].suspends(may=f not in found.recursive)}
+    suspend = {f for f in facts if facts[f].suspends(optional=f not in found.recursive)}
     ends = {f for f in facts if facts[f].holds(frozenset(("exit_thread",)))}
     found.suspends = reaching(edges, suspend)
     found.inline = reaching(edges, suspend | ends) - {entry}

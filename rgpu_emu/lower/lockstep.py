@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.lower.spin import targets_of
+from rgpu_emu.lower.flow import ENDS, targets_of
 from rgpu_emu.ptx.operands import Instr
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from rgpu_emu.ptx.operands import Body
 
-WARP: Final = frozenset(("warp_sync", "shfl", "vote", "match", "activemask", "redux", "elect"))
+_WARP: Final = frozenset(("warp_sync", "shfl", "vote", "match", "activemask", "redux", "elect"))
 _WRITES: Final = frozenset(("store", "copy_async", "atomic"))
-_ENDS: Final = frozenset(("branch", "branch_indexed", "ret", "exit_thread", "trap"))
 
 
 def is_volatile(item: Instr) -> bool:
@@ -43,7 +42,7 @@ def meeting_loads(body: Body, sync: frozenset[str]) -> set[int]:
     sync: the lowerings of suspend points.
     """
     code = [item for item in body.code if isinstance(item, Instr)]
-    if not any(item.form.row.lower in WARP or is_volatile(item) for item in code):
+    if not any(item.form.row.lower in _WARP or is_volatile(item) for item in code):
         return set()
     found: set[int] = set()
     queue = [
@@ -75,5 +74,5 @@ def _next(body: Body, position: int) -> Iterator[int]:
         yield position + 1
         return
     yield from (label.position for label in targets_of(item, body))
-    if item.guard is not None or item.form.row.lower not in _ENDS:
+    if item.guard is not None or item.form.row.lower not in ENDS:
         yield position + 1

@@ -41,7 +41,7 @@ def pointer(e: FunctionEmitter, address: Operand, space: str, size: int) -> str:
     if not isinstance(address, Addr):
         raise PtxError("this operand is not an address")
     base = address.base
-    if isinstance(base, Sym):
+    if isinstance(base, Sym) and address.index is None:
         variable = base.variable or e.unit.program.variable(base.name, e.frame.function.module)
         if variable is not None:
             fixed = _fixed(e, variable, base.offset + address.offset, space, size)
@@ -65,8 +65,31 @@ def address_value(e: FunctionEmitter, address: Operand) -> str:
         raise PtxError("this operand is not an address")
     if address.base is None:
         return str(address.offset)
-    value = e.read(address.base, "i64", relaxed=True)
+    base = address.base
+    if isinstance(base, Reg) and base.type.bits == 32 and address.offset > 0:
+        # The sum wraps as 32-bit addresses do: compilers write [%r1 + 128] for %r1 = -128.
+        narrow = e.op(f"add i32 {e.read(base, 'i32')}, {address.offset & 0xFFFFFFFF}")
+        return e.op(f"zext i32 {narrow} to i64")
+    value = e.read(base, "i64", relaxed=True)
+    if address.index is not None:
+        return e.op(f"add i64 {value}, {_bytes_before(e, address, address.index)}")
     return e.op(f"add i64 {value}, {address.offset}") if address.offset else value
+
+
+def _bytes_before(e: FunctionEmitter, address: Addr, index: Reg) -> str:
+    """Returns the bytes of the elements before the one that `address` names."""
+    base = address.base
+    variable = None
+    if isinstance(base, Sym):
+        variable = base.variable or e.unit.program.variable(base.name, e.frame.function.module)
+    if variable is None:
+        raise PtxError("only elements of variables have a number")
+    number = e.read(index, f"i{index.type.bits}")
+    if index.type.bits < 64:
+        wider = "sext" if index.type.kind == "s" else "zext"
+        number = e.op(f"{wider} i{index.type.bits} {number} to i64")
+    number = e.op(f"add i64 {number}, {address.offset}")
+    return e.op(f"mul i64 {number}, {variable.type.bytes}")
 
 
 def clamp(e: FunctionEmitter, address: str) -> str:

@@ -144,8 +144,6 @@ class Ranges {
   Range* Find(uint64_t base);
   // Copies the range that contains `address`, and its base. False: there is none.
   bool At(uint64_t address, uint64_t* base, Range* range) const;
-  // True if `address` lies in a range of this kind.
-  bool Is(Range::Kind kind, uint64_t address) const;
   bool Take(uint64_t base, Range* range);
   // `predicate(base, range)`
   template <typename Predicate>

@@ -320,3 +320,40 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 cuda("cuStreamEndCapture", stream, byref(c_void_p()))
 """
     assert _said(server, source) == ["0"]
+
+
+def test_a_refused_instantiation_harms_no_later_call(server: str) -> None:
+    """A graph with conditional nodes is instantiated once."""
+    source = """
+graph, node, handle = made("cuGraphCreate", 0), c_void_p(), c_uint64()
+cuda("cuGraphConditionalHandleCreate", byref(handle), graph, context, 1, 1)
+words = (c_uint64 * 32)(13, 0, handle.value, 1 << 32, 0, context.value)
+cuda("cuGraphAddNode_v2", byref(node), graph, None, None, c_size_t(0), byref(words))
+made("cuGraphInstantiateWithFlags", graph, c_uint64(0))
+assert cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), graph, c_uint64(0)) == 801
+cuda.synchronize()
+memory = cuda.alloc(4096)
+assert len(cuda.download(memory, 16)) == 16
+policy = (c_uint64 * 8)()
+cuda("cuStreamGetAttribute", None, 3, byref(policy))
+assert policy[0] & 0xFFFFFFFF == 1, "CU_SYNC_POLICY_AUTO"
+"""
+    assert _said(server, source) == []
+
+
+def test_an_event_of_other_processes_is_refused_in_a_graph(server: str) -> None:
+    """They would not learn of its records."""
+    source = """
+event, stream, graph = c_void_p(), made("cuStreamCreate", 1), c_void_p()
+cuda("cuEventCreate", byref(event), 4 | 2)  # INTERPROCESS, DISABLE_TIMING
+for call in ("cuGraphAddEventRecordNode", "cuGraphAddEventWaitNode"):
+    own, node = made("cuGraphCreate", 0), c_void_p()
+    cuda(call, byref(node), own, None, c_size_t(0), event)
+    print(cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), own, c_uint64(0)))
+cuda("cuStreamBeginCapture_v2", stream, 2)
+cuda("cuStreamWaitEvent", stream, event, 1)  # EXTERNAL
+cuda("cuStreamEndCapture", stream, byref(graph))
+print(cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), graph, c_uint64(0)))
+cuda.synchronize()
+"""
+    assert _said(server, source) == ["801", "801", "801"]

@@ -13,48 +13,11 @@ from helpers import clients, pki
 from helpers.agent import GRPC
 from helpers.command import rgpu_command
 from helpers.server import Server
+from helpers.two_devices import HEAD, said
 
 INVALID_VALUE, NOT_SUPPORTED = 1, 801
 INVALID_DEVICE, INVALID_HANDLE = 101, 400
 PEER_ACCESS_UNSUPPORTED = 217
-
-HEAD = r"""
-from ctypes import byref, c_char_p, c_int, c_float, c_size_t, c_uint, c_uint64, c_void_p, cast
-from ctypes import create_string_buffer
-PTX = rb'''
-.version 7.0
-.target sm_80
-.address_size 64
-.visible .entry fill(.param .u64 out, .param .u32 value) {
-  .reg .b64 %a; .reg .b32 %v;
-  ld.param.u64 %a, [out]; ld.param.u32 %v, [value];
-  st.global.u32 [%a], %v;
-  ret;
-}
-'''
-cuda("cuInit", 0)
-
-def made(name, *arguments):
-    handle = c_uint64()
-    cuda(name, byref(handle), *arguments)
-    return handle
-
-def number(name, *arguments):
-    value = c_int()
-    cuda(name, byref(value), *arguments)
-    return value.value
-
-def launch(function, address, value, stream=None):
-    words = c_uint64(address), c_int(value)
-    function = c_uint64(getattr(function, "value", function))
-    arguments = (c_void_p * 2)(*(cast(byref(word), c_void_p) for word in words))
-    return cuda.result("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, None)
-
-def word(address):
-    return int.from_bytes(cuda.download(address, 4), "little")
-
-contexts = [made("cuDevicePrimaryCtxRetain", device) for device in range(2)]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +30,6 @@ def running() -> Iterator[Server]:
 @pytest.fixture(params=["unix", "shm", "tcp", "tls", "grpc"])
 def server(running: Server, request: pytest.FixtureRequest) -> str:
     return running.address(request.param)
-
-
-def _said(server: str, source: str, devices: str = "0,1", **extra: str) -> list[str]:
-    """Runs the source with a lease on each of the devices; returns the lines that it prints."""
-    variables = {"RGPU_DEVICE": devices, "RGPU_LEASE": "several", "RGPU_MEMORY": "200MiB", **extra}
-    code, output, errors = clients.run(server, HEAD + source, **variables)
-    assert code == 0, errors
-    return output.splitlines()
 
 
 def test_each_device_has_its_own_facts(server: str) -> None:
@@ -91,7 +46,7 @@ def test_each_device_has_its_own_facts(server: str) -> None:
     print(cuda.result("cuDeviceGet", byref(c_int()), 2))
     print(number("cuDeviceCanAccessPeer", 0, 1))
     """
-    assert _said(server, dedent(source)) == [
+    assert said(server, source) == [
         "2", "True", "True", "True True", str(INVALID_DEVICE), "0",
     ]  # fmt: skip
 
@@ -127,7 +82,7 @@ def test_every_call_goes_to_its_device(server: str) -> None:
     work(1), work(0)
     print(sorted(done))
     """
-    assert _said(server, dedent(source)) == ["[0, 0, 1, 1]"]
+    assert said(server, source) == ["[0, 0, 1, 1]"]
 
 
 def test_handles_lead_to_their_device_whatever_context_is_current(server: str) -> None:
@@ -155,7 +110,7 @@ def test_handles_lead_to_their_device_whatever_context_is_current(server: str) -
     cuda("cuCtxDestroy_v2", other)
     print(number("cuCtxGetDevice"))
     """
-    assert _said(server, dedent(source)) == ["0", "7 1", "1", "0"]
+    assert said(server, source) == ["0", "7 1", "1", "0"]
 
 
 def test_objects_of_another_device_are_refused(server: str) -> None:
@@ -180,7 +135,7 @@ def test_objects_of_another_device_are_refused(server: str) -> None:
     cuda.upload(near, b"abcd")
     print(cuda.download(near, 4))
     """
-    assert _said(server, dedent(source)) == [
+    assert said(server, source) == [
         str(INVALID_HANDLE),
         "0 5",
         str(INVALID_HANDLE),
@@ -219,7 +174,7 @@ def test_a_forked_child_has_both_devices_too(server: str) -> None:
         os._exit(0)
     print(os.waitpid(child, 0)[1])
     """
-    assert _said(server, dedent(source)) == ["0"]
+    assert said(server, source) == ["0"]
 
 
 def test_an_error_of_one_device_leaves_the_other(server: str) -> None:
@@ -235,7 +190,7 @@ def test_an_error_of_one_device_leaves_the_other(server: str) -> None:
     cuda("cuCtxSynchronize")
     print(word(address))
     """
-    assert _said(server, dedent(source)) == ["700", "9"]
+    assert said(server, source) == ["700", "9"]
 
 
 @pytest.mark.parametrize(

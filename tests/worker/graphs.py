@@ -98,6 +98,10 @@ def write_value(address: int, value: int) -> Node:
     return Kind.OPERATIONS, struct.pack("<IIIIQQ", 0, 1, 2, 0, address, value)
 
 
+def wait_value(address: int, value: int) -> Node:
+    return Kind.OPERATIONS, struct.pack("<IIIIQQ", 0, 1, 1, 1, address, value)
+
+
 def child(nodes: Sequence[Node]) -> Node:
     return Kind.CHILD, graph(nodes)
 
@@ -109,7 +113,10 @@ def conditional(handle: int, bodies: Sequence[Sequence[Node]], kind: int = 0) ->
 
 def put(client: Client, image: int, definition: bytes) -> None:
     """Sends a definition under the number of an image."""
-    client.post("rgpuImagePut", image=image, offset=0, total=len(definition), bulk=definition)
+    piece = 1 << 20
+    for begin in range(0, len(definition), piece):
+        bulk = definition[begin : begin + piece]
+        client.post("rgpuImagePut", image=image, offset=begin, total=len(definition), bulk=bulk)
 
 
 def instantiate(client: Client, exec_: int, definition: bytes, graph_: int = 0) -> int:

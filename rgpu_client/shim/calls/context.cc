@@ -2,6 +2,7 @@
 // synchronisation send a command.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/host_bytes.h"
 #include "rgpu_client/shim/calls/visible_memory.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 
@@ -91,7 +92,8 @@ void FreeLeft(Session& session, const std::vector<Range>& ranges) {
     if (range.kind != RangeKind::kPinned) continue;
     // A copy that is still outstanding would otherwise touch memory that has been given to another
     // owner.
-    session.channel().WaitForDeliveries(range.base, range.bytes);
+    WaitForHostBytes({&session, &ThisThread(), nullptr, nullptr}, range.base, range.bytes);
+    FreeImages(range);
     session.pinned().Free(reinterpret_cast<void*>(range.base), range.bytes);
   }
 }
@@ -136,7 +138,7 @@ CUresult SynchronizeContext(const Here& here) {
   if (status != CUDA_SUCCESS) return status;
   MarkSynced(here.context->synced_seq, upto);
   EndHostOrder(*here.session, *here.context, upto);
-  return CUDA_SUCCESS;
+  return here.channel().Complete(here.context_id(), nullptr, upto);
 }
 
 void StartHostOrder(const Here& here, uint64_t seq) {

@@ -5,6 +5,7 @@
 #include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
+#include "rgpu_client/shim/calls/host_bytes.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/trace.h"
@@ -18,7 +19,7 @@ CUresult HostToHost(const Here& here, const Copy& copy) {
   // The copy is synchronous, so wait first for all deliveries that touch either side.
   for (const HostRegion& region : {from, to}) {
     const CUresult status =
-        here.channel().WaitForDeliveries(reinterpret_cast<uint64_t>(region.base), region.span());
+        WaitForHostBytes(here, reinterpret_cast<uint64_t>(region.base), region.span());
     if (status != CUDA_SUCCESS) return status;
   }
   MoveRows(to, from);
@@ -26,41 +27,34 @@ CUresult HostToHost(const Here& here, const Copy& copy) {
 }
 
 // True if the region is pinned or registered memory. Only then may a copy continue after the call.
-bool IsPinned(const Here& here, const HostRegion& region) {
-  const auto range = here.session->addresses().Find(reinterpret_cast<uint64_t>(region.base),
-                                                    std::max<uint64_t>(1, region.span()));
+bool IsPinned(const HostRegion& region) {
+  const auto address = reinterpret_cast<uint64_t>(region.base);
+  const auto range =
+      SessionOfAddress(address)->addresses().Find(address, std::max<uint64_t>(1, region.span()));
   return range && range->is_host();
 }
 
 CUresult CopyToDevice(const Here& here, const Copy& copy) {
   const HostRegion source = Region(copy.from, copy);
-  bool later = !copy.synchronous && IsPinned(here, source);
+  bool later = !copy.synchronous && IsPinned(source);
   if (copy.source_order == SourceOrder::kStream) later = true;
   // A delivery that is under way may land before or after a read at the call, as the program likes.
   if (copy.source_order == SourceOrder::kAtCall) return HostToDevice(here, copy);
   // A delivery into the source is outstanding, and the streams may order it before this copy. The
   // worker therefore decides when the bytes are read.
-  if (ExpectsIn(here, source)) {
+  if (ExpectsIn(source)) {
     return later ? HostToDevicePulled(here, copy) : HostToDevicePulledNow(here, copy);
   }
   // A stream waits for a value, so the program may still fill the buffer before this stream reaches
   // the copy.
-  const bool ordered = here.session->host_ordered_contexts.load() != 0;
-  return later && ordered ? HostToDevicePulled(here, copy) : HostToDevice(here, copy);
+  return later && HostBytesAreOrdered() ? HostToDevicePulled(here, copy) : HostToDevice(here, copy);
 }
 
 CUresult CopyToHost(const Here& here, const Copy& copy) {
-  if (!copy.synchronous && IsPinned(here, Region(copy.to, copy))) {
+  if (!copy.synchronous && IsPinned(Region(copy.to, copy))) {
     return DeviceToHostLater(here, copy);
   }
   return DeviceToHost(here, copy);
-}
-
-// True for memory that another process may read as soon as the call has returned.
-bool IsShared(const Here& here, const Side& side) {
-  if (!side.device || side.array != 0) return false;
-  const auto range = here.session->addresses().Find(side.address);
-  return range && range->is_shared();
 }
 
 // Memory that the program also uses in place is device memory for the wire, by whatever function
@@ -149,12 +143,14 @@ CUresult CheckSides(const Here& here, const Copy& copy) {
   return CUDA_SUCCESS;
 }
 
-CUresult FinishSynchronous(const Here& here, const Side& side) {
+CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhere) {
+  if (!side.device || side.array != 0) return CUDA_SUCCESS;
   const auto range = here.session->addresses().Find(side.address);
-  if (!side.device || side.array != 0 || !range) return CUDA_SUCCESS;
+  if (!range) return CUDA_SUCCESS;
   if (range->sync_memops) return SynchronizeContext(here);
-  if (!range->is_visible() && range->kind != RangeKind::kHostImage) return CUDA_SUCCESS;
-  return SynchronizeStream(here);
+  const bool in_place = range->is_visible() || range->kind == RangeKind::kHostImage;
+  return in_place || (read_elsewhere && range->is_shared()) ? SynchronizeStream(here)
+                                                            : CUDA_SUCCESS;
 }
 
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
@@ -199,9 +195,8 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
   // A source that is read at the call must be read before the return.
   const bool at_call = visible && copy.source_order == SourceOrder::kAtCall;
   if (status != CUDA_SUCCESS || !(copy.synchronous || at_call)) return status;
-  const CUresult waited = FinishSynchronous(here, copy.from);
-  if (waited != CUDA_SUCCESS) return waited;
-  return IsShared(here, copy.to) ? SynchronizeStream(here) : FinishSynchronous(here, copy.to);
+  const CUresult waited = FinishSynchronous(here, copy.from, false);
+  return waited == CUDA_SUCCESS ? FinishSynchronous(here, copy.to, true) : waited;
 }
 
 CUresult RunCopyOfBatch(const Here& here, const Copy& copy) {

@@ -82,8 +82,9 @@ CUresult RunCopyOfBatch(const Here& here, const Copy& copy);
 bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height);
 
 // The end of a synchronous copy or set in here.stream. It is complete on return if the program
-// asked for that (SYNC_MEMOPS), or uses the side's memory in place.
-CUresult FinishSynchronous(const Here& here, const Side& side);
+// asked for that (SYNC_MEMOPS), or uses the side's memory in place. `read_elsewhere`: also if other
+// processes may read the side's memory.
+CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhere);
 
 // Called before a command uses the side: what the program has written there in place is sent.
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,

@@ -90,7 +90,7 @@ CUresult RunPeer(const CUDA_MEMCPY3D_PEER& params, CUstream stream, bool serial)
   request.src_context = from->id;
   request.serial = serial;
   status = here.channel().Post<op_rgpuCopyBoxPeer>(here.issuer(), request,
-                                                   CountedWork(here, copy.bytes(), Reach::kNamed));
+                                                   CountedWork(here, copy.bytes()));
   if (status != CUDA_SUCCESS || !serial) return status;
   // The copy is work of these contexts too: a wait for one of them waits for it.
   for (Context* context : {to, from}) MarkSynced(context->work_seq, here.channel().last_posted());

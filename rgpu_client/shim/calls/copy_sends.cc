@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/direct_copy.h"
+#include "rgpu_client/shim/calls/host_bytes.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/region_sink.h"
 
@@ -133,15 +135,6 @@ CUresult AskForBytes(const Here& here, const Copy& copy, RegionSink* sink) {
 
 }  // namespace
 
-bool ExpectsIn(const Here& here, const HostRegion& region) {
-  return here.channel().ExpectsIn(reinterpret_cast<uint64_t>(region.base), region.span());
-}
-
-CUresult SynchronizeStream(const Here& here) {
-  rgpuStreamSynchronize_Reply reply;
-  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
-}
-
 CUresult HostToDevice(const Here& here, const Copy& copy) {
   if (copy.synchronous) {
     if (const auto done = CopyDirectly(here, copy)) return *done;
@@ -215,7 +208,7 @@ CUresult DeviceToHost(const Here& here, const Copy& copy) {
   const HostRegion to = Region(copy.to, copy);
   // Earlier deliveries into this region land before the worker's answer, but could land after a
   // direct copy and overwrite it.
-  if (!ExpectsIn(here, to)) {
+  if (!ExpectsIn(to)) {
     if (const auto done = CopyDirectly(here, copy)) return *done;
   }
   RegionSink sink(to);

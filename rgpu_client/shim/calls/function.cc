@@ -75,6 +75,17 @@ Function* FindKernel(CUkernel handle) {
   return function != nullptr && function->is_kernel ? function : nullptr;
 }
 
+// The kernel as the device `dev` has it. A library is loaded there first if it is not yet.
+CUresult KernelHere(CUkernel handle, CUdevice dev, Here* here, Function** function) {
+  *function = FindKernel(handle);
+  if (*function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *here = CodeHere(HandleValue(handle));
+  if (LiveSessions().size() < 2 || SessionOfDevice(dev) == here->session) return CUDA_SUCCESS;
+  *here = CodeOnDevice(dev);
+  return here->context == nullptr ? CUDA_ERROR_INVALID_CONTEXT
+                                  : KernelIn(*here, **function, function);
+}
+
 CUresult FunctionHere(CUfunction handle, Here* here, Function** function) {
   *here = AnyHere(HandleValue(handle));
   *function = FindFunction(handle);
@@ -93,8 +104,11 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
   return GetAttribute(FindFunction(hfunc), attrib, pi);
 }
 
-CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice) {
-  return GetAttribute(FindKernel(kernel), attrib, pi);
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
+  Here here;
+  Function* function = nullptr;
+  const CUresult status = KernelHere(kernel, dev, &here, &function);
+  return status == CUDA_SUCCESS ? GetAttribute(function, attrib, pi) : status;
 }
 
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
@@ -104,8 +118,11 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
   return status == CUDA_SUCCESS ? SetAttribute(here, function, attrib, value) : status;
 }
 
-CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice) {
-  return SetAttribute(CodeHere(HandleValue(kernel)), FindKernel(kernel), attrib, val);
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
+  Here here;
+  Function* function = nullptr;
+  const CUresult status = KernelHere(kernel, dev, &here, &function);
+  return status == CUDA_SUCCESS ? SetAttribute(here, function, attrib, val) : status;
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
@@ -115,8 +132,11 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kCacheConfig, config) : status;
 }
 
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice) {
-  return PostHint(CodeHere(HandleValue(kernel)), FindKernel(kernel), Hint::kCacheConfig, config);
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
+  Here here;
+  Function* function = nullptr;
+  const CUresult status = KernelHere(kernel, dev, &here, &function);
+  return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kCacheConfig, config) : status;
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {

@@ -44,6 +44,7 @@ Here WithSomeContext(Here here) {
 
 Here CodeHere() { return WithSomeContext(AnyHere()); }
 Here CodeHere(uint64_t handle) { return WithSomeContext(AnyHere(handle)); }
+Here CodeOnDevice(CUdevice device) { return WithSomeContext(DeviceHere(device)); }
 
 CUresult ContextHere(Here* here) {
   *here = AnyHere();

@@ -34,8 +34,9 @@ Here AddressHere(uint64_t address);
 // The same, with a context for calls that need none, because the worker takes the device from it:
 // the thread's current context, or else a primary context. Null: the process has neither.
 Here CodeHere();
-// The same, in the session of a library or kernel.
+// The same, in the session of a library, kernel or pool, and in that of a device.
 Here CodeHere(uint64_t handle);
+Here CodeOnDevice(CUdevice device);
 // Adds the thread's current context. CUDA_ERROR_INVALID_CONTEXT: the thread has none.
 // CUDA_ERROR_CONTEXT_IS_DESTROYED: it has been destroyed.
 CUresult ContextHere(Here* here);

@@ -9,14 +9,6 @@ Pool* FindPool(CUmemoryPool handle) {
   return SessionOf(HandleValue(handle))->handles().Find<Pool>(HandleValue(handle));
 }
 
-// A pool belongs to a device, not to a context. The current context travels all the same, because
-// the worker needs a context of the device.
-Issuer PoolIssuer(const Here& here) {
-  uint32_t context = 0;
-  if (!here.thread->stack.empty()) context = static_cast<uint32_t>(here.thread->stack.back()->id);
-  return {here.thread, SessionOfContext(context) == here.session ? context : 0};
-}
-
 // The size of an attribute's value. 0: the attribute is unknown.
 size_t ValueBytes(CUmemPool_attribute attribute) {
   switch (attribute) {
@@ -61,7 +53,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   CUdevice dev = 0;
   const CUresult located = DevicePool(&poolProps->location, poolProps->allocType, &dev);
   if (located != CUDA_SUCCESS) return located;
-  const Here here = DeviceHere(dev);
+  const Here here = CodeOnDevice(dev);
   if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   const Device* device = here.session->devices().Find(dev);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
@@ -73,7 +65,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   added->wire = id;
   rgpuPoolCreate_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuPoolCreate>(
-      PoolIssuer(here), {id, device->server_ordinal, poolProps->maxSize}, &reply);
+      here.issuer(), {id, device->server_ordinal, poolProps->maxSize}, &reply);
   if (status != CUDA_SUCCESS) {
     here.session->handles().Remove(id);
     return status;
@@ -83,7 +75,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-  const Here here = AnyHere(HandleValue(pool));
+  const Here here = CodeHere(HandleValue(pool));
   Pool* found = FindPool(pool);
   if (found == nullptr || found->is_default) return CUDA_ERROR_INVALID_VALUE;
   Device& device = *here.session->devices().Find(found->device);
@@ -91,14 +83,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   device.current_pool.compare_exchange_strong(current, device.default_pool->id);
   const uint64_t wire = found->wire;
   here.session->handles().Remove(found->id);
-  return here.channel().Post<op_rgpuPoolDestroy>(PoolIssuer(here), {wire});
+  return here.channel().Post<op_rgpuPoolDestroy>(here.issuer(), {wire});
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   const Pool* found = FindPool(pool);
   if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Here here = AnyHere(HandleValue(pool));
-  return here.channel().Post<op_rgpuPoolTrim>(PoolIssuer(here), {found->wire, minBytesToKeep});
+  const Here here = CodeHere(HandleValue(pool));
+  return here.channel().Post<op_rgpuPoolTrim>(here.issuer(), {found->wire, minBytesToKeep});
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
@@ -115,9 +107,9 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     const std::lock_guard lock(found->mutex);
     found->attributes[attr] = number;
   }
-  const Here here = AnyHere(HandleValue(pool));
+  const Here here = CodeHere(HandleValue(pool));
   return here.channel().Post<op_rgpuPoolSetAttribute>(
-      PoolIssuer(here), {found->wire, static_cast<int32_t>(attr), number});
+      here.issuer(), {found->wire, static_cast<int32_t>(attr), number});
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
@@ -133,9 +125,9 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     }
   }
   rgpuPoolGetAttribute_Reply reply;
-  const Here here = AnyHere(HandleValue(pool));
+  const Here here = CodeHere(HandleValue(pool));
   const CUresult status = here.channel().Call<op_rgpuPoolGetAttribute>(
-      PoolIssuer(here), {found->wire, static_cast<int32_t>(attr)}, &reply);
+      here.issuer(), {found->wire, static_cast<int32_t>(attr)}, &reply);
   if (status != CUDA_SUCCESS) return status;
   Store(value, bytes, reply.value);
   if (!IsPolicy(attr)) return CUDA_SUCCESS;

@@ -17,13 +17,16 @@ wire::ByteView List(const T* elements, size_t count) {
 
 uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// A tensor map needs no context. Any device of the session may have the feature, as they share a
-// driver.
-CUresult TensorMapsHere(Here* here) {
-  *here = AnyHere();
-  if (!here->thread->stack.empty()) here->context = here->thread->stack.back();
-  const Device* device =
-      here->session->devices().Find(here->context == nullptr ? 0 : here->context->device);
+// A tensor map needs no context: the address names the session. Any device of the session may have
+// the feature, as they share a driver.
+CUresult TensorMapsHere(const void* address, Here* here) {
+  *here = AddressHere(Address(address));
+  const auto& stack = here->thread->stack;
+  Context* const current = stack.empty() ? nullptr : stack.back();
+  if (current != nullptr && SessionOfContext(current->id) == here->session) here->context = current;
+  const Device* device = here->context == nullptr
+                             ? here->session->devices().FirstOf(here->session->number())
+                             : here->session->devices().Find(here->context->device);
   if (device == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (device->Attribute(CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED) != 0) return CUDA_SUCCESS;
   base::LogSentence(
@@ -37,13 +40,25 @@ CUresult CheckRank(cuuint32_t rank, cuuint32_t least, const void* strides) {
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// What all kinds of maps say of how elements are stored and fetched.
+struct Storage {
+  CUtensorMapInterleave interleave;
+  CUtensorMapSwizzle swizzle;
+  CUtensorMapL2promotion promotion;
+  CUtensorMapFloatOOBfill fill;
+};
+
 // The fields that all kinds of maps have. Returned by value: the lists point to the program's
 // memory.
 template <typename Request>
 Request Common(CUtensorMapDataType type, cuuint32_t rank, const void* address,
                const cuuint64_t* sizes, const cuuint64_t* strides,
-               const cuuint32_t* element_strides) {
+               const cuuint32_t* element_strides, const Storage& storage) {
   Request request;
+  request.interleave = static_cast<uint32_t>(storage.interleave);
+  request.swizzle = static_cast<uint32_t>(storage.swizzle);
+  request.promotion = static_cast<uint32_t>(storage.promotion);
+  request.fill = static_cast<uint32_t>(storage.fill);
   request.data_type = static_cast<uint32_t>(type);
   request.rank = rank;
   request.dptr = Address(address);
@@ -74,15 +89,13 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* tensorMap, CUtensorMapDataType tens
                                 CUtensorMapL2promotion l2Promotion,
                                 CUtensorMapFloatOOBfill oobFill) {
   Here here;
-  if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = TensorMapsHere(globalAddress, &here); status != CUDA_SUCCESS)
+    return status;
   const CUresult bad = CheckRank(tensorRank, 1, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
   auto request = Common<rgpuTensorMapTiled_Request>(tensorDataType, tensorRank, globalAddress,
-                                                    globalDim, globalStrides, elementStrides);
-  request.interleave = static_cast<uint32_t>(interleave);
-  request.swizzle = static_cast<uint32_t>(swizzle);
-  request.promotion = static_cast<uint32_t>(l2Promotion);
-  request.fill = static_cast<uint32_t>(oobFill);
+                                                    globalDim, globalStrides, elementStrides,
+                                                    {interleave, swizzle, l2Promotion, oobFill});
   request.box = List(boxDim, tensorRank);
   return Encode<op_rgpuTensorMapTiled>(here, request, tensorMap);
 }
@@ -96,15 +109,13 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* tensorMap, CUtensorMapDataType ten
                                  CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion,
                                  CUtensorMapFloatOOBfill oobFill) {
   Here here;
-  if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = TensorMapsHere(globalAddress, &here); status != CUDA_SUCCESS)
+    return status;
   const CUresult bad = CheckRank(tensorRank, 3, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
   auto request = Common<rgpuTensorMapIm2col_Request>(tensorDataType, tensorRank, globalAddress,
-                                                     globalDim, globalStrides, elementStrides);
-  request.interleave = static_cast<uint32_t>(interleave);
-  request.swizzle = static_cast<uint32_t>(swizzle);
-  request.promotion = static_cast<uint32_t>(l2Promotion);
-  request.fill = static_cast<uint32_t>(oobFill);
+                                                     globalDim, globalStrides, elementStrides,
+                                                     {interleave, swizzle, l2Promotion, oobFill});
   request.channels = channelsPerPixel;
   request.pixels = pixelsPerColumn;
   request.lower = List(pixelBoxLowerCorner, tensorRank - 2);
@@ -120,15 +131,13 @@ CUresult cuTensorMapEncodeIm2colWide(
     CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion,
     CUtensorMapFloatOOBfill oobFill) {
   Here here;
-  if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = TensorMapsHere(globalAddress, &here); status != CUDA_SUCCESS)
+    return status;
   const CUresult bad = CheckRank(tensorRank, 3, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
-  auto request = Common<rgpuTensorMapIm2colWide_Request>(tensorDataType, tensorRank, globalAddress,
-                                                         globalDim, globalStrides, elementStrides);
-  request.interleave = static_cast<uint32_t>(interleave);
-  request.swizzle = static_cast<uint32_t>(swizzle);
-  request.promotion = static_cast<uint32_t>(l2Promotion);
-  request.fill = static_cast<uint32_t>(oobFill);
+  auto request = Common<rgpuTensorMapIm2colWide_Request>(
+      tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, elementStrides,
+      {interleave, swizzle, l2Promotion, oobFill});
   request.channels = channelsPerPixel;
   request.pixels = pixelsPerColumn;
   request.lower = pixelBoxLowerCornerWidth;
@@ -139,7 +148,8 @@ CUresult cuTensorMapEncodeIm2colWide(
 
 CUresult cuTensorMapReplaceAddress(CUtensorMap* tensorMap, void* globalAddress) {
   Here here;
-  if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = TensorMapsHere(globalAddress, &here); status != CUDA_SUCCESS)
+    return status;
   rgpuTensorMapReplaceAddress_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuTensorMapReplaceAddress>(
       here.issuer(), {Address(globalAddress), wire::Bytes(tensorMap, sizeof *tensorMap)}, &reply);

@@ -59,6 +59,8 @@ class AddressMap {
   bool Add(Range range);
   // The range that holds all of [address, address + bytes).
   std::optional<Range> Find(uint64_t address, uint64_t bytes = 1) const;
+  // True once there was page-locked memory. Takes no lock.
+  bool any_pinned() const { return pinned_end_.load(std::memory_order_relaxed) != 0; }
   // False: `value` lies in no page-locked memory. Takes no lock.
   bool MayBePinned(uint64_t value) const {
     return value < pinned_end_.load(std::memory_order_relaxed) &&

@@ -61,6 +61,12 @@ std::vector<int> VisibleDevices(const std::string& value,
   return chosen;
 }
 
+Device* DeviceTable::FirstOf(unsigned session) {
+  const auto of = [session](const Device& device) { return device.session == session; };
+  const auto found = std::find_if(devices_.begin(), devices_.end(), of);
+  return found == devices_.end() ? nullptr : &*found;
+}
+
 void DeviceTable::Fill(const std::vector<const wire::Welcome*>& welcomes,
                        const Settings& settings) {
   std::vector<wire::DeviceInfo> all;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -26,7 +27,9 @@ struct Device {
   std::array<int, kAttributes> attributes{};
   std::array<bool, kAttributes> known{};
   Pool* default_pool = nullptr;
-  std::atomic<uint64_t> current_pool{0};  // handle
+  std::atomic<uint64_t> current_pool{0};    // handle
+  std::atomic<uint64_t> graph_reserved{0};  // bytes of graphs' memory, now and at most
+  std::atomic<uint64_t> graph_reserved_high{0};
 
   // The primary context. The first retain creates it and the last release destroys it.
   std::mutex primary_mutex;
@@ -52,6 +55,9 @@ class DeviceTable {
   Device* Find(CUdevice ordinal) {
     return ordinal >= 0 && ordinal < count() ? &devices_[static_cast<size_t>(ordinal)] : nullptr;
   }
+
+  // The first device of a session. Null: none of its devices is visible.
+  Device* FirstOf(unsigned session);
 
  private:
   std::deque<Device> devices_;

@@ -109,6 +109,8 @@ struct GraphEdge {
   uint8_t from_port = 0;
   uint8_t to_port = 0;
   uint8_t type = 0;
+
+  bool operator==(const GraphEdge&) const = default;
 };
 
 struct GraphNode;

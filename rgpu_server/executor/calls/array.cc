@@ -73,6 +73,19 @@ void Free(Executor& executor, const std::shared_ptr<Context>& context, bool in_g
                               charged_bytes);
 }
 
+// Puts a new array in its table. If its context went while the lock was released, the driver has
+// destroyed it.
+template <typename Made, typename Place>
+CUresult Keep(Executor& executor, const Context& context, Place& place,
+              std::shared_ptr<Made> array) {
+  if (context.dead) {
+    executor.ledger().Release(array->charged_bytes);
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  place.Add(std::move(array));
+  return CUDA_SUCCESS;
+}
+
 // Takes the levels or planes of an array that is destroyed. Returns whether a graph has named one.
 bool ForgetParts(Executor& executor, const std::vector<uint64_t>& parts) {
   bool in_graphs = false;
@@ -125,8 +138,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuArrayCreate_R
       executor, array->shape, 1,
       [&] { return driver->cuArray3DCreate_v2(&array->handle, &array->shape); },
       [&] { driver->cuArrayDestroy(array->handle); }, &array->charged_bytes);
-  if (result == CUDA_SUCCESS) place.Add(std::move(array));
-  return result;
+  return result == CUDA_SUCCESS ? Keep(executor, *context, place, std::move(array)) : result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuArrayDestroy_Request& request,
@@ -163,8 +175,7 @@ CUresult Run(Executor& executor, const Command& command,
       executor, shape, request.levels,
       [&] { return driver->cuMipmappedArrayCreate(&array->handle, &shape, request.levels); },
       [&] { driver->cuMipmappedArrayDestroy(array->handle); }, &array->charged_bytes);
-  if (result == CUDA_SUCCESS) place.Add(std::move(array));
-  return result;
+  return result == CUDA_SUCCESS ? Keep(executor, *context, place, std::move(array)) : result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuMipmappedArrayDestroy_Request& request,

@@ -86,8 +86,8 @@ CUresult CopyFromBulk(Executor& executor, const Command& command, const Target& 
   executor.ledger().CountCopy(total);
   result = executor.order().Issue(
       *target.stream,
-      {total, command.keep, CountedCopy(executor, *target.stream, executor.copies().in, total),
-       total},
+      {total, command.keep,
+       CountedCopy(executor, *target.stream, executor.copies().in, total, total), total},
       [&](CUstream stream) {
         const Portion all{rows.address, 0, rows.width, rows.height, rows.depth, rows.place};
         return CopyIn(executor.driver(), rows, all, command.bulk.data, stream);

@@ -12,16 +12,20 @@ namespace rgpu::exec {
 
 namespace {
 
-uint64_t LargestHostSide(const wire::GraphDefinition& definition) {
-  uint64_t most = 0;
-  ForEachNode(definition, [&](const wire::GraphNode& node) {
-    const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
-    uint64_t bytes = 0;
-    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) {
-      most = std::max(most, bytes);
-    }
-  });
-  return most;
+// How many nodes the parts of a node count as, the node included.
+uint64_t Weight(const wire::GraphNode& node) {
+  if (const auto* kernel = std::get_if<wire::GraphKernel>(&node.parameters)) {
+    return 1 + kernel->parameters.size / kParameterBytesAsNode;
+  }
+  const auto* batch = std::get_if<wire::GraphMemoryOperations>(&node.parameters);
+  return batch == nullptr ? 1 : 1 + batch->operations.size() / kMemoryOperationsAsNode;
+}
+
+bool IsWork(const wire::GraphParameters& parameters) {
+  return std::holds_alternative<wire::GraphKernel>(parameters) ||
+         std::holds_alternative<wire::GraphCopy>(parameters) ||
+         std::holds_alternative<wire::GraphSet>(parameters) ||
+         std::holds_alternative<wire::GraphConditional>(parameters);
 }
 
 class Builder {
@@ -82,15 +86,19 @@ class Builder {
 CUresult Builder::Run(const wire::GraphDefinition& definition, CUgraph graph, bool has_handles) {
   has_handles_ = has_handles;
   uint64_t offset = 0;
+  uint64_t most = 0;  // bytes of one host side
   ForEachNode(definition, [&](const wire::GraphNode& node) {
     host_offset_.push_back(offset);
     const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
     uint64_t bytes = 0;
-    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) offset += bytes;
+    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) {
+      offset += bytes;
+      most = std::max(most, bytes);
+    }
     built_->enabled->push_back(node.enabled);
   });
   built_->nodes.resize(host_offset_.size());
-  CUresult result = built_->steps->Reserve(*context_->staging, LargestHostSide(definition));
+  CUresult result = built_->steps->Reserve(*context_->staging, most);
   if (result == CUDA_SUCCESS) result = Fill(definition, graph);
   built_->steps->Close();
   built_->contexts = operands_.contexts();
@@ -100,6 +108,7 @@ CUresult Builder::Run(const wire::GraphDefinition& definition, CUgraph graph, bo
 CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
   GraphPlan plan;
   if (!PlanGraph(graph, &plan)) return CUDA_ERROR_INVALID_VALUE;
+  if (!built_->budget->Take(plan.edges.size() / kEdgesAsNode)) return CUDA_ERROR_OUT_OF_MEMORY;
   std::vector<Ends> ends(graph.nodes.size());
   for (const uint32_t place : plan.order) {
     const wire::GraphNode& node = graph.nodes[place];
@@ -108,15 +117,18 @@ CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
     if (!built_->failed) built_->failed = node.number;
     return result;
   }
-  return AddEdges(plan, ends, into);
+  const CUresult result = AddEdges(plan, ends, into);
+  built_->plans.push_back(std::move(plan));
+  return result;
 }
 
 CUresult Builder::AddNode(const wire::GraphNode& node, CUgraph into, Ends* ends) {
   ExecNode& kept = Kept(node);
   kept.kind = node.parameters.index();
+  built_->works = built_->works || IsWork(node.parameters);
   const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
   if (copy != nullptr && copy->has_host_side()) return AddHostCopy(node, *copy, into, ends);
-  if (!built_->budget->Take()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!built_->budget->Take(Weight(node))) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result =
       std::visit([&](const auto& parameters) { return Add(node, parameters, into, &kept.own); },
                  node.parameters);

@@ -160,6 +160,8 @@ CUresult GraphOperands::Set(const wire::GraphSet& set, CUDA_MEMSET_NODE_PARAMS* 
 CUresult GraphOperands::EventOf(uint64_t id, std::shared_ptr<Event>* event, CUevent* out) {
   const CUresult found = executor_.objects().events.Share(id, event);
   if (found != CUDA_SUCCESS) return found == kDropped ? CUDA_ERROR_INVALID_HANDLE : found;
+  // Other processes would not learn of its records.
+  if ((*event)->shared != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Context> context;
   CUresult result = executor_.objects().contexts.Share((*event)->context, &context);
   if (result != CUDA_SUCCESS || context->closing) return CUDA_ERROR_INVALID_CONTEXT;
