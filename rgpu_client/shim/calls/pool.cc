@@ -9,6 +9,13 @@ Pool* FindPool(CUmemoryPool handle) {
   return SessionOf(HandleValue(handle))->handles().Find<Pool>(HandleValue(handle));
 }
 
+// A pool belongs to a device, not to a context. But the worker needs a context of the device: the
+// current one, or another if that is of another session. A thread without a context has none here.
+Issuer PoolIssuer(const Here& here) {
+  const bool current = !here.thread->stack.empty() && here.thread->stack.back() != nullptr;
+  return current ? here.issuer() : Issuer{here.thread, 0};
+}
+
 // The size of an attribute's value. 0: the attribute is unknown.
 size_t ValueBytes(CUmemPool_attribute attribute) {
   switch (attribute) {
@@ -65,7 +72,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   added->wire = id;
   rgpuPoolCreate_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuPoolCreate>(
-      here.issuer(), {id, device->server_ordinal, poolProps->maxSize}, &reply);
+      PoolIssuer(here), {id, device->server_ordinal, poolProps->maxSize}, &reply);
   if (status != CUDA_SUCCESS) {
     here.session->handles().Remove(id);
     return status;
@@ -83,14 +90,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   device.current_pool.compare_exchange_strong(current, device.default_pool->id);
   const uint64_t wire = found->wire;
   here.session->handles().Remove(found->id);
-  return here.channel().Post<op_rgpuPoolDestroy>(here.issuer(), {wire});
+  return here.channel().Post<op_rgpuPoolDestroy>(PoolIssuer(here), {wire});
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   const Pool* found = FindPool(pool);
   if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Here here = CodeHere(HandleValue(pool));
-  return here.channel().Post<op_rgpuPoolTrim>(here.issuer(), {found->wire, minBytesToKeep});
+  return here.channel().Post<op_rgpuPoolTrim>(PoolIssuer(here), {found->wire, minBytesToKeep});
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
@@ -109,7 +116,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
   }
   const Here here = CodeHere(HandleValue(pool));
   return here.channel().Post<op_rgpuPoolSetAttribute>(
-      here.issuer(), {found->wire, static_cast<int32_t>(attr), number});
+      PoolIssuer(here), {found->wire, static_cast<int32_t>(attr), number});
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
@@ -127,7 +134,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
   rgpuPoolGetAttribute_Reply reply;
   const Here here = CodeHere(HandleValue(pool));
   const CUresult status = here.channel().Call<op_rgpuPoolGetAttribute>(
-      here.issuer(), {found->wire, static_cast<int32_t>(attr)}, &reply);
+      PoolIssuer(here), {found->wire, static_cast<int32_t>(attr)}, &reply);
   if (status != CUDA_SUCCESS) return status;
   Store(value, bytes, reply.value);
   if (!IsPolicy(attr)) return CUDA_SUCCESS;
