@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "rgpu_client/shim/calls/side_streams.h"
 #include "rgpu_client/shim/calls/twins.h"
 #include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/flusher.h"
@@ -49,6 +50,7 @@ void ForkedChild() {
   g_paged_bits = 0;
   ForgetGraphs();
   ForgetTwins();
+  ForgetSideStreams();
   NewThreadGeneration();
   ResetTrace();
   ForgetRefusals();

@@ -69,8 +69,14 @@ void Session::OnPull(const wire::Pull& pull, const HostRegion& source, uint64_t 
   control_.SendPulled(pull, source, start);
 }
 
+// Points are passed here and not by the thread of host functions: a function of the program may
+// take as long as it likes, and no stream waits for that of another device.
 void Session::OnCallback(uint64_t callback, const HostCall& call, CUresult status) {
-  HostFunctions::Run(&control_, callback, call, status);
+  if (call.point == nullptr) return HostFunctions::Run(&control_, callback, call, status);
+  if (!call.waits) call.point->Reach();
+  if (callback == 0) return;
+  if (call.waits) return call.point->Wait(&control_, callback);
+  control_.SendCallbackDone(callback);
 }
 
 void Session::OnSticky(CUresult status, std::string_view sentence) {

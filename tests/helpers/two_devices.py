@@ -20,6 +20,14 @@ PTX = rb'''
   st.global.u32 [%a], %v;
   ret;
 }
+.visible .entry more(.param .u64 out, .param .u32 value) {
+  .reg .b64 %a; .reg .b32 %v, %w;
+  ld.param.u64 %a, [out]; ld.param.u32 %v, [value];
+  ld.global.u32 %w, [%a];
+  add.u32 %w, %w, %v;
+  st.global.u32 [%a], %w;
+  ret;
+}
 '''
 cuda("cuInit", 0)
 

@@ -1,5 +1,6 @@
 // Events of whole contexts, peer access, and copies between contexts.
 #include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/across.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copies.h"
 #include "rgpu_client/shim/calls/recording.h"
@@ -37,13 +38,11 @@ CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
   const Context* to = FindContext(copy.to_context);
   const Context* from = FindContext(copy.from_context);
   if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  for (const Context* side : {to, from}) {  // no copy reaches the memory of another session
-    if (SessionOfContext(side->id) != here.session) return CUDA_ERROR_NOT_SUPPORTED;
-  }
   if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
   if (copy.bytes == 0) return CUDA_SUCCESS;
   const Copy sides{
       {copy.to, copy.bytes, true}, {copy.from, copy.bytes, true}, copy.bytes, 1, serial};
+  if (IsAcross(here, sides)) return RunAcross(here, sides);
   CUresult status = CheckSides(here, sides);
   if (status != CUDA_SUCCESS) return status;
   // A node of a graph names one context: all memory of a session is of one device.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rgpu_client/shim/calls/across.h"
 #include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
@@ -59,20 +60,11 @@ CUresult CopyToHost(const Here& here, const Copy& copy) {
 
 // Memory that the program also uses in place is device memory for the wire, by whatever function
 // the program names it.
-void NameVisibleSides(const Here& here, Copy* copy) {
+void NameVisibleSides(Copy* copy) {
   for (Side* side : {&copy->to, &copy->from}) {
     if (side->device) continue;
-    const auto range = here.session->addresses().Find(side->address);
+    const auto range = SessionOfAddress(side->address)->addresses().Find(side->address);
     side->device = range && range->is_visible();
-  }
-}
-
-// Called before a copy uses a side: what the program has written there in place is sent.
-void UseSide(const Here& here, const Side& side, const Copy& copy, bool written) {
-  uint64_t span = 0;
-  if (!side.device || side.array != 0 || !SpanOf(side, copy, &span)) return;
-  if (PagedHas(kTrackedRanges | kMirrors)) {
-    here.session->paged().BeforeUse(here, side.address, span, written);
   }
 }
 
@@ -131,16 +123,19 @@ Copy Flattened(const Copy& copy) {
   return flat;
 }
 
-CUresult CheckSides(const Here& here, const Copy& copy) {
-  for (const Side* side : {&copy.to, &copy.from}) {
-    if (side->array != 0) continue;
-    uint64_t span = 0;
-    if (side->address == 0 || !SpanOf(*side, copy, &span)) return CUDA_ERROR_INVALID_VALUE;
-    if (side->device && !here.session->addresses().MayAccess(side->address, span)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
+CUresult CheckSide(const Here& here, const Side& side, const Copy& copy) {
+  if (side.array != 0) {
+    return SessionOf(side.array) == here.session ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
-  return CUDA_SUCCESS;
+  uint64_t span = 0;
+  if (side.address == 0 || !SpanOf(side, copy, &span)) return CUDA_ERROR_INVALID_VALUE;
+  const bool known = !side.device || here.session->addresses().MayAccess(side.address, span);
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CheckSides(const Here& here, const Copy& copy) {
+  const CUresult status = CheckSide(here, copy.to, copy);
+  return status == CUDA_SUCCESS ? CheckSide(here, copy.from, copy) : status;
 }
 
 CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhere) {
@@ -155,7 +150,15 @@ CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhe
 
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
                      bool written) {
-  UseSide(here, side, Plane(width, height), written);
+  UseDeviceMemory(here, side, Plane(width, height), written);
+}
+
+void UseDeviceMemory(const Here& here, const Side& side, const Copy& copy, bool written) {
+  uint64_t span = 0;
+  if (!side.device || side.array != 0 || !SpanOf(side, copy, &span)) return;
+  if (PagedHas(kTrackedRanges | kMirrors)) {
+    here.session->paged().BeforeUse(here, side.address, span, written);
+  }
 }
 
 bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height) {
@@ -181,15 +184,17 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
   const bool visible = PagedHas(kVisibleRanges | kMirrors);
   Copy copy = asked;
   if (visible) [[unlikely]]
-    NameVisibleSides(here, &copy);
+    NameVisibleSides(&copy);
+  if (IsAcross(here, copy)) [[unlikely]]
+    return RunAcross(here, copy);
   if (copy.empty()) return CUDA_SUCCESS;
   if (const CUresult status = CheckSides(here, copy); status != CUDA_SUCCESS) return status;
   CUresult status = CUDA_SUCCESS;
   if (CapturedCopy(here, copy, &status)) return status;
   TraceBytes(copy.bytes());
   if (visible) [[unlikely]] {
-    UseSide(here, copy.from, copy, false);
-    UseSide(here, copy.to, copy, true);
+    UseDeviceMemory(here, copy.from, copy, false);
+    UseDeviceMemory(here, copy.to, copy, true);
   }
   status = Dispatch(here, Flattened(copy));
   // A source that is read at the call must be read before the return.

@@ -8,11 +8,13 @@ namespace rgpu::shim {
 // Sends the bytes with the commands.
 CUresult HostToDevice(const Here& here, const Copy& copy);
 // Posts a copy whose bytes the worker asks for when the stream reaches it.
-CUresult HostToDevicePulled(const Here& here, const Copy& copy);
+CUresult HostToDevicePulled(const Here& here, const Copy& copy,
+                            std::shared_ptr<const void> keep = nullptr);
 // The same, and then a wait until the copy is complete.
 CUresult HostToDevicePulledNow(const Here& here, const Copy& copy);
 // Posts a copy whose bytes the worker delivers later.
-CUresult DeviceToHostLater(const Here& here, const Copy& copy);
+CUresult DeviceToHostLater(const Here& here, const Copy& copy,
+                           std::shared_ptr<const void> keep = nullptr);
 // Waits for the bytes.
 CUresult DeviceToHost(const Here& here, const Copy& copy);
 CUresult DeviceToDevice(const Here& here, const Copy& copy);

@@ -1,6 +1,7 @@
 // Streams.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/order.h"
 #include "rgpu_client/shim/calls/recording.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 
@@ -16,13 +17,6 @@ bool IsSynced(const Here& here) {
   const uint64_t work = stream.wire == kWireLegacyStream ? here.context->work_seq.load()
                                                          : stream.progress.version.load();
   return work <= std::max(stream.synced_seq.load(), here.context->synced_seq.load());
-}
-
-// The error for an event that the stream's session does not have. One of another device is refused.
-CUresult MissingEvent(CUevent event) {
-  const uint64_t handle = HandleValue(event);
-  return SessionOf(handle)->handles().Find<Event>(handle) == nullptr ? CUDA_ERROR_INVALID_HANDLE
-                                                                     : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 }  // namespace
@@ -111,7 +105,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
-  if (event == nullptr) return MissingEvent(hEvent);
+  if (event == nullptr) return WaitForEventOfAnother(here, hEvent, Flags);
   const bool recorded = event->progress.version.load() != 0 || event->shared;
   CUresult over = CUDA_SUCCESS;
   if (graph::CaptureWait(Graphs(), SiteOf(here), hEvent, recorded, Flags, &over)) return over;
