@@ -164,7 +164,7 @@ class Channel {
   }
 
   // Posts a command whose bytes the worker delivers later (rgpuCopyDtoHLater), or asks for when the
-  // stream reaches it (rgpuCopyHtoDPull; `pulled` is then true). `keep` lives as long as the region.
+  // stream reaches it (rgpuCopyHtoDPull; `pulled` is then true). `keep` lives with the region.
   template <typename Op>
   CUresult PostDelivered(const Issuer& issuer, const typename Op::Request& request,
                          const PostOptions& options, const HostRegion& region, bool pulled,
