@@ -286,12 +286,16 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   if (!reader.done()) return false;
   HostRegion region;
   uint64_t start = 0;
+  std::shared_ptr<const void> keep;
+  HostCall failed;
   std::optional<Landing> landing;
   {
     const std::lock_guard lock(receive_mutex_);
     const auto it = expected_.find(header.seq);
     if (it == expected_.end()) return false;
     if (!FindTarget(it->second, header, offset, &region, &start)) return false;
+    keep = it->second.keep;
+    failed = it->second.call;
     if (header.bulk_bytes > 0) landing.emplace(this, header.seq);
   }
   if (header.bulk_bytes > 0 &&
@@ -300,6 +304,8 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   }
   landing.reset();
   Finish(header.seq, 0, (header.flags & wire::kLast) != 0);
+  // The worker could not put it into its stream. No other stream may wait for that place.
+  if (failed.point != nullptr) handler_->OnCallback(0, failed, CUDA_ERROR_UNKNOWN);
   return true;
 }
 
@@ -382,7 +388,7 @@ void Channel::Lost(std::string_view sentence) {
   expected_count_ = 0;
   for (Waiter* waiter : waiters_) waiter->wake.notify_one();
   progress_.notify_all();
-  Pump::Wake();
+  Pump::Wake(*this);
 }
 
 }  // namespace rgpu::shim

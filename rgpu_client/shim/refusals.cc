@@ -51,8 +51,9 @@ std::mutex* g_name_mutex = new std::mutex;
 std::set<size_t>* g_names = new std::set<size_t>;
 
 uint64_t CommandsSent() {
-  const Session* session = CurrentSession();
-  return session == nullptr ? 0 : session->channel().commands_sent();
+  uint64_t sent = 0;
+  for (const Session* session : LiveSessions()) sent += session->channel().commands_sent();
+  return sent;
 }
 
 bool Soon(const std::atomic<uint64_t>& at, uint64_t now) {

@@ -163,8 +163,8 @@ CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }
 CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute attr, void* value) {
   graph::Model& graphs = Graphs();
   const graph::Locked locked(graphs);
-  const uint64_t values[] = {graphs.memory.used(), graphs.memory.used_high(), reserved.load(),
-                             reserved_high.load()};
+  const graph::Memory::Use used = graphs.memory.used(0);
+  const uint64_t values[] = {used.now, used.high, reserved.load(), reserved_high.load()};
   *static_cast<cuuint64_t*>(value) = values[attr];
   return CUDA_SUCCESS;
 }
@@ -175,7 +175,7 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attr, void*
   graph::Model& graphs = Graphs();
   const graph::Locked locked(graphs);
   if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
-    graphs.memory.ResetHigh();
+    graphs.memory.ResetHigh(0);
   } else if (attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
     reserved_high.store(reserved.load());
   } else {

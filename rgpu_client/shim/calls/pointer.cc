@@ -50,7 +50,7 @@ bool NumberOf(const Range& range, CUpointer_attribute attribute, unsigned* value
 // Registered memory has a device address only once the program has asked for it.
 CUresult DevicePointer(const Range& range, uint64_t ptr, void* data) {
   if (range.is_device()) return Store(data, ptr);
-  const auto image = CurrentSession()->addresses().ImageOf(range.base);
+  const auto image = SessionOfAddress(range.base)->addresses().ImageOf(range.base);
   return image ? Store(data, image->base + (ptr - range.base)) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -87,7 +87,7 @@ CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t
 
 // Both need no current context: a thread can ask for the context of an address to make it current.
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(ptr);
   const auto range = here.session->addresses().Find(ptr);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   return AttributeOf(*range, attribute, ptr, data);
@@ -95,7 +95,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(ptr);
   const auto range = here.session->addresses().Find(ptr);
   for (unsigned i = 0; i < numAttributes; ++i) {
     if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -1,6 +1,7 @@
 // Streams.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/order.h"
 #include "rgpu_client/shim/calls/recording.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 
@@ -104,7 +105,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event == nullptr) return WaitForEventOfAnother(here, hEvent, Flags);
   const bool recorded = event->progress.version.load() != 0 || event->shared;
   CUresult over = CUDA_SUCCESS;
   if (graph::CaptureWait(Graphs(), SiteOf(here), hEvent, recorded, Flags, &over)) return over;

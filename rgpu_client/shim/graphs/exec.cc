@@ -6,6 +6,7 @@
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/images.h"
 #include "rgpu_client/shim/graphs/definition.h"
+#include "rgpu_client/shim/graphs/home.h"
 #include "rgpu_client/shim/pump.h"
 
 namespace rgpu::shim {
@@ -58,7 +59,7 @@ class RemoteExec::Records {
 
 CUresult MakeExec(graph::Instance instance, std::shared_ptr<graph::Exec>* exec) {
   Here here;
-  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = HomeOf(instance, &here); status != CUDA_SUCCESS) return status;
   auto made = std::make_shared<RemoteExec>(here.session, std::move(instance));
   const CUresult status = made->Instantiate(here);
   if (status == CUDA_SUCCESS) *exec = std::move(made);
@@ -70,15 +71,15 @@ RemoteExec::RemoteExec(Session* session, graph::Instance made) : session_(sessio
 }
 
 RemoteExec::~RemoteExec() {
-  if (!made_ || CurrentSession() != session_) return;
-  const Here here = AnyHere();
+  if (!made_ || !IsOpen(session_)) return;
+  const Here here{session_, &ThisThread(), nullptr, nullptr};
   here.channel().Post<op_rgpuGraphExecDestroy>({here.thread, context_}, {id_});
 }
 
 // The surroundings of a call about this graph, whatever context is current.
 CUresult RemoteExec::Home(Here* here) const {
-  *here = AnyHere();
-  if (here->session != session_) return CUDA_ERROR_INVALID_HANDLE;
+  if (!IsOpen(session_)) return CUDA_ERROR_INVALID_HANDLE;
+  *here = {session_, &ThisThread(), nullptr, nullptr};
   here->context = here->session->handles().Find<Context>(context_);
   return here->context != nullptr && here->context->alive ? CUDA_SUCCESS
                                                           : CUDA_ERROR_CONTEXT_IS_DESTROYED;

@@ -13,7 +13,7 @@ namespace {
 
 // The surroundings of a call with `context` in place of the thread's own.
 CUresult InContext(CUcontext handle, Here* here) {
-  *here = AnyHere();
+  *here = InContextHere(handle);
   here->context = here->session->FindContext(handle);
   if (here->context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return here->context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -58,7 +58,7 @@ CUresult GraphHost::CheckContext(CUcontext context) {
 }
 
 CUresult GraphHost::CheckEvent(CUevent event) {
-  const auto* found = CurrentSession()->handles().Find<Event>(HandleValue(event));
+  const auto* found = SessionOf(HandleValue(event))->handles().Find<Event>(HandleValue(event));
   return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
