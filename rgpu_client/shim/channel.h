@@ -214,15 +214,15 @@ class Channel {
   void Poll();
   // Waits until no delivery or pull that touches [address, address + bytes) is outstanding.
   CUresult WaitForDeliveries(uint64_t address, uint64_t bytes);
-  // The worker has said that what was posted in a stream (null: in every stream of the context that
-  // is not gone), up to the command `upto`, is complete. The program may now use that memory for
-  // something else, so a worker that still touches it, or runs a host function of it, ends the
-  // session. Returns the sticky error, if there is one.
+  // The worker has said that what was posted in a stream (null: in every stream of the context,
+  // also those that are gone), up to the command `upto`, is complete. The program may now use that
+  // memory for something else, so a worker that still touches it, or runs a host function of it,
+  // ends the session. Returns the sticky error, if there is one.
   CUresult Complete(uint32_t context, const Stream* stream, uint64_t upto) {
     return expects_deliveries() ? EndExpected(context, stream, upto) : sticky();
   }
-  // A stream is about to go, in the case of a thread's default stream with its thread. Waits for
-  // the context do not cover it from now on.
+  // A stream is about to go, in the case of a thread's default stream with its thread. Another
+  // stream may get its name.
   void StreamGoes(uint64_t wire, uint32_t thread);
   // True if a delivery or pull that touches [address, address + bytes) is outstanding.
   bool ExpectsIn(uint64_t address, uint64_t bytes);

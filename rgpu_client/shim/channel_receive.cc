@@ -323,8 +323,8 @@ CUresult Channel::EndExpected(uint32_t context, const Stream* stream, uint64_t u
     const std::lock_guard lock(receive_mutex_);
     for (auto& [seq, expected] : expected_) {
       if (seq > upto) break;
-      const bool covered = stream != nullptr ? expected.IsIn(context, *stream)
-                                             : expected.context == context && expected.stream != 0;
+      const bool covered =
+          stream != nullptr ? expected.IsIn(context, *stream) : expected.context == context;
       if (!covered) continue;
       expected.over = true;
       landing = landing || (landing_ && landing_seq_ == seq);

@@ -122,13 +122,14 @@ CUresult Run(const Launch& launch) {
   if (status != CUDA_SUCCESS) return status;
   PackedParams packed;
   status = PackParams(*function, launch.params, launch.extra, &here.thread->params, &packed);
-  if (status == CUDA_SUCCESS) status = UseImages(here, &here.thread->params, &packed);
   if (status != CUDA_SUCCESS) return status;
   const bool captured = Captured(here, &status, [&](graph::Params* params) {
     *params = NodeOf(here, *function, launch, packed);
     return CUDA_SUCCESS;
   });
   if (captured) return status;
+  status = UseImages(here, &here.thread->params, &packed);
+  if (status != CUDA_SUCCESS) return status;
   TraceBytes(packed.bytes);
   return Send(here, *function, launch, packed);
 }

@@ -6,6 +6,7 @@
 #include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/graphs/memory.h"
+#include "rgpu_common/native/base/box_copy.h"
 
 namespace rgpu::shim {
 namespace {
@@ -126,7 +127,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
                             unsigned int ElementSizeBytes) {
   Here here;
   const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
-  if (!element) return CUDA_ERROR_INVALID_VALUE;
+  if (!element || WidthInBytes > base::kMaxPitch) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   rgpuMemAllocPitch_Reply reply;

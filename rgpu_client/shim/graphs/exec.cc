@@ -5,6 +5,7 @@
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/images.h"
+#include "rgpu_client/shim/graphs/conditionals.h"
 #include "rgpu_client/shim/graphs/definition.h"
 #include "rgpu_client/shim/graphs/home.h"
 #include "rgpu_client/shim/pump.h"
@@ -86,8 +87,9 @@ CUresult RemoteExec::Home(Here* here) const {
 }
 
 CUresult RemoteExec::PutDefinition(const Here& here, uint64_t* image) const {
+  ChangedParams changed;
   wire::GraphDefinition definition;
-  CUresult status = Define(here, instance, &definition);
+  CUresult status = Define(here, instance, &changed, &definition);
   if (status != CUDA_SUCCESS) return status;
   std::vector<uint8_t> bytes;
   wire::Encode(definition, &bytes);
@@ -107,7 +109,7 @@ CUresult RemoteExec::Instantiate(const Here& here) {
       here.issuer(), {id_, image, shell, instance.flags}, &reply);
   if (status != CUDA_SUCCESS) return status;
   // The executable graph has taken the worker's graph.
-  if (shell != 0) here.channel().Post<op_rgpuGraphDestroy>(here.issuer(), {shell});
+  if (shell != 0) ConditionalsTaken(here, shell);
   made_ = true;
   Remember(here);
   return CUDA_SUCCESS;
@@ -163,8 +165,9 @@ CUresult RemoteExec::NodeChanged(uint32_t number) {
 CUresult RemoteExec::SendNode(const Here& here, uint32_t number) {
   const graph::Node& changed = *instance.nodes[number].node;
   if (!graph::InsideOf(changed).empty()) return Updated();
+  ChangedParams params;
   wire::GraphNode node;
-  CUresult status = DefineNode(here, instance, number, &node);
+  CUresult status = DefineNode(here, instance, number, &params, &node);
   if (status != CUDA_SUCCESS) return status;
   // Its function is in this process.
   if (std::holds_alternative<wire::GraphHostFunction>(node.parameters)) return CUDA_SUCCESS;
