@@ -4,8 +4,12 @@
 
 #include "gen/handshake.gen.h"
 #include "gen/notices.gen.h"
+#include "rgpu_client/shim/say.h"
+#include "rgpu_client/shim/service_thread.h"
+#include "rgpu_client/shim/sessions.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace rgpu::shim {
@@ -77,12 +81,45 @@ bool ControlLane::SendCopyDone(uint64_t ticket) {
   return SendMessage(wire::Control::kCopyDone, wire::CopyDone{ticket});
 }
 
-bool ControlLane::SendCreditReturn(uint64_t returned) {
-  return SendMessage(wire::Control::kCreditReturn, wire::CreditReturn{returned});
+void ControlLane::SendCreditReturn(uint64_t returned) {
+  SendMessage(wire::Control::kCreditReturn, wire::CreditReturn{returned});
 }
 
-bool ControlLane::SendCallbackDone(uint64_t callback) {
-  return SendMessage(wire::Control::kCallbackDone, wire::CallbackDone{callback});
+void ControlLane::SendCallbackDone(uint64_t callback) {
+  const wire::CallbackDone done{callback};
+  if (LiveSessions().size() < 2) {
+    SendMessage(wire::Control::kCallbackDone, done);
+    return;
+  }
+  transport::FrameBuffer frame;
+  wire::Writer head = frame.Begin(Header(wire::Control::kCallbackDone));
+  Put(head, done);
+  frame.End();
+  Leave(std::move(frame));
+}
+
+void ControlLane::Leave(transport::FrameBuffer frame) {
+  const std::lock_guard lock(left_mutex_);
+  left_.push_back(std::move(frame));
+  if (!sends_left_) sends_left_ = StartServiceThread("rgpu-control", &SendLeft, this);
+  if (!sends_left_) {
+    Say("the system gives no thread for a device's streams, so those that wait for another device "
+        "stand still");
+  }
+  left_something_.notify_one();
+}
+
+void ControlLane::SendLeft(void* lane) {
+  auto* self = static_cast<ControlLane*>(lane);
+  for (;;) {
+    std::unique_lock left(self->left_mutex_);
+    self->left_something_.wait(left, [&] { return !self->left_.empty(); });
+    transport::FrameBuffer frame = std::move(self->left_.front());
+    self->left_.pop_front();
+    left.unlock();
+    const std::lock_guard lock(self->mutex_);
+    if (self->connection_ != nullptr) self->Send(frame, nullptr, 0, 0);
+  }
 }
 
 template <typename Message>

@@ -30,7 +30,7 @@ constexpr uint64_t kPartOfLease = 8;  // the largest memory credit
 
 bool WishesCompression(const Settings& settings) {
   std::string why;
-  if (!settings.compression) return false;
+  if (!settings.compression || !settings.resumable) return false;
   if (transport::zip::LoadZstd(&why) != nullptr) return true;
   // A user who names a library means that one, so its failure is an error.
   const bool named = getenv("RGPU_LIBZSTD") != nullptr;
