@@ -95,9 +95,25 @@ void ControlLane::SendCallbackDone(uint64_t callback) {
   wire::Writer head = frame.Begin(Header(wire::Control::kCallbackDone));
   Put(head, done);
   frame.End();
-  Leave(std::move(frame));
+  if (!SendNow(frame)) Leave(std::move(frame));
 }
 
+// Sends the frame without waiting. False: another thread sends, or something else comes first.
+bool ControlLane::SendNow(transport::FrameBuffer& frame) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || !rest_.empty()) return false;
+  if (connection_ == nullptr) return true;
+  const iovec part = frame.part();
+  const transport::IoResult result = connection_->TrySend(&part, 1);
+  if (result.lost()) return true;
+  rest_.assign(frame.data() + (result.ok() ? result.bytes : 0), frame.data() + frame.size());
+  const bool all = rest_.empty();
+  lock.unlock();
+  if (!all) Leave({});
+  return true;
+}
+
+// Leaves the frame to the lane's own thread. An empty frame only lets it send the rest.
 void ControlLane::Leave(transport::FrameBuffer frame) {
   const std::lock_guard lock(left_mutex_);
   left_.push_back(std::move(frame));
@@ -133,9 +149,21 @@ bool ControlLane::SendMessage(wire::Control kind, const Message& message) {
   return Send(frame, nullptr, 0, 0);
 }
 
+// What SendNow has not sent of its frame. A connection may have encrypted it, so it comes first.
+bool ControlLane::SendRest() {
+  if (rest_.empty()) return true;
+  iovec part{rest_.data(), rest_.size()};
+  const transport::SendState state =
+      transport::SendAll(*connection_, &part, 1, nullptr, kSendTimeoutMs);
+  rest_.clear();
+  return state == transport::SendState::kSent;
+}
+
 // Sends the frame, and after it the bytes of `bulk` straight from the program's memory.
 bool ControlLane::Send(transport::FrameBuffer& frame, const HostRegion* bulk, uint64_t offset,
                        uint64_t bytes) {
+  if (!SendRest()) return false;
+  if (frame.empty()) return true;
   std::vector<iovec> parts = {frame.part()};
   if (bulk != nullptr) {
     const std::vector<iovec> pieces = Pieces(*bulk, offset, bytes);
@@ -159,7 +187,7 @@ void ControlLane::Bye(int timeout_ms) {
     nanosleep(&pause, nullptr);
     lock.try_lock();
   }
-  if (!lock.owns_lock() || connection_ == nullptr) return;
+  if (!lock.owns_lock() || connection_ == nullptr || !rest_.empty()) return;
   transport::FrameBuffer frame;
   frame.Begin(Header(wire::Control::kBye));
   frame.End();

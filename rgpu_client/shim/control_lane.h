@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "gen/handshake.gen.h"
 #include "gen/notices.gen.h"
@@ -44,12 +45,15 @@ class ControlLane {
   template <typename Message>
   bool SendMessage(wire::Control kind, const Message& message);
   bool Send(transport::FrameBuffer& frame, const HostRegion* bulk, uint64_t offset, uint64_t bytes);
+  bool SendRest();
+  bool SendNow(transport::FrameBuffer& frame);
   void Leave(transport::FrameBuffer frame);
   static void SendLeft(void* lane);
 
   std::mutex mutex_;
   std::unique_ptr<transport::Connection> connection_;
   transport::Lane* lane_ = nullptr;  // connection_ as a lane, if it survives cuts
+  std::vector<uint8_t> rest_;        // mutex_; of a frame that did not fit, to be sent first
 
   std::mutex left_mutex_;
   std::condition_variable left_something_;

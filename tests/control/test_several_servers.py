@@ -138,17 +138,14 @@ def test_a_run_that_waits_at_one_server_holds_nothing_at_the_other(
 ) -> None:
     one, two = pair
     gone(two.tcp)
-    with (
-        start("--server", exact(two), "--memory", "1000MiB", source=COUNT + "input()") as busy,
-        start(
-            "--device", f"0@{one.tcp},0@{two.tcp}", "--memory", "100MiB", "--wait=50", source=COPY
-        ) as waiting,
-    ):
+    wanted = ("--device", f"0@{one.tcp},0@{two.tcp}", "--memory", "100MiB", "--wait=50")
+    with start("--server", exact(two), "--memory", "1000MiB", source=COUNT + "input()") as busy:
         assert line(busy) == "1"
-        wait_until(lambda: _waits(two))
-        assert leases(one.tcp) == []
-        assert end(busy)[0] == 0
-        output, errors = waiting.communicate(timeout=60)
+        with start(*wanted, source=COPY) as waiting:
+            wait_until(lambda: _waits(two))
+            assert leases(one.tcp) == []
+            assert end(busy)[0] == 0
+            output, errors = waiting.communicate(timeout=60)
     assert (waiting.returncode, output.strip()) == (0, "over two servers"), errors
     assert f"place 1 of 1: server {two.tcp}: " in errors
 
@@ -159,6 +156,28 @@ def _waits(server: Server) -> bool:
         cwd="/", check=True, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     return bool(json.loads(done.stdout)["waiting"])
+
+
+def test_runs_that_want_the_same_two_servers_do_not_wait_for_each_other(
+    pair: tuple[Server, Server],
+) -> None:
+    """In opposite orders and by different names; two of them have no room at once."""
+    one, two = pair
+    orders = [(f"0@{one.tcp}", f"0@{two.unix}"), (f"0@{two.tcp}", f"0@{one.unix}")]
+    runs = [
+        start(
+            "--device", ",".join(orders[turn % 2]), "--memory", "600MiB", "--wait=90", source=COPY
+        )
+        for turn in range(6)
+    ]
+    try:
+        for process in runs:
+            output, errors = process.communicate(timeout=100)
+            assert (process.returncode, output.strip()) == (0, "over two servers"), errors
+    finally:
+        for process in runs:
+            process.kill()
+            process.communicate()
 
 
 def test_each_server_believes_its_own_access_token(tmp_path: Path) -> None:

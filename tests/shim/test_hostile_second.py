@@ -125,7 +125,9 @@ def _twice(_: FakeServer, name: str, __: dict[str, Value], frame: Frame) -> Iter
         yield _delivery(name, frame, 0, SIZE)
 
 
-def _calls_twice(server: FakeServer, name: str, __: dict[str, Value], frame: Frame) -> Iterator[Answer]:
+def _calls_twice(
+    server: FakeServer, name: str, __: dict[str, Value], frame: Frame
+) -> Iterator[Answer]:
     if name == "rgpuHostFunction":
         for _ in range(2):
             yield encode_message(Notice.CALLBACK, {"callback": 1}, seq=frame.header.seq)

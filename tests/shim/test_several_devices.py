@@ -138,6 +138,33 @@ def test_objects_of_another_device_are_refused(server: str) -> None:
     ]
 
 
+def test_a_handle_of_another_device_is_refused_by_name(server: str) -> None:
+    """Handles that processes share are of one device. A program has its own from the other one."""
+    source = """
+    import subprocess, sys
+    class Handle(ctypes.Structure):
+        _fields_ = [("reserved", ctypes.c_char * 64)]
+    def tries():
+        found = []
+        for device in (0, 1):
+            current(device)
+            found.append(cuda.result("cuIpcOpenMemHandle_v2", byref(c_uint64()), handle, 1))
+        return found
+    handle = Handle()
+    current(1)
+    cuda("cuIpcGetMemHandle", byref(handle), c_uint64(cuda.alloc(4096)))
+    print(tries())  # the exporter's own device knows whose it is
+    event = Handle()
+    cuda("cuIpcGetEventHandle", byref(event), made("cuEventCreate", 6))
+    current(0)
+    print(cuda.result("cuIpcOpenEventHandle", byref(c_uint64()), event))
+    text, size = create_string_buffer(4096), c_size_t(4096)
+    cuda("cuLogsDumpToMemory", None, text, byref(size), 0)
+    print(b"processes share memory and events of one device" in text.value)
+    """
+    assert said(server, source) == ["[400, 201]", "400", "True"]
+
+
 def test_the_list_of_visible_devices_is_of_both(server: str) -> None:
     source = HEAD.replace("range(2)", "range(1)") + dedent("""
     print(number("cuDeviceGetCount"))
