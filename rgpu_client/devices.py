@@ -32,7 +32,9 @@ def parse_device(text: str) -> DeviceName:
     number, at, server = text.partition("@")
     whole = number.isascii() and number.isdigit() and len(number) < 20
     if not whole or int(number) > _MAX_ORDINAL:
-        raise UsageError(f"{text!r} is not a device: they are numbered from 0")
+        raise UsageError(
+            f"{text!r} is not a device: write its number, as 0, or 0@HOST:PORT for another server's"
+        )
     if not at:
         return DeviceName(int(number))
     try:

@@ -67,7 +67,7 @@ def on_paths(
     if all(device.server for device in devices):
         if explicit:
             raise UsageError(f"each device names its server, and none is of {named}: leave it out")
-        result.pop(_SERVER, None)  # it is only the default
+        result.pop(_SERVER, None)  # no device is of it
         before = result
     else:
         result = on_path(result, named, transport, loud)

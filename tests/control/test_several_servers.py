@@ -211,7 +211,7 @@ def test_each_server_believes_its_own_access_token(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (["--device", "0@"], "'0@' is not a device of a server"),
-        (["--device", "x@a:7700"], "'x@a:7700' is not a device: they are numbered from 0"),
+        (["--device", "x@a:7700"], "'x@a:7700' is not a device: write its number"),
         (["--device", "0@a:7700,0@a"], "names a device twice"),
         (["--hold", "--server", "a", "--device", "0,1@b"], "without --hold"),
         (["--server", "a:1", "--device", "0@b:1,1@b:1"], "none is of a:1: leave it out"),

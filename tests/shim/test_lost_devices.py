@@ -19,7 +19,7 @@ from helpers.proxy import CuttingProxy
 from helpers.server import Server
 from helpers.two_devices import HEAD, WAYS, Pair, devices_of
 
-LOST = 911
+LOST, REVOKED = 911, 46
 # On device 1 `held` waits for the word `gate` for ever. `tell()` lets the test act, and then goes on.
 START = (
     HEAD
@@ -103,14 +103,15 @@ def second(running: Pair, request: pytest.FixtureRequest) -> tuple[str, Server]:
 @pytest.fixture
 def lease(request: pytest.FixtureRequest) -> str:
     """A lease of the test's own: sessions of killed clients stay for a while."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)[-50:]
+    return "t" + "".join(c if c.isalnum() else "-" for c in request.node.name)[-50:]
 
 
+@pytest.mark.parametrize(("how", "error"), [("killed", LOST), ("revoked", REVOKED)])
 def test_a_lost_worker_holds_no_stream_of_another_device(
-    second: tuple[str, Server], lease: str
+    second: tuple[str, Server], lease: str, how: str, error: int
 ) -> None:
-    """A stream waits for an event of the device whose worker is killed, and a thread for the
-    stream.
+    """A stream waits for an event of the device whose worker is killed, or whose lease is revoked,
+    and a thread for the stream.
     """
     source = """
     import threading
@@ -130,9 +131,13 @@ def test_a_lost_worker_holds_no_stream_of_another_device(
     print(works(8))
     """
     with client(second[0], source, lease) as process:
-        os.kill(worker(second[1], f"{lease}.1"), signal.SIGKILL)
+        if how == "killed":
+            os.kill(worker(second[1], f"{lease}.1"), signal.SIGKILL)
+        else:
+            revoke = [rgpu_command(), "lease", "revoke", f"{lease}.1", "--server", second[1].tcp]
+            subprocess.run(revoke, cwd="/", check=True, capture_output=True, timeout=60)
         output, errors = end(process)
-    assert output == [f"True True {LOST}", f"{LOST} {LOST}", "True"]
+    assert output == [f"True True {error}", f"{error} {error}", "True"]
     assert "for this device" in errors
 
 
