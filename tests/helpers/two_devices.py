@@ -67,12 +67,18 @@ WAYS = ("unix", "shm", "tcp", "tls", "grpc", "tcp+unix", "shm+tls", "grpc+shm")
 
 
 class Pair:
-    """`with Pair() as pair:` runs a server with two devices, and one with one."""
+    """`with Pair() as pair:` runs a server with two devices, and one with one.
+
+    timing: of the emulated devices, "normal" or "hostile:SEED".
+    """
+
+    def __init__(self, timing: str = "normal") -> None:
+        self._config = f'{pki.config()}\n[emulated]\ntiming = "{timing}"\n'
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             second = ("--device", "emulated:512MiB")
-            more = {"device": "emulated:1GiB", "tls": pki.config()}
+            more = {"device": "emulated:1GiB", "tls": self._config}
             self.first = stack.enter_context(Server(*GRPC, *second, **more))
             self.second = stack.enter_context(Server(*GRPC, **more))
             self._stack = stack.pop_all()

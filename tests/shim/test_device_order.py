@@ -9,12 +9,14 @@ from collections.abc import Iterator
 import pytest
 from helpers.two_devices import HEAD, WAYS, Pair, said
 
-# On device 1 `held` waits for the word `gate`, which `release()` writes.
+# On device 1 `held` waits for the word `gate`, which `release()` writes. A load of a module may wait
+# for all work, so `far_fill` is loaded before.
 HELD = (
     HEAD
     + r"""
 current(1)
 gate, held = cuda.alloc(4), made("cuStreamCreate", 1)
+far_fill = cuda.function(cuda.load(PTX), "fill")
 cuda.upload(gate, bytes(4))
 cuda("cuStreamWaitValue32_v2", held, c_uint64(gate), 1, 0)
 current(0)
@@ -27,9 +29,9 @@ def release():
 )
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Pair]:
-    with Pair() as pair:
+@pytest.fixture(scope="module", params=["normal", "hostile:3"])
+def running(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with Pair(request.param) as pair:
         yield pair
 
 
@@ -180,8 +182,8 @@ def test_a_device_that_fails_holds_no_other_device_up(server: str) -> None:
     """Streams that wait for it go on, and only its own calls tell of the error."""
     source = """
     current(1)
-    event, fill = made("cuEventCreate", 0), cuda.function(cuda.load(PTX), "fill")
-    assert launch(fill, 64, 1, held) == 0
+    event = made("cuEventCreate", 0)
+    assert launch(far_fill, 64, 1, held) == 0
     cuda("cuEventRecord", event, held)
     current(0)
     near, streams = cuda.alloc(64), [made("cuStreamCreate", 1) for _ in range(20)]
