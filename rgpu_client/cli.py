@@ -17,7 +17,7 @@ from rgpu_client.program import before_start, cannot_start, find_program
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
 from rgpu_client.session.launch import carried
-from rgpu_client.session.start import on_path
+from rgpu_client.session.routes import on_paths
 from rgpu_client.settings import (
     DEFAULT_SERVER,
     SESSION_SERVER_HELP,
@@ -63,7 +63,9 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
         "--memory", metavar="SIZE", help="memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
     )
     parser.add_argument(
-        "--device", metavar="N", help="device of the server, or several: 0,1 (default: any one)"
+        "--device",
+        metavar="N",
+        help="device, or several: 0,1, or 0,1@HOST:PORT of another server (default: any one)",
     )
     _add_share_options(parser)
     parser.add_argument("--tenant", metavar="NAME", help="the tenant whose quota is charged")
@@ -123,11 +125,12 @@ def _program(arguments: argparse.Namespace, usage: str) -> list[str]:
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """Returns the program's environment, with the path to its server."""
+    """Returns the program's environment, with the paths to its servers."""
     variables = _settings(arguments).variables()
     environment = client_environment(os.environ, variables, library_path())
     loud = arguments.verbose or is_loud(environment)
-    return on_path(environment, _named(arguments), arguments.transport, loud)
+    explicit = arguments.server is not None
+    return on_paths(environment, _named(arguments), arguments.transport, loud, explicit=explicit)
 
 
 def _named(arguments: argparse.Namespace) -> str:

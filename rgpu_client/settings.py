@@ -6,9 +6,9 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rgpu_client.devices import parse_devices
 from rgpu_client.sizes import (
     parse_cap,
-    parse_devices,
     parse_guarantee,
     parse_limit_of_memory,
     parse_name,
@@ -40,12 +40,11 @@ SEND_PTX = {"CUPY_COMPILE_WITH_PTX": "1"}
 class ClientSettings:
     """Settings as users write them. For None, the environment decides, and then the server.
 
-    memory: "2GiB", "8vmem" or "25%". device: the device's number on the server, or
-    "0,1" for several. share, limit:
-    "0.4", "40%" or "40vcore". lease: processes that name the same lease share it. tenant: the
-    tenant whose quota is charged. policy: "fixed", "burst", "best-effort" or "none". priority:
-    leases of a higher priority get idle device time first. weight: how leases of one priority
-    divide it.
+    memory: "2GiB", "8vmem" or "25%". device: the device's number on the server, "0,1" for several,
+    or "0,1@b:7700" for those of several servers. share, limit: "0.4", "40%" or "40vcore". lease:
+    processes that name the same lease share it. tenant: the tenant whose quota is charged. policy:
+    "fixed", "burst", "best-effort" or "none". priority: leases of a higher priority get idle device
+    time first. weight: how leases of one priority divide it.
     """
 
     server: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rgpu_client.devices import parse_devices
 from rgpu_client.variables import variable
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy, parse_policy
@@ -14,9 +15,8 @@ from rgpu_common.wire.handshake import MAX_NAME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The same limits as in the driver library.
-_MAX_ORDINAL = 1023
-MAX_DEVICES = 8
+    from rgpu_client.devices import DeviceName
+
 _LEAVE_OUT = "leave it out for the server's default"
 
 
@@ -24,12 +24,12 @@ _LEAVE_OUT = "leave it out for the server's default"
 class Sizes:
     """The sizes that a run asks for. For None, 0 and "", the server decides.
 
-    devices: numbers of devices on the server; () means any one device. share_ppm, limit_ppm: the
+    devices: () means any one device of the server. share_ppm, limit_ppm: the
     guaranteed part of the device's time and the cap. key: the name of the lease.
     """
 
     memory: Memory = field(default_factory=Memory)
-    devices: tuple[int, ...] = ()
+    devices: tuple[DeviceName, ...] = ()
     share_ppm: int = 0
     limit_ppm: int = 0
     policy: SharePolicy | None = None
@@ -40,16 +40,21 @@ class Sizes:
 
     @property
     def device(self) -> int | None:
-        """The one device asked for, or None for any.
+        """The number of the one device asked for, or None for any.
 
         Raises:
-            UsageError: several devices were asked for.
+            UsageError: several devices were asked for, or one of a server named with it.
         """
         if len(self.devices) > 1:
             raise UsageError(
                 "several devices are for `rgpu run` and `rgpu trace` without --hold: name one"
             )
-        return self.devices[0] if self.devices else None
+        if self.devices and self.devices[0].server:
+            raise UsageError(
+                f"{self.devices[0]} names its server, which is for `rgpu run` and `rgpu trace` "
+                "without --hold: name the device by number, and the server as the server"
+            )
+        return self.devices[0].number if self.devices else None
 
 
 def sizes_of(environment: Mapping[str, str]) -> Sizes:
@@ -92,23 +97,6 @@ def parse_cap(text: str) -> int:
     if not ppm:
         raise UsageError(f"limit 0 makes no sense: {_LEAVE_OUT}")
     return ppm
-
-
-def parse_ordinal(text: str) -> int:
-    """Returns the number of a device. UsageError if it is not one."""
-    if not _is_whole(text) or int(text) > _MAX_ORDINAL:
-        raise UsageError(f"{text!r} is not a device: they are numbered from 0")
-    return int(text)
-
-
-def parse_devices(text: str) -> tuple[int, ...]:
-    """Returns the numbers of a list of devices such as "0" or "0,1". UsageError if it is none."""
-    devices = tuple(parse_ordinal(entry) for entry in text.split(","))
-    if len(set(devices)) < len(devices):
-        raise UsageError(f"{text!r} names a device twice")
-    if len(devices) > MAX_DEVICES:
-        raise UsageError(f"a program has at most {MAX_DEVICES} devices, not {len(devices)}")
-    return devices
 
 
 def parse_priority(text: str) -> int:

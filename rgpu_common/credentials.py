@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_ACCESS_TOKEN_BYTES = 8192
+# Files with the access tokens of single servers: ADDRESS=FILE, with ';' between several.
+TOKEN_FILES = "RGPU_TOKEN_FILES"
 
 
 def configured_access_token(environment: Mapping[str, str]) -> str:
@@ -31,6 +33,25 @@ def configured_access_token(environment: Mapping[str, str]) -> str:
             "wrong"
         )
     return written
+
+
+def credentials_for(server: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns `environment` with the credentials that `server` is to see: those of its file in
+    RGPU_TOKEN_FILES, or else the ones for all servers.
+
+    Raises:
+        UsageError: RGPU_TOKEN_FILES is not such a list.
+    """
+    result = dict(environment)
+    files = result.pop(TOKEN_FILES, "")
+    for entry in filter(None, files.split(";")):
+        name, equals, file = entry.partition("=")
+        if not (name and equals and file):
+            raise UsageError(f"{TOKEN_FILES}: {entry!r} is not ADDRESS=FILE, as b:7700=/PATH")
+        if name == server:
+            result.pop("RGPU_TOKEN", None)
+            result["RGPU_TOKEN_FILE"] = file
+    return result
 
 
 def _written(path: str, source: str) -> str:

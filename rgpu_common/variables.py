@@ -17,13 +17,15 @@ KNOWN = frozenset(
         "AGENT_LOG", "AGENT_SECONDS", "AGENT_TEXTFILE", "COMPRESSION", "DEVICE",
         "HIDE_NVJITLINK", "LEASE", "LIBCUDA", "LIBSSL", "LIBUCP", "LIBZSTD", "LIMIT", "LOG",
         "MEMORY", "MOVE", "PATHS", "POLICY", "PRIORITY", "RESUME", "SERVER", "SHARE", "TENANT",
-        "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE", "TRACE", "TRANSPORT", "WEIGHT",
-        "WORKLOAD",
+        "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE", "TOKEN_FILES", "TRACE",
+        "TRANSPORT", "WEIGHT", "WORKLOAD",
     )
 )  # fmt: skip
 # Variables by which rgpu's own processes tell each other something, and those of its tests and
 # build.
-_INTERNAL = frozenset(f"{PREFIX}{name}" for name in ("AGENT", "CHOSEN", "TUNNEL", "BUILD_DIR"))
+_INTERNAL = frozenset(
+    f"{PREFIX}{name}" for name in ("AGENT", "CHOSEN", "ROUTES", "TUNNEL", "BUILD_DIR")
+)
 _INTERNAL_KINDS = tuple(f"{PREFIX}{kind}_" for kind in ("EMU", "TEST", "UPDATE"))
 # The least similarity, from 0 to 1, at which a name is taken for a misspelt variable of rgpu. Less
 # similar names may belong to other software.

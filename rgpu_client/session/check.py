@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from rgpu_client.session.claim import FOR_EVER as FOR_EVER
-from rgpu_client.session.claim import Held, claim, claim_each
+from rgpu_client.session.claim import Held, claim
+from rgpu_client.session.claim_each import claim_each
 from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:

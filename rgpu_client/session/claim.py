@@ -76,42 +76,11 @@ def claim(
         NoSessionError: the server does not answer, or refuses; the sentence says why.
     """
     key = environment.get("RGPU_LEASE", "")
-    return _claim(environment, program, key, sizes_of(environment).device, wait_seconds, progress)
+    device = sizes_of(environment).device
+    return claim_named(environment, program, key, device, wait_seconds, progress)
 
 
-def claim_each(
-    environment: Mapping[str, str],
-    program: str,
-    wait_seconds: float = 0.0,
-    progress: Progress | None = None,
-) -> list[Held]:
-    """Claims a lease on each device that RGPU_DEVICE names: all of them, or none.
-
-    The first lease has the name that RGPU_LEASE gives, or one of its own, and the others the same
-    name with .1, .2 and so on behind it. Devices are claimed in the order of their numbers, so that
-    two runs never wait for each other. Arguments and errors as `claim`.
-    """
-    devices = sizes_of(environment).devices
-    if len(devices) < 2:
-        return [claim(environment, program, wait_seconds, progress)]
-    first = environment.get("RGPU_LEASE", "")
-    stem = first or _new_key()
-    until = time.monotonic() + wait_seconds
-    held: dict[int, Held] = {}
-    try:
-        for device in sorted(devices):
-            place = devices.index(device)
-            key = f"{stem}.{place}" if place else stem
-            left = max(until - time.monotonic(), 0.0)
-            held[device] = _claim(environment, program, key, device, left, progress, own=not first)
-    except BaseException:
-        for one in held.values():
-            let_go(one)
-        raise
-    return [held[device] for device in devices]
-
-
-def _claim(
+def claim_named(
     environment: Mapping[str, str],
     program: str,
     key: str,
@@ -120,9 +89,14 @@ def _claim(
     progress: Progress | None,
     own: bool = False,
 ) -> Held:
+    """Claims the lease `key` on a device; "" means a lease for this run alone.
+
+    own: the lease is for this run alone although it has a key. Other arguments and errors as
+    `claim`.
+    """
     paths = [environment["RGPU_SERVER"], *_others(environment)]
     own = (own or not key) and not paths[0].startswith("ucx:")
-    key = key or _new_key()
+    key = key or new_key()
     hello = encode_hello(_hello(environment, program, key, own, device, wait_seconds))
     handle, server = _open_first(paths, hello)
     try:
@@ -137,7 +111,8 @@ def _claim(
     return Held(claimed, key, server, descriptor)
 
 
-def _new_key() -> str:
+def new_key() -> str:
+    """Returns the key of a new lease."""
     return f"run-{secrets.token_hex(6)}"
 
 

@@ -30,12 +30,16 @@ CHOSEN = "RGPU_CHOSEN"
 
 
 def on_path(
-    environment: Mapping[str, str], named: str, transport: str | None, loud: bool
+    environment: Mapping[str, str],
+    named: str,
+    transport: str | None,
+    loud: bool,
+    label: str = "",
 ) -> dict[str, str]:
     """Returns `environment` with the path to the server that the user named.
 
     transport: None leaves the choice to RGPU_TRANSPORT, then to the measurement. loud: the choice
-    is printed on stderr.
+    is printed on stderr, with the label before it.
 
     Raises:
         UsageError: a variable has a value that cannot be used.
@@ -51,7 +55,7 @@ def on_path(
         others=list(path.others),
     )  # fmt: skip
     if loud:
-        audit.say(f"{path.uri}: {path.reason}")
+        audit.say(f"{label}{path.uri}: {path.reason}")
     result = {**environment, **path.variables(), CHOSEN: f"{kind} {named} {path.uri}"}
     if kind == "auto" and path.worth_watching:
         result.update(start_agent(path, named, environment, loud))

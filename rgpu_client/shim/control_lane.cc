@@ -4,8 +4,12 @@
 
 #include "gen/handshake.gen.h"
 #include "gen/notices.gen.h"
+#include "rgpu_client/shim/say.h"
+#include "rgpu_client/shim/service_thread.h"
+#include "rgpu_client/shim/sessions.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace rgpu::shim {
@@ -77,12 +81,61 @@ bool ControlLane::SendCopyDone(uint64_t ticket) {
   return SendMessage(wire::Control::kCopyDone, wire::CopyDone{ticket});
 }
 
-bool ControlLane::SendCreditReturn(uint64_t returned) {
-  return SendMessage(wire::Control::kCreditReturn, wire::CreditReturn{returned});
+void ControlLane::SendCreditReturn(uint64_t returned) {
+  SendMessage(wire::Control::kCreditReturn, wire::CreditReturn{returned});
 }
 
-bool ControlLane::SendCallbackDone(uint64_t callback) {
-  return SendMessage(wire::Control::kCallbackDone, wire::CallbackDone{callback});
+void ControlLane::SendCallbackDone(uint64_t callback) {
+  const wire::CallbackDone done{callback};
+  if (LiveSessions().size() < 2) {
+    SendMessage(wire::Control::kCallbackDone, done);
+    return;
+  }
+  transport::FrameBuffer frame;
+  wire::Writer head = frame.Begin(Header(wire::Control::kCallbackDone));
+  Put(head, done);
+  frame.End();
+  if (!SendNow(frame)) Leave(std::move(frame));
+}
+
+// Sends the frame without waiting. False: another thread sends, or something else comes first.
+bool ControlLane::SendNow(transport::FrameBuffer& frame) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || !rest_.empty()) return false;
+  if (connection_ == nullptr) return true;
+  const iovec part = frame.part();
+  const transport::IoResult result = connection_->TrySend(&part, 1);
+  if (result.lost()) return true;
+  rest_.assign(frame.data() + (result.ok() ? result.bytes : 0), frame.data() + frame.size());
+  const bool all = rest_.empty();
+  lock.unlock();
+  if (!all) Leave({});
+  return true;
+}
+
+// Leaves the frame to the lane's own thread. An empty frame only lets it send the rest.
+void ControlLane::Leave(transport::FrameBuffer frame) {
+  const std::lock_guard lock(left_mutex_);
+  left_.push_back(std::move(frame));
+  if (!sends_left_) sends_left_ = StartServiceThread("rgpu-control", &SendLeft, this);
+  if (!sends_left_) {
+    Say("the system gives no thread for a device's streams, so those that wait for another device "
+        "stand still");
+  }
+  left_something_.notify_one();
+}
+
+void ControlLane::SendLeft(void* lane) {
+  auto* self = static_cast<ControlLane*>(lane);
+  for (;;) {
+    std::unique_lock left(self->left_mutex_);
+    self->left_something_.wait(left, [&] { return !self->left_.empty(); });
+    transport::FrameBuffer frame = std::move(self->left_.front());
+    self->left_.pop_front();
+    left.unlock();
+    const std::lock_guard lock(self->mutex_);
+    if (self->connection_ != nullptr) self->Send(frame, nullptr, 0, 0);
+  }
 }
 
 template <typename Message>
@@ -96,9 +149,21 @@ bool ControlLane::SendMessage(wire::Control kind, const Message& message) {
   return Send(frame, nullptr, 0, 0);
 }
 
+// What SendNow has not sent of its frame. A connection may have encrypted it, so it comes first.
+bool ControlLane::SendRest() {
+  if (rest_.empty()) return true;
+  iovec part{rest_.data(), rest_.size()};
+  const transport::SendState state =
+      transport::SendAll(*connection_, &part, 1, nullptr, kSendTimeoutMs);
+  rest_.clear();
+  return state == transport::SendState::kSent;
+}
+
 // Sends the frame, and after it the bytes of `bulk` straight from the program's memory.
 bool ControlLane::Send(transport::FrameBuffer& frame, const HostRegion* bulk, uint64_t offset,
                        uint64_t bytes) {
+  if (!SendRest()) return false;
+  if (frame.empty()) return true;
   std::vector<iovec> parts = {frame.part()};
   if (bulk != nullptr) {
     const std::vector<iovec> pieces = Pieces(*bulk, offset, bytes);
@@ -122,7 +187,7 @@ void ControlLane::Bye(int timeout_ms) {
     nanosleep(&pause, nullptr);
     lock.try_lock();
   }
-  if (!lock.owns_lock() || connection_ == nullptr) return;
+  if (!lock.owns_lock() || connection_ == nullptr || !rest_.empty()) return;
   transport::FrameBuffer frame;
   frame.Begin(Header(wire::Control::kBye));
   frame.End();

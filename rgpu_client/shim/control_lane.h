@@ -3,10 +3,13 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "gen/handshake.gen.h"
 #include "gen/notices.gen.h"
@@ -29,9 +32,10 @@ class ControlLane {
   // Tells the worker that the bytes of a direct copy have been copied.
   bool SendCopyDone(uint64_t ticket);
   // Tells the worker how much memory credit has been returned so far.
-  bool SendCreditReturn(uint64_t returned);
-  // Tells the worker that a host function has returned.
-  bool SendCallbackDone(uint64_t callback);
+  void SendCreditReturn(uint64_t returned);
+  // Tells the worker that a host function has returned, or that a stream may go on. In a process
+  // with several sessions the caller does not wait for the lane: it may serve another session.
+  void SendCallbackDone(uint64_t callback);
   // Tells the worker that the session ends in good order. Waits at most `timeout_ms` to send it.
   void Bye(int timeout_ms);
   // In a forked child: gives the connection up without sending anything.
@@ -41,10 +45,20 @@ class ControlLane {
   template <typename Message>
   bool SendMessage(wire::Control kind, const Message& message);
   bool Send(transport::FrameBuffer& frame, const HostRegion* bulk, uint64_t offset, uint64_t bytes);
+  bool SendRest();
+  bool SendNow(transport::FrameBuffer& frame);
+  void Leave(transport::FrameBuffer frame);
+  static void SendLeft(void* lane);
 
   std::mutex mutex_;
   std::unique_ptr<transport::Connection> connection_;
   transport::Lane* lane_ = nullptr;  // connection_ as a lane, if it survives cuts
+  std::vector<uint8_t> rest_;        // mutex_; of a frame that did not fit, to be sent first
+
+  std::mutex left_mutex_;
+  std::condition_variable left_something_;
+  std::deque<transport::FrameBuffer> left_;  // frames that a thread of the lane's own sends
+  bool sends_left_ = false;                  // the thread runs
 };
 
 }  // namespace rgpu::shim

@@ -16,67 +16,64 @@ constexpr long kTickNs = 5'000'000;
 // Credit that is not used for so many ticks goes back.
 constexpr int kIdleTicks = 20;
 
-std::array<std::atomic<Session*>, kMostSessions> g_sessions{};  // by number
-std::atomic<bool> g_started{false};
-// 1: the keeper looks by itself; 0: it sleeps, and Need must wake it.
-std::atomic<uint32_t> g_awake{0};
+struct Place {
+  std::atomic<Session*> session{nullptr};
+  std::atomic<bool> started{false};
+  // 1: the keeper looks by itself; 0: it sleeps, and Need must wake it.
+  std::atomic<uint32_t> awake{0};
 
-template <typename Act>
-void ForEach(Act act) {
-  for (const auto& place : g_sessions) {
-    if (Session* const session = place.load()) act(*session);
+  uint64_t Uses() const {
+    Session* const now = session.load();
+    return now == nullptr ? 0 : now->memory_credit().uses();
   }
-}
+};
 
-uint64_t Uses() {
-  uint64_t uses = 0;
-  ForEach([&](Session& session) { uses += session.memory_credit().uses(); });
-  return uses;
-}
+std::array<Place, kMostSessions> g_places{};  // by session
 
 }  // namespace
 
 bool CreditKeeper::Need(Session* session) {
-  g_sessions[session->number()].store(session, std::memory_order_relaxed);
+  Place& place = g_places[session->number()];
+  place.session.store(session, std::memory_order_relaxed);
   // An exchange, not a load: it is ordered with the keeper's last look before it sleeps.
-  if (g_awake.exchange(1) != 0) return true;
-  if (g_started.exchange(true)) {
-    g_awake.notify_one();
+  if (place.awake.exchange(1) != 0) return true;
+  if (place.started.exchange(true)) {
+    place.awake.notify_one();
     return true;
   }
-  if (StartServiceThread("rgpu-credit", &CreditKeeper::Run)) return true;
-  g_started = false;
-  g_awake = 0;
+  if (StartServiceThread("rgpu-credit", &CreditKeeper::Run, &place)) return true;
+  place.started = false;
+  place.awake = 0;
   return false;
 }
 
 void CreditKeeper::Forget() {
-  for (auto& session : g_sessions) session = nullptr;
-  g_started = false;
-  g_awake = 0;
+  for (Place& place : g_places) {
+    place.session = nullptr;
+    place.started = false;
+    place.awake = 0;
+  }
 }
 
-void CreditKeeper::Run() {
+void CreditKeeper::Run(void* argument) {
+  Place& place = *static_cast<Place*>(argument);
   uint64_t seen = 0;
   int idle = 0;
   while (true) {
     const timespec pause{0, kTickNs};
     nanosleep(&pause, nullptr);
-    ForEach([](Session& session) { session.channel().Poll(); });
-    const uint64_t uses = Uses();
+    Session& session = *place.session.load();
+    session.channel().Poll();
+    const uint64_t uses = place.Uses();
     idle = uses == seen ? idle + 1 : 0;
     seen = uses;
     if (idle < kIdleTicks) continue;
-    bool active = false;
-    ForEach([&](Session& session) {
-      session.ReturnCredit();
-      active = session.memory_credit().active() || active;
-    });
-    if (active) continue;  // a free is under way
-    g_awake.store(0);
+    session.ReturnCredit();
+    if (session.memory_credit().active()) continue;  // a free is under way
+    place.awake.store(0);
     // Look once more: an allocation or a free since the last look has not woken the keeper.
-    if (Uses() != seen && g_awake.exchange(1) == 0) continue;
-    g_awake.wait(0);
+    if (place.Uses() != seen && place.awake.exchange(1) == 0) continue;
+    place.awake.wait(0);
     idle = 0;
   }
 }

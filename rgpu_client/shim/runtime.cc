@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -61,7 +62,7 @@ void OnExit() {
   CheckForFork();
   g_phase = Phase::kExiting;
   const SessionList sessions = LiveSessions();
-  if (sessions.size() != 0) WriteTrace(**sessions.begin());
+  WriteTrace();
   for (Session* const session : sessions) session->End();
 }
 
@@ -70,7 +71,10 @@ void TellThreadGone(ThreadState& thread) {
   for (Session* const session : LiveSessions()) {
     if (!thread.sent[session->number()].spoke) continue;
     session->channel().StreamGoes(kWirePerThreadStream, thread.number);
-    session->channel().Post<op_rgpuThreadGone>({&thread, 0}, {thread.number});
+    // A server that does not read now must not hold the thread up.
+    PostOptions options;
+    options.soon = true;
+    session->channel().Post<op_rgpuThreadGone>({&thread, 0}, {thread.number}, options);
     session->ForgetThread(thread.number);
   }
 }
@@ -112,12 +116,22 @@ void CheckForFork() {
 
 bool ServerConfigured() {
   const char* server = getenv("RGPU_SERVER");
-  return server != nullptr && *server != '\0';
+  const char* devices = getenv("RGPU_DEVICE");
+  return (server != nullptr && *server != '\0') ||
+         (devices != nullptr && strchr(devices, '@') != nullptr);
 }
 
 namespace {
 
-// The devices of all sessions become one table. False: `*sentence` says why there is none.
+// What a device lacks that is one of several. Empty: nothing.
+std::string Unfit(const Session& session) {
+  if (session.welcome().devices.empty()) return "its server granted no device";
+  if (session.band().size != 0) return {};
+  return "its server does not keep its addresses apart from those of other devices, as a server "
+         "with emulated devices does; name one device";
+}
+
+// The devices of all sessions become one table. On failure `*sentence` says why there is none.
 CUresult ShareDevices(const Settings& settings, const std::vector<Session*>& sessions,
                       DeviceTable& devices, std::string* sentence) {
   std::vector<const wire::Welcome*> welcomes;
@@ -125,10 +139,11 @@ CUresult ShareDevices(const Settings& settings, const std::vector<Session*>& ses
   for (const Session* session : sessions) {
     welcomes.push_back(&session->welcome());
     granted += session->welcome().devices.size();
-    if (sessions.size() == 1 || session->band().size != 0) continue;
-    *sentence =
-        "RGPU_DEVICE names several devices, but their server does not keep the addresses of its "
-        "devices apart, as a server with emulated devices does; name one device";
+    if (sessions.size() == 1) continue;
+    const std::string why = Unfit(*session);
+    if (why.empty()) continue;
+    *sentence = "device " + settings.devices[session->number()].text() +
+                " cannot be one of several: " + why;
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   devices.Fill(welcomes, settings);
@@ -149,7 +164,12 @@ std::vector<Session*> OpenAll(const Settings& settings, CUresult* status, std::s
   for (size_t i = 0; i < settings.devices.size(); ++i) {
     Session* const session = Session::Open(SettingsOfDevice(settings, i), static_cast<unsigned>(i),
                                            &devices, status, sentence);
-    if (session == nullptr) return sessions;
+    if (session == nullptr) {
+      if (settings.devices.size() > 1) {
+        *sentence = "device " + settings.devices[i].text() + ": " + *sentence;
+      }
+      return sessions;
+    }
     sessions.push_back(session);
   }
   *status = ShareDevices(settings, sessions, devices, sentence);
@@ -164,11 +184,10 @@ CUresult TryToOpen() {
     Complain(settings.error);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (settings.server.empty()) {
+  if (settings.server.empty() && settings.uses_server()) {
     Complain(
         "no server is configured, so there is no CUDA device: set RGPU_SERVER=HOST:PORT or start "
-        "the "
-        "program with 'rgpu run --server HOST:PORT -- PROGRAM'");
+        "the program with 'rgpu run --server HOST:PORT -- PROGRAM'");
     return CUDA_ERROR_NO_DEVICE;
   }
   Remark(settings.remarks);

@@ -26,11 +26,16 @@ constexpr int kConnectTimeoutMs = 10000;
 constexpr int kWelcomeTimeoutMs = 60000;
 constexpr int kExitTimeoutMs = 50;
 constexpr size_t kGoneStreams = 64;
+// The most that a stream of this process uses of what the server grants: it keeps account of each
+// command in flight, and staging memory for copies between devices.
+constexpr uint32_t kMostCredits = 1U << 20;
+constexpr uint64_t kLeastCreditBytes = 1U << 20;
+constexpr uint64_t kMostCreditBytes = 1U << 30;
 constexpr uint64_t kPartOfLease = 8;  // the largest memory credit
 
 bool WishesCompression(const Settings& settings) {
   std::string why;
-  if (!settings.compression) return false;
+  if (!settings.compression || !settings.resumable) return false;
   if (transport::zip::LoadZstd(&why) != nullptr) return true;
   // A user who names a library means that one, so its failure is an error.
   const bool named = getenv("RGPU_LIBZSTD") != nullptr;
@@ -178,8 +183,9 @@ Session* Session::Open(const Settings& asked, unsigned number, DeviceTable* devi
                               &connection, &reader);
   }
   session->channel_ = new Channel(std::move(connection), std::move(reader), session, number);
-  session->channel_->SetLimits({std::max(welcome.stream_credits, 1U),
-                                std::max<uint64_t>(welcome.stream_credit_bytes, 1U << 20)});
+  session->channel_->SetLimits(
+      {std::clamp(welcome.stream_credits, 1U, kMostCredits),
+       std::clamp<uint64_t>(welcome.stream_credit_bytes, kLeastCreditBytes, kMostCreditBytes)});
   session->channel_->SetMissing(welcome.missing);
   session->welcome_ = welcome;
   if (settings.memory_credit) {

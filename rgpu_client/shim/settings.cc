@@ -39,18 +39,21 @@ std::string Trimmed(std::string text) {
   return text;
 }
 
-// Returns the access token on the file's first line, without the blanks and line ends around it.
-std::string ReadAccessTokenFile(Settings* s, const std::string& path) {
-  const std::string name = "the access token file " + path + " (RGPU_TOKEN_FILE) ";
+// Returns the access token on the first line of the file that `variable` names, without the blanks
+// and line ends around it.
+std::string ReadAccessTokenFile(Settings* s, const std::string& path, const char* variable) {
+  const std::string name = "the access token file " + path + " (" + variable + ") ";
   std::string access_token;
   errno = 0;
   std::ifstream file(path);
   if (!std::getline(file, access_token) && errno != 0) {
-    s->error = name + "cannot be read: " + strerror(errno);
+    if (s->error.empty()) s->error = name + "cannot be read: " + strerror(errno);
     return access_token;
   }
   access_token = Trimmed(access_token);
-  if (access_token.empty()) s->error = name + "holds no access token in its first line";
+  if (access_token.empty() && s->error.empty()) {
+    s->error = name + "holds no access token in its first line";
+  }
   return access_token;
 }
 
@@ -58,7 +61,7 @@ void ReadAccessToken(Settings* s) {
   s->access_token = Get("RGPU_TOKEN");
   const std::string path = Get("RGPU_TOKEN_FILE");
   if (path.empty()) return;
-  const std::string written = ReadAccessTokenFile(s, path);
+  const std::string written = ReadAccessTokenFile(s, path, "RGPU_TOKEN_FILE");
   if (s->error.empty() && !s->access_token.empty() && Trimmed(s->access_token) != written) {
     s->error = "RGPU_TOKEN and the access token file " + path +
                " (RGPU_TOKEN_FILE) hold different access tokens: unset the variable that is wrong";
@@ -119,6 +122,15 @@ void ReadWishes(Settings* s) {
 // A connection within one host ends only when one of its two processes ends.
 bool IsLocal(const std::string& uri) { return uri.starts_with("unix:") || uri.starts_with("shm:"); }
 
+// A session asks to be resumable, on a local socket only if a tunnel or an agent may change its
+// path. RGPU_RESUME decides otherwise.
+bool AsksToResume(Settings* s, const std::string& server, bool may_move) {
+  const std::string v = Get("RGPU_RESUME");
+  if (v == "1" || v == "0") return v == "1";
+  if (!v.empty()) Complain(s, "RGPU_RESUME", v, "0 or 1");
+  return !IsLocal(server) || may_move;
+}
+
 void ReadPaths(Settings* s) {
   std::istringstream list(Get("RGPU_PATHS"));
   std::string wrong;
@@ -135,16 +147,8 @@ void ReadPaths(Settings* s) {
                          "ucx:HOST:PORT, unix:/PATH or shm:/PATH, with ';' between several");
   }
   s->agent = Get("RGPU_AGENT");
-  // A session on a local socket asks to be resumable only if a tunnel or an agent may change its
-  // path.
-  s->resumable =
-      !IsLocal(s->server) || !s->paths.empty() || !s->agent.empty() || !Get("RGPU_TUNNEL").empty();
-  const std::string v = Get("RGPU_RESUME");
-  if (v == "1" || v == "0") {
-    s->resumable = v == "1";
-  } else if (!v.empty()) {
-    Complain(s, "RGPU_RESUME", v, "0 or 1");
-  }
+  const bool may_move = !s->paths.empty() || !s->agent.empty() || !Get("RGPU_TUNNEL").empty();
+  s->resumable = AsksToResume(s, s->server, may_move);
 }
 
 // Compression is off unless RGPU_COMPRESSION=1. The connection measures whether it pays, but that
@@ -152,7 +156,7 @@ void ReadPaths(Settings* s) {
 void ReadCompression(Settings* s) {
   const std::string v = Get("RGPU_COMPRESSION");
   if (!v.empty() && v != "0" && v != "1") Complain(s, "RGPU_COMPRESSION", v, "0 or 1");
-  s->compression = v == "1" && s->resumable;
+  s->compression = v == "1";
 }
 
 void ReadMemoryCredit(Settings* s) {
@@ -167,15 +171,15 @@ void ReadDevice(Settings* s) {
   s->devices.clear();
   std::istringstream list(v + (v.ends_with(',') ? "," : ""));
   for (std::string entry; std::getline(list, entry, ',');) {
-    uint64_t number = 0;
-    if (!ParseWhole(entry, 0, 1023, &number)) {
-      Complain(s, "RGPU_DEVICE", v, "a device number such as 0, or several such as 0,1");
+    const auto device = ParseDeviceName(entry);
+    if (!device) {
+      return Complain(s, "RGPU_DEVICE", v,
+                      "a device number such as 0, or several such as 0,1 or 0,1@HOST:PORT");
     }
-    const auto device = static_cast<int32_t>(number);
-    if (std::find(s->devices.begin(), s->devices.end(), device) != s->devices.end()) {
-      Complain(s, "RGPU_DEVICE", v, "a list in which each device stands once");
+    if (std::ranges::find(s->devices, *device) != s->devices.end()) {
+      return Complain(s, "RGPU_DEVICE", v, "a list in which each device stands once");
     }
-    s->devices.push_back(device);
+    s->devices.push_back(*device);
   }
   if (s->devices.size() > kMostSessions) {
     Complain(s, "RGPU_DEVICE", v,
@@ -186,6 +190,25 @@ void ReadDevice(Settings* s) {
         "RGPU_DEVICE names several devices, and each needs a lease: start the program with 'rgpu "
         "run --device " +
         v + " -- PROGRAM', or name the leases with RGPU_LEASE";
+  }
+}
+
+// A server gets the access token of its file in RGPU_TOKEN_FILES, or else the one for all servers.
+void ReadOthers(Settings* s) {
+  const std::string routes = Get("RGPU_ROUTES");
+  const std::string files = Get("RGPU_TOKEN_FILES");
+  for (const DeviceName& device : s->devices) {
+    const auto same = [&](const OtherServer& other) { return other.name == device.server; };
+    if (device.server.empty() || std::ranges::any_of(s->others, same)) continue;
+    OtherServer& other = s->others.emplace_back();
+    other.name = device.server;
+    other.route = RouteTo(other.name, routes);
+    const Route& route = other.route;
+    const bool may_move = !route.others.empty() || !route.agent.empty() || route.tunnelled;
+    other.resumable = AsksToResume(s, route.uri, may_move);
+    const std::string file = TokenFileOf(other.name, files);
+    other.access_token =
+        file.empty() ? s->access_token : ReadAccessTokenFile(s, file, "RGPU_TOKEN_FILES");
   }
 }
 
@@ -208,13 +231,28 @@ Settings ReadSettings() {
   ReadPaths(&s);
   ReadCompression(&s);
   ReadMemoryCredit(&s);
+  ReadOthers(&s);
   return s;
+}
+
+bool Settings::uses_server() const {
+  const auto here = [](const DeviceName& device) { return device.server.empty(); };
+  return std::ranges::any_of(devices, here);
 }
 
 Settings SettingsOfDevice(const Settings& all, size_t place) {
   Settings one = all;
-  one.device = all.devices[place];
+  const DeviceName& device = all.devices[place];
+  one.device = device.number;
   if (place > 0) one.lease_key += "." + std::to_string(place);
+  for (const OtherServer& other : all.others) {
+    if (other.name != device.server) continue;
+    one.server = other.route.uri;
+    one.paths = other.route.others;
+    one.agent = other.route.agent;
+    one.access_token = other.access_token;
+    one.resumable = other.resumable;
+  }
   return one;
 }
 

@@ -69,14 +69,26 @@ void WriteRows(FILE* file, TracePage* page) {
   }
 }
 
-void WriteTotals(FILE* file, const Session& session) {
-  const Channel& channel = session.channel();
-  const transport::LaneStats lanes = session.LaneTotals();
-  fprintf(file, "#commands\t%llu\twrites\t%llu\n", Line{channel.commands_sent()},
-          Line{channel.writes()});
+void WriteTotals(FILE* file) {
+  uint64_t commands = 0;
+  uint64_t writes = 0;
+  transport::LaneStats lanes;
+  transport::zip::Savings saved;
+  for (const Session* session : LiveSessions()) {
+    commands += session->channel().commands_sent();
+    writes += session->channel().writes();
+    const transport::LaneStats own = session->LaneTotals();
+    lanes.resumes += own.resumes;
+    lanes.moves += own.moves;
+    lanes.resent_bytes += own.resent_bytes;
+    saved.sent_plain += Count(session->savings().sent_plain);
+    saved.sent_packed += Count(session->savings().sent_packed);
+    saved.received_plain += Count(session->savings().received_plain);
+    saved.received_packed += Count(session->savings().received_packed);
+  }
+  fprintf(file, "#commands\t%llu\twrites\t%llu\n", Line{commands}, Line{writes});
   fprintf(file, "#resumes\t%llu\tmoves\t%llu\tresent_bytes\t%llu\n", Line{lanes.resumes},
           Line{lanes.moves}, Line{lanes.resent_bytes});
-  const transport::zip::Savings& saved = session.savings();
   fprintf(file, "#compressed\t%llu\tinto\t%llu\tdecompressed\t%llu\tfrom\t%llu\n",
           Line{Count(saved.sent_plain)}, Line{Count(saved.sent_packed)},
           Line{Count(saved.received_plain)}, Line{Count(saved.received_packed)});
@@ -149,9 +161,9 @@ void TraceFailure(std::string_view sentence) {
   page->failure_bytes = static_cast<uint32_t>(bytes);
 }
 
-void WriteTrace(const Session& session) {
+void WriteTrace() {
   TracePage* page = Page();
-  if (page == nullptr) return;
+  if (page == nullptr || LiveSessions().size() == 0) return;
   KeepTotals(page);
   SetTotal(page, TraceTotal::kEnded, 1);
   if (g_is_folder) return;
@@ -161,7 +173,7 @@ void WriteTrace(const Session& session) {
     return;
   }
   WriteRows(file, page);
-  WriteTotals(file, session);
+  WriteTotals(file);
   fclose(file);
 }
 

@@ -8,8 +8,6 @@
 
 namespace rgpu::shim {
 
-class Session;
-
 // Starts the trace. Empty path: no trace. If `path` is a folder, each process counts in a mapped
 // file there. Otherwise `path` is a file, to which the counters are appended as text when the
 // process ends.
@@ -30,7 +28,7 @@ void TraceCompiled(std::string_view name, uint64_t ns);
 void TraceFailure(std::string_view sentence);
 // Called at exit. Writes lines of `name<TAB>calls<TAB>bytes<TAB>ns`, then lines that begin with `#`
 // about writes and cuts. The lines are appended, so that the processes of one program do not
-// overwrite each other's.
-void WriteTrace(const Session& session);
+// overwrite each other's. Does nothing in a process without a session.
+void WriteTrace();
 
 }  // namespace rgpu::shim

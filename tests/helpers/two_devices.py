@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from textwrap import dedent
 
-from helpers import clients
+from typing_extensions import Self
+
+from helpers import clients, pki
+from helpers.agent import GRPC
+from helpers.server import Server
 
 HEAD = r"""
 import ctypes
@@ -57,11 +62,53 @@ contexts = [made("cuDevicePrimaryCtxRetain", device) for device in range(2)]
 """
 
 
-def said(server: str | None, source: str, head: str = HEAD, **extra: str) -> list[str]:
-    """Runs the source with a lease on devices 0 and 1, or on those of RGPU_DEVICE; returns the
-    lines that it prints.
+# The ways to two devices: two of one server, over a transport; or one of each of two servers.
+WAYS = ("unix", "shm", "tcp", "tls", "grpc", "tcp+unix", "shm+tls", "grpc+shm")
+
+
+class Pair:
+    """`with Pair() as pair:` runs a server with two devices, and one with one.
+
+    timing: of the emulated devices, "normal" or "hostile:SEED".
     """
-    variables = {"RGPU_DEVICE": "0,1", "RGPU_LEASE": "several", "RGPU_MEMORY": "200MiB", **extra}
-    code, output, errors = clients.run(server, head + dedent(source), **variables)
+
+    def __init__(self, timing: str = "normal") -> None:
+        self._config = f'{pki.config()}\n[emulated]\ntiming = "{timing}"\n'
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            second = ("--device", "emulated:512MiB")
+            more = {"device": "emulated:1GiB", "tls": self._config}
+            self.first = stack.enter_context(Server(*GRPC, *second, **more))
+            self.second = stack.enter_context(Server(*GRPC, **more))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def address(self, way: str) -> str:
+        """Returns the server for `said`."""
+        first, _, second = way.partition("+")
+        found = self.first.address(first)
+        return f"{found},{self.second.address(second)}" if second else found
+
+
+def devices_of(server: str) -> str:
+    """Returns RGPU_DEVICE for a server of `Pair.address`."""
+    return ",".join(f"0@{one}" for one in server.split(",")) if "," in server else "0,1"
+
+
+def said(server: str | None, source: str, head: str = HEAD, **extra: str) -> list[str]:
+    """Runs the source with leases on the devices of `Pair.address`, or on those of RGPU_DEVICE;
+    returns the lines that it prints.
+    """
+    variables = {"RGPU_LEASE": "several", "RGPU_MEMORY": "200MiB"}
+    if server is not None:
+        variables["RGPU_DEVICE"] = devices_of(server)
+        if "," in server:
+            server = None
+            variables.update(clients.trust())
+    code, output, errors = clients.run(server, head + dedent(source), **{**variables, **extra})
     assert code == 0, errors
     return output.splitlines()

@@ -33,9 +33,13 @@ DEVICE = DeviceInfo(
 
 @dataclass
 class FakeServer:
-    """Serves one client on a loopback port.  `script` yields the frames that follow a command."""
+    """Serves one client on a loopback port.  `script` yields the frames that follow a command.
+
+    control: the second connection of the client, which only scripts read.
+    """
 
     script: Script
+    control: socket.socket = field(init=False)
     credits: int = 64
     with_band: bool = True
     missing: tuple[int, ...] = ()
@@ -64,12 +68,12 @@ class FakeServer:
         try:
             lane, _ = self._listener.accept()
             with lane:
-                hello = decode_hello(_frame(lane).head)
+                hello = decode_hello(take_frame(lane).head)
                 lane.sendall(encode_welcome(self._welcome(hello)))
-                control, _ = self._listener.accept()
-                with control:
-                    assert _frame(control).header.opcode == Handshake.ATTACH
-                    control.sendall(encode_attached())
+                self.control, _ = self._listener.accept()
+                with self.control:
+                    assert take_frame(self.control).header.opcode == Handshake.ATTACH
+                    self.control.sendall(encode_attached())
                     self._run(lane)
         except OSError:
             pass  # the client is gone
@@ -94,7 +98,7 @@ class FakeServer:
     def _run(self, lane: socket.socket) -> None:
         while True:
             try:
-                frame = _frame(lane)
+                frame = take_frame(lane)
             except EOFError:
                 return
             assert frame.header.kind is Kind.COMMAND
@@ -119,7 +123,8 @@ def reply(frame: Frame, name: str, status: int = 0, watermark: int = 0, **values
     )
 
 
-def _frame(lane: socket.socket) -> Frame:
+def take_frame(lane: socket.socket) -> Frame:
+    """Receives one frame; EOFError at the end."""
     header = parse_header(_bytes(lane, HEADER_BYTES))
     head = _bytes(lane, header.head_bytes)
     return Frame(header, head, _bytes(lane, header.bulk_bytes))

@@ -7,17 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from helpers import pki
-from helpers.agent import GRPC
-from helpers.server import Server
-from helpers.two_devices import HEAD, said
+from helpers.two_devices import HEAD, WAYS, Pair, said
 
-# On device 1 `held` waits for the word `gate`, which `release()` writes.
+# On device 1 `held` waits for the word `gate`, which `release()` writes. A load of a module may wait
+# for all work, so `far_fill` is loaded before.
 HELD = (
     HEAD
     + r"""
 current(1)
 gate, held = cuda.alloc(4), made("cuStreamCreate", 1)
+far_fill = cuda.function(cuda.load(PTX), "fill")
 cuda.upload(gate, bytes(4))
 cuda("cuStreamWaitValue32_v2", held, c_uint64(gate), 1, 0)
 current(0)
@@ -30,15 +29,14 @@ def release():
 )
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    second = ("--device", "emulated:512MiB")
-    with Server(*GRPC, *second, device="emulated:1GiB", tls=pki.config()) as server:
-        yield server
+@pytest.fixture(scope="module", params=["normal", "hostile:3"])
+def running(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with Pair(request.param) as pair:
+        yield pair
 
 
-@pytest.fixture(params=["unix", "shm", "tcp", "tls", "grpc"])
-def server(running: Server, request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=WAYS)
+def server(running: Pair, request: pytest.FixtureRequest) -> str:
     return running.address(request.param)
 
 
@@ -184,8 +182,8 @@ def test_a_device_that_fails_holds_no_other_device_up(server: str) -> None:
     """Streams that wait for it go on, and only its own calls tell of the error."""
     source = """
     current(1)
-    event, fill = made("cuEventCreate", 0), cuda.function(cuda.load(PTX), "fill")
-    assert launch(fill, 64, 1, held) == 0
+    event = made("cuEventCreate", 0)
+    assert launch(far_fill, 64, 1, held) == 0
     cuda("cuEventRecord", event, held)
     current(0)
     near, streams = cuda.alloc(64), [made("cuStreamCreate", 1) for _ in range(20)]

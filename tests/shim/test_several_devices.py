@@ -9,11 +9,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from helpers import clients, pki
-from helpers.agent import GRPC
+from helpers import clients
 from helpers.command import rgpu_command
 from helpers.server import Server
-from helpers.two_devices import HEAD, said
+from helpers.two_devices import HEAD, WAYS, Pair, said
 
 INVALID_VALUE = 1
 INVALID_DEVICE, INVALID_HANDLE = 101, 400
@@ -21,14 +20,13 @@ PEER_ACCESS_UNSUPPORTED = 217
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    second = ("--device", "emulated:512MiB")
-    with Server(*GRPC, *second, device="emulated:1GiB", tls=pki.config()) as server:
-        yield server
+def running() -> Iterator[Pair]:
+    with Pair() as pair:
+        yield pair
 
 
-@pytest.fixture(params=["unix", "shm", "tcp", "tls", "grpc"])
-def server(running: Server, request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=WAYS)
+def server(running: Pair, request: pytest.FixtureRequest) -> str:
     return running.address(request.param)
 
 
@@ -140,6 +138,33 @@ def test_objects_of_another_device_are_refused(server: str) -> None:
     ]
 
 
+def test_a_handle_of_another_device_is_refused_by_name(server: str) -> None:
+    """Handles that processes share are of one device. A program has its own from the other one."""
+    source = """
+    import subprocess, sys
+    class Handle(ctypes.Structure):
+        _fields_ = [("reserved", ctypes.c_char * 64)]
+    def tries():
+        found = []
+        for device in (0, 1):
+            current(device)
+            found.append(cuda.result("cuIpcOpenMemHandle_v2", byref(c_uint64()), handle, 1))
+        return found
+    handle = Handle()
+    current(1)
+    cuda("cuIpcGetMemHandle", byref(handle), c_uint64(cuda.alloc(4096)))
+    print(tries())  # the exporter's own device knows whose it is
+    event = Handle()
+    cuda("cuIpcGetEventHandle", byref(event), made("cuEventCreate", 6))
+    current(0)
+    print(cuda.result("cuIpcOpenEventHandle", byref(c_uint64()), event))
+    text, size = create_string_buffer(4096), c_size_t(4096)
+    cuda("cuLogsDumpToMemory", None, text, byref(size), 0)
+    print(b"processes share memory and events of one device" in text.value)
+    """
+    assert said(server, source) == ["[400, 201]", "400", "True"]
+
+
 def test_the_list_of_visible_devices_is_of_both(server: str) -> None:
     source = HEAD.replace("range(2)", "range(1)") + dedent("""
     print(number("cuDeviceGetCount"))
@@ -148,9 +173,7 @@ def test_the_list_of_visible_devices_is_of_both(server: str) -> None:
     cuda.upload(address, b"wxyz")
     print(cuda.download(address, 4))
     """)
-    variables = {"RGPU_DEVICE": "0,1", "RGPU_LEASE": "visible", "RGPU_MEMORY": "100MiB"}
-    code, output, errors = clients.run(server, source, CUDA_VISIBLE_DEVICES="1", **variables)
-    assert (code, output.splitlines()) == (0, ["1", "b'wxyz'"]), errors
+    assert said(server, source, "", CUDA_VISIBLE_DEVICES="1") == ["1", "b'wxyz'"]
 
 
 def test_a_forked_child_has_both_devices_too(server: str) -> None:
@@ -197,10 +220,10 @@ def test_an_error_of_one_device_leaves_the_other(server: str) -> None:
         ("0,1", "", "each needs a lease"),
     ],
 )
-def test_wrong_lists_are_refused(running: Server, devices: str, lease: str, sentence: str) -> None:
+def test_wrong_lists_are_refused(running: Pair, devices: str, lease: str, sentence: str) -> None:
     variables = {"RGPU_DEVICE": devices, **({"RGPU_LEASE": lease} if lease else {})}
     source = 'print(cuda.result("cuInit", 0))'
-    _, output, errors = clients.run(running.tcp, source, **variables)
+    _, output, errors = clients.run(running.first.tcp, source, **variables)
     assert output.strip() != "0"
     assert sentence in errors
 
@@ -226,21 +249,21 @@ print(count.value)
 """
 
 
-def test_a_run_gets_a_lease_on_each_device_or_none(running: Server) -> None:
+def test_a_run_gets_a_lease_on_each_device_or_none(running: Pair) -> None:
     # Device 1 has 512 MiB, so it has no room for a lease of 600.
-    done = _run(running, "--device", "0,1", source=COUNT)
+    done = _run(running.first, "--device", "0,1", source=COUNT)
     assert done.returncode == 125
     assert "device 1" in done.stderr
     # The lease on device 0 is given up: all of it can be claimed at once.
-    done = _run(running, "--wait=30", "--device", "0", "--memory", "1000MiB", source=COUNT)
+    done = _run(running.first, "--wait=30", "--device", "0", "--memory", "1000MiB", source=COUNT)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-    done = _run(running, "--wait=30", "--device", "1,0", "--memory", "300MiB", source=COUNT)
+    done = _run(running.first, "--wait=30", "--device", "1,0", "--memory", "300MiB", source=COUNT)
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
-def test_numba_uses_two_devices(running: Server) -> None:
+def test_numba_uses_two_devices(running: Pair) -> None:
     program = Path(__file__).parent / "programs" / "numba_two_devices.py"
-    command = [rgpu_command(), "run", "--server", running.tcp, "--device", "0,1"]
+    command = [rgpu_command(), "run", "--server", running.first.tcp, "--device", "0,1"]
     done = subprocess.run(
         [*command, "--memory", "200MiB", "--", sys.executable, str(program)],
         cwd="/", capture_output=True, text=True, timeout=170, check=False,

@@ -7,21 +7,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from helpers import pki
-from helpers.agent import GRPC
-from helpers.server import Server
-from helpers.two_devices import said
+from helpers.two_devices import WAYS, Pair, said
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    second = ("--device", "emulated:512MiB")
-    with Server(*GRPC, *second, device="emulated:1GiB", tls=pki.config()) as server:
-        yield server
+def running() -> Iterator[Pair]:
+    with Pair() as pair:
+        yield pair
 
 
-@pytest.fixture(params=["unix", "shm", "tcp", "tls", "grpc"])
-def server(running: Server, request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=WAYS)
+def server(running: Pair, request: pytest.FixtureRequest) -> str:
     return running.address(request.param)
 
 

@@ -1,5 +1,7 @@
 #include "rgpu_client/shim/calls/across.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <array>
 
@@ -75,14 +77,27 @@ CUresult CheckNoCapture(const Here& here, const Copy& copy) {
   return over == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : over;
 }
 
-// Memory for the packed bytes of one piece.
-struct Staging {
-  explicit Staging(uint64_t bytes) : memory(new uint8_t[bytes]) {}  // not initialised
+// Memory for the packed bytes of one piece. It begins with zeros: a server that asks for the bytes
+// before they have come must not see what else this process has had there.
+class Staging {
+ public:
+  // Null: this process has no memory left.
+  static std::shared_ptr<Staging> Make(uint64_t bytes) {
+    void* const memory = calloc(bytes, 1);
+    return memory == nullptr ? nullptr : std::shared_ptr<Staging>(new Staging(memory));
+  }
+  ~Staging() { free(memory_); }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
   Side side(const Part& part) const {
-    return {reinterpret_cast<uint64_t>(memory.get()), part.width, false, part.rows};
+    return {reinterpret_cast<uint64_t>(memory_), part.width, false, part.rows};
   }
 
-  const std::unique_ptr<uint8_t[]> memory;
+ private:
+  explicit Staging(void* memory) : memory_(memory) {}
+
+  void* const memory_;
 };
 
 // The part of one side of the copy; the other side is the staging memory.
@@ -107,10 +122,11 @@ CUresult RunSerial(const Here& here, const Copy& copy, const Ends& ends) {
   }
   if (!ends.two()) return RunCopy(ends.one(), copy);
   const uint64_t limit = PieceBytes(copy);
-  const Staging staging(std::min(limit, copy.bytes()));
+  const auto staging = Staging::Make(std::min(limit, copy.bytes()));
+  if (staging == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   return ForEachPart(copy, limit, [&](const Part& part) {
-    const Copy out = HalfOf(copy, part, staging.side(part), AtPart(copy.from, part));
-    const Copy in = HalfOf(copy, part, AtPart(copy.to, part), staging.side(part));
+    const Copy out = HalfOf(copy, part, staging->side(part), AtPart(copy.from, part));
+    const Copy in = HalfOf(copy, part, AtPart(copy.to, part), staging->side(part));
     const CUresult status = RunCopy(ends.from, out);
     return status == CUDA_SUCCESS ? RunCopy(ends.to, in) : status;
   });
@@ -167,7 +183,8 @@ CUresult PostPieces(const Here& from, const Here& to, const Copy& copy) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t slot = i % kSlots;
     if (slots[slot] == nullptr) {
-      slots[slot] = std::make_shared<Staging>(std::min(limit, copy.bytes()));
+      slots[slot] = Staging::Make(std::min(limit, copy.bytes()));
+      if (slots[slot] == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     } else if (const CUresult bad = PostWait(from, free[slot]); bad != CUDA_SUCCESS) {
       return bad;
     }

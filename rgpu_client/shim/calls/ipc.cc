@@ -7,6 +7,7 @@
 
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/recording.h"
+#include "rgpu_common/native/base/error_log.h"
 
 namespace rgpu::shim {
 namespace {
@@ -40,6 +41,16 @@ CUresult Note(const Here& here, const rgpuIpcOpenMemory_Reply& reply) {
   here.channel().SetSticky(CUDA_ERROR_EXTERNAL_DEVICE,
                            "the server mapped memory outside its band or at addresses in use");
   return CUDA_ERROR_EXTERNAL_DEVICE;
+}
+
+// A handle of a program's other device is as unknown to this one's server as one that never was.
+CUresult SayWhose(CUresult status) {
+  if (status == CUDA_ERROR_INVALID_HANDLE && LiveSessions().size() > 1) {
+    base::LogSentence(
+        "the current context's device does not know this handle: processes share memory and events "
+        "of one device of one server, so make a context of the exporter's device current");
+  }
+  return status;
 }
 
 }  // namespace
@@ -78,7 +89,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsign
   CUresult status =
       here.channel().Call<op_rgpuIpcOpenMemory>(here.issuer(), {wire::Bytes(token), flags}, &reply);
   if (status == CUDA_SUCCESS) status = Note(here, reply);
-  if (status != CUDA_SUCCESS) return status;
+  if (status != CUDA_SUCCESS) return SayWhose(status);
   imports.Add(reply.dptr, token, here.context_id());
   *pdptr = reply.dptr;
   return CUDA_SUCCESS;
@@ -130,7 +141,7 @@ CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
       here.channel().Call<op_rgpuIpcOpenEvent>(here.issuer(), {id, token}, &reply);
   if (status != CUDA_SUCCESS) {
     here.session->handles().Remove(id);
-    return status;
+    return SayWhose(status);
   }
   *phEvent = MakeHandle<CUevent>(id);
   return CUDA_SUCCESS;

@@ -1,6 +1,7 @@
 #include "rgpu_client/shim/calls/side_streams.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -20,12 +21,15 @@ struct OfContext {
   size_t next = 0;  // which one is shared next
 };
 
-struct SideStreams {
+// Those of one session. A thread holds the mutex while it posts to that session.
+struct OfSession {
   std::mutex mutex;
   std::map<uint64_t, OfContext> contexts;
 };
 
-// A pointer, because a forked child needs a new mutex.
+using SideStreams = std::array<OfSession, kMostSessions>;
+
+// A pointer, because a forked child needs new mutexes.
 SideStreams* g_streams = new SideStreams;
 
 CUresult Make(const Here& here, uint64_t* id) {
@@ -61,13 +65,14 @@ CUresult Choose(const Here& here, OfContext& of, SideStream** chosen) {
 
 CUresult SideStreamHere(Session& session, Context& context, const PointRef& until, Here* here) {
   *here = {&session, &ThisThread(), &context, nullptr};
-  const std::lock_guard lock(g_streams->mutex);
+  OfSession& of = (*g_streams)[session.number()];
+  const std::lock_guard lock(of.mutex);
   // Handles are never used twice, so streams of contexts that are gone are no longer found.
-  std::erase_if(g_streams->contexts, [](const auto& entry) {
-    return SessionOfContext(entry.first)->handles().template Find<Context>(entry.first) == nullptr;
+  std::erase_if(of.contexts, [&](const auto& entry) {
+    return session.handles().template Find<Context>(entry.first) == nullptr;
   });
   SideStream* chosen = nullptr;
-  const CUresult status = Choose(*here, g_streams->contexts[context.id], &chosen);
+  const CUresult status = Choose(*here, of.contexts[context.id], &chosen);
   if (status != CUDA_SUCCESS) return status;
   chosen->until = until;
   here->stream = session.handles().Find<Stream>(chosen->id);

@@ -1,19 +1,34 @@
 #include "rgpu_client/shim/calls/twins.h"
 
+#include <array>
+
 #include "rgpu_client/shim/calls/entries.h"
 
 namespace rgpu::shim {
 namespace {
 
+// A thread holds the mutex while it loads the library, so each session has one.
+struct Twin {
+  std::mutex mutex;
+  uint64_t handle = 0;  // 0: not loaded yet
+};
+
 struct Kept {
   std::vector<uint8_t> image;
   std::vector<uint8_t> options;
-  std::map<unsigned, uint64_t> twins;  // handles, by the number of the session
+  std::array<Twin, kMostSessions> twins;  // by the number of the session
 };
 
 struct Twins {
   std::mutex mutex;
-  std::map<uint64_t, Kept> kept;  // by the handle of the library that the program has
+  // By the handle of the library that the program has.
+  std::map<uint64_t, std::shared_ptr<Kept>> kept;
+
+  std::shared_ptr<Kept> Find(uint64_t library) {
+    const std::lock_guard lock(mutex);
+    const auto found = kept.find(library);
+    return found == kept.end() ? nullptr : found->second;
+  }
 };
 
 // A pointer, because a forked child needs a new mutex.
@@ -41,26 +56,28 @@ CUresult LoadTwin(const Here& here, const Kept& kept, uint64_t* id) {
 void KeepForTwins(const Library& library, const Image& image, const JitOptions& options) {
   if (LiveSessions().size() < 2) return;
   const wire::ByteView encoded = options.encoded();
+  auto kept = std::make_shared<Kept>();
+  kept->image.assign(image.data, image.data + image.bytes);
+  kept->options.assign(encoded.data, encoded.data + encoded.size);
   const std::lock_guard lock(g_twins->mutex);
-  Kept& kept = g_twins->kept[library.id];
-  kept.image.assign(image.data, image.data + image.bytes);
-  kept.options.assign(encoded.data, encoded.data + encoded.size);
+  g_twins->kept[library.id] = std::move(kept);
 }
 
 CUresult LibraryIn(const Here& here, Library& library, Library** in) {
   *in = &library;
   if (SessionOf(library.id) == here.session) return CUDA_SUCCESS;
-  const std::lock_guard lock(g_twins->mutex);
-  const auto kept = g_twins->kept.find(library.id);
-  if (kept == g_twins->kept.end()) return CUDA_ERROR_INVALID_HANDLE;
-  auto twin = kept->second.twins.find(here.session->number());
-  if (twin == kept->second.twins.end()) {
-    uint64_t id = 0;
-    const CUresult status = LoadTwin(here, kept->second, &id);
-    if (status != CUDA_SUCCESS) return status;
-    twin = kept->second.twins.emplace(here.session->number(), id).first;
+  const std::shared_ptr<Kept> kept = g_twins->Find(library.id);
+  if (kept == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Twin& twin = kept->twins[here.session->number()];
+  const std::lock_guard lock(twin.mutex);
+  if (twin.handle == 0) {
+    const CUresult status = LoadTwin(here, *kept, &twin.handle);
+    if (status != CUDA_SUCCESS) {
+      twin.handle = 0;
+      return status;
+    }
   }
-  *in = here.session->handles().Find<Library>(twin->second);
+  *in = here.session->handles().Find<Library>(twin.handle);
   return *in == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
@@ -82,12 +99,17 @@ CUresult KernelIn(const Here& here, Function& kernel, Function** in) {
 }
 
 std::vector<uint64_t> DropTwins(uint64_t library) {
+  const std::shared_ptr<Kept> kept = g_twins->Find(library);
+  if (kept == nullptr) return {};
+  {
+    const std::lock_guard lock(g_twins->mutex);
+    g_twins->kept.erase(library);
+  }
   std::vector<uint64_t> handles;
-  const std::lock_guard lock(g_twins->mutex);
-  const auto kept = g_twins->kept.find(library);
-  if (kept == g_twins->kept.end()) return handles;
-  for (const auto& [session, twin] : kept->second.twins) handles.push_back(twin);
-  g_twins->kept.erase(kept);
+  for (Twin& twin : kept->twins) {
+    const std::lock_guard lock(twin.mutex);
+    if (twin.handle != 0) handles.push_back(twin.handle);
+  }
   return handles;
 }
 

@@ -34,7 +34,44 @@ int Match(const std::string& entry, const std::vector<wire::DeviceInfo>& devices
   return number >= 0 && number < static_cast<long>(devices.size()) ? static_cast<int>(number) : -1;
 }
 
+constexpr int kPciDomain = 50;  // CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID
+constexpr unsigned long kPciDomains = 0x10000;
+constexpr size_t kDomainDigits = 4;
+
+// The number that is written as the UUID, plus 1.
+void NextUuid(std::array<uint8_t, 16>* uuid) {
+  for (size_t i = uuid->size(); i-- > 0;) {
+    if (++(*uuid)[i] != 0) return;
+  }
+}
+
+// The same place in the next PCI domain. False: the text is no bus id.
+bool NextDomain(wire::DeviceInfo* info) {
+  std::string& bus_id = info->pci_bus_id;
+  if (bus_id.size() <= kDomainDigits || bus_id[kDomainDigits] != ':') return false;
+  const unsigned long domain = (strtoul(bus_id.c_str(), nullptr, 16) + 1) % kPciDomains;
+  std::array<char, kDomainDigits + 1> digits{};
+  snprintf(digits.data(), digits.size(), "%04lx", domain);
+  bus_id.replace(0, kDomainDigits, digits.data());
+  for (auto& [id, value] : info->attributes) {
+    if (id == kPciDomain) value = static_cast<int>(domain);
+  }
+  return true;
+}
+
 }  // namespace
+
+void MakeDistinct(std::vector<wire::DeviceInfo>* devices) {
+  for (size_t i = 1; i < devices->size(); ++i) {
+    wire::DeviceInfo& info = (*devices)[i];
+    const auto end = devices->begin() + static_cast<std::ptrdiff_t>(i);
+    const auto taken = [&](auto same) { return std::any_of(devices->begin(), end, same); };
+    while (taken([&](const auto& other) { return other.uuid == info.uuid; })) NextUuid(&info.uuid);
+    while (taken([&](const auto& other) { return other.pci_bus_id == info.pci_bus_id; }) &&
+           NextDomain(&info)) {
+    }
+  }
+}
 
 std::string UuidText(const std::array<uint8_t, 16>& uuid) {
   std::string text = "GPU-";
@@ -77,6 +114,7 @@ void DeviceTable::Fill(const std::vector<const wire::Welcome*>& welcomes,
       all.push_back(info);
     }
   }
+  MakeDistinct(&all);
   std::vector<int> places;
   if (settings.has_visible_devices) {
     places = VisibleDevices(settings.visible_devices, all);

@@ -69,6 +69,10 @@ class DeviceTable {
 std::vector<int> VisibleDevices(const std::string& value,
                                 const std::vector<wire::DeviceInfo>& devices);
 
+// Gives each device a UUID and a PCI bus id that no device before it has. Servers of one machine
+// may give the same, and so may a hostile one.
+void MakeDistinct(std::vector<wire::DeviceInfo>* devices);
+
 // "GPU-01234567-89ab-..."
 std::string UuidText(const std::array<uint8_t, 16>& uuid);
 

@@ -1,6 +1,7 @@
-// Tests of the forms of sizes, shares and numbers, which are those of rgpu_common/units.py, and of
-// program names.
+// Tests of the forms of sizes, shares and numbers, which are those of rgpu_common/units.py, of
+// names of devices and routes to their servers, and of program names.
 #include "rgpu_client/shim/program.h"
+#include "rgpu_client/shim/routes.h"
 #include "rgpu_client/shim/tests/check.h"
 #include "rgpu_client/shim/units.h"
 
@@ -61,6 +62,34 @@ TEST(PoliciesAndNumbers) {
   CHECK(ParseWhole("100", 0, 100, &value) && value == 100);
   CHECK(!ParseWhole("101", 0, 100, &value) && !ParseWhole("0", 1, 9, &value));
   CHECK(!ParseWhole("1.0", 0, 9, &value) && !ParseWhole("", 0, 9, &value));
+}
+
+TEST(ADeviceMayNameItsServer) {
+  const auto plain = ParseDeviceName("3");
+  CHECK(plain && plain->number == 3 && plain->server.empty() && plain->text() == "3");
+  const auto of_another = ParseDeviceName("0@unix:/a@b");
+  CHECK(of_another && of_another->number == 0 && of_another->server == "unix:/a@b");
+  CHECK(of_another->text() == "0@unix:/a@b" && *of_another != *plain);
+  for (const char* bad : {"", "@", "1@", "@b:7700", "x@b", "-1@b", "1024"}) {
+    CHECK(!ParseDeviceName(bad));
+  }
+}
+
+TEST(AServerIsReachedByItsLine) {
+  const std::string lines =
+      "a:1;;;tcp:10.0.0.1:1;tls:a:2\nb:1;/run/agent;grpc:b:80;unix:/t\nc;;\nd";
+  const Route a = RouteTo("a:1", lines);
+  CHECK(a.uri == "tcp:10.0.0.1:1" && a.others == std::vector<std::string>({"tls:a:2"}));
+  CHECK(a.agent.empty() && !a.tunnelled);
+  const Route b = RouteTo("b:1", lines);
+  CHECK(b.uri == "unix:/t" && b.others.empty() && b.agent == "/run/agent" && b.tunnelled);
+  for (const char* name : {"c", "d", "e:1", ""}) CHECK(RouteTo(name, lines).uri == name);
+}
+
+TEST(AServerMayHaveATokenFileOfItsOwn) {
+  const std::string list = "a:1=/run/a;b:1=/run/b=;c:1;=/run/d";
+  CHECK(TokenFileOf("a:1", list) == "/run/a" && TokenFileOf("b:1", list) == "/run/b=");
+  for (const char* name : {"c:1", "a", "d", "/run/a"}) CHECK(TokenFileOf(name, list).empty());
 }
 
 TEST(AProgramIsCalledByItsScript) {

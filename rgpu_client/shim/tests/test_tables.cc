@@ -161,6 +161,25 @@ TEST(VisibleDevicesByNumberAndUuid) {
   CHECK(UuidText(devices[1].uuid) == "GPU-abcd0000-0000-0000-0000-000000000000");
 }
 
+TEST(DevicesOfSeveralServersAreToldApart) {
+  std::vector<rgpu::wire::DeviceInfo> devices(5);
+  for (auto& device : devices) {
+    device.uuid.fill(0xff);
+    device.pci_bus_id = "ffff:01:00.0";
+    device.attributes = {{50, 0xffff}, {33, 1}};
+  }
+  devices[3].pci_bus_id = devices[4].pci_bus_id = "nonsense";
+  MakeDistinct(&devices);
+  CHECK(devices[0].pci_bus_id == "ffff:01:00.0" && devices[0].attributes[0].value == 0xffff);
+  CHECK(devices[1].pci_bus_id == "0000:01:00.0" && devices[1].attributes[0].value == 0);
+  CHECK(devices[2].pci_bus_id == "0001:01:00.0" && devices[2].attributes[1].value == 1);
+  CHECK(devices[4].pci_bus_id == "nonsense");
+  CHECK(devices[0].uuid[15] == 0xff && devices[1].uuid[15] == 0 && devices[2].uuid[15] == 1);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) CHECK(devices[i].uuid != devices[j].uuid);
+  }
+}
+
 TEST(RegionsTouchRowsOnly) {
   uint8_t host[24] = {};
   for (uint8_t i = 0; i < 24; ++i) host[i] = i;
