@@ -24,7 +24,7 @@ from rgpu_cluster.core.line import Entry, Line, dominant_shares, members
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.place import place
 from rgpu_cluster.core.pool import Pool
-from rgpu_cluster.core.request import Mode
+from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.score import PRESETS, Score, Weights
 from rgpu_common.units import PPM
 
@@ -120,7 +120,7 @@ class Manager:
                 ended.append(booking)
             elif booking.stage is Stage.PENDING or node.name in booking.waiting_for:
                 for card in booking.cards_on(node.name):
-                    held.setdefault(card, []).append(_holding(entry))
+                    held.setdefault(card, []).append(holding_of(entry.request, entry.attempt))
         self._end_strays(node.name, present)
         self.pool.report(node, held)
         for lease in present:
@@ -359,7 +359,7 @@ class Manager:
             entry.attempt += 1
             for card in answer.chosen.cards:
                 bandwidth = entry.request.bandwidth_bps if answer.chosen.mode >= Mode.NEAR else 0
-                self.pool.take(card, _holding(entry), bandwidth)
+                self.pool.take(card, holding_of(entry.request, entry.attempt), bandwidth)
             placed.append((entry, answer))
         for entry, decision in placed:
             self._book(entry, decision)
@@ -386,17 +386,3 @@ def _is_news(node: Node, known: Node) -> bool:
     if STALE in known.taints:
         return node.generation >= known.generation
     return node.generation > known.generation
-
-
-def _holding(entry: Entry) -> Holding:
-    """Returns what a request takes of each of its cards."""
-    request = entry.request
-    return Holding(
-        lease=request.id,
-        tenant=request.tenant,
-        share_ppm=PPM if request.whole else request.share_ppm,
-        memory_bytes=request.memory_bytes,
-        labels=request.labels,
-        whole=request.whole,
-        attempt=entry.attempt,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from rgpu_cluster.core.card import Labels
+from rgpu_cluster.core.card import Holding, Labels
 from rgpu_cluster.core.errors import RequestError
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM, format_bytes, format_share
@@ -161,3 +161,16 @@ def describe(r: Request) -> str:
     model = f" {r.model}" if r.model else ""
     count = "" if r.cards == 1 else f"{r.cards} times "
     return f"{count}{share}{memory}{model and ' of model'}{model}"
+
+
+def holding_of(r: Request, attempt: int = 0) -> Holding:
+    """Returns what a request takes of each of its cards."""
+    return Holding(
+        lease=r.id,
+        tenant=r.tenant,
+        share_ppm=PPM if r.whole else r.share_ppm,
+        memory_bytes=r.memory_bytes,
+        labels=r.labels,
+        whole=r.whole,
+        attempt=attempt,
+    )

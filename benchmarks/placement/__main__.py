@@ -1,0 +1,125 @@
+"""How well and how fast the core places requests: no server and no device takes part.
+
+`saturation`: what stays free when 130 % of a cluster is asked for, beside our own implementation of
+fragmentation gradient descent.  `decisions`: how long one takes over 8,000 cards.  `paths`: how
+often the chosen path is close to the best when a fifth of them is not measured.  `jobs`: jobs in an
+hour beside exclusive cards.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.harness import Row, above, arguments, below, report, say
+from benchmarks.placement import charts, chosen_paths, decisions, jobs, saturation
+from rgpu_cluster.core.score import Weights
+from rgpu_common.units import PPM
+
+if TYPE_CHECKING:
+    import argparse
+
+PARTS = ("saturation", "decisions", "paths", "jobs")
+SEEDS = 5
+
+
+def saturation_rows(quick: bool, pictures: str | None) -> list[Row]:
+    """Medians over clusters of the cards that stay free."""
+    nodes, seeds = (60, 1) if quick else (200, SEEDS)
+    runs = []
+    for seed in range(seeds):
+        say(f"cluster {seed + 1} of {seeds}")
+        runs.append(saturation.curves(nodes, seed))
+    free = {
+        curves[0].name: statistics.median(c.unallocated for c in curves)
+        for curves in zip(*runs, strict=True)
+    }
+    if pictures:
+        draw(Path(pictures), runs[0], nodes)
+    rows = [
+        below("fgd, cards alone, over the reference", "pp", free["fgd"] - free[saturation.CARDS], 1)
+    ]
+    remote, local = free[saturation.REMOTE], free[saturation.LOCAL]
+    rows.append(Row("free, remote", "%", remote, local, remote / local, "below FGD", remote < local))
+    return rows + [Row(f"free, {name}", "%", value) for name, value in free.items()]
+
+
+def draw(folder: Path, curves: list[saturation.Curve], nodes: int) -> None:
+    """Writes the pictures of docs/explanation/placement.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    named = {curve.name: curve for curve in curves}
+    remote = [named[name] for name in (saturation.CARDS, saturation.LOCAL, saturation.REMOTE)]
+    presets = [named[name] for name in saturation.ORDERS]
+    changed = saturation.curves_of(nodes, 0, weights())
+    for name, title, some in (
+        ("remote", "Local only, and remote", remote),
+        ("orders", "Presets, and the orders of earlier systems", presets),
+        ("weights", "What each weight does", changed),
+    ):
+        (folder / f"placement-{name}.svg").write_text(charts.page(title, some))
+
+
+def weights() -> dict[str, Weights]:
+    """The default preset, and what is left of it without one of its weights."""
+    full = Weights(fragmentation=PPM, packing=PPM // 100)
+    return {
+        "fgd, all weights": full,
+        "without fragmentation": Weights(packing=PPM // 100),
+        "without packing": Weights(fragmentation=PPM),
+        "without crowding": Weights(fragmentation=PPM, packing=PPM // 100, crowding=0),
+        "without mode": Weights(fragmentation=PPM, packing=PPM // 100, mode=0),
+        "without network": Weights(fragmentation=PPM, packing=PPM // 100, network=0),
+        "10 x network": Weights(fragmentation=PPM, packing=PPM // 100, network=10 * PPM),
+    }
+
+
+def decision_rows(quick: bool) -> list[Row]:
+    """Times over 1,000 nodes."""
+    say("decisions over 1,000 nodes")
+    figures = decisions.measure(200 if quick else 3000)
+    return [
+        below("decision over 8,000 cards, median", "ms", figures.p50_ms, 1),
+        below("decision over 8,000 cards, p99", "ms", figures.p99_ms, 5),
+        above("placements", "1/s", figures.per_second, 250),
+        Row("classes of 8,000 cards", "", figures.classes),
+    ]
+
+
+def path_rows(quick: bool) -> list[Row]:
+    """The part of placements whose path is close to the best."""
+    say("chosen paths")
+    count, seeds = (100, 2) if quick else (400, 10)
+    parts = [chosen_paths.close_to_the_best(count, seed) for seed in range(seeds)]
+    return [above("placements within 5 % of the best path", "%", 100 * statistics.mean(parts), 95)]
+
+
+def job_rows(quick: bool) -> list[Row]:
+    """Jobs in an hour."""
+    say("jobs in an hour")
+    drawn = jobs.jobs(600 if quick else 3000, random.Random(1))
+    shared = jobs.per_hour(drawn, exclusive=False)
+    alone = jobs.per_hour(drawn, exclusive=True)
+    row = Row("jobs in an hour", "", shared, alone, shared / alone, "at least 2 x", shared >= 2 * alone)
+    return [row]
+
+
+def main() -> int:
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--pictures", metavar="FOLDER", help="draw the curves there, as SVG")
+
+    asked = arguments(__doc__ or "", PARTS, more)
+    rows: list[Row] = []
+    if "saturation" in asked.parts:
+        rows += saturation_rows(asked.quick, asked.pictures)
+    for name, measure in (("decisions", decision_rows), ("paths", path_rows), ("jobs", job_rows)):
+        if name in asked.parts:
+            rows += measure(asked.quick)
+    report("placement", rows, asked.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
