@@ -124,6 +124,7 @@ def _beside_raw(ends: Ends, link: Link, way: str) -> float:
         full = subprocess.Popen([*words, port, "3"], stdout=subprocess.PIPE, text=True, cwd="/")
         time.sleep(FILL_SECONDS)
         median = ends.network.ping(ends.client, link.b, port, 10 * MS)[1]
+        assert full.poll() is None, "the raw connection ended before the round trips"
         full.communicate(timeout=60)
     return median
 

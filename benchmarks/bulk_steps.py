@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from helpers.driver import Driver
 
 MOST_BYTES = 256 << 20
+PAUSE_SECONDS = 0.002  # between two rounds of small calls
 IDLE_SECONDS = 1.0
 PTX = b"""
 .version 7.0
@@ -118,7 +119,7 @@ class Session:
                 call()
                 # What began before the copy's end was under way with it, for a part at least.
                 times[name].append(time.perf_counter() - begin)
-            time.sleep(0.002)
+            time.sleep(PAUSE_SECONDS)
         thread.join()
         return {**times, **took}
 

@@ -100,12 +100,13 @@ def channels() -> Iterator[tuple[str, bytes]]:
 def definitions() -> Iterator[tuple[str, bytes]]:
     """Definitions of graphs: one of every kind of node, and graphs inside."""
     context = struct.pack("<I", 10)
-    side = struct.pack("<BQQQ", 0, 4096, 512, 1024)
-    host = struct.pack("<BQQQ", 1, 0, 0, 0)
+    host, linear = b"\0", struct.pack("<BQQQ", 1, 4096, 512, 8)
+    array, sizes = struct.pack("<BQQQQ", 2, 91, 16, 3, 1), struct.pack("<QQQ", 100, 2, 3)
     kernel = struct.pack("<QQI7IBI", 77, 0, 10, 1, 1, 1, 32, 1, 1, 0, 1, 4) + b"1234"
     operation = struct.pack("<IIQQ", 1, 0, 4096, 1)
     plain = [
-        (0, b""), (1, kernel), (2, context + side + host + struct.pack("<QQQ", 100, 2, 3)),
+        (0, b""), (1, kernel), (2, context + linear + host + sizes),
+        (2, context + array + linear + sizes), (2, context + host + array + sizes),
         (3, context + struct.pack("<QQIIQQ", 4096, 0, 4, 7, 25, 1)), (4, b""),
         (5, struct.pack("<Q", 81)), (6, struct.pack("<Q", 82)),
         (7, context + struct.pack("<I", 2) + 2 * operation),
@@ -120,7 +121,7 @@ def definitions() -> Iterator[tuple[str, bytes]]:
     inside = graph(plain)
     bodies = context + struct.pack("<QII", 5, 2, 2) + inside + graph([])
     for name, nodes in (("plain", plain), ("inside", [(8, inside), (9, bodies)]), ("none", [])):
-        yield name, b"GRF1" + graph(nodes)
+        yield name, b"GRF2" + graph(nodes)
 
 
 def streams() -> Iterator[tuple[str, bytes]]:

@@ -167,15 +167,20 @@ class Channel {
   template <typename Op>
   CUresult PostDelivered(const Issuer& issuer, const typename Op::Request& request,
                          const PostOptions& options, const HostRegion& region, bool pulled) {
-    return PostExpecting<Op>(issuer, request, options, {region, pulled, 0, {}, nullptr});
+    Expected expected;
+    expected.region = region;
+    expected.pulled = pulled;
+    return PostExpecting<Op>(issuer, request, options, std::move(expected));
   }
 
   // Posts rgpuHostFunction. The worker sends CALLBACK when the stream has come to `call`.
   template <typename Op>
   CUresult PostHostCall(const Issuer& issuer, const typename Op::Request& request,
                         const PostOptions& options, const HostCall& call) {
-    const CUresult status =
-        PostExpecting<Op>(issuer, request, options, {{}, true, 0, call, nullptr});
+    Expected expected;
+    expected.pulled = true;
+    expected.call = call;
+    const CUresult status = PostExpecting<Op>(issuer, request, options, std::move(expected));
     // The session may have failed since it was looked at.
     if (const CUresult failed = sticky(); failed != CUDA_SUCCESS) [[unlikely]]
       FailCallbacks(failed);
@@ -188,8 +193,8 @@ class Channel {
                      const PostOptions& options, std::shared_ptr<const GraphSides> sides) {
     Expected expected;
     expected.pulled = true;
-    expected.graph = std::move(sides);
-    return PostExpecting<Op>(issuer, request, options, expected);
+    expected.graph = std::make_shared<GraphRun>(std::move(sides));
+    return PostExpecting<Op>(issuer, request, options, std::move(expected));
   }
 
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_acquire)); }
@@ -206,6 +211,16 @@ class Channel {
   void Poll();
   // Waits until no delivery or pull that touches [address, address + bytes) is outstanding.
   CUresult WaitForDeliveries(uint64_t address, uint64_t bytes);
+  // The worker has said that what was posted in a stream (null: in every stream of the context that
+  // is not gone), up to the command `upto`, is complete. The program may now use that memory for
+  // something else, so a worker that still touches it, or runs a host function of it, ends the
+  // session. Returns the sticky error, if there is one.
+  CUresult Complete(uint32_t context, const Stream* stream, uint64_t upto) {
+    return expects_deliveries() ? EndExpected(context, stream, upto) : sticky();
+  }
+  // A stream is about to go, in the case of a thread's default stream with its thread. Waits for
+  // the context do not cover it from now on.
+  void StreamGoes(uint64_t wire, uint32_t thread);
   // True if a delivery or pull that touches [address, address + bytes) is outstanding.
   bool ExpectsIn(uint64_t address, uint64_t bytes);
   bool expects_deliveries() const { return expected_count_.load() != 0; }
@@ -234,6 +249,8 @@ class Channel {
   static constexpr size_t kBatchBytes = 16U << 10;
   static constexpr size_t kDirectBulkBytes = 8U << 10;
   static constexpr uint64_t kIdleNs = 200'000;
+  static constexpr const char* kWentOn =
+      "the server went on with a copy or host function after it had said that it was complete";
 
   struct Waiter {
     uint64_t seq = 0;
@@ -247,10 +264,19 @@ class Channel {
   // What the worker will still deliver, or ask for, for a command that was posted earlier.
   struct Expected {
     HostRegion region;
-    bool pulled = false;                      // the worker asks for the bytes (a pull)
-    uint64_t pulled_bytes = 0;                // bytes of the pull sent so far
-    HostCall call;                            // a host function, if it is one
-    std::shared_ptr<const GraphSides> graph;  // of the launch of a graph
+    bool pulled = false;              // the worker asks for the bytes (a pull)
+    uint64_t moved_bytes = 0;         // of the region, so far
+    HostCall call;                    // a host function, if it is one
+    std::shared_ptr<GraphRun> graph;  // of the launch of a graph
+    uint32_t context = 0;             // where the command was issued
+    uint64_t stream = 0;              // its name on the wire, and whose it is
+    uint32_t thread = 0;
+    bool over = false;  // the worker has said that the command is complete
+
+    // Names are compared: the memory of a stream that is gone may be that of another one now.
+    bool IsIn(uint32_t in, const Stream& of) const {
+      return context == in && stream == of.wire && thread == of.thread;
+    }
 
     bool Meets(uint64_t address, uint64_t bytes) const {
       return graph != nullptr ? graph->Meets(address, bytes) : region.Meets(address, bytes);
@@ -259,7 +285,7 @@ class Channel {
 
   template <typename Op>
   CUresult PostExpecting(const Issuer& issuer, const typename Op::Request& request,
-                         const PostOptions& options, const Expected& expected) {
+                         const PostOptions& options, Expected expected) {
     if (const CUresult status = Ready(Op::kOpcode); status != CUDA_SUCCESS) return status;
     if (const CUresult status = WaitForCredit(options); status != CUDA_SUCCESS) return status;
     std::unique_lock append(append_mutex_);
@@ -267,7 +293,10 @@ class Channel {
     Put(head, request);
     if (!Fits()) return CUDA_ERROR_INVALID_VALUE;
     Account(issuer, options);
-    Expect(expected);
+    expected.context = issuer.context;
+    expected.stream = options.stream->wire;
+    expected.thread = options.stream->thread;
+    Expect(std::move(expected));
     const bool good = End(options);
     const CUresult status = AfterAppend(append);
     return good ? status : CUDA_ERROR_INVALID_VALUE;
@@ -280,7 +309,7 @@ class Channel {
   bool End(const PostOptions& options);
   void EndCall(const Issuer& issuer, Waiter& waiter, bool reports);
   void Account(const Issuer& issuer, const PostOptions& options);
-  void Expect(const Expected& expected);
+  void Expect(Expected expected);
   CUresult AfterAppend(std::unique_lock<std::mutex>& append, bool soon = false);
   CUresult SendDirect(std::unique_lock<std::mutex>& append, const PostOptions& options);
   void WriteBuffer(int idle_timeout_ms);
@@ -306,6 +335,7 @@ class Channel {
   bool IsAnswered(const Waiter& waiter) const { return waiter.done && landed_ >= waiter.watermark; }
   void HandOver();
   void WaitForLanding(std::unique_lock<std::mutex>& lock);
+  CUresult EndExpected(uint32_t context, const Stream* stream, uint64_t upto);
   void Lost(std::string_view sentence);
   std::string LostSentence(const char* plain) const;
 
@@ -313,8 +343,9 @@ class Channel {
   bool HandleNotice(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleProgress(const wire::FrameHeader& header, wire::Reader& reader);
   bool FindAsked(uint64_t seq, Expected* asked);
-  static bool FindTarget(const Expected& expected, const wire::FrameHeader& header, uint64_t offset,
-                         HostRegion* region, uint64_t* start);
+  bool FindTarget(Expected& expected, const wire::FrameHeader& header, uint64_t offset,
+                  HostRegion* region, uint64_t* start);
+  bool Wrong(const char* why);
   bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
   bool HandleCallback(const wire::FrameHeader& header, wire::Reader& reader);
   bool HandleGraphCallback(const wire::FrameHeader& header, wire::Reader& reader);
@@ -355,7 +386,9 @@ class Channel {
   std::atomic<uint64_t> expected_count_{0};
   uint64_t landed_ = 0;  // delivery frames whose bytes are in the program's memory
   bool lost_ = false;
-  bool landing_ = false;  // the leader is copying bytes into memory of the program
+  bool landing_ = false;         // the leader is copying bytes into memory of the program
+  uint64_t landing_seq_ = 0;     // the command that they belong to
+  const char* wrong_ = nullptr;  // why the frame makes no sense; only the leader uses it
   std::condition_variable landing_over_;
 };
 

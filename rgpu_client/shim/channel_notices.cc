@@ -5,6 +5,12 @@
 #include "rgpu_client/shim/channel.h"
 
 namespace rgpu::shim {
+namespace {
+
+constexpr const char* kAskedWrong =
+    "the server asked for bytes of a graph's copy twice, out of order or beyond their end";
+
+}  // namespace
 
 using wire::ByteView;
 using wire::FrameHeader;
@@ -16,7 +22,7 @@ bool Channel::FindAsked(uint64_t seq, Expected* asked) {
   const auto it = expected_.find(seq);
   if (it == expected_.end() || !it->second.pulled) return false;
   *asked = it->second;
-  return true;
+  return !asked->over || Wrong(kWentOn);
 }
 
 bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
@@ -26,8 +32,10 @@ bool Channel::HandlePull(const FrameHeader& header, wire::Reader& reader) {
     return false;
   }
   if (asked.graph != nullptr) {
-    const GraphSides::Side* side = asked.graph->Find(pull.offset, pull.bytes);
-    if (side == nullptr || !side->to_device) return false;
+    const GraphSides::Side* side = asked.graph->Move(pull.offset, pull.bytes, true);
+    if (side == nullptr) {
+      return Wrong(kAskedWrong);
+    }
     handler_->OnPull(pull, side->region, pull.offset - side->offset);
     return true;
   }
@@ -53,9 +61,13 @@ bool Channel::HandleGraphCallback(const FrameHeader& header, wire::Reader& reade
   if (!Get(reader, &callback) || !FindAsked(header.seq, &asked) || asked.graph == nullptr) {
     return false;
   }
-  const auto call = asked.graph->calls.find(callback.node);
-  if (call == asked.graph->calls.end()) return false;
-  handler_->OnCallback(callback.callback, call->second, CUDA_SUCCESS);
+  const HostCall* call = asked.graph->Call(callback.node);
+  if (call == nullptr) {
+    return Wrong(
+        "the server called a host function that the graph does not have, or called it "
+        "twice in one launch");
+  }
+  handler_->OnCallback(callback.callback, *call, CUDA_SUCCESS);
   return true;
 }
 

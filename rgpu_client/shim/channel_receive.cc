@@ -6,6 +6,11 @@
 #include "rgpu_client/shim/pump.h"
 
 namespace rgpu::shim {
+namespace {
+
+constexpr const char* kTwice =
+    "the server sent bytes of a copy twice, out of order or beyond its end";
+}  // namespace
 
 using transport::BulkState;
 using transport::ReadState;
@@ -92,7 +97,10 @@ void Channel::Poll() { ReadWithoutBlocking(); }
 class Channel::Landing {
  public:
   // The caller holds receive_mutex_, under which it found the target memory.
-  explicit Landing(Channel* channel) : channel_(channel) { channel_->landing_ = true; }
+  Landing(Channel* channel, uint64_t seq) : channel_(channel) {
+    channel_->landing_ = true;
+    channel_->landing_seq_ = seq;
+  }
   ~Landing() {
     const std::lock_guard lock(channel_->receive_mutex_);
     channel_->landing_ = false;
@@ -195,7 +203,15 @@ void Channel::Handle(const FrameHeader& header, ByteView head) {
   }
   // A handler also fails when the connection ends within a frame; LostSentence then gives the
   // reason.
-  if (!understood) Lost(LostSentence("the server sent a frame that makes no sense here"));
+  if (understood) return;
+  Lost(LostSentence(wrong_ != nullptr ? wrong_
+                                      : "the server sent a frame that makes no sense here"));
+}
+
+// What a handler returns that can say what is wrong with the frame.
+bool Channel::Wrong(const char* why) {
+  wrong_ = why;
+  return false;
 }
 
 void Channel::HandleReply(const FrameHeader& header, ByteView head) {
@@ -232,21 +248,23 @@ bool Channel::HandleData(const FrameHeader& header, ByteView head) {
       if (waiter->seq == header.seq && !waiter->done) sink = waiter->sink;
     }
     if (sink == nullptr) return false;
-    landing.emplace(this);
+    landing.emplace(this, header.seq);
   }
   return sink->OnData(offset, header.bulk_bytes, *reader_);
 }
 
-// Finds where the bytes of a delivery go: `*start` in `*region`. False: the delivery makes no
-// sense.
-bool Channel::FindTarget(const Expected& expected, const FrameHeader& header, uint64_t offset,
+// Finds where the bytes of a delivery go: `*start` in `*region`. They count as moved from now on.
+// False: the delivery makes no sense.
+bool Channel::FindTarget(Expected& expected, const FrameHeader& header, uint64_t offset,
                          HostRegion* region, uint64_t* start) {
   // For a pull, the only valid delivery is an empty last one: it says that the copy failed. The
   // same says that a graph has run.
   const bool end = header.bulk_bytes == 0 && header.flags == wire::kLast;
+  if (expected.over && !end) return Wrong(kWentOn);
   if (expected.graph != nullptr && !end) {
-    const GraphSides::Side* side = expected.graph->Find(offset, header.bulk_bytes);
-    if (side == nullptr || side->to_device || header.flags != 0) return false;
+    if (header.flags != 0) return false;
+    const GraphSides::Side* side = expected.graph->Move(offset, header.bulk_bytes, false);
+    if (side == nullptr) return Wrong(kTwice);
     *region = side->region;
     *start = offset - side->offset;
     return true;
@@ -255,7 +273,10 @@ bool Channel::FindTarget(const Expected& expected, const FrameHeader& header, ui
   const uint64_t total = expected.region.bytes();
   *region = expected.region;
   *start = offset;
-  return offset <= total && header.bulk_bytes <= total - offset;
+  if (offset > total || header.bulk_bytes > total - offset) return false;
+  if (header.bulk_bytes > total - expected.moved_bytes) return Wrong(kTwice);
+  expected.moved_bytes += header.bulk_bytes;
+  return true;
 }
 
 bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
@@ -271,7 +292,7 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
     const auto it = expected_.find(header.seq);
     if (it == expected_.end()) return false;
     if (!FindTarget(it->second, header, offset, &region, &start)) return false;
-    landing.emplace(this);
+    if (header.bulk_bytes > 0) landing.emplace(this, header.seq);
   }
   if (header.bulk_bytes > 0 &&
       Land(region, start, header.bulk_bytes, *reader_) == BulkState::kClosed) {
@@ -280,6 +301,35 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   landing.reset();
   Finish(header.seq, 0, (header.flags & wire::kLast) != 0);
   return true;
+}
+
+void Channel::StreamGoes(uint64_t wire, uint32_t thread) {
+  if (!expects_deliveries()) return;
+  const std::lock_guard lock(receive_mutex_);
+  for (auto& [seq, expected] : expected_) {
+    if (expected.stream == wire && expected.thread == thread) expected.stream = 0;
+  }
+}
+
+CUresult Channel::EndExpected(uint32_t context, const Stream* stream, uint64_t upto) {
+  bool landing = false;
+  {
+    const std::lock_guard lock(receive_mutex_);
+    for (auto& [seq, expected] : expected_) {
+      if (seq > upto) break;
+      const bool covered = stream != nullptr ? expected.IsIn(context, *stream)
+                                             : expected.context == context && expected.stream != 0;
+      if (!covered) continue;
+      expected.over = true;
+      landing = landing || (landing_ && landing_seq_ == seq);
+    }
+  }
+  if (landing) {
+    Lost(kWentOn);
+    std::unique_lock lock(receive_mutex_);
+    WaitForLanding(lock);
+  }
+  return sticky();
 }
 
 // Counts one delivery frame that has landed (`pulled` is 0), or `pulled` bytes sent in answer to a
@@ -297,10 +347,10 @@ void Channel::Finish(uint64_t seq, uint64_t pulled, bool last) {
       if (waiter->done && waiter->watermark == landed_) waiter->wake.notify_one();
     }
   }
-  expected.pulled_bytes += pulled;
-  // A graph may ask for no byte, or for the same ones again: its end is a delivery.
+  expected.moved_bytes += pulled;
+  // A graph may ask for no byte: its end is a delivery.
   const bool pulled_all = expected.pulled && expected.graph == nullptr &&
-                          expected.pulled_bytes >= expected.region.bytes();
+                          expected.moved_bytes >= expected.region.bytes();
   if (last || pulled_all) {
     expected_.erase(it);
     expected_count_.fetch_sub(1);

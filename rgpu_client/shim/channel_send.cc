@@ -96,9 +96,9 @@ void Channel::Account(const Issuer& issuer, const PostOptions& options) {
   if (options.seq != nullptr) *options.seq = seq;
 }
 
-void Channel::Expect(const Expected& expected) {
+void Channel::Expect(Expected expected) {
   const std::lock_guard receive(receive_mutex_);
-  expected_.emplace(seq_.load(std::memory_order_relaxed), expected);
+  expected_.emplace(seq_.load(std::memory_order_relaxed), std::move(expected));
   expected_count_.fetch_add(1);
 }
 

@@ -18,4 +18,18 @@ bool GraphSides::Meets(uint64_t address, uint64_t bytes) const {
                              [&](const Side& side) { return side.region.Meets(address, bytes); });
 }
 
+const GraphSides::Side* GraphRun::Move(uint64_t offset, uint64_t bytes, bool to_device) {
+  const GraphSides::Side* side = sides_->Find(offset, bytes);
+  if (side == nullptr || side->to_device != to_device) return nullptr;
+  uint64_t& moved = moved_[side];
+  if (offset - side->offset != moved) return nullptr;
+  moved += bytes;
+  return side;
+}
+
+const HostCall* GraphRun::Call(uint32_t node) {
+  const auto call = sides_->calls.find(node);
+  return call != sides_->calls.end() && called_.insert(node).second ? &call->second : nullptr;
+}
+
 }  // namespace rgpu::shim

@@ -24,6 +24,12 @@ void ForEachPiece(const HostRegion& region, uint64_t offset, uint64_t bytes, Vis
 
 }  // namespace
 
+void MoveRows(const HostRegion& to, const HostRegion& from) {
+  for (uint64_t row = 0; row < to.height; ++row) {
+    std::memmove(to.base + to.RowAt(row), from.base + from.RowAt(row), to.width);
+  }
+}
+
 transport::BulkState Land(const HostRegion& region, uint64_t offset, uint64_t bytes,
                           transport::FrameReader& reader) {
   // The application chose the address, so writes to it are guarded. Narrow rows are not: a guard

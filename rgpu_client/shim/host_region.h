@@ -40,6 +40,9 @@ struct HostRegion {
   }
 };
 
+// Copies the rows of one region to those of another, which has as many of the same width.
+void MoveRows(const HostRegion& to, const HostRegion& from);
+
 // Copies `bytes` of bulk from the reader's frame to the packed offset in the region. kFault: some
 // of the memory cannot be written; its bytes are dropped, and the reader stands at the next frame.
 // The caller has checked the bounds.

@@ -66,6 +66,7 @@ void OnExit() {
 void TellThreadGone(ThreadState& thread) {
   Session* session = g_session.load();
   if (session == nullptr || g_phase.load() != Phase::kReady) return;
+  session->channel().StreamGoes(kWirePerThreadStream, thread.number);
   session->channel().Post<op_rgpuThreadGone>({&thread, 0}, {thread.number});
   session->ForgetThread(thread.number);
 }

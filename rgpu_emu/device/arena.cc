@@ -158,15 +158,14 @@ bool Arena::Shows(const AllocationRef& allocation) const {
   return it != table_.end() && it->second == allocation;
 }
 
-void Arena::PunchHole(uint64_t base, uint64_t bytes) const {
+bool Arena::PunchHole(uint64_t base, uint64_t bytes) const {
   const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-  fallocate(memfd_, punch, static_cast<off_t>(base - base_), static_cast<off_t>(bytes));
+  const auto offset = static_cast<off_t>(base - base_);
+  return fallocate(memfd_, punch, offset, static_cast<off_t>(bytes)) == 0;
 }
 
 void Arena::DropPages(uint64_t base, uint64_t bytes) const {
-  const auto offset = static_cast<off_t>(base - base_);
-  const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-  if (fallocate(memfd_, punch, offset, static_cast<off_t>(bytes)) != 0) {
+  if (!PunchHole(base, bytes)) {
     // The next owner must not read what the previous one wrote.
     mprotect(Pointer(base), bytes, PROT_READ | PROT_WRITE);
     std::memset(Pointer(base), 0, bytes);

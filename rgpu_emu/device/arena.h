@@ -137,7 +137,7 @@ class Arena {
   uint64_t TakeRange(uint64_t bytes);
   void GiveRange(uint64_t base, uint64_t bytes);
   void DropPages(uint64_t base, uint64_t bytes) const;
-  void PunchHole(uint64_t base, uint64_t bytes) const;
+  bool PunchHole(uint64_t base, uint64_t bytes) const;
   bool Shows(const AllocationRef& allocation) const;
   bool MovePart(const Allocation& allocation, uint64_t bytes) const;
   bool LeaveFile(Allocation& allocation);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 
 #include "rgpu_emu/device/arena.h"
@@ -38,9 +39,11 @@ bool CopyData(int source, uint64_t from, uint64_t bytes, const uint8_t* memory, 
   auto at = static_cast<off_t>(from);
   while (at < end) {
     const off_t data = lseek(source, at, SEEK_DATA);
-    if (data < 0 || data >= end) return true;
+    if (data < 0) return errno == ENXIO;  // there are no bytes up to the end of the file
+    if (data >= end) return true;
     off_t hole = lseek(source, data, SEEK_HOLE);
-    if (hole < 0 || hole > end) hole = end;
+    if (hole < 0) return false;
+    if (hole > end) hole = end;
     for (at = data; at < hole;) {
       const auto skip = static_cast<uint64_t>(at) - from;
       const ssize_t put = pwrite(target, memory + skip, static_cast<size_t>(hole - at),

@@ -1,7 +1,6 @@
 // Calls cuArray* and cuMipmappedArray*.
 #include "rgpu_emu/device/array.h"
 #include "rgpu_emu/device/device.h"
-#include "rgpu_emu/device/hostile.h"
 #include "rgpu_emu/device/memory.h"
 
 namespace rgpu::emu {

@@ -261,6 +261,9 @@ CUresult AsynchronousCopy(const CopyPlan& plan, const std::shared_ptr<Stream>& s
 
 CUresult CopyOfBatch(CopyPlan plan, CUmemcpySrcAccessOrder order,
                      const std::shared_ptr<Stream>& stream) {
+  CUresult captured = CUDA_SUCCESS;
+  if (plan.empty()) return CUDA_SUCCESS;
+  if (CaptureCopy(plan, *stream, &captured)) return captured;
   const bool upload = IsHost(plan.src_kind) && plan.dst_kind == PointerKind::kDevice;
   if (upload && order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) {
     Command command;

@@ -12,6 +12,14 @@ namespace {
 
 enum class Wait { kUntilDone, kNever };
 
+// True: the stream captures or must not be used; the call returns `*result`.
+bool CaptureBox(const base::BoxCopy& box, const Stream& stream, CUresult* result) {
+  return Capture(stream, result, [&](graph::Params* params) {
+    *params = graph::CopyParams{ParamsOf(box), As<CUcontext>(stream.context()->handle)};
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult Issue(const base::BoxCopy& box, CUstream operand, Wait wait) {
   std::shared_ptr<Stream> stream;
   CopyPlan plan;
@@ -19,11 +27,7 @@ CUresult Issue(const base::BoxCopy& box, CUstream operand, Wait wait) {
   if (result == CUDA_SUCCESS) result = PlanOf(box, &plan);
   if (result != CUDA_SUCCESS || plan.empty()) return result;
   if (wait == Wait::kUntilDone) return SynchronousCopy(plan, stream);
-  const bool captured = Capture(*stream, &result, [&](graph::Params* params) {
-    *params = graph::CopyParams{ParamsOf(box), As<CUcontext>(stream->context()->handle)};
-    return CUDA_SUCCESS;
-  });
-  return captured ? result : AsynchronousCopy(plan, stream);
+  return CaptureBox(box, *stream, &result) ? result : AsynchronousCopy(plan, stream);
 }
 
 template <typename Copy>
@@ -78,11 +82,12 @@ struct Peers {
   std::shared_ptr<Stream> stream;
   std::shared_ptr<Context> to;
   std::shared_ptr<Context> from;
+  base::BoxCopy box;
   CopyPlan plan;
 };
 
 CUresult PlanPeers(const CUDA_MEMCPY3D_PEER& copy, CUstream operand, Peers* peers) {
-  base::BoxCopy box;
+  base::BoxCopy& box = peers->box;
   CUresult result = FindStream(operand, &peers->stream);
   if (result == CUDA_SUCCESS) result = base::BoxOf(copy, &box);
   if (result == CUDA_SUCCESS) result = ContextOf(box.to, peers->stream, &peers->to);
@@ -98,16 +103,20 @@ CUresult ExtentOf(const CUmemcpy3DOperand& operand, std::optional<base::ArrayExt
   return base::ExtentOf(array->shape, &extent->emplace()) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult PlanOfBatch(const CUDA_MEMCPY3D_BATCH_OP& copy, CopyPlan* plan) {
+struct BoxPlan {
+  base::BoxCopy box;
+  CopyPlan plan;
+};
+
+CUresult PlanOfBatch(const CUDA_MEMCPY3D_BATCH_OP& copy, BoxPlan* out) {
   std::optional<base::ArrayExtent> to;
   std::optional<base::ArrayExtent> from;
-  base::BoxCopy box;
   CUresult result = ExtentOf(copy.dst, &to);
   if (result == CUDA_SUCCESS) result = ExtentOf(copy.src, &from);
   if (result == CUDA_SUCCESS) {
-    result = base::BoxOf(copy, to ? &*to : nullptr, from ? &*from : nullptr, &box);
+    result = base::BoxOf(copy, to ? &*to : nullptr, from ? &*from : nullptr, &out->box);
   }
-  return result == CUDA_SUCCESS ? PlanOf(box, plan) : result;
+  return result == CUDA_SUCCESS ? PlanOf(out->box, &out->plan) : result;
 }
 
 }  // namespace
@@ -149,8 +158,10 @@ CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* pCopy) {
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream) {
   Peers peers;
-  const CUresult bad = PlanPeers(*pCopy, hStream, &peers);
-  return bad == CUDA_SUCCESS ? AsynchronousCopy(peers.plan, peers.stream) : bad;
+  CUresult result = PlanPeers(*pCopy, hStream, &peers);
+  if (result != CUDA_SUCCESS || peers.plan.empty()) return result;
+  const bool captured = CaptureBox(peers.box, *peers.stream, &result);
+  return captured ? result : AsynchronousCopy(peers.plan, peers.stream);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, unsigned long long,
@@ -160,12 +171,13 @@ CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP* opList, 
   if (result != CUDA_SUCCESS) return result;
   // cuda.h: the stream must not be the default null stream.
   if (stream->kind == StreamKind::kLegacy) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<CopyPlan> plans(numOps);
+  std::vector<BoxPlan> plans(numOps);
   for (size_t i = 0; i < numOps && result == CUDA_SUCCESS; ++i) {
     result = PlanOfBatch(opList[i], &plans[i]);
   }
   for (size_t i = 0; i < numOps && result == CUDA_SUCCESS; ++i) {
-    result = CopyOfBatch(plans[i], opList[i].srcAccessOrder, stream);
+    if (plans[i].plan.empty() || CaptureBox(plans[i].box, *stream, &result)) continue;
+    result = CopyOfBatch(plans[i].plan, opList[i].srcAccessOrder, stream);
   }
   return result;
 }

@@ -125,7 +125,9 @@ class Maker {
  private:
   static CUresult FindEvent(CUevent handle, std::shared_ptr<Event>* event) {
     *event = TheDevice().events.Find(Raw(handle));
-    return *event == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+    if (*event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    // Other processes would not learn of its records.
+    return (*event)->shared != nullptr ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
   }
 
   GraphOperation& out_;

@@ -18,8 +18,10 @@ bool IsStopped(const Context& context) {
 }  // namespace
 
 GraphLanes::GraphLanes(Context* context, size_t count) {
-  for (size_t i = 0; i < count; ++i)
+  for (size_t i = 0; i < count; ++i) {
     streams_.push_back(context->NewStream(StreamKind::kNonBlocking, 0));
+    streams_.back()->MakeLane();
+  }
 }
 
 GraphLanes::~GraphLanes() {

@@ -7,7 +7,7 @@
 
 namespace rgpu::emu {
 
-inline constexpr uint32_t kKernelAbi = 5;
+inline constexpr uint32_t kKernelAbi = 6;
 
 struct BlockInfo;
 
@@ -47,6 +47,8 @@ enum ThreadOp : uint32_t {
   // A matrix instruction, for a whole warp. a: number of the instruction, value: host address of
   // the thread's MatrixCall.
   kOpMatrix = 27,
+  // After a volatile access of shared memory. Answered when no other thread of the warp can run.
+  kOpTogether = 28,
 };
 
 // One per thread of the block. The kernel writes it before it suspends. 64 bytes.

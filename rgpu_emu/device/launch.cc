@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rgpu_common/native/base/log.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/function.h"
 #include "rgpu_emu/device/graph_capture.h"
@@ -117,12 +118,14 @@ CUresult RunLaunch(const ReadyLaunch& ready) {
   FaultInfo fault;
   const CUresult result = TheDevice().runner->RunGrid(ready.launch, &fault);
   if (result == CUDA_SUCCESS || ready.module->owner()->cancelled()) return CUDA_SUCCESS;
-  if (!fault.message.empty()) NoteFault(fault.message);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // There is no memory for local or shared windows: the launch fails, but the context continues.
+    // The sentence explains no later failure.
+    if (!fault.message.empty()) base::Log(base::Level::kError, "%s", fault.message.c_str());
     ready.module->owner()->Defer(result);
     return CUDA_SUCCESS;
   }
+  if (!fault.message.empty()) NoteFault(fault.message);
   return result;
 }
 

@@ -33,17 +33,6 @@ CUresult LaunchOn(CUfunction f, CUstream operand, const LaunchShape& shape, void
   return PushLaunch(function, stream, shape, std::move(params), attributes);
 }
 
-// The attributes that a node keeps if the launch is captured.
-graph::Attributes NodeAttributes(const CUlaunchConfig& config) {
-  graph::Attributes out;
-  for (unsigned i = 0; i < config.numAttrs; ++i) {
-    const CUlaunchAttribute& attribute = config.attrs[i];
-    if (graph::IsNodeAttribute(attribute.id))
-      graph::SetAttribute(&out, attribute.id, attribute.value);
-  }
-  return out;
-}
-
 bool IsOne(const CUlaunchAttributeValue& value) {
   return value.clusterDim.x == 1 && value.clusterDim.y == 1 && value.clusterDim.z == 1;
 }
@@ -135,7 +124,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
     if (applied != CUDA_SUCCESS) return applied;
   }
   if (!Graphs().captures.active()) return LaunchOn(f, config->hStream, shape, kernelParams, extra);
-  return LaunchOn(f, config->hStream, shape, kernelParams, extra, NodeAttributes(*config));
+  return LaunchOn(f, config->hStream, shape, kernelParams, extra, graph::NodeAttributes(*config));
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,

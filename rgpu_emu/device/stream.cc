@@ -18,6 +18,7 @@ namespace {
 constexpr auto kIdleTime = std::chrono::milliseconds(200);
 
 std::atomic<uint64_t> next_stream_id{16};
+std::atomic<uint32_t> lane_threads{0};
 
 }  // namespace
 
@@ -161,7 +162,14 @@ void Stream::Close() {
   if (idle) context_->Forget(this);
 }
 
+bool Stream::TakeLaneThread() const {
+  if (!lane_ || lane_threads.fetch_add(1) < kMostLaneThreads) return true;
+  lane_threads.fetch_sub(1);
+  return false;
+}
+
 bool Stream::StartThread() {
+  if (!TakeLaneThread()) return false;
   auto* self = new std::shared_ptr<Stream>(shared_from_this());
   // Signals belong to the program, whose own threads must receive them.
   sigset_t all;
@@ -180,6 +188,7 @@ bool Stream::StartThread() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
     delete self;
+    if (lane_) lane_threads.fetch_sub(1);
     return false;
   }
   pthread_detach(thread);
@@ -191,6 +200,7 @@ void* Stream::Entry(void* self) {
   const std::unique_ptr<std::shared_ptr<Stream>> stream(
       static_cast<std::shared_ptr<Stream>*>(self));
   (*stream)->Main();
+  if ((*stream)->lane_) lane_threads.fetch_sub(1);
   return nullptr;
 }
 

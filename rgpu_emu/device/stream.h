@@ -86,6 +86,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Accepts no more commands; the thread ends after the last one.
   void Close();
+  // The stream is a lane of a graph. All lanes of the process have at most kMostLaneThreads; Push
+  // fails for one more. Called before the first command.
+  void MakeLane() { lane_ = true; }
+  static constexpr uint32_t kMostLaneThreads = 256;
 
   const uint64_t handle;
   const uint64_t id;
@@ -97,6 +101,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool Barrier() const { return kind != StreamKind::kNonBlocking; }
   void Gather(Fences* after);
   bool StartThread();
+  bool TakeLaneThread() const;
   void Main();
   void RunOne(Command* command);
   static void* Entry(void* self);
@@ -112,6 +117,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::atomic<uint64_t> completed_{0};
   bool started_ = false;  // the stream has a thread
   bool closed_ = false;
+  bool lane_ = false;
 };
 
 }  // namespace rgpu::emu

@@ -67,6 +67,11 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   return WithStream(hStream, [&](const auto& stream) {
     const auto event = TheDevice().events.Find(Raw(hEvent));
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const auto record = event->Current();
+    CUresult captured = CUDA_SUCCESS;
+    const bool recorded = record != nullptr || event->shared != nullptr;
+    if (graph::CaptureWait(Graphs(), SiteOf(*stream), hEvent, recorded, Flags, &captured))
+      return captured;
     Command command;
     if (event->shared != nullptr) {
       const SharedEvent::Record awaited = event->shared->Latest();
@@ -77,11 +82,6 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
       };
       return stream->Push(std::move(command));
     }
-    const auto record = event->Current();
-    CUresult captured = CUDA_SUCCESS;
-    const bool recorded = record != nullptr;
-    if (graph::CaptureWait(Graphs(), SiteOf(*stream), hEvent, recorded, Flags, &captured))
-      return captured;
     if (record == nullptr || AllDone(record->places)) return CUDA_SUCCESS;
     command.run = [] { return CUDA_SUCCESS; };
     command.after = record->places;

@@ -1,7 +1,6 @@
 // Calls cuTexObject*, cuSurfObject* and cuTensorMap*.
 #include "rgpu_emu/device/attributes.h"
 #include "rgpu_emu/device/device.h"
-#include "rgpu_emu/device/hostile.h"
 #include "rgpu_emu/device/reason.h"
 
 namespace rgpu::emu {

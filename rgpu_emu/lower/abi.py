@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNEL_ABI: Final = 5
+KERNEL_ABI: Final = 6
 
 KIND_LOOP: Final = 0
 KIND_COROUTINE: Final = 1
@@ -44,6 +44,7 @@ OP: Final[dict[str, int]] = {
             "activemask",
             "yield",
             "matrix",
+            "together",
         ]
     )
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from rgpu_emu.lower.callgraph import reaching, recursive
+from rgpu_emu.lower.lockstep import is_volatile, meeting_loads
 from rgpu_emu.lower.spin import spinning_branches
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.operands import Imm, Instr, Variable
@@ -56,6 +57,7 @@ class Reach:
         recursive: functions on a cycle of calls, and all functions that can be called by pointer.
         indirect: True if a function calls by pointer.
         spins: back-edges that yield, by function.
+        meetings: loads before which the threads of a warp meet, by function.
         instructions: count of all reached instructions.
         bar_only: every suspend point is `bar.sync 0`.
         shares: threads may see each other's writes while they run (atomics, fences, ordered
@@ -71,6 +73,7 @@ class Reach:
     recursive: set[Function] = field(default_factory=set)
     indirect: bool = False
     spins: dict[Function, set[int]] = field(default_factory=dict)
+    meetings: dict[Function, set[int]] = field(default_factory=dict)
     instructions: int = 0
     bar_only: bool = False
     shares: bool = False
@@ -83,6 +86,8 @@ class Facts:
 
     Attributes:
         lowerings: names of the lowerings of its instructions.
+        meetings: loads before which the threads of a warp meet.
+        lockstep: it has such loads, or volatile accesses of shared memory.
         shares: it has atomics, fences, calls or ordered accesses.
         bar_only: every suspend point is `bar.sync 0`.
     """
@@ -90,6 +95,8 @@ class Facts:
     instructions: int
     lowerings: frozenset[str]
     spins: set[int]
+    meetings: set[int]
+    lockstep: bool
     shares: bool
     indirect: bool
     bar_only: bool
@@ -97,9 +104,15 @@ class Facts:
     def holds(self, lowerings: frozenset[str]) -> bool:
         return not lowerings.isdisjoint(self.lowerings)
 
-    def suspends(self, *, sleeps: bool) -> bool:
-        """Returns True if the function suspends. sleeps: nanosleep is a suspend point here."""
-        return bool(self.spins) or self.holds(SYNC if sleeps else SYNC - {"nanosleep"})
+    def suspends(self, *, optional: bool) -> bool:
+        """Returns True if the function suspends.
+
+        optional: nanosleep and meetings of a warp count too. A function that cannot suspend runs
+            right without them.
+        """
+        if bool(self.spins) or self.holds(SYNC - {"nanosleep"}):
+            return True
+        return optional and (self.lockstep or self.holds(SYNC))
 
 
 # Many entries of a module may reach one function, so its facts are cached.
@@ -118,13 +131,17 @@ def _look(function: Function) -> Facts:
     body = function.body()
     code = [item for item in body.code if isinstance(item, Instr)]
     spins = spinning_branches(body)
+    meetings = meeting_loads(body, SYNC)
+    lockstep = bool(meetings) or any(map(is_volatile, code))
     return Facts(
         instructions=len(code),
         lowerings=frozenset(i.form.row.lower for i in code),
         spins=spins,
+        meetings=meetings,
+        lockstep=lockstep,
         shares=any(map(_shares, code)),
         indirect=function.indirect(),
-        bar_only=not spins and all(map(_plain, code)),
+        bar_only=not spins and not lockstep and all(map(_plain, code)),
     )
 
 
@@ -150,10 +167,11 @@ def reach(program: Program, entry: Function) -> Reach:
     facts = {function: facts_of(function) for function in found.functions}
     found.instructions = sum(f.instructions for f in facts.values())
     found.spins = {function: f.spins for function, f in facts.items()}
+    found.meetings = {function: f.meetings for function, f in facts.items()}
     found.recursive = recursive(edges)
     if found.indirect:
         found.recursive |= set(program.tokens)
-    suspend = {f for f in facts if facts[f].suspends(sleeps=f not in found.recursive)}
+    suspend = {f for f in facts if facts[f].suspends(optional=f not in found.recursive)}
     ends = {f for f in facts if facts[f].holds(frozenset(("exit_thread",)))}
     found.suspends = reaching(edges, suspend)
     found.inline = reaching(edges, suspend | ends) - {entry}

@@ -13,7 +13,7 @@ from rgpu_emu.ptx.operands import Call, Operand, Reg, Sink, Sym, Variable
 if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.module import Function
-    from rgpu_emu.ptx.operands import Instr, Prototype
+    from rgpu_emu.ptx.operands import Instr, LabelRef, Prototype
 
 SCALARS: Final = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 # name: (result type, parameter types)
@@ -231,14 +231,16 @@ def _inline(e: FunctionEmitter, found: Call, function: Function) -> None:
             e.write(operand, e.op(f"load {kind}, ptr {frame.scratch(variable)}"), kind)
 
 
-def _prototype(e: FunctionEmitter, name: str) -> Prototype:
+def _prototype(e: FunctionEmitter, named: LabelRef | None) -> Prototype:
     body, module = e.frame.body, e.frame.function.module
-    if name in body.prototypes:
-        return body.prototypes[name]
-    targets = body.call_targets.get(name, [name])
-    function = e.unit.program.function(targets[0], module)
+    if named is None or named.target is None:
+        raise PtxError("an indirect call names no prototype or target list")
+    if named.target in body.prototypes:
+        return body.prototypes[named.target]
+    targets = body.call_targets.get(named.target, ())
+    function = e.unit.program.function(targets[0], module) if targets else None
     if function is None:
-        raise PtxError(f"{name} is not a call prototype")
+        raise PtxError(f"{named.name} is not a call prototype")
     return function.prototype
 
 

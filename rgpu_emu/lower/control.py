@@ -43,7 +43,8 @@ def branch(e: FunctionEmitter, i: Instr) -> None:
 def branch_indexed(e: FunctionEmitter, i: Instr) -> None:
     """Emits `brx.idx`. An index past the list is undefined on a GPU; here it ends the launch."""
     name = i.operands[1]
-    targets = e.frame.body.targets.get(name.name) if isinstance(name, LabelRef) else None
+    listed = name.target if isinstance(name, LabelRef) else None
+    targets = e.frame.body.targets.get(listed) if listed is not None else None
     if targets is None:
         raise PtxError("brx.idx names no .branchtargets list")
     index = e.read(i.operands[0], "i32")

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rgpu_emu.lower.arith import minmax
+from rgpu_emu.lower.lockstep import is_volatile
 from rgpu_emu.lower.registry import lowers
+from rgpu_emu.lower.sync import go_on_together
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.operands import Addr, Imm, Not, Operand, Reg, Sink, Special, Sym, Variable, Vec
 from rgpu_emu.ptx.types import PRED
@@ -39,7 +41,7 @@ def pointer(e: FunctionEmitter, address: Operand, space: str, size: int) -> str:
     if not isinstance(address, Addr):
         raise PtxError("this operand is not an address")
     base = address.base
-    if isinstance(base, Sym):
+    if isinstance(base, Sym) and address.index is None:
         variable = base.variable or e.unit.program.variable(base.name, e.frame.function.module)
         if variable is not None:
             fixed = _fixed(e, variable, base.offset + address.offset, space, size)
@@ -63,8 +65,31 @@ def address_value(e: FunctionEmitter, address: Operand) -> str:
         raise PtxError("this operand is not an address")
     if address.base is None:
         return str(address.offset)
-    value = e.read(address.base, "i64", relaxed=True)
+    base = address.base
+    if isinstance(base, Reg) and base.type.bits == 32 and address.offset > 0:
+        # The sum wraps as 32-bit addresses do: compilers write [%r1 + 128] for %r1 = -128.
+        narrow = e.op(f"add i32 {e.read(base, 'i32')}, {address.offset & 0xFFFFFFFF}")
+        return e.op(f"zext i32 {narrow} to i64")
+    value = e.read(base, "i64", relaxed=True)
+    if address.index is not None:
+        return e.op(f"add i64 {value}, {_bytes_before(e, address, address.index)}")
     return e.op(f"add i64 {value}, {address.offset}") if address.offset else value
+
+
+def _bytes_before(e: FunctionEmitter, address: Addr, index: Reg) -> str:
+    """Returns the bytes of the elements before the one that `address` names."""
+    base = address.base
+    variable = None
+    if isinstance(base, Sym):
+        variable = base.variable or e.unit.program.variable(base.name, e.frame.function.module)
+    if variable is None:
+        raise PtxError("only elements of variables have a number")
+    number = e.read(index, f"i{index.type.bits}")
+    if index.type.bits < 64:
+        wider = "sext" if index.type.kind == "s" else "zext"
+        number = e.op(f"{wider} i{index.type.bits} {number} to i64")
+    number = e.op(f"add i64 {number}, {address.offset}")
+    return e.op(f"mul i64 {number}, {variable.type.bytes}")
 
 
 def clamp(e: FunctionEmitter, address: str) -> str:
@@ -183,6 +208,8 @@ def _hoisted_offset(e: FunctionEmitter, i: Instr) -> int:
 @lowers("load")
 def load(e: FunctionEmitter, i: Instr) -> None:
     kind, space = i.form.type, space_of(i.form.get("space"))
+    if e.position in e.unit.reach.meetings.get(e.frame.function, ()):
+        go_on_together(e)
     parts = _accessed(i.operands[0], i)
     base = "" if _hoisted(e, i) else pointer(e, i.operands[1], space, kind.bytes * len(parts))
     before, after = _access(e, i, kind, store=False)
@@ -197,6 +224,8 @@ def load(e: FunctionEmitter, i: Instr) -> None:
         if isinstance(part, Reg) and part.type.bits < kind.bits:
             raise PtxError(f"the register {part.name} is too narrow for {i.form.name}")
         e.write(part, value, kind.llvm, relaxed=True, signed=kind.kind == "s")
+    if is_volatile(i):
+        go_on_together(e)
 
 
 def _refuse_own_parameter(e: FunctionEmitter, operand: Operand) -> None:
@@ -228,6 +257,8 @@ def store(e: FunctionEmitter, i: Instr) -> None:
             continue
         place = base if n == 0 else e.op(f"getelementptr i8, ptr {base}, i64 {n * kind.bytes}")
         e.line(f"store {before}{kind.llvm} {value}, ptr {place}{after}")
+    if is_volatile(i):
+        go_on_together(e)
 
 
 @lowers("copy_async")

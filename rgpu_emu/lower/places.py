@@ -19,8 +19,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rgpu_emu.lower.flow import ENDS, targets_of
 from rgpu_emu.ptx.errors import unsupported
-from rgpu_emu.ptx.operands import Body, Instr, Label, LabelRef
+from rgpu_emu.ptx.operands import Body, Instr, Label
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,6 @@ Word = tuple[int, str]  # a place in the order, and the slot of a loop's count o
 WORDS: Final = 4  # ThreadState::place
 ROUND_BITS: Final = 40
 MAX_MEMBERS: Final = 1 << 20  # blocks of all loops of a body together
-_ENDS: Final = frozenset(("branch", "branch_indexed", "ret", "exit_thread", "trap"))
 
 
 class Emitter(Protocol):
@@ -70,14 +70,17 @@ class Blocks:
             if ended or isinstance(item, Label):
                 self._starts.append(position)
             self.block_of.append(len(self._starts) - 1)
-            ended = isinstance(item, Instr) and item.form.row.lower in _ENDS
+            ended = isinstance(item, Instr) and item.form.row.lower in ENDS
 
     def _edges(self, body: Body) -> list[list[int]]:
         after: list[list[int]] = []
         for block, (start, end) in enumerate(self.spans):
             last = body.code[end - 1] if end > start else None
-            ends = isinstance(last, Instr) and last.form.row.lower in _ENDS
-            found = [self.block_of[t.position] for t in _targets(last, body)]
+            ends = isinstance(last, Instr) and last.form.row.lower in ENDS
+            found = [
+                self.block_of[t.position]
+                for t in (targets_of(last, body) if isinstance(last, Instr) else ())
+            ]
             falls = not ends or (isinstance(last, Instr) and last.guard is not None)
             if falls and block + 1 < len(self._starts):
                 found.append(block + 1)
@@ -202,16 +205,6 @@ class Blocks:
         if loop is None or self.block_of[position] not in loop.blocks:
             return None, []
         return loop, self._inside(loop)
-
-
-def _targets(last: Instr | Label | None, body: Body) -> list[Label]:
-    if not isinstance(last, Instr) or last.form.row.lower not in ("branch", "branch_indexed"):
-        return []
-    named = last.operands[-1]
-    if not isinstance(named, LabelRef):
-        return []
-    refs = [named] if last.form.row.lower == "branch" else body.targets.get(named.name, [])
-    return [ref.target for ref in refs if ref.target is not None]
 
 
 class Places:

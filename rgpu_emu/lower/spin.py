@@ -12,13 +12,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
+from rgpu_emu.lower.flow import targets_of
 from rgpu_emu.ptx.operands import (
     Addr,
     Body,
     Call,
     Instr,
-    Label,
-    LabelRef,
     Not,
     Operand,
     Pair,
@@ -42,7 +41,7 @@ def registers_in(operand: Operand) -> list[Reg]:
     if isinstance(operand, Part):
         return registers_in(operand.operand)
     if isinstance(operand, Addr):
-        return registers_in(operand.base) if isinstance(operand.base, Reg) else []
+        return [reg for reg in (operand.base, operand.index) if isinstance(reg, Reg)]
     if isinstance(operand, Texel):
         return registers_in(operand.object) + registers_in(operand.coordinates)
     if isinstance(operand, Vec):
@@ -74,15 +73,6 @@ def uses(instr: Instr) -> list[Reg]:
         if letter not in _DESTINATIONS:
             found += registers_in(operand)
     return found
-
-
-def _targets(instr: Instr, body: Body) -> list[Label]:
-    last = instr.operands[-1] if instr.operands else None
-    if not isinstance(last, LabelRef) or last.target is None:
-        return []
-    if instr.form.row.lower != "branch_indexed":
-        return [last.target]
-    return [ref.target for ref in body.targets.get(last.name, []) if ref.target is not None]
 
 
 def _watches(instr: Instr, changed: set[Reg]) -> bool:
@@ -139,7 +129,7 @@ def spinning_branches(body: Body) -> set[int]:
         (target.position, position)
         for position, item in enumerate(body.code)
         if isinstance(item, Instr)
-        for target in _targets(item, body)
+        for target in targets_of(item, body)
         if target.position <= position
     ]
     if sum(end - start for start, end in loops) > MAX_LOOKED_AT:

@@ -58,6 +58,16 @@ def _wide(e: FunctionEmitter, value: str, llvm: str = "i32") -> str:
     return value if llvm == "i64" else e.op(f"zext {llvm} {value} to i64")
 
 
+def go_on_together(e: FunctionEmitter) -> None:
+    """Lets the other threads of the warp come to where this one is.
+
+    A function that is called by pointer, or calls itself, cannot suspend, so this does nothing
+    there.
+    """
+    if e.coroutine:
+        suspend(e, "together")
+
+
 @lowers("bar_sync")
 def bar_sync(e: FunctionEmitter, i: Instr) -> None:
     count = e.read(i.operands[1], "i32") if len(i.operands) > 1 else "0"

@@ -16,6 +16,7 @@ from rgpu_emu.ptx.operands import (
     Call,
     Imm,
     Instr,
+    Label,
     LabelRef,
     Not,
     Operand,
@@ -108,7 +109,7 @@ class BodyParser:
         self._counter = [0]
         self._scope = Scope(None, self._counter)
         self._labels = 0
-        self._last_label = ""
+        self._last_label: Label | None = None
         for variable in (*prototype.params, *prototype.results):
             if variable.name != "_":
                 self._scope.declare_variable(variable)
@@ -163,8 +164,8 @@ class BodyParser:
         for item in self.body.code:
             if isinstance(item, Instr) and item.form.row.lower == "branch_indexed":
                 named = item.operands[-1]
-                targets = self.body.targets.get(named.name) if isinstance(named, LabelRef) else None
-                ways += len(targets or ())
+                if isinstance(named, LabelRef) and named.target is not None:
+                    ways += len(self.body.targets.get(named.target, ()))
         if ways > MAX_WAYS:
             raise unsupported("brx.idx", f"has more than {MAX_WAYS} targets in one function")
 
@@ -197,7 +198,7 @@ class BodyParser:
     def _define_label(self, name: str) -> None:
         label = self._scope.declare_label(name, self._labels)
         self._labels += 1
-        self._last_label = name
+        self._last_label = label
         label.position = len(self.body.code)
         self.body.code.append(label)
 
@@ -309,7 +310,7 @@ class BodyParser:
             self._call_operands(results),
             register if register is not None else callee,
             self._call_operands(arguments),
-            prototype or "",
+            self._scope.label(prototype) if register is not None else None,
         )
 
     def _call_operands(self, text: str | None) -> tuple[Operand, ...]:
@@ -327,12 +328,12 @@ class BodyParser:
         elif word in (".local", ".shared", ".param", ".global", ".const"):
             self._variables(word[1:], rest)
         elif word == ".branchtargets":
-            self.body.targets[self._last_label] = [
+            self.body.targets[self._labelled()] = [
                 self._scope.label(name) for name in rest.split(",")
             ]
         elif word == ".calltargets":
             names = [name.strip() for name in rest.split(",")]
-            self.body.call_targets[self._last_label] = names
+            self.body.call_targets[self._labelled()] = names
             self.symbols.update(names)
         elif word == ".callprototype":
             self._prototype(rest)
@@ -347,7 +348,13 @@ class BodyParser:
             raise PtxError("the .callprototype cannot be read")
         prototype: Prototype = parse_prototype(match.group(1) or "", match.group(2) or "")
         prototype.noreturn = match.group(3) is not None
-        self.body.prototypes[self._last_label] = prototype
+        self.body.prototypes[self._labelled()] = prototype
+
+    def _labelled(self) -> Label:
+        """Returns the label before a directive that declares a list or a prototype."""
+        if self._last_label is None:
+            raise PtxError("a list of targets or a prototype needs a label")
+        return self._last_label
 
     def _registers(self, rest: str) -> None:
         match = re.match(r"\s*\.(\w+)\s*(.*)", rest, re.DOTALL)

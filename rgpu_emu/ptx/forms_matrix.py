@@ -83,6 +83,8 @@ WMMA: Final[tuple[Row, ...]] = (
     _wmma(f"mma sync ?aligned {_LAYOUTS}shape={_SIXTEEN} d=f32 a=bf16 b=bf16 c=f32"),
     _wmma(f"mma sync ?aligned {_LAYOUTS}shape=m16n16k8 d=f32 a=tf32 b=tf32 c=f32"),
     _wmma(f"mma sync ?aligned {_LAYOUTS}shape=m8n8k4 rnd?=rn|rz|rm|rp d=f64 a=f64 b=f64 c=f64"),
+    # As NVRTC writes it for mma.h.
+    _wmma(f"mma sync ?aligned {_LAYOUTS}shape=m8n8k4 d=f64 a=f64 b=f64 c=f64 rnd=rn|rz|rm|rp"),
     _wmma("mma sync ?aligned row col shape=m8n8k32 d=s32 a=s4 b=s4 c=s32 ?satfinite"),
     _wmma("mma sync ?aligned row col shape=m8n8k32 d=s32 a=u4 b=u4 c=s32 ?satfinite"),
     _wmma("mma bits=xor|and popc sync ?aligned row col shape=m8n8k128 d=s32 a=b1 b=b1 c=s32"),

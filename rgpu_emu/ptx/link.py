@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rgpu_common.wire.compiler import Relocation, RelocationKind
+from rgpu_emu.ptx.check import check_instructions
 from rgpu_emu.ptx.errors import (
     CUDA_ERROR_NO_BINARY_FOR_GPU,
     CUDA_ERROR_NOT_FOUND,
     PtxError,
     unsupported,
 )
-from rgpu_emu.ptx.module import Function, Module, check_instructions, parse_module
+from rgpu_emu.ptx.module import Function, Module, parse_module
 from rgpu_emu.ptx.refusals import find_refusals, refuse_names, refuse_whole
 from rgpu_emu.ptx.runtime import OWN_FUNCTIONS, OWN_TEXT, RUNTIME_FUNCTIONS
 

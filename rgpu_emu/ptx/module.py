@@ -16,7 +16,6 @@ from rgpu_emu.ptx.errors import (
     refusal_of,
     unsupported,
 )
-from rgpu_emu.ptx.instructions import TABLE
 from rgpu_emu.ptx.lex import STRING, line_of, strip_comments, whole
 from rgpu_emu.ptx.operands import Prototype
 from rgpu_emu.ptx.target import read_target
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 NEWEST_VERSION: Final = 99
 REGISTERS_PER_SM: Final = 65536
 EAGER_BYTES: Final = 4 << 20  # of larger modules only the instruction names are checked at first
-CHECKED_AT_ONCE: Final = 1 << 20  # characters
 _TOP: Final = re.compile(
     r"\s*(?:"
     r"\.version\s+(\d{1,4})\.(\d{1,4})"  # 1, 2
@@ -72,11 +70,6 @@ _KNOWN_TUNING: Final = frozenset(
         "maxclusterrank",
         "blocksareclusters",
     ]
-)
-_STATEMENT: Final = re.compile(r"[^;{}]+")
-_OPCODE: Final = re.compile(  # at the start of a statement, after .loc lines, labels and a guard
-    r"(?:\s*(?:\.(?:loc|file)\b[^\n]*|[%$A-Za-z_][\w$]*\s*:(?!:)))*"
-    r"\s*(?:@\s*(?:!\s*)?[%$\w]+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?![\w.:])"
 )
 
 
@@ -350,66 +343,3 @@ def _matching_brace(text: str, pos: int) -> int:
             if depth == 0:
                 return match.end()
     raise PtxError("a '{' is not closed")
-
-
-def check_instructions(module: Module) -> None:
-    """Sets `Function.refused` for instructions that the table lacks.
-
-    It parses whole bodies, or looks only at the names of instructions in a very large module.
-
-    Raises:
-        PtxError: 218 with the line for wrong syntax.
-    """
-    for function in dict.fromkeys(module.functions.values()):
-        if not function.defined:
-            continue
-        try:
-            if module.large:
-                _check_names(function)
-            else:
-                function.body()
-        except PtxError as error:
-            if not error.unsupported:
-                raise
-            function.refused = error
-
-
-def _check_names(function: Function) -> None:
-    """Checks the names of the instructions, a limited part of the text at a time."""
-    text = function.module.text
-    start, end = function.span
-    while start < end:
-        stop = text.find(";", min(start + CHECKED_AT_ONCE, end), end)
-        stop = stop + 1 if stop >= 0 else end
-        _check_part(function, start, text[start:stop].split(";"))
-        start = stop
-
-
-def _check_part(function: Function, start: int, parts: list[str]) -> None:
-    """Checks statements. Most begin with a name, or with a guard and a name, that was looked up
-    before.
-    """
-    known, done = TABLE.known, 0
-    for n in [n for n, part in enumerate(parts) if (part.split(None, 1) or ("",))[0] not in known]:
-        start += sum(map(len, parts[done:n])) + n - done
-        done = n
-        words = parts[n].split(None, 2)
-        if words and (words[0] in (".loc", ".file") or words[0][-1] == ":"):
-            words = parts[n].rpartition("\n")[2].split(None, 2)
-        guarded = len(words) > 1 and words[0][0] == "@" and words[1] in known
-        if words and words[0] not in known and not guarded:
-            _check_statements(function, start, start + len(parts[n]))
-
-
-def _check_statements(function: Function, start: int, end: int) -> None:
-    text = function.module.text
-    seen: set[str] = set()
-    for statement in _STATEMENT.finditer(text, start, end):
-        match = _OPCODE.match(text, statement.start(), statement.end())
-        name = match.group(1) if match is not None else ""
-        if match is not None and name not in seen:
-            seen.add(name)
-            try:
-                TABLE.form(name)
-            except PtxError as error:
-                raise error.at(line_of(text, match.start(1))) from None

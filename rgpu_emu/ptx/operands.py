@@ -83,13 +83,16 @@ class Sym:
     variable: Variable | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Addr:
-    """`[base + offset]`. A base of None means an absolute address."""
+    """`[base + offset]`. A base of None means an absolute address.
 
-    __slots__ = ("base", "offset")
+    index: of `variable[index + offset]`, which counts elements of the variable.
+    """
+
     base: Reg | Sym | None
     offset: int
+    index: Reg | None = None
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ class Call:
     results: tuple[Operand, ...]
     callee: Reg | str
     arguments: tuple[Operand, ...]
-    prototype: str
+    prototype: LabelRef | None
 
 
 Operand = Union[  # noqa: UP007 - 3.10 runtime alias
@@ -221,6 +224,6 @@ class Body:
     local: list[Variable] = field(default_factory=list)
     globals: list[Variable] = field(default_factory=list)
     scratch: list[Variable] = field(default_factory=list)
-    targets: dict[str, list[LabelRef]] = field(default_factory=dict)
-    call_targets: dict[str, list[str]] = field(default_factory=dict)
-    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    targets: dict[Label, list[LabelRef]] = field(default_factory=dict)
+    call_targets: dict[Label, list[str]] = field(default_factory=dict)
+    prototypes: dict[Label, Prototype] = field(default_factory=dict)

@@ -41,6 +41,8 @@ _BASE: Final = re.compile(r"[A-Za-z_$%][\w$.]*")
 _OFFSETS: Final = re.compile(r"(?:\s*(?:\+\s*(?:-\s*)?|-\s*)\w+){0,2}\s*")
 _OFFSET: Final = re.compile(r"([+-])\s*(?:(-)\s*)?(\w+)")
 _SYM_INDEX: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\[\s*(\w+)\s*\]")
+# An element of a variable whose number is in a register: `a[%r1]`, `a[%r1 + 2]`.
+_ELEMENT: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\[\s*([%\w$]+)\s*(?:([+-])\s*(\w+)\s*)?\]")
 _SYM_OFFSET: Final = re.compile(r"([A-Za-z_$%][\w$]*)\s*\+\s*(\w+)")
 _SELECTED: Final = re.compile(r"(-?)\s*([^\s.]+)\s*(?:\.([bh]\d+))?")
 _VECTORS: Final = frozenset(
@@ -314,6 +316,13 @@ class Scope:
             index = literal(indexed.group(2))
             if index is not None and not index.float_bits:
                 return Sym(indexed.group(1), wrapped(index.value * variable.type.bytes), variable)
+        element = _ELEMENT.fullmatch(text)
+        if element and (counter := self.register(element.group(2))) is not None:
+            offset = literal(element.group(4)) if element.group(4) else Imm(0, 0)
+            if offset is not None and not offset.float_bits:
+                value = -offset.value if element.group(3) == "-" else offset.value
+                name = element.group(1)
+                return Addr(Sym(name, 0, self.variable(name)), wrapped(value), counter)
         if text.startswith("%"):
             self._refuse_special(text)
         raise PtxError(f"'{text[:60]}' is not an operand")

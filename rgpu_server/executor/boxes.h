@@ -6,8 +6,10 @@
 
 namespace rgpu::exec {
 
-// Finds the array of a box, and checks that the array holds it. `id` 0: the box lies in linear
-// memory, which CheckRows checks.
+// Puts rows into an array, if the array holds them.
+CUresult PlaceIn(const Array& array, Rows* rows);
+
+// Does so with the array of this number. 0: the rows lie in linear memory, which CheckRows checks.
 CUresult FindArray(Executor& executor, uint64_t id, Rows* rows);
 
 // The rows of a command with one side.
@@ -43,6 +45,10 @@ CUresult BoxesOf(Executor& executor, const Request& request, Rows* to, Rows* fro
   const CUresult result = FindArray(executor, request.dst_array, to);
   return result == CUDA_SUCCESS ? FindArray(executor, request.src_array, from) : result;
 }
+
+// The driver's parameters of a copy between packed bytes in staging memory and a portion of `rows`.
+CUDA_MEMCPY3D ParamsIn(const Rows& rows, const Portion& portion, const uint8_t* from);
+CUDA_MEMCPY3D ParamsOut(const Rows& rows, const Portion& portion, uint8_t* to);
 
 // Sets one side of the driver's parameters. `Params` is CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER.
 template <typename Params>

@@ -19,6 +19,8 @@ constexpr int kFrameTimeoutMs = 60'000;
 // Only a safety net: the gate wakes the connection when held work may go.
 constexpr int kHeldLookMs = 100;
 constexpr int kRestMs = 1;
+// How often a lane that waits for room in a stream's queue, or for its page allowance, looks again.
+constexpr int kPauseMs = 2;
 
 // A graph records the events of its nodes, which are not in the command. A held command may still
 // change the graph, so each launch counts until it is known to record nothing.
@@ -70,12 +72,14 @@ transport::ReadState Decoder::Read(Scratch& scratch, wire::FrameHeader* header,
 
 bool Decoder::Step(Scratch& scratch) {
   bool go_on = true;
-  if (!held_.empty() && TryHeld(scratch, &go_on)) return go_on;
-  if (held_.full()) {
+  const bool queue_full = QueueIsFull();
+  if (!queue_full && !held_.empty() && TryHeld(scratch, &go_on)) return go_on;
+  const bool pause = queue_full || PagesWait();
+  if (pause || held_.full()) {
     // The client waits, as it would for a full launch queue. If the client dies, the control lane
     // shows it.
     Idle(scratch);
-    reader_.connection()->Wait(transport::kWoken, kHeldLookMs);
+    reader_.connection()->Wait(transport::kWoken, pause ? kPauseMs : kHeldLookMs);
     return true;
   }
   wire::FrameHeader header;
@@ -92,6 +96,20 @@ bool Decoder::Step(Scratch& scratch) {
     default:
       return true;
   }
+}
+
+bool Decoder::QueueIsFull() {
+  if (!executor_.order().may_be_full()) return false;
+  std::lock_guard lock(executor_.mutex());
+  return executor_.order().QueueIsFull();
+}
+
+bool Decoder::PagesWait() {
+  if (!executor_.pages().spent() && !pages_wait_) return false;
+  std::lock_guard lock(executor_.mutex());
+  pages_wait_ = PagesMustWait(executor_);
+  executor_.gate().SetHolding(pages_wait_ || !held_.empty());
+  return pages_wait_;
 }
 
 bool Decoder::Handle(Scratch& scratch, const wire::FrameHeader& header, wire::ByteView head) {
@@ -177,11 +195,11 @@ bool Decoder::ReceiveBulk(Scratch& scratch, const OpcodeInfo& info, Command* com
   // The context, and so the device memory, may go while bytes are received into it.
   reader_.set_guarded(command->in_place);
   const transport::BulkState state = reader_.ReadBulk(piece.data, bytes, kFrameTimeoutMs);
+  if (command->in_place) executor_.exports().EndArrival();
   if (state == transport::BulkState::kTimeout || state == transport::BulkState::kClosed) {
     End("the client went away in the middle of a frame");
     return false;
   }
-  if (command->in_place) executor_.exports().EndArrival();
   command->bulk = {piece.data, bytes};
   command->keep = std::move(piece.keep);
   return true;

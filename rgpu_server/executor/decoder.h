@@ -48,6 +48,9 @@ class Decoder {
   bool Admits(const Command& command);
   // Executes the oldest held command if the gate admits it; returns false if not.
   bool TryHeld(Scratch& scratch, bool* go_on);
+  // True while nothing may be put into streams; while nothing may be read from the client.
+  bool QueueIsFull();
+  bool PagesWait();
   // Reads the next frame. kWoken means that the gate may admit held commands now.
   transport::ReadState Read(Scratch& scratch, wire::FrameHeader* header, wire::ByteView* head);
   bool MayRun(const OpcodeInfo& info) const;
@@ -74,6 +77,7 @@ class Decoder {
   // The last frame was a piece of a copy that goes on: an ACK now would only wake the client.
   bool more_follow_ = false;
   bool rest_ = false;  // work that no marker follows is on the device
+  bool pages_wait_ = false;
   Held held_;
   std::atomic<bool> over_{false};
 };

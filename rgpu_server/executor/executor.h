@@ -26,6 +26,7 @@
 #include "rgpu_server/executor/gate.h"
 #include "rgpu_server/executor/host_calls.h"
 #include "rgpu_server/executor/memory_account.h"
+#include "rgpu_server/executor/page_traffic.h"
 #include "rgpu_server/executor/poller.h"
 #include "rgpu_server/executor/pulls.h"
 #include "rgpu_server/executor/reaper.h"
@@ -164,6 +165,7 @@ class Executor {
   Exports& exports() { return exports_; }
   Gate& gate() { return gate_; }
   CopyEstimates& copies() { return copies_; }
+  PageAllowance& pages() { return pages_; }
   // Predicts the device time of a command that is about to be dispatched, in ns.
   uint64_t Predict(const Command& command) const;
 
@@ -207,6 +209,7 @@ class Executor {
   Directs directs_;
   Exports exports_;
   CopyEstimates copies_;
+  PageAllowance pages_;
   Gate gate_;
 };
 

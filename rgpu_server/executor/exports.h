@@ -129,7 +129,6 @@ class Exports {
 
   CUresult Ask(const Import& import, Shared shared, wire::ByteView secret, Asked* answer);
   wire::worker::ExportGiven Give(const wire::worker::ExportWanted& wanted);
-  void Forget(const std::shared_ptr<Export>& exported);
 
   Executor& executor_;
   int daemon_ = -1;

@@ -49,11 +49,6 @@ bool Ranges::At(uint64_t address, uint64_t* base, Range* range) const {
   return true;
 }
 
-bool Ranges::Is(Range::Kind kind, uint64_t address) const {
-  const auto it = base::RangeAt(ranges_, address, [](const Range& range) { return range.bytes; });
-  return it != ranges_.end() && it->second.kind == kind;
-}
-
 CUresult Ranges::CheckRows(uint64_t address, uint64_t pitch, uint64_t width,
                            uint64_t height) const {
   if (width == 0 || height == 0) return CUDA_SUCCESS;

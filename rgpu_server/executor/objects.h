@@ -88,6 +88,8 @@ struct Array {
   uint64_t charged_bytes = 0;
   bool whole = true;
   std::vector<uint64_t> parts;  // ids of its planes
+  bool in_graphs = false;       // an executable graph has named it
+  bool gone = false;            // destroyed; a graph that names it cannot be launched
 };
 
 struct MipmappedArray {
@@ -142,8 +144,6 @@ class Ranges {
   Range* Find(uint64_t base);
   // Copies the range that contains `address`, and its base. False: there is none.
   bool At(uint64_t address, uint64_t* base, Range* range) const;
-  // True if `address` lies in a range of this kind.
-  bool Is(Range::Kind kind, uint64_t address) const;
   bool Take(uint64_t base, Range* range);
   // `predicate(base, range)`
   template <typename Predicate>

@@ -1,6 +1,7 @@
 #include "rgpu_server/executor/page_traffic.h"
 
 #include "gen/codec.gen.h"
+#include "rgpu_common/native/base/clock.h"
 #include "rgpu_server/executor/executor.h"
 
 namespace rgpu::exec {
@@ -45,11 +46,22 @@ bool IsPageTraffic(Executor& executor, const OpcodeInfo& info, const Command& co
   }
 }
 
+bool PagesMustWait(Executor& executor) {
+  PageAllowance& pages = executor.pages();
+  pages.Pass(base::NowNs());
+  if (!pages.spent()) return false;
+  Gate& gate = executor.gate();
+  if (gate.on() && !gate.Admits(executor.copies().in->Predict(pages.used()))) return true;
+  pages.Renew();
+  return false;
+}
+
 const std::shared_ptr<Estimate>* CountedCopy(Executor& executor, const Stream& stream,
-                                             const std::shared_ptr<Estimate>& kind,
-                                             uint64_t bytes) {
-  if (!stream.unfenced) return &kind;
+                                             const std::shared_ptr<Estimate>& kind, uint64_t bytes,
+                                             uint64_t all) {
+  if (!stream.unfenced || all > wire::kPieceBytes) return &kind;
   executor.gate().Spent(kind->Predict(bytes));
+  executor.pages().Use(bytes, base::NowNs());
   return nullptr;
 }
 

@@ -52,6 +52,11 @@ void EventPool::Give(unsigned int flags, CUevent event) {
   driver_->cuEventDestroy_v2(event);
 }
 
+bool EventPool::abandoned() {
+  std::lock_guard lock(mutex_);
+  return abandoned_;
+}
+
 void EventPool::Abandon() {
   std::lock_guard lock(mutex_);
   abandoned_ = true;

@@ -36,6 +36,7 @@ class EventPool {
   void Give(unsigned int flags, CUevent event);
   // Called when the context is gone, and its events with it.
   void Abandon();
+  bool abandoned();
 
  private:
   static constexpr size_t kKept = 256;  // per kind of flags

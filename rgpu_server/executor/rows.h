@@ -38,12 +38,12 @@ struct Rows {
 };
 
 struct Portion {
-  uint64_t address = 0;
-  uint64_t offset = 0;  // into the packed bytes
+  uint64_t address = 0;  // in linear memory
+  uint64_t offset = 0;   // into the packed bytes
   uint64_t width = 0;
-  uint64_t height = 0;  // more than 1 only if whole rows fit
-  uint64_t depth = 1;   // more than 1 only if whole slices fit
-  ArrayPlace place = {};
+  uint64_t height = 0;    // more than 1 only if whole rows fit
+  uint64_t depth = 1;     // more than 1 only if whole slices fit
+  ArrayPlace place = {};  // in an array
 
   uint32_t bytes() const { return static_cast<uint32_t>(width * height * depth); }
 };
@@ -55,15 +55,18 @@ inline Portion PortionAt(const Rows& rows, uint64_t offset) {
   const uint64_t slice = offset / slice_bytes;
   const uint64_t row = offset % slice_bytes / rows.width;
   const uint64_t column = offset % rows.width;
-  const uint64_t row_in_memory = slice * rows.rows + row;
   Portion portion;
   portion.offset = offset;
-  portion.address =
-      rows.address + (rows.height > 1 || rows.depth > 1 ? row_in_memory * rows.pitch : 0) + column;
   portion.place = rows.place;
-  portion.place.x += column;
-  portion.place.y += row;
-  portion.place.z += slice;
+  if (rows.linear()) {
+    const uint64_t before = slice * rows.rows + row;
+    const bool several = rows.height > 1 || rows.depth > 1;
+    portion.address = rows.address + (several ? before * rows.pitch : 0) + column;
+  } else {
+    portion.place.x += column;
+    portion.place.y += row;
+    portion.place.z += slice;
+  }
   portion.height = 1;
   portion.width = std::min<uint64_t>(rows.width - column, wire::kPieceBytes);
   if (column != 0 || rows.width > wire::kPieceBytes) return portion;

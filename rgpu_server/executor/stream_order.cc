@@ -13,6 +13,9 @@ namespace {
 
 constexpr uint64_t kMarkBytes = 256U << 10;
 constexpr size_t kMostOwnMarkers = 32;
+// Drivers take about 1024. The rest is for markers and for what one more command puts there.
+constexpr uint64_t kMostQueued = 896;
+constexpr uint64_t kMostUnmarked = 256;  // so many need no credits
 constexpr uint64_t kMarkNs = 1'000'000;  // of predicted device time
 
 }  // namespace
@@ -122,6 +125,7 @@ CUresult StreamOrder::WaitFor(Stream& stream, const Point& point, unsigned int f
     result = driver_->cuStreamWaitEvent(stream.handle, point.event, flags);
   }
   if (result != CUDA_SUCCESS) return result;
+  ++stream.entries;
   executor_.gate().OrderedBehind(stream, point.behind);
   return CUDA_SUCCESS;
 }
@@ -150,6 +154,11 @@ CUresult StreamOrder::AfterWait(Stream& stream, CUresult result) {
 CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
   if (result != CUDA_SUCCESS) return result;
   ++stream.issued;
+  if (stream.entries - stream.entries_done >= kMostQueued) {
+    full_ = stream.Share();
+    full_in_ = stream.context->weak_from_this();
+    may_be_full_.store(true, std::memory_order_relaxed);
+  }
   stream.unmarked_bytes += work.bytes;
   if (work.kind != nullptr) {
     executor_.gate().Issued(stream, *work.kind, work.units);
@@ -165,7 +174,7 @@ CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
     return MarkNow(stream);
   }
   if (stream.credited - stream.marked_credited < kMarkCommands &&
-      stream.unmarked_bytes < kMarkBytes) {
+      stream.unmarked_bytes < kMarkBytes && stream.issued - stream.marked < kMostUnmarked) {
     return CUDA_SUCCESS;
   }
   return Mark(stream, false);
@@ -189,6 +198,7 @@ CUresult StreamOrder::RecordIn(Stream& stream, std::shared_ptr<Point> made,
     const CUresult result = driver_->cuEventRecord(made->event, stream.handle);
     if (result != CUDA_SUCCESS) return result;
   }
+  ++stream.entries;
   made->frontier.Merge(stream.frontier);
   made->behind.Merge(stream.behind);
   *point = std::move(made);
@@ -216,7 +226,7 @@ CUresult StreamOrder::Mark(Stream& stream, bool quiet) {
   stream.marked_credited = stream.credited;
   stream.unmarked_bytes = 0;
   const uint64_t work = stream.unmarked_load.empty() ? 0 : executor_.gate().Marked(stream, point);
-  stream.outstanding.push_back({std::move(point), stream.issued, stream.credited,
+  stream.outstanding.push_back({std::move(point), stream.issued, stream.entries, stream.credited,
                                 std::move(stream.unmarked_keep), work,
                                 std::move(stream.before_unmarked)});
   stream.unmarked_keep.clear();
@@ -292,6 +302,22 @@ void StreamOrder::ReturnCreditsOf(Stream& stream) {
   ReturnCredits(stream, stream.credited);
 }
 
+bool StreamOrder::QueueIsFull() {
+  const std::shared_ptr<Stream> stream = full_.lock();
+  const std::shared_ptr<Context> context = full_in_.lock();
+  const bool works = stream != nullptr && context != nullptr && !context->dead &&
+                     !context->closing && executor_.sticky() == CUDA_SUCCESS;
+  bool full = works && executor_.MakeCurrent(*context) == CUDA_SUCCESS;
+  if (full) {
+    // Commands that took no credit may lack a marker.
+    if (stream->entries > stream->entries_done && stream->outstanding.empty()) MarkNow(*stream);
+    Advance(*stream);
+    full = stream->entries - stream->entries_done >= kMostQueued;
+  }
+  if (!full) may_be_full_.store(false, std::memory_order_relaxed);
+  return full;
+}
+
 void StreamOrder::Reclaim(Stream& stream) {
   for (Marker& marker : stream.outstanding) {
     if (executor_.Query(*marker.point) != CUDA_SUCCESS) return;
@@ -309,6 +335,7 @@ void StreamOrder::Advance(Stream& stream) {
     const Marker marker = std::move(stream.outstanding.front());
     stream.outstanding.pop_front();
     stream.completed = marker.issued;
+    stream.entries_done = marker.entries;
     credited = std::max(credited, marker.credited);
     if (marker.work != 0) executor_.gate().Completed(stream, marker);
   }

@@ -33,7 +33,10 @@ class StreamOrder {
   CUresult Issue(Stream& stream, Work work, F&& call) {
     const Enqueuing enqueuing(enqueuing_);
     if (const CUresult result = Prepare(stream); result != CUDA_SUCCESS) return result;
-    return Issued(stream, std::move(work), call(stream.handle));
+    const uint64_t before = stream.entries;
+    const CUresult result = call(stream.handle);
+    if (stream.entries == before) ++stream.entries;
+    return Issued(stream, std::move(work), result);
   }
   // Launches a host function of ours in which the stream waits for the client; used within the
   // `call` of Issue. `place` receives the place that the function passes to Gate::ClientWait,
@@ -75,6 +78,12 @@ class StreamOrder {
   void Advance(Stream& stream);
   // Releases what completed markers kept; the rest is left to the next Advance.
   void Reclaim(Stream& stream);
+
+  // A stream has nearly as much in its queue as drivers take before a call waits in the driver,
+  // with the lock: nothing more may be put into streams. `may_be_full` is callable without the
+  // lock.
+  bool may_be_full() const { return may_be_full_.load(std::memory_order_relaxed); }
+  bool QueueIsFull();
 
   // An odd number while a thread puts something into a queue of the driver, and another number each
   // time. Callable without the lock: a number that stays the same and is odd tells that the queue
@@ -119,6 +128,9 @@ class StreamOrder {
   Executor& executor_;
   const Driver& driver_;
   std::atomic<uint64_t> enqueuing_{0};
+  std::atomic<bool> may_be_full_{false};
+  std::weak_ptr<Stream> full_;  // the stream with the full queue, and its context
+  std::weak_ptr<Context> full_in_;
 };
 
 }  // namespace rgpu::exec

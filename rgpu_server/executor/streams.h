@@ -48,6 +48,7 @@ struct Delivery {
 struct Marker {
   std::shared_ptr<Point> point;
   uint64_t issued = 0;
+  uint64_t entries = 0;
   uint64_t credited = 0;
   std::vector<std::shared_ptr<const void>> keep;
   uint64_t work = 0;              // the number of its device work at the gate; 0: it has none
@@ -73,6 +74,8 @@ struct Stream : StreamWork {
   uint64_t issued = 0;  // driver calls that put work into it
   uint64_t marked = 0;
   uint64_t completed = 0;
+  uint64_t entries = 0;  // what was put into the driver's queue: work, events and waits for events
+  uint64_t entries_done = 0;
   uint64_t credited = 0;  // commands that took one of the client's credits
   uint64_t marked_credited = 0;
   uint64_t returned = 0;
@@ -129,6 +132,7 @@ struct Context : std::enable_shared_from_this<Context> {
   // Bytes charged for the context itself, for local memory (by stack limit or largest launch), and
   // for its other limits.
   uint64_t own_charged = 0;
+  uint64_t conditionals = 0;  // handles of conditional nodes that were ever made in it
   uint64_t local_charged = 0;
   uint64_t printf_charged = 0;
   uint64_t heap_charged = 0;

@@ -21,6 +21,7 @@ LITMUS = (
     "blocking_free",
     "deferred_error",
     "free_across_processes",
+    "graph_copies_arrays",
     "graph_of_every_kind",
     "graph_takes_host_bytes",
     "host_function_ends_a_spin",

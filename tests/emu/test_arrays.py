@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_size_t, c_void_p
 
-from helpers import box_models, boxes
+from helpers import box_graphs, box_models, boxes
 from helpers.boxes import (
     BC1,
     CUBEMAP,
@@ -41,6 +41,13 @@ def test_copies_of_random_extents(cuda: Device) -> None:
 @on_device()
 def test_copies_of_one_row(cuda: Device) -> None:
     box_models.linear_copies(cuda, cuda.open(), 2)
+
+
+@on_device()
+def test_copies_are_nodes_of_graphs(cuda: Device) -> None:
+    context = cuda.open()
+    box_graphs.random_nodes(cuda, context, 8, 40)
+    box_graphs.big_nodes(cuda, context, 9)
 
 
 @on_device()

@@ -179,10 +179,11 @@ class Places:
             wrong = np.argwhere(found != place.model)
             assert not len(wrong), (number, place.kind, place.model.shape, wrong[:4].tolist())
 
-    def step(self) -> str:
-        """One random copy. Returns a text that tells what it was."""
+    def draw(self, source: Place | None = None, target: Place | None = None) -> Drawn:
+        """A random copy between two places."""
         pick = self.random.randrange
-        source, target = self.random.sample(self.places, 2)
+        if source is None or target is None:
+            source, target = self.random.sample(self.places, 2)
         common = [min(a, b) for a, b in zip(source.extent, target.extent, strict=True)]
         size = tuple(1 + pick(most) for most in common)
         begin = [
@@ -201,26 +202,23 @@ class Places:
             src_at = (src_at[0] * self.element, *src_at[1:])
             dst_at = (dst_at[0] * self.element, *dst_at[1:])
             size3 = (max(1, size3[0] - pick(self.element)), *size3[1:])
-        call = self._issue(source, target, src_at, dst_at, size3, element)
-        target.part(dst_at, size3, element)[:] = source.part(src_at, size3, element)
-        return f"{call} {source.kind}->{target.kind} {size3}"
+        return Drawn(source, target, src_at, dst_at, size3, element)
 
-    def _issue(
-        self,
-        source: Place,
-        target: Place,
-        src_at: tuple[int, int, int],
-        dst_at: tuple[int, int, int],
-        size: tuple[int, int, int],
-        element: int,
-    ) -> str:
-        fields = source.fields("src", src_at, element) | target.fields("dst", dst_at, element)
-        width, height, depth = size[0] * element, size[1], size[2]
-        flat = depth == 1 and src_at[2] == dst_at[2] == 0
-        calls = ["cuMemcpy3D_v2", "cuMemcpy3DAsync_v2", "cuMemcpy3DPeer", "cuMemcpy3DBatchAsync_v2"]
-        calls += ["cuMemcpy3DPeerAsync"]
-        calls += ["cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2", "cuMemcpy2DAsync_v2"] if flat else []
-        call = self.random.choice(calls)
+    def step(self) -> str:
+        """One random copy. Returns a text that tells what it was."""
+        drawn = self.draw()
+        call = self.issue(drawn, WAITING + QUEUED)
+        self.driver("cuStreamSynchronize", self.stream)
+        self.driver("cuStreamSynchronize", c_void_p(0))
+        drawn.apply()
+        return f"{call} {drawn.source.kind}->{drawn.target.kind} {drawn.size}"
+
+    def issue(self, drawn: Drawn, names: tuple[str, ...]) -> str:
+        """Makes the copy by one of these calls, the asynchronous ones in the stream."""
+        fields, element = drawn.fields, drawn.element
+        width, height, depth = drawn.size[0] * element, *drawn.size[1:]
+        flat = depth == 1 and drawn.src_at[2] == drawn.dst_at[2] == 0
+        call = self.random.choice([name for name in names if flat or "2D" not in name])
         parameters: Any
         if "2D" in call:
             parameters = Plane(width=width, height=height)
@@ -233,24 +231,64 @@ class Places:
         for name, value in fields.items():
             setattr(parameters, name, value)
         if "Batch" in call:
-            if (source.array == 0) and (target.array == 0):  # elements of one byte
-                src_at, dst_at = ((at[0] * element, *at[1:]) for at in (src_at, dst_at))
-                size, element = (width, height, depth), 1
-            op = BatchOp(src=source.operand(src_at, element), dst=target.operand(dst_at, element))
-            op.width, op.height, op.depth = size
+            op = drawn.operation()
             op.order = self.random.choice((1, 2, 3))
             self.driver(call, c_size_t(1), byref(op), c_ulonglong(0), self.stream)
         elif "Async" in call:
             self.driver(call, byref(parameters), self.stream)
         else:
             self.driver(call, byref(parameters))
-        self.driver("cuStreamSynchronize", self.stream)
-        self.driver("cuStreamSynchronize", c_void_p(0))
         return call
 
 
-def random_copies(driver: Driver, context: int, seed: int, rounds: int) -> None:
-    """Copies of random extents between memory of all kinds, against the models."""
+WAITING = ("cuMemcpy3D_v2", "cuMemcpy3DPeer", "cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2")
+QUEUED = (
+    "cuMemcpy3DAsync_v2", "cuMemcpy3DBatchAsync_v2", "cuMemcpy3DPeerAsync", "cuMemcpy2DAsync_v2",
+)  # fmt: skip
+
+
+@dataclass
+class Drawn:
+    """A copy. Where it begins and its size: elements of so many bytes, rows, slices."""
+
+    source: Place
+    target: Place
+    src_at: tuple[int, int, int]
+    dst_at: tuple[int, int, int]
+    size: tuple[int, int, int]
+    element: int
+
+    @property
+    def fields(self) -> dict[str, int]:
+        source = self.source.fields("src", self.src_at, self.element)
+        return source | self.target.fields("dst", self.dst_at, self.element)
+
+    def box(self) -> Box:
+        width, height, depth = self.size
+        box = Box(width=width * self.element, height=height, depth=depth)
+        for name, value in self.fields.items():
+            setattr(box, name, value)
+        return box
+
+    def operation(self) -> BatchOp:
+        src_at, dst_at, size, element = self.src_at, self.dst_at, self.size, self.element
+        if not self.source.array and not self.target.array:  # elements of one byte
+            src_at, dst_at, size = ((at[0] * element, *at[1:]) for at in (src_at, dst_at, size))
+            element = 1
+        op = BatchOp(
+            src=self.source.operand(src_at, element), dst=self.target.operand(dst_at, element)
+        )
+        op.width, op.height, op.depth = size
+        return op
+
+    def apply(self) -> None:
+        """Makes the copy in the models."""
+        source = self.source.part(self.src_at, self.size, self.element)
+        self.target.part(self.dst_at, self.size, self.element)[:] = source
+
+
+def assorted(driver: Driver, context: int, seed: int) -> Places:
+    """Arrays of all kinds, and memory of all kinds."""
     places = Places(driver, context, seed)
     for wanted in (
         shape(37, format=F32),
@@ -269,6 +307,12 @@ def random_copies(driver: Driver, context: int, seed: int, rounds: int) -> None:
     places.add_memory(1, 40, 256, UNIFIED)
     places.add_host(6, 14, 132, pinned=False)
     places.add_host(4, 21, 200, pinned=True)
+    return places
+
+
+def random_copies(driver: Driver, context: int, seed: int, rounds: int) -> None:
+    """Copies of random extents between memory of all kinds, against the models."""
+    places = assorted(driver, context, seed)
     for _ in range(rounds):
         places.step()
     places.check()
@@ -280,7 +324,8 @@ def big_copies(driver: Driver, context: int, seed: int) -> None:
     volume = places.add_array(shape(300, 200, 60, format=F32))
     tall = places.add_array(shape(16, 8, 9000, format=F32))
     wide = places.add_array(shape(60_000, 40, format=U16, channels=2))
-    for place in (volume, tall, wide):
+    slices = places.add_memory(9000, 8, 64)
+    for place in (volume, tall, wide, slices):
         width, rows, slices = place.extent
         for pinned in (False, True):
             host = places.add_host(slices, rows + 1, width * 4 + 12, pinned)

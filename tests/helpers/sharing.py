@@ -72,7 +72,7 @@ def processes(server: str, lease: str, count: int = 2) -> Iterator[list[Process]
 def await_used(process: Process, wanted: int) -> None:
     """Waits until the lease holds so much: the end of a process takes a moment."""
     step = (
-        "import time\nuntil = time.monotonic() + 60\n"
-        f"while used() != {wanted} and time.monotonic() < until: time.sleep(0.01)\nsay(used())"
+        "from helpers.waiting import wait_until\n"
+        f"wait_until(lambda: used() == {wanted}, 60)\nsay(used())"
     )
     assert process.run(step) == str(wanted)

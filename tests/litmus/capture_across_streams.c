@@ -77,8 +77,9 @@ int main(void) {
       OK(cuMemAlloc_v2, &parts[i].counters[j], 4);
       OK(cuMemsetD32_v2, parts[i].counters[j], 0, 1);
     }
-    litmus_thread(&threads[i], capture, &parts[i]);
   }
+  OK(cuCtxSynchronize); /* these streams do not wait for sets in the default stream */
+  for (int i = 0; i < THREADS; i++) litmus_thread(&threads[i], capture, &parts[i]);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   for (int i = 0; i < THREADS; i++) {
     for (int j = 0; j < BRANCHES; j++) REQUIRE(number(parts[i].counters[j]) == 2 * 4 * LAUNCHES);

@@ -113,6 +113,7 @@ int main(void) {
   OK(cuMemHostAlloc, (void **)&host, 4 * WORDS, 0);
   OK(cuMemsetD32_v2, counter, 0, 1);
   OK(cuMemsetD32_v2, flag, 0, 1);
+  OK(cuCtxSynchronize); /* the stream does not wait for sets in the default stream */
   OK(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
   OK(cuEventCreate, &recorded, 0);
   build(context);

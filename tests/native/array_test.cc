@@ -92,6 +92,11 @@ TEST(arrays, portions_cover_every_byte_once_and_in_order) {
     rows.depth = 1 + random() % 30;
     rows.pitch = rows.width + random() % 100;
     rows.rows = rows.height + random() % 5;
+    if (turn % 2 == 0) {
+      rows.address = 1000;
+    } else {
+      rows.place = {reinterpret_cast<CUarray>(&rows), 3, 4, 5};
+    }
     uint64_t total = 0;
     CHECK(rows.Total(&total));
     for (uint64_t offset = 0; offset < total;) {
@@ -99,17 +104,19 @@ TEST(arrays, portions_cover_every_byte_once_and_in_order) {
       CHECK_EQ(portion.offset, offset);
       CHECK(portion.bytes() > 0 && portion.bytes() <= wire::kPieceBytes);
       const uint64_t row = offset / rows.width;
-      CHECK_EQ(portion.place.x, offset % rows.width);
-      CHECK_EQ(portion.place.y, row % rows.height);
-      CHECK_EQ(portion.place.z, row / rows.height);
-      CHECK(portion.place.y + portion.height <= rows.height);
-      CHECK(portion.place.z + portion.depth <= rows.depth);
+      const uint64_t x = offset % rows.width;
+      const uint64_t y = row % rows.height;
+      const uint64_t z = row / rows.height;
+      CHECK(y + portion.height <= rows.height);
+      CHECK(z + portion.depth <= rows.depth);
       CHECK(portion.height == 1 || portion.width == rows.width);
       CHECK(portion.depth == 1 || portion.height == rows.height);
-      if (rows.height > 1 || rows.depth > 1) {
-        CHECK_EQ(portion.address,
-                 (portion.place.z * rows.rows + portion.place.y) * rows.pitch + portion.place.x);
-      }
+      // Exactly one of the two says where the portion begins: the driver adds them.
+      const bool linear = rows.linear();
+      CHECK_EQ(portion.address, linear ? 1000 + (z * rows.rows + y) * rows.pitch + x : 0);
+      CHECK_EQ(portion.place.x, linear ? 0 : 3 + x);
+      CHECK_EQ(portion.place.y, linear ? 0 : 4 + y);
+      CHECK_EQ(portion.place.z, linear ? 0 : 5 + z);
       offset += portion.bytes();
     }
   }

@@ -38,7 +38,8 @@ GraphDefinition Everything() {
   GraphDefinition all;
   all.nodes.push_back(Node(GraphEmpty{}));
   all.nodes.push_back(Node(Kernel(), false));
-  all.nodes.push_back(Node(GraphCopy{10, {false, 4096, 512, 1024}, {true, 0, 0, 0}, 100, 2, 3}));
+  all.nodes.push_back(
+      Node(GraphCopy{10, GraphLinearSide{4096, 512, 8}, GraphHostSide{}, 100, 2, 3}));
   all.nodes.push_back(Node(GraphSet{10, 4096, 512, 4, 7, 25, 2}));
   all.nodes.push_back(Node(GraphHostFunction{}));
   all.nodes.push_back(Node(GraphEventRecord{81}));
@@ -46,6 +47,9 @@ GraphDefinition Everything() {
   all.nodes.push_back(Node(GraphMemoryOperations{10, {{1, 2, 4096, 9}, {6, 0, 0, 0}}}));
   all.nodes.push_back(Node(GraphChild{body}));
   all.nodes.push_back(Node(GraphConditional{10, 5, 2, {body, {}, body}}));
+  all.nodes.push_back(
+      Node(GraphCopy{10, GraphArraySide{91, 16, 3, 1}, GraphLinearSide{8192, 64, 4}, 8, 2, 3}));
+  all.nodes.push_back(Node(GraphCopy{0, GraphHostSide{}, GraphArraySide{92, 0, 0, 0}, 4, 1, 1}));
   for (uint32_t i = 1; i < all.nodes.size(); ++i) all.edges.push_back({i - 1, i, 0, 0, 0});
   return all;
 }
@@ -69,6 +73,13 @@ TEST(graphs, a_definition_comes_back_as_it_was) {
   CHECK_EQ(kernel.parameters.text(), kParameters);
   CHECK(!back.nodes[1].enabled && back.nodes[2].enabled);
   CHECK_EQ(std::get<GraphConditional>(back.nodes[9].parameters).bodies.size(), 3U);
+  const auto& copy = std::get<GraphCopy>(back.nodes[10].parameters);
+  const auto& array = std::get<GraphArraySide>(copy.to);
+  CHECK(array.array == 91 && array.x == 16 && array.y == 3 && array.z == 1);
+  const auto& linear = std::get<GraphLinearSide>(copy.from);
+  CHECK(linear.address == 8192 && linear.pitch == 64 && linear.rows == 4 && copy.depth == 3);
+  CHECK(!copy.has_host_side());
+  CHECK(std::get<GraphCopy>(back.nodes[11].parameters).has_host_side());
 }
 
 TEST(graphs, nodes_are_numbered_through_the_graphs_inside) {
@@ -76,7 +87,7 @@ TEST(graphs, nodes_are_numbered_through_the_graphs_inside) {
   const std::vector<uint8_t> bytes = Encoded(all);
   GraphDefinition back;
   CHECK(Decodes(bytes, &back));
-  CHECK_EQ(Number(&all), 16U);
+  CHECK_EQ(Number(&all), 18U);
   std::vector<uint32_t> decoded;
   std::vector<uint32_t> numbered;
   ForEachNode(back, [&](const GraphNode& node) { decoded.push_back(node.number); });
@@ -154,9 +165,22 @@ TEST(graphs, edges_join_two_nodes_of_the_graph) {
 
 TEST(graphs, at_most_one_side_of_a_copy_is_in_the_client) {
   GraphDefinition graph;
-  graph.nodes.push_back(Node(GraphCopy{0, {true, 0, 0, 0}, {true, 0, 0, 0}, 1, 1, 1}));
+  graph.nodes.push_back(Node(GraphCopy{0, GraphHostSide{}, GraphHostSide{}, 1, 1, 1}));
   GraphDefinition back;
   CHECK(!Decodes(Encoded(graph), &back));
+}
+
+TEST(graphs, a_side_of_an_unknown_kind_is_refused) {
+  GraphDefinition graph;
+  graph.nodes.push_back(Node(GraphCopy{0, GraphLinearSide{}, GraphLinearSide{}, 1, 1, 1}));
+  std::vector<uint8_t> bytes = Encoded(graph);
+  const size_t kind_of_target = 4 + 4 + 2 + 4;  // behind the magic, the count, the head, a context
+  CHECK_EQ(bytes[kind_of_target], 1);
+  for (const int kind : {3, 4, 255}) {
+    bytes[kind_of_target] = static_cast<uint8_t>(kind);
+    GraphDefinition back;
+    CHECK(!Decodes(bytes, &back));
+  }
 }
 
 TEST(graphs, a_single_node_has_no_graphs_inside) {

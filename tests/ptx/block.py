@@ -77,12 +77,16 @@ class Block:
 
     def _ready(self, waiting: list[int]) -> list[int]:
         ready: list[int] = []
+        spinning: list[int] = []
+        together: list[int] = []
         bars: dict[int, list[int]] = {}
         warps: dict[int, list[int]] = {}
         for t in waiting:
             name = OP_NAMES[self.state(t)[0]]
             if name == "yield":
-                ready.append(t)
+                spinning.append(t)
+            elif name == "together":
+                together.append(t)
             elif name.startswith("bar."):
                 bars.setdefault(self.state(t)[2], []).append(t)
             else:
@@ -91,6 +95,9 @@ class Block:
             ready += self._barrier(threads, len(waiting))
         for threads in warps.values():
             ready += self._warp(threads)
+        busy = {t // 32 for t in ready}
+        ready += [t for t in together if t // 32 not in busy]
+        ready += spinning
         return ready or self._active_masks(warps)
 
     def _barrier(self, threads: list[int], live: int) -> list[int]:

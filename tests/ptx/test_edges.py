@@ -155,3 +155,14 @@ def test_braces_in_strings_do_not_end_a_function() -> None:
     assert list(program.entries) == ["k", "l"]
     for name in program.entries:
         lower_entry(program, name)
+
+
+def test_addresses_of_32_bits_wrap() -> None:
+    """NVRTC counts down from the base of shared memory and adds the distance in the access."""
+    body = """
+    mov.u32 %r1, 0; sub.u32 %r1, %r1, 128; st.shared.u32 [%r1+132], 77;
+    mov.u32 %r2, 4; ld.shared.u32 %r3, [%r2]; st.global.u32 [%out], %r3;
+    """
+    before = ".shared .align 4 .b8 here[256];"
+    out = run(body, np.zeros(1, np.uint32), np.zeros(1, np.uint32), threads=1, before=before)
+    assert out[0] == 77

@@ -83,12 +83,15 @@ def product_name(shape: str, a: str, d: str, c: str, layouts: str, extra: str = 
         return f"wmma.mma.sync.aligned.{layouts}.{shape}.{d}.{c}"
     if a == "b1":
         return f"wmma.mma.{extra}.popc.sync.aligned.{layouts}.{shape}.{d}.{a}.{a}.{c}"
-    rounding = f".{extra}" if extra.startswith("r") else ""
+    rounding = f".{extra}" if extra in ("rn", "rz") else ""
+    # NVRTC writes the rounding last.
+    last = f".{extra}" if extra in ("rm", "rp") else ""
     saturates = ".satfinite" if extra == "satfinite" else ""
-    return f"wmma.mma.sync.aligned.{layouts}.{shape}{rounding}.{d}.{a}.{a}.{c}{saturates}"
+    return f"wmma.mma.sync.aligned.{layouts}.{shape}{rounding}.{d}.{a}.{a}.{c}{last}{saturates}"
 
 
 WMMA = [product_name(*p, "row.col", "xor" if p[1] == "b1" else "") for p in PRODUCTS]
+WMMA += [product_name(*p, "row.col", "rm") for p in PRODUCTS if p[1] == "f64"]
 WMMA_MOVES = [
     f"wmma.{what}.sync.aligned.{order}.{kind}"
     for shape, a, d, c in PRODUCTS

@@ -105,3 +105,26 @@ def test_the_hidden_variable_has_no_name() -> None:
     before = ".func f(.reg .u32 p) { .reg .u32 q; ld.param.u32 q, [p.reg]; ret; }"
     with pytest.raises(PtxError, match=r"'p\.reg' is not an operand"):
         kernel("call f, (%tid);", before=before)
+
+
+def test_blocks_have_prototypes_of_their_own() -> None:
+    """Dr.Jit names the prototype of every call `proto`."""
+    functions = """
+    .func (.param .b32 out) one(.param .b32 a) {
+      .reg .b32 %a<3>; ld.param.b32 %a1, [a]; add.u32 %a1, %a1, 1; st.param.b32 [out], %a1; ret; }
+    .func (.param .b64 out) two(.param .b64 a, .param .b32 b) {
+      .reg .b64 %a<3>; .reg .b32 %b<2>; ld.param.b64 %a1, [a]; ld.param.b32 %b1, [b];
+      cvt.u64.u32 %a2, %b1; add.u64 %a1, %a1, %a2; st.param.b64 [out], %a1; ret; }
+    """
+    body = """
+    mov.u64 %rd1, one; mov.u64 %rd2, two;
+    { proto: .callprototype (.param .b32 out) _(.param .b32 a);
+      .param .b32 out; .param .b32 a; st.param.b32 [a], 5; call (out), %rd1, (a), proto;
+      ld.param.b32 %r1, [out]; }
+    { proto: .callprototype (.param .b64 out) _(.param .b64 a, .param .b32 b);
+      .param .b64 out; .param .b64 a; .param .b32 b; st.param.b64 [a], 30; st.param.b32 [b], 4;
+      call (out), %rd2, (a, b), proto; ld.param.b64 %rd3, [out]; }
+    cvt.u32.u64 %r2, %rd3; st.global.v2.u32 [%out], {%r1, %r2};
+    """
+    out = run(body, np.zeros(1, np.uint32), np.zeros(2, np.uint32), threads=1, before=functions)
+    assert out.tolist() == [6, 34]

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from ptx.harness import Arena
-from ptx.test_texture_forms import AXES, DTYPES, FLAT, SIZES, texels
 from ptx.texture import Texture, entry, execute, library, result_of
+from ptx.texture_draws import AXES, DTYPES, FLAT, SIZES, texels
 
 from rgpu_emu.ptx.link import link
 

@@ -8,7 +8,7 @@ from helpers.server import Server
 START = """
 import ctypes
 from ctypes import byref, c_size_t, c_uint64, c_void_p
-from helpers import box_models, boxes, textures
+from helpers import box_graphs, box_models, boxes, textures
 from helpers.boxes import CUBEMAP, F32, LAYERED, NV12, SPARSE, SURFACE, U8, Box, Shape, shape
 from helpers.textures import NORMALIZED, Resource, Texture, View
 cuda.open()
@@ -32,6 +32,14 @@ def test_copies_that_need_many_frames(server: str) -> None:
 
 def test_copies_of_one_row(server: str) -> None:
     check(server, "box_models.linear_copies(cuda, context.value, 5)")
+
+
+def test_copies_are_nodes_of_graphs(server: str) -> None:
+    check(server, "box_graphs.random_nodes(cuda, context.value, 8, 30)")
+
+
+def test_nodes_with_more_bytes_than_the_staging_memory(server: str) -> None:
+    check(server, "box_graphs.big_nodes(cuda, context.value, 9)")
 
 
 def test_a_box_that_is_longer_than_the_staging_memory(running: Server) -> None:
@@ -77,6 +85,7 @@ def test_in_hostile_timing() -> None:
     with Server(device="emulated:1GiB", RGPU_EMU_TIMING="hostile:11") as slow:
         check(slow.unix, "box_models.random_copies(cuda, context.value, 6, 60)")
         check(slow.unix, "box_models.big_copies(cuda, context.value, 7)")
+        check(slow.unix, "box_graphs.random_nodes(cuda, context.value, 10, 15)")
 
 
 def test_pinned_memory_is_read_in_stream_order(server: str) -> None:

@@ -242,6 +242,56 @@ print(cuda.result("cuCtxSynchronize"), cuda.result("cuCtxSynchronize"))
     assert _said(server, source) == ["400 0"]
 
 
+def test_clusters_are_refused_by_a_kernel_node_as_by_a_launch(server: str) -> None:
+    source = """
+class Kernel(ctypes.Structure):
+    _fields_ = ([("function", c_void_p), ("sizes", c_uint * 7), ("params", c_void_p),
+                 ("extra", c_void_p), ("kernel", c_void_p), ("context", c_void_p)])
+EMPTY = b".version 7.0\\n.target sm_50\\n.address_size 64\\n.visible .entry name() { ret; }\\n"
+function = made("cuModuleGetFunction", made("cuModuleLoadData", EMPTY), b"name")
+graph = made("cuGraphCreate", 0)
+sizes = (c_uint * 7)(2, 1, 1, 1, 1, 1, 0)
+node = add(graph, "cuGraphAddKernelNode_v2", Kernel(function.value, sizes))
+for attribute in (4, 11):  # CLUSTER_DIMENSION, PREFERRED_CLUSTER_DIMENSION
+    for size in ((2, 1, 1), (1, 0, 1), (1, 1, 1)):
+        value = (c_uint * 16)(*size)
+        print(cuda.result("cuGraphKernelNodeSetAttribute", node, attribute, value), end=" ")
+    cuda("cuGraphKernelNodeGetAttribute", node, attribute, value)
+    print(list(value)[:3])
+cuda("cuGraphLaunch", ready(graph), None)
+cuda.synchronize()
+"""
+    assert _said(server, source) == ["801 1 0 [1, 1, 1]"] * 2
+
+
+def test_a_captured_launch_keeps_its_attributes(server: str) -> None:
+    source = """
+class Attribute(ctypes.Structure):
+    _fields_ = [("id", c_int), ("pad", c_int), ("value", c_int * 16)]
+class Config(ctypes.Structure):
+    _fields_ = [("sizes", c_uint * 7), ("stream", c_void_p),
+                ("attributes", ctypes.POINTER(Attribute)), ("count", c_uint)]
+EMPTY = b".version 7.0\\n.target sm_50\\n.address_size 64\\n.visible .entry name() { ret; }\\n"
+function = made("cuModuleGetFunction", made("cuModuleLoadData", EMPTY), b"name")
+stream, graph = made("cuStreamCreate", 1), c_void_p()
+given = (Attribute * 4)(Attribute(8, 0, (c_int * 16)(-3)), Attribute(4, 0, (c_int * 16)(1, 1, 1)),
+                        Attribute(5, 0, (c_int * 16)(1)), Attribute(2, 0, (c_int * 16)(1)))
+config = Config((c_uint * 7)(1, 1, 1, 1, 1, 1, 0), stream, given, 4)
+cuda("cuStreamBeginCapture_v2", stream, 2)
+cuda("cuLaunchKernelEx", byref(config), function, None, None)
+cuda("cuStreamEndCapture", stream, byref(graph))
+node, count = c_void_p(), c_size_t(1)
+cuda("cuGraphGetNodes", graph, byref(node), byref(count))
+for attribute in (8, 4, 5, 2, 14):  # PRIORITY, CLUSTER_DIMENSION, its policy, COOPERATIVE, CARVEOUT
+    value = (c_int * 16)()
+    cuda("cuGraphKernelNodeGetAttribute", node, attribute, value)
+    print(list(value)[:2], end=" ")
+cuda("cuGraphLaunch", ready(graph), stream)
+print(cuda.result("cuStreamSynchronize", stream))
+"""
+    assert _said(server, source) == ["[-3, 0] [1, 1] [1, 0] [1, 0] [0, 0] 0"]
+
+
 def test_bad_handles_do_no_harm(server: str) -> None:
     source = """
 graph, stream = made("cuGraphCreate", 0), made("cuStreamCreate", 0)
@@ -270,3 +320,40 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 cuda("cuStreamEndCapture", stream, byref(c_void_p()))
 """
     assert _said(server, source) == ["0"]
+
+
+def test_a_refused_instantiation_harms_no_later_call(server: str) -> None:
+    """A graph with conditional nodes is instantiated once."""
+    source = """
+graph, node, handle = made("cuGraphCreate", 0), c_void_p(), c_uint64()
+cuda("cuGraphConditionalHandleCreate", byref(handle), graph, context, 1, 1)
+words = (c_uint64 * 32)(13, 0, handle.value, 1 << 32, 0, context.value)
+cuda("cuGraphAddNode_v2", byref(node), graph, None, None, c_size_t(0), byref(words))
+made("cuGraphInstantiateWithFlags", graph, c_uint64(0))
+assert cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), graph, c_uint64(0)) == 801
+cuda.synchronize()
+memory = cuda.alloc(4096)
+assert len(cuda.download(memory, 16)) == 16
+policy = (c_uint64 * 8)()
+cuda("cuStreamGetAttribute", None, 3, byref(policy))
+assert policy[0] & 0xFFFFFFFF == 1, "CU_SYNC_POLICY_AUTO"
+"""
+    assert _said(server, source) == []
+
+
+def test_an_event_of_other_processes_is_refused_in_a_graph(server: str) -> None:
+    """They would not learn of its records."""
+    source = """
+event, stream, graph = c_void_p(), made("cuStreamCreate", 1), c_void_p()
+cuda("cuEventCreate", byref(event), 4 | 2)  # INTERPROCESS, DISABLE_TIMING
+for call in ("cuGraphAddEventRecordNode", "cuGraphAddEventWaitNode"):
+    own, node = made("cuGraphCreate", 0), c_void_p()
+    cuda(call, byref(node), own, None, c_size_t(0), event)
+    print(cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), own, c_uint64(0)))
+cuda("cuStreamBeginCapture_v2", stream, 2)
+cuda("cuStreamWaitEvent", stream, event, 1)  # EXTERNAL
+cuda("cuStreamEndCapture", stream, byref(graph))
+print(cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), graph, c_uint64(0)))
+cuda.synchronize()
+"""
+    assert _said(server, source) == ["801", "801", "801"]

@@ -253,3 +253,23 @@ text[0]
 """,
     )
     assert (code, output) == (-11, "gone\n"), errors
+
+
+def test_a_copy_of_boxes_between_contexts_sends_what_the_host_has_written(server: str) -> None:
+    check(
+        server,
+        """
+from helpers.boxes import PeerBox
+mine, other, size = c_void_p(), c_void_p(), 40000
+cuda("cuCtxGetCurrent", byref(mine))
+source = managed(size)
+cuda("cuCtxCreate_v2", byref(other), 0, 0)
+target = cuda.alloc(size)
+for turn in (1, 2):
+    ctypes.memset(source, turn, size)
+    box = PeerBox(width=size, height=1, depth=1, srctype=2, srcdevice=source, srccontext=mine,
+                  dsttype=2, dstdevice=target, dstcontext=other)
+    cuda("cuMemcpy3DPeer", byref(box))
+    assert cuda.download(target, size) == bytes([turn]) * size
+""",
+    )

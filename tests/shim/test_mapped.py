@@ -150,6 +150,26 @@ assert seen == [10] and w.words[:3] == [11, 101, 11], (seen, w.words[:3])
     )
 
 
+def test_a_kernel_gets_page_locked_memory_by_its_host_address(server: str) -> None:
+    """With unified addressing the program need not ask for a device address: Dr.Jit does not."""
+    check(
+        server,
+        """
+from helpers.shared_words import PTX
+add = cuda.function(cuda.load(PTX), "add")
+for size, at, flags in ((120000, 0, 0), (8192, 4096, PORTABLE)):
+    memory = mapped(size, flags)
+    words = (c_uint * 1000).from_address(memory + at)
+    for turn in range(1, 4):
+        words[:] = [turn * n for n in range(1000)]
+        cuda.launch(add, 4, 64, memory + at, 1000, turn)
+        cuda.synchronize()
+        assert list(words) == [turn * n + turn for n in range(1000)]
+    cuda("cuMemFreeHost", c_void_p(memory))
+""",
+    )
+
+
 def test_flags_and_attributes(server: str) -> None:
     check(
         server,

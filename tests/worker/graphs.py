@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from worker.client import Client
 
-MAGIC = b"GRF1"
+MAGIC = b"GRF2"
 NO_NODE = 0xFFFFFFFF
 
 
@@ -58,14 +58,28 @@ def kernel(function: int = 0, *, kernel: int = 0, params: bytes = b"", threads: 
     return Kind.KERNEL, head + struct.pack("<I", len(params)) + params
 
 
-def _side(address: int, pitch: int) -> bytes:
-    return struct.pack("<BQQQ", not address, address, pitch if address else 0, 0)
+HOST_SIDE = b"\0"
 
 
-def copy(to: int, source: int, width: int, height: int = 1, *, context: int = 0) -> Node:
-    """A copy; address 0: the host side."""
-    sizes = struct.pack("<QQQ", width, height, 1)
-    return Kind.COPY, struct.pack("<I", context) + _side(to, width) + _side(source, width) + sizes
+def linear(address: int, pitch: int = 0, rows: int = 0) -> bytes:
+    """The side of a copy in the device's memory."""
+    return struct.pack("<BQQQ", 1, address, pitch, rows)
+
+
+def in_array(array: int, x: int = 0, y: int = 0, z: int = 0) -> bytes:
+    """The side of a copy in an array."""
+    return struct.pack("<BQQQQ", 2, array, x, y, z)
+
+
+def box(to: bytes, source: bytes, width: int, height: int = 1, depth: int = 1) -> Node:
+    """A copy between two sides, in the graph's context."""
+    return Kind.COPY, struct.pack("<I", 0) + to + source + struct.pack("<QQQ", width, height, depth)
+
+
+def copy(to: int, source: int, width: int, height: int = 1) -> Node:
+    """A copy of rows without gaps; address 0: the host side."""
+    to_side, from_side = (linear(at, width) if at else HOST_SIDE for at in (to, source))
+    return box(to_side, from_side, width, height)
 
 
 def fill(to: int, value: int, words: int, *, context: int = 0) -> Node:
@@ -84,6 +98,10 @@ def write_value(address: int, value: int) -> Node:
     return Kind.OPERATIONS, struct.pack("<IIIIQQ", 0, 1, 2, 0, address, value)
 
 
+def wait_value(address: int, value: int) -> Node:
+    return Kind.OPERATIONS, struct.pack("<IIIIQQ", 0, 1, 1, 1, address, value)
+
+
 def child(nodes: Sequence[Node]) -> Node:
     return Kind.CHILD, graph(nodes)
 
@@ -95,7 +113,10 @@ def conditional(handle: int, bodies: Sequence[Sequence[Node]], kind: int = 0) ->
 
 def put(client: Client, image: int, definition: bytes) -> None:
     """Sends a definition under the number of an image."""
-    client.post("rgpuImagePut", image=image, offset=0, total=len(definition), bulk=definition)
+    piece = 1 << 20
+    for begin in range(0, len(definition), piece):
+        bulk = definition[begin : begin + piece]
+        client.post("rgpuImagePut", image=image, offset=begin, total=len(definition), bulk=bulk)
 
 
 def instantiate(client: Client, exec_: int, definition: bytes, graph_: int = 0) -> int:

@@ -6,15 +6,18 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
+from rgpu_common.wire.codec import Value, encode_command
 from rgpu_common.wire.messages import Control, Notice, encode_message
 from worker.client import Client
-from worker.graphs import EMPTY, HOST, Node, chain, fill, instantiate, kernel, record
+from worker.graphs import EMPTY, HOST, Node, chain, fill, instantiate, kernel, record, wait_value
 from worker.images import PTX
 from worker.leased import leased, load
 from worker.token_page import LONG_NS, OPEN, RECALLED, SLICE, TokenPage
 from worker.warm import open_session, pooled
 
-EXEC, STREAM, MODULE, FUNCTION = 50, 70, 40, 41
+EXEC, STREAM, OTHER, MODULE, FUNCTION = 50, 70, 71, 40, 41
 
 
 @contextmanager
@@ -30,8 +33,18 @@ def launched(*nodes: Node) -> Iterator[tuple[TokenPage, Client, int]]:
         yield page, client, memory
 
 
-def _launch(client: Client, delivers: int = 0) -> None:
-    client.post("rgpuGraphLaunch", exec=EXEC, stream=STREAM, delivers=delivers)
+def _launch(client: Client, delivers: int = 0, stream: int = STREAM) -> None:
+    client.post("rgpuGraphLaunch", exec=EXEC, stream=stream, delivers=delivers)
+
+
+def _set(client: Client, memory: int, times: int) -> None:
+    """Many sets in one write, so that the connection takes them all."""
+    values: dict[str, Value] = {"dst": memory, "pitch": 0, "element_bytes": 1, "value": 1}
+    values |= {"width": 64, "height": 1, "stream": STREAM, "synchronous": 0}
+    first, client.seq = client.seq + 1, client.seq + times
+    ids = {"thread": 1, "context": client.context}
+    sets = [encode_command("rgpuMemset", values, seq=first + i, **ids) for i in range(times)]
+    client.send(b"".join(sets))
 
 
 def _answer(client: Client) -> None:
@@ -71,6 +84,75 @@ def test_others_have_the_device_while_a_graph_waits_for_its_client() -> None:
         _answer(client)
         assert client.wait(sync).status == 0
         page.until(active=0, wanting=0)
+
+
+@pytest.mark.parametrize("steps", [(HOST,), ()], ids=["its own step", "the stream's function"])
+def test_a_launch_in_another_stream_waits_for_the_client_with_the_first(
+    steps: tuple[Node, ...],
+) -> None:
+    """The driver runs one launch of a graph after the other, so the second cannot be running while
+    the first one waits for the client.
+    """
+    with launched(*steps) as (page, client, _):
+        client.post("rgpuStreamCreate", stream=OTHER, flags=1, priority=0)
+        page.grant(SLICE, LONG_NS)
+        if not steps:
+            client.post("rgpuHostFunction", stream=STREAM)
+        _launch(client, len(steps))
+        told = Notice.GRAPH_CALLBACK if steps else Notice.CALLBACK
+        fields, _frame = client.notice(told)
+        _launch(client, len(steps), OTHER)
+        sync = client.post("rgpuStreamSynchronize", stream=OTHER)
+        assert client.call("rgpuMemGetInfo")["total"]
+        page.say(RECALLED)
+        page.until(active=0)
+        done = {"callback": fields["callback"]}
+        client.control.send(encode_message(Control.CALLBACK_DONE, done))
+        page.until(wanting=1)
+        assert sync not in client.replies
+        page.grant(SLICE, LONG_NS)
+        if steps:
+            _answer(client)
+        assert client.wait(sync).status == 0
+        page.until(active=0, wanting=0)
+
+
+def test_a_graph_that_only_waits_for_a_value_does_not_keep_the_device() -> None:
+    with launched() as (page, client, memory):
+        page.grant(OPEN)
+        client.upload(memory, bytes(4))
+        assert instantiate(client, EXEC + 1, chain(wait_value(memory, 1), EMPTY)) == 0
+        page.grant(SLICE, LONG_NS)
+        client.post("rgpuGraphLaunch", exec=EXEC + 1, stream=STREAM, delivers=0)
+        sync = client.post("rgpuStreamSynchronize", stream=STREAM)
+        assert client.call("rgpuMemGetInfo")["total"]
+        page.say(RECALLED)
+        page.until(active=0)
+        page.grant(OPEN)
+        assert sync not in client.replies
+        client.post("rgpuStreamCreate", stream=OTHER, flags=1, priority=0)
+        client.write_value(OTHER, memory, 1)
+        assert client.wait(sync).status == 0
+
+
+def test_a_full_queue_does_not_keep_the_device() -> None:
+    """A client that puts more into a stream than it has credits for waits by itself: no thread of
+    the worker gets stuck in the driver with the lock.
+    """
+    with launched(HOST) as (page, client, memory):
+        page.grant(OPEN)
+        _launch(client, 1)
+        fields, _frame = client.notice(Notice.GRAPH_CALLBACK)
+        _set(client, memory, 1200)
+        sync = client.post("rgpuStreamSynchronize", stream=STREAM)
+        page.until_nothing_moves()
+        page.say(RECALLED)
+        page.until(active=0)
+        done = {"callback": fields["callback"]}
+        client.control.send(encode_message(Control.CALLBACK_DONE, done))
+        page.until(wanting=1)
+        page.grant(OPEN)
+        assert client.wait(sync).status == 0
 
 
 def test_a_graph_is_predicted_by_its_last_launch() -> None:

@@ -88,3 +88,11 @@ class TokenPage(LeasePage):
                 return said
             assert time.monotonic() < deadline, said
             self.signalled(0.2)
+
+    def until_nothing_moves(self) -> None:
+        """Waits until the workers put nothing more on the device for a while."""
+        before, same = -1, 0
+        while same < 10:
+            now = self.demand()["in_flight_ns"]
+            before, same = now, same + 1 if now == before else 0
+            self.signalled(0.05)

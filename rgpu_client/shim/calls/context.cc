@@ -136,7 +136,7 @@ CUresult SynchronizeContext(const Here& here) {
   if (status != CUDA_SUCCESS) return status;
   MarkSynced(here.context->synced_seq, upto);
   EndHostOrder(*here.session, *here.context, upto);
-  return CUDA_SUCCESS;
+  return here.channel().Complete(here.context_id(), nullptr, upto);
 }
 
 void StartHostOrder(const Here& here, uint64_t seq) {

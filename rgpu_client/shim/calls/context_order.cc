@@ -31,19 +31,6 @@ struct PeerCopy {
   size_t bytes;
 };
 
-// All addresses of a session are of one device, so no context need be named.
-CUDA_MEMCPY3D NodeOf(const PeerCopy& copy) {
-  CUDA_MEMCPY3D node{};
-  node.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  node.dstDevice = copy.to;
-  node.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-  node.srcDevice = copy.from;
-  node.WidthInBytes = copy.bytes;
-  node.Height = 1;
-  node.Depth = 1;
-  return node;
-}
-
 CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
   Here here;
   if (const CUresult status = StreamHere(stream, &here); status != CUDA_SUCCESS) return status;
@@ -52,18 +39,12 @@ CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
   if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
   if (copy.bytes == 0) return CUDA_SUCCESS;
-  for (const CUdeviceptr side : {copy.to, copy.from}) {
-    if (!IsKnownDeviceMemory(here, {side, copy.bytes, true}, copy.bytes, 1)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-  }
-  CUresult status = serial ? CheckSynchronousWork(here) : CUDA_SUCCESS;
+  const Copy sides{
+      {copy.to, copy.bytes, true}, {copy.from, copy.bytes, true}, copy.bytes, 1, serial};
+  CUresult status = CheckSides(here, sides);
   if (status != CUDA_SUCCESS) return status;
-  const bool captured = !serial && Captured(here, &status, [&](graph::Params* params) {
-    *params = graph::CopyParams{NodeOf(copy), MakeHandle<CUcontext>(here.context->id)};
-    return CUDA_SUCCESS;
-  });
-  if (captured) return status;
+  // A node of a graph names one context: all memory of a session is of one device.
+  if (CapturedCopy(here, sides, &status)) return status;
   TraceBytes(copy.bytes);
   status = here.channel().Post<op_rgpuCopyPeer>(
       here.issuer(), {copy.to, to->id, copy.from, from->id, copy.bytes, here.stream->wire, serial},

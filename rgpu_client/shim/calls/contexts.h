@@ -1,4 +1,4 @@
-// Operations on contexts that several files use.
+// Operations on contexts and streams that several files use.
 #pragma once
 
 #include "rgpu_client/shim/calls/here.h"
@@ -10,6 +10,9 @@ CUresult DestroyContext(Session& session, Context& context);
 
 // Waits for everything posted to the context. Sends nothing if all of it is known to be complete.
 CUresult SynchronizeContext(const Here& here);
+
+// Waits until here.stream is empty.
+CUresult SynchronizeStream(const Here& here);
 
 // Called when command `seq` makes a stream of the context wait for a value that the program may
 // write later.

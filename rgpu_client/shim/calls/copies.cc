@@ -1,9 +1,8 @@
 #include "rgpu_client/shim/calls/copies.h"
 
-#include <string.h>
-
 #include <algorithm>
 
+#include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
 #include "rgpu_client/shim/graphs/graphs.h"
@@ -22,9 +21,7 @@ CUresult HostToHost(const Here& here, const Copy& copy) {
         here.channel().WaitForDeliveries(reinterpret_cast<uint64_t>(region.base), region.span());
     if (status != CUDA_SUCCESS) return status;
   }
-  for (uint64_t row = 0; row < to.height; ++row) {
-    memmove(to.base + to.RowAt(row), from.base + from.RowAt(row), copy.width);
-  }
+  MoveRows(to, from);
   return CUDA_SUCCESS;
 }
 
@@ -59,13 +56,6 @@ CUresult CopyToHost(const Here& here, const Copy& copy) {
   return DeviceToHost(here, copy);
 }
 
-// True for memory that another process may read as soon as the call has returned.
-bool IsShared(const Here& here, const Side& side) {
-  if (!side.device || side.array != 0) return false;
-  const auto range = here.session->addresses().Find(side.address);
-  return range && range->is_shared();
-}
-
 // Memory that the program also uses in place is device memory for the wire, by whatever function
 // the program names it.
 void NameVisibleSides(const Here& here, Copy* copy) {
@@ -91,50 +81,6 @@ Copy Plane(uint64_t width, uint64_t height) {
   copy.width = width;
   copy.height = height;
   return copy;
-}
-
-// The node of a copy that is captured.
-CUDA_MEMCPY3D NodeOf(const Copy& copy) {
-  CUDA_MEMCPY3D node{};
-  const auto type = [](const Side& side) {
-    if (side.array != 0) return CU_MEMORYTYPE_ARRAY;
-    return side.device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-  };
-  node.dstMemoryType = type(copy.to);
-  node.dstDevice = copy.to.device ? copy.to.address : 0;
-  node.dstHost = copy.to.device ? nullptr : reinterpret_cast<void*>(copy.to.address);
-  node.dstArray = MakeHandle<CUarray>(copy.to.array);
-  node.dstPitch = copy.to.pitch;
-  node.dstHeight = copy.depth > 1 ? copy.to.rows : copy.height;
-  node.dstXInBytes = copy.to.x;
-  node.dstY = copy.to.y;
-  node.dstZ = copy.to.z;
-  node.srcMemoryType = type(copy.from);
-  node.srcDevice = copy.from.device ? copy.from.address : 0;
-  node.srcHost = copy.from.device ? nullptr : reinterpret_cast<void*>(copy.from.address);
-  node.srcArray = MakeHandle<CUarray>(copy.from.array);
-  node.srcPitch = copy.from.pitch;
-  node.srcHeight = copy.depth > 1 ? copy.from.rows : copy.height;
-  node.srcXInBytes = copy.from.x;
-  node.srcY = copy.from.y;
-  node.srcZ = copy.from.z;
-  node.WidthInBytes = copy.width;
-  node.Height = copy.height;
-  node.Depth = copy.depth;
-  return node;
-}
-
-// True: the copy is over, and the call returns `*status`.
-bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status) {
-  if (!Graphs().captures.active()) return false;
-  if (copy.synchronous) {
-    *status = CheckSynchronousWork(here);
-    return *status != CUDA_SUCCESS;
-  }
-  return Captured(here, status, [&](graph::Params* params) {
-    *params = graph::CopyParams{NodeOf(copy), MakeHandle<CUcontext>(here.context->id)};
-    return CUDA_SUCCESS;
-  });
 }
 
 CUresult Dispatch(const Here& here, const Copy& copy) {
@@ -196,12 +142,14 @@ CUresult CheckSides(const Here& here, const Copy& copy) {
   return CUDA_SUCCESS;
 }
 
-CUresult FinishSynchronous(const Here& here, const Side& side) {
+CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhere) {
+  if (!side.device || side.array != 0) return CUDA_SUCCESS;
   const auto range = here.session->addresses().Find(side.address);
-  if (!side.device || side.array != 0 || !range) return CUDA_SUCCESS;
+  if (!range) return CUDA_SUCCESS;
   if (range->sync_memops) return SynchronizeContext(here);
-  if (!range->is_visible() && range->kind != RangeKind::kHostImage) return CUDA_SUCCESS;
-  return SynchronizeStream(here);
+  const bool in_place = range->is_visible() || range->kind == RangeKind::kHostImage;
+  return in_place || (read_elsewhere && range->is_shared()) ? SynchronizeStream(here)
+                                                            : CUDA_SUCCESS;
 }
 
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
@@ -213,6 +161,18 @@ bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uin
   uint64_t span = 0;
   return SpanOf(side, Plane(width, height), &span) &&
          here.session->addresses().MayAccess(side.address, span);
+}
+
+bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status) {
+  if (!Graphs().captures.active()) return false;
+  if (copy.synchronous) {
+    *status = CheckSynchronousWork(here);
+    return *status != CUDA_SUCCESS;
+  }
+  return Captured(here, status, [&](graph::Params* params) {
+    *params = graph::CopyParams{NodeOf(copy), MakeHandle<CUcontext>(here.context->id)};
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult RunCopy(const Here& here, const Copy& asked) {
@@ -234,9 +194,8 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
   // A source that is read at the call must be read before the return.
   const bool at_call = visible && copy.source_order == SourceOrder::kAtCall;
   if (status != CUDA_SUCCESS || !(copy.synchronous || at_call)) return status;
-  const CUresult waited = FinishSynchronous(here, copy.from);
-  if (waited != CUDA_SUCCESS) return waited;
-  return IsShared(here, copy.to) ? SynchronizeStream(here) : FinishSynchronous(here, copy.to);
+  const CUresult waited = FinishSynchronous(here, copy.from, false);
+  return waited == CUDA_SUCCESS ? FinishSynchronous(here, copy.to, true) : waited;
 }
 
 CUresult RunCopyOfBatch(const Here& here, const Copy& copy) {

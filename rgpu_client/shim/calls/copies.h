@@ -66,6 +66,10 @@ Copy Flattened(const Copy& copy);
 // known range.
 CUresult CheckSides(const Here& here, const Copy& copy);
 
+// For a copy whose sides are checked. True: here.stream captures it, or it must not be made while a
+// stream captures; the call returns `*status`.
+bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status);
+
 // Checks both sides and makes the copy in here.stream. A copy from host to host is complete on
 // return.
 CUresult RunCopy(const Here& here, const Copy& copy);
@@ -78,8 +82,9 @@ CUresult RunCopyOfBatch(const Here& here, const Copy& copy);
 bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height);
 
 // The end of a synchronous copy or set in here.stream. It is complete on return if the program
-// asked for that (SYNC_MEMOPS), or uses the side's memory in place.
-CUresult FinishSynchronous(const Here& here, const Side& side);
+// asked for that (SYNC_MEMOPS), or uses the side's memory in place. `read_elsewhere`: also if other
+// processes may read the side's memory.
+CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhere);
 
 // Called before a command uses the side: what the program has written there in place is sent.
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,

@@ -2,53 +2,15 @@
 #include <optional>
 
 #include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
 #include "rgpu_client/shim/trace.h"
-#include "rgpu_common/native/base/box_copy.h"
 
 namespace rgpu::shim {
 namespace {
 
 using base::BoxCopy;
 using base::BoxSide;
-
-// Checks that the array exists and holds the box.
-CUresult ArraySideOf(const Here& here, const BoxSide& from, const BoxCopy& box, Side* side) {
-  const Array* array = here.session->handles().Find<Array>(HandleValue(from.array));
-  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (!base::PlanesOf(array->shape.Format).empty()) return CUDA_ERROR_INVALID_VALUE;
-  base::ArrayExtent extent;
-  const bool known = base::ExtentOf(array->shape, &extent);
-  if (known && !base::Holds(extent, {from.x, from.y, from.z, box.width, box.height, box.depth})) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  side->device = true;
-  side->array = array->id;
-  side->x = from.x;
-  side->y = from.y;
-  side->z = from.z;
-  return CUDA_SUCCESS;
-}
-
-CUresult SideOf(const Here& here, const BoxSide& from, const BoxCopy& box, Side* side) {
-  if (from.is_array()) return ArraySideOf(here, from, box, side);
-  side->address = from.address;
-  side->pitch = from.pitch;
-  side->rows = from.rows;
-  side->device = from.type == CU_MEMORYTYPE_DEVICE || (from.type == CU_MEMORYTYPE_UNIFIED &&
-                                                       here.session->IsDeviceAddress(from.address));
-  return CUDA_SUCCESS;
-}
-
-CUresult CopyOf(const Here& here, const BoxCopy& box, bool synchronous, Copy* copy) {
-  *copy = {};
-  copy->width = box.width;
-  copy->height = box.height;
-  copy->depth = box.depth;
-  copy->synchronous = synchronous;
-  const CUresult status = SideOf(here, box.to, box, &copy->to);
-  return status == CUDA_SUCCESS ? SideOf(here, box.from, box, &copy->from) : status;
-}
 
 CUresult RunBox(const Here& here, const BoxCopy& box, bool synchronous) {
   Copy copy;
@@ -120,13 +82,15 @@ CUresult RunPeer(const CUDA_MEMCPY3D_PEER& params, CUstream stream, bool serial)
   status = here.channel().sticky();
   if (status != CUDA_SUCCESS || copy.empty()) return status;
   if (status = CheckSides(here, copy); status != CUDA_SUCCESS) return status;
+  // A node of a graph makes the copy in one context: all memory of a session is of one device.
+  if (CapturedCopy(here, copy, &status)) return status;
   TraceBytes(copy.bytes());
   rgpuCopyBoxPeer_Request request = BoxWithin<rgpuCopyBoxPeer_Request>(here, copy);
   request.dst_context = to->id;
   request.src_context = from->id;
   request.serial = serial;
   status = here.channel().Post<op_rgpuCopyBoxPeer>(here.issuer(), request,
-                                                   CountedWork(here, copy.bytes(), Reach::kNamed));
+                                                   CountedWork(here, copy.bytes()));
   if (status != CUDA_SUCCESS || !serial) return status;
   // The copy is work of these contexts too: a wait for one of them waits for it.
   for (Context* context : {to, from}) MarkSynced(context->work_seq, here.channel().last_posted());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/direct_copy.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/region_sink.h"
@@ -135,11 +136,6 @@ CUresult AskForBytes(const Here& here, const Copy& copy, RegionSink* sink) {
 
 bool ExpectsIn(const Here& here, const HostRegion& region) {
   return here.channel().ExpectsIn(reinterpret_cast<uint64_t>(region.base), region.span());
-}
-
-CUresult SynchronizeStream(const Here& here) {
-  rgpuStreamSynchronize_Reply reply;
-  return here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
 }
 
 CUresult HostToDevice(const Here& here, const Copy& copy) {

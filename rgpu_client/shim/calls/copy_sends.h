@@ -8,9 +8,6 @@ namespace rgpu::shim {
 // True if bytes of an asynchronous copy have still to land in the region, or to be read from it.
 bool ExpectsIn(const Here& here, const HostRegion& region);
 
-// Waits until here.stream is empty.
-CUresult SynchronizeStream(const Here& here);
-
 // Sends the bytes with the commands.
 CUresult HostToDevice(const Here& here, const Copy& copy);
 // Posts a copy whose bytes the worker asks for when the stream reaches it.

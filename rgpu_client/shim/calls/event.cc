@@ -37,15 +37,30 @@ struct Record {
 };
 
 // The record is complete, and so is the work before it in its stream. If another thread has
-// recorded the event since, the answer was about that record.
-void NoteComplete(const Here& here, Event& event, const Record& record) {
+// recorded the event since, the answer was about that record. Returns the sticky error, if there is
+// one.
+CUresult NoteComplete(const Here& here, Event& event, const Record& record) {
   // It may be a record of another process that is complete.
-  if (event.shared) return;
+  if (event.shared) return here.channel().sticky();
   MarkSynced(event.progress.completed, record.version);
   const std::lock_guard lock(event.record_mutex);
-  if (event.progress.version.load() != record.version) return;
+  if (event.progress.version.load() != record.version) return here.channel().sticky();
   Stream* const stream = here.session->FindStream(here.context_id(), record.thread, record.stream);
-  if (record.stream != 0 && stream != nullptr) MarkSynced(stream->synced_seq, record.seq);
+  if (record.stream == 0 || stream == nullptr) return here.channel().sticky();
+  MarkSynced(stream->synced_seq, record.seq);
+  return here.channel().Complete(here.context_id(), stream, record.seq);
+}
+
+// True if the event is known to be complete, as by a notice that another thread has read.
+bool KnownComplete(const Here& here, Event& event, CUresult* status) {
+  if (!here.channel().expects_deliveries()) {
+    *status = here.channel().sticky();
+    return IsComplete(here, event);
+  }
+  const Record record(event);
+  if (!IsComplete(here, event)) return false;
+  *status = NoteComplete(here, event, record);
+  return true;
 }
 
 }  // namespace
@@ -105,22 +120,21 @@ CUresult cuEventQuery(CUevent hEvent) {
     return status;
   }
   if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
-  if (IsComplete(here, *event)) return here.channel().sticky();
+  CUresult known = CUDA_SUCCESS;
+  if (KnownComplete(here, *event, &known)) return known;
   Progress& progress = event->progress;
   const Record record(*event);
   if (progress.asked.load() == record.version && !event->shared) {
     here.channel().Poll();
     if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
     if (!IsComplete(here, *event)) return CUDA_ERROR_NOT_READY;
-    NoteComplete(here, *event, record);
-    return CUDA_SUCCESS;
+    return NoteComplete(here, *event, record);
   }
   rgpuEventQuery_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuEventQuery>(
       here.issuer(), {event->id, record.version, event->shared ? uint8_t{0} : uint8_t{1}}, &reply);
-  if (status == CUDA_SUCCESS) NoteComplete(here, *event, record);
   if (status == CUDA_ERROR_NOT_READY && !event->shared) progress.asked.store(record.version);
-  return status;
+  return status == CUDA_SUCCESS ? NoteComplete(here, *event, record) : status;
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
@@ -130,13 +144,13 @@ CUresult cuEventSynchronize(CUevent hEvent) {
     return status;
   }
   if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
-  if (IsComplete(here, *event) && ThreadIsClean(here)) return here.channel().sticky();
+  CUresult known = CUDA_SUCCESS;
+  if (ThreadIsClean(here) && KnownComplete(here, *event, &known)) return known;
   const Record record(*event);
   rgpuEventSynchronize_Reply reply;
   const CUresult status =
       here.channel().Call<op_rgpuEventSynchronize>(here.issuer(), {event->id}, &reply);
-  if (status == CUDA_SUCCESS) NoteComplete(here, *event, record);
-  return status;
+  return status == CUDA_SUCCESS ? NoteComplete(here, *event, record) : status;
 }
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {

@@ -28,5 +28,7 @@ CUresult MaxActiveBlocks(const Here& here, Function& function, int block_size, u
 // The checks whose failure a launch call itself must return.
 CUresult CheckLaunch(const Here& here, Function& function, const Geometry& geometry,
                      bool cooperative);
+// The same for a cluster dimension: this release cannot send clusters of several blocks.
+CUresult CheckCluster(const CUlaunchAttributeValue& value);
 
 }  // namespace rgpu::shim

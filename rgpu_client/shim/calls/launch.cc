@@ -3,6 +3,7 @@
 
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/functions.h"
+#include "rgpu_client/shim/calls/pinned_params.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/launch.h"
 #include "rgpu_client/shim/trace.h"
@@ -54,6 +55,7 @@ struct Launch {
   uint32_t flags = 0;
   void** params = nullptr;
   void** extra = nullptr;
+  const CUlaunchConfig* config = nullptr;  // with its attributes, if the call has some
 };
 
 CUresult Send(const Here& here, Function& function, const Launch& launch,
@@ -92,10 +94,11 @@ graph::KernelParams NodeOf(const Here& here, const Function& function, const Lau
   const auto* bytes = static_cast<const uint8_t*>(packed.data);
   node.bytes.assign(bytes, bytes + packed.bytes);
   for (const Param& param : function.params) node.places.push_back({param.offset, param.bytes});
+  if (launch.config != nullptr) node.attributes = graph::NodeAttributes(*launch.config);
   if ((launch.flags & kCooperative) != 0) {
     CUlaunchAttributeValue value{};
     value.cooperative = 1;
-    node.attributes.emplace_back(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value);
+    graph::SetAttribute(&node.attributes, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value);
   }
   return node;
 }
@@ -116,6 +119,7 @@ CUresult Run(const Launch& launch) {
   if (status != CUDA_SUCCESS) return status;
   PackedParams packed;
   status = PackParams(*function, launch.params, launch.extra, &here.thread->params, &packed);
+  if (status == CUDA_SUCCESS) status = UseImages(here, &here.thread->params, &packed);
   if (status != CUDA_SUCCESS) return status;
   const bool captured = Captured(here, &status, [&](graph::Params* params) {
     *params = NodeOf(here, *function, launch, packed);
@@ -140,16 +144,15 @@ CUresult ReadAttributes(const CUlaunchConfig& config, Launch* launch) {
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
       case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
         break;
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         if (attribute.value.cooperative != 0) launch->flags |= kCooperative;
         break;
-      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
-        const auto& cluster = attribute.value.clusterDim;
-        if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return CUDA_ERROR_INVALID_VALUE;
-        if (uint64_t{cluster.x} * cluster.y * cluster.z != 1) return CUDA_ERROR_NOT_SUPPORTED;
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        if (const CUresult bad = CheckCluster(attribute.value); bad != CUDA_SUCCESS) return bad;
         break;
-      }
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
         // The attribute only allows the launch to overlap the kernel before it, so it may be
         // ignored.
@@ -169,6 +172,13 @@ CUresult CheckLaunch(const Here& here, Function& function, const Geometry& geome
   const CUresult status = CheckGeometry(geometry, function, LimitsOf(device));
   return status == CUDA_SUCCESS && cooperative ? CheckCooperative(here, function, geometry)
                                                : status;
+}
+
+CUresult CheckCluster(const CUlaunchAttributeValue& value) {
+  const auto& cluster = value.clusterDim;
+  if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool one = cluster.x == 1 && cluster.y == 1 && cluster.z == 1;
+  return one ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
@@ -195,6 +205,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
   launch.stream = config->hStream;
   launch.params = kernelParams;
   launch.extra = extra;
+  launch.config = config;
   const CUresult status = ReadAttributes(*config, &launch);
   return status == CUDA_SUCCESS ? Run(launch) : status;
 }

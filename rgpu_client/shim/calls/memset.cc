@@ -51,10 +51,10 @@ CUresult Run(CUstream stream, const Fill& fill, bool synchronous) {
   }
   const Side target{fill.to, fill.pitch, true};
   if (!IsKnownDeviceMemory(here, target, row_bytes, fill.height)) return CUDA_ERROR_INVALID_VALUE;
-  UseDeviceMemory(here, target, row_bytes, fill.height, true);
   const uint64_t pitch = fill.height == 1 ? row_bytes : fill.pitch;
   CUresult status = CUDA_SUCCESS;
   if (CapturedSet(here, fill, pitch, synchronous, &status)) return status;
+  UseDeviceMemory(here, target, row_bytes, fill.height, true);
   TraceBytes(row_bytes * fill.height);
   status =
       here.channel().Post<op_rgpuMemset>(here.issuer(),
@@ -62,7 +62,7 @@ CUresult Run(CUstream stream, const Fill& fill, bool synchronous) {
                                           fill.width, fill.height, here.stream->wire, synchronous},
                                          CountedWork(here, 0, Reach::kNamed));
   if (status != CUDA_SUCCESS || !synchronous) return status;
-  return FinishSynchronous(here, target);
+  return FinishSynchronous(here, target, false);
 }
 
 }  // namespace

@@ -20,6 +20,16 @@ bool IsSynced(const Here& here) {
 
 }  // namespace
 
+CUresult SynchronizeStream(const Here& here) {
+  const uint64_t upto = here.channel().last_posted();
+  rgpuStreamSynchronize_Reply reply;
+  const CUresult status =
+      here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
+  if (status != CUDA_SUCCESS) return status;
+  MarkSynced(here.stream->synced_seq, upto);
+  return here.channel().Complete(here.context_id(), here.stream, upto);
+}
+
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
@@ -51,6 +61,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const uint64_t id = here.stream->id;
   graph::StreamGone(Graphs(), SiteOf(here));
+  here.channel().StreamGoes(here.stream->wire, here.stream->thread);
   here.session->handles().Remove(id);
   return here.channel().Post<op_rgpuStreamDestroy>(here.issuer(), {id});
 }
@@ -60,12 +71,7 @@ CUresult cuStreamSynchronize(CUstream hStream) {
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   if (const CUresult bad = CheckStreamWait(here); bad != CUDA_SUCCESS) return bad;
   if (IsSynced(here) && ThreadIsClean(here)) return here.channel().sticky();
-  const uint64_t upto = here.channel().last_posted();
-  rgpuStreamSynchronize_Reply reply;
-  const CUresult status =
-      here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
-  if (status == CUDA_SUCCESS) MarkSynced(here.stream->synced_seq, upto);
-  return status;
+  return SynchronizeStream(here);
 }
 
 CUresult cuStreamQuery(CUstream hStream) {
@@ -76,18 +82,22 @@ CUresult cuStreamQuery(CUstream hStream) {
   const bool legacy = here.stream->wire == kWireLegacyStream;
   const uint64_t version = legacy ? here.context->work_seq.load() : progress.version.load();
   const auto complete = [&] { return progress.completed.load() >= version || IsSynced(here); };
-  if (complete()) return here.channel().sticky();
+  const auto told = [&] {
+    return here.channel().Complete(here.context_id(), here.stream, version);
+  };
+  if (complete()) return told();
   if (progress.asked.load() == version) {
     here.channel().Poll();
     if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
-    return complete() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return complete() ? told() : CUDA_ERROR_NOT_READY;
   }
   rgpuStreamQuery_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuStreamQuery>(
       here.issuer(), {here.stream->wire, version, 1}, &reply);
-  if (status == CUDA_SUCCESS) MarkSynced(progress.completed, version);
   if (status == CUDA_ERROR_NOT_READY) progress.asked.store(version);
-  return status;
+  if (status != CUDA_SUCCESS) return status;
+  MarkSynced(progress.completed, version);
+  return told();
 }
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {

@@ -1,4 +1,6 @@
 // Commands by which a stream waits for a value in device memory, or writes one.
+#include <span>
+
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/stream_values.h"
@@ -26,10 +28,11 @@ CUresult Check(CUstream stream, CUdeviceptr address, uint32_t width, Here* here)
 }
 
 // For a call with these operations. True: it is over, and returns `*status`.
-bool CapturedOperations(const Here& here, std::vector<CUstreamBatchMemOpParams> operations,
+bool CapturedOperations(const Here& here, std::span<const CUstreamBatchMemOpParams> operations,
                         CUresult* status) {
   return Captured(here, status, [&](graph::Params* params) {
-    *params = graph::BatchParams{MakeHandle<CUcontext>(here.context->id), 0, std::move(operations)};
+    *params = graph::BatchParams{
+        MakeHandle<CUcontext>(here.context->id), 0, {operations.begin(), operations.end()}};
     return CUDA_SUCCESS;
   });
 }
@@ -54,7 +57,8 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
   }
   CUresult over = CUDA_SUCCESS;
   const auto type = width == 4 ? CU_STREAM_MEM_OP_WAIT_VALUE_32 : CU_STREAM_MEM_OP_WAIT_VALUE_64;
-  if (CapturedOperations(here, {Operation(type, addr, value, flags)}, &over)) return over;
+  const auto one = Operation(type, addr, value, flags);
+  if (CapturedOperations(here, {&one, 1}, &over)) return over;
   PostOptions options = Work(here);
   uint64_t seq = 0;
   options.seq = &seq;
@@ -74,7 +78,8 @@ CUresult WriteValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned 
   }
   CUresult over = CUDA_SUCCESS;
   const auto type = width == 4 ? CU_STREAM_MEM_OP_WRITE_VALUE_32 : CU_STREAM_MEM_OP_WRITE_VALUE_64;
-  if (CapturedOperations(here, {Operation(type, addr, value, flags)}, &over)) return over;
+  const auto one = Operation(type, addr, value, flags);
+  if (CapturedOperations(here, {&one, 1}, &over)) return over;
   return here.channel().Post<op_rgpuStreamWriteValue>(
       here.issuer(), {here.stream->wire, addr, value, flags, width}, Work(here));
 }
@@ -105,7 +110,7 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
   }
   bool barrier = false;
   CUresult status = CUDA_SUCCESS;
-  if (CapturedOperations(here, {paramArray, paramArray + count}, &status)) return status;
+  if (CapturedOperations(here, {paramArray, count}, &status)) return status;
   for (unsigned i = 0; i < count && status == CUDA_SUCCESS; ++i) {
     const Params& params = paramArray[i];
     const uint32_t width = base::WidthOf(params);

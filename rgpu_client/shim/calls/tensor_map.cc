@@ -37,13 +37,25 @@ CUresult CheckRank(cuuint32_t rank, cuuint32_t least, const void* strides) {
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// What all kinds of maps say of how elements are stored and fetched.
+struct Storage {
+  CUtensorMapInterleave interleave;
+  CUtensorMapSwizzle swizzle;
+  CUtensorMapL2promotion promotion;
+  CUtensorMapFloatOOBfill fill;
+};
+
 // The fields that all kinds of maps have. Returned by value: the lists point to the program's
 // memory.
 template <typename Request>
 Request Common(CUtensorMapDataType type, cuuint32_t rank, const void* address,
                const cuuint64_t* sizes, const cuuint64_t* strides,
-               const cuuint32_t* element_strides) {
+               const cuuint32_t* element_strides, const Storage& storage) {
   Request request;
+  request.interleave = static_cast<uint32_t>(storage.interleave);
+  request.swizzle = static_cast<uint32_t>(storage.swizzle);
+  request.promotion = static_cast<uint32_t>(storage.promotion);
+  request.fill = static_cast<uint32_t>(storage.fill);
   request.data_type = static_cast<uint32_t>(type);
   request.rank = rank;
   request.dptr = Address(address);
@@ -78,11 +90,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* tensorMap, CUtensorMapDataType tens
   const CUresult bad = CheckRank(tensorRank, 1, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
   auto request = Common<rgpuTensorMapTiled_Request>(tensorDataType, tensorRank, globalAddress,
-                                                    globalDim, globalStrides, elementStrides);
-  request.interleave = static_cast<uint32_t>(interleave);
-  request.swizzle = static_cast<uint32_t>(swizzle);
-  request.promotion = static_cast<uint32_t>(l2Promotion);
-  request.fill = static_cast<uint32_t>(oobFill);
+                                                    globalDim, globalStrides, elementStrides,
+                                                    {interleave, swizzle, l2Promotion, oobFill});
   request.box = List(boxDim, tensorRank);
   return Encode<op_rgpuTensorMapTiled>(here, request, tensorMap);
 }
@@ -100,11 +109,8 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* tensorMap, CUtensorMapDataType ten
   const CUresult bad = CheckRank(tensorRank, 3, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
   auto request = Common<rgpuTensorMapIm2col_Request>(tensorDataType, tensorRank, globalAddress,
-                                                     globalDim, globalStrides, elementStrides);
-  request.interleave = static_cast<uint32_t>(interleave);
-  request.swizzle = static_cast<uint32_t>(swizzle);
-  request.promotion = static_cast<uint32_t>(l2Promotion);
-  request.fill = static_cast<uint32_t>(oobFill);
+                                                     globalDim, globalStrides, elementStrides,
+                                                     {interleave, swizzle, l2Promotion, oobFill});
   request.channels = channelsPerPixel;
   request.pixels = pixelsPerColumn;
   request.lower = List(pixelBoxLowerCorner, tensorRank - 2);
@@ -123,12 +129,9 @@ CUresult cuTensorMapEncodeIm2colWide(
   if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
   const CUresult bad = CheckRank(tensorRank, 3, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
-  auto request = Common<rgpuTensorMapIm2colWide_Request>(tensorDataType, tensorRank, globalAddress,
-                                                         globalDim, globalStrides, elementStrides);
-  request.interleave = static_cast<uint32_t>(interleave);
-  request.swizzle = static_cast<uint32_t>(swizzle);
-  request.promotion = static_cast<uint32_t>(l2Promotion);
-  request.fill = static_cast<uint32_t>(oobFill);
+  auto request = Common<rgpuTensorMapIm2colWide_Request>(
+      tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, elementStrides,
+      {interleave, swizzle, l2Promotion, oobFill});
   request.channels = channelsPerPixel;
   request.pixels = pixelsPerColumn;
   request.lower = pixelBoxLowerCornerWidth;

@@ -1,16 +1,20 @@
 #include "rgpu_client/shim/graphs/definition.h"
 
-#include <string.h>
-
 #include <unordered_map>
 
+#include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/functions.h"
-#include "rgpu_client/shim/graphs/copy_sides.h"
 
 namespace rgpu::shim {
 namespace {
 
 uint32_t ContextId(CUcontext context) { return static_cast<uint32_t>(HandleValue(context)); }
+
+wire::GraphSide WireSide(const Side& side) {
+  if (!side.device) return wire::GraphHostSide{};
+  if (side.array != 0) return wire::GraphArraySide{side.array, side.x, side.y, side.z};
+  return wire::GraphLinearSide{side.address, side.pitch, side.rows};
+}
 
 // Turns the parameters of one node into those of the wire.
 class Writer {
@@ -30,7 +34,7 @@ class Writer {
   using Out = wire::GraphParameters;
 
   CUresult Put(const graph::KernelParams& kernel, Out* out) const;
-  CUresult Put(const graph::CopyParams& copy, Out* out) const;
+  CUresult Put(const graph::CopyParams& params, Out* out) const;
   CUresult Put(const graph::SetParams& set, Out* out) const;
   CUresult Put(const graph::BatchParams& batch, Out* out) const;
   CUresult Put(const graph::ChildParams& child, Out* out);
@@ -77,24 +81,20 @@ CUresult Writer::Put(const graph::KernelParams& kernel, Out* out) const {
   return CUDA_SUCCESS;
 }
 
-CUresult Writer::Put(const graph::CopyParams& copy, Out* out) const {
-  CopySides sides;
-  const CUresult status = FindSides(here_, copy.copy, &sides);
+CUresult Writer::Put(const graph::CopyParams& params, Out* out) const {
+  Copy copy;
+  const CUresult status = CopyOfNode(here_, params.copy, &copy);
   if (status != CUDA_SUCCESS) return status;
-  if (sides.to.host && sides.from.host) {  // this process copies, as a host function
+  if (!copy.to.device && !copy.from.device) {  // this process copies, as a host function
     *out = wire::GraphHostFunction{};
     return CUDA_SUCCESS;
   }
-  const auto side = [](const CopySide& from) {
-    return from.host ? wire::GraphSide{true, 0, 0, 0}
-                     : wire::GraphSide{false, from.address, from.pitch, from.slice};
-  };
-  *out = wire::GraphCopy{ContextId(copy.context),
-                         side(sides.to),
-                         side(sides.from),
-                         sides.width,
-                         sides.height,
-                         sides.depth};
+  *out = wire::GraphCopy{ContextId(params.context),
+                         WireSide(copy.to),
+                         WireSide(copy.from),
+                         copy.width,
+                         copy.height,
+                         copy.depth};
   return CUDA_SUCCESS;
 }
 
@@ -164,25 +164,21 @@ CUresult Writer::Graph(const graph::Graph& graph, wire::GraphDefinition* out) {
 
 // A copy from host memory to host memory, which runs like a host function of the program.
 struct HostToHost {
-  CopySides sides;
+  HostRegion to;
+  HostRegion from;
 
   static void Run(void* data) {
-    const CopySides& copy = static_cast<const HostToHost*>(data)->sides;
-    for (uint64_t z = 0; z < copy.depth; ++z) {
-      const HostRegion to = copy.RegionOf(copy.to, z);
-      const HostRegion from = copy.RegionOf(copy.from, z);
-      for (uint64_t row = 0; row < copy.height; ++row) {
-        memmove(to.base + row * to.pitch, from.base + row * from.pitch, copy.width);
-      }
-    }
+    const auto* copy = static_cast<const HostToHost*>(data);
+    MoveRows(copy->to, copy->from);
   }
 };
 
-void AddCopy(const Here& here, const CUDA_MEMCPY3D& copy, uint32_t number, GraphSides* out) {
-  CopySides sides;
-  if (FindSides(here, copy, &sides) != CUDA_SUCCESS) return;
-  if (sides.to.host && sides.from.host) {
-    auto both = std::make_shared<HostToHost>(HostToHost{sides});
+void AddCopy(const Here& here, const CUDA_MEMCPY3D& params, uint32_t number, GraphSides* out) {
+  Copy copy;
+  if (CopyOfNode(here, params, &copy) != CUDA_SUCCESS) return;
+  if (!copy.to.device && !copy.from.device) {
+    auto both =
+        std::make_shared<HostToHost>(HostToHost{Region(copy.to, copy), Region(copy.from, copy)});
     HostCall call;
     call.function = &HostToHost::Run;
     call.data = both.get();
@@ -190,10 +186,8 @@ void AddCopy(const Here& here, const CUDA_MEMCPY3D& copy, uint32_t number, Graph
     out->calls.emplace(number, std::move(call));
     return;
   }
-  if (!sides.to.host && !sides.from.host) return;
-  const bool to_device = sides.from.host;
-  const CopySide& side = to_device ? sides.from : sides.to;
-  for (uint64_t z = 0; z < sides.depth; ++z) out->Add(sides.RegionOf(side, z), to_device);
+  if (!copy.from.device) out->Add(Region(copy.from, copy), true);
+  if (!copy.to.device) out->Add(Region(copy.to, copy), false);
 }
 
 }  // namespace

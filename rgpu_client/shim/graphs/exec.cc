@@ -45,6 +45,8 @@ class RemoteExec::Records {
   void Posted(uint64_t seq) {
     for (Event* event : events_) {
       event->record_seq.store(seq);
+      // Its record says nothing about a whole stream up to `seq`.
+      event->record_stream.store(0);
       event->progress.version.fetch_add(1);
     }
   }
@@ -102,9 +104,9 @@ CUresult RemoteExec::Instantiate(const Here& here) {
   rgpuGraphInstantiate_Reply reply;
   status = here.channel().Call<op_rgpuGraphInstantiate>(
       here.issuer(), {id_, image, shell, instance.flags}, &reply);
+  if (status != CUDA_SUCCESS) return status;
   // The executable graph has taken the worker's graph.
   if (shell != 0) here.channel().Post<op_rgpuGraphDestroy>(here.issuer(), {shell});
-  if (status != CUDA_SUCCESS) return status;
   made_ = true;
   Remember(here);
   return CUDA_SUCCESS;
@@ -114,10 +116,14 @@ CUresult RemoteExec::Instantiate(const Here& here) {
 void RemoteExec::Remember(const Here& here) {
   sides_ = SidesOf(here, instance);
   sent_.clear();
+  recorded_.clear();
   waits_for_values_ = false;
   for (uint32_t number = 0; number < instance.nodes.size(); ++number) {
+    const graph::Node& node = *instance.nodes[number].node;
     sent_.push_back(StateOf(number));
-    waits_for_values_ = waits_for_values_ || WaitsForValue(*instance.nodes[number].node);
+    waits_for_values_ = waits_for_values_ || WaitsForValue(node);
+    const auto* record = std::get_if<graph::RecordParams>(&node.params);
+    if (record != nullptr) recorded_.push_back(HandleValue(record->event));
   }
 }
 
@@ -137,13 +143,20 @@ CUresult RemoteExec::NodeChanged(uint32_t number) {
   if (const CUresult status = Home(&here); status != CUDA_SUCCESS) return status;
   CUresult status = CUDA_SUCCESS;
   const bool enabled = instance.nodes[number].enabled;
+  // Neither a switch nor a kernel changes what is known of the whole graph.
+  const bool alone = enabled != sent_[number].enabled || sent_[number].function != 0;
   if (enabled != sent_[number].enabled) {
     status = here.channel().Post<op_rgpuGraphEnableNode>(here.issuer(), {id_, number, enabled});
   } else {
     status = SendNode(here, number);
   }
-  if (status == CUDA_SUCCESS) Remember(here);
-  return status;
+  if (status != CUDA_SUCCESS) return status;
+  if (alone) {
+    sent_[number] = StateOf(number);
+  } else {
+    Remember(here);
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult RemoteExec::SendNode(const Here& here, uint32_t number) {
@@ -189,10 +202,8 @@ CUresult RemoteExec::Upload(CUstream stream) {
 
 std::vector<Event*> RemoteExec::RecordedEvents(const Here& here) const {
   std::vector<Event*> events;
-  for (const graph::Instance::Entry& entry : instance.nodes) {
-    const auto* record = std::get_if<graph::RecordParams>(&entry.node->params);
-    if (record == nullptr) continue;
-    Event* event = here.session->handles().Find<Event>(HandleValue(record->event));
+  for (const uint64_t id : recorded_) {
+    Event* event = here.session->handles().Find<Event>(id);
     if (event != nullptr) events.push_back(event);
   }
   return events;

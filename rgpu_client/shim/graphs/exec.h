@@ -47,6 +47,7 @@ class RemoteExec final : public graph::Exec {
   bool made_ = false;
   bool waits_for_values_ = false;
   std::vector<Sent> sent_;
+  std::vector<uint64_t> recorded_;  // the events that its nodes record
   std::shared_ptr<const GraphSides> sides_;
 };
 

@@ -1,9 +1,8 @@
 #include "rgpu_client/shim/graphs/host.h"
 
-#include "rgpu_client/shim/calls/copies.h"
+#include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/stream_values.h"
-#include "rgpu_client/shim/graphs/copy_sides.h"
 #include "rgpu_client/shim/graphs/exec.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/graphs/memory.h"
@@ -88,6 +87,12 @@ CUresult GraphHost::CheckKernel(const graph::KernelParams& params) {
   Function* function =
       params.function != nullptr ? FindFunction(params.function) : FindFunction(params.kernel);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  for (const auto id :
+       {CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION}) {
+    const auto* cluster = graph::FindAttribute(params.attributes, id);
+    const CUresult status = cluster == nullptr ? CUDA_SUCCESS : CheckCluster(*cluster);
+    if (status != CUDA_SUCCESS) return status;
+  }
   const auto* cooperative =
       graph::FindAttribute(params.attributes, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
   Geometry geometry;
@@ -105,8 +110,8 @@ CUresult GraphHost::CheckCopy(const graph::CopyParams& params) {
   if (const CUresult status = InContext(params.context, &here); status != CUDA_SUCCESS) {
     return status;
   }
-  CopySides sides;
-  return FindSides(here, params.copy, &sides);
+  Copy copy;
+  return CopyOfNode(here, params.copy, &copy);
 }
 
 CUresult GraphHost::CheckSet(const graph::SetParams& params) {

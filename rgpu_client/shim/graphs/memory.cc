@@ -13,10 +13,8 @@ namespace {
 // A session has one device.
 std::atomic<uint64_t> g_reserved{0};
 std::atomic<uint64_t> g_reserved_high{0};
-std::atomic<uint64_t> g_allocations{0};
 
 void Reserve(uint64_t bytes) {
-  ++g_allocations;
   const uint64_t now = g_reserved.fetch_add(bytes) + bytes;
   uint64_t before = g_reserved_high.load();
   while (before < now && !g_reserved_high.compare_exchange_weak(before, now)) {
@@ -31,7 +29,6 @@ struct GraphMemory final : graph::Allocation {
     Reserve(bytes);
   }
   ~GraphMemory() override {
-    --g_allocations;
     g_reserved.fetch_sub(bytes);
     if (CurrentSession() != session) return;
     Here here = AnyHere();
@@ -75,7 +72,6 @@ CUresult MakeAllocNode(int device, uint64_t bytes, CUdeviceptr* dptr, graph::Par
 }
 
 bool FreeOfGraph(CUdeviceptr address, CUresult* result) {
-  if (g_allocations.load(std::memory_order_relaxed) == 0) return false;
   return graph::FreeGraphMemory(Graphs(), address, result);
 }
 

@@ -17,6 +17,10 @@ bool AddressMap::Add(Range range) {
   if (base::AnyRangeIn(ranges_, range.base, range.bytes, BytesOf)) return false;
   range.buffer_id = next_buffer_id_++;
   ranges_.emplace(range.base, range);
+  if (range.kind == RangeKind::kPinned) {
+    pinned_begin_ = std::min(pinned_begin_.load(), range.base);
+    pinned_end_ = std::max(pinned_end_.load(), range.base + range.bytes);
+  }
   return true;
 }
 

@@ -2,6 +2,7 @@
 // with it, in order of address.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -58,6 +59,13 @@ class AddressMap {
   bool Add(Range range);
   // The range that holds all of [address, address + bytes).
   std::optional<Range> Find(uint64_t address, uint64_t bytes = 1) const;
+  // True once there was page-locked memory. Takes no lock.
+  bool any_pinned() const { return pinned_end_.load(std::memory_order_relaxed) != 0; }
+  // False: `value` lies in no page-locked memory. Takes no lock.
+  bool MayBePinned(uint64_t value) const {
+    return value < pinned_end_.load(std::memory_order_relaxed) &&
+           value >= pinned_begin_.load(std::memory_order_relaxed);
+  }
   // Removes the range that begins at `base` if its kind is `first` or `second`, and returns it.
   std::optional<Range> Take(uint64_t base, RangeKind first, RangeKind second);
   bool SetSyncMemops(uint64_t address, bool on);
@@ -82,6 +90,9 @@ class AddressMap {
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Range> ranges_;
   uint64_t next_buffer_id_ = 1;
+  // All kPinned ranges that there ever were lie between these.
+  std::atomic<uint64_t> pinned_begin_{UINT64_MAX};
+  std::atomic<uint64_t> pinned_end_{0};
 };
 
 }  // namespace rgpu::shim

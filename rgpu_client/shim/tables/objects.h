@@ -40,8 +40,8 @@ struct Stream : Object {
   unsigned flags = 0;
   int priority = 0;
   Credits credits;
-  Progress progress;                // versions are sequence numbers of the last work
-  std::atomic<int> sync_policy{0};  // CUsynchronizationPolicy
+  Progress progress;  // versions are sequence numbers of the last work
+  std::atomic<int> sync_policy{CU_SYNC_POLICY_AUTO};
   std::atomic<uint64_t> synced_seq{0};
 };
 

@@ -35,6 +35,15 @@ void SetAttribute(Attributes* attributes, CUlaunchAttributeID id,
   attributes->emplace_back(id, value);
 }
 
+Attributes NodeAttributes(const CUlaunchConfig& config) {
+  Attributes out;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    if (IsNodeAttribute(attribute.id)) SetAttribute(&out, attribute.id, attribute.value);
+  }
+  return out;
+}
+
 bool IsNodeAttribute(CUlaunchAttributeID id) {
   switch (id) {
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:

@@ -51,6 +51,8 @@ bool IsNodeAttribute(CUlaunchAttributeID id);
 const CUlaunchAttributeValue* FindAttribute(const Attributes& attributes, CUlaunchAttributeID id);
 void SetAttribute(Attributes* attributes, CUlaunchAttributeID id,
                   const CUlaunchAttributeValue& value);
+// Those that the node of a captured launch keeps.
+Attributes NodeAttributes(const CUlaunchConfig& config);
 
 struct CopyParams {
   CUDA_MEMCPY3D copy{};

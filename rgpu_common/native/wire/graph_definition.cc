@@ -5,7 +5,7 @@
 namespace rgpu::wire {
 namespace {
 
-constexpr uint32_t kGraphMagic = 0x31465247;  // "GRF1": the form of a definition
+constexpr uint32_t kGraphMagic = 0x32465247;  // "GRF2": the form of a definition
 
 // ---- Encoding.
 
@@ -27,11 +27,24 @@ void PutPart(Writer& w, const GraphKernel& kernel) {
   w.Put(kernel.parameters);
 }
 
-void PutPart(Writer& w, const GraphSide& side) {
-  w.Put(static_cast<uint8_t>(side.host));
+void PutPart(Writer&, const GraphHostSide&) {}
+
+void PutPart(Writer& w, const GraphLinearSide& side) {
   w.Put(side.address);
   w.Put(side.pitch);
-  w.Put(side.slice);
+  w.Put(side.rows);
+}
+
+void PutPart(Writer& w, const GraphArraySide& side) {
+  w.Put(side.array);
+  w.Put(side.x);
+  w.Put(side.y);
+  w.Put(side.z);
+}
+
+void PutPart(Writer& w, const GraphSide& side) {
+  w.Put(static_cast<uint8_t>(side.index()));
+  std::visit([&](const auto& part) { PutPart(w, part); }, side);
 }
 
 void PutPart(Writer& w, const GraphCopy& copy) {
@@ -129,14 +142,26 @@ class Decoder {
   bool Part(GraphEventRecord* record, uint32_t) { return All(&record->event); }
   bool Part(GraphEventWait* wait, uint32_t) { return All(&wait->event); }
   bool Part(GraphKernel* kernel, uint32_t);
-  bool Part(GraphSide* side);
+  bool Part(GraphHostSide*, uint32_t) { return true; }
+  bool Part(GraphLinearSide* side, uint32_t) {
+    return All(&side->address, &side->pitch, &side->rows);
+  }
+  bool Part(GraphArraySide* side, uint32_t) {
+    return All(&side->array, &side->x, &side->y, &side->z);
+  }
   bool Part(GraphCopy* copy, uint32_t);
   bool Part(GraphSet* set, uint32_t);
   bool Part(GraphMemoryOperations* batch, uint32_t);
   bool Part(GraphChild* child, uint32_t depth);
   bool Part(GraphConditional* conditional, uint32_t depth);
-  template <size_t kKind = 0>
-  bool Parameters(uint8_t kind, GraphParameters* parameters, uint32_t depth);
+  // One byte, the number of an alternative, and then that alternative.
+  template <typename Variant>
+  bool OneOf(Variant* variant, uint32_t depth) {
+    uint8_t kind = 0;
+    return All(&kind) && Alternative(kind, variant, depth);
+  }
+  template <size_t kKind = 0, typename Variant>
+  bool Alternative(uint8_t kind, Variant* variant, uint32_t depth);
 
   Reader reader_;
   uint32_t nodes_ = 0;
@@ -151,13 +176,10 @@ bool Decoder::Part(GraphKernel* kernel, uint32_t) {
   return Bool(&kernel->cooperative) && All(&kernel->parameters);
 }
 
-bool Decoder::Part(GraphSide* side) {
-  return Bool(&side->host) && All(&side->address, &side->pitch, &side->slice);
-}
-
-bool Decoder::Part(GraphCopy* copy, uint32_t) {
-  return All(&copy->context) && Part(&copy->to) && Part(&copy->from) &&
-         All(&copy->width, &copy->height, &copy->depth) && !(copy->to.host && copy->from.host);
+bool Decoder::Part(GraphCopy* copy, uint32_t depth) {
+  return All(&copy->context) && OneOf(&copy->to, depth) && OneOf(&copy->from, depth) &&
+         All(&copy->width, &copy->height, &copy->depth) &&
+         !(IsHost(copy->to) && IsHost(copy->from));
 }
 
 bool Decoder::Part(GraphSet* set, uint32_t) {
@@ -191,13 +213,13 @@ bool Decoder::Part(GraphConditional* conditional, uint32_t depth) {
   return true;
 }
 
-template <size_t kKind>
-bool Decoder::Parameters(uint8_t kind, GraphParameters* parameters, uint32_t depth) {
-  if constexpr (kKind == std::variant_size_v<GraphParameters>) {
+template <size_t kKind, typename Variant>
+bool Decoder::Alternative(uint8_t kind, Variant* variant, uint32_t depth) {
+  if constexpr (kKind == std::variant_size_v<Variant>) {
     return false;
   } else {
-    if (kind == kKind) return Part(&parameters->emplace<kKind>(), depth);
-    return Parameters<kKind + 1>(kind, parameters, depth);
+    if (kind == kKind) return Part(&variant->template emplace<kKind>(), depth);
+    return Alternative<kKind + 1>(kind, variant, depth);
   }
 }
 
@@ -205,7 +227,7 @@ bool Decoder::Node(GraphNode* node, uint32_t depth) {
   uint8_t kind = 0;
   node->number = nodes_++;
   reader_.Get(&kind);
-  return Bool(&node->enabled) && Parameters(kind, &node->parameters, depth) && reader_.ok();
+  return Bool(&node->enabled) && Alternative(kind, &node->parameters, depth) && reader_.ok();
 }
 
 bool Decoder::Edge(const GraphDefinition& graph, GraphEdge* edge) {

@@ -38,13 +38,26 @@ struct GraphKernel {
   ByteView parameters;
 };
 
-// One side of a copy: rows `pitch` bytes apart, and slices of rows `slice` bytes apart.
-struct GraphSide {
-  bool host = false;
-  uint64_t address = 0;  // 0 for a host side
+// One side of a copy: in the client's memory,
+struct GraphHostSide {};
+// in linear memory of the device, with rows `pitch` bytes apart and slices `rows` rows apart,
+struct GraphLinearSide {
+  uint64_t address = 0;
   uint64_t pitch = 0;
-  uint64_t slice = 0;
+  uint64_t rows = 0;
 };
+// or in an array, where it begins at byte `x` of row `y` of slice `z`.
+struct GraphArraySide {
+  uint64_t array = 0;
+  uint64_t x = 0;
+  uint64_t y = 0;
+  uint64_t z = 0;
+};
+
+// The order of the alternatives is the number of the kind on the wire: it never changes.
+using GraphSide = std::variant<GraphHostSide, GraphLinearSide, GraphArraySide>;
+
+inline bool IsHost(const GraphSide& side) { return std::holds_alternative<GraphHostSide>(side); }
 
 // `depth` slices of `height` rows of `width` bytes. At most one side is in host memory.
 struct GraphCopy {
@@ -55,7 +68,7 @@ struct GraphCopy {
   uint64_t height = 1;
   uint64_t depth = 1;
 
-  bool has_host_side() const { return to.host || from.host; }
+  bool has_host_side() const { return IsHost(to) || IsHost(from); }
 };
 
 // `width` counts elements of `element_bytes` (1, 2, 4).
@@ -96,6 +109,8 @@ struct GraphEdge {
   uint8_t from_port = 0;
   uint8_t to_port = 0;
   uint8_t type = 0;
+
+  bool operator==(const GraphEdge&) const = default;
 };
 
 struct GraphNode;

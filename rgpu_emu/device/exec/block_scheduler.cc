@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "rgpu_emu/device/exec/matrix_ops.h"
 #include "rgpu_emu/device/exec/warp_ops.h"
@@ -105,7 +106,7 @@ void BlockScheduler::Begin(BlockInfo* block, uint32_t hostile) {
   for (uint32_t w = 0; w < warps_; ++w) {
     const uint32_t lanes = std::min(kWarpSize, live_ - w * kWarpSize);
     const uint32_t all = lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
-    warp_[w] = {all, all, 0, 0, 0, 0};
+    warp_[w] = {all, all, 0, 0, 0, 0, 0};
   }
 }
 
@@ -167,7 +168,7 @@ void BlockScheduler::Suspended(uint32_t w, uint32_t lane) {
   const uint32_t bit = 1u << lane;
   ThreadState* state = &block_->threads[w * kWarpSize + lane];
   const uint32_t op = state->op;
-  progress_ = progress_ || op != kOpYield;
+  progress_ = progress_ || (op != kOpYield && op != kOpTogether);
   if (IsWarpOp(op)) {
     warp.in_warp_op |= bit;
     bad_ = bad_ || (state->mask & bit) == 0;
@@ -175,6 +176,9 @@ void BlockScheduler::Suspended(uint32_t w, uint32_t lane) {
     Arrive(w, lane, state);
   } else if (op == kOpActiveMask) {
     warp.at_activemask |= bit;
+  } else if (op == kOpTogether) {
+    warp.together |= bit;
+    sleep_ns_ = 0;
   } else if (op == kOpYield) {
     warp.yielded |= bit;
     sleep_ns_ = std::min(sleep_ns_, state->value);
@@ -274,8 +278,9 @@ bool BlockScheduler::Complete(uint32_t group, ThreadState* lanes) {
   return !bad_;
 }
 
-// Completes each warp operation that every live thread of its mask has reached. Answers activemask
-// only if nothing else in the warp can run.
+// Completes each warp operation that every live thread of its mask has reached. If nothing else in
+// the warp can run, threads that have made a volatile access go on together, else activemask is
+// answered.
 bool BlockScheduler::ResolveWarp(uint32_t w) {
   Warp& warp = warp_[w];
   ThreadState* lanes = &block_->threads[size_t{w} * kWarpSize];
@@ -294,6 +299,7 @@ bool BlockScheduler::ResolveWarp(uint32_t w) {
     warp.in_warp_op &= ~group;
     warp.ready |= group;
   }
+  if (warp.ready == 0) warp.ready = std::exchange(warp.together, 0);
   if (warp.ready == 0 && warp.at_activemask != 0 && warp.yielded == 0)
     AnswerActiveMask(&warp, lanes);
   return warp.ready != 0;

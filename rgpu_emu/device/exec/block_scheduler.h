@@ -50,6 +50,7 @@ class BlockScheduler {
     uint32_t at_barrier;
     uint32_t at_activemask;
     uint32_t yielded;
+    uint32_t together;
   };
   struct Barrier {
     uint32_t arrived;   // threads that have arrived (and, if they wait, have not left)

@@ -16,8 +16,9 @@ struct Fault {
 // installed. Faults outside guarded code go to the handlers that were installed before ours.
 void InstallFaultHandlers();
 
-// Makes code run on that has faulted at an address for which `may(address)` is true, called in the
-// signal handler: what it does there succeeds soon. Installs the handlers.
+// When guarded or other code faults at an address for which `may(address)` is true, the access is
+// tried again. `may` runs in the signal handler. The access must succeed soon. Installs the
+// handlers.
 void RetryFaultsIn(bool (*may)(uint64_t address));
 
 // Runs function(argument). Returns true, or false if it faulted or called LeaveGuarded. In the

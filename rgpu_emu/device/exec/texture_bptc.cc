@@ -20,8 +20,6 @@ class Bits {
     return value;
   }
 
-  void Skip(unsigned count) { at_ += count; }
-
  private:
   uint32_t Bit() {
     const unsigned at = at_++;

@@ -58,19 +58,44 @@ CUresult MakeCharged(Executor& executor, const CUDA_ARRAY3D_DESCRIPTOR& shape, u
   return result;
 }
 
-// Frees the memory of an array when the work of its context is complete.
-void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t charged_bytes,
-          std::function<void()> destroy) {
-  executor.reaper().Add(
-      context, std::move(destroy),
-      [&executor, charged_bytes] { executor.ledger().Release(charged_bytes); }, charged_bytes);
+// Frees the memory of an array when the work of its context is complete. `in_graphs`: a launch in
+// any context may use it.
+void Free(Executor& executor, const std::shared_ptr<Context>& context, bool in_graphs,
+          uint64_t charged_bytes, std::function<void()> destroy) {
+  auto release = [&executor, charged_bytes] { executor.ledger().Release(charged_bytes); };
+  if (!in_graphs) {
+    executor.reaper().Add(context, std::move(destroy), std::move(release), charged_bytes);
+    return;
+  }
+  std::vector<std::shared_ptr<Point>> points;
+  executor.EverythingInAll(false, &points);
+  executor.reaper().AddBehind(std::move(points), context, std::move(destroy), std::move(release),
+                              charged_bytes);
 }
 
-void ForgetParts(Executor& executor, const std::vector<uint64_t>& parts) {
+// Puts a new array in its table. If its context went while the lock was released, the driver has
+// destroyed it.
+template <typename Made, typename Place>
+CUresult Keep(Executor& executor, const Context& context, Place& place,
+              std::shared_ptr<Made> array) {
+  if (context.dead) {
+    executor.ledger().Release(array->charged_bytes);
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  place.Add(std::move(array));
+  return CUDA_SUCCESS;
+}
+
+// Takes the levels or planes of an array that is destroyed. Returns whether a graph has named one.
+bool ForgetParts(Executor& executor, const std::vector<uint64_t>& parts) {
+  bool in_graphs = false;
   for (const uint64_t id : parts) {
     std::shared_ptr<Array> part;
-    executor.objects().arrays.Take(id, &part);
+    if (executor.objects().arrays.Take(id, &part) != CUDA_SUCCESS) continue;
+    part->gone = true;
+    in_graphs = in_graphs || part->in_graphs;
   }
+  return in_graphs;
 }
 
 // Adds the array `handle`, a level or plane of another one, and describes it. A part has one id.
@@ -113,8 +138,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuArrayCreate_R
       executor, array->shape, 1,
       [&] { return driver->cuArray3DCreate_v2(&array->handle, &array->shape); },
       [&] { driver->cuArrayDestroy(array->handle); }, &array->charged_bytes);
-  if (result == CUDA_SUCCESS) place.Add(std::move(array));
-  return result;
+  return result == CUDA_SUCCESS ? Keep(executor, *context, place, std::move(array)) : result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuArrayDestroy_Request& request,
@@ -128,9 +152,10 @@ CUresult Run(Executor& executor, const Command&, const rgpuArrayDestroy_Request&
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<Array> array;
   executor.objects().arrays.Take(request.array, &array);
-  ForgetParts(executor, array->parts);
+  array->gone = true;
+  const bool in_graphs = ForgetParts(executor, array->parts) || array->in_graphs;
   const Driver& driver = executor.driver();
-  Free(executor, context, array->charged_bytes,
+  Free(executor, context, in_graphs, array->charged_bytes,
        [&driver, handle = array->handle] { driver->cuArrayDestroy(handle); });
   return CUDA_SUCCESS;
 }
@@ -150,8 +175,7 @@ CUresult Run(Executor& executor, const Command& command,
       executor, shape, request.levels,
       [&] { return driver->cuMipmappedArrayCreate(&array->handle, &shape, request.levels); },
       [&] { driver->cuMipmappedArrayDestroy(array->handle); }, &array->charged_bytes);
-  if (result == CUDA_SUCCESS) place.Add(std::move(array));
-  return result;
+  return result == CUDA_SUCCESS ? Keep(executor, *context, place, std::move(array)) : result;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuMipmappedArrayDestroy_Request& request,
@@ -164,9 +188,9 @@ CUresult Run(Executor& executor, const Command&, const rgpuMipmappedArrayDestroy
   if (result != CUDA_SUCCESS) return result;
   std::shared_ptr<MipmappedArray> array;
   executor.objects().mipmapped_arrays.Take(request.mipmap, &array);
-  ForgetParts(executor, array->parts);
+  const bool in_graphs = ForgetParts(executor, array->parts);
   const Driver& driver = executor.driver();
-  Free(executor, context, array->charged_bytes,
+  Free(executor, context, in_graphs, array->charged_bytes,
        [&driver, handle = array->handle] { driver->cuMipmappedArrayDestroy(handle); });
   return CUDA_SUCCESS;
 }

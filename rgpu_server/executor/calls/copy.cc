@@ -10,31 +10,6 @@
 
 namespace rgpu::exec {
 
-namespace {
-
-// The driver's parameters for a portion that is not a rectangle in linear memory: the device's side
-// is that of `rows`, but begins at the portion.
-Rows PortionRows(const Rows& rows, const Portion& portion) {
-  Rows part = rows;
-  part.address = portion.address;
-  part.width = portion.width;
-  part.height = portion.height;
-  part.depth = portion.depth;
-  part.place = portion.place;
-  if (!rows.linear()) part.address = 0;
-  return part;
-}
-
-CUDA_MEMCPY3D SizeOf(const Portion& portion) {
-  CUDA_MEMCPY3D copy{};
-  copy.WidthInBytes = portion.width;
-  copy.Height = portion.height;
-  copy.Depth = portion.depth;
-  return copy;
-}
-
-}  // namespace
-
 CUresult CopyIn(const Driver& driver, const Rows& rows, const Portion& portion, const uint8_t* from,
                 CUstream stream) {
   const bool flat = rows.linear() && portion.depth == 1;
@@ -42,12 +17,7 @@ CUresult CopyIn(const Driver& driver, const Rows& rows, const Portion& portion, 
     return driver->cuMemcpyHtoDAsync_v2(portion.address, from, portion.width, stream);
   }
   if (!flat) {
-    CUDA_MEMCPY3D box = SizeOf(portion);
-    box.srcMemoryType = CU_MEMORYTYPE_HOST;
-    box.srcHost = from;
-    box.srcPitch = portion.width;
-    box.srcHeight = portion.height;
-    SetTarget(PortionRows(rows, portion), &box);
+    const CUDA_MEMCPY3D box = ParamsIn(rows, portion, from);
     return driver->cuMemcpy3DAsync_v2(&box, stream);
   }
   CUDA_MEMCPY2D copy{};
@@ -69,12 +39,7 @@ CUresult CopyOut(const Driver& driver, const Rows& rows, const Portion& portion,
     return driver->cuMemcpyDtoHAsync_v2(to, portion.address, portion.width, stream);
   }
   if (!flat) {
-    CUDA_MEMCPY3D box = SizeOf(portion);
-    box.dstMemoryType = CU_MEMORYTYPE_HOST;
-    box.dstHost = to;
-    box.dstPitch = portion.width;
-    box.dstHeight = portion.height;
-    SetSource(PortionRows(rows, portion), &box);
+    const CUDA_MEMCPY3D box = ParamsOut(rows, portion, to);
     return driver->cuMemcpy3DAsync_v2(&box, stream);
   }
   CUDA_MEMCPY2D copy{};
@@ -121,8 +86,8 @@ CUresult CopyFromBulk(Executor& executor, const Command& command, const Target& 
   executor.ledger().CountCopy(total);
   result = executor.order().Issue(
       *target.stream,
-      {total, command.keep, CountedCopy(executor, *target.stream, executor.copies().in, total),
-       total},
+      {total, command.keep,
+       CountedCopy(executor, *target.stream, executor.copies().in, total, total), total},
       [&](CUstream stream) {
         const Portion all{rows.address, 0, rows.width, rows.height, rows.depth, rows.place};
         return CopyIn(executor.driver(), rows, all, command.bulk.data, stream);

@@ -36,8 +36,10 @@ CUresult Start(Executor& executor, const Target& target, const Rows& rows, uint6
   CUresult result = target.context->staging->Take(started->portion.bytes(), &started->piece);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t bytes = started->portion.bytes();
+  uint64_t all = 0;
+  rows.Total(&all);
   const Work work{0, started->piece.keep,
-                  CountedCopy(executor, *target.stream, executor.copies().out, bytes), bytes};
+                  CountedCopy(executor, *target.stream, executor.copies().out, bytes, all), bytes};
   result = executor.order().Issue(*target.stream, work, [&](CUstream stream) {
     return CopyOut(executor.driver(), rows, started->portion, started->piece.data, stream);
   });

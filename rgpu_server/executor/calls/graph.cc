@@ -1,5 +1,6 @@
 // Handlers: graphs. The client has sent the whole definition as an image; an executable graph is
 // built from it with the driver's explicit API.
+#include <algorithm>
 #include <utility>
 
 #include "gen/dispatch.gen.h"
@@ -56,7 +57,7 @@ CUresult Instantiate(Executor& executor, GraphExec* exec) {
         return driver->cuGraphInstantiateWithFlags(&exec->handle, exec->built.graph,
                                                    exec->flags & kDriverFlags);
       },
-      [&] { driver->cuGraphExecDestroy(exec->handle); }, &charged);
+      [&] { driver->cuGraphExecDestroy(std::exchange(exec->handle, nullptr)); }, &charged);
   exec->charged_bytes = charged.bytes;
   for (size_t i = 0; i < exec->built.nodes.size() && result == CUDA_SUCCESS; ++i) {
     const ExecNode& node = exec->built.nodes[i];
@@ -80,7 +81,7 @@ void Retire(Executor& executor, const std::shared_ptr<GraphExec>& exec,
         driver->cuGraphDestroy(exec->built.graph);
       },
       [&executor, exec] {
-        executor.ledger().Release(exec->charged_bytes);
+        executor.ledger().Release(std::exchange(exec->charged_bytes, 0));
         exec->built = {};
       },
       exec->charged_bytes);
@@ -92,18 +93,36 @@ std::vector<std::shared_ptr<Point>> Everything(Executor& executor) {
   return points;
 }
 
-// The driver's graph of the conditional handles, unless an executable graph has it already.
-CUgraph TakeShell(Executor& executor, uint64_t id, const Context& context) {
+// The driver's graph of the conditional handles, unless an executable graph has it already. What it
+// takes of the session's nodes goes with it.
+CUgraph TakeShell(Executor& executor, uint64_t id, GraphExec* exec) {
   GraphShell* shell = nullptr;
   if (id == 0 || executor.objects().graphs.Find(id, &shell) != CUDA_SUCCESS) return nullptr;
-  return shell->context.get() == &context ? std::exchange(shell->handle, nullptr) : nullptr;
+  if (shell->context != exec->context || shell->handle == nullptr) return nullptr;
+  exec->built.budget = std::move(shell->budget);
+  return std::exchange(shell->handle, nullptr);
+}
+
+// The emulated device keeps the values of a context's conditional handles until the context goes.
+CUresult ChargeConditional(Executor& executor, const std::shared_ptr<Context>& context) {
+  constexpr uint64_t kPageBytes = 4096;
+  constexpr uint64_t kInPage = kPageBytes / sizeof(uint64_t);
+  if (!executor.driver().emulated || context->conditionals++ % kInPage != 0) return CUDA_SUCCESS;
+  const CUresult result = executor.memory().ChargeNow(kPageBytes);
+  if (result == CUDA_SUCCESS && !context->dead) {
+    context->own_charged += kPageBytes;
+    return CUDA_SUCCESS;
+  }
+  --context->conditionals;
+  if (result == CUDA_SUCCESS) executor.ledger().Release(kPageBytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult MakeExec(Executor& executor, const Received& received, CUgraph shell, GraphExec* exec,
                   uint32_t* failed) {
   CUresult result = Build(executor, exec->context, received, shell, &exec->built, failed);
   if (result == CUDA_SUCCESS) result = Instantiate(executor, exec);
-  if (result == CUDA_SUCCESS && exec->context->dead) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (result == CUDA_SUCCESS && exec->context->closing) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (result == CUDA_SUCCESS) {
     // Long enough that the first launch is measured by itself, like that of a kernel.
     exec->estimate = std::make_shared<Estimate>(static_cast<double>(exec->built.predicted_ns + 1));
@@ -133,7 +152,7 @@ CUresult Run(Executor& executor, const Command& command,
   Table<GraphExec>::Reservation place(executor.objects().execs, request.exec);
   if (place.result() != CUDA_SUCCESS) return place.result();
   exec->flags = request.flags;
-  const CUgraph shell = TakeShell(executor, request.graph, *exec->context);
+  const CUgraph shell = TakeShell(executor, request.graph, exec.get());
   result = MakeExec(executor, received, shell, exec.get(), &reply->node);
   if (result == CUDA_SUCCESS) place.Add(std::move(exec));
   return result;
@@ -149,6 +168,16 @@ bool SameKinds(const BuiltGraph& before, const BuiltGraph& after) {
   return true;
 }
 
+// True if the driver's nodes of `before` may stand for those of `after`: the driver pairs them in
+// the order in which they were added, whatever their numbers are.
+bool SameOrder(const BuiltGraph& before, const BuiltGraph& after) {
+  const auto same = [](const ExecNode& one, const ExecNode& other) {
+    return (one.own == nullptr) == (other.own == nullptr) &&
+           one.copies.size() == other.copies.size();
+  };
+  return before.plans == after.plans && std::ranges::equal(before.nodes, after.nodes, same);
+}
+
 // The driver's executable graph has the parameters of `after` now. Its nodes are still named by
 // those of the graph with which it was instantiated.
 void Adopt(Executor& executor, BuiltGraph* before, BuiltGraph after) {
@@ -161,13 +190,24 @@ void Adopt(Executor& executor, BuiltGraph* before, BuiltGraph after) {
   *before = std::move(after);
 }
 
+// Other threads of the client may have destroyed the executable graph or its context while the lock
+// was released.
+CUresult CheckThere(Executor& executor, uint64_t id, const GraphExec& exec) {
+  GraphExec* found = nullptr;
+  const CUresult result = executor.objects().execs.Find(id, &found);
+  if (result != CUDA_SUCCESS || found != &exec) return CUDA_ERROR_INVALID_HANDLE;
+  return exec.context->closing ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
 // Puts a new executable graph in the place of one that the driver cannot update.
-CUresult Replace(Executor& executor, const std::shared_ptr<GraphExec>& exec, BuiltGraph after) {
+CUresult Replace(Executor& executor, uint64_t id, const std::shared_ptr<GraphExec>& exec,
+                 BuiltGraph after) {
   GraphExec fresh;
   fresh.context = exec->context;
   fresh.flags = exec->flags;
   fresh.built = std::move(after);
-  const CUresult result = Instantiate(executor, &fresh);
+  CUresult result = Instantiate(executor, &fresh);
+  if (result == CUDA_SUCCESS) result = CheckThere(executor, id, *exec);
   if (result != CUDA_SUCCESS) {
     if (fresh.handle != nullptr) executor.driver()->cuGraphExecDestroy(fresh.handle);
     executor.driver()->cuGraphDestroy(fresh.built.graph);
@@ -191,10 +231,11 @@ bool HasConditional(const wire::GraphDefinition& definition) {
 }
 
 // Node by node: conditional handles belong to the graph that exists.
-CUresult UpdateNodes(Executor& executor, GraphExec& exec, const Received& received,
-                     rgpuGraphUpdate_Reply* reply) {
-  CUresult result = LoadKernels(executor, exec.context, received.definition);
-  if (result == CUDA_SUCCESS) result = executor.MakeCurrent(*exec.context);
+CUresult UpdateNodes(Executor& executor, uint64_t id, const std::shared_ptr<GraphExec>& exec,
+                     const Received& received, rgpuGraphUpdate_Reply* reply) {
+  CUresult result = LoadKernels(executor, exec->context, received.definition);
+  if (result == CUDA_SUCCESS) result = CheckThere(executor, id, *exec);
+  if (result == CUDA_SUCCESS) result = executor.MakeCurrent(*exec->context);
   ForEachNode(received.definition, [&](const wire::GraphNode& node) {
     const auto& parameters = node.parameters;
     const bool fixed = std::holds_alternative<wire::GraphEmpty>(parameters) ||
@@ -202,7 +243,7 @@ CUresult UpdateNodes(Executor& executor, GraphExec& exec, const Received& receiv
                        std::holds_alternative<wire::GraphChild>(parameters) ||
                        std::holds_alternative<wire::GraphConditional>(parameters);
     if (fixed || result != CUDA_SUCCESS) return;
-    result = SetNode(executor, exec, node);
+    result = SetNode(executor, *exec, node);
     if (result != CUDA_SUCCESS) reply->node = node.number;
   });
   return result;
@@ -218,18 +259,23 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& 
   std::shared_ptr<GraphExec> exec;
   if (result == CUDA_SUCCESS) result = executor.objects().execs.Share(request.exec, &exec);
   if (result != CUDA_SUCCESS) return result;
-  if (HasConditional(received.definition)) return UpdateNodes(executor, *exec, received, reply);
+  if (HasConditional(received.definition)) {
+    return UpdateNodes(executor, request.exec, exec, received, reply);
+  }
   BuiltGraph after;
   result = Build(executor, exec->context, received, nullptr, &after, &reply->node);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
-  if (!SameKinds(exec->built, after)) {
+  result = CheckThere(executor, request.exec, *exec);
+  if (result == CUDA_SUCCESS && !SameKinds(exec->built, after)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) {
     driver->cuGraphDestroy(after.graph);
-    return CUDA_ERROR_INVALID_VALUE;
+    return result;
   }
   CUgraphExecUpdateResultInfo info{};
-  if (driver->cuGraphExecUpdate_v2(exec->handle, after.graph, &info) != CUDA_SUCCESS) {
-    return Replace(executor, exec, std::move(after));
+  if (!SameOrder(exec->built, after) ||
+      driver->cuGraphExecUpdate_v2(exec->handle, after.graph, &info) != CUDA_SUCCESS) {
+    return Replace(executor, request.exec, exec, std::move(after));
   }
   Adopt(executor, &exec->built, std::move(after));
   return CUDA_SUCCESS;
@@ -238,13 +284,16 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& 
 namespace {
 
 CUresult Change(Executor& executor, uint64_t id, uint32_t number, wire::ByteView parameters) {
-  GraphExec* exec = nullptr;
-  CUresult result = executor.objects().execs.Find(id, &exec);
+  std::shared_ptr<GraphExec> exec;
+  CUresult result = executor.objects().execs.Share(id, &exec);
   if (result != CUDA_SUCCESS) return result;
-  wire::GraphNode node;
+  wire::GraphDefinition alone;
+  wire::GraphNode& node = alone.nodes.emplace_back();
   if (!wire::DecodeNode(parameters, &node)) return CUDA_ERROR_INVALID_VALUE;
   node.number = number;
-  result = executor.MakeCurrent(*exec->context);
+  result = LoadKernels(executor, exec->context, alone);
+  if (result == CUDA_SUCCESS) result = CheckThere(executor, id, *exec);
+  if (result == CUDA_SUCCESS) result = executor.MakeCurrent(*exec->context);
   return result == CUDA_SUCCESS ? SetNode(executor, *exec, node) : result;
 }
 
@@ -305,8 +354,12 @@ CUresult Run(Executor& executor, const Command& command,
     if (result != CUDA_SUCCESS) return result;
     executor.objects().graphs.Add(request.graph, shell);
   }
-  // An executable graph has taken the driver's graph: its handles cannot become more.
+  result = ChargeConditional(executor, context);
+  if (result != CUDA_SUCCESS) return result;
+  // An executable graph has taken the driver's graph, perhaps while the charge released the lock:
+  // its handles cannot become more.
   if (shell->handle == nullptr || shell->context != context) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!shell->budget->Take()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUgraphConditionalHandle handle = 0;
   result = driver->cuGraphConditionalHandleCreate(&handle, shell->handle, context->handle,
                                                   request.default_value, request.flags);

@@ -15,8 +15,11 @@ CUresult CheckUsable(const GraphExec& exec) {
   if (exec.context->closing || std::ranges::any_of(exec.built.contexts, closing)) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
-  const auto gone = [](const ExecNode& node) { return node.code != nullptr && node.code->gone; };
-  return std::ranges::any_of(exec.built.nodes, gone) ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  const auto unusable = [](const ExecNode& node) {
+    return node.torn || (node.code != nullptr && node.code->gone) ||
+           std::ranges::any_of(node.arrays, [](const auto& array) { return array->gone; });
+  };
+  return std::ranges::any_of(exec.built.nodes, unusable) ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
 CUresult FindExec(Executor& executor, uint64_t id, std::shared_ptr<GraphExec>* exec) {
@@ -24,14 +27,31 @@ CUresult FindExec(Executor& executor, uint64_t id, std::shared_ptr<GraphExec>* e
   return result == CUDA_SUCCESS ? CheckUsable(**exec) : result;
 }
 
-// An executable graph that replaced another comes behind the launches of that one.
+CUresult WaitFor(Executor& executor, Stream& stream, const std::shared_ptr<Point>& point) {
+  return executor.order().Issue(
+      stream, {0, point}, [&](CUstream) { return executor.order().WaitFor(stream, *point, 0); });
+}
+
+// An executable graph that replaced another comes behind the launches of that one. A launch comes
+// behind the newest one in any stream: the driver orders them, and the gate must know of it.
 CUresult ComeBehind(Executor& executor, GraphExec& exec, Stream& stream) {
   for (const auto& point : exec.behind) {
-    const CUresult result = executor.order().Issue(
-        stream, {0, point}, [&](CUstream) { return executor.order().WaitFor(stream, *point, 0); });
+    const CUresult result = WaitFor(executor, stream, point);
     if (result != CUDA_SUCCESS) return result;
   }
-  return CUDA_SUCCESS;
+  if (exec.last == nullptr || exec.last_in == &stream) return CUDA_SUCCESS;
+  stream.frontier.Merge(exec.last->frontier);
+  const bool over = exec.last->done || exec.last->pool->abandoned();
+  return over ? CUDA_SUCCESS : WaitFor(executor, stream, exec.last);
+}
+
+// Keeps a point behind the launch if later launches in other streams must come behind a client wait
+// or a delivery with it.
+CUresult KeepPlace(Executor& executor, GraphExec& exec, Stream& stream) {
+  exec.last = nullptr;
+  exec.last_in = &stream;
+  if (stream.frontier.Settle() && !stream.behind.AnyLeft()) return CUDA_SUCCESS;
+  return executor.order().Record(stream, kInternalEvent, &exec.last);
 }
 
 // The client learns that the launch is over by a delivery without bytes behind it.
@@ -67,6 +87,11 @@ void RecordEvents(Executor& executor, const GraphExec& exec, Stream& stream) {
   }
 }
 
+// A graph that only waits keeps the device from nobody, as a wait outside a graph does.
+const std::shared_ptr<Estimate>* KindOf(const GraphExec& exec) {
+  return exec.built.works ? &exec.estimate : nullptr;
+}
+
 CUresult IssueWithSteps(Executor& executor, const Command& command, const GraphExec& exec,
                         Stream& stream) {
   // A host function may wait for anything that other threads of the program see.
@@ -80,7 +105,7 @@ CUresult IssueWithSteps(Executor& executor, const Command& command, const GraphE
   launch->command = command.header;
   launch->enabled = exec.built.enabled;
   launch->steps = exec.built.steps;
-  const Work work{0, launch, &exec.estimate, 1};
+  const Work work{0, launch, KindOf(exec), 1};
   return executor.order().Issue(stream, work, [&](CUstream handle) {
     launch->frontier = stream.frontier;
     return executor.order().Waiting(stream, &launch->wait_place, [&] {
@@ -110,10 +135,11 @@ CUresult Launch(Executor& executor, const Command& command, const rgpuGraphLaunc
   if (steps) {
     result = IssueWithSteps(executor, command, *exec, stream);
   } else {
-    result = executor.order().Issue(stream, {0, exec, &exec->estimate, 1}, [&](CUstream handle) {
+    result = executor.order().Issue(stream, {0, exec, KindOf(*exec), 1}, [&](CUstream handle) {
       return executor.driver()->cuGraphLaunch(exec->handle, handle);
     });
   }
+  if (result == CUDA_SUCCESS) result = KeepPlace(executor, *exec, stream);
   if (result != CUDA_SUCCESS) return result;
   RecordEvents(executor, *exec, stream);
   if (request.delivers == 0) return CUDA_SUCCESS;

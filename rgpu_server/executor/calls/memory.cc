@@ -145,7 +145,8 @@ void Free(Executor& executor, const std::shared_ptr<Context>& context, uint64_t 
 void FreePlain(Executor& executor, const Command& command, const std::shared_ptr<Context>& context,
                uint64_t base, const Range& range) {
   const uint64_t bytes = range.bytes;
-  const std::shared_ptr<Export> exported = executor.exports().FindMemory(base);
+  const std::shared_ptr<Export> exported =
+      range.exported ? executor.exports().FindMemory(base) : nullptr;
   if (exported != nullptr) executor.exports().Retire(exported);
   const uint64_t seq = command.header.seq;
   if (range.backed) executor.memory().credit().Freeing(seq);

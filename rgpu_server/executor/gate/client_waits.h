@@ -66,6 +66,10 @@ class WaitPlaces {
              });
     });
   }
+  // True if one of the places is not over.
+  bool AnyLeft() const {
+    return std::ranges::any_of(places_, [](const WaitPlace& place) { return !place.over(); });
+  }
   bool HasOneOf(const ClientWaits* waits) const {
     return std::ranges::any_of(places_,
                                [=](const WaitPlace& place) { return place.of.get() == waits; });

@@ -12,19 +12,20 @@ namespace rgpu::exec {
 
 namespace {
 
-// What a copy with a host side may become.
-constexpr uint64_t kMaxPortions = 64U << 10;
+// How many nodes the parts of a node count as, the node included.
+uint64_t Weight(const wire::GraphNode& node) {
+  if (const auto* kernel = std::get_if<wire::GraphKernel>(&node.parameters)) {
+    return 1 + kernel->parameters.size / kParameterBytesAsNode;
+  }
+  const auto* batch = std::get_if<wire::GraphMemoryOperations>(&node.parameters);
+  return batch == nullptr ? 1 : 1 + batch->operations.size() / kMemoryOperationsAsNode;
+}
 
-uint64_t LargestHostSide(const wire::GraphDefinition& definition) {
-  uint64_t most = 0;
-  ForEachNode(definition, [&](const wire::GraphNode& node) {
-    const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
-    uint64_t bytes = 0;
-    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) {
-      most = std::max(most, bytes);
-    }
-  });
-  return most;
+bool IsWork(const wire::GraphParameters& parameters) {
+  return std::holds_alternative<wire::GraphKernel>(parameters) ||
+         std::holds_alternative<wire::GraphCopy>(parameters) ||
+         std::holds_alternative<wire::GraphSet>(parameters) ||
+         std::holds_alternative<wire::GraphConditional>(parameters);
 }
 
 class Builder {
@@ -67,7 +68,8 @@ class Builder {
                        Ends* ends);
   CUresult AddStep(GraphStep* step, CUgraph into, Ends* ends);
   CUresult AddPortion(const wire::GraphNode& node, const wire::GraphCopy& copy,
-                      const Portion& portion, uint8_t* staging, CUgraph into, Ends* ends);
+                      const CopyParams& params, const Portion& portion, uint8_t* staging,
+                      CUgraph into, Ends* ends);
   CUresult Follow(CUgraph into, CUgraphNode node, Ends* ends);
 
   ExecNode& Kept(const wire::GraphNode& node) { return built_->nodes[node.number]; }
@@ -78,22 +80,25 @@ class Builder {
   BuiltGraph* const built_;
   GraphOperands operands_;
   bool has_handles_ = false;
-  CUcontext copies_in_ = nullptr;      // the context of the copy with a host side that is added
   std::vector<uint64_t> host_offset_;  // by node: where its bytes are among those of all host sides
 };
 
 CUresult Builder::Run(const wire::GraphDefinition& definition, CUgraph graph, bool has_handles) {
   has_handles_ = has_handles;
   uint64_t offset = 0;
+  uint64_t most = 0;  // bytes of one host side
   ForEachNode(definition, [&](const wire::GraphNode& node) {
     host_offset_.push_back(offset);
     const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
     uint64_t bytes = 0;
-    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) offset += bytes;
+    if (copy != nullptr && copy->has_host_side() && BytesOf(*copy, &bytes)) {
+      offset += bytes;
+      most = std::max(most, bytes);
+    }
     built_->enabled->push_back(node.enabled);
   });
   built_->nodes.resize(host_offset_.size());
-  CUresult result = built_->steps->Reserve(*context_->staging, LargestHostSide(definition));
+  CUresult result = built_->steps->Reserve(*context_->staging, most);
   if (result == CUDA_SUCCESS) result = Fill(definition, graph);
   built_->steps->Close();
   built_->contexts = operands_.contexts();
@@ -103,6 +108,7 @@ CUresult Builder::Run(const wire::GraphDefinition& definition, CUgraph graph, bo
 CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
   GraphPlan plan;
   if (!PlanGraph(graph, &plan)) return CUDA_ERROR_INVALID_VALUE;
+  if (!built_->budget->Take(plan.edges.size() / kEdgesAsNode)) return CUDA_ERROR_OUT_OF_MEMORY;
   std::vector<Ends> ends(graph.nodes.size());
   for (const uint32_t place : plan.order) {
     const wire::GraphNode& node = graph.nodes[place];
@@ -111,15 +117,18 @@ CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
     if (!built_->failed) built_->failed = node.number;
     return result;
   }
-  return AddEdges(plan, ends, into);
+  const CUresult result = AddEdges(plan, ends, into);
+  built_->plans.push_back(std::move(plan));
+  return result;
 }
 
 CUresult Builder::AddNode(const wire::GraphNode& node, CUgraph into, Ends* ends) {
   ExecNode& kept = Kept(node);
   kept.kind = node.parameters.index();
+  built_->works = built_->works || IsWork(node.parameters);
   const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
   if (copy != nullptr && copy->has_host_side()) return AddHostCopy(node, *copy, into, ends);
-  if (!built_->budget->Take()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!built_->budget->Take(Weight(node))) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result =
       std::visit([&](const auto& parameters) { return Add(node, parameters, into, &kept.own); },
                  node.parameters);
@@ -161,14 +170,14 @@ CUresult Builder::Add(const wire::GraphNode& node, const wire::GraphKernel& kern
   return driver_->cuGraphKernelNodeSetAttribute(*made, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value);
 }
 
-CUresult Builder::Add(const wire::GraphNode&, const wire::GraphCopy& copy, CUgraph into,
+CUresult Builder::Add(const wire::GraphNode& node, const wire::GraphCopy& copy, CUgraph into,
                       CUgraphNode* made) {
-  CUDA_MEMCPY3D params;
-  CUcontext context = nullptr;
-  const CUresult result = operands_.Copy(copy, &params, &context);
+  CopyParams params;
+  const CUresult result = operands_.Copy(copy, &params);
   if (result != CUDA_SUCCESS) return result;
+  Kept(node).arrays = std::move(params.arrays);
   built_->predicted_ns += executor_.copies().within->Predict(copy.width * copy.height * copy.depth);
-  return driver_->cuGraphAddMemcpyNode(made, into, nullptr, 0, &params, context);
+  return driver_->cuGraphAddMemcpyNode(made, into, nullptr, 0, &params.driver, params.context);
 }
 
 CUresult Builder::Add(const wire::GraphNode&, const wire::GraphSet& set, CUgraph into,
@@ -274,11 +283,12 @@ CUresult Builder::AddStep(GraphStep* step, CUgraph into, Ends* ends) {
 }
 
 CUresult Builder::AddPortion(const wire::GraphNode& node, const wire::GraphCopy& copy,
-                             const Portion& portion, uint8_t* staging, CUgraph into, Ends* ends) {
-  const CUDA_MEMCPY3D params = CopyOfPortion(copy, portion, staging);
+                             const CopyParams& params, const Portion& portion, uint8_t* staging,
+                             CUgraph into, Ends* ends) {
+  const CUDA_MEMCPY3D part = CopyOfPortion(copy, params.rows, portion, staging);
   CUgraphNode made = nullptr;
   const CUresult result =
-      driver_->cuGraphAddMemcpyNode(&made, into, nullptr, 0, &params, copies_in_);
+      driver_->cuGraphAddMemcpyNode(&made, into, nullptr, 0, &part, params.context);
   if (result != CUDA_SUCCESS) return result;
   Kept(node).copies.push_back(made);
   return Follow(into, made, ends);
@@ -288,13 +298,15 @@ CUresult Builder::AddPortion(const wire::GraphNode& node, const wire::GraphCopy&
 // slots of staging memory.
 CUresult Builder::AddHostCopy(const wire::GraphNode& node, const wire::GraphCopy& copy,
                               CUgraph into, Ends* ends) {
-  CUresult result = operands_.CheckHostCopy(copy, &copies_in_);
+  CopyParams params;
+  CUresult result = operands_.HostCopy(copy, &params);
   if (result != CUDA_SUCCESS) return result;
-  const std::vector<Portion> portions = PortionsOf(copy);
-  if (portions.size() > kMaxPortions) return CUDA_ERROR_NOT_SUPPORTED;
+  std::vector<Portion> portions;
+  if (!PortionsOf(params.rows, &portions)) return CUDA_ERROR_NOT_SUPPORTED;
   Kept(node).shape = copy;
+  Kept(node).arrays = params.arrays;
   const std::vector<Piece>& slots = built_->steps->slots();
-  const bool in = copy.from.host;
+  const bool in = IsHost(copy.from);
   const auto kind = in ? GraphStep::Kind::kPull : GraphStep::Kind::kDeliver;
   uint64_t bytes = 0;
   for (size_t begin = 0; begin < portions.size(); begin += slots.size()) {
@@ -307,7 +319,7 @@ CUresult Builder::AddHostCopy(const wire::GraphNode& node, const wire::GraphCopy
     }
     if (in) result = AddStep(step, into, ends);
     for (size_t i = begin; i < end && result == CUDA_SUCCESS; ++i) {
-      result = AddPortion(node, copy, portions[i], slots[i - begin].data, into, ends);
+      result = AddPortion(node, copy, params, portions[i], slots[i - begin].data, into, ends);
     }
     if (!in && result == CUDA_SUCCESS) result = AddStep(step, into, ends);
     if (result != CUDA_SUCCESS) return result;

@@ -9,17 +9,23 @@
 #include "rgpu_common/native/wire/graph_definition.h"
 #include "rgpu_server/executor/driver.h"
 #include "rgpu_server/executor/gate/load.h"
+#include "rgpu_server/executor/graphs/plan.h"
 #include "rgpu_server/executor/graphs/steps.h"
 
 namespace rgpu::exec {
 
+struct Array;
 struct Code;
 struct Context;
 struct Event;
+struct Stream;
 
 // For all graphs of the session. The worker and the driver keep each node in host memory, which no
-// lease is charged for.
+// lease is charged for. What a node has besides counts as further nodes.
 inline constexpr uint64_t kMaxSessionNodes = 512U << 10;
+inline constexpr uint64_t kEdgesAsNode = 8;
+inline constexpr uint64_t kParameterBytesAsNode = 512;
+inline constexpr uint64_t kMemoryOperationsAsNode = 8;
 inline constexpr size_t kMaxExecs = 16U << 10;
 
 // What one graph takes of kMaxSessionNodes.
@@ -30,11 +36,11 @@ class NodeBudget {
   NodeBudget(const NodeBudget&) = delete;
   NodeBudget& operator=(const NodeBudget&) = delete;
 
-  // False: the session has no room for one more.
-  bool Take() {
-    if (taken_of_session_ >= kMaxSessionNodes) return false;
-    ++taken_;
-    ++taken_of_session_;
+  // False: the session has no room for so many more.
+  bool Take(uint64_t count = 1) {
+    if (count > kMaxSessionNodes - taken_of_session_) return false;
+    taken_ += count;
+    taken_of_session_ += count;
     return true;
   }
 
@@ -48,6 +54,7 @@ class NodeBudget {
 struct GraphShell {
   std::shared_ptr<Context> context;
   CUgraph handle = nullptr;  // null: an executable graph has taken it
+  std::shared_ptr<NodeBudget> budget = std::make_shared<NodeBudget>();  // one for each handle
 };
 
 // A node of an executable graph, by its number.
@@ -57,18 +64,23 @@ struct ExecNode {
   // Of a copy with a host side: its shape, and one driver's node for each portion.
   std::optional<wire::GraphCopy> shape;
   std::vector<CUgraphNode> copies;
-  std::shared_ptr<Event> records;    // the event that it records
-  std::shared_ptr<Event> waits_for;  // the event that it waits for
-  std::shared_ptr<Code> code;        // of its kernel
+  bool torn = false;  // a change has reached only some of them: the graph needs a new definition
+  std::shared_ptr<Event> records;              // the event that it records
+  std::shared_ptr<Event> waits_for;            // the event that it waits for
+  std::shared_ptr<Code> code;                  // of its kernel
+  std::vector<std::shared_ptr<Array>> arrays;  // that its copy names
 };
 
 // What building a driver's graph yields.
 struct BuiltGraph {
   CUgraph graph = nullptr;
   std::vector<ExecNode> nodes;
+  // Of the graph and of those inside, in the order in which the driver got them.
+  std::vector<GraphPlan> plans;
   std::shared_ptr<GraphSteps> steps;
   std::vector<std::shared_ptr<Context>> contexts;  // that its nodes name
   std::shared_ptr<std::vector<bool>> enabled;
+  bool works = false;        // it has work for the device, and not only waits, records and steps
   bool hides_order = false;  // it waits for events or for values in memory
   std::shared_ptr<NodeBudget> budget = std::make_shared<NodeBudget>();
   uint64_t predicted_ns = 0;
@@ -84,6 +96,10 @@ struct GraphExec {
   uint64_t charged_bytes = 0;
   // Launches of an earlier driver's executable graph that this one has replaced.
   std::vector<std::shared_ptr<Point>> behind;
+  // A point directly behind the newest launch, and that launch's stream, which is compared and
+  // never dereferenced. Null: nothing that the worker must know of precedes the launch.
+  std::shared_ptr<Point> last;
+  const Stream* last_in = nullptr;
 };
 
 }  // namespace rgpu::exec

@@ -3,38 +3,17 @@
 #include <algorithm>
 
 #include "rgpu_common/native/base/batches.h"
+#include "rgpu_server/executor/boxes.h"
+#include "rgpu_server/executor/copies.h"
 #include "rgpu_server/executor/executor.h"
 #include "rgpu_server/executor/loads.h"
-#include "rgpu_server/executor/rows.h"
 
 namespace rgpu::exec {
 
 namespace {
 
-// From the first byte of a side to the end of its last row. False: the rows overlap or overflow.
-bool SpanOf(const wire::GraphSide& side, const wire::GraphCopy& copy, uint64_t* span) {
-  uint64_t slice = copy.width;
-  *span = copy.width;
-  if (copy.height > 1) {
-    if (side.pitch < copy.width || __builtin_mul_overflow(side.pitch, copy.height - 1, &slice) ||
-        __builtin_add_overflow(slice, copy.width, &slice)) {
-      return false;
-    }
-    *span = slice;
-  }
-  if (copy.depth == 1) return true;
-  const bool apart = side.slice >= slice && side.pitch != 0 && side.slice % side.pitch == 0;
-  return apart && !__builtin_mul_overflow(side.slice, copy.depth - 1, span) &&
-         !__builtin_add_overflow(*span, slice, span);
-}
-
-void PutSide(const wire::GraphSide& side, CUmemorytype* type, CUdeviceptr* device, size_t* pitch,
-             size_t* height) {
-  *type = CU_MEMORYTYPE_DEVICE;
-  *device = side.address;
-  *pitch = side.pitch;
-  *height = side.pitch == 0 ? 0 : side.slice / side.pitch;
-}
+// What a copy with a host side may become.
+constexpr uint64_t kMaxPortions = 64U << 10;
 
 }  // namespace
 
@@ -44,11 +23,9 @@ bool BytesOf(const wire::GraphCopy& copy, uint64_t* bytes) {
 }
 
 bool SameShape(const wire::GraphCopy& one, const wire::GraphCopy& other) {
-  const auto same = [](const wire::GraphSide& a, const wire::GraphSide& b) {
-    return a.host == b.host && a.pitch == b.pitch && a.slice == b.slice;
-  };
-  return same(one.to, other.to) && same(one.from, other.from) && one.width == other.width &&
-         one.height == other.height && one.depth == other.depth && one.context == other.context;
+  return one.to.index() == other.to.index() && one.from.index() == other.from.index() &&
+         one.width == other.width && one.height == other.height && one.depth == other.depth &&
+         one.context == other.context;
 }
 
 CUresult GraphOperands::Remember(const std::shared_ptr<Context>& context) {
@@ -97,36 +74,67 @@ CUresult GraphOperands::Kernel(const wire::GraphKernel& kernel, KernelParams* ou
   return CUDA_SUCCESS;
 }
 
-CUresult GraphOperands::CheckSide(const wire::GraphSide& side, const wire::GraphCopy& copy) {
-  uint64_t span = 0;
-  if (!SpanOf(side, copy, &span)) return CUDA_ERROR_INVALID_VALUE;
-  return executor_.objects().ranges.Check(side.address, span);
+CUresult GraphOperands::Begin(const wire::GraphCopy& copy, CopyParams* out) {
+  const CUresult result = ContextOf(copy.context, &out->context);
+  uint64_t bytes = 0;
+  if (result != CUDA_SUCCESS) return result;
+  return BytesOf(copy, &bytes) && bytes != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult GraphOperands::Copy(const wire::GraphCopy& copy, CUDA_MEMCPY3D* out, CUcontext* context) {
-  CUresult result = ContextOf(copy.context, context);
-  uint64_t bytes = 0;
-  if (result == CUDA_SUCCESS && (!BytesOf(copy, &bytes) || bytes == 0)) {
-    result = CUDA_ERROR_INVALID_VALUE;
-  }
-  if (result == CUDA_SUCCESS) result = CheckSide(copy.to, copy);
-  if (result == CUDA_SUCCESS) result = CheckSide(copy.from, copy);
-  if (result != CUDA_SUCCESS) return result;
-  *out = {};
-  PutSide(copy.from, &out->srcMemoryType, &out->srcDevice, &out->srcPitch, &out->srcHeight);
-  PutSide(copy.to, &out->dstMemoryType, &out->dstDevice, &out->dstPitch, &out->dstHeight);
-  out->WidthInBytes = copy.width;
-  out->Height = copy.height;
-  out->Depth = copy.depth;
+// The graph keeps what the worker knows of the array, and so finds out when the array is gone.
+CUresult GraphOperands::PlaceInArray(const wire::GraphArraySide& side, Rows* rows,
+                                     CopyParams* out) {
+  std::shared_ptr<Array> array;
+  CUresult result = executor_.objects().arrays.Share(side.array, &array);
+  if (result != CUDA_SUCCESS) return result == kDropped ? CUDA_ERROR_INVALID_HANDLE : result;
+  std::shared_ptr<Context> owner;
+  result = executor_.objects().contexts.Share(array->context, &owner);
+  if (result != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
+  if (result = Remember(owner); result != CUDA_SUCCESS) return result;
+  rows->place = {nullptr, side.x, side.y, side.z};
+  if (result = PlaceIn(*array, rows); result != CUDA_SUCCESS) return result;
+  array->in_graphs = true;
+  out->arrays.push_back(std::move(array));
   return CUDA_SUCCESS;
 }
 
-CUresult GraphOperands::CheckHostCopy(const wire::GraphCopy& copy, CUcontext* context) {
-  const CUresult result = ContextOf(copy.context, context);
+CUresult GraphOperands::SideOf(const wire::GraphSide& side, const wire::GraphCopy& copy, Rows* rows,
+                               CopyParams* out) {
+  rows->width = copy.width;
+  rows->height = copy.height;
+  rows->depth = copy.depth;
+  if (const auto* array = std::get_if<wire::GraphArraySide>(&side)) {
+    return PlaceInArray(*array, rows, out);
+  }
+  const auto* linear = std::get_if<wire::GraphLinearSide>(&side);
+  if (linear == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  rows->address = linear->address;
+  // The distance between rows, or slices, of which there is one does not matter.
+  rows->pitch = copy.height == 1 && copy.depth == 1 ? copy.width : linear->pitch;
+  rows->rows = copy.depth == 1 ? copy.height : linear->rows;
+  uint64_t total = 0;
+  return CheckRows(executor_, *rows, &total);
+}
+
+CUresult GraphOperands::Copy(const wire::GraphCopy& copy, CopyParams* out) {
+  Rows to;
+  Rows from;
+  CUresult result = Begin(copy, out);
+  if (result == CUDA_SUCCESS) result = SideOf(copy.to, copy, &to, out);
+  if (result == CUDA_SUCCESS) result = SideOf(copy.from, copy, &from, out);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t bytes = 0;
-  if (!BytesOf(copy, &bytes) || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  return CheckSide(copy.to.host ? copy.from : copy.to, copy);
+  SetTarget(to, &out->driver);
+  SetSource(from, &out->driver);
+  out->driver.WidthInBytes = copy.width;
+  out->driver.Height = copy.height;
+  out->driver.Depth = copy.depth;
+  return CUDA_SUCCESS;
+}
+
+CUresult GraphOperands::HostCopy(const wire::GraphCopy& copy, CopyParams* out) {
+  const CUresult result = Begin(copy, out);
+  if (result != CUDA_SUCCESS) return result;
+  return SideOf(IsHost(copy.to) ? copy.from : copy.to, copy, &out->rows, out);
 }
 
 CUresult GraphOperands::Set(const wire::GraphSet& set, CUDA_MEMSET_NODE_PARAMS* out,
@@ -152,6 +160,8 @@ CUresult GraphOperands::Set(const wire::GraphSet& set, CUDA_MEMSET_NODE_PARAMS* 
 CUresult GraphOperands::EventOf(uint64_t id, std::shared_ptr<Event>* event, CUevent* out) {
   const CUresult found = executor_.objects().events.Share(id, event);
   if (found != CUDA_SUCCESS) return found == kDropped ? CUDA_ERROR_INVALID_HANDLE : found;
+  // Other processes would not learn of its records.
+  if ((*event)->shared != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   std::shared_ptr<Context> context;
   CUresult result = executor_.objects().contexts.Share((*event)->context, &context);
   if (result != CUDA_SUCCESS || context->closing) return CUDA_ERROR_INVALID_CONTEXT;
@@ -197,45 +207,20 @@ CUresult GraphOperands::MemoryOperations(const wire::GraphMemoryOperations& batc
   return CUDA_SUCCESS;
 }
 
-std::vector<Portion> PortionsOf(const wire::GraphCopy& copy) {
-  const wire::GraphSide& side = copy.to.host ? copy.from : copy.to;
-  const uint64_t slice_bytes = copy.width * copy.height;
-  std::vector<Portion> portions;
-  for (uint64_t z = 0; z < copy.depth; ++z) {
-    Rows rows{side.address + z * side.slice, side.pitch, copy.width, copy.height};
-    if (rows.pitch == rows.width) rows = {rows.address, 0, slice_bytes, 1};
-    for (uint64_t offset = 0; offset < slice_bytes;) {
-      Portion portion = PortionAt(rows, offset);
-      offset += portion.bytes();
-      portion.offset += z * slice_bytes;
-      portions.push_back(portion);
-    }
+bool PortionsOf(const Rows& rows, std::vector<Portion>* portions) {
+  uint64_t total = 0;
+  if (!rows.Total(&total)) return false;
+  for (uint64_t offset = 0; offset < total;) {
+    if (portions->size() == kMaxPortions) return false;
+    portions->push_back(PortionAt(rows, offset));
+    offset += portions->back().bytes();
   }
-  return portions;
+  return true;
 }
 
-CUDA_MEMCPY3D CopyOfPortion(const wire::GraphCopy& copy, const Portion& portion, uint8_t* staging) {
-  CUDA_MEMCPY3D params{};
-  const wire::GraphSide& side = copy.to.host ? copy.from : copy.to;
-  if (copy.to.host) {
-    params.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    params.srcDevice = portion.address;
-    params.srcPitch = portion.height > 1 ? side.pitch : portion.width;
-    params.dstMemoryType = CU_MEMORYTYPE_HOST;
-    params.dstHost = staging;
-    params.dstPitch = portion.width;
-  } else {
-    params.srcMemoryType = CU_MEMORYTYPE_HOST;
-    params.srcHost = staging;
-    params.srcPitch = portion.width;
-    params.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    params.dstDevice = portion.address;
-    params.dstPitch = portion.height > 1 ? side.pitch : portion.width;
-  }
-  params.WidthInBytes = portion.width;
-  params.Height = portion.height;
-  params.Depth = 1;
-  return params;
+CUDA_MEMCPY3D CopyOfPortion(const wire::GraphCopy& copy, const Rows& rows, const Portion& portion,
+                            uint8_t* staging) {
+  return IsHost(copy.to) ? ParamsOut(rows, portion, staging) : ParamsIn(rows, portion, staging);
 }
 
 }  // namespace rgpu::exec

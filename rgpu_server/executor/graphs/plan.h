@@ -19,6 +19,8 @@ bool WaitsForClient(const wire::GraphNode& node);
 struct GraphPlan {
   std::vector<uint32_t> order;         // places of the nodes, each behind those it depends on
   std::vector<wire::GraphEdge> edges;  // the graph's own, and those of its barriers
+
+  bool operator==(const GraphPlan&) const = default;
 };
 
 // False: the edges form a cycle, or two of them join the same nodes in the same way.

@@ -62,27 +62,39 @@ CUresult Change::Set(const wire::GraphKernel& kernel) {
 CUresult Change::Set(const wire::GraphCopy& copy) {
   if (copy.has_host_side() == node_.copies.empty()) return CUDA_ERROR_INVALID_VALUE;
   if (copy.has_host_side()) return SetHostCopy(copy);
-  CUDA_MEMCPY3D params;
-  CUcontext context = nullptr;
-  const CUresult result = operands_.Copy(copy, &params, &context);
+  CopyParams params;
+  CUresult result = operands_.Copy(copy, &params);
   if (result != CUDA_SUCCESS) return result;
-  return driver_->cuGraphExecMemcpyNodeSetParams(exec_.handle, node_.own, &params, context);
+  result = driver_->cuGraphExecMemcpyNodeSetParams(exec_.handle, node_.own, &params.driver,
+                                                   params.context);
+  if (result == CUDA_SUCCESS) node_.arrays = std::move(params.arrays);
+  return result;
 }
 
-// Only the device side may change, and only its place: everything else is also in the steps.
+// Only the device side may change, and only its place: everything else is also in the steps. How
+// the copy is divided is the worker's affair, so a portion that the driver does not change is no
+// error of the program.
 CUresult Change::SetHostCopy(const wire::GraphCopy& copy) {
-  CUcontext context = nullptr;
-  const CUresult checked = operands_.CheckHostCopy(copy, &context);
+  CopyParams params;
+  const CUresult checked = operands_.HostCopy(copy, &params);
   if (checked != CUDA_SUCCESS) return checked;
   if (!node_.shape || !SameShape(*node_.shape, copy)) return CUDA_ERROR_NOT_SUPPORTED;
-  const std::vector<Portion> portions = PortionsOf(copy);
+  std::vector<Portion> portions;
+  if (!PortionsOf(params.rows, &portions) || portions.size() != node_.copies.size()) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   const std::vector<Piece>& slots = exec_.built.steps->slots();
   for (size_t i = 0; i < portions.size(); ++i) {
-    const CUDA_MEMCPY3D params = CopyOfPortion(copy, portions[i], slots[i % slots.size()].data);
-    const CUresult result =
-        driver_->cuGraphExecMemcpyNodeSetParams(exec_.handle, node_.copies[i], &params, context);
-    if (result != CUDA_SUCCESS) return result;
+    const CUDA_MEMCPY3D part =
+        CopyOfPortion(copy, params.rows, portions[i], slots[i % slots.size()].data);
+    const CUresult result = driver_->cuGraphExecMemcpyNodeSetParams(exec_.handle, node_.copies[i],
+                                                                    &part, params.context);
+    if (result == CUDA_SUCCESS) continue;
+    node_.torn = node_.torn || i > 0;
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_NOT_SUPPORTED : result;
   }
+  node_.torn = false;
+  node_.arrays = std::move(params.arrays);
   return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,107 @@
+"""What a client's graphs may take: memory that nothing charges for is counted in nodes and handles."""
+
+from __future__ import annotations
+
+import struct
+
+from worker.client import Client, session
+from worker.graphs import (
+    EMPTY,
+    MAGIC,
+    chain,
+    conditional,
+    graph,
+    instantiate,
+    write_value,
+)
+from worker.leased import held, leased
+
+OUT_OF_MEMORY = 2
+EXEC, GRAPH = 50, 500
+PAGE = 4096
+
+
+def _conditionals(client: Client, count: int, graph_: int = GRAPH) -> set[int]:
+    """The results of making so many conditional handles."""
+    values = {"graph": graph_, "default_value": 1, "flags": 1}
+    results = set()
+    for begin in range(0, count, 1000):
+        calls = [
+            client.post("rgpuGraphConditional", **values)  # type: ignore[arg-type]
+            for _ in range(min(1000, count - begin))
+        ]
+        results |= {client.wait(call).status for call in calls}
+    return results
+
+
+def test_the_values_of_conditional_nodes_are_charged() -> None:
+    with leased() as (client, page):
+        used, on_device = page.used(), held(client, page)
+        assert _conditionals(client, 1024) == {0}
+        assert page.used() - used == 2 * PAGE
+        assert held(client, page) - on_device == 2 * PAGE
+
+
+def test_values_of_conditional_nodes_are_refused_if_the_lease_is_full() -> None:
+    with leased() as (client, page):
+        page.set_limit(page.used() + PAGE)
+        assert _conditionals(client, 512) == {0}
+        assert _conditionals(client, 1) == {OUT_OF_MEMORY}
+        page.set_limit(page.used() + PAGE)
+        assert _conditionals(client, 1) == {0}
+
+
+def _until_refused(client: Client, definition: bytes, most: int) -> int:
+    results = []
+    for i in range(most):
+        results.append(instantiate(client, EXEC + i, definition))
+        if results[-1] != 0:
+            break
+    assert results[-1] == OUT_OF_MEMORY, results
+    return len(results) - 1
+
+
+def test_conditional_handles_count_as_nodes() -> None:
+    many = MAGIC + graph([EMPTY] * 65_536)
+    with session() as client:
+        assert _conditionals(client, 5000) == {0}
+        assert _until_refused(client, many, 8) == 7
+        client.post("rgpuGraphDestroy", graph=GRAPH)
+        assert instantiate(client, EXEC + 7, many) == 0
+
+
+def test_conditional_handles_go_with_the_executable_that_took_them() -> None:
+    many = MAGIC + graph([EMPTY] * 65_536)
+    with session() as client:
+        values = {"graph": GRAPH, "default_value": 1, "flags": 1}
+        handle = int(client.call("rgpuGraphConditional", **values)["handle"])  # type: ignore[arg-type]
+        assert instantiate(client, EXEC, chain(conditional(handle, [[EMPTY]])), GRAPH) == 0
+        assert [instantiate(client, EXEC + 1 + i, many) for i in range(8)][-1] == OUT_OF_MEMORY
+        client.post("rgpuGraphExecDestroy", exec=EXEC)
+        client.call("rgpuContextSynchronize", ctx=10)
+        assert instantiate(client, EXEC + 8, many) == 0
+
+
+def _leave_room(client: Client, room: int) -> None:
+    """Fills the session with nodes, so that it has room for so many more."""
+    for i in range(8):
+        count = 65_536 if i < 7 else 65_536 - room
+        assert instantiate(client, EXEC + 100 + i, MAGIC + graph([EMPTY] * count)) == 0
+
+
+def test_edges_count_as_nodes() -> None:
+    nodes = 200
+    edges = [(i, j) for i in range(nodes) for j in range(i + 1, nodes)]
+    weight = nodes + len(edges) // 8
+    with session() as client:
+        _leave_room(client, 2 * weight + 1)
+        assert _until_refused(client, MAGIC + graph([EMPTY] * nodes, edges), 4) == 2
+
+
+def test_memory_operations_count_as_nodes() -> None:
+    with session() as client:
+        memory = client.alloc(PAGE)
+        kind, one = write_value(memory, 1)
+        batch = (kind, struct.pack("<II", 0, 256) + 256 * one[8:])
+        _leave_room(client, 2 * 10 * (1 + 256 // 8))
+        assert _until_refused(client, MAGIC + graph([batch] * 10), 4) == 2
