@@ -79,7 +79,7 @@ class Placer:
     def take(self, request: Request, cards: Sequence[CardId]) -> None:
         """Puts the request there."""
         for card in cards:
-            self.pool.take(card, holding_of(request))
+            self.pool.take(card, holding_of(request, self.pool.card(card).memory_bytes))
 
     def place(self, task: Task) -> bool:
         """Places a task; False if there is no room."""

@@ -35,6 +35,13 @@ class NodeBeat:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeCut:
+    """The connection to a node's agent has ended. It may come back within a moment."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A client asks for cards. The same id again is the same request.
 
@@ -109,6 +116,7 @@ class Tick:
 Event = (
     NodeReported
     | NodeBeat
+    | NodeCut
     | Asked
     | Withdrawn
     | Granted

@@ -25,7 +25,9 @@ class Entry:
     """One request in line.
 
     since_ns: since when it waits. refusal: why it was not placed when it was last tried.
-    told: the place in line of which its client knows. attempt: how often it was placed.
+    told: the place in line of which its client knows. attempt: how often it was placed. refused:
+    what a daemon said when it refused the request last; refusals: how often that was in a row;
+    not_before_ns: when it is tried again; hopeless: it is not tried again.
     """
 
     request: Request
@@ -37,6 +39,10 @@ class Entry:
     refusal: Refusal | None = None
     told: int = 0
     attempt: int = 0
+    refused: str = ""
+    refusals: int = 0
+    not_before_ns: int = 0
+    hopeless: bool = False
 
 
 class Line:
@@ -44,6 +50,8 @@ class Line:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
+        # Counts the requests that have come.
+        self.changes = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -60,6 +68,7 @@ class Line:
 
     def add(self, entry: Entry) -> None:
         """Adds a request."""
+        self.changes += 1
         self._entries[entry.request.id] = entry
 
     def remove(self, request: str) -> bool:

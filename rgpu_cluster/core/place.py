@@ -6,14 +6,13 @@ import heapq
 import zlib
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core import filters, several
+from rgpu_cluster.core import feasible, filters, several
 from rgpu_cluster.core.decision import Candidate, Decision, Refusal, Rejected
 from rgpu_cluster.core.found import Found, order
 from rgpu_cluster.core.fragmentation import USUAL, Mix
 from rgpu_cluster.core.paths import HERE, Paths, Predicted
-from rgpu_cluster.core.request import Mode, describe
+from rgpu_cluster.core.request import Mode
 from rgpu_cluster.core.score import PRESETS, Scorer, Weights
-from rgpu_common.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +34,7 @@ class Search:
         self.found: list[Found] = []
         self.rejected: list[Rejected] = []
         self._pool = pool
-        self._paths = paths
+        self.paths = paths
         self._request = request
         self._scorer = scorer
         # The program's own node is judged by itself: it is nearer than the site it belongs to.
@@ -65,7 +64,7 @@ class Search:
             where[2]: len(cards) for where, cards in self._home.items() if where[:2] == (kind, site)
         }
         mode = Mode.NEAR if client.rack and client.rack == site.rack else Mode.ANY
-        predicted = self._paths.predict(client, site, self._request.profile)
+        predicted = self.paths.predict(client, site, self._request.profile)
         reason = filters.of_mode(mode, predicted.slowdown_ppm, self._request)
         if reason is None:
             self._consider(mode, predicted, kind, site, states, at_home)
@@ -137,36 +136,6 @@ def _answer(
         return Decision(
             request, chosen[0], pool.generation, tuple(chosen[1:]), tuple(search.rejected)
         )
-    possible = _would_fit(pool, request)
-    remedy = "it waits in line with --wait" if possible else _remedy(pool, request)
+    possible = feasible.would_fit(pool.nodes(), request, search.paths)
+    remedy = feasible.WAITS if possible else feasible.remedy(pool, request, search.paths)
     return Refusal(request, pool.generation, tuple(search.rejected), possible, remedy)
-
-
-def _would_fit(pool: Pool, request: Request) -> bool:
-    """Returns whether enough cards could take the request if no lease were on them."""
-    fitting = sum(
-        len(members)
-        for kind, _, states in pool.classes.groups()
-        if filters.of_kind(kind, request) is None
-        for members in states.values()
-    )
-    return fitting >= request.cards
-
-
-def _remedy(pool: Pool, request: Request) -> str:
-    cards = list(pool.cards())
-    if not cards:
-        return "no node has joined the pool; start `rgpu serve --join` on one"
-    models = sorted({card.model for card in cards})
-    if request.model and request.model not in models:
-        return f"the pool has no {request.model}; it has {', '.join(models)}"
-    pools = sorted({card.pool for card in cards if card.pool})
-    if request.pool and request.pool not in pools:
-        return f"there is no pool {request.pool!r}; there is {', '.join(pools) or 'none'}"
-    most = max(card.memory_bytes for card in cards)
-    if request.memory_bytes > most:
-        return (
-            f"{format_bytes(request.memory_bytes)} were asked for, and the largest card has "
-            f"{format_bytes(most)}"
-        )
-    return f"the pool has too few cards for {describe(request)}"

@@ -64,6 +64,8 @@ def choose(pool: Pool, request: Request, scorer: Scorer, found: Sequence[Found])
         ]
         if on_one:
             return sorted(on_one, key=lambda candidate: (candidate.score.total, candidate.cards))
+    if request.one_node:
+        return []
     on_many = _on_many_nodes(request, cards, pool)
     if on_many is None:
         return []

@@ -78,6 +78,9 @@ class LeaseBook:
 
         An explicit lease gets a new ttl, an implicit one without sessions a new grace period.
         """
+        if lease.booked is not None:
+            # Its run may be about to come, or between two sessions.
+            lease.explicit, lease.own = not lease.slots, True
         if lease.state is LeaseState.ACTIVE:
             if lease.explicit:
                 lease.ends_at = now + lease.ttl_seconds
