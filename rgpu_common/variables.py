@@ -16,7 +16,8 @@ KNOWN = frozenset(
     for name in (
         "AGENT_LOG", "AGENT_SECONDS", "AGENT_TEXTFILE", "COMPRESSION", "DEVICE",
         "HIDE_NVJITLINK", "LEASE", "LIBCUDA", "LIBSSL", "LIBUCP", "LIBZSTD", "LIMIT", "LOG",
-        "MEMORY", "MOVE", "PATHS", "POLICY", "PRIORITY", "RESUME", "SERVER", "SHARE", "TENANT",
+        "MANAGER", "MEMORY", "MOVE", "NODE", "PATHS", "POLICY", "PRIORITY", "RACK", "RESUME",
+        "SERVER", "SHARE", "TENANT",
         "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE", "TRACE", "TRANSPORT", "WEIGHT",
         "WORKLOAD",
     )

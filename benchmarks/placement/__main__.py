@@ -43,7 +43,9 @@ def saturation_rows(quick: bool, pictures: str | None) -> list[Row]:
         below("fgd, cards alone, over the reference", "pp", free["fgd"] - free[saturation.CARDS], 1)
     ]
     remote, local = free[saturation.REMOTE], free[saturation.LOCAL]
-    rows.append(Row("free, remote", "%", remote, local, remote / local, "below FGD", remote < local))
+    rows.append(
+        Row("free, remote", "%", remote, local, remote / local, "below FGD", remote < local)
+    )
     return rows + [Row(f"free, {name}", "%", value) for name, value in free.items()]
 
 
@@ -102,7 +104,9 @@ def job_rows(quick: bool) -> list[Row]:
     drawn = jobs.jobs(600 if quick else 3000, random.Random(1))
     shared = jobs.per_hour(drawn, exclusive=False)
     alone = jobs.per_hour(drawn, exclusive=True)
-    row = Row("jobs in an hour", "", shared, alone, shared / alone, "at least 2 x", shared >= 2 * alone)
+    row = Row(
+        "jobs in an hour", "", shared, alone, shared / alone, "at least 2 x", shared >= 2 * alone
+    )
     return [row]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import events as ev
-from rgpu_cluster.core.actions import Action, Denied, Lost, Placed, Refresh, Revoke
+from rgpu_cluster.core.actions import Action, Denied, Ended, Lost, Placed, Refresh, Revoke
 from rgpu_cluster.core.book import Book, Booking, Stage
 from rgpu_cluster.core.clock import OwnClock
 from rgpu_cluster.core.dealing import Dealer
@@ -46,13 +46,16 @@ class Manager:
         self.line = Line()
         self.book = Book()
         self._limits = limits or Limits()
-        self._dealer = Dealer(
-            self.pool, self.paths, self.line, self.book, weights, self._limits
-        )
+        self._dealer = Dealer(self.pool, self.paths, self.line, self.book, weights, self._limits)
         self._clock = OwnClock()
         self._seen_ns: dict[str, int] = {}
         self._numbers = 0
         self._actions: list[Action] = []
+
+    @property
+    def now_ns(self) -> int:
+        """The manager's own time."""
+        return self._clock.now_ns
 
     def handle(self, event: ev.Event, now_ns: int) -> list[Action]:
         """Takes an event and returns what to do, in order. now_ns: any clock of the shell."""
@@ -122,6 +125,7 @@ class Manager:
                 self._adopt(waiting)
         for booking in ended:
             booking.granted.pop(node.name, None)
+            self._actions.append(Ended(booking.entry.request.id, node.name))
             self._undo(booking, again=False, without=node.name)
 
     def _end_strays(self, node: str, present: Mapping[str, int]) -> None:

@@ -83,8 +83,8 @@ class Lease:
         return not self.explicit and not self.used and self.state is LeaseState.ACTIVE
 
     def begin(self) -> None:
-        """Notes that a session or a run uses it. A booked lease belongs to its run from now on."""
-        if self.booked is not None:
+        """Notes that a session or a run uses it. A booked lease ends with its first run."""
+        if self.booked is not None and self.explicit:
             self.explicit, self.own = False, True
         if not self.explicit:
             self.ends_at = None

@@ -79,8 +79,8 @@ class LeaseBook:
         An explicit lease gets a new ttl, an implicit one without sessions a new grace period.
         """
         if lease.booked is not None:
-            # Its run may be about to come, or between two sessions.
-            lease.explicit, lease.own = not lease.slots, True
+            # Without a session, its run has its ttl to come back.
+            lease.explicit = not lease.slots
         if lease.state is LeaseState.ACTIVE:
             if lease.explicit:
                 lease.ends_at = now + lease.ttl_seconds

@@ -112,9 +112,9 @@ class Node:
             lease, new = self.leases.grant(
                 key, event.wish, event.ttl_seconds, now, passes_line=event.passes_line
             )
-            lease.booked = event.booked
             self._out.add_changes(self.leases.lending)
             if new:
+                lease.booked = event.booked
                 self._out.make_page(lease)
             return do.Answer(event.request, lease.id)
 
