@@ -70,7 +70,7 @@ class ManagerConfig:
     )  # fmt: skip
     preset: str = key(
         "placement.preset", Preset(), "fgd",
-        "What placement prefers ([placement](../explanation/placement.md#presets)).",
+        "What placement prefers.",
         option=Option("--preset", "NAME"),
     )  # fmt: skip
     silence_seconds: float = key(

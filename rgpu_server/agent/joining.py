@@ -41,12 +41,14 @@ _OPTIONS = (
 class Joining:
     """Joins the manager at `manager`, for as long as the server runs.
 
-    token: the file with the access token for the manager, or "".
+    token_file: the file with the access token for the manager, or "".
     """
 
-    def __init__(self, manager: Endpoint, token: str, reports: Reports, orders: Orders) -> None:
+    def __init__(
+        self, manager: Endpoint, token_file: str, reports: Reports, orders: Orders
+    ) -> None:
         self._manager = manager
-        self._token = token
+        self._token_file = token_file
         self._reports = reports
         self._orders = orders
         self._task: asyncio.Task[None] | None = None
@@ -81,9 +83,10 @@ class Joining:
 
     async def _once(self) -> tuple[str, bool]:
         """Joins, and returns why that ended, and whether the manager had answered."""
-        environment = {**os.environ, **({"RGPU_TOKEN_FILE": self._token} if self._token else {})}
-        if self._token:
+        environment = dict(os.environ)
+        if self._token_file:
             environment.pop("RGPU_TOKEN", None)
+            environment["RGPU_TOKEN_FILE"] = self._token_file
         async with open_aio_channel(self._manager, environment, _OPTIONS) as channel:
             stub = agent_pb2_grpc.AgentServiceStub(channel)
             call = stub.Join(metadata=call_metadata(environment))

@@ -48,7 +48,7 @@ def join(cluster: Cluster, bound: Sequence[Endpoint], parts: Membership) -> Join
     standing = Standing.of(cluster, parts.server, address)
     reports = Reports(standing, conductor.node, parts.inventory, conductor.clock)
     orders = Orders(Control(conductor), conductor.node, conductor.clock)
-    joining = Joining(manager, cluster.token, reports, orders)
+    joining = Joining(manager, cluster.token_file, reports, orders)
     conductor.on_change = joining.changed
     joining.start()
     return joining

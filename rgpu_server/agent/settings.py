@@ -74,7 +74,7 @@ class Cluster:
         "([small cluster](../how-to/small-cluster.md)).",
         option=Option("--join", "HOST:PORT"), unset="none",
     )  # fmt: skip
-    token: str = key(
+    token_file: str = key(
         "cluster.token", File(), "",
         "The file that holds the access token for the manager.",
         option=Option("--join-token", "FILE"), unset="none",
