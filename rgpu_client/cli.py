@@ -134,6 +134,10 @@ def _sized(arguments: argparse.Namespace) -> dict[str, str]:
     return client_environment(os.environ, _settings(arguments).variables(), library_path())
 
 
+def _without_server(arguments: argparse.Namespace) -> argparse.Namespace:
+    return argparse.Namespace(**{**vars(arguments), "server": None})
+
+
 def _named(arguments: argparse.Namespace) -> str:
     """Returns the server as the user named it."""
     return arguments.server or os.environ.get("RGPU_SERVER") or str(DEFAULT_SERVER)
@@ -167,7 +171,9 @@ def _add_wait(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     with before_start():
-        _settings(arguments).variables()  # first, so that wrong options are reported first
+        several = "," in (arguments.server or "")
+        named = _without_server(arguments) if several else arguments
+        _settings(named).variables()  # first, so that wrong options are reported first
         where = wanted(arguments)
         command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
         server = arguments.server or os.environ.get("RGPU_SERVER", "")
@@ -225,7 +231,7 @@ def _choose(arguments: argparse.Namespace, servers: str, where: Wanted) -> None:
 
     if arguments.device is not None or os.environ.get("RGPU_DEVICE"):
         raise UsageError("a device is of one server: leave out --device, or name one server")
-    environment = _sized(argparse.Namespace(**{**vars(arguments), "server": None}))
+    environment = _sized(_without_server(arguments))
     loud = arguments.verbose or is_loud(environment)
     arguments.server, arguments.device = choose_server(
         servers_of(servers), where, environment, wait=arguments.wait > 0, loud=loud

@@ -46,13 +46,15 @@ class Dealer:
         self._actions: list[Action] = []
         # The state for which the line was tried last.
         self._tried: tuple[int, int] = (-1, -1)
+        # A request is in line only because a node may come, so it is denied when none has come.
+        self._hoping = False
 
     def deal(self, now_ns: int) -> list[Action]:
         """Tries all requests in line, if anything has changed since the last time."""
         self._actions = []
         waits = any(entry.not_before_ns for entry in self._line)
         state = self._pool.generation, self._line.changes
-        if self._line and (state != self._tried or waits or now_ns < self._limits.start_ns):
+        if self._line and (state != self._tried or waits or self._hoping):
             shares = dominant_shares(self._pool) if len(self._line) > 1 else {}
             self._try_all(shares, now_ns)
             self._tell_places(shares)
@@ -64,6 +66,7 @@ class Dealer:
         self._tried = (-1, -1)
 
     def _try_all(self, shares: Mapping[str, int], now_ns: int) -> None:
+        self._hoping = False
         failed: dict[Request, Refusal] = {}
         for entry in self._line.order(shares):
             if entry.request.id not in self._line or entry.request.id in self._pool.leases():
@@ -89,8 +92,11 @@ class Dealer:
     def _give_up(self, entry: Entry, refusal: Refusal, now_ns: int) -> None:
         """Denies a request that does not wait, or that no node can ever take."""
         if now_ns < self._limits.start_ns and not refusal.possible:
+            self._hoping = True
             return
-        possible = refusal.possible or self._could_return(entry.request, now_ns)
+        hope = not refusal.possible and self._could_return(entry.request, now_ns)
+        possible = refusal.possible or hope
+        self._hoping |= hope and entry.wait
         if entry.wait and possible:
             return
         self._line.remove(entry.request.id)
